@@ -1,4 +1,4 @@
-"""One small file for each dialect family; every module here that holds `DIALECTS` is known to the reader."""
+"""One file for each dialect family; the reader uses the `DIALECTS` of every module here."""
 
 import importlib
 import pkgutil
@@ -9,7 +9,7 @@ from nlp_bench.logs.dialect import Dialect
 
 @cache
 def all_dialects() -> tuple[Dialect, ...]:
-    """Return the dialects of all modules of this folder, in the order of the module names."""
+    """Return the dialects of all modules of this package, in the order of the module names."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     return tuple(dialect for module in modules for dialect in getattr(module, "DIALECTS", ()))

@@ -1,4 +1,4 @@
-"""Programs of the makers of accelerators: Cerebras, Graphcore's PopTorch, PopXL and PopART examples, AWS Neuron."""
+"""Programs of accelerator vendors: Cerebras, Graphcore's PopTorch, PopXL and PopART examples, AWS Neuron."""
 
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values
@@ -9,7 +9,7 @@ _ARGUMENTS = (rb"[(\s]seq_len=<sequence_length>[,)]",)
 
 
 class _Graphcore(PatternParser):
-    """Joins the epochs of GPT-2, whose steps begin anew in each."""
+    """Joins the epochs of GPT-2, each of which numbers its steps from 0."""
 
     offset = last = -1.0
 
@@ -39,7 +39,7 @@ DIALECTS = (
             b" to execute using ",
         ),
         parser=Pattern(
-            # Rate is of the last interval (smoothed by the program), GlobalRate the mean since the start.
+            # Rate is that of the last interval (smoothed by the program), GlobalRate the mean since the start.
             record=rb"\| ?Train Device=[\w:]{1,40}, (?:Global)?Step=<iteration>,(?: Loss=<lm_loss>,)?[^\r\n]{0,200}? "
             rb"Rate=(?P<samples_per_second>[\d.eE+]{1,40}) samples/sec",
             torn=rb"Device=[^\r\n]{0,4000}Device=|\bBatch=|, Loss=(?:[-+\d.eE]{1,40}|nan|inf), (?!(?:Global)?Rate=)",

@@ -1,4 +1,4 @@
-"""Colossal-AI: what its benchmarks sum up, and the steps of its Gemini examples."""
+"""Colossal-AI: the sums that its benchmarks print, and the steps of its Gemini examples."""
 
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
@@ -12,7 +12,7 @@ _SUMS = late(
 
 
 class _Parser(PatternParser):
-    """The sums of an evaluator grow with each of its reports, which are counted here: they have no number."""
+    """Counts the reports of an evaluator, which are not numbered; its sums are cumulative."""
 
     def __init__(self, form: Pattern) -> None:
         super().__init__(form)

@@ -1,7 +1,7 @@
-"""DeepSpeed's engine by itself: its throughput timer, its pipeline engine, DeepSpeed-Chat.
+"""DeepSpeed's own messages: its throughput timer, its pipeline engine, DeepSpeed-Chat.
 
-Several of its lines tell of the same step; the better one is believed: the pipeline engine, the timer, the chat line, and
-last the time stamps of `[Rank 0] step=`.
+Several lines may be of the same step; in this order of preference: the pipeline engine, the timer, the chat line, the time stamps of
+`[Rank 0] step=`.
 """
 
 from math import isfinite
@@ -30,7 +30,7 @@ _CHAT = late(
     rb"Model Parameters: .{1,40}?, Latency: (?P<latency>[\d.]{1,20})s, .{1,60}?Samples/sec: (?P<rate>[\d.]{1,20}), .{1,40}?"
     rb"Batch Size: (?P<batch>\d{1,9}), Sequence Length: (?P<sequence>\d{1,9})(?=[,\s]|$)"
 )
-# From the time stamp on, for its step must be that of the line.
+# Matched from the time stamp on, so that time and step are of the same line.
 _STEP = late(rb"\d\] \[[A-Z]{1,9}\] \[[\w.]{1,40}:\d{1,6}:log_dist\] \[Rank 0\] step=(\d{1,18}), skipped=")
 _FACTS = (
     rb"\btrain_batch_size \.{3,40} <global_batch_size>\s*$",
@@ -40,14 +40,13 @@ _MICRO = {
     "size": late(rb"--(?:per_device_train_batch_size|micro[_-]batch[_-]size)[= ](\d{1,9})(?!\d)"),
     "accumulation": late(rb"--gradient[_-]accumulation[_-]steps[= ](\d{1,9})(?!\d)"),
 }
-# Programs that run on DeepSpeed and state more; not "unknown", which would read the same lines.
+# Programs that run on DeepSpeed and log more; not "unknown", which would read the same lines.
 _BETTER = (
     "deepspeed-chat-rlhf", "hf-trainer", "megatron-lm", "megatron-bridge", "mlperf-mllog", "xtuner", "composer",
     "litgpt", "fairseq", "nanotron", "torchtitan", "torchtune", "internevo", "nemo-2", "jube-table",
 )  # fmt: skip
-_PER_WORKER = 1.8  # times that the mean exceeds the current rate where old versions give that of one worker
-_TWO = 2  # heads of lines: the stamp is that of another step
-_FIRST_STEPS = 2  # the timer leaves out so many steps at the start
+_PER_WORKER = 1.8  # ratio of the mean to the current rate from which the latter is that of one worker (old versions)
+_FIRST_STEPS = 2  # steps at the start that the timer leaves out
 
 
 class _Timed(NamedTuple):
@@ -62,7 +61,7 @@ class _Timed(NamedTuple):
 
 
 class _Parser(Parser):
-    """Keeps what the timer, the chat and rank 0 say until it is known which of them speak."""
+    """Collects the lines of the timer, the chat and rank 0 until it is known which of them the log has."""
 
     def __init__(self) -> None:
         self.timed: list[_Timed] = []
@@ -82,12 +81,12 @@ class _Parser(Parser):
             latency, rate, batch = number(found["latency"]), number(found["rate"]), float(found["batch"])
             findings.fact("sequence_length", float(found["sequence"]), line)
             if latency and rate:
-                # Both have two decimals: the larger number is known better.
+                # Both have two decimals: the larger number is more exact.
                 one = rate if rate > latency else batch / latency
                 self.chats.append((slim(line), label_of(text[: found.start()]), one))
         elif (
             text.count(b"[Rank 0]") == 1
-            and text.count(b"log_dist]") < _TWO
+            and text.count(b"log_dist]") < 2  # with two heads the stamp may be that of another step
             and (found := _STEP.search(text))
             and (now := stamp_s(text, is_fine=True)) is not None
         ):
@@ -102,7 +101,7 @@ class _Parser(Parser):
             self.has_pipe = True
         for found in _TIMER.finditer(text) if b"SamplesPerSec=" in text else ():
             mean, rate = number(found[2]), number(found[3] or found[2])
-            # Where there is a mean, the rate of the step follows it.
+            # In newer versions the rate of the step follows the mean.
             is_whole = found.end() < len(text) or line.is_ended
             is_whole = is_whole and (found[3] is not None or b"RunningAvg" not in found[0])
             if mean is not None and rate is not None and isfinite(mean) and isfinite(rate) and is_whole:
@@ -114,9 +113,9 @@ class _Parser(Parser):
             return
         rates = [timed.mean / timed.rate for timed in self.timed if timed.rate > 0]
         if rates and np.median(rates) < _PER_WORKER and any(timed.mean != timed.rate for timed in self.timed):
-            self._tell_current(findings)
+            self._report_rates(findings)
         elif self.timed:
-            self._tell_means(findings)
+            self._report_means(findings)
         elif self.chats:
             for index, (line, label, rate) in enumerate(self.chats, 1):
                 findings.record(line, {"iteration": index, "samples_per_second_per_device": rate}, label=label)
@@ -128,7 +127,7 @@ class _Parser(Parser):
                     findings.record(line, {"iteration": float(step), "clock_s": now - self.steps[0][2]})
                 last = step
 
-    def _tell_current(self, findings: Findings) -> None:
+    def _report_rates(self, findings: Findings) -> None:
         for timed in self.timed:
             values = {"iteration": float(timed.step), "samples_per_second": timed.rate}
             findings.record(timed.line, values, label=timed.label)
@@ -141,7 +140,7 @@ class _Parser(Parser):
         findings.remark("DeepSpeed's timer leaves out what lies between two steps, such as loading of data")
 
     def _batch(self) -> float | None:
-        """Return the batch as the multiple of one device's share that rate x time per step leaves; None if several may be."""
+        """Return the batch as the multiple of one device's share nearest to rate x time per step; None if it is ambiguous."""
         if "size" not in self.micro:
             return None
         share = self.micro["size"] * self.micro.get("accumulation", 1)
@@ -155,8 +154,8 @@ class _Parser(Parser):
         is_clear = 0.04 * product < share and abs(product - batch) < 0.02 * product
         return float(batch) if batch and is_clear else None
 
-    def _tell_means(self, findings: Findings) -> None:
-        """Tell the differences of cumulative means, until the count of steps falls."""
+    def _report_means(self, findings: Findings) -> None:
+        """Report the rates between lines from the cumulative means, until the count of steps falls."""
         before: tuple[float, float] | None = None
         for timed in self.timed:
             count = float(timed.step - _FIRST_STEPS)

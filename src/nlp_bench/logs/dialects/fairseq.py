@@ -27,7 +27,7 @@ _Pairs = dict[bytes, float]
 
 
 class _Parser(Parser):
-    """Newer meters are of the interval, older ones are running means: there the clock between two lines counts."""
+    """Newer meters are of the interval; older ones are running means, instead of which the clock between two lines is used."""
 
     def __init__(self) -> None:
         self.last_wall: float | None = None
@@ -35,7 +35,7 @@ class _Parser(Parser):
         self.epochs: list[tuple[Line, dict[str, float]]] = []
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read one line; validation has keys of its own (`valid_wps`) or none of the forms."""
+        """Read one line; those of validation have keys of their own (`valid_wps`) or do not match."""
         take_facts(_FACTS, text, line, findings)
         if line.is_ended and _EPOCH.search(text) and b"| wps " in text:
             values = _interval(_pairs(_CELL, line, text))
@@ -44,11 +44,11 @@ class _Parser(Parser):
         if b"wps" in pairs and self._is_whole(line, text, pairs):
             self._record(line, text, pairs, findings)
         elif b"wps" in pairs:
-            # What would tell a running mean from a rate stands behind the cut.
+            # What distinguishes a running mean from a rate may be cut off.
             findings.record(line, {}, is_whole=False)
 
     def _is_whole(self, line: Line, text: bytes, pairs: _Pairs) -> bool:
-        """Say whether the words that decide what the rates mean may be there: those before the numbers and behind them."""
+        """Say whether the line has the parts, before and after the numbers, that decide what its rates mean."""
         if _TWICE.search(text) or not _HEAD.search(text):
             return False  # the half of a line, or two halves
         self.is_per_device = self.is_per_device or _OF_DEVICE in text
@@ -57,7 +57,7 @@ class _Parser(Parser):
         if self.is_per_device and _OF_DEVICE not in text:
             return False
         if self.has_updates and b"num_updates" not in pairs:
-            return False  # the clock of such a line would be another one
+            return False  # its clock would not be comparable
         return b"wall" in pairs or (line.is_ended and not self.has_clock)
 
     def _record(self, line: Line, text: bytes, pairs: _Pairs, findings: Findings) -> None:
@@ -79,12 +79,12 @@ class _Parser(Parser):
             self.last_wall = pairs[b"wall"]
             values["clock_s"] = pairs[b"wall"]
         elif b"num_updates" not in pairs and place and "elapsed_s" in values:
-            # The oldest meters begin with the epoch: words so far / words per second is the time since.
+            # The oldest meters start with the epoch: words so far / words per second is the time since its start.
             values["clock_s"] = float(place[2]) * values.pop("elapsed_s")
         findings.record(line, values, label=label)
 
     def finish(self, findings: Findings) -> None:
-        """Without a single interval the means of the epochs are what there is."""
+        """Report the means of the epochs if there is no interval."""
         if findings.num_records:
             return
         if findings.num_torn and not self.epochs:
@@ -107,7 +107,7 @@ def _pairs(expression: re.Pattern[bytes], line: Line, text: bytes) -> _Pairs:
 
 
 def _interval(pairs: _Pairs) -> dict[str, float]:
-    """Words per update / words per second is more exact than the rounded updates per second."""
+    """Return an interval's quantities; words per update / words per second is more exact than the rounded updates per second."""
     names = {b"num_updates": "iteration", b"loss": "lm_loss", b"gnorm": "grad_norm", b"wps": "tokens_per_second"}
     values = {name: pairs[key] for key, name in names.items() if key in pairs}
     if b"wpb" in pairs:

@@ -1,4 +1,4 @@
-"""Shanghai AI Laboratory's programs: InternEvo (InternLM), and XTuner on mmengine, whose iteration is a micro-batch, or with its own `tgs`."""
+"""Shanghai AI Laboratory's programs: InternEvo (InternLM), and XTuner, on mmengine (an iteration is a micro-batch) or with its own trainer."""
 
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
@@ -26,7 +26,7 @@ _TWICE = late(
 
 
 class _InternEvo(Parser):
-    """Pairs separated by commas (2023) or blanks; the rate is of one device, the tokens of all devices so far are exact.
+    """Pairs separated by commas (2023) or blanks; the rate is of one device, the consumed tokens are exact and of all devices.
 
     Where the log does not state the devices, the time stamps of the lines (milliseconds) give the time of a step.
     """
@@ -38,7 +38,7 @@ class _InternEvo(Parser):
         if b"data parallel size: " in text and late(_WORLD).search(text):
             findings.start(line)
             take_facts((_WORLD,), text, line, findings)
-        text = unwrapped(line, text, _is_complete, _HEAD)  # the same line, whole
+        text = unwrapped(line, text, _is_complete, _HEAD)
         step, rate = _STEP.search(text), _RATE.search(text)
         if not step or not rate or _TWICE.search(text):
             return
@@ -60,7 +60,7 @@ class _InternEvo(Parser):
 
 
 def _is_complete(text: bytes) -> bool:
-    """Say whether a record in `text` has come to its tokens, or is none."""
+    """Say whether a record in `text` goes as far as its tokens, or there is none."""
     begin = text.find(_HEAD)
     return begin < 0 or _PAIRS["consumed_tokens"].search(text, begin) is not None
 
@@ -78,7 +78,7 @@ _IMAGE = late(
 
 
 class _XTuner(PatternParser):
-    """Remembers the configuration, which says how many micro-batches make a step."""
+    """Remembers the configuration, which has the number of micro-batches of a step."""
 
     def __init__(self, form: Pattern) -> None:
         super().__init__(form)
@@ -92,7 +92,7 @@ class _XTuner(PatternParser):
         super().text(text, line, findings)
 
     def values(self, values: Values, at: At) -> Values | None:
-        """Turn the time of a micro-batch into that of a step, as far as the configuration is in the log."""
+        """Convert the time of a micro-batch to that of a step, where the configuration is in the log."""
         if _OTHER.search(at.found.string, at.found.end()):
             return None
         self.is_image |= _IMAGE.search(at.found.string) is not None
@@ -115,7 +115,7 @@ class _XTuner(PatternParser):
         return values
 
     def finish(self, findings: Findings) -> None:
-        """Refuse other programs of mmengine; say what an iteration is."""
+        """Refuse other programs on mmengine; remark what an iteration is."""
         if self.is_image:
             findings.refuse("not an LLM training log: mmengine with an image model")
         elif self.has_iterations and b"accumulative_counts" not in self.config:

@@ -1,4 +1,4 @@
-"""The table that `jube result` prints: published results, not a training log; its rows are told and refused."""
+"""The table that `jube result` prints: published results, not a training log; the refusal quotes its rows."""
 
 import re
 
@@ -11,14 +11,14 @@ _MAX_ROWS = 16
 _NUMBER = re.compile(r"\d{1,12}(?:\.\d{1,12})?")
 _RATES = ("Tokens/sec", "Tokens/second")
 _MARKS = ("time_to_report_in_seconds", "Report Time", "Avg_TFLOPs/GPU")
-_TOLD = (
+_QUOTED = (
     *("system", "System", "Model_Size (Billion Param)", "Model Size [Billion Param]", "ModelSize"),
     *("Nodes", "Batch_Size", "Batch Size", "GlobalBatchSize"),
 )
 
 
 class _Parser(Parser):
-    """Reads the rows below the line with the names."""
+    """Reads the rows below the header."""
 
     def take(self, line: Line, findings: Findings) -> None:
         text = first_piece(line.text)
@@ -28,9 +28,9 @@ class _Parser(Parser):
         if not rate or not any(name in names for name in _MARKS):
             return
         rows = (_cells(row, mark) for row in line.following(_MAX_ROWS))
-        told = [_sentence(dict(zip(names, row, strict=True)), rate) for row in rows if len(row) == len(names)]
-        told = [sentence for sentence in told if sentence]
-        rows_text = f": {'; '.join(told)}" if told else ""
+        quoted = [_sentence(dict(zip(names, row, strict=True)), rate) for row in rows if len(row) == len(names)]
+        quoted = [sentence for sentence in quoted if sentence]
+        rows_text = f": {'; '.join(quoted)}" if quoted else ""
         findings.refuse(f"this is a table of results of jube, not a training log{rows_text}")
 
 
@@ -41,7 +41,7 @@ def _cells(text: bytes, mark: bytes) -> list[str]:
 def _sentence(row: dict[str, str], rate: str) -> str:
     if not _NUMBER.fullmatch(row[rate]):
         return ""
-    which = ", ".join(f"{name} {row[name]}" for name in _TOLD if row.get(name))
+    which = ", ".join(f"{name} {row[name]}" for name in _QUOTED if row.get(name))
     time = next((row[name] for name in _MARKS[:2] if _NUMBER.fullmatch(row.get(name, ""))), None)
     return f"{which}: {row[rate]} tokens/s" + (f", {time} s for 20 million tokens" if time else "")
 

@@ -1,4 +1,4 @@
-"""LitGPT with its ancestors: the time is of a micro-batch, and the micro-batches of a step have to be added up."""
+"""LitGPT and its predecessors: the time is of a micro-batch, and the micro-batches of a step are added up."""
 
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect
@@ -18,12 +18,12 @@ _NOT_IN_IT = "the time of a step is not in the log, and no option can supply it"
 
 
 class _LitGpt(PatternParser):
-    """Adds up the micro-batches from the line behind one step to the next step."""
+    """Adds up the times of the micro-batches after one step up to the next step."""
 
     last: tuple[int, int] | None = None
     elapsed_s: float | None = None
     length: float | None = None
-    before = 0  # the step whose end was met last
+    before = 0  # the last step whose end was read
     is_from_start = has_gaps = was_step = has_micro = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
@@ -44,9 +44,9 @@ class _LitGpt(PatternParser):
         micro, step = int(found["micro"]), int(found["step"])
         elapsed = number(found["elapsed_ms"])
         if found["pretrain"] and self.length:
-            # In fine-tuning the length is the most that a sample may have.
+            # In fine-tuning it is the greatest length of a sample.
             findings.fact("sequence_length", self.length, line)
-        # Whether every micro-batch since the step of the line before was a step of its own.
+        # Whether every micro-batch since the previous line was a step of its own.
         is_one_each = self.was_step and self.last is not None and 0 < micro - self.last[0] == step - self.last[1]
         self._add(micro, None if elapsed is None else elapsed / 1000, is_one_each=is_one_each)
         if self.last is None or micro <= self.last[0]:
@@ -54,7 +54,7 @@ class _LitGpt(PatternParser):
         self.last, self.was_step = (micro, step), bool(found["mark"] or is_one_each)
         if not self.was_step:
             return
-        # Where the end of a step was lost, the time is that of several.
+        # Where the end of a step was lost, the time is that of several steps.
         is_one = is_one_each or step - self.before <= 1
         self.before = step
         if self.elapsed_s is not None and is_one:
@@ -65,7 +65,7 @@ class _LitGpt(PatternParser):
 
     def _add(self, micro: int, elapsed_s: float | None, *, is_one_each: bool) -> None:
         if self.last is None or micro <= self.last[0]:
-            # A training that begins; an excerpt may begin within a step, whose time is then not known.
+            # The start of a training, or of an excerpt, which may be within a step; its time is then unknown.
             self.is_from_start = micro <= 1
             self.elapsed_s = 0.0 if self.is_from_start else None
         elif is_one_each:
@@ -85,12 +85,12 @@ class _LitGpt(PatternParser):
 
 
 class _Llama(PatternParser):
-    """lit-llama: a rate of one device for each step, or times of micro-batches alone."""
+    """lit-llama: a rate of one device for each step, or only the times of micro-batches."""
 
     has_rates = False
 
     def values(self, values: Values, at: At) -> Values | None:
-        """Take the rate of a step; `-` stands for the rate of an iteration that is no step."""
+        """Prefer the rate of a step to its time; `-` is printed for the rate of an iteration that is no step."""
         if at.found["accumulates"]:
             return None
         if "tokens_per_second_per_device" in values:

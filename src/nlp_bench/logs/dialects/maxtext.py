@@ -1,8 +1,7 @@
 """MaxText and its forks: `completed step: N, seconds: X, TFLOP/s/device: X, Tokens/s/device: X, total_weights: N, loss: X`.
 
-`Tokens/s/device` counts padding; `total_weights` are the real tokens of all devices. Where both are the same the number of
-devices is their quotient; where they differ only the log or a person can tell it. `seconds` of the first steps may be
-the time of the dispatch alone.
+`Tokens/s/device` counts padding; `total_weights` are the real tokens of all devices. Without padding the number of devices is their
+quotient; otherwise only the log or the command line can state it. `seconds` of the first steps may be the time of the dispatch alone.
 """
 
 from nlp_bench.logs.clean import label_of, unwrapped
@@ -20,7 +19,7 @@ _KEYS = {
     b"grad_norm": "grad_norm",
 }
 _NEVER_LAST = (b"TFLOP/s/device", b"TFLOP/s", b"Tokens/s/device", b"total_weights")
-"""Fields after which every version goes on: a line that ends with one was cut."""
+"""Fields that are never the last in any version: a line that ends with one was cut."""
 _FACTS = {
     "global_batch_size": late(rb"Config param global_batch_size_to_train_on: (\d+)\s*$"),
     "sequence_length": late(rb"Config param max_target_length: (\d+)\s*$"),
@@ -31,7 +30,7 @@ _PADDED = "Tokens/s/device and the batch count padding; total_weights, the real 
 
 
 class _Parser(Parser):
-    """Keeps the facts until it is known what kind of training it is."""
+    """Collects the facts until the kind of training is known."""
 
     reads_each_line = True
 
@@ -47,7 +46,7 @@ class _Parser(Parser):
         self._is_preference = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read records and facts; an elastic training starts anew within one log."""
+        """Read records and facts; an elastic training may restart within one log."""
         if b"Elastic attempt " in text:
             self.finish(findings)
             self._begin()
@@ -55,7 +54,7 @@ class _Parser(Parser):
         for name, expression in _FACTS.items():
             if fact := expression.search(text):
                 self._facts.setdefault(name, (float(fact[1]), line))
-        text = unwrapped(line, text, _is_complete, b"completed step: ")  # the same line, whole
+        text = unwrapped(line, text, _is_complete, b"completed step: ")
         if step := _STEP.search(text):
             self._record(text, step, line, findings)
 
@@ -63,7 +62,7 @@ class _Parser(Parser):
         fields = dict(piece.strip().partition(b": ")[::2] for piece in text[step.end() :].split(b","))
         is_cut = not line.is_ended
         if fields and (is_cut or next(reversed(fields)) in _NEVER_LAST):
-            fields.popitem()  # its number may go on
+            fields.popitem()  # its number may be cut
         values = {"iteration": float(step[1])}
         if not (is_cut and step.end() == len(text)):
             values["elapsed_s"] = float(step[2])
@@ -78,7 +77,7 @@ class _Parser(Parser):
         per_second = bounds(rate) if rate else None
         if not (weights and per_second and time):
             return
-        if len(self._weights) < 2:  # two are enough to know that they differ
+        if len(self._weights) < 2:  # two show that they differ
             self._weights.add(weights)
         self._per_device.narrow(per_second[0] * time[0], per_second[1] * time[1])
         self._devices.ratio((weights, weights), (per_second[0] * time[0], per_second[1] * time[1]))
@@ -94,14 +93,14 @@ class _Parser(Parser):
         if not (self._last and len(self._weights) == 1):
             return
         (weights,), devices = self._weights, self._devices.whole
-        # A whole number by chance is ruled out: each device must have a whole share, and the rates must state that share.
+        # Rules out an integer by chance: each device must have an integer share, and the rates must agree with it.
         if devices and weights % devices == 0 and self._per_device.low <= weights / devices <= self._per_device.high:
             findings.fact("num_devices", devices, self._last)
             findings.fact("tokens", weights, self._last)
 
 
 def _is_complete(text: bytes) -> bool:
-    """Say whether a record in `text` has come to its loss, or is none; two old versions end with the rate of the chip."""
+    """Say whether a record in `text` goes as far as its loss, or there is none; two old versions end with the rate of the chip."""
     begin = text.find(b"completed step: ")
     return begin < 0 or text.find(b", loss: ", begin) >= 0 or text.find(b", Tokens/s/chip: ", begin) >= 0
 

@@ -1,7 +1,7 @@
-"""Megatron-LM and everything that kept its line: `iteration N/ M | name: value | name: value |`.
+"""Megatron-LM and programs that kept its line: `iteration N/ M | name: value | name: value |`.
 
-One shape, many programs: one parser reads them all, and what only one of them prints decides the name at the end. Megatron-Bridge's own
-line stands here too, for logs that have lost the line of Megatron-LM that follows it.
+One parser reads them all; fields that only one program prints decide the name at the end. Megatron-Bridge's own line is read, too, for
+logs that have lost the line of Megatron-LM that follows it.
 """
 
 import math
@@ -20,13 +20,13 @@ from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import RATES
 from nlp_bench.logs.scan import Line
 
-# ALCF's fork writes `iteration=`. The word comes before the look behind it: so the engine searches for it alone.
+# ALCF's fork writes `iteration=`. The literal precedes the lookbehind, so that `re` can search for it as a prefix.
 _START = late(rb"iteration(?<![\w-]iteration)(?:=|(?=\s))\s*(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
 _END = late(rb"nan\s?iterations\s*:\s*\d+\s*\|")
 _MAX_WRAPPED = 12
 _SAME = 0.005
-"""Share by which a time or a rate that stands twice in one record may differ; of two that differ the slower one is read."""
-_NO_RATE = {b"None", b"N/A"}  # what forks print for a learning rate that there is not
+"""Share by which two values of a time or a rate in one record may differ; beyond it the slower one is read."""
+_NO_RATE = {b"None", b"N/A"}  # printed by forks without a learning rate
 _KEY = late(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
 _VALUE = late(rb"\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*", re.IGNORECASE)
 # GPT-NeoX prints its rate before the number of the iteration.
@@ -42,20 +42,20 @@ _IS_BRIDGE = late(rb"Step Time : [\d.]+s GPU utilization: ")
 class _Record(NamedTuple):
     """One record as text."""
 
-    prefix: bytes  # what stands before it, behind another record on the same line
-    iteration: float  # its number
-    total: float  # the last one of the training
-    body: bytes  # everything behind the first bar
-    is_ended: bool  # False where its writer did not end it: it may be cut anywhere
+    prefix: bytes  # text before it, back to another record on the same line
+    iteration: float
+    total: float  # the last iteration of the training
+    body: bytes  # text after the first bar
+    is_ended: bool  # False where its line feed is missing: it may be cut anywhere
 
 
 def _records_in(text: bytes, line: Line, *, is_last_text: bool) -> Iterator[_Record]:
-    """Return the records that begin in a text of the line; the last one may go on in the lines that follow."""
+    """Yield the records that start in a text of the line; the last one may continue on the next lines."""
     starts = list(_START.finditer(text)) if b"iteration" in text else []
     ends = [*(start.start() for start in starts[1:]), len(text)]
     begin = 0
     for start, end in zip(starts, ends, strict=False):
-        # Text before the next record on the same line was not ended by its writer.
+        # A record before another one on the same line lacks its line feed.
         is_last = end == len(text)
         prefix, body = text[begin : start.start()], text[start.end() : end]
         begin = max(text.rfind(b"|", start.end(), end) + 1, start.end())
@@ -75,19 +75,19 @@ def _key_and_text(piece: bytes) -> tuple[bytes, bytes]:
 
 
 class _Fields(NamedTuple):
-    """What the finished pieces of a record say."""
+    """The content of the complete fields of a record."""
 
     values: Values  # quantities in their units
-    programs: set[str]  # programs that alone print such fields
+    programs: set[str]  # programs that print fields which no other prints
     is_torn: bool  # whether a known field is no number
     curriculum: float
-    """Length of the samples where it changes, so that one length says nothing about an interval; NaN where it cannot be read, else 0."""
+    """Sequence length where it changes during the training and is not that of the interval; NaN where it cannot be read, else 0."""
 
 
 def _fields_of(finished: list[bytes]) -> _Fields:
-    """Return what the pieces before the last bar say.
+    """Return the content of the fields before the last bar.
 
-    What follows the last bar is no finished field: a cut number would look like a smaller one.
+    Text after the last bar is no complete field: a cut number would look like a smaller one.
     """
     values: Values = {}
     programs: set[str] = set()
@@ -122,19 +122,19 @@ def _fields_of(finished: list[bytes]) -> _Fields:
 
 
 def _unwrapped(body: bytes, line: Line) -> bytes:
-    """Return the record with the next lines that go on with it: a terminal or an editor has cut it anywhere."""
+    """Return the record joined with the lines on which it continues: a terminal or an editor may have wrapped it anywhere."""
     if _END.search(body) and not body.rpartition(b"|")[2].strip():
         return body
     for text in line.following(_MAX_WRAPPED):
         follower = first_piece(text)
-        if not follower or _START.search(follower) or not _goes_on(body, follower):
+        if not follower or _START.search(follower) or not _continues(body, follower):
             break
         body = body.rstrip() + follower
     return body
 
 
-def _goes_on(body: bytes, follower: bytes) -> bool:
-    """Say whether `follower` finishes the last field of `body`, or goes on with another field of a record."""
+def _continues(body: bytes, follower: bytes) -> bool:
+    """Say whether `follower` completes the last field of `body`, or continues with another field of a record."""
     tail = body.rpartition(b"|")[2].strip()
     key, value = _key_and_text(tail + follower.partition(b"|")[0])
     if field_of(key).name:
@@ -146,7 +146,7 @@ def _goes_on(body: bytes, follower: bytes) -> bool:
 
 
 class _Megatron(Parser):
-    """The careful road; the fast one reads clean records alike."""
+    """Reads every record that the scanner does not; both read clean records alike."""
 
     reads_each_line = True
 
@@ -159,7 +159,7 @@ class _Megatron(Parser):
         self.last_consumed = (0.0, 0.0)
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Read records, or what else the line says; two processes may have written into one line."""
+        """Read records, or settings; two processes may have written into one line."""
         texts = pieces(line.text)
         for position, text in enumerate(texts, 1):
             is_record = False
@@ -191,7 +191,7 @@ class _Megatron(Parser):
         is_whole = record.is_ended and not is_torn and self._is_complete(values, tail, findings)
         values = {"iteration": record.iteration, "total_iterations": record.total, **values}
         findings.fact("curriculum_length", curriculum, line)
-        if curriculum:  # no length in dump or line is that of the interval
+        if curriculum:  # neither the dump nor the line has the length of the interval
             last, self.last_consumed = self.last_consumed, (record.iteration, values.get("consumed_tokens", 0.0))
             steps, tokens = record.iteration - last[0], self.last_consumed[1] - last[1]
             if last[1] and steps > 0 and tokens > 0:
@@ -200,8 +200,8 @@ class _Megatron(Parser):
         self.num_read += 1
 
     def _is_complete(self, values: Values, tail: bytes, findings: Findings) -> bool:
-        """Say whether the line ends where lines of this log end: after the NaN iterations, if it has that field."""
-        self.has_nan_field |= "num_nan" in values or findings.num_records > self.num_read  # the fast road wants it
+        """Say whether the line ends where lines of this log end: after the NaN iterations, if they have that field."""
+        self.has_nan_field |= "num_nan" in values or findings.num_records > self.num_read  # the scanner requires it
         if "elapsed_s" not in values or self.has_nan_field:
             return "num_nan" in values and "elapsed_s" in values
         last_end, self.last_end = self.last_end, normal(_key_and_text(tail)[0])
@@ -215,7 +215,7 @@ class _Megatron(Parser):
             programs.add("megatron-deepspeed")
         if name := next((name for name in _NAMES if name in programs), None):
             findings.rename(name)
-        _tell_devices(findings)
+        _report_devices(findings)
         if settings.num_overflows:
             findings.remark(
                 f"DeepSpeed skipped the update of {settings.num_overflows} step(s); the records do not count them"
@@ -227,8 +227,8 @@ class _Megatron(Parser):
             )
 
 
-def _tell_devices(findings: Findings) -> None:
-    """Tell the number of devices where the log states the rate of all and of one: their ratio, near a whole number."""
+def _report_devices(findings: Findings) -> None:
+    """Report the number of devices where the log states the rate of all and of one: their ratio, near an integer."""
     per_device = findings.column("tokens_per_second_per_device")
     if findings.known("num_devices") or np.isnan(per_device).all():
         return
@@ -246,7 +246,7 @@ def _tell_devices(findings: Findings) -> None:
 
 
 class _Bridge(PatternParser):
-    """Reads what Megatron-LM's dump says beside the records."""
+    """Reads Megatron-LM's settings besides the records."""
 
     def __init__(self, form: Pattern) -> None:
         super().__init__(form)
@@ -296,7 +296,7 @@ DIALECTS = (
         parser=_Megatron,
         grammar=grammar,
     ),
-    # The parser of megatron-lm reads the lines of these, and tells the name at the end.
+    # The parser of megatron-lm reads the lines of these, and reports the name at the end.
     Dialect(
         name="gpt-neox",
         title="GPT-NeoX",

@@ -1,4 +1,4 @@
-"""What Megatron-LM and its kin say outside their records: arguments, command lines, engines' settings, the accelerator.
+"""Output of Megatron-LM and its forks besides the records: arguments, command lines, settings of engines, the accelerator.
 
 Sources: NVIDIA/Megatron-LM megatron/training/arguments.py (`_print_args`), EleutherAI/gpt-neox
 megatron/neox_arguments/arguments.py (`print`), deepspeedai/DeepSpeed deepspeed/runtime/{config.py,pipe/engine.py},
@@ -16,7 +16,7 @@ NEEDLES = (
     b"] datetime: ", b" > device: ",
 )  # fmt: skip
 _RULE = late(rb"-{5} (end of )?arguments -{5}")
-# GPT-NeoX adds dots and whether the value is the default: `  seq_length ...... 2048.......updated`.
+# GPT-NeoX appends dots and whether the value is the default: `  seq_length ...... 2048.......updated`.
 _ARGUMENT = late(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\d{1,18}|True|False)\.*(?:default|updated)?\s*$")
 _CURRICULUM = late(rb"\scurriculum_learning \.{2,} \{.{0,200}'enabled': True")
 _ALIGNED = late(
@@ -50,7 +50,7 @@ _CURRICULA = ("curriculum_learning", "curriculum_learning_legacy", "data_efficie
 
 
 class Settings:
-    """What is known so far. The dump of the arguments is believed first, then what launchers and engines say."""
+    """The settings found so far. The dump of the arguments takes precedence over the output of launchers and engines."""
 
     def __init__(self) -> None:
         self.is_deepspeed = self.has_microseconds = False
@@ -58,8 +58,8 @@ class Settings:
         self._dump: dict[str, int] = {}
         self._dump_line: Line | None = None
         self._is_dumped = False
-        # None where two say different things: then nobody is believed.
-        self._said: dict[str, tuple[int, Line] | None] = {}
+        # Stated outside the dump; None where two statements differ, so that neither is used.
+        self._stated: dict[str, tuple[int, Line] | None] = {}
         self._batch = Bracket()
         self._batch_line: Line | None = None
 
@@ -79,16 +79,16 @@ class Settings:
             self._argument(argument[1].decode(), argument[2], line, findings)
         elif _CURRICULUM.search(text):
             self._dump["curriculum_learning"] = 1
-        elif b" ......" not in text:  # a line of the dump is no sentence
+        elif b" ......" not in text:  # not a line of the dump
             self._sentence(text, line, findings)
 
     def finish(self, findings: Findings) -> None:
-        """Tell what no dump has said better."""
-        self._tell_product(findings)
-        for name, told in self._said.items():
-            if told:
-                findings.fact(name, told[0], told[1])
-        self._said = {}
+        """Report facts that no dump has stated."""
+        self._report_batch(findings)
+        for name, stated in self._stated.items():
+            if stated:
+                findings.fact(name, *stated)
+        self._stated = {}
         if self._batch_line and self._batch.whole:
             findings.fact("global_batch_size", self._batch.whole, self._batch_line)
 
@@ -104,22 +104,22 @@ class Settings:
         if name in _FACT and not is_curriculum:
             findings.fact(_FACT[name], count, line)
 
-    def _tell_product(self, findings: Findings) -> None:
-        """Tell the global batch as micro-batch x replicas x micro-batches, where the dump has it only in parts."""
+    def _report_batch(self, findings: Findings) -> None:
+        """Report the global batch size as micro-batch size x replicas x micro-batches, where the dump has only these."""
         dump, replicas = self._dump, self._replicas()
         micro = dump.get("micro_batch_size") or dump.get("batch_size")
         passes = dump.get("gas") or dump.get("gradient_accumulation_steps")
-        # Without an engine and without stages, programs of that time had one micro-batch.
+        # Without an engine and without pipeline stages, programs of that time had one micro-batch.
         has_stages = bool(dump.keys() & {"pipeline_model_parallel_size", "num_microbatches_in_minibatch"})
         passes = passes or (None if self.is_deepspeed or has_stages else 1)
         if self._dump_line and micro and replicas and passes:
             findings.fact("global_batch_size", micro * replicas * passes, self._dump_line)
 
     def _replicas(self) -> int | None:
-        """Return how many replicas of the model there are; None where a line of the dump may be lost."""
+        """Return the number of model replicas; None where a line of the dump may be lost."""
         dump = self._dump
         stages = dump.get("pipeline_model_parallel_size", dump.get("pipe_parallel_size"))
-        # Only the oldest dumps, those of `model_parallel_size` without an engine's `gas`, know no stages.
+        # Only the oldest dumps, those of `model_parallel_size` without an engine's `gas`, have no pipeline stages.
         is_oldest = "model_parallel_size" in dump and "gas" not in dump
         if "data_parallel_size" in dump or (stages is None and not is_oldest):
             return dump.get("data_parallel_size")
@@ -134,23 +134,23 @@ class Settings:
         if not found:
             return
         if found[1] == b"train_batch_size":
-            self._say("global_batch_size", int(found[2]), line, findings)
+            self._state("global_batch_size", int(found[2]), line, findings)
         else:
             self._dump.setdefault("gas", int(found[2]))
 
     def _sentence(self, text: bytes, line: Line, findings: Findings) -> None:
         if aligned := _ALIGNED.search(text):
             argument, value = (group for group in aligned.groups() if group)
-            self._say(_FACT[argument.decode()], int(value), line, findings)
+            self._state(_FACT[argument.decode()], int(value), line, findings)
         for name, count in _options(text):
-            self._say(name, count, line, findings)
+            self._state(name, count, line, findings)
         for expression, name in _SENTENCES:
             if found := expression.search(text):
-                self._say(name, int(found[1]), line, findings)
+                self._state(name, int(found[1]), line, findings)
         if found := _CONSTANT.search(text):
             self._dump.setdefault("gas", int(found[1]))
         if found := _STEP.search(text):
-            # A line of DeepSpeed's pipeline engine: its rate times its time is the batch.
+            # A line of DeepSpeed's pipeline engine: rate x time is the batch size.
             self.is_deepspeed = True
             seconds, rate = bounds(found[1]), bounds(found[2])
             if line.is_ended and seconds and rate:
@@ -161,18 +161,18 @@ class Settings:
         self.has_microseconds |= _MICROSECONDS.search(text) is not None
         self.num_overflows += _SKIPPED.search(text) is not None
 
-    def _say(self, name: str, count: int, line: Line, findings: Findings) -> None:
+    def _state(self, name: str, count: int, line: Line, findings: Findings) -> None:
         line = slim(line)
         if self._is_dumped:
             findings.fact(name, count, line)
             return
-        known = self._said.setdefault(name, (count, line))
+        known = self._stated.setdefault(name, (count, line))
         if known and known[0] != count:
-            self._said[name] = None
+            self._stated[name] = None
 
 
 def _options(text: bytes) -> list[tuple[str, int]]:
-    """Return what a command line says; the number of GPUs needs both its nodes and its processes per node."""
+    """Return the settings of a command line; the number of GPUs needs both nodes and processes per node."""
     found = _OPTION.findall(text) if b"--" in text else []
     options = {name.decode().replace("-", "_"): int(value) for name, value in found}
     known = [(_FACT[option], count) for option, count in options.items() if option in _FACT]

@@ -1,4 +1,4 @@
-"""The fields of Megatron-LM's line in every program that kept it: what each name means, and which program alone has it.
+"""The fields of Megatron-LM's line in all programs that kept it: the quantity of each name, and the program if only one prints it.
 
 Sources: NVIDIA/Megatron-LM megatron/training/training.py (`training_log`) and its forks, the sources in `megatron.DIALECTS`.
 """
@@ -13,7 +13,7 @@ from nlp_bench.logs.quantity import in_unit
 from nlp_bench.logs.record import COLUMN
 from nlp_bench.logs.scan import Grammar
 
-# The unit of the time is read from the name of the field: a reader that ignores it is wrong by 1000.
+# The unit of the time is in the name of the field: ignoring it is an error by a factor of 1000.
 CLEAN: Mapping[bytes, str] = {
     b"consumed samples": "consumed_samples",
     b"consumed tokens": "consumed_tokens",
@@ -43,7 +43,7 @@ CLEAN: Mapping[bytes, str] = {
     b"energy per GPU (J/iter/GPU)": "joules_per_device",
     b"power per GPU (W/GPU)": "watts_per_device",
 }
-"""Fields that the fast road reads, too, as they are printed."""
+"""Fields that the scanner reads, too, as they are printed."""
 CAREFUL: Mapping[bytes, str] = {
     b"gloabl batch size": "global_batch_size",
     b"tokens per GPU (tokens/s/GPU)": "tokens_per_second_per_device",
@@ -61,7 +61,7 @@ CAREFUL: Mapping[bytes, str] = {
     b"approx flops per GPU": "",
     b"hip mem usage/free/total/usage_ratio": "",
 }
-"""Fields that send a line to the careful road: they name the program, hold two numbers, or change what others mean."""
+"""Fields that make a line no row of the scanner: they name the program, hold two numbers, or change what others mean."""
 PROGRAM: Mapping[bytes, str] = {
     b"approx flops per GPU": "gpt-neox",
     b"gloabl batch size": "modellink",
@@ -69,7 +69,7 @@ PROGRAM: Mapping[bytes, str] = {
     **dict.fromkeys((b"compute per GPU (TFLOP/s/GPU)", b"hip mem usage/free/total/usage_ratio"), "primus"),
     **dict.fromkeys((b"curriculum seqlen", b"lm-loss", b"tokens_per_gpu_per_second_tgs"), "megatron-deepspeed"),
 }
-"""Field to the program that alone prints it."""
+"""Field to the only program that prints it."""
 COUNTS = {"consumed_samples", "consumed_tokens", "global_batch_size", "num_skipped", "num_nan", "sequence_length"}
 NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
@@ -82,7 +82,7 @@ _ROUNDED = late(rb"\d+(?:\.\d+)?[KMBT]")
 
 
 def normal(key: bytes) -> bytes:
-    """Return the key as it is compared: a line break, a blank or `_` between its words may be anywhere or missing."""
+    """Return the key for comparison, without the blanks and `_` between its words, which a wrapped line may have moved."""
     return key.translate(_BLANKS, b" \t_").lower()
 
 
@@ -93,9 +93,9 @@ TWO_NUMBERS = {"elapsed_ms", "model_tflops", "tokens_per_second_per_device"}
 class Field(NamedTuple):
     """What a key means."""
 
-    name: str  # quantity with its unit; "" for one that is not read
+    name: str  # quantity, maybe with another unit; "" for one that is not read
     quantity: str
-    program: str  # the program that alone prints it, "" for none
+    program: str  # the only program that prints it, "" for several
     hides_length: bool  # whether the sequence length of the line is only that of its last iteration
 
 
@@ -105,7 +105,7 @@ _HIDING = {normal(b"curriculum seqlen"), normal(b"random ltd reserved length")}
 
 @lru_cache(maxsize=1024)
 def field_of(key: bytes) -> Field:
-    """Return what the key means, however it is broken."""
+    """Return the meaning of a key, wherever a line break has split it."""
     name, program = _FIELDS.get(normal(key), ("", ""))
     return Field(name, in_unit(name, 1.0)[0], program, normal(key) in _HIDING)
 
@@ -113,7 +113,7 @@ def field_of(key: bytes) -> Field:
 def value_of(field: Field, text: bytes) -> float | None:
     """Return the number of a field in its quantity's unit, None when it is none.
 
-    Strict: no thousands commas, no suffix; nobody prints them here, so they are the mark of a splice.
+    Strict: no thousands commas, no suffix; no program prints them here, so they show a splice.
     """
     text = text.strip()
     if field.quantity in COUNTS:
@@ -125,17 +125,17 @@ def value_of(field: Field, text: bytes) -> float | None:
 
 
 def is_rounded(text: bytes) -> bool:
-    """Say whether a count was printed for people (`1.258B`): it is no torn field, and no number to compute with."""
+    """Say whether a count is rounded (`1.258B`): not a torn field, but too inexact to use."""
     return bool(_ROUNDED.fullmatch(text.strip()))
 
 
 def grammar() -> Grammar:
-    """Return the strict form of a clean record, for the fast road."""
+    """Return the strict form of a clean record, for the scanner."""
     keys = {}
     for key, name in CLEAN.items():
         quantity, _ = in_unit(name, 1.0)
         keys[key] = (COLUMN[quantity], 1000.0 if name.endswith("_ms") else 1.0, quantity in COUNTS)
-    # A field whose column is taken already is no row: the line goes to the careful parser.
+    # A second field for a column makes the line no row, so that it goes to the parser.
     keys |= dict.fromkeys(CAREFUL, (COLUMN["iteration"], 1.0, False))
     return Grammar(
         start=b"iteration",

@@ -1,15 +1,15 @@
-"""MindSpore Transformers (MindFormers): a step and, on the next line, samples per second and processor."""
+"""MindSpore Transformers (MindFormers): a step and, on the next line, samples per second of one processor."""
 
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import number
 
 _RATE = late(rb"\| {0,9}([\d.]{1,20}) samples/s/p\b")
-_MAX_NEXT = 2  # the second line follows at once; another rank's words may slip in between
+_MAX_NEXT = 2  # the second line follows at once, or after one of another rank
 
 
 class _Parser(PatternParser):
-    """Looks for the rate of a step in the lines behind it."""
+    """Looks for the rate of a step in its line and the next ones."""
 
     def values(self, values: Values, at: At) -> Values:
         for text in (at.found.string, *at.line.following(_MAX_NEXT)):

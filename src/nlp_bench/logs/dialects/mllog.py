@@ -1,6 +1,6 @@
-"""MLPerf Training: `:::MLLOG {json}` events, whose words mean another thing in each benchmark.
+"""MLPerf Training: `:::MLLOG {json}` events, whose keys have another meaning in each benchmark.
 
-Step times are taken before block means, and these before the clock of the blocks, from which evaluations are subtracted.
+In order of preference: step times, means of blocks, the clock of the blocks less evaluations.
 """
 
 import json
@@ -36,7 +36,7 @@ _FOLLOWERS = {
     "eval_start": {"eval_stop"},
     "eval_stop": {"block_start", "block_stop", "eval_start"},
 }
-"""Which of the events that start or stop the clock may follow which."""
+"""Event that starts or stops the clock to those that may follow it."""
 _ECHO_S = 1.0
 _UNKNOWN_UNIT = (
     "whether the counts of this MLPerf log are tokens or samples cannot be told: its benchmark, batch or sequence length is "
@@ -46,7 +46,7 @@ _TOKENS, _SAMPLES = "consumed_tokens", "consumed_samples"
 
 
 class _Event(NamedTuple):
-    """One event and where it stands."""
+    """One event and its line."""
 
     line: Line
     label: bytes
@@ -59,18 +59,18 @@ class _Event(NamedTuple):
 
 
 class _Mark(NamedTuple):
-    """A moment at which the log says how far the training is."""
+    """A moment at which the log states the progress of the training."""
 
     line: Line
     label: bytes
     name: str
     progress: float
     clock_s: float | None  # None where an event that starts or stops the clock was lost
-    is_late: bool = False  # whether it stands behind the evaluation, where the count may be that of an earlier moment
+    is_late: bool = False  # whether it follows the evaluation; its progress may be that of an earlier moment
 
 
 class _Clock:
-    """Time of training alone: it stands still outside blocks and during evaluations."""
+    """Time of training alone: it is stopped outside blocks and during evaluations."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -80,7 +80,7 @@ class _Clock:
         self.evaluated: float | None = None
 
     def pass_border(self, key: str, now: float, progress: float | None) -> None:
-        """Take the next event, and remember whether one between it and the last was lost."""
+        """Process the next event, and remember whether one between it and the last was lost."""
         last, then = self.last
         # The events of one evaluation state the same progress.
         is_known = self.evaluated is not None and progress is not None
@@ -97,7 +97,7 @@ class _Clock:
         self.since = now if is_running else None
 
     def read(self, now: float) -> float | None:
-        """Return the seconds up to now; None, once, where an event was lost since the last question."""
+        """Return the seconds up to now; None, once, where an event was lost since the last reading."""
         is_lost, self.is_lost = self.is_lost, False
         if is_lost:
             return None
@@ -105,7 +105,7 @@ class _Clock:
 
 
 class _Run:
-    """What is known since the last `run_start`."""
+    """The state since the last `run_start`."""
 
     def __init__(self) -> None:
         self.clock = _Clock()
@@ -116,7 +116,7 @@ class _Run:
 
 
 def _events(text: bytes) -> Iterator[tuple[bytes, Any]]:
-    """Return each event of a line with the words before it; a broken one is the bytes that it has."""
+    """Yield each event of a line with the text before it; a broken one as its bytes."""
     prefix, *bodies = text.split(_MARK)
     for body in bodies:
         words = body[:_LONGEST].decode(errors="replace").lstrip()
@@ -129,7 +129,7 @@ def _events(text: bytes) -> Iterator[tuple[bytes, Any]]:
 
 
 def _real(value: object) -> float | None:
-    """Return a number of JSON, which may be NaN."""
+    """Return a number of JSON, which may be NaN; None for anything else."""
     try:
         return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
     except OverflowError:
@@ -137,13 +137,13 @@ def _real(value: object) -> float | None:
 
 
 def _count(value: object) -> float | None:
-    """Return a count: finite, not negative, and no larger than a count can be."""
+    """Return a count: a number from 0 to _MOST; None for anything else."""
     number = _real(value)
     return number if number is not None and 0 <= number < _MOST else None
 
 
 class _Parser(Parser):
-    """Follows the events of one run after the other."""
+    """Processes the events of one run after the other."""
 
     def __init__(self) -> None:
         self.benchmark: str | None = None
@@ -187,7 +187,7 @@ class _Parser(Parser):
             self._border(event, now, findings)
 
     def _broken(self, body: bytes, line: Line, findings: Findings) -> None:
-        """Take what is left of an event: it may have started or stopped the clock."""
+        """Process the rest of a broken event, which may have started or stopped the clock."""
         if b"tracked_stats" in body:
             findings.record(line, {}, is_whole=False)
         key = _KEY.search(body)
@@ -229,9 +229,9 @@ class _Parser(Parser):
             run.has_evaluations = run.has_evaluations or not is_late
 
     def _progress(self, event: _Event) -> tuple[str, float] | None:
-        """Return what has been trained so far, in the unit that it has: GPT-3 counts epochs in tokens.
+        """Return the progress of the training with its unit: GPT-3 counts epochs in tokens.
 
-        None where the unit cannot be told.
+        None where there is none or its unit is unknown.
         """
         samples, epoch = event.number("samples_count"), event.number("epoch_num")
         if samples is not None:
@@ -263,10 +263,10 @@ class _Parser(Parser):
         if run.marks and mark.progress <= run.marks[-1].progress:
             return
         run.marks.append(mark)
-        self._tell_block(self._iteration(mark.name, mark.progress, len(run.marks)), findings)
+        self._report_block(self._iteration(mark.name, mark.progress, len(run.marks)), findings)
         run.block = None
 
-    def _tell_block(self, iteration: float, findings: Findings) -> None:
+    def _report_block(self, iteration: float, findings: Findings) -> None:
         if self.run.block and not self.run.has_steps:
             line, label, values = self.run.block
             findings.record(line, {"iteration": iteration, **values}, label=label)
@@ -293,7 +293,7 @@ class _Parser(Parser):
             self.run.block = event.line, event.label, values if elapsed is None else {**values, "elapsed_s": elapsed}
 
     def _step(self, event: _Event) -> float:
-        """Return the iteration of a step time, whose `step` counts tokens (GPT-3), samples (Llama until v5.0) or steps."""
+        """Return the iteration of a step time; `step` counts tokens (GPT-3), samples (Llama until v5.0) or steps."""
         samples, step = event.number("samples_count"), event.number("step") or 0.0
         if samples is not None:
             return self._iteration(_SAMPLES, samples, step)
@@ -303,9 +303,9 @@ class _Parser(Parser):
         return step / batch if batch and step % batch == 0 else step
 
     def _emit(self, findings: Findings) -> None:
-        """Tell what only the end of a run decides: with neither step nor block times, the clock of the blocks speaks."""
+        """Report the end of a run: with neither step nor block times, the clock of the blocks is used."""
         run = self.run
-        self._tell_block(len(run.marks) + 1.0, findings)
+        self._report_block(len(run.marks) + 1.0, findings)
         if not (run.has_steps or run.has_blocks):
             if run.has_evaluations:
                 run.marks = [mark for mark in run.marks if not mark.is_late]
@@ -351,6 +351,6 @@ DIALECTS = (
         "samples or steps",
         needles=(_MARK, b":::MLPv0.", b"encoder_seq_length"),
         parser=_Parser,
-        yields_to=("megatron-lm",),  # its lines give the time of each interval; ours stand beside them with --mllog
+        yields_to=("megatron-lm",),  # its lines give the time of each interval; our trainer with --mllog prints both
     ),
 )

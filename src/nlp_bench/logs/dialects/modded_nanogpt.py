@@ -1,7 +1,7 @@
-"""modded-nanogpt: a cumulative clock that pauses for validation, behind the whole source code of the program.
+"""modded-nanogpt: a cumulative clock that pauses for validation, after the source code of the program.
 
-The batch stands in that source, in one of these forms: sequences and their length; tokens; a length for each GPU; a
-schedule of several batches, which the steps do not tell apart.
+The batch size is in that source, in one of these forms: sequences and their length; tokens; a length for each GPU; a
+schedule of several batch sizes, which the lines of the steps do not state.
 """
 
 from math import prod
@@ -49,7 +49,7 @@ SCHEDULED = (
 
 
 class _Parser(Parser):
-    """Gathers what the source says; with the first step it is put together."""
+    """Collects the settings in the source, and derives the facts at the first step."""
 
     def __init__(self) -> None:
         self.source: dict[str, int] = {}
@@ -97,7 +97,7 @@ class _Parser(Parser):
                 name, comment = found[1].decode(), found[3] or b""
                 if comment.count(b"#") > 1:
                     continue  # the halves of two lines
-                # The first word of a comment on what is counted counts, the rest may be of another line.
+                # The first unit in a comment counts, the rest may be of another line.
                 unit = _COUNTED_IN.search(comment) if name == "batch_size" else None
                 counts_tokens = unit and unit[1] == b"tokens" and b"batch" in comment[: unit.start()]
                 is_tokens = name == "train_batch_size" or counts_tokens
@@ -120,14 +120,14 @@ class _Parser(Parser):
             self._table(line, findings)
 
     def _table(self, line: Line, findings: Findings) -> None:
-        """Count the GPUs that hold memory: the table is printed by the program when all its processes run."""
+        """Count the GPUs that use memory: the program prints the table when all its processes run."""
         lines = line.following(_TABLE_LINES)
         named = [(place, found) for place, found in enumerate(map(_GPU.match, lines)) if found]
         held = [(place, found) for place, found in enumerate(map(_MEMORY.search, lines)) if found]
         used = [found for _, found in held if int(found[1]) > _IN_USE_MIB]
         if named:
             findings.fact("device", named[0][1][2].decode().strip(), line)
-        # Each GPU has its number and one line of memory behind its name, unless lines were lost or repeated.
+        # Each GPU has its number and, after its name, one line of memory, unless lines were lost or repeated.
         is_whole = [int(found[1]) for _, found in named] == list(range(len(named)))
         is_whole = is_whole and len({len(lines[place].rstrip()) for place, _ in named}) == 1
         is_whole = is_whole and all(lines[place].startswith(b"|") for place, _ in held)
@@ -156,7 +156,7 @@ class _Parser(Parser):
             source["per_device"] = length
 
     def finish(self, findings: Findings) -> None:
-        """Without a step the clock between two validations has to do; a schedule of batches leaves no number."""
+        """Use the clock between two validations if there is no step; refuse a schedule of batch sizes."""
         if not self.num_steps and len(self.validations) > 1:
             for line, values in self.validations:
                 findings.record(line, values)
@@ -165,7 +165,7 @@ class _Parser(Parser):
 
 
 def _is_torn(text: bytes, found: Match) -> bool:
-    """Say whether step and time are of two lines: a field stands twice, or the mean is not that of so many steps."""
+    """Say whether step and time are of two lines: a duplicate field, or a mean that does not fit the number of steps."""
     if text.count(b" train_time:") > 1 or text.count(b"step:") > 1 or text.count(b"_loss:", found.start()) > 1:
         return True
     if any(key not in _NAMES and is_joined(key, _NAMES) for key in _NAME.findall(found[3])):

@@ -1,4 +1,4 @@
-"""Karpathy's trainers and their kin: nanoGPT, llama2.c, nanochat, build-nanogpt, llm.c."""
+"""Karpathy's trainers and their derivatives: nanoGPT, llama2.c, nanochat, build-nanogpt, llm.c."""
 
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
@@ -20,7 +20,7 @@ _SIZES = (
 
 
 class _NanoGpt(PatternParser):
-    """Remembers the last evaluation: it falls into the time of the iteration of the same number."""
+    """Remembers the last evaluation, whose time is part of that of the iteration with the same number."""
 
     _evaluation = late(rb"(?:^|\s)step (\d{1,18}): train loss ")
     _torn_evaluation = late(rb"loss [-+\d.nainf]{1,30}, val loss ")  # of an iteration whose number is lost
@@ -45,7 +45,7 @@ _LOSS_ONLY = late(rb"^s:\d{1,18} (?:tel|trl|eval):[-+\d.]")
 
 
 class _LlmC(PatternParser):
-    """Counts the lines of the trainer's own log file, which has no times at all."""
+    """Counts the lines of the trainer's own log file, which has no times."""
 
     num_losses = 0
     is_smoothed = False
@@ -112,7 +112,7 @@ DIALECTS = (
             b" trl:",
         ),
         parser=Pattern(
-            # Between loss and time stand norm, learning rate and z-scores, which have changed with every version.
+            # Between loss and time are norm, learning rate and z-scores, different in every version.
             record=rb"\bstep {1,9}<iteration>(?: ?/ ?<total_iterations>)? ?(?:\||:) "
             rb"(?:train )?loss:? (?:(?P<lm_loss>[-+\d.eE]{1,40})|-?nan|-?inf|NaN)"
             rb"[^\r\n]{0,160}?[ (](?:<elapsed_ms> ms|<elapsed_s> s)\b(?:[^\r\n]{0,60}? (?P<tokens_per_second>\d{1,18}) tok/s)?",
@@ -123,7 +123,7 @@ DIALECTS = (
                 rb"batch_size B=\d{1,9} \* seq_len T=<sequence_length> \* num_processes=<num_devices> and total_batch_size=<tokens>",
                 rb"^" + _DESIRED,
             ),
-            # Tests of single steps, and the line of build-nanogpt, which is near enough to be taken for this one.
+            # Tests of single steps, and the line of build-nanogpt, which would match as well.
             skip=rb"\bOK = \d|\bdt: ",
             reads_each_line=False,
             reading=_LlmC,
@@ -144,7 +144,7 @@ DIALECTS = (
                 rb"Tokens / micro-batch / rank: \d{1,9} x <sequence_length> = ",
                 rb"Total batch size (?P<tokens>" + _COMMAS + rb") => gradient accumulation steps: ",
             ),
-            # Each stage of a training (base, mid, sft) prints its sizes anew.
+            # Each stage of a training (base, mid, sft) prints its sizes again.
             start=rb"Tokens / micro-batch / rank: ",
         ),
         counts_from=0,

@@ -1,4 +1,4 @@
-"""NVIDIA's NeMo 2, whose printed records the terminal often wraps, and NeMo-Automodel."""
+"""NVIDIA's NeMo 2, whose records a terminal often wraps, and NeMo-Automodel."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
 
 _START = late(rb"Training epoch (\d{1,9}), iteration (\d{1,18})/(\d{1,18})")
-# Where a terminal has wrapped a record: within a number or behind one, else between or within names.
+# Where a terminal has wrapped a record: within or after a number, else between or within names.
 _AFTER_NUMBER = late(rb":\s{0,8}[-+\d.e]{1,24}\s{0,8}$")
 _REST_OF_NUMBER = late(rb"[\d.e+-]{1,24}\s{0,8}(?:\||$)|\s{0,8}\|")
 _WITHIN_NAMES = late(rb"\|\s{0,8}(?:[\w/. ]{1,60}:?\s{0,8})?$")
@@ -30,7 +30,7 @@ _COUNTS = {"global_batch_size", "consumed_samples", "iteration"}
 
 
 class _Nemo2(Parser):
-    """Reads a record and the lines on which it goes on."""
+    """Reads a record and the lines on which it continues."""
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         if not (found := _START.search(text)):
@@ -44,7 +44,7 @@ class _Nemo2(Parser):
             key, _, written = field.partition(b":")
             name, value = _KEYS.get(b" ".join(key.split()), ""), number(written)
             if name in _COUNTS and value is not None and (value % 1 or b"e" in written.lower()):
-                continue  # rounded to four digits: it says no count
+                continue  # rounded to four digits: no exact count
             if name and value is not None:
                 values[name] = value
             is_whole = is_whole and (value is not None or name in {"", *_COUNTS})

@@ -1,7 +1,7 @@
-"""OLMo and OLMo-core: `[step=N/M]`, then a line for each metric; the rates are those of one device over a running window.
+"""OLMo and OLMo-core: `[step=N/M]`, then a line for each metric; the rates are those of one device over a moving window.
 
-The device count is not stated. Tokens per step of all devices x steps per second / tokens per second of one device is that
-count, and all three are printed.
+The number of devices is not stated. It is tokens per step of all devices x steps per second / tokens per second of one device, which
+are all printed.
 """
 
 from nlp_bench.logs.dialect import Dialect
@@ -26,9 +26,9 @@ class _Olmo(LinesParser):
             return True
         if self._before and iteration > self._before[0]:
             per_step = (tokens - self._before[1]) / (iteration - self._before[0])
-            # Where the head of a record is lost, its lines join another: two ways to the tokens of a step must agree.
+            # Where the head of a record is lost, its lines join another one: two derivations of the tokens per step must agree.
             known = (self._per_step, tokens / iteration)
-            # Numbers above 1000 are cut to whole ones, so a unit of the last digit is possible on both sides.
+            # Numbers above 1000 are truncated to integers, so the error may be one unit on either side.
             rate, steps = (bounds(record.texts.get(key, b""), 1.0) for key in list(self.form.keys)[:2])
             if rate and steps and any(abs(per_step - other) <= _TOLERANCE * per_step for other in known):
                 self.devices.ratio((per_step * steps[0], per_step * steps[1]), rate)
@@ -38,7 +38,7 @@ class _Olmo(LinesParser):
 
 
 def _lines(rate: bytes, steps: bytes, tokens: bytes) -> Lines:
-    """Return the form with the names of one of the programs."""
+    """Return the form of one of the programs, by its names of the rates."""
     return Lines(
         head=rb"\[step=<iteration>/(?:<total_iterations>|\?\?\?)[^\]\r\n]{0,200}\]\s*$",
         pair=rb"(?P<key>throughput/(?:%b|%b|%b))=(?P<value>[\d,.]+)\s*$" % (rate, steps, tokens),

@@ -1,4 +1,4 @@
-"""PaddleNLP, PaddleFormers and PaddleFleetX: `key: value` pairs whose rates differ in what they count."""
+"""PaddleNLP, PaddleFormers and PaddleFleetX: `key: value` pairs; what a rate counts depends on its name and unit."""
 
 from math import isfinite
 
@@ -27,7 +27,7 @@ _INTERVAL = {
 
 
 class _Parser(Parser):
-    """Three eras: the Trainer's intervals, the older scripts' batch costs, and the summary at the end."""
+    """Three formats: the Trainer's intervals, the older scripts' batch costs, and the summary at the end."""
 
     def __init__(self) -> None:
         self.summary: dict[bytes, float] = {}
@@ -56,7 +56,7 @@ class _Parser(Parser):
         if not found or _NOT_TRAINING.search(text) or b"ips" not in text:
             return
         if _UNIT_LOST.search(text):
-            findings.record(line, {}, is_whole=False)  # what follows may be of another field, or of another line
+            findings.record(line, {}, is_whole=False)  # the rest may be of another field or line
             return
         pairs, rates = _pairs(line, text), _rates(text)
         values = {"iteration": float(found[1] or found[3])}
@@ -90,7 +90,7 @@ class _Parser(Parser):
                 findings.fact("sequence_length", float(round(length)), line)
 
     def finish(self, findings: Findings) -> None:
-        """Take the average of the whole run where there is no single step."""
+        """Use the average of the whole run where there is no step."""
         if not self.average or findings.num_records:
             return
         line, rate = self.average
@@ -111,7 +111,7 @@ def _pairs(line: Line, text: bytes) -> dict[str, float]:
 
 
 def _rates(text: bytes) -> dict[str, float]:
-    """`ips_total` is of the machine and then `ips` of one device; `ips` alone in tokens is of the machine."""
+    """Return the rates: `ips` is of one device next to `ips_total`, which is of the machine; alone in tokens it is of the machine."""
     rates: dict[str, float] = {}
     has_total = b"_total: " in text  # even where its name is torn
     for found in _PAIR.finditer(text):
@@ -129,7 +129,7 @@ def _rates(text: bytes) -> dict[str, float]:
 
 
 def _seconds_per_step(pairs: dict[str, float]) -> float | None:
-    """Divide the runtime of the interval by its steps, whose number only their rate tells."""
+    """Divide the runtime of the interval by its steps, whose number follows from their rate."""
     runtime, rate = pairs.get("interval_runtime"), pairs.get("interval_steps_per_second")
     if not rate or not runtime or not isfinite(runtime * rate):
         return None

@@ -14,12 +14,12 @@ from nlp_bench.logs.stamp import stamp_s
 
 
 class _AwsFsdp(PatternParser):
-    """Puts the global batch together from what the launcher says of itself.
+    """Computes the global batch size from the options of the launcher.
 
-    --max_context_width is left alone: train.py does not hand it to its data loader.
+    --max_context_width is ignored: train.py does not pass it to its data loader.
     """
 
-    _words: ClassVar = {
+    _options: ClassVar = {
         "nodes": late(rb"--nnodes[= ](\d{1,6})(?![\w-])"),
         "processes": late(rb"--nproc[_-]per[_-]node[= ](\d{1,4})(?![\w-])"),
         "batch": late(rb"--train_batch_size[= ](\d{1,9})(?![\w-])"),
@@ -31,7 +31,7 @@ class _AwsFsdp(PatternParser):
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         super().text(text, line, findings)
-        for name, expression in self._words.items() if b"--" in text else ():
+        for name, expression in self._options.items() if b"--" in text else ():
             if found := expression.search(text):
                 self.launch.setdefault(name, int(found[1]))
                 if {"nodes", "processes"} <= self.launch.keys():
@@ -41,7 +41,7 @@ class _AwsFsdp(PatternParser):
 
 
 class _Composer(LinesParser):
-    """Numbers the batches through all epochs. The tokens are real ones, without padding: batch x sequence length would be too many."""
+    """Numbers the batches through all epochs. Tokens do not include padding, so they are less than batch size x sequence length."""
 
     def begin(self, head: Match) -> tuple[Values, bool]:
         """Return the number of the batch where the head counts batches."""
@@ -51,7 +51,7 @@ class _Composer(LinesParser):
         return {"iteration": float(before + int(head["count"]))}, True
 
     def derive(self, record: Open) -> bool:
-        """Take the number of the batch that is counted before it, and narrow down the devices."""
+        """Set the number of the batch from `time/batch`, which counts those before it, and narrow the devices."""
         batches = number(record.texts.get(b"time/batch", b""))
         if batches is not None and math.isfinite(batches):
             record.values["iteration"] = batches + 1
@@ -64,15 +64,15 @@ class _Composer(LinesParser):
 
 
 class _FmsFsdp(LinesParser):
-    """Derives the devices from the two cumulative rates, which are no rates of a step themselves."""
+    """Derives the devices from the two cumulative rates."""
 
     def rename(self, key: bytes) -> bytes:
-        """Return the one name of keys that hold a number; the oldest versions say how many steps a time is the mean of."""
+        """Return today's name of a key; in the oldest versions one holds the number of steps of a mean."""
         old_names = {b"token per day": b"overall token per day", b"overall speed": b"overall step time"}
         return b"current step time" if key.startswith(b"speed for these") else old_names.get(key, key)
 
     def derive(self, record: Open) -> bool:
-        """Narrow down the devices, and multiply two means since the start: the tokens of a step."""
+        """Narrow the devices, and derive the tokens of a step as the product of two means since the start."""
         texts, per_device = record.texts, b"overall token per gpu per sec"
         if not {b"current step time", b"current token per gpu per sec", per_device} & texts.keys():
             return False
@@ -90,13 +90,13 @@ class _FmsFsdp(LinesParser):
 
 
 class _Lingua(Parser):
-    """A line per logging interval, and metrics.jsonl with all digits.
+    """One line per logging interval, or metrics.jsonl with all digits.
 
-    The line names micro-steps (`acc`); `iter` is the time of the last of them, not of a step. metrics.jsonl has the tokens of all devices
-    and the time of day, which give the rate of the machine.
+    The line counts micro-steps (`acc`); `iter` is the time of the last of them, not of a step. metrics.jsonl has the tokens of all
+    devices and the time of day, which give the rate of the machine.
     """
 
-    _word = b"  wps: "
+    _rate_key = b"  wps: "
     _front = late(rb"step: (?P<iteration>\d{1,12})  (?:acc: (?P<acc>\d{1,9})  )?")
     _back = late(rb"([-+\d.e]{1,24})  iter: +[\d.e-]{1,24}  data:")
     _loss = late(rb"\bloss(?:_avg)?: +([-+\w.]+)")
@@ -112,13 +112,13 @@ class _Lingua(Parser):
         self._before: tuple[float, float] | None = None
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        if self._word in text:
+        if self._rate_key in text:
             self._line(text, line, findings)
         elif b'"speed/wps"' in text:
             self._metrics(text, line, findings)
 
     def _line(self, text: bytes, line: Line, findings: Findings) -> None:
-        front, _, back = text.partition(self._word)
+        front, _, back = text.partition(self._rate_key)
         begin = front.rfind(b"step: ", -400)
         head, rate = self._front.match(front, begin) if begin >= 0 else None, self._back.match(back)
         per_device = number(rate[1]) if rate else None
@@ -132,14 +132,14 @@ class _Lingua(Parser):
     def _metrics(self, text: bytes, line: Line, findings: Findings) -> None:
         found = self._json.search(text)
         try:
-            said: dict[str, Any] = json.loads(found[0], object_pairs_hook=once) if found else {}
+            data: dict[str, Any] = json.loads(found[0], object_pairs_hook=once) if found else {}
         except (ValueError, RecursionError):
-            said = {}
-        values = {name: float(said[key]) for key, name in self._names.items() if type(said.get(key)) in {int, float}}
-        if not math.isfinite(values.get("iteration", math.nan)) or said.get("acc_step"):
-            findings.record(line, {}, is_whole=bool(said))
+            data = {}
+        values = {name: float(data[key]) for key, name in self._names.items() if type(data.get(key)) in {int, float}}
+        if not math.isfinite(values.get("iteration", math.nan)) or data.get("acc_step"):
+            findings.record(line, {}, is_whole=bool(data))
             return
-        now = stamp_s(str(said.get("created_at", "")).encode(), is_fine=True)
+        now = stamp_s(str(data.get("created_at", "")).encode(), is_fine=True)
         if now is not None and "consumed_tokens" in values:
             before, self._before = self._before, (values["iteration"], now)
             if before and values["iteration"] > before[0] and now > before[1]:
@@ -148,7 +148,7 @@ class _Lingua(Parser):
 
 
 class _Picotron(PatternParser):
-    """Narrows down the tokens of a step: they are rounded to three digits, the tokens of all steps so far bound them more closely."""
+    """Narrows the tokens of a step, which are rounded to three digits, by the tokens of all steps so far."""
 
     def __init__(self, form: Pattern) -> None:
         super().__init__(form)
@@ -164,7 +164,7 @@ class _Picotron(PatternParser):
 
     def finish(self, findings: Findings) -> None:
         both = self.batch.with_(self.total)
-        # The sum says something only if the batch has been the same from the first step on.
+        # The sum counts only if the batch size has been constant since the first step.
         if self.devices.line and (tokens := both.roundest or self.batch.roundest):
             findings.fact("tokens", tokens, self.devices.line)
         super().finish(findings)
@@ -267,7 +267,7 @@ DIALECTS = (
         needles=(b"tokens_per_second", b"time_per_step_s:", b"|Loss: "),
         parser=Pattern(
             record=rb"(?<!\w)Step <iteration> \| (?=[\w/]+:)(?=[^\r\n]*(?:time_per_step_s|tokens_per_second)[\w/]*:)",
-            # The bar has steps per second alone, a recent mean.
+            # The bar has only steps per second, a recent mean.
             otherwise=rb"(?<![\d|])\d{1,6}\|<iteration>\|Loss: (?P<lm_loss>[-+\w.]+):[^\r\n\[]{0,400}\[[\d:]+<[\d:?]+,\s*"
             rb"(?:<elapsed_s>s/it|<iterations_per_second>it/s)[,\]]",
             pairs=(

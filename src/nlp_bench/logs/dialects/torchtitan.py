@@ -1,4 +1,4 @@
-"""torchtitan and its kin (flame, Primus' torchtitan backend, forks): a coloured line per step, the rate of one device."""
+"""torchtitan and its derivatives (flame, Primus' torchtitan backend, forks): a coloured line per step, the rate of one device."""
 
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
@@ -14,7 +14,7 @@ _RECORD = late(
 _LOSS = late(rb"(?<!\w)(?i:loss):\s*([-+\w.]+)")
 _NORM = late(rb"(?<!\w)grad_norm:\s*([-+\w.]+)")
 _TFLOPS = late(rb"\s*tflops:\s*([\d,.]+)")
-# Other programs with the same words: Meta's lingua names micro-steps, torchax prints the rate of the whole machine.
+# Other programs with the same keys: Meta's lingua counts micro-steps, torchax prints the rate of the whole machine.
 _OTHERS = late(rb"(?<!\w)(?:acc|flops|iter|data|step_time):")
 _NOT_TRAINING = late(rb"(?i:valid\w*|eval\w*|\bval)\W*$")
 _NODES, _GPUS = (
@@ -48,12 +48,12 @@ _SETTINGS = (
     b"Starting job: ", b"device mesh with ", b"with local batch size ", b"Number of tokens per sequence = ",
     b"Global batch size (w. parallel", b" capacity: ", b" total parameters", b"--nproc",
 )  # fmt: skip
-_LONGEST = 4096  # bytes of a line beyond which it states no setting
-_REMEMBERED = 64  # steps back in which another rank may still print a step that is known
+_LONGEST = 4096  # bytes of a line that is searched for settings
+_REMEMBERED = 64  # steps after which no other rank prints a known step any more
 
 
 class _Parser(Parser):
-    """Knows the last steps: every rank may print each one, all with the same loss."""
+    """Remembers the last steps: every rank may print each one, all with the same loss."""
 
     reads_each_line = True
 
@@ -81,11 +81,11 @@ class _Parser(Parser):
         prefix = text[: found.start()]
         if not loss or _OTHERS.search(fields) or _NOT_TRAINING.search(prefix):
             return
-        if rate is None:  # `2,0`, where a terminal has cut 2,048
+        if rate is None:  # `2,0`: a wrapped 2,048
             findings.record(line, {}, label=label_of(prefix), is_whole=False)
             return
-        behind = text[found.end() :].partition(b"step:")[0]
-        if _LOSS.search(behind) or any(word in behind for word in _RATES):
+        after = text[found.end() :].partition(b"step:")[0]
+        if _LOSS.search(after) or any(word in after for word in _RATES):
             return  # the halves of two lines
         iteration = int(found["iteration"])
         values = {"iteration": float(iteration), "tokens_per_second_per_device": rate}
@@ -96,22 +96,22 @@ class _Parser(Parser):
         written = (("lm_loss", loss), ("grad_norm", norm), ("model_tflops", tflops))
         values |= numbers((name, match and match[1]) for name, match in written)
         label = label_of(prefix)
-        if not text[found.end() :].strip():  # every version goes on after its rate
+        if not text[found.end() :].strip():  # every version prints more after its rate
             findings.record(line, {}, label=label, is_whole=False)
             return
-        # Ranks whose lines carry no name differ in the last digit of the rate alone.
-        said = label, loss[1]
-        if self._losses.get(iteration) == said:
+        # Lines of ranks without a label differ only in the last digit of the rate.
+        printed = label, loss[1]
+        if self._losses.get(iteration) == printed:
             label += b" another rank"
         else:
-            self._losses[iteration] = said
+            self._losses[iteration] = printed
             if len(self._losses) > _REMEMBERED:
                 del self._losses[next(iter(self._losses))]
         findings.record(line, values, label=label)
 
 
 def _is_complete(text: bytes) -> bool:
-    """Say whether a record in `text` goes on past its rate, or is none: most versions end with `mfu`."""
+    """Say whether a record in `text` goes beyond its rate, or there is none: most versions end with `mfu`."""
     begin = text.find(b"step: ")
     if begin < 0 or (text.find(b"loss: ", begin) < 0 and text.find(b"memory: ", begin) < 0):
         return True

@@ -1,4 +1,4 @@
-"""A program that nobody has described: only lines that state tokens per second outright are read; `--pattern` says how to read others."""
+"""Programs without a dialect: only lines that state tokens per second explicitly are read; `--pattern` describes others."""
 
 import re
 
@@ -18,7 +18,7 @@ _STEP = late(
     re.IGNORECASE,
 )
 _DEVICE = rb"(?:gpu|device|dev|npu|tpu|hpu|xpu|chip|rank|accelerator|core|die|gcd|worker|card)s?\b"
-"""What a machine has many of."""
+"""Names of one of several accelerators or processes."""
 _PER = rb"(?: ?/ ?|[_ -]?per[_ -]?)"
 _DIGITS = rb"\d(?:[\d,]{0,20}\d)?(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?"
 _RATE = re.compile(
@@ -77,7 +77,7 @@ _LEAST = 2
 
 
 class _Stated(Parser):
-    """Remembers what the log says of its processes and of evaluations."""
+    """Reads explicit rates; remembers whether the log mentions several processes, and an evaluation."""
 
     def __init__(self) -> None:
         self.has_many = self.has_ranks = False
@@ -129,7 +129,7 @@ def _rates(text: bytes, *, is_ended: bool) -> tuple[dict[str, list[float]], bool
     is_whole = True
     for found in _RATE.finditer(text):
         has_sign = bool(found["sign"] and found["sign"].strip())
-        # `loss 2.31 tokens/s 256000`: the number in front has a name of its own.
+        # `loss 2.31 tokens/s 256000`: the number before has a name of its own.
         is_behind = found["behind"] and (
             has_sign or not found["before"] or _NAMED.search(text[: found.start("before")])
         )
@@ -142,7 +142,7 @@ def _rates(text: bytes, *, is_ended: bool) -> tuple[dict[str, list[float]], bool
         is_device = is_device or _PER_DEVICE.search(text[max(0, found.start("unit") - 40) : found.start("unit")])
         numbers = values.setdefault(_OF_A_DEVICE if is_device else _OF_ALL, [])
         numbers += {value * _SCALES[scale.lower()]}.difference(numbers)
-        # Of a line that was cut nobody knows how its last word goes on: `tok_per_s` may have become `tok_per_s_per_npu`.
+        # The last word of a cut line may be incomplete: `tok_per_s` may be the beginning of `tok_per_s_per_npu`.
         is_whole = is_whole and (is_ended or b" " in text[found.end() :])
     return values, is_whole
 
