@@ -19,13 +19,13 @@ from support.published import published_log
 
 from nlp_bench.inputs.find import Item, Kind
 from nlp_bench.inputs.pool import read_many
-from nlp_bench.inputs.read import Wish
+from nlp_bench.inputs.read import ReadOptions
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.report.report import Report
 
 OVERRIDES = Overrides(sequence_length=2048)
-WISH = Wish(overrides=OVERRIDES)
+OPTIONS = ReadOptions(overrides=OVERRIDES)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_log_that_kills_its_reader_is_a_row_and_the_others_are_read(folder: Pa
     items = [Item(path=str(path), kind=Kind.LOG, is_regular=True) for path in sorted(folder.iterdir())]
     shown: list[tuple[int, int]] = []
     with killing():
-        results = read_many(items, [WISH] * len(items), lambda files, size: shown.append((files, size)))
+        results = read_many(items, [OPTIONS] * len(items), lambda files, size: shown.append((files, size)))
     assert len(results) == 92
     for item, result in zip(items, results, strict=True):
         (entry,) = result.entries
@@ -135,7 +135,7 @@ def test_readers_that_die_while_others_are_started_hold_nobody_up(folder: Path) 
     multiprocessing.set_executable(str(program))
     try:
         for _ in range(12):
-            results = read_many(items, [WISH] * len(items), lambda *_: None)
+            results = read_many(items, [OPTIONS] * len(items), lambda *_: None)
             assert all(entry.has_number for result in results for entry in result.entries)
             assert multiprocessing.active_children() == []
     finally:

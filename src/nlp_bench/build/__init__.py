@@ -1,4 +1,4 @@
-"""The fused kernels of this machine: built once per combination of versions and GPU, used by every rank."""
+"""Builds the fused kernels of this machine, once per combination of versions and GPU, for all ranks."""
 
 from nlp_bench.build.environment import build_environment
 

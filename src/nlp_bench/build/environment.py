@@ -1,4 +1,4 @@
-"""What a build depends on, and what a launcher must export so that ranks find it; no torch is imported, for every start of a job asks."""
+"""What a build depends on, and the variables by which ranks find it. torch is not imported: every job start runs this."""
 
 import hashlib
 import importlib.util
@@ -22,14 +22,14 @@ MANIFEST = "build.json"
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 SITE = "site-packages"
 RECORD = "NLP_BENCH_BUILD_RECORD"
-"""The variable that tells ranks where the record of the build is: kernels that failed in it are switched off."""
+"""Variable with the path of the build's record: ranks switch off the kernels that failed in it."""
 DRIVER_S = 20.0
-"""Seconds for the driver to name its GPU: one that has fallen off the bus may hang."""
+"""Time limit for the driver to name its GPU: it may hang when the GPU has fallen off the bus."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The software and the GPU that compiled kernels must fit."""
+    """The software and the GPU that compiled kernels depend on."""
 
     nlp_bench: str
     """Version of this program: its operators are compiled too."""
@@ -47,7 +47,7 @@ class Machine:
 
 @dataclass(frozen=True, kw_only=True)
 class Apex:
-    """Which Apex is compiled."""
+    """The Apex that is compiled."""
 
     source: str
     """Git URL or folder."""
@@ -56,15 +56,15 @@ class Apex:
 
 @dataclass(frozen=True, kw_only=True)
 class Extras:
-    """What is compiled on top of torch's own kernels."""
+    """Libraries that are compiled in addition to torch's own kernels."""
 
     apex: Apex | None = None
     transformer_engine: str = ""
-    """Transformer Engine as pip names it; empty: none."""
+    """Transformer Engine as a requirement of pip; empty: none."""
 
 
 def this_machine(arch: str | None = None) -> Machine:
-    """Return what a build here must fit; `arch` replaces the GPU that the driver names, for building where no GPU is."""
+    """Return this machine; `arch` replaces the GPU that the driver names, to build on a node without one."""
     cuda = _torch_cuda()
     named = arch or (answers({"gpu": _compute_capability}, DRIVER_S).get("gpu") if cuda != "none" else None)
     return Machine(
@@ -78,7 +78,7 @@ def this_machine(arch: str | None = None) -> Machine:
 
 
 def _compute_capability() -> str | None:
-    """Return the first GPU's, None without a driver or a GPU."""
+    """Return the compute capability of the first GPU, None without a driver or a GPU."""
     try:
         nvml = Nvml()
         major, minor = nvml.ask("nvmlDeviceGetCudaComputeCapability", nvml.handles[0])
@@ -88,7 +88,7 @@ def _compute_capability() -> str | None:
 
 
 def _torch_cuda() -> str:
-    found = importlib.util.find_spec("torch")  # looks for the package, does not run it
+    found = importlib.util.find_spec("torch")  # does not import it
     if found is None or found.origin is None:
         return "none"
     known = re.search(r"^cuda\b.*=\s*'([\d.]+)'", text_of(Path(found.origin).with_name("version.py")), re.MULTILINE)
@@ -96,13 +96,13 @@ def _torch_cuda() -> str:
 
 
 def folder_name(machine: Machine, extras: Extras) -> str:
-    """Return `kernels-` and 12 hexadecimal digits that change with anything in `machine` or `extras`."""
+    """Return `kernels-` and 12 hexadecimal digits, a hash of `machine` and `extras`."""
     parts = json.dumps([asdict(machine), asdict(extras)], sort_keys=True)
     return f"kernels-{hashlib.sha256(parts.encode()).hexdigest()[:12]}"
 
 
 def build_folder(root: Path) -> Path:
-    """Return the folder that holds the builds of the checkout `root`."""
+    """Return the folder of the builds of the checkout `root`."""
     return real(os.environ.get("NLP_BENCH_BUILD_DIR") or root / "build")
 
 
@@ -113,16 +113,16 @@ def finished_builds(parent: Path) -> dict[Path, dict[str, Any]]:
 
 
 def failed_trials(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the kernels of a build's record that gave wrong results."""
+    """Return the trials of a build's record whose kernels gave wrong results."""
     trials = record.get("verified")
     found = trials if isinstance(trials, list) else []
     return [trial for trial in found if isinstance(trial, dict) and not trial.get("passed")]
 
 
 def build_environment(root: Path) -> dict[str, str]:
-    """Return the variables for the newest finished build that fits this machine; empty when there is none.
+    """Return the variables for the newest finished build for this machine; empty when there is none.
 
-    `root` is the repository; NLP_BENCH_BUILD_DIR replaces its folder `build`.
+    `root` is the checkout; NLP_BENCH_BUILD_DIR replaces its folder `build`.
     """
     builds = finished_builds(build_folder(root))
     here = asdict(this_machine()) if builds else {}
@@ -139,9 +139,9 @@ def build_environment(root: Path) -> dict[str, str]:
 
 
 def build_warning(environment: dict[str, str]) -> str | None:
-    """Return the sentence for a job's log where kernels failed in the build that `build_environment` found, else None."""
+    """Return the warning for a job's log where kernels failed in the build that `build_environment` found, else None."""
     if RECORD not in environment:
         return None
-    from nlp_bench.build.verify import Trial, warning  # noqa: PLC0415  # only where there is something to say
+    from nlp_bench.build.verify import Trial, warning  # noqa: PLC0415  # rarely needed
 
     return warning([Trial(**trial) for trial in failed_trials(read_object(Path(environment[RECORD])))])

@@ -1,4 +1,4 @@
-"""One build: under a lock, in its own folder, and finished only when its manifest is there."""
+"""Makes one build, under a lock, in its own folder; it is finished when its manifest exists."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ from nlp_bench.files import locked, parse_json, read_json, write_json
 from nlp_bench.packages import remedy
 
 HELPER = "from megatron.core.datasets import helpers_cpp"
-"""Succeeds where megatron-core's C++ index builder is compiled."""
+"""Python statement that succeeds where megatron-core's C++ index builder is compiled."""
 WARM_UP = (
     "--num-layers 1 --hidden-size 128 --num-attention-heads 2 --seq-length 128 --max-position-embeddings 128 "
     "--position-embedding-type rope --vocab-size 512 --mock-data --micro-batch-size 1 --train-iters 2 --lr 1e-4 --bf16"
@@ -24,10 +24,10 @@ WARM_UP = (
 
 
 def make_build(parent: Path, machine: Machine, extras: Extras, say: Callable[[str], None]) -> Path:
-    """Build what is missing, try every kernel, and return the folder; `say` receives one line per item and kernel.
+    """Build what is missing, verify every kernel, and return the folder; `say` receives one line per item and kernel.
 
-    A folder without a manifest was left by a build that died: it is wiped and built anew. Raises NlpBenchError when an
-    item fails; its folder then has no manifest.
+    A folder without a manifest is left over from a build that died and is replaced. Raises NlpBenchError when an item fails;
+    the folder then has no manifest.
     """
     folder = parent / folder_name(machine, extras)
     with locked(parent / f".{folder.name}.lock", "set NLP_BENCH_BUILD_DIR to another folder"):
@@ -59,7 +59,7 @@ def make_build(parent: Path, machine: Machine, extras: Extras, say: Callable[[st
 
 def _verified(folder: Path, machine: Machine, say: Callable[[str], None]) -> list[verify.Trial]:
     if "absent" in {machine.torch, machine.megatron_core}:
-        return []  # the items above have said so
+        return []  # reported by the items above
     if machine.arch != "cpu" and not sees_gpu():
         say("kernels: NOT VERIFIED, no GPU here; build again on a node with one to compare them with plain torch")
         return []
@@ -67,7 +67,7 @@ def _verified(folder: Path, machine: Machine, say: Callable[[str], None]) -> lis
 
 
 def dataset_helper(folder: Path) -> str:
-    """Compile megatron-core's C++ index builder if its wheel came without; raises NlpBenchError when that fails."""
+    """Compile megatron-core's C++ index builder if its wheel lacks it; raises NlpBenchError when that fails."""
     if _python(HELPER) == 0:
         return "already there"
     place = "import megatron.core.datasets as d; print(d.__path__[0])"
@@ -108,8 +108,8 @@ def apex_extensions(folder: Path, machine: Machine, apex: Apex | None) -> str:
 def transformer_engine(folder: Path, machine: Machine, wanted: str) -> str:
     """Install Transformer Engine into the build's own folder, its torch part compiled here; raises NlpBenchError when that fails.
 
-    `wanted` is a requirement of pip. The kernels come ready-made in its wheel; what binds them to torch is compiled for this
-    torch, for the architecture of NVTE_CUDA_ARCHS (https://github.com/NVIDIA/TransformerEngine, installation from PyPI).
+    `wanted` is a requirement of pip. Its wheel has the kernels compiled; their bindings are compiled for this torch, for the
+    architecture of NVTE_CUDA_ARCHS (https://github.com/NVIDIA/TransformerEngine, installation from PyPI).
     """
     if not wanted:
         return "skipped (no --te; torch's kernels replace it, except 8-bit floats)"
@@ -128,7 +128,7 @@ def transformer_engine(folder: Path, machine: Machine, wanted: str) -> str:
 
 
 def _not_there_yet(plan: Path, wanted: str) -> list[str]:
-    """Return what pip would install on top of this environment: with --target alone it would install torch once more.
+    """Return what pip would install in addition to this environment: with --target alone it would install torch again.
 
     Format: https://pip.pypa.io/en/stable/reference/installation-report/.
     """
@@ -143,7 +143,7 @@ def _jobs() -> str:
 
 
 def elementwise_operators(folder: Path, machine: Machine) -> str:
-    """Let torch.compile make the trainer's fused operators once, on one rank; raises NlpBenchError when that fails."""
+    """Compile the trainer's fused operators with torch.compile once, on one rank; raises NlpBenchError when that fails."""
     if machine.arch == "cpu":
         return "skipped (no GPU; on a CPU the eager operators are as fast)"
     if machine.cuda == "none":

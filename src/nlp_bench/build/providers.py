@@ -1,4 +1,4 @@
-"""What is installed that makes kernels, found without importing it: Transformer Engine, NVIDIA Apex, a C compiler."""
+"""Finds the installed kernel providers without importing them: Transformer Engine, NVIDIA Apex, a C compiler."""
 
 import importlib.metadata
 import importlib.util
@@ -11,19 +11,19 @@ from pathlib import Path
 from nlp_bench.errors import UsageError
 
 NAMES: Mapping[str, str] = {"te": "Transformer Engine", "apex": "Apex", "torch": "torch"}
-"""What each word of `--kernels` means."""
+"""Name of each value of `--kernels`."""
 APEX_EXTENSIONS = ("amp_C", "fused_layer_norm_cuda", "fused_weight_gradient_mlp_cuda")
 """Compiled modules of Apex that the trainer calls; `--cpp_ext --cuda_ext` of its setup.py builds them."""
 BUILD = "compile it with `src/compile_build.sh"
 
 
 def missing(provider: str) -> str | None:
-    """Say what is missing for `te` or `apex` and how to get it, or return None where everything is installed."""
+    """Return what is missing for `te` or `apex` and the remedy, or None where everything is installed."""
     return _missing_te() if provider == "te" else _missing_apex() if provider == "apex" else None
 
 
 def check_installed(asked: str, *, eight_bit: bool) -> None:
-    """Raise UsageError where kernels are asked for by name and are not installed; `eight_bit` floats need Transformer Engine."""
+    """Raise UsageError where the provider `asked` for is not installed; `eight_bit` floats need Transformer Engine."""
     check_shadow()
     reason = missing(asked)
     if reason:
@@ -42,7 +42,7 @@ def _missing_te() -> str | None:
 
 
 def check_shadow() -> None:
-    """Raise UsageError where a folder passes for Transformer Engine without being installed: megatron-core cannot start then."""
+    """Raise UsageError where a folder is importable as Transformer Engine but not installed: megatron-core then fails to start."""
     spec = importlib.util.find_spec("transformer_engine")
     if spec is None:
         return
@@ -80,9 +80,9 @@ def has_c_compiler() -> bool:
 
 
 def compiler_gap() -> str | None:
-    """Return what torch.compile lacks here to make kernels for a GPU, in words, None where nothing is missing.
+    """Return what torch.compile lacks to make kernels for a GPU, None where nothing is missing.
 
-    Triton compiles a C file that includes Python.h before its first kernel (triton/runtime/build.py), and ends the training where it cannot.
+    Triton compiles a C file that includes Python.h before its first kernel (triton/runtime/build.py); the training fails where it cannot.
     """
     if not has_c_compiler():
         return "a C compiler (install gcc)"

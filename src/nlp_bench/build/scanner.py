@@ -1,4 +1,4 @@
-"""The compiled scanner of logs, for a package that was installed without it: scan.c to the shared object that ctypes loads."""
+"""Compiles the scanner of logs, scan.c, to the shared object that ctypes loads, for a package that was installed without it."""
 
 import os
 import shlex
@@ -11,13 +11,13 @@ from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.logs.scan import OBJECT, why_slow
 
 FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC")
-"""As setup.py has them, and what makes a shared object."""
+"""Those of setup.py, and those for a shared object."""
 
 
 def build_scanner() -> Path:
-    """Compile scan.c beside scan.py, unless that was done since it changed, and return the shared object: whole or not there at all.
+    """Compile scan.c to the shared object next to it, unless that is up to date, and return it; it is replaced atomically.
 
-    Raises UsageError where there is no C compiler or the package lies where nothing can be written, NlpBenchError where it does not compile.
+    Raises UsageError where there is no C compiler or the package's folder is not writable, NlpBenchError where it does not compile.
     """
     source = OBJECT.with_name("scan.c")
     if OBJECT.exists() and OBJECT.stat().st_mtime > source.stat().st_mtime and not why_slow():
@@ -36,7 +36,7 @@ def build_scanner() -> Path:
                 raise NlpBenchError(
                     f"scanner: {shlex.join(command)} ended with {done.returncode}: {done.stderr.strip()[-500:]}"
                 )
-            os.replace(made, OBJECT)  # noqa: PTH105  # as everywhere: whole or not at all
+            os.replace(made, OBJECT)  # noqa: PTH105  # atomic
     except OSError as error:
         raise UsageError(f"scanner: {OBJECT.parent} cannot be written: {explained(error)}") from error
     return OBJECT

@@ -1,4 +1,4 @@
-"""Whether every kernel computes what it should: each is run once in a process of its own kind and compared with plain torch."""
+"""Verifies every kernel: each is run once, in a process per provider, and compared with plain torch."""
 
 import os
 import subprocess
@@ -18,29 +18,29 @@ KERNELS = {
     "apex": ("norm", "weight gradient", "adamw", "grad norm"),
     "te": ("norm", "attention", "adamw", "grad norm"),
 }  # fmt: skip
-"""What is tried of each provider; the rest of a layer is torch's with all of them."""
+"""Kernels that are tried, by provider; all providers use torch's for the rest of a layer."""
 MODULE = "nlp_bench.train.kernels.trial"
 LIMIT_S = 600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """How one kernel did."""
+    """The result of one kernel."""
 
     provider: str
     """te, apex or torch."""
     kernel: str
     difference: float | None
-    """|got - expected| / |expected| in 2-norms, the greatest of result and gradients; None where the kernel gave nothing."""
+    """|got - expected| / |expected| in 2-norms, the greatest of result and gradients; None where the kernel gave no result."""
     passed: bool
     error: str | None = None
-    """What the kernel did in place of an answer."""
+    """Why there is no result."""
 
 
 def verify(site: Path | None, log: Path, providers: Iterable[str] | None = None) -> list[Trial]:
-    """Try every kernel of `providers` (default: of all that are installed); `site` is a folder of packages put before the others.
+    """Try every kernel of `providers` (default: all installed ones); `site` is a folder that is put first in the search path.
 
-    What the kernels' processes say on stderr goes to `log`.
+    The stderr of the kernels' processes goes to `log`.
     """
     environment = dict(os.environ)
     if site is not None and site.is_dir():
@@ -57,7 +57,7 @@ def _installed(environment: dict[str, str]) -> list[str]:
 
 
 def _try(provider: str, environment: dict[str, str], log: Path) -> Iterator[Trial]:
-    """Yield one trial per kernel; a process that dies is started again with the kernels behind the one that took it along."""
+    """Yield one trial per kernel; a process that dies is started again with the kernels after the one that killed it."""
     left = list(KERNELS[provider])
     while left:
         tried = _run(provider, left, environment, log)
@@ -74,9 +74,9 @@ def _run(provider: str, names: list[str], environment: dict[str, str], log: Path
             )
             text, end = ended.stdout, f"the process ended with status {ended.returncode}"
         except subprocess.TimeoutExpired as error:
-            said = error.stdout or ""
+            output = error.stdout or ""
             text, end = (
-                said if isinstance(said, str) else said.decode(errors="replace"),
+                output if isinstance(output, str) else output.decode(errors="replace"),
                 f"no answer within {LIMIT_S} s",
             )
     lines = [parse_json(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
@@ -88,7 +88,7 @@ def _run(provider: str, names: list[str], environment: dict[str, str], log: Path
 
 
 def show(trials: Sequence[Trial], say: Callable[[str], None]) -> None:
-    """Say one line per kernel, and the warning where one is wrong; nothing without trials."""
+    """Print one line per kernel, and the warning where one is wrong; nothing without trials."""
     for line in [*table(trials), warning(trials)] if trials else ():
         if line:
             say(line)
@@ -108,7 +108,7 @@ def table(trials: Iterable[Trial]) -> list[str]:
 
 
 def warning(trials: Iterable[Trial]) -> str | None:
-    """Return the sentence that the log of every job repeats, or None where all kernels are right."""
+    """Return the warning for the log of every job, or None where all kernels are right."""
     wrong = [f"{NAMES[trial.provider]} {trial.kernel}" for trial in trials if not trial.passed]
     if not wrong:
         return None

@@ -19,7 +19,7 @@ from nlp_bench.evidence.derive import RESULT
 from nlp_bench.evidence.manifest import LOG, RULES, RUN_FOLDER, Member, Options, is_safe
 from nlp_bench.files import opened
 from nlp_bench.inputs.find import Item, Kind, find
-from nlp_bench.inputs.read import Wish, read_item
+from nlp_bench.inputs.read import ReadOptions, read_item
 from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
 from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
@@ -90,7 +90,7 @@ def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ra
             collected.remarks.append(left_out)
         elif item.kind is Kind.RUN:
             _add_run(item, collected, with_ranks=with_ranks)
-        elif not item.is_found or read_item(item, Wish(overrides=overrides)).entries:
+        elif not item.is_found or read_item(item, ReadOptions(overrides=overrides)).entries:
             _add_log(item, collected)
     if not collected.members:
         raise UsageError(f"no run folder and no training log in {' '.join(paths)}; see: nlp-bench report --dialects")

@@ -1,4 +1,4 @@
-"""What PATHs stand for: logs, run folders of ours, published tables; each real file or folder once."""
+"""Resolves PATHs to logs, our run folders and published tables; each real file or folder once."""
 
 import errno
 import os
@@ -13,10 +13,10 @@ from nlp_bench.files import opened
 from nlp_bench.inputs.reference import is_reference_table
 from nlp_bench.walk import report_skipped, walk
 
-Key = tuple[object, ...]  # by which two names of one file or folder are known as one
+Key = tuple[object, ...]  # identity of a file or folder, the same under all its names
 Folder = tuple[Path, set[str]]
 _MAGIC = frozenset("*?[")
-FAMILY = "nlp-bench/"  # how the schema of each record begins
+FAMILY = "nlp-bench/"  # prefix of the schema of each record
 _HEAD = 4096
 
 
@@ -35,16 +35,16 @@ class Item:
     """One thing to read."""
 
     path: str
-    """Path as it is opened and shown, `-` for standard input; for a run of ours its folder or the log that was named."""
+    """Path as it is opened and shown, `-` for standard input; for one of our runs its folder, or its log if that was given."""
     kind: Kind
-    is_found: bool = False  # whether it was only met below a folder: if it holds no training line it is no row
-    is_regular: bool = False  # whether another process could open it too; a pipe can be read once, and here
+    is_found: bool = False  # whether it was found below a folder, not given: without a training line it is no row
+    is_regular: bool = False  # whether another process could open it too; a pipe can be read only here, once
     num_bytes: int = 0  # size on disk, for the progress
-    problem: str = ""  # why it cannot be read, where that is known already
+    problem: str = ""  # why it cannot be read, if that is known already
 
     @property
     def folder(self) -> Path:
-        """The folder of a run of ours."""
+        """The run folder."""
         return Path(self.path).parent if self.kind is Kind.RUN and Path(self.path).is_file() else Path(self.path)
 
     @property
@@ -55,17 +55,17 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """What one PATH stands for."""
+    """The items of one PATH."""
 
     path: str
-    is_folder: bool = False  # whether the PATH is a folder whose files were looked through, without a run folder in it
-    items: list[Item] = field(default_factory=list)  # in the order of the report; empty where everything was met before
+    is_folder: bool = False  # whether the PATH is a folder that was searched for logs, without a run folder in it
+    items: list[Item] = field(default_factory=list)  # in the order of the report; empty where all were found before
 
 
 def find(paths: Sequence[str]) -> list[Group]:
-    """Return one group for each PATH, or for each match of a PATH that is a pattern, in the order of the report.
+    """Return one group for each PATH, or for each match of a PATH with wildcards, in the order of the report.
 
-    What is missing is a broken item. Raises UsageError when standard input is named twice.
+    A missing PATH is a broken item. Raises UsageError for an empty PATH and for standard input given twice.
     """
     if paths.count("-") > 1:
         raise UsageError("PATH - is given twice; standard input can be read once")
@@ -76,7 +76,7 @@ def find(paths: Sequence[str]) -> list[Group]:
 
 
 def _matches(path: str) -> list[str]:
-    """Return what a shell would make of `path`: itself, unless it is a pattern with matches."""
+    """Expand `path` as a shell would: to its matches, or to itself without any."""
     if path == "-" or _MAGIC.isdisjoint(path) or os.path.lexists(path):
         return [path]
     import glob  # noqa: PLC0415  # only patterns need it
@@ -85,13 +85,13 @@ def _matches(path: str) -> list[str]:
 
 
 class _Finder:
-    """Remembers what was met, so that nothing counts twice."""
+    """Remembers what was found, so that nothing counts twice."""
 
     def __init__(self) -> None:
         self.seen: set[Key] = set()
 
     def group(self, path: str) -> Group:
-        """Return what `path` stands for."""
+        """Return the items of `path`."""
         if path == "-":
             return Group(path=path, items=[Item(path=path, kind=Kind.LOG)])
         try:
@@ -105,7 +105,7 @@ class _Finder:
             )
         if stat.S_ISDIR(status.st_mode):
             return self._folder(path)
-        # Named by its log, a run of ours is held to its run.json all the same: cut short it has no number.
+        # Given by its log, a run of ours is still checked against its run.json: without all its iterations it has no number.
         is_run = Path(path).name == "job.out" and (Path(path).parent / "run.json").is_file()
         kind = Kind.RUN if is_run else Kind.TABLE if is_reference_table(Path(path)) else Kind.LOG
         kind = Kind.RECORD if is_earlier(Path(path)) else kind
@@ -157,7 +157,7 @@ def _broken(path: str, problem: str) -> Item:
 
 
 def _same(status: os.stat_result) -> Key:
-    return status.st_dev, status.st_ino  # one file under two names (a hard link, a symbolic link) is one file
+    return status.st_dev, status.st_ino  # the same for all hard and symbolic links to a file
 
 
 def _real(path: Path) -> Key:

@@ -1,4 +1,4 @@
-"""Many items read by several processes: in the order that was asked for, stopped by Ctrl-C, whole although one may die."""
+"""Reads many items in several processes: results in the given order, stopped by Ctrl-C, complete even if a process dies."""
 
 import gc
 import multiprocessing
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from nlp_bench.inputs.find import Item
-from nlp_bench.inputs.read import Read, Wish, broken, read_item
+from nlp_bench.inputs.read import Read, ReadOptions, broken, read_item
 from nlp_bench.logs.source import Source
 
 MAX_PROCESSES = 16
@@ -21,37 +21,37 @@ _WAIT_S = 0.1
 _BEGUN, _DONE = 1, 2
 _DIED = "the process that read it ended without an answer (killed, or out of memory); read it alone to see more"
 Show = Callable[[int, int], None]
-Work = tuple[int, Item, Wish]
+Work = tuple[int, Item, ReadOptions]
 
 
 class Shared(NamedTuple):
-    """What the processes write for their parent to see. No locks: each slot has one writer, and a writer may be killed."""
+    """Memory shared by the processes and their parent. No locks: each slot has one writer, and a writer may be killed."""
 
     states: Any  # for each item 0, _BEGUN or _DONE
     positions: Any  # for each item how many of its bytes are read
-    stop: Any  # set by the parent: whoever reads shall end at the next block
+    stop: Any  # set by the parent to make the processes stop at the next block
 
 
 def num_processes() -> int:
-    """Return how many processes may read at once."""
+    """Return how many processes read at once, at most."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
     return min(len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1, MAX_PROCESSES)
 
 
-def read_many(items: Sequence[Item], wishes: Sequence[Wish], show: Show) -> list[Read]:
-    """Return what `read_item` gives for each item and its wish; `show` is told files and bytes from time to time."""
+def read_many(items: Sequence[Item], all_options: Sequence[ReadOptions], show: Show) -> list[Read]:
+    """Return `read_item` of each item with its options; `show` is called with the files and bytes read from time to time."""
     return _Pool(
-        [(index, item, wish) for index, (item, wish) in enumerate(zip(items, wishes, strict=True))], show
+        [(index, item, options) for index, (item, options) in enumerate(zip(items, all_options, strict=True))], show
     ).run()
 
 
 class _Pool:
-    """The items and what they gave so far."""
+    """The items and their results so far."""
 
     def __init__(self, work: list[Work], show: Show) -> None:
         self.work, self.show = work, show
         self.results: dict[int, Read] = {}
-        # Spawned, not forked: nothing of this process (threads of numpy, an open terminal) is copied into them.
+        # Spawned, not forked: threads of numpy or an open terminal must not be copied.
         self.context = multiprocessing.get_context("spawn")
         array = self.context.RawArray
         self.shared = Shared(array("B", len(work)), array("q", len(work)), self.context.RawValue("B", 0))
@@ -66,19 +66,19 @@ class _Pool:
                     self.results[one[0]] = broken(one[1], _DIED, one[2])
             if not suspects:  # processes cannot be started here at all
                 left = [one for one in left if one[0] not in self.results]
-                self.results.update((index, read_item(item, wish)) for index, item, wish in left)
+                self.results.update((index, read_item(item, options)) for index, item, options in left)
         return [self.results[index] for index, _, _ in self.work]
 
     def round(self, chunks: list[list[Work]], count: int) -> bool:
-        """Read the chunks; False when a process died or none can be had, which loses what is not yet in `results`."""
+        """Read the chunks; False when a process died or none could be started, which loses what is not yet in `results`."""
         executor = None
         others = set(multiprocessing.active_children())
         try:
             executor = ProcessPoolExecutor(min(count, len(chunks)), self.context, _begin, (self.shared,))
             self.gather(_submitted(executor, chunks))
         except (BrokenProcessPool, OSError):  # the second: a login node may allow no more processes
-            # The executor ends those that it knows of, waits for all, and may have missed one that it was starting
-            # while another one died: that one waits for work for ever.
+            # The executor ends the processes that it knows and waits for all, but may miss one that it was starting
+            # while another one died; that one would wait for work for ever.
             for process in set(multiprocessing.active_children()) - others:
                 process.kill()
             return False
@@ -92,7 +92,7 @@ class _Pool:
             self.shared.stop.value = 0
 
     def gather(self, waiting: "set[Future[dict[int, Read]]]") -> None:
-        """Take the results as they come. Raises `BrokenProcessPool`, after those that did come, when a process died."""
+        """Collect the results as they arrive. Raises `BrokenProcessPool`, after those that do arrive, when a process died."""
         lost = None
         while waiting:
             done, waiting = wait(waiting, timeout=_WAIT_S)
@@ -102,25 +102,25 @@ class _Pool:
                     lost = error
                 else:
                     self.results.update(future.result())
-                    gc.freeze()  # none of it is garbage: looking through all of it again and again takes a tenth of the time
+                    gc.freeze()  # none of it is garbage; scanning it repeatedly takes a tenth of the time
             self.show(bytes(self.shared.states).count(_DONE), sum(self.shared.positions))
         if lost:
             raise lost
 
 
 def _submitted(executor: ProcessPoolExecutor, chunks: list[list[Work]]) -> "set[Future[dict[int, Read]]]":
-    """Return the futures of the chunks. Raises `BrokenProcessPool` or `OSError` where processes die or cannot be had."""
+    """Return the futures of the chunks. Raises `BrokenProcessPool` or `OSError` where processes die or cannot be started."""
     try:
-        with _deaf_children():
+        with _sigint_blocked():
             return {executor.submit(_read_chunk, chunk) for chunk in chunks}
     except ValueError as error:
-        # A process died while the next one was being started: the executor closes its pipes, whose numbers are
-        # given out again, and the same number twice is refused ("bad value(s) in fds_to_keep").
+        # A process died while the next one was being started: the executor closes its pipes, whose descriptors are
+        # reused, and a duplicate descriptor is refused ("bad value(s) in fds_to_keep").
         raise BrokenProcessPool(str(error)) from error
 
 
 def _chunks(work: list[Work]) -> list[list[Work]]:
-    """Return the work in pieces that are worth a message, the largest first."""
+    """Return the work in chunks large enough for one message each, the largest first."""
     chunks: list[list[Work]] = []
     sizes: list[int] = []
     for one in work:
@@ -134,8 +134,8 @@ def _chunks(work: list[Work]) -> list[list[Work]]:
 
 
 @contextmanager
-def _deaf_children() -> Iterator[None]:
-    """Let processes that start meanwhile not hear Ctrl-C, which a terminal sends to all: the parent stops them."""
+def _sigint_blocked() -> Iterator[None]:
+    """Start processes with SIGINT blocked: Ctrl-C of a terminal goes to all of them, but the parent stops them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -143,7 +143,7 @@ def _deaf_children() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-_SHARED: list[Shared] = []  # in a child: what it shares with its parent
+_SHARED: list[Shared] = []  # in a child process: the memory shared with its parent
 
 
 def _begin(shared: Shared) -> None:
@@ -155,13 +155,13 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent:
         parent.join()
-        os._exit(1)  # nobody waits for an answer any more
+        os._exit(1)  # the results are not needed any more
 
 
 def _read_chunk(chunk: list[Work]) -> dict[int, Read]:
     shared = _SHARED[0]
     results = {}
-    for index, item, wish in chunk:
+    for index, item, options in chunk:
 
         def progress(source: Source, index: int = index) -> None:
             shared.positions[index] = source.position_bytes
@@ -169,7 +169,7 @@ def _read_chunk(chunk: list[Work]) -> dict[int, Read]:
                 raise KeyboardInterrupt
 
         shared.states[index] = _BEGUN
-        results[index] = read_item(item, wish, progress)
+        results[index] = read_item(item, options, progress)
         shared.positions[index] = item.num_bytes
         shared.states[index] = _DONE
         if shared.stop.value:

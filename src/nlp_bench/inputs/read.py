@@ -1,4 +1,4 @@
-"""One item to runs: what goes wrong with one of many stays with that one."""
+"""Reads one item to runs; among many items an error affects only its own."""
 
 import shlex
 import signal
@@ -32,7 +32,7 @@ _MAX_SOURCES = 10
 
 
 def refused(path: Path, source: str) -> RunResult | None:
-    """Return the refusal of a record, called `source`, which names what to give in its place; None for a file of somebody else."""
+    """Return the refusal of a record, called `source`, which names what to give instead; None for a file that is no record of ours."""
     record = read_object(path)
     schema = str(record.get("schema"))
     if not schema.startswith(FAMILY):
@@ -50,7 +50,7 @@ def refused(path: Path, source: str) -> RunResult | None:
 
 
 def _sources(family: str, record: dict[str, Any], path: Path) -> list[str]:
-    """Return the logs and run folders that a record names; a record in a run folder stands for that folder."""
+    """Return the logs and run folders that a record names; for a record in a run folder that folder."""
     if (path.parent / "run.json").is_file():
         return [str(path.parent)]
     runs = record.get("runs") if family == "report" else [record.get("run")] if family == "result" else []
@@ -69,7 +69,7 @@ MAX_LENGTH = 600
 def with_quotes(path: str, entry: RunResult) -> RunResult:
     """Return `entry` with the text of its first record and of the first one of the window; unchanged if it cannot be read.
 
-    Offsets count unpacked bytes: of a compressed file nothing is quoted.
+    Nothing is quoted of a compressed file, as offsets count decompressed bytes.
     """
     found = entry.provenance
     if found is None or path == "-" or not Path(path).is_file():
@@ -97,10 +97,10 @@ MAX_DRAWN = 1000  # logs whose runs have plots
 
 
 def lean(entry: RunResult) -> RunResult:
-    """Return `entry` without samples. One without a provenance keeps them: nothing else tells where its numbers are from."""
+    """Return `entry` without samples. One without a provenance keeps them: nothing else shows where its numbers are from."""
     if entry.provenance is None:
         return entry
-    # Copied: a view would keep all of them alive. The first ones tell which run it is.
+    # Copied: a view would keep all of them alive. The first ones identify the run.
     number = len(entry.records)
     records = (
         entry.records.chosen(np.unique([*range(min(number, FIRST_RECORDS)), number - 1])) if number else entry.records
@@ -113,84 +113,84 @@ SNIFFED_BYTES = 8192
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What is wanted of every item."""
+class ReadOptions:
+    """How items are read."""
 
-    overrides: Overrides  # what the command line adds to logs that do not say it
-    is_alone: bool = False  # whether there is only one item: its fault is then that of the whole command
-    with_quotes: bool = False  # whether the text of the first records is wanted
-    with_samples: bool = False  # whether the points of plots are wanted, and not only the sums
+    overrides: Overrides  # sizes of the command line, for logs that do not state them
+    is_alone: bool = False  # whether there is only one item: its error is then that of the whole command
+    with_quotes: bool = False  # whether to read the text of the first records
+    with_samples: bool = False  # whether to return the points of plots, not only the sums
     with_records: bool = False
     rules: str | None = None
-    """Path of the rules that the runs are held to (`rules.apply.wanted`); None for the default of each."""
+    """Path of the rules for the runs (`rules.apply.wanted`); None for the default of each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """What one item gave."""
+    """The result of one item."""
 
-    entries: tuple[RunResult, ...] = ()  # its runs; none for a file that was only found and is no log
-    is_binary: bool = False  # whether it was passed over because its first bytes are no text
+    entries: tuple[RunResult, ...] = ()  # its runs; none for a file found below a folder that is no log
+    is_binary: bool = False  # whether it was skipped because its first bytes are no text
 
 
-def read_item(item: Item, wish: Wish, progress: Progress | None = None) -> Read:
-    """Read `item`. Raises NlpBenchError only when it is alone: among others its fault becomes a row."""
-    if wish.is_alone:
-        return _read(item, wish, progress)
+def read_item(item: Item, options: ReadOptions, progress: Progress | None = None) -> Read:
+    """Read `item`. Raises NlpBenchError only when it is alone: among others its error becomes a row."""
+    if options.is_alone:
+        return _read(item, options, progress)
     try:
-        return _read(item, wish, progress)
+        return _read(item, options, progress)
     except NlpBenchError as error:
-        return broken(item, str(error), wish)
+        return broken(item, str(error), options)
     except OSError as error:
-        return broken(item, f"cannot read {error.filename or item.path}: {explained(error)}", wish)
-    except Exception as error:  # noqa: BLE001  # a fault of this program in one log must not cost the other 9999
-        return broken(item, f"reading failed: {type(error).__name__}: {error}", wish)
+        return broken(item, f"cannot read {error.filename or item.path}: {explained(error)}", options)
+    except Exception as error:  # noqa: BLE001  # a bug that one log triggers must not cost the other 9999
+        return broken(item, f"reading failed: {type(error).__name__}: {error}", options)
 
 
-def broken(item: Item, reason: str, wish: Wish) -> Read:
+def broken(item: Item, reason: str, options: ReadOptions) -> Read:
     """Return the row of an item that could not be read."""
     outcome = Outcome.UNKNOWN if item.kind is Kind.RUN else Outcome.REFUSED
     why = Reason("unreadable", one_line(reason))
-    return _held(RunResult(source=one_line(item.path), outcome=outcome, reasons=(why,)), wish=wish)
+    return _judged(RunResult(source=one_line(item.path), outcome=outcome, reasons=(why,)), options=options)
 
 
-def _held(*entries: RunResult, wish: Wish) -> Read:
-    """Return runs that were not measured, held to the rules that are wanted."""
-    return Read(entries=tuple(judged(entry, rules=wish.rules) for entry in entries))
+def _judged(*entries: RunResult, options: ReadOptions) -> Read:
+    """Return runs that were not measured, judged by the rules of the options."""
+    return Read(entries=tuple(judged(entry, rules=options.rules) for entry in entries))
 
 
-def _read(item: Item, wish: Wish, progress: Progress | None) -> Read:
+def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
     if item.kind is Kind.BROKEN:
         raise UsageError(item.problem)
     if item.kind is Kind.TABLE:
-        from nlp_bench.inputs.reference import read_reference_table  # noqa: PLC0415  # few need it
+        from nlp_bench.inputs.reference import read_reference_table  # noqa: PLC0415  # rarely needed
 
-        return _held(*read_reference_table(item.file), wish=wish)
+        return _judged(*read_reference_table(item.file), options=options)
     if item.kind is Kind.RECORD and (earlier := refused(item.file, one_line(item.path))):
-        return _held(earlier, wish=wish)
+        return _judged(earlier, options=options)
     if item.kind is Kind.RUN:
-        entries = [_read_run(item, wish)]
+        entries = [_read_run(item, options)]
     elif item.is_found and _is_binary(item.path):
         return Read(is_binary=True)
     else:
-        with _slow_pattern(item, wish.overrides, progress) as watched:
-            entries = measured_log(item.path, wish.overrides, watched, rules=wish.rules)
-        entries = [] if item.is_found and all(map(_is_silent, entries)) else entries
-    if wish.with_quotes:
+        with _slow_pattern(item, options.overrides, progress) as watched:
+            entries = measured_log(item.path, options.overrides, watched, rules=options.rules)
+        entries = [] if item.is_found and all(map(_has_no_training_line, entries)) else entries
+    if options.with_quotes:
         entries = [with_quotes(str(item.file), entry) for entry in entries]
-    if wish.with_samples:
+    if options.with_samples:
         entries = [replace(e, curves=curves_of(e.records, e.throughput)) if e.throughput else e for e in entries]
-    return Read(entries=tuple(entries if wish.with_records else map(lean, entries)))
+    return Read(entries=tuple(entries if options.with_records else map(lean, entries)))
 
 
-SLOW_S = 8.0  # seconds in which a pattern should get through a MiB of lines: it takes milliseconds
+SLOW_S = 8.0  # seconds for a MiB of lines after which a pattern counts as slow; it should take milliseconds
 
 
 @contextmanager
 def _slow_pattern(item: Item, overrides: Overrides, progress: Progress | None) -> Iterator[Progress | None]:
-    """Say that a `--pattern` hangs in a file: some expressions take twice as long for each further character of a line.
+    """Print a hint while a `--pattern` hangs in a file: some expressions take exponential time in the length of a line.
 
-    A signal alone gets through while `re` is searching; threads wait.
+    By a signal, because threads do not run while `re` is searching.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not (overrides.pattern and item.is_regular and is_main and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL):
@@ -206,7 +206,7 @@ def _slow_pattern(item: Item, overrides: Overrides, progress: Progress | None) -
             flush=True,
         )
 
-    def go_on(source: Source) -> None:
+    def restart_timer(source: Source) -> None:
         signal.setitimer(signal.ITIMER_REAL, SLOW_S)
         if progress:
             progress(source)
@@ -214,19 +214,19 @@ def _slow_pattern(item: Item, overrides: Overrides, progress: Progress | None) -
     signal.signal(signal.SIGALRM, say)
     signal.setitimer(signal.ITIMER_REAL, SLOW_S)
     try:
-        yield go_on
+        yield restart_timer
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def _is_silent(entry: RunResult) -> bool:
-    # A second reason tells of something in the file that was read: torn records, a cut compressed stream.
+def _has_no_training_line(entry: RunResult) -> bool:
+    # A second reason is about something that was read: torn records, a cut compressed stream.
     return entry.dialect is None and len(entry.reasons) == 1 and entry.reasons[0].code in NOTHING
 
 
 def _is_binary(path: str) -> bool:
-    """Say whether the first bytes, unpacked, hold a NUL: checkpoints, images and event files do, text does not."""
+    """Say whether the first bytes, decompressed, contain a NUL, as those of checkpoints, images and event files do."""
     try:
         with Path(path).open("rb", buffering=0) as stream:
             head = stream.read(SNIFFED_BYTES)
@@ -239,14 +239,13 @@ def _is_binary(path: str) -> bool:
     return b"\0" in head
 
 
-def _read_run(item: Item, wish: Wish) -> RunResult:
+def _read_run(item: Item, options: ReadOptions) -> RunResult:
     try:
-        entry = measured_folder(item.folder, one_line(item.path), rules=wish.rules).entry
+        entry = measured_folder(item.folder, one_line(item.path), rules=options.rules).entry
     except NlpBenchError as error:
-        # An unfinished or damaged run stays a row, also when it is alone: `report` shows what became of runs.
-        why = Reason("unreadable", one_line(error))
-        return judged(RunResult(source=one_line(item.path), outcome=Outcome.UNKNOWN, reasons=(why,)), rules=wish.rules)
-    if wish.overrides == Overrides():
+        # An unfinished or damaged run is a row, also when it is alone: `report` shows how runs ended.
+        return broken(item, str(error), options).entries[0]
+    if options.overrides == Overrides():
         return entry
     ignored = (
         "--sequence-length, --global-batch-size and --num-gpus are for logs without a run.json, and are not used here"

@@ -1,4 +1,4 @@
-"""Published results as data: a CSV whose times are recomputed, never copied."""
+"""Tables of published results (CSV), whose times are recomputed, not copied."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ COLUMNS = (
     "time_to_report_in_seconds",
     "source",
 )
-"""How the header of a reference table begins; counts are whole numbers, an unknown value is an empty cell."""
+"""First columns of a reference table; counts are integers, an unknown value is an empty cell."""
 MORE_COLUMNS = (
     "model",
     "gpu",
@@ -46,8 +46,8 @@ MORE_COLUMNS = (
     "stated_train_days",
     "final_loss",
 )
-"""What may follow: `published_` is what the publication's table says, `stated_` what its text says, both to be checked."""
-_ASKED = {
+"""Columns that may follow: `published_` is from the publication's table, `stated_` from its text, both to be checked."""
+_WORKLOAD = {
     "nodes": "nodes",
     "world_size": "num_gpus",
     "global_batch_size": "global_batch_size",
@@ -71,9 +71,9 @@ def is_reference_table(path: Path) -> bool:
 
 
 def read_reference_table(path: Path) -> list[RunResult]:
-    """Return one entry per row; a row whose time is not 20 million tokens / its rate says so in its reasons.
+    """Return one entry per row; a row whose time is not 20 million tokens / its rate has a reason that says so.
 
-    Raises UsageError naming the file and an unknown column, or line, column and value for a cell that is no number above 0.
+    Raises UsageError naming the file and an unknown column, or line, column and value of a cell that is no number above 0.
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         reader = csv.DictReader(stream)
@@ -93,7 +93,7 @@ class _Row:
         return one_line(self.cells.get(column) or "") or None
 
     def digits(self, column: str) -> str | None:
-        """Return the text of a number, with the digits that were printed."""
+        """Return the text of a number, with its digits as printed."""
         return self.text(column) if self.number(column) else None
 
     def number(self, column: str) -> float | None:
@@ -133,7 +133,7 @@ def _entry(row: _Row) -> RunResult:
     return RunResult(
         source=one_line(name),
         dialect=DIALECT,
-        outcome=Outcome.MEASURED if rate else Outcome.REFUSED,  # nothing shows how the run behind it ended
+        outcome=Outcome.MEASURED if rate else Outcome.REFUSED,  # nothing shows how the run ended
         reasons=tuple(reasons),
         remarks=(f"source: {one_line(source)}",),
         total_iterations=row.count("iterations"),
@@ -148,7 +148,7 @@ def _entry(row: _Row) -> RunResult:
 
 
 def _workload(row: _Row, model: str | None) -> Workload:
-    found = {name: row.count(column) for name, column in _ASKED.items()}
+    found = {name: row.count(column) for name, column in _WORKLOAD.items()}
     words = {"model": model, "system": row.text("system"), "gpu": row.text("gpu")}
     source = f"published table {one_line(row.path.name)} line {row.line}"
     asked = {name: Setting(value, source) for name, value in {**words, **found}.items() if value}

@@ -1,4 +1,4 @@
-"""All PATHs to runs: few are read here, many by several processes; what is no log is named in one line."""
+"""Reads all PATHs to runs, many of them in several processes; files that are no logs are listed in one line."""
 
 import sys
 import time
@@ -8,7 +8,7 @@ from typing import Any, TextIO
 
 from nlp_bench.escape import one_line
 from nlp_bench.inputs.find import Group, Item, find
-from nlp_bench.inputs.read import MAX_DRAWN, Read, Wish, read_item
+from nlp_bench.inputs.read import MAX_DRAWN, Read, ReadOptions, read_item
 from nlp_bench.logs.source import Source
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
@@ -25,17 +25,17 @@ class PassedOver:
     """Files below one PATH that are no logs of a training."""
 
     folder: str
-    no_training_line: tuple[str, ...]  # texts without any training line; paths below the folder
-    binary: tuple[str, ...]  # files that hold no text, by their first bytes
+    no_training_line: tuple[str, ...]  # text files without a training line; paths below the folder
+    binary: tuple[str, ...]  # files that are no text, by their first bytes; likewise
 
     def sentence(self) -> str:
-        """Return what a person should know, in one line."""
-        said = []
+        """Return the note for the report, in one line."""
+        parts = []
         if self.no_training_line:
-            said.append(f"{len(self.no_training_line)} file(s) hold no training line: {_some(self.no_training_line)}")
+            parts.append(f"{len(self.no_training_line)} file(s) hold no training line: {_some(self.no_training_line)}")
         if self.binary:
-            said.append(f"{len(self.binary)} binary file(s) are passed over: {_some(self.binary)}")
-        return f"{self.folder}: " + "; ".join(said)
+            parts.append(f"{len(self.binary)} binary file(s) are passed over: {_some(self.binary)}")
+        return f"{self.folder}: " + "; ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return one object of `passed_over` in nlp-bench/report/1."""
@@ -52,10 +52,10 @@ _BAR_WIDTH = 20
 
 
 class Progress:
-    """How far a reading is: one line on a terminal's standard error after a second of work, which leaves nothing behind."""
+    """Progress of the reading: one line on standard error, if that is a terminal, after QUIET_S; wiped at the end."""
 
     def __init__(self, num_files: int, num_bytes: int | None, stream: TextIO | None = None) -> None:
-        """Begin; `num_bytes` is the size of all files, None where it is not known."""
+        """Start; `num_bytes` is the size of all files, None where it is not known."""
         self.num_files, self.num_bytes = num_files, num_bytes
         stream = stream or sys.stderr
         self.line = StatusLine(stream) if stream is not None and stream.isatty() else None
@@ -64,18 +64,18 @@ class Progress:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self.started_s
 
     def show(self, files: int, read_bytes: int) -> None:
-        """Say how much was read, if it is time to say something."""
+        """Redraw the line, if it is time to."""
         now_s = time.monotonic()
         if self.line and now_s >= self.next_s:
             self.next_s = now_s + STEP_S
             self.line.show(self.text(files, read_bytes, now_s - self.started_s))
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Wipe the line."""
         if self.line:
             self.line.wipe()
 
@@ -93,18 +93,18 @@ class Progress:
         return f"reading [{bar}] " + ", ".join([f"{100 * part:.0f} %", *left, *amount])
 
 
-ALONE_S = 1.0  # after this much reading, and if as much is left, several processes read: starting them takes half of it
+ALONE_S = 1.0  # reading time after which, if as much is left, several processes read: starting them takes half of it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """What all PATHs gave."""
+    """The results of all PATHs."""
 
     entries: list[RunResult]  # the runs, in the order of the PATHs
-    passed_over: list[PassedOver]  # for each folder that holds other files too
+    passed_over: list[PassedOver]  # one for each folder with files that are no logs
 
 
-def read_sources(  # noqa: PLR0913  # one wish each
+def read_sources(  # noqa: PLR0913  # one option each
     paths: Sequence[str],
     overrides: Overrides,
     *,
@@ -114,52 +114,52 @@ def read_sources(  # noqa: PLR0913  # one wish each
     rules: str | None = None,
     alone_s: float = ALONE_S,
 ) -> Sources:
-    """Read all `paths`; what is reached twice counts once.
+    """Read all `paths`; an item that several of them contain counts once.
 
     With quotes, the provenance of each entry holds the text of its first record; with samples, the entries of the first MAX_DRAWN
-    logs hold the points of their plots; with records, all entries keep every sample. `rules` are those of `rules.apply.wanted`. After `alone_s` seconds other processes may help. Raises UsageError where the only PATH cannot be
-    read or holds nothing; among several it becomes a row.
+    logs hold the points of their plots; with records, all entries keep every sample. `rules` are those of `rules.apply.wanted`. After
+    `alone_s` seconds other processes may be started. Raises UsageError where a single item cannot be read; one of several becomes a row.
     """
     groups = find(paths)
     items = [item for group in groups for item in group.items]
-    wish = Wish(
+    options = ReadOptions(
         overrides=overrides,
         is_alone=len(items) == 1 and not items[0].is_found,
         with_quotes=with_quotes,
         with_records=with_records,
         rules=rules or wanted(None),
     )
-    drawn = replace(wish, with_samples=True)
-    wishes = [drawn if with_samples and index < MAX_DRAWN else wish for index in range(len(items))]
-    results = iter(_read_all(items, wishes, alone_s))
-    found = [_assembled(group, [next(results) for _ in group.items], wish) for group in groups]
+    drawn = replace(options, with_samples=True)
+    all_options = [drawn if with_samples and index < MAX_DRAWN else options for index in range(len(items))]
+    results = iter(_read_all(items, all_options, alone_s))
+    found = [_assembled(group, [next(results) for _ in group.items], options) for group in groups]
     return Sources(
         entries=[entry for entries, _ in found for entry in entries],
         passed_over=[passed for _, passed in found if passed.no_training_line or passed.binary],
     )
 
 
-def _assembled(group: Group, results: list[Read], wish: Wish) -> tuple[list[RunResult], PassedOver]:
+def _assembled(group: Group, results: list[Read], options: ReadOptions) -> tuple[list[RunResult], PassedOver]:
     entries = [entry for read in results for entry in read.entries]
-    silent: list[str] = []
+    texts: list[str] = []
     binary: list[str] = []
     for item, read in zip(group.items, results, strict=True):
         if item.is_found and not read.entries:
-            (binary if read.is_binary else silent).append(one_line(item.path.removeprefix(group.path).lstrip("/")))
-    passed = PassedOver(folder=one_line(group.path), no_training_line=tuple(silent), binary=tuple(binary))
+            (binary if read.is_binary else texts).append(one_line(item.path.removeprefix(group.path).lstrip("/")))
+    passed = PassedOver(folder=one_line(group.path), no_training_line=tuple(texts), binary=tuple(binary))
     if group.items and not entries:
         reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects"
         entries = [
             judged(
                 RunResult(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),)),
-                rules=wish.rules,
+                rules=options.rules,
             )
         ]
     return entries, passed
 
 
-def _read_all(items: list[Item], wishes: list[Wish], alone_s: float) -> list[Read]:
-    """Read here until so much time has passed that the help of other processes is worth its cost; pipes are always read here."""
+def _read_all(items: list[Item], all_options: list[ReadOptions], alone_s: float) -> list[Read]:
+    """Read in this process until starting others pays off; pipes are always read here."""
     is_known, num_bytes = all(item.is_regular for item in items), sum(item.num_bytes for item in items)
     progress = Progress(len(items), num_bytes if is_known else None)
     results: dict[int, Read] = {}
@@ -168,27 +168,27 @@ def _read_all(items: list[Item], wishes: list[Wish], alone_s: float) -> list[Rea
     def show(source: Source) -> None:
         progress.show(len(results), done_bytes + source.position_bytes)
 
-    def needs_help() -> bool:
+    def is_worth_processes() -> bool:
         done, elapsed_s = len(results), progress.elapsed_s
         if elapsed_s < alone_s or not done or len(items) - done < 2:
             return False
-        # What is left takes as long as it did so far for as many files, or for as many bytes.
+        # The rest is estimated to take as long per file, or per byte, as so far; the larger counts.
         part = max((len(items) - done) / done, (num_bytes - done_bytes) / max(done_bytes, 1))
         return part * elapsed_s >= alone_s
 
     try:
         for index, item in enumerate(items):
-            if not (item.is_regular and needs_help()):
-                results[index] = read_item(item, wishes[index], show)
+            if not (item.is_regular and is_worth_processes()):
+                results[index] = read_item(item, all_options[index], show)
                 done_bytes += item.num_bytes
                 progress.show(len(results), done_bytes)
         if rest := [index for index in range(len(items)) if index not in results]:
-            from nlp_bench.inputs.pool import read_many  # noqa: PLC0415  # only many logs pay for it
+            from nlp_bench.inputs.pool import read_many  # noqa: PLC0415  # imported for many logs only
 
             done = len(results)
             found = read_many(
                 [items[index] for index in rest],
-                [wishes[index] for index in rest],
+                [all_options[index] for index in rest],
                 lambda files, read_bytes: progress.show(done + files, done_bytes + read_bytes),
             )
             results |= dict(zip(rest, found, strict=True))
