@@ -1,4 +1,4 @@
-"""Which data a training reads, and how much of each: the words of `--data-path`, read as Megatron-LM reads them."""
+"""The datasets of a training and their weights: the values of `--data-path`, parsed as Megatron-LM does."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ MAX_DATASETS = 32766  # BlendedDataset of megatron-core 0.16.1 numbers its datas
 class Blend:
     """One or several datasets, as megatron-core's `BlendedMegatronDatasetConfig.blend` takes them."""
 
-    prefixes: tuple[str, ...]  # PREFIX of each PREFIX.bin and PREFIX.idx, in the order of the words
-    weights: tuple[float, ...] | None = None  # share of each in the samples, above 0; None: as large as they are
+    prefixes: tuple[str, ...]  # PREFIX of each PREFIX.bin and PREFIX.idx, in the given order
+    weights: tuple[float, ...] | None = None  # relative number of samples of each, above 0; None: by their sizes
 
     def __post_init__(self) -> None:
         for prefix, weight in zip(self.prefixes, self.weights or (1.0,) * len(self.prefixes), strict=True):
@@ -34,11 +34,11 @@ class Blend:
 
 
 def parse_blend(words: Sequence[str]) -> Blend:
-    """Return the blend that the words of `--data-path` describe.
+    """Return the blend for the values of `--data-path`.
 
-    The rule is that of `get_blend_from_list` in megatron-core's `datasets/utils.py`: an even number of words of which every
-    first one of a pair is a number are weights and prefixes; everything else is prefixes. What that rule would take for the
-    name of a file although it is meant as a weight is refused here. Raises UsageError that begins with `data_path`.
+    The rule is that of `get_blend_from_list` in megatron-core's `datasets/utils.py`: pairs of which the first one is a number are
+    weights and prefixes; everything else is prefixes. A weight that this rule would take for a prefix is refused here. Raises
+    UsageError, which starts with `data_path`.
     """
     words = tuple(word.strip() for word in words)
     if not words:

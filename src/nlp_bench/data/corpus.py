@@ -1,4 +1,4 @@
-"""A small invented language: structured enough that a model learns, and the same for the same seed on every machine."""
+"""Text of an invented language with enough structure to learn from; the same for the same seed on every machine."""
 
 import random
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ NUM_TOPICS = 16
 def documents(seed: int, count: int) -> Iterator[str]:
     """Yield `count` documents of about 600 characters each, drawn from one random grammar.
 
-    Words of a class follow Zipf's law; a document has a topic, which picks its nouns and verbs from one part of the class.
+    Words of a class follow Zipf's law; the topic of a document decides which nouns and verbs are frequent in it.
     """
     draw = random.Random(seed)  # noqa: S311  # reproducible text, no secret
     classes = _lexicon(draw)
@@ -35,7 +35,7 @@ def documents(seed: int, count: int) -> Iterator[str]:
 def _lexicon(draw: random.Random) -> dict[str, list[str]]:
     known: dict[str, None] = {}
     while len(known) < sum(SHARES.values()):
-        syllables = 1 + min(len(known) // 60, 1) + draw.randrange(2)  # the first, most used words are short
+        syllables = 1 + min(len(known) // 60, 1) + draw.randrange(2)  # the first, most frequent words are short
         known["".join(draw.choice(ONSETS) + draw.choice(VOWELS) for _ in range(syllables))] = None
     words = iter(known)
     return {name: [next(words) for _ in range(share)] for name, share in SHARES.items()}

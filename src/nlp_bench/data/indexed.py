@@ -17,42 +17,42 @@ from nlp_bench.packages import lacking
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 HEADER = struct.Struct("<9sQBQQ")  # magic, version, token type, sequences, document entries
-TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2}  # by the code of a type; 6 and 7 are floats, no tokens
-UINT16_LIMIT = 65500  # megatron-core's `DType.optimal_dtype`: a vocabulary below this is written in 2 bytes
+TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2}  # by the code of the type; 6 and 7 are floats
+UINT16_LIMIT = 65500  # megatron-core's `DType.optimal_dtype`: tokens of a vocabulary below this take 2 bytes
 REMEDY = "make the data anew with nlp-bench data"
 PREPARED = "nlp-bench/data/2"  # schema of PREFIX.json; version 1 is the data.json of `nlp-bench data`
 
 
 def check_builder() -> None:
-    """Raise NlpBenchError naming the extra to install where megatron-core is not installed; it is not imported."""
+    """Raise NlpBenchError, which names the extra to install, where megatron-core is not installed; it is not imported."""
     if missing := lacking(ModuleNotFoundError(name="megatron"), "making training data"):
         raise missing
 
 
 def token_bytes_for(vocab_size: int) -> int:
-    """Return the bytes of a token for a vocabulary, 2 or 4, as megatron-core chooses them."""
+    """Return the bytes per token for a vocabulary, 2 or 4, as megatron-core chooses them."""
     return 2 if vocab_size < UINT16_LIMIT else 4
 
 
-TOKEN_TYPE = {2: "uint16", 4: "int32"}  # numpy's name of the type of tokens that are written, by their bytes
+TOKEN_TYPE = {2: "uint16", 4: "int32"}  # bytes per token to the type that is written, as numpy names it
 
 
 class Writer:
-    """megatron-core's IndexedDatasetBuilder, whose files are on disk before either takes its name."""
+    """megatron-core's IndexedDatasetBuilder; both files are flushed to disk before they are renamed to their final names."""
 
     def __init__(self, prefix: str, token_bytes: int) -> None:
-        """Open PREFIX.bin.part. Raises OSError where the disk refuses."""
+        """Open PREFIX.bin.part. Raises OSError where that fails."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # megatron-core warns of every package that it does not find
-            import numpy as np  # noqa: PLC0415  # takes seconds, with torch behind it
+            warnings.simplefilter("ignore")  # megatron-core warns of every package that is not installed
+            import numpy as np  # noqa: PLC0415  # slow, as is torch, which the next line imports
             from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder  # noqa: PLC0415  # as above
         self.prefix = prefix
         self._builder = IndexedDatasetBuilder(f"{prefix}.bin.part", dtype=getattr(np, TOKEN_TYPE[token_bytes]))
 
     def add(self, tokens: bytes, lengths: Sequence[int], sequences: Sequence[int]) -> None:
-        """Append documents: the bytes of their tokens, the tokens of each sequence and the sequences of each document.
+        """Append documents: the bytes of their tokens, the length of each sequence and the number of sequences of each document.
 
-        The builder's lists are extended as its own `add_index` does it; `add_document` takes one document at a time.
+        The builder's lists are extended as in its `add_index`, because `add_document` takes one document at a time.
         """
         first = len(self._builder.sequence_lengths)
         self._builder.data_file.write(tokens)
@@ -64,7 +64,7 @@ class Writer:
         self._builder.add_index(prefix)
 
     def finish(self) -> None:
-        """Write PREFIX.idx and give both files their names."""
+        """Write PREFIX.idx and rename both files to their final names."""
         self._builder.finalize(f"{self.prefix}.idx.part")
         for suffix in (".bin", ".idx"):
             with Path(f"{self.prefix}{suffix}.part").open("rb") as stream:
@@ -73,8 +73,8 @@ class Writer:
             Path(f"{self.prefix}{suffix}.part").replace(self.prefix + suffix)
 
     def close(self) -> None:
-        """Forget what is not finished; nothing happens behind `finish`."""
-        with contextlib.suppress(OSError):  # it writes what is still buffered: on a full disk that fails again
+        """Remove unfinished files; does nothing after `finish`."""
+        with contextlib.suppress(OSError):  # it flushes its buffer, which fails again on a full disk
             self._builder.data_file.close()
         for suffix in (".bin", ".idx"):
             with contextlib.suppress(OSError):
@@ -82,16 +82,16 @@ class Writer:
 
 
 def index_bytes(num_sequences: int, num_entries: int) -> int:
-    """Return the size of an .idx: length (int32) and first byte (int64) of each sequence, int64 per entry of a document."""
+    """Return the bytes of an .idx: length (int32) and first byte (int64) of each sequence, an int64 per document entry."""
     return HEADER.size + 12 * num_sequences + 8 * num_entries
 
 
 def check_indexed(prefix: str) -> None:
-    """Raise UsageError when PREFIX.bin or PREFIX.idx is missing, a git-lfs pointer, truncated or something else.
+    """Raise UsageError when PREFIX.bin or PREFIX.idx is missing, a git-lfs pointer, truncated or of another format.
 
     The format is that of megatron-core's `datasets/indexed_dataset.py`: a header, then the length (int32) and the first
-    byte (int64) of each sequence, then the first sequence of each document (int64) and the number of sequences. The ends of
-    the three lists are looked at, not every entry: an index may have gigabytes.
+    byte (int64) of each sequence, then the first sequence of each document (int64) and the number of sequences. Only the first
+    and last entries of the three lists are checked: an index may have gigabytes.
     """
     paths = [Path(prefix + ".bin"), Path(prefix + ".idx")]
     for path in paths:
@@ -109,12 +109,12 @@ def check_indexed(prefix: str) -> None:
     found, expected = paths[0].stat().st_size, _expected_bytes(paths[1])
     if found != expected:
         what = "truncated" if found < expected else "of other data than its index"
-        said = f"has {found} bytes but its index says {expected}"
-        raise UsageError(f"data_path: {paths[0]} {said}; it is {what}; {REMEDY}")
+        sizes = f"has {found} bytes but its index says {expected}"
+        raise UsageError(f"data_path: {paths[0]} {sizes}; it is {what}; {REMEDY}")
 
 
 def _expected_bytes(index: Path) -> int:
-    """Return the bytes that .bin must have; raises UsageError where the index contradicts itself."""
+    """Return the size that .bin must have; raises UsageError where the index is inconsistent."""
     size = index.stat().st_size
     with index.open("rb") as stream:
         header = stream.read(HEADER.size)
@@ -148,7 +148,7 @@ def _number(stream: BinaryIO, form: str, place: int) -> int:
 
 
 def record_path(prefix: str) -> Path:
-    """Return where the record of the data PREFIX.bin and PREFIX.idx lies."""
+    """Return the path of the record of the data PREFIX.bin and PREFIX.idx."""
     return Path(prefix + ".json")
 
 
@@ -168,10 +168,10 @@ def check_tokenizer(  # noqa: PLR0913  # each is an argument of a training
     tokenizer_model: str | None = None,
     vocab_size: int | None = None,
 ) -> None:
-    """Raise UsageError when the data at `prefix` were made with another tokenizer than a training is given.
+    """Raise UsageError when the data at `prefix` were made with another tokenizer than that of the training.
 
-    The values are those of a training's arguments of the same names; None is not compared. Data without a record of ours pass.
-    NullTokenizer has no files: only its vocabulary size is compared. Neither torch nor a tokenizer is loaded.
+    The values are the training's arguments of the same names; None is not compared. Data without a record of ours pass.
+    NullTokenizer has no files: only the vocabulary size is compared. Neither torch nor a tokenizer is loaded.
     """
     made, anew = _tokenizer_of(prefix), "prepare the text anew with nlp-bench data prepare"
     if made is None:
@@ -205,7 +205,7 @@ def check_tokenizer(  # noqa: PLR0913  # each is an argument of a training
 
 
 def _tokenizer_of(prefix: str) -> dict[str, Any] | None:
-    """Return type, vocab_size and files of the tokenizer that made the data, None where no record tells."""
+    """Return type, vocab_size and files of the tokenizer that made the data, None without a record."""
     record = read_prepared(prefix)
     if record is not None:
         return dict(record["tokenizer"])

@@ -1,4 +1,4 @@
-"""Making training data: whole or not at all, once for the same parameters, never by two at the same time."""
+"""Makes training data atomically, once for the same parameters, under a lock."""
 
 import glob
 import os
@@ -34,12 +34,12 @@ SCHEMA = "nlp-bench/data/1"
 
 @dataclass(frozen=True, kw_only=True)
 class DataRequest:
-    """What to make: an invented corpus, or tokens of the user's own text."""
+    """The data to make: an invented corpus, or tokens of the user's own text."""
 
-    output: Path  # folder that will hold the data; it must be absent, empty or made by this program
+    output: Path  # folder for the data; it must be absent, empty or made by this program
     seed: int = 1  # seed of the invented corpus
     documents: int = 5000  # documents of the invented corpus
-    vocab_size: int = 4096  # tokens of the vocabulary that is trained on the invented corpus
+    vocab_size: int = 4096  # of the tokenizer that is trained on the invented corpus
     input: Path | None = None  # the user's text, JSON lines, plain or .gz; None for the invented corpus
     json_key: str = "text"  # key of the text in each line
     vocab_file: Path | None = None  # vocab.json for the user's text
@@ -59,7 +59,7 @@ class DataRequest:
             raise UsageError("input: needs --vocab-file vocab.json and --merge-file merges.txt")
 
     def parameters(self) -> dict[str, Any]:
-        """Return what decides the content: for the user's files their names, sizes and times of change."""
+        """Return what determines the content: for the user's files their paths, sizes and modification times."""
         if self.input is None:
             return {"seed": self.seed, "documents": self.documents, "vocab_size": self.vocab_size}
         known: dict[str, Any] = {"json_key": self.json_key, "append_eod": self.append_eod}
@@ -70,7 +70,7 @@ class DataRequest:
 
 
 def make_data(request: DataRequest) -> tuple[dict[str, Any], bool]:
-    """Make the data unless it is there; return the record of data.json and whether it was made now.
+    """Make the data unless they exist; return the record of data.json and whether they were made now.
 
     Raises UsageError for bad input and for an output folder that holds something else.
     """
@@ -97,7 +97,7 @@ def _finished(output: Path) -> dict[str, Any] | None:
 def _make(request: DataRequest, parameters: dict[str, Any]) -> dict[str, Any]:
     check_builder()
     name = f".{request.output.name}."
-    for killed in request.output.parent.glob(f"{glob.escape(name)}*.part"):  # of one that was killed: we hold the lock
+    for killed in request.output.parent.glob(f"{glob.escape(name)}*.part"):  # left by a killed one, as we hold the lock
         shutil.rmtree(killed, ignore_errors=True)
     folder = request.output.with_name(f"{name}{secrets.token_hex(6)}.part")
     try:
@@ -115,7 +115,7 @@ def _make(request: DataRequest, parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
-    """Write tokenizer and tokens into `folder`; return what the record says of them."""
+    """Write tokenizer and tokens into `folder`; return their counts for the record."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     if request.input is None:
         tokenizer = train_byte_pairs(corpus.documents(request.seed, request.documents), request.vocab_size)
@@ -153,11 +153,11 @@ def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
 
 
 def _save(model: Any, folder: Path) -> None:
-    """Write the tokenizer's files. Raises OSError; the library, which is Rust, raises a bare Exception that ends in `(os error 28)`."""
+    """Write the tokenizer's files. Raises OSError, where the library, in Rust, raises a bare Exception ending in `(os error 28)`."""
     try:
         model.save(str(folder))
     except Exception as error:
-        said = re.search(r"\(os error (\d+)\)", str(error))
-        if not said:
+        found = re.search(r"\(os error (\d+)\)", str(error))
+        if not found:
             raise
-        raise OSError(int(said[1]), os.strerror(int(said[1])), str(folder)) from error
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(folder)) from error

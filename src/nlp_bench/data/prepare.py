@@ -1,4 +1,4 @@
-"""Preparing a user's text for training: once, whole or not at all, continued where a killed run stopped."""
+"""Prepares a user's text for training: atomically, once for the same parameters, resumed where a killed run stopped."""
 
 import contextlib
 import gc
@@ -30,24 +30,24 @@ from nlp_bench.walk import walk
 
 PACKED = (".gz", ".xz", ".zst", ".bz2")
 NAMES = (".jsonl", ".json", ".ndjson", ".jl")
-FOLDER_NAME = "corpus"  # name of the data in a folder that is given as output
+FOLDER_NAME = "corpus"  # name of the data where the output is a folder
 MAX_WORKERS = 4096
-JOINING = "joining"  # in PREFIX.shards while the result is written: data without a record are then ours
-LARGE_BYTES = 2**30  # a result of this size takes seconds to join, and that is said
+JOINING = "joining"  # marker in PREFIX.shards while the result is written: data without a record are then ours
+LARGE_BYTES = 2**30  # size of a result from which joining takes seconds, so that a line is printed
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareRequest:
-    """What to prepare, how and where to."""
+    """The input, how it is prepared, and the output."""
 
     inputs: tuple[str, ...]  # files, folders and patterns of JSON lines; each file is a shard
-    output: str  # prefix of the result, or a folder (one that exists, or a path that ends in /)
+    output: str  # prefix of the result, or a folder (an existing one, or a path that ends in /)
     tokenizer: TokenizerChoice  # the tokenizer and its files
     reading: Reading = field(default_factory=Reading)  # how lines become sequences of tokens
-    workers: int | None = None  # processes that encode; None: one per usable core. They do not change the result
-    keep_shards: bool = False  # keep the finished pieces, so that more input can be added later without encoding again
+    workers: int | None = None  # processes that encode; None: one per usable core. Does not change the result
+    keep_shards: bool = False  # keep the finished pieces, so that input can be added later without encoding all again
     overwrite: bool = False  # replace a result that was made from other input or with other parameters
-    piece_bytes: int = PIECE_BYTES  # text of a piece. It does not change the result
+    piece_bytes: int = PIECE_BYTES  # bytes of text per piece. Does not change the result
 
     def __post_init__(self) -> None:
         if self.workers is not None and not 1 <= self.workers <= MAX_WORKERS:
@@ -67,13 +67,13 @@ class PrepareRequest:
 
     @property
     def stem(self) -> Path:
-        """The prefix as it was given, or the one in the folder that was given."""
+        """The given prefix, or FOLDER_NAME in the given folder."""
         path = Path(self.output)
         return path / FOLDER_NAME if self.output.endswith("/") or path.is_dir() else path
 
     @property
     def prefix(self) -> str:
-        """What `--data-path` takes: Megatron-LM's PREFIX_KEY_document, or _sentence."""
+        """The value for `--data-path`: Megatron-LM's PREFIX_KEY_document, or PREFIX_KEY_sentence."""
         return f"{self.stem}_{self._kind}"
 
     @property
@@ -83,9 +83,9 @@ class PrepareRequest:
 
 
 def prepare(request: PrepareRequest) -> tuple[dict[str, Any], bool]:
-    """Prepare the data unless they are there; return the record beside them and whether they were made now.
+    """Prepare the data unless they exist; return their record and whether they were made now.
 
-    Raises UsageError for bad input and for an output that holds something else, NlpBenchError for a fault of the machine.
+    Raises UsageError for bad input and for an output that holds something else, NlpBenchError for a system error.
     """
     paths = find_shards(request.inputs)
     parameters = {
@@ -100,9 +100,9 @@ def prepare(request: PrepareRequest) -> tuple[dict[str, Any], bool]:
 
 
 def find_shards(words: tuple[str, ...]) -> list[Path]:
-    """Return the files, in the order of the words and sorted within each.
+    """Return the files of the inputs `words`, in their order and sorted within each.
 
-    Raises UsageError for a word that names none, a file named twice, a git-lfs pointer, an empty file.
+    Raises UsageError for an input without a file, a file given twice, and one that is unreadable or a git-lfs pointer.
     """
     if not words:
         kinds = "files, folders or patterns of JSON lines, plain, .gz, .xz, .zst or .bz2"
@@ -129,7 +129,7 @@ def _named(word: str) -> list[Path]:
             raise UsageError(f"input: {path} holds no file named *.jsonl or *.json, plain or with {', '.join(PACKED)}")
         return inside
     if os.path.lexists(path) or not set("*?[") & set(word):
-        return [path]  # whether it can be read is asked by the caller
+        return [path]  # the caller checks that it is readable
     matches = [Path(one) for one in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # patterns may be absolute
     files = [one for one in matches if one.is_file() and not one.name.startswith(".")]
     if not files:
@@ -146,13 +146,13 @@ def _is_text(path: Path, top: Path) -> bool:
 
 
 def identity(path: Path) -> dict[str, Any]:
-    """Return what says whether a file is the same as before: its path, size and time of change."""
+    """Return what identifies the content of a file: its path, size and modification time."""
     state = path.stat()
     return {"path": str(real(path)), "bytes": state.st_size, "changed_ns": state.st_mtime_ns}
 
 
 def _existing(request: PrepareRequest, parameters: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the record of a whole result with the same parameters; refuse to write over anything else."""
+    """Return the record of a complete result with the same parameters; raise UsageError for anything else in its place."""
     paths = [*(Path(request.prefix + suffix) for suffix in (".bin", ".idx")), record_path(request.prefix)]
     there = [path for path in paths if path.exists()]
     record = read_prepared(request.prefix)
@@ -171,7 +171,7 @@ def _existing(request: PrepareRequest, parameters: dict[str, Any]) -> dict[str, 
 
 
 def is_whole(folder: Path, record: dict[str, Any]) -> bool:
-    """Whether the files that a record names lie in `folder` with their sizes."""
+    """Whether the files that a record names are in `folder` with their sizes."""
     paths = {folder / name: file["bytes"] for name, file in record["files"].items()}
     return all(path.is_file() and path.stat().st_size == size for path, size in paths.items())
 
@@ -218,10 +218,10 @@ def _make(request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, 
             shards, choice, reading, workers=request.workers or cores, piece_bytes=request.piece_bytes
         ).run()
     finally:
-        with contextlib.suppress(OSError):  # it holds pieces, and stays
+        with contextlib.suppress(OSError):  # not empty: it holds pieces to resume from
             request.shards.rmdir()
     broken = [text for found in pieces for piece in found for text in piece.broken]
-    record = {  # nothing in it depends on when or with how many workers it was made
+    record = {  # depends neither on the time nor on the number of workers
         "schema": PREPARED,
         "nlp_bench": __version__,
         "parameters": parameters,
@@ -252,7 +252,7 @@ def _counts(pieces: Sequence[Sequence[Piece]]) -> dict[str, int]:
 def _publish(
     request: PrepareRequest, shards: Sequence[Shard], pieces: Sequence[Sequence[Piece]], record: dict[str, Any]
 ) -> dict[str, Any]:
-    """Join the pieces in the order of the input and write the record, which comes last; then the pieces may go."""
+    """Join the pieces in the order of the input, write the record last, then remove the pieces."""
     prefixes = [
         shard.prefix(number)
         for shard, found in zip(shards, pieces, strict=True)
@@ -265,9 +265,9 @@ def _publish(
     marker = request.shards / JOINING
     try:
         write_text(marker, "")
-        record_path(request.prefix).unlink(missing_ok=True)  # never beside data that it does not describe
+        record_path(request.prefix).unlink(missing_ok=True)  # it does not describe the new data
         with contextlib.closing(Writer(request.prefix, shards[0].token_bytes)) as writer:
-            gc.freeze()  # the builder collects garbage behind each dataset: a quarter of a second over all that torch has loaded
+            gc.freeze()  # the builder collects garbage after each dataset: 0.25 s with all that torch has loaded
             for prefix in prefixes:
                 writer.add_dataset(prefix)
             gc.unfreeze()
@@ -285,5 +285,5 @@ def _publish(
 
 
 def describe(paths: Iterable[Path]) -> dict[str, dict[str, Any]]:
-    """Return bytes and SHA-256 of files by name, for their record."""
+    """Return size and SHA-256 of files by name, for their record."""
     return {path.name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)} for path in paths}

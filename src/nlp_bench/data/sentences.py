@@ -1,10 +1,10 @@
-"""Text to sentences, by a rule that fits on a page and needs no model: for BERT, whose samples are pairs of sentences.
+"""Splits text into sentences by a short rule, without a model: for BERT, whose samples are pairs of sentences.
 
 A sentence ends
 1. at an empty line;
-2. behind the full stops of Chinese and Japanese, with the closing quotes or brackets that follow them;
-3. behind . ! ? or the ellipsis sign, with closing quotes or brackets, where white space follows and then no small letter;
-   but a full stop ends none behind a single capital letter (initials) and behind the abbreviations below.
+2. after the full stops of Chinese and Japanese, and closing quotes or brackets that follow them;
+3. after . ! ? or the ellipsis sign, and closing quotes or brackets, if white space follows and then no lower-case letter;
+   but not after the full stop of a single capital letter (initials) or of the abbreviations below.
 The rule is our own. Punkt (Kiss and Strunk, "Unsupervised Multilingual Sentence Boundary Detection", Computational
 Linguistics 32(4), 2006), which Megatron-LM takes from NLTK, learns abbreviations from text and has to be downloaded.
 """
@@ -15,10 +15,10 @@ _ABBREVIATIONS = """
 mr mrs ms dr prof st sr jr gen col lt sgt rev hon gov sen rep vs etc cf al fig figs eq eqs no nos vol pp ed eds
 approx dept est inc ltd co corp e.g i.e u.s u.k a.m p.m jan feb mar apr jun jul aug sep sept oct nov dec
 """
-ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())  # their full stop ends no sentence; in small letters
+ABBREVIATIONS = frozenset(_ABBREVIATIONS.split())  # in lower case
 _CLOSING = "[\"')\\]}\u2019\u201d\u00bb\u300d\u300f\uff09]*"
 _END = re.compile(
-    # What stands before the marks keeps a long row of dots from being tried from each of them.
+    # The lookbehind keeps a long row of dots from being tried from each of them.
     rf"\n\s*\n|[\u3002\uff01\uff1f]{_CLOSING}|(?<![.!?\u2026])[.!?\u2026]+{_CLOSING}(?=\s)",
 )
 _LAST_WORD = re.compile(r"[^\s(\[\"'\u201c\u2018]*$")
@@ -26,7 +26,7 @@ _WORD_CHARACTERS = 40
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a text without the white space around them; empty ones are left out."""
+    """Return the sentences of a text, stripped of white space; empty ones are left out."""
     found = []
     begin = 0
     for match in _END.finditer(text):

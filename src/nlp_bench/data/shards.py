@@ -1,9 +1,9 @@
-"""All shards through the tokenizer: threads read and write in order, processes encode between them.
+"""Tokenizes all shards: threads read and write in order, processes encode.
 
-A thread per open shard unpacks it (the libraries let other threads run meanwhile), hands blocks of lines to the worker
-processes and writes their tokens in the order of the lines; so one large packed file keeps every core busy, and what is written
-does not depend on how many workers there are. Finished pieces of an earlier run are passed over: PREFIX.shards/NAME.KEY.NUMBER.bin,
-.idx and .json, each a whole indexed dataset of its own. Its record is written last: a piece without a record does not exist.
+A thread per open shard decompresses it (the libraries release the GIL), sends blocks of lines to the worker processes and writes
+their tokens in the order of the lines; so one large compressed file keeps every core busy, and the result does not depend on the
+number of workers. Finished pieces of an earlier run are skipped: PREFIX.shards/NAME.KEY.NUMBER.bin, .idx and .json, each a complete
+indexed dataset. The record, .json, is written last: a piece without one does not count.
 """
 
 import hashlib
@@ -32,9 +32,9 @@ from nlp_bench.files import read_object, write_json
 from nlp_bench.terminal import StatusLine, duration_text
 
 SCHEMA = "nlp-bench/data-piece/1"
-PIECE_BYTES = 2**28  # text of a piece: what a killed run may have to do again, per open shard
+PIECE_BYTES = 2**28  # text of a piece: what a killed run has to repeat at most, per open shard
 MAX_OPEN_SHARDS = 8
-MAX_NAMED = 5  # broken lines that are named
+MAX_NAMED = 5  # broken lines that are listed
 _WAIT_S = 0.1
 _NAME_CHARACTERS = 120
 _CONTINUE = "the same command continues where it stopped"
@@ -46,15 +46,15 @@ class Reading:
 
     json_key: str = "text"  # key of the text in each line
     append_eod: bool = False  # end each document with the tokenizer's end token
-    split_sentences: bool = False  # one sequence per sentence in place of one per document
-    skip_broken: bool = False  # count broken lines in place of stopping at the first
+    split_sentences: bool = False  # one sequence per sentence instead of one per document
+    skip_broken: bool = False  # count broken lines instead of stopping at the first
 
 
 @dataclass(kw_only=True)
 class Encoded:
-    """The tokens of some lines, in order, as they stand in .bin and .idx."""
+    """The tokens of some lines, in order, in the format of .bin and .idx."""
 
-    tokens: bytes = b""  # all tokens, of 2 bytes (unsigned) or 4 (signed)
+    tokens: bytes = b""  # all tokens, as uint16 or int32
     lengths: array = field(default_factory=lambda: array("i"))  # type: ignore[type-arg]  # not subscriptable in Python 3.10
     """Tokens of each sequence, int32."""
     sequences: array = field(default_factory=lambda: array("i"))  # type: ignore[type-arg]
@@ -65,9 +65,9 @@ class Encoded:
 
 
 def documents_of(reading: Reading, path: str, data: bytes, number: int, broken: list[str]) -> Iterator[list[str]]:
-    """Yield the texts of each document in lines of the file `path`, the first of which has `number`: one, or one per sentence.
+    """Yield the texts of each document in lines of the file `path`, from line `number` on: one, or one per sentence.
 
-    Raises UsageError for a broken line, or adds what is wrong with it to `broken`.
+    Raises UsageError for a broken line, or appends its error to `broken`.
     """
     for place, line in numbered_lines(data, number):
         try:
@@ -84,7 +84,7 @@ def documents_of(reading: Reading, path: str, data: bytes, number: int, broken: 
 
 
 def encode(encoder: Encoder, documents: Sequence[Sequence[str]], token_bytes: int, *, append_eod: bool) -> Encoded:
-    """Return the tokens of documents, each a sequence of texts."""
+    """Return the tokens of documents, each a list of texts."""
     found = Encoded()
     tokens = array({2: "H", 4: "i"}[token_bytes])
     encodings = iter(encoder.encode([text for texts in documents for text in texts]))
@@ -103,11 +103,11 @@ def encode(encoder: Encoder, documents: Sequence[Sequence[str]], token_bytes: in
     return found
 
 
-Work = tuple[Encoder, Reading, int]  # the tokenizer, how lines are read, and the bytes of a token, 2 or 4
+Work = tuple[Encoder, Reading, int]  # tokenizer, how lines are read, and bytes per token, 2 or 4
 
 
 def encode_lines(work: Work, path: str, data: bytes, number: int) -> Encoded:
-    """Return the tokens of lines of the file `path`, the first of which has `number`; raises UsageError for a broken one."""
+    """Return the tokens of lines of the file `path`, from line `number` on; raises UsageError for a broken one."""
     (encoder, reading, token_bytes), broken = work, list[str]()
     try:
         documents = list(documents_of(reading, path, data, number, broken))
@@ -122,12 +122,12 @@ _WORK: list[Work] = []  # in a worker process: its work
 
 
 def begin(choice: TokenizerChoice, reading: Reading, token_bytes: int) -> None:
-    """Prepare a worker process: load its tokenizer, which has one thread, and let it end when its parent does."""
+    """Initialize a worker process: load its tokenizer, with one thread, and make it end when its parent does."""
 
     def end_with_parent() -> None:
         if parent := multiprocessing.parent_process():
             parent.join()
-            os._exit(1)  # nobody waits for an answer any more
+            os._exit(1)  # the results are not needed any more
 
     threading.Thread(target=end_with_parent, daemon=True).start()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a worker per core already
@@ -140,14 +140,14 @@ def _encode_block(path: str, data: bytes, number: int) -> Encoded:
 
 @dataclass(kw_only=True)
 class Piece:
-    """What a piece holds, as its record has it."""
+    """The content of a piece: its record."""
 
-    end: int = 0  # byte behind its last line in the unpacked shard
-    next_line: int = 1  # line number behind its last line
+    end: int = 0  # byte offset after its last line in the decompressed shard
+    next_line: int = 1  # number of the line after it
     is_last: bool = False  # whether the shard ends here
     num_documents: int = 0  # documents with tokens
     num_sequences: int = 0  # sequences: as many as documents, or one per sentence
-    num_tokens: int = 0  # tokens, those that end documents included
+    num_tokens: int = 0  # tokens, end tokens included
     num_empty: int = 0  # documents without tokens, left out
     num_broken: int = 0  # broken lines, left out
     broken: list[str] = field(default_factory=list)  # what is wrong with the first of them
@@ -155,13 +155,13 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One input file and the place of its pieces."""
+    """One input file and the location of its pieces."""
 
-    number: int  # its place in the order of the input, from 0
+    number: int  # its index in the input
     path: Path  # the file
     folder: Path  # PREFIX.shards
-    identity: dict[str, Any]  # the file, and all parameters that decide its tokens: others have pieces of their own
-    token_bytes: int  # 2 or 4
+    identity: dict[str, Any]  # the file, and all parameters that determine its tokens; part of the pieces' names
+    token_bytes: int  # bytes per token, 2 or 4
 
     def prefix(self, number: int) -> str:
         """Return the path of a piece without .bin, .idx or .json."""
@@ -169,7 +169,7 @@ class Shard:
         return str(self.folder / f"{self.path.name[:_NAME_CHARACTERS]}.{digest[:16]}.{number:05d}")
 
     def finished(self) -> list[Piece]:
-        """Return the pieces that are whole, from the first on without a gap."""
+        """Return the complete pieces, up to the first gap."""
         found: list[Piece] = []
         while not (found and found[-1].is_last):
             prefix = self.prefix(len(found))
@@ -194,21 +194,21 @@ class Encoding:
     def __init__(
         self, shards: Sequence[Shard], choice: TokenizerChoice, reading: Reading, *, workers: int, piece_bytes: int
     ) -> None:
-        """Prepare; nothing is started. `workers` processes encode, and pieces end behind `piece_bytes` of text."""
+        """Prepare; nothing is started. `workers` processes encode, and pieces end after `piece_bytes` of text."""
         self.shards, self.piece_bytes = shards, piece_bytes
         self.num_open = max(min(len(shards), workers, MAX_OPEN_SHARDS), 1)
         self.window = max(2 * workers // self.num_open, 2)
         self.stop = threading.Event()
         self.progress = Progress([shard.path.stat().st_size for shard in shards])
-        # Spawned, not forked: a fork would copy the threads' locks in whatever state they are.
+        # Spawned, not forked: a fork would copy locks that threads hold.
         context = multiprocessing.get_context("spawn")
         self.processes = ProcessPoolExecutor(workers, context, begin, (choice, reading, shards[0].token_bytes))
 
     def run(self) -> list[list[Piece]]:
-        """Return the pieces of each shard; raises UsageError for bad input and NlpBenchError for a fault of the machine."""
-        # Workers are started by these threads and must not hear Ctrl-C: a terminal sends it to all, the parent stops them.
-        deaf = (signal.SIG_BLOCK, {signal.SIGINT})
-        threads = ThreadPoolExecutor(self.num_open, initializer=signal.pthread_sigmask, initargs=deaf)
+        """Return the pieces of each shard; raises UsageError for bad input and NlpBenchError for a system error."""
+        # Workers inherit the blocked SIGINT of these threads: Ctrl-C of a terminal goes to all, but the parent stops them.
+        sigint_blocked = (signal.SIG_BLOCK, {signal.SIGINT})
+        threads = ThreadPoolExecutor(self.num_open, initializer=signal.pthread_sigmask, initargs=sigint_blocked)
         futures = [threads.submit(self._shard, shard) for shard in self.shards]
         try:
             waiting: set[Future[list[Piece]]] = set(futures)
@@ -220,7 +220,7 @@ class Encoding:
             self.stop.set()
             self.processes.shutdown(wait=True, cancel_futures=True)
             threads.shutdown(wait=True, cancel_futures=True)
-        for one in futures:  # the first real fault in the order of the input
+        for one in futures:  # the first real error in the order of the input
             error = None if one.cancelled() else one.exception()
             if isinstance(error, BrokenProcessPool):
                 died = "a worker process died (killed, or out of memory)"
@@ -257,10 +257,10 @@ class _ShardJob:
         return Piece(end=before.end, next_line=before.next_line)
 
     def run(self) -> None:
-        """Read, encode and write; a stop from outside ends it without a piece."""
-        begun = self.piece.end
-        for block in blocks(self.shard.path, begun, self.piece.next_line):
-            self.work.progress.begin(self.shard.number, block.position if begun else 0)
+        """Read, encode and write. Raises CancelledError when the preparation is stopped."""
+        resumed_at = self.piece.end
+        for block in blocks(self.shard.path, resumed_at, self.piece.next_line):
+            self.work.progress.begin(self.shard.number, block.position if resumed_at else 0)
             if self.work.stop.is_set():
                 raise CancelledError
             try:
@@ -281,7 +281,7 @@ class _ShardJob:
         return self.writer
 
     def _write(self) -> None:
-        """Write the oldest block's tokens."""
+        """Write the tokens of the oldest pending block."""
         block, future = self.pending.popleft()
         found, piece = future.result(), self.piece
         self._open().add(found.tokens, found.lengths, found.sequences)
@@ -298,7 +298,7 @@ class _ShardJob:
             self._finish(is_last=False)
 
     def _finish(self, *, is_last: bool) -> None:
-        """Make the piece count."""
+        """Complete the piece with its record."""
         self.piece.is_last = is_last
         writer = self._open()
         writer.finish()
@@ -307,7 +307,7 @@ class _ShardJob:
         self.piece, self.writer = self._next_piece(), None
 
     def close(self) -> None:
-        """Drop what is half done."""
+        """Discard what is unfinished."""
         for _, future in self.pending:
             future.cancel()
         if self.writer:
@@ -315,12 +315,12 @@ class _ShardJob:
 
 
 class Progress:
-    """How far the preparation has come, reported by several threads: a line that is rewritten on a terminal, one every 30 s elsewhere."""
+    """Progress, updated by several threads: a line that is rewritten on a terminal, a new one every 30 s elsewhere."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        """Begin; `sizes` are the bytes of all shards on disk."""
+        """Start; `sizes` are the bytes of all shards on disk."""
         self.sizes, self.line = sizes, StatusLine(sys.stderr)
-        self.step_s, first_s = (0.2, 1.0) if self.line.is_terminal else (30.0, 30.0)  # short work needs no progress
+        self.step_s, first_s = (0.2, 1.0) if self.line.is_terminal else (30.0, 30.0)  # none for short work
         self.started_s = time.monotonic()
         self.next_s = self.started_s + first_s
         self.lock = threading.Lock()
@@ -329,7 +329,7 @@ class Progress:
         self.num_done = self.num_documents = self.text_bytes = 0
 
     def begin(self, shard: int, position: int) -> None:
-        """Begin with a shard at `position` in its file, unless it has begun: what lies before was done in an earlier run."""
+        """Start a shard, unless it was started, at `position` in its file: what is before was done in an earlier run."""
         with self.lock:
             if shard not in self.begun:
                 self.begun[shard] = self.read[shard] = position
@@ -349,14 +349,14 @@ class Progress:
             self.num_done += 1
 
     def show(self) -> None:
-        """Draw the line if it is time to."""
+        """Redraw the line, if it is time to."""
         now_s = time.monotonic()
         if now_s >= self.next_s:
             self.next_s = now_s + self.step_s
             self.line.show(self.text(now_s - self.started_s))
 
     def text(self, elapsed_s: float) -> str:
-        """Return the line after a time of work."""
+        """Return the line after `elapsed_s` seconds."""
         with self.lock:
             done = sum(self.read.values())
             fresh = done - sum(self.begun.values())

@@ -1,6 +1,6 @@
-"""A shard of JSON lines: unpacked, read in blocks of whole lines, and the text in each line.
+"""Reads a shard of JSON lines: decompressed, in blocks of whole lines, and the text in each line.
 
-Where a block ends depends only on where it begins, so work can go on anywhere. Every fault is named with its file and line.
+The end of a block depends only on its start, so that work can be resumed after any block. Errors name file and line.
 """
 
 import bz2
@@ -26,8 +26,8 @@ _NOT_READ = {
     b"PAR1": "Parquet; write it as JSON lines (pandas: read_parquet, to_json(orient='records', lines=True))",
     b"ARROW1": "Arrow; write it as JSON lines",
 }
-"""First bytes, and what they mean."""
-_ZSTD_WINDOW_LOG = 31  # the largest window, as `zstd -d --long=31` allows; memory is used only where a file has one
+"""First bytes to the format and remedy."""
+_ZSTD_WINDOW_LOG = 31  # the largest window, as `zstd -d --long=31` allows; memory is used only for a file with one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,21 +35,21 @@ class Block:
     """Whole lines of a shard."""
 
     data: bytes  # the lines with their line feeds; a file's last line may have none
-    end: int  # byte behind the block in the unpacked shard
+    end: int  # byte offset after the block in the decompressed shard
     number: int  # line number, from 1, of its first line
-    position: int  # how many bytes of the file on disk are read, for showing progress
+    position: int  # bytes of the file on disk that are read, for the progress
 
     @property
     def next_line(self) -> int:
-        """Line number behind the block."""
+        """Number of the line after the block."""
         return self.number + self.data.count(b"\n")
 
 
 def blocks(path: Path, begin: int = 0, number: int = 1) -> Iterator[Block]:
-    """Yield the blocks behind byte `begin` of the unpacked file, whose line there has `number`.
+    """Yield the blocks from byte offset `begin` of the decompressed file on, where line `number` starts.
 
-    A block has at most BLOCK_BYTES, or one longer line. Raises UsageError naming file and line for a stream that is cut,
-    corrupt or shorter than `begin`, and for a line longer than MAX_LINE_BYTES.
+    A block has at most BLOCK_BYTES, or one longer line. Raises UsageError for a stream that is cut, corrupt or shorter than
+    `begin`, and for a line longer than MAX_LINE_BYTES.
     """
     from backports import zstd  # noqa: PLC0415  # only where text is read
 
@@ -70,7 +70,7 @@ def blocks(path: Path, begin: int = 0, number: int = 1) -> Iterator[Block]:
 
 
 def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
-    """Return the stream of a file, plain, gzip, xz, zstd or bzip2: known by its first bytes and not by its name."""
+    """Return the stream of a file, plain, gzip, xz, zstd or bzip2, detected by its first bytes, not its name."""
     head = raw.read(8)
     raw.seek(0)
     for magic, what in _NOT_READ.items():
@@ -82,7 +82,7 @@ def _unpacked(path: Path, raw: BinaryIO) -> BinaryIO:
         return cast("BinaryIO", lzma.LZMAFile(raw))
     if head.startswith(b"BZh"):
         return cast("BinaryIO", bz2.BZ2File(raw))
-    # A frame to be skipped stands in front where zstd ran in parallel (pzstd).
+    # pzstd, which compresses in parallel, writes a skippable frame first.
     if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5):
         from backports import zstd  # noqa: PLC0415  # only where text is read
 
@@ -103,7 +103,7 @@ def _skip(stream: BinaryIO, begin: int, *, is_plain: bool) -> None:
 
 
 def _fill_block(buffer: bytearray, stream: BinaryIO, place: str) -> int:
-    """Fill the buffer until it holds a block; return the block's bytes, 0 at the end of the stream."""
+    """Fill the buffer until it holds a block; return the block's length in bytes, 0 at the end of the stream."""
     wanted = BLOCK_BYTES
     while True:
         while len(buffer) < wanted:
@@ -119,13 +119,13 @@ def _fill_block(buffer: bytearray, stream: BinaryIO, place: str) -> int:
 
 
 def numbered_lines(data: bytes, number: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a block that begins with line `number`, without empty ones and a byte order mark at the file's beginning."""
+    """Yield number and bytes of each line of a block from line `number` on, without empty ones and the file's byte order mark."""
     data = data.removeprefix(_BYTE_ORDER_MARK) if number == 1 else data
     yield from ((place, line) for place, line in enumerate(data.split(b"\n"), number) if line.strip())
 
 
 def texts_of(line: bytes, key: str, place: str) -> str | list[str]:
-    """Return the text under `key`, or the list of texts that stands there.
+    """Return the value of `key`, a text or a list of texts.
 
     `place` names file and line. Raises UsageError for a line that is not UTF-8, not JSON, or has no text under the key.
     """

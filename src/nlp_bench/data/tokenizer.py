@@ -1,4 +1,4 @@
-"""Tokenizers: which one, by Megatron-LM's names of types and files, and texts to tokens. The libraries are loaded when one is built."""
+"""Tokenizers, by Megatron-LM's names of types and files. Their libraries are imported when one is built."""
 
 import importlib
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ FILES = {
     SENTENCE_PIECE: ("tokenizer_model",),
     **dict.fromkeys(BERT_TYPES, ("vocab_file",)),
 }
-"""Type, and the arguments that name its files (Megatron-LM's arguments of the same names)."""
+"""Type to the names of its file arguments, which are Megatron-LM's."""
 KIND = {
     GPT2: "vocab.json and merges.txt of a byte-level BPE",
     HUGGING_FACE: "a tokenizer.json of the Hugging Face tokenizers library, or a folder that holds one",
@@ -31,7 +31,7 @@ LFS_POINTER = b"version https://git-lfs"
 
 
 def require_file(field: str, path: Path) -> None:
-    """Raise UsageError unless `path` is a readable file and not the pointer that git-lfs leaves in its place."""
+    """Raise UsageError unless `path` is a readable file and no git-lfs pointer."""
     try:
         with path.open("rb") as stream:
             if stream.read(len(LFS_POINTER)) == LFS_POINTER:
@@ -42,13 +42,13 @@ def require_file(field: str, path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerChoice:
-    """A type and exactly the files that this type has."""
+    """A type and its files."""
 
     tokenizer_type: str  # one of FILES
     vocab_file: Path | None = None  # vocab.json (GPT-2) or vocab.txt (BERT)
     merge_file: Path | None = None  # merges.txt (GPT-2)
     tokenizer_model: Path | None = None  # tokenizer.json (Hugging Face), a folder with one, or a SentencePiece .model
-    eod_token: str | None = None  # text of the token that ends a document; None: what the tokenizer itself names
+    eod_token: str | None = None  # text of the token that ends a document; None: the tokenizer's own
 
     def __post_init__(self) -> None:
         kind = self.tokenizer_type
@@ -62,7 +62,7 @@ class TokenizerChoice:
                 raise UsageError(f"{field}: {value}: {kind} has no such file; leave {option} out")
 
     def paths(self) -> dict[str, Path]:
-        """Return argument and file of each; raises UsageError for one that is missing or a git-lfs pointer."""
+        """Return argument to file; raises UsageError for one that is missing or a git-lfs pointer."""
         kind = self.tokenizer_type
         found = {field: tokenizer_file(kind, Path(getattr(self, field))) for field in FILES[kind]}
         for field, path in found.items():
@@ -70,7 +70,7 @@ class TokenizerChoice:
         return found
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the tokens: type, and name, bytes and sha256 of each file."""
+        """Return what determines the tokens: type, end token, and name, size and sha256 of each file."""
         files = {
             field: {"name": path.name, "bytes": path.stat().st_size, "sha256": sha256_of(path)}
             for field, path in self.paths().items()
@@ -82,7 +82,7 @@ def choose(
     *, tokenizer_type: str | None, vocab_file: Path | None, merge_file: Path | None, tokenizer_model: Path | None,
     eod_token: str | None = None,
 ) -> TokenizerChoice:  # fmt: skip
-    """Return the choice; without a type the files decide. Raises UsageError where they do not."""
+    """Return the choice; a type that is not given is inferred from the files. Raises UsageError where that is impossible."""
     kind = tokenizer_type
     if kind is None and tokenizer_model is not None:
         kind = SENTENCE_PIECE if tokenizer_model.suffix == ".model" else HUGGING_FACE
@@ -104,22 +104,22 @@ def choose(
 
 
 def tokenizer_file(tokenizer_type: str, path: Path) -> Path:
-    """Return the file that counts: a Hugging Face tokenizer may be named by its folder."""
+    """Return the tokenizer's file: a Hugging Face tokenizer may be given by its folder."""
     return path / "tokenizer.json" if tokenizer_type == HUGGING_FACE and path.is_dir() else path
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoder:
-    """Turns texts into tokens, without special tokens at their ends."""
+    """Converts texts to tokens, without special tokens at their ends."""
 
     encode: Callable[[Sequence[str]], list[list[int]]]  # texts to the tokens of each
-    vocab_size: int  # one more than the greatest token
-    end_id: int | None  # token that ends a document, None where the tokenizer names none
-    library: str  # the library that does it, with its version: another one may cut words in another way
+    vocab_size: int  # greatest token + 1
+    end_id: int | None  # token that ends a document, None where the tokenizer has none
+    library: str  # name and version of the library: another one may split words differently
 
 
 def build(choice: TokenizerChoice) -> Encoder:
-    """Load the files; raises UsageError where they are not what the type says, or lack the end token that was asked for."""
+    """Load the files; raises UsageError where they are not of the type, or lack the given end token."""
     paths, kind = choice.paths(), choice.tokenizer_type
     if kind == SENTENCE_PIECE:
         return _sentence_piece(paths["tokenizer_model"], choice.eod_token)
@@ -136,20 +136,20 @@ def build(choice: TokenizerChoice) -> Encoder:
             raise UsageError(
                 f"tokenizer_model: {path} is no tokenizer.json of Hugging Face: {error}; {what}"
             ) from error
-        tokenizer.no_truncation()  # some files ask for 512 tokens at most, which would cut documents
+        tokenizer.no_truncation()  # some files set a limit of 512 tokens, which would cut documents
         tokenizer.no_padding()
         return encoder_of(tokenizer, _named_ends(path), choice.eod_token)
     path = paths["vocab_file"]
     try:
-        # strip_accents follows lowercase where it is not given, as in BERT's own code.
+        # strip_accents defaults to lowercase, as in BERT's own code.
         pieces = BertWordPieceTokenizer(str(path), lowercase=kind == BERT_TYPES[0])
     except Exception as error:  # the library raises bare Exception and TypeError
         raise UsageError(f"vocab_file: {path} is no vocab.txt of BERT: {error}") from error
-    return encoder_of(pieces._tokenizer, [], choice.eod_token)  # noqa: SLF001  # the class hides batches
+    return encoder_of(pieces._tokenizer, [], choice.eod_token)  # noqa: SLF001  # the class has no encode_batch_fast
 
 
 def encoder_of(tokenizer: Any, ends: Sequence[str], eod_token: str | None = None) -> Encoder:
-    """Wrap a `tokenizers.Tokenizer`; `ends` are the names of its end token, the likeliest first."""
+    """Wrap a `tokenizers.Tokenizer`; `ends` are candidates for its end token, the likeliest first."""
     import tokenizers  # noqa: PLC0415  # loaded only where text is encoded
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
@@ -167,7 +167,7 @@ def encoder_of(tokenizer: Any, ends: Sequence[str], eod_token: str | None = None
 
 
 def train_byte_pairs(documents: Iterable[str], vocab_size: int) -> Any:
-    """Train a byte-level BPE, as GPT-2 has; raises UsageError when the text has fewer than `vocab_size` tokens to offer."""
+    """Train a byte-level BPE like GPT-2's; raises UsageError when the text is too small for `vocab_size` tokens."""
     from tokenizers import models, pre_tokenizers, trainers  # noqa: PLC0415  # as above
 
     tokenizer = _byte_level(models.BPE())
@@ -185,7 +185,7 @@ def train_byte_pairs(documents: Iterable[str], vocab_size: int) -> Any:
 
 
 def byte_pairs(vocab_file: Path, merge_file: Path) -> Any:
-    """Read a byte-level BPE; raises UsageError when the two files are none."""
+    """Read a byte-level BPE; raises UsageError when the files are none."""
     from tokenizers import models  # noqa: PLC0415  # as above
 
     try:
@@ -204,7 +204,7 @@ def _byte_level(model: Any) -> Any:
 
 
 def _named_ends(path: Path) -> list[str]:
-    """Return the end-of-text token that the files beside a tokenizer.json name, else the usual ones."""
+    """Return the end-of-text token by the files next to a tokenizer.json, else END_TOKENS."""
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         try:
             token = parse_json((path.parent / name).read_text(encoding="utf-8")).get("eos_token")
