@@ -1,1 +1,1 @@
-"""Parallel layouts and model shapes: their arithmetic, the rules of a legal layout, FLOPs and parameters; for one run and for many."""
+"""Parallel layouts and model shapes: their arithmetic, the rules of a valid layout, FLOPs and parameters; for one run or arrays of them."""

@@ -1,6 +1,6 @@
-"""Floating-point operations (FLOPs) of a shape: four counts that must never be confused.
+"""Floating-point operations (FLOPs) of a model shape: legacy, model (causal or full attention) and hardware counts.
 
-Two FLOPs per multiply-add; only matrix products are counted, as in every source named here. `docs/flops.md` sets the counts side by side.
+Two FLOPs per multiply-add; only matrix products are counted, as in every source named here. `docs/flops.md` compares the counts.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ METHODS = ("uniform", "block")
 
 @dataclass(frozen=True, kw_only=True)
 class Recompute:
-    """What the accelerators compute a second time in the backward pass. Raises UsageError for words that nobody knows."""
+    """Activation recomputation in the backward pass. Raises UsageError for unknown values."""
 
     granularity: str = "none"
     """none, selective (the attention core: scores and their product with the values) or full (whole layers)."""
@@ -25,10 +25,10 @@ class Recompute:
     num_stages: int = 1
     """Pipeline stages, times the virtual stages of each."""
     fused_attention: bool = True
-    """Whether one kernel computes the attention core: it skips the masked half of the scores, never stores them, and computes
-    them again in its backward pass by itself (flash attention)."""
+    """Whether one kernel computes the attention core (flash attention): it skips the masked half of the scores, does not store
+    them, and recomputes them in its backward pass."""
     wraps_fused_attention: bool = False
-    """Whether selective recompute runs even a fused kernel's forward pass again (megatron-core around Transformer Engine)."""
+    """Whether selective recompute repeats the forward pass of a fused kernel, too (megatron-core around Transformer Engine)."""
 
     def __post_init__(self) -> None:
         if self.granularity not in GRANULARITIES:
@@ -66,7 +66,7 @@ class Recompute:
 
     @property
     def repeats_core(self) -> bool:
-        """Whether the attention core of every layer runs forward twice because selective recompute was asked for."""
+        """Whether selective recompute runs the attention core of every layer forward twice."""
         return self.granularity == "selective" and (not self.fused_attention or self.wraps_fused_attention)
 
 
@@ -77,8 +77,8 @@ def legacy_flops_per_iteration(shape: ModelShape, global_batch_size: int, *, rec
     Source: Narayanan et al. 2021, https://arxiv.org/abs/2104.04473, equation 3 (written there for c = 4:
     forward, recomputed forward, twice that backward). It counts full attention, a feed-forward of width 4h,
     a recompute of every layer even where only attention is recomputed, and with c = 3 only 3/4 of the output layer.
-    It is a GPT's; for T5 and BERT the same is counted of their own layers: c times the forward pass of all layers with full
-    attention, three times that of the head.
+    The formula is for a GPT; for T5 and BERT it is c times the forward pass of all layers with full attention, plus three times that
+    of the head.
     """
     return global_batch_size * shape.legacy_flops(4 if recompute else 3)
 
@@ -95,14 +95,14 @@ def model_flops_per_token(shape: ModelShape, *, causal: bool = True) -> float:
 
 
 def hardware_flops_per_token(shape: ModelShape, recompute: Recompute) -> float:
-    """FLOPs of one token that the accelerators really execute: the model's, and what the backward pass computes again.
+    """FLOPs of one token that the accelerators execute: the model's, and those that the backward pass recomputes.
 
     Source: Korthikanti et al. 2022, https://arxiv.org/abs/2205.05198, section 5 and appendix A (what selective and full recompute
     repeat); Dao 2023, https://arxiv.org/abs/2307.08691, section 4.1 (a flash kernel has 2 matrix products forward and 5 backward,
-    one of them the scores once more). A kernel that is not fused multiplies the masked half too; a fused one skips it (up to the
+    one of which recomputes the scores). A kernel that is not fused multiplies the masked half too; a fused one skips it (up to the
     blocks on the diagonal, which are not counted here). With a fused kernel `selective` adds nothing unless it wraps the kernel.
-    The appendix' own formula for selective recompute, `1 + s/(3h)`, adds the backward pass of the attention core a second time;
-    here only what is executed counts: its two forward products.
+    The appendix' formula for selective recompute, `1 + s/(3h)`, counts the backward pass of the attention core twice; here only the
+    executed operations count: its two forward products.
     """
     causal, stacks = recompute.fused_attention, shape.stacks
     twice = recompute.repeated(stacks)

@@ -1,9 +1,9 @@
-"""The sizes of a parallel layout, their arithmetic, and the one table of rules that a legal layout keeps.
+"""The sizes of a parallel layout, their arithmetic, and the table of the rules of a valid layout.
 
-One run (`config`), the trainer and the planner's 10^6 candidates use the same expressions: they are written in operators that Python
-numbers and numpy arrays share (`&`, `|` and `_not` in place of and, or and not), and nothing here imports numpy.
+One run (`config`), the trainer and the planner's 10^6 candidates use the same expressions, written in operators that Python numbers
+and numpy arrays share (`&`, `|` and `_not` instead of and, or and not); numpy is not imported here.
 
-Behind the rules stand megatron-core's `TransformerConfig.__post_init__` (transformer/transformer_config.py), `get_num_layers_to_build`
+Sources of the rules: megatron-core's `TransformerConfig.__post_init__` (transformer/transformer_config.py), `get_num_layers_to_build`
 (transformer/transformer_block.py) and `forward_backward_pipelining_with_interleaving` (pipeline_parallel/schedules.py).
 """
 
@@ -21,8 +21,8 @@ _ZERO: Any = 0
 _ONE: Any = 1
 _OFF: Any = False
 SHARDING = ("none", "optimizer", "gradients", "parameters")
-"""What the ranks of a shard group hold one share of: nothing, the optimizer state (Megatron's distributed optimizer, ZeRO-1),
-the gradients too (ZeRO-2), the parameters too (FSDP full shard, ZeRO-3)."""
+"""What is sharded over the ranks of a group: nothing, the optimizer state (Megatron's distributed optimizer, ZeRO-1), the gradients
+too (ZeRO-2), the parameters too (FSDP full shard, ZeRO-3)."""
 
 
 def _not(flag: Any) -> Any:
@@ -65,16 +65,16 @@ class Spread(Generic[Number, Flag]):
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(Spread[Any, Any]):
-    """The sizes and switches of one layout and of its model, or of N, by which the rules judge."""
+    """The sizes and switches of one layout and its model, or of N, which the rules check."""
 
     sharding: Any = 0
     """Place in SHARDING."""
     layers_per_virtual: Any = 0
-    """Layers of one virtual stage, where these were given and not their number; else 0."""
+    """Layers of one virtual stage, where this was given instead of the number of virtual stages; else 0."""
     microbatch_group: Any = 0
     """Micro-batches that a virtual stage takes in a row; 0: as many as there are pipeline stages."""
     num_layers: Any
-    """Layers that the pipeline cuts into stages: of T5 encoder's and decoder's."""
+    """Layers that the pipeline divides into stages: of T5 encoder's and decoder's."""
     num_attention_heads: Any
     """Query heads."""
     num_query_groups: Any
@@ -103,7 +103,7 @@ class Sizes(Spread[Any, Any]):
 
     @property
     def num_microbatches(self) -> Any:
-        """Micro-batches of one iteration and pipeline (GAS); 0 where the replicas are none or more than the samples."""
+        """Micro-batches of one iteration and pipeline (GAS); 0 where one pass of all replicas has more samples than the batch."""
         return self.global_batch_size // _at_least_one(self.per_pass)
 
     @property
@@ -113,27 +113,27 @@ class Sizes(Spread[Any, Any]):
 
     @property
     def other_layers(self) -> Any:
-        """Layers of all stages that have no number of their own."""
+        """Layers of all stages but those with a given number (`first_layers`, `last_layers`)."""
         return self.num_layers - self.first_layers - self.last_layers
 
     @property
     def num_others(self) -> Any:
-        """Stages that have no number of layers of their own."""
+        """Stages without a given number of layers."""
         return self.pipeline - (self.first_layers > 0) * 1 - (self.last_layers > 0) * 1
 
     @property
     def middle_layers(self) -> Any:
-        """Layers of each stage that has no number of its own, rounded down where they do not divide."""
+        """Layers of each stage without a given number, rounded down where they do not divide."""
         return self.other_layers // _at_least_one(self.num_others)
 
     def stage_layers(self) -> list[int]:
-        """Return the layers of each virtual stage of each pipeline rank of one legal layout, first rank to last."""
+        """Return the layers of each virtual stage of each pipeline rank of one valid layout, first rank to last."""
         own = {0: self.first_layers, self.pipeline - 1: self.last_layers}
         return [(own.get(rank) or self.middle_layers) // self.virtual for rank in range(self.pipeline)]
 
 
 def asked_sizes(asked: Any, *, num_layers: int, pipeline: int) -> dict[str, Any]:
-    """Return the fields of Sizes that follow from what is asked for by Megatron-LM's names: a run's tuning, the trainer's settings."""
+    """Return the fields of Sizes for settings by Megatron-LM's names: a run's tuning, or the trainer's settings."""
     layers, stages = asked.num_layers_per_virtual_pipeline_stage, asked.num_virtual_stages_per_pipeline_rank
     return {
         "virtual": stages or (max(1, num_layers // (pipeline * layers)) if layers else 1),
@@ -148,27 +148,27 @@ def asked_sizes(asked: Any, *, num_layers: int, pipeline: int) -> dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One rule that a legal layout keeps."""
+    """One rule of a valid layout."""
 
     code: str
-    """What it is called, in the planner's record too."""
+    """Its name, also in the planner's record."""
     field: str
-    """The field of run.json that an error begins with."""
+    """The field of run.json with which an error starts."""
     broken: Callable[[Sizes], Any]
-    """Where it is broken."""
+    """From the sizes to whether the rule is broken."""
     text: Callable[[Sizes], str]
-    """The arithmetic of one layout that breaks it."""
+    """From the sizes of a layout that breaks it to the arithmetic, for the error."""
     after: tuple[str, ...] = ()
-    """Codes of rules without which this one means nothing: where one of them is broken, this one is not."""
+    """Codes of rules that this one presupposes: where one of them is broken, this one counts as kept."""
 
 
 def multiple(what: str, value: int, of: str, divisor: int) -> str:
-    """Return the arithmetic of a number that does not divide evenly."""
+    """Return the text for a number that does not divide evenly."""
     return f"{what} = {value} is not a multiple of {of} = {divisor} (remainder {value % divisor})"
 
 
 def _divides(code: str, field: str, what: str, of: str) -> Rule:
-    """Return the rule that one size (`what`, a field of Sizes) is a multiple of the tensor-parallel size."""
+    """Return the rule that a size (`what`, a field of Sizes) is a multiple of the tensor-parallel size."""
     return Rule(
         code=code,
         field=field,
@@ -181,7 +181,7 @@ def _uneven_split(s: Sizes) -> Any:
     return (s.sequence_length % (s.tensor * s.context) != 0) | (s.decoder_sequence_length % s.tensor != 0)
 
 
-def _say_split(s: Sizes) -> str:
+def _split_text(s: Sizes) -> str:
     if s.sequence_length % (s.tensor * s.context):
         return multiple("sequence_length", s.sequence_length, "tp*cp (sequence parallelism)", s.tensor * s.context)
     return multiple("decoder_sequence_length", s.decoder_sequence_length, "tp", s.tensor)
@@ -195,7 +195,7 @@ def _uneven_stages(s: Sizes) -> Any:
     return alone | none_left | few
 
 
-def _say_stages(s: Sizes) -> str:
+def _stages_text(s: Sizes) -> str:
     if s.num_others == s.pipeline:
         return multiple("num_layers", s.num_layers, "pp", s.pipeline)
     held = f"first and last stage hold {s.first_layers}+{s.last_layers} of {s.num_layers} layers"
@@ -208,7 +208,7 @@ def _say_stages(s: Sizes) -> str:
     return f"{held}, and the other {s.other_layers} cannot be shared by {s.num_others} stages"
 
 
-def _say_layers_per_virtual(s: Sizes) -> str:
+def _layers_per_virtual_text(s: Sizes) -> str:
     each = s.layers_per_virtual
     if s.first_layers or s.last_layers:
         return f"{each} does not go with uneven stages; give --num-virtual-stages-per-pipeline-rank"
@@ -221,30 +221,30 @@ def _uneven_virtual(s: Sizes) -> Any:
     return (s.virtual > 1) & uneven
 
 
-def _say_virtual(s: Sizes) -> str:
+def _virtual_text(s: Sizes) -> str:
     if s.num_others == s.pipeline:
         return multiple("num_layers", s.num_layers, f"pp*vpp = {s.pipeline}*{s.virtual}", s.pipeline * s.virtual)
     held = ", ".join(str(layers) for layers in (s.first_layers, s.middle_layers, s.last_layers) if layers)
     return f"stages of {held} layers are not all multiples of vpp = {s.virtual}"
 
 
-def _broken_groups(s: Sizes) -> Any:
+def _uneven_groups(s: Sizes) -> Any:
     count, group, stages = s.num_microbatches, s.group, s.pipeline
     last = count % group
     return (s.virtual > 1) & ((count < group) | ((last > 0) & (last < stages)))
 
 
-def _say_groups(s: Sizes) -> str:
+def _groups_text(s: Sizes) -> str:
     count, group, stages = s.num_microbatches, s.group, s.pipeline
     remedy = "raise the global batch size, lower the micro batch size, or leave interleaving out"
     if group == stages:
-        said = f"interleaving takes whole groups: {multiple('number of micro-batches', count, 'pp', stages)}"
+        text = f"interleaving takes whole groups: {multiple('number of micro-batches', count, 'pp', stages)}"
     elif count < group:
-        said = f"interleaving takes groups of {group} micro-batches, and there are {count}"
+        text = f"interleaving takes groups of {group} micro-batches, and there are {count}"
     else:
         last = count % group
-        said = f"{count} micro-batches in groups of {group} leave a last one of {last}, less than pp = {stages}"
-    return f"{said}; {remedy}"
+        text = f"{count} micro-batches in groups of {group} leave a last one of {last}, less than pp = {stages}"
+    return f"{text}; {remedy}"
 
 
 VIRTUAL = "tuning.num_virtual_stages_per_pipeline_rank"
@@ -265,7 +265,7 @@ RULES = (
         code="sequence parallel",
         field="tuning.sequence_parallel",
         broken=lambda s: s.sequence_parallel & _uneven_split(s),
-        text=_say_split,
+        text=_split_text,
         after=("sequence",),
     ),
     Rule(
@@ -277,7 +277,7 @@ RULES = (
             + ": each rank takes an early and a late part"
         ),
     ),
-    Rule(code="pipeline stages", field="parallel.pipeline", broken=_uneven_stages, text=_say_stages),
+    Rule(code="pipeline stages", field="parallel.pipeline", broken=_uneven_stages, text=_stages_text),
     Rule(
         code="layers of a virtual stage",
         field="tuning.num_layers_per_virtual_pipeline_stage",
@@ -285,7 +285,7 @@ RULES = (
             (s.layers_per_virtual > 0)
             & ((s.num_others < s.pipeline) | (s.num_layers % (s.pipeline * _at_least_one(s.layers_per_virtual)) != 0))
         ),
-        text=_say_layers_per_virtual,
+        text=_layers_per_virtual_text,
     ),
     Rule(
         code="interleaving",
@@ -297,7 +297,7 @@ RULES = (
         code="virtual stages",
         field=VIRTUAL,
         broken=_uneven_virtual,
-        text=_say_virtual,
+        text=_virtual_text,
         after=("pipeline stages", "layers of a virtual stage"),
     ),
     Rule(
@@ -318,8 +318,8 @@ RULES = (
     Rule(
         code="micro-batch groups",
         field="batch",
-        broken=_broken_groups,
-        text=_say_groups,
+        broken=_uneven_groups,
+        text=_groups_text,
         after=("GPUs", "interleaving", "global batch", "micro-batch group size"),
     ),
     Rule(
@@ -339,11 +339,11 @@ RULES = (
         text=lambda _: "overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce",
     ),
 )
-"""In the order in which a layout is counted under the first rule that it breaks."""
+"""A layout is counted, and refused, under the first rule that it breaks."""
 
 
 def judge(sizes: Sizes, rules: Iterable[Rule] = RULES) -> dict[str, Any]:
-    """Return where each rule is broken, by its code."""
+    """Return code of each rule to whether it is broken."""
     found: dict[str, Any] = {}
     for rule in rules:
         broken = rule.broken(sizes)
@@ -355,7 +355,7 @@ def judge(sizes: Sizes, rules: Iterable[Rule] = RULES) -> dict[str, Any]:
 
 
 def refuse(sizes: Sizes, rules: tuple[Rule, ...] = RULES, name: Callable[[str], str] = str) -> None:
-    """Raise UsageError for the first rule that one layout breaks; `name` turns a field of run.json into the caller's."""
+    """Raise UsageError for the first rule that one layout breaks; `name` translates a field of run.json for the caller."""
     broken = judge(sizes, rules)
     for rule in rules:
         if broken[rule.code]:

@@ -1,8 +1,7 @@
-"""The shape of a network: widths, weights and parameters, of a dense GPT, a T5 or a BERT.
+"""The shape of a dense GPT, a T5 or a BERT: widths, weights, parameters and FLOPs.
 
-The token of T5 and BERT is that of the sequence length: of T5 the encoder's, as the published tables count (a T5 that reads 512
-tokens and guesses 128 has 512 per sample). Attention in both directions has no masked half, so only T5's decoder differs between
-the counts of FLOPs.
+Tokens are those of the sequence length: of T5 the encoder's, as the published tables count (a T5 that reads 512 tokens and predicts
+128 has 512 per sample). Bidirectional attention has no masked half, so causal and full counts differ only in T5's decoder.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ RELATIVE_BUCKETS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Layer(Generic[Number, Flag]):
-    """Widths, weights and parameters of one layer, and how many there are; numbers of one model, or in the planner arrays of many."""
+    """Widths, weights and parameters of one layer, and the number of layers; of one model, or in the planner arrays of many."""
 
     num_layers: Number
     """Transformer layers (of T5 the encoder's)."""
@@ -40,17 +39,17 @@ class Layer(Generic[Number, Flag]):
     gated: Flag = _OFF
     """Whether the feed-forward block is gated (SwiGLU: three matrices in place of two)."""
     untied_embeddings: Flag = _OFF
-    """Whether the output layer has weights of its own: parameters more, FLOPs the same (it is multiplied either way)."""
+    """Whether the output layer has weights of its own: more parameters, the same FLOPs."""
     linear_biases: Flag = _ON
     """Whether the linear layers of a layer have biases (the output layer never has one)."""
     norm_biases: Flag = _ON
-    """Whether a normalisation has a bias beside its weight (LayerNorm, not RMSNorm)."""
+    """Whether a normalisation has a bias in addition to its weight (LayerNorm, not RMSNorm)."""
     num_learned_positions: Number = _NO
     """Rows of a learned position embedding; 0 for rotary positions, which have no parameters."""
 
     @property
     def width_per_head(self) -> Any:
-        """Width of one head, whether it was given or not."""
+        """Width of one head."""
         return self.hidden_size // self.num_attention_heads if self.head_width is None else self.head_width
 
     @property
@@ -60,7 +59,7 @@ class Layer(Generic[Number, Flag]):
 
     @property
     def key_value_width(self) -> Any:
-        """Width of all key heads together; the values have the same."""
+        """Width of all key heads together, and of all value heads."""
         return self.num_query_groups * self.width_per_head
 
     @property
@@ -80,13 +79,13 @@ class Layer(Generic[Number, Flag]):
 
     @property
     def divided_parameters(self) -> Any:
-        """Parameters that the tensor-parallel ranks share: matrices, and the biases of their columns."""
+        """Parameters that are divided among the tensor-parallel ranks: matrices, and biases of column-parallel ones."""
         columns = self.query_width + 2 * self.key_value_width + self.ffn_hidden_size * (1 + 1 * self.gated)
         return self.attention_weights + self.feed_forward_weights + columns * self.linear_biases
 
     @property
     def whole_parameters(self) -> Any:
-        """Parameters that each tensor-parallel rank holds: normalisations, and the biases of rows."""
+        """Parameters that each tensor-parallel rank holds: normalisations, and biases of row-parallel matrices."""
         return 2 * self.norm_parameters + 2 * self.hidden_size * self.linear_biases
 
 
@@ -97,24 +96,24 @@ class Stack:
     num_layers: int
     """Layers of the stack."""
     products: float
-    """Products with weights, in one layer."""
+    """FLOPs of products with weights, in one layer."""
     full_core: float
-    """Scores and their products with the values in one layer, every one of them."""
+    """FLOPs of the scores and their product with the values, in one layer, without a mask."""
     causal_core: float
-    """The same without those that a causal mask removes."""
+    """The same with a causal mask."""
 
     def core(self, *, causal: bool) -> float:
-        """Return the attention core of one layer."""
+        """Return the FLOPs of the attention core of one layer."""
         return self.causal_core if causal else self.full_core
 
     def layer(self, *, causal: bool) -> float:
-        """Return one layer."""
+        """Return the FLOPs of one layer."""
         return self.products + self.core(causal=causal)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelShape(Layer[int, bool]):
-    """The numbers that FLOPs and parameters of a dense GPT depend on. Raises UsageError where they contradict each other."""
+    """The sizes that determine FLOPs and parameters of a dense GPT. Raises UsageError where they are inconsistent."""
 
     padded_vocab_size: int
     """Rows of the embedding table, padding included: the padding rows are multiplied too."""
@@ -132,7 +131,7 @@ class ModelShape(Layer[int, bool]):
 
     @property
     def output_weights(self) -> int:
-        """Entries of the output layer's matrix, whether it shares them with the embedding or not."""
+        """Entries of the output layer's matrix, tied to the embedding or not."""
         return self.hidden_size * self.padded_vocab_size
 
     @property
@@ -150,7 +149,7 @@ class ModelShape(Layer[int, bool]):
 
     @property
     def head_flops(self) -> float:
-        """FLOPs of what stands behind the layers, forward, for one sample: the output layer."""
+        """FLOPs of the output layer, forward, for one sample."""
         return 2 * self.sequence_length * self.output_weights
 
     @property
@@ -173,8 +172,7 @@ class ModelShape(Layer[int, bool]):
     def parameters(self) -> int:
         """Parameters, padding rows of the vocabulary included: weights, biases, normalisations, embeddings.
 
-        Narayanan et al. 2021, equation 2, `12 l h^2 (1 + 13/(12h) + (V + s)/(12 l h))`, with the final normalisation that it
-        leaves out.
+        Narayanan et al. 2021, equation 2, `12 l h^2 (1 + 13/(12h) + (V + s)/(12 l h))`, plus the final normalisation.
         """
         return int(self.num_layers * self.layer_parameters + self.norm_parameters + self.table_parameters)
 
@@ -186,7 +184,7 @@ class ModelShape(Layer[int, bool]):
 
 
 def _legacy(shape: ModelShape, passes: int) -> float:
-    """Return the analogue of the published tables' count for one sample."""
+    """Return the analogue of `ModelShape.legacy_flops` for another family, for one sample."""
     layers = sum(stack.num_layers * stack.layer(causal=False) for stack in shape.stacks)
     return passes * layers + 3 * shape.head_flops
 
@@ -223,17 +221,17 @@ class T5Shape(ModelShape):
 
     @property
     def head_flops(self) -> float:
-        """The output layer, on the decoder's tokens."""
+        """FLOPs of the output layer, on the decoder's tokens."""
         return 2 * self.decoder_sequence_length * self.output_weights
 
     @property
     def weights(self) -> int:
-        """Those of both stacks; a layer of the decoder attends twice."""
+        """Entries of the matrices of both stacks; a decoder layer has two attentions."""
         return int(super().weights + self.num_decoder_layers * self.attention_weights)
 
     @property
     def parameters(self) -> int:
-        """Both stacks, each with its last normalisation; the embedding is common to both."""
+        """Parameters of both stacks, each with a final normalisation; the embedding is shared."""
         biases = self.query_width + 2 * self.key_value_width + self.hidden_size if self.linear_biases else 0
         cross = self.attention_weights + self.norm_parameters + biases
         layers = self.depth * self.layer_parameters + self.num_decoder_layers * cross
@@ -245,28 +243,28 @@ class T5Shape(ModelShape):
 
 @dataclass(frozen=True, kw_only=True)
 class BertShape(ModelShape):
-    """An encoder with a head that guesses masked tokens (computed at every token) and one for the next sentence."""
+    """An encoder with a head that predicts masked tokens (computed at every token) and one for the next sentence."""
 
     binary_head: bool = True
-    """Whether there is a prediction of the next sentence, and an embedding of two kinds of token for it."""
+    """Whether there is a next-sentence prediction, with its embedding of two token types."""
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """The encoder: no mask removes anything."""
+        """The encoder, without a causal mask."""
         (stack,) = super().stacks
         core = stack.full_core
         return (Stack(num_layers=stack.num_layers, products=stack.products, full_core=core, causal_core=core),)
 
     @property
     def head_flops(self) -> float:
-        """A linear layer and the output layer at every token, and for the next sentence two small ones at the first token."""
+        """FLOPs of a linear layer and the output layer at every token, and for the next sentence of two small ones at the first token."""
         width = self.hidden_size
         binary = 2 * (width**2 + 2 * width) if self.binary_head else 0
         return 2 * self.sequence_length * (width**2 + self.output_weights) + binary
 
     @property
     def parameters(self) -> int:
-        """The encoder, the embeddings and the heads, with the output layer's bias."""
+        """Parameters of encoder, embeddings and heads, with the output layer's bias."""
         width = self.hidden_size
         head = width**2 + width + self.norm_parameters + self.padded_vocab_size
         binary = 2 * width + width**2 + width + 2 * width + 2 if self.binary_head else 0
@@ -278,15 +276,15 @@ class BertShape(ModelShape):
 _KINDS: dict[str, type[ModelShape]] = {"gpt": ModelShape, "t5": T5Shape, "bert": BertShape}
 FAMILIES = tuple(_KINDS)
 OWN = {name for kind in _KINDS.values() for name in kind.__dataclass_fields__} - set(ModelShape.__dataclass_fields__)
-"""What only some families have. A number that a model file has under the same name reaches the trainer and the count of FLOPs."""
+"""Fields that not all families have; a number of the same name in a model file is passed to the trainer and the count of FLOPs."""
 NETWORKS = {"gpt": "gpt", "t5": "t5", "mt5": "t5", "bert": "bert"}
-"""The kind of network of a model file's family."""
+"""Family of a model file to its kind of network."""
 
 
 def shape_of(family: str, **values: Any) -> ModelShape:
-    """Return the shape of one of FAMILIES; of `values` those of the other families' shapes are left out.
+    """Return the shape of one of FAMILIES; `values` of other families only are ignored.
 
-    Raises UsageError where the values contradict each other.
+    Raises UsageError where the values are inconsistent.
     """
     kind = _KINDS[family]
     return kind(**{name: value for name, value in values.items() if name in kind.__dataclass_fields__})

@@ -1,1 +1,1 @@
-"""The training step of any rank of any job, run on tensors without data in a world without other ranks."""
+"""Runs the training step of any rank of any job on tensors without data, without the other ranks."""

@@ -1,7 +1,6 @@
-"""What a GPU rank's kernels keep and take, on tensors without data: the choices of train/kernels as on a GPU.
+"""The memory of a GPU rank's kernels, on tensors without data: train/kernels chooses as on a GPU.
 
-The trainer is told that its device is "cuda" and chooses as it would there; each line of `like_gpu` replaces one thing that such a
-choice asks of a GPU, a compiler or a kernel for CUDA.
+The trainer's device is "cuda"; each line of `like_gpu` replaces one call to a GPU, a compiler or a CUDA kernel on which a choice depends.
 """
 
 import contextlib
@@ -21,14 +20,14 @@ from nlp_bench.train.kernels import choice, native
 
 ATTENTION = "flash attention where it applies, else memory-efficient attention"
 CHECK = "_device_dtype_check_for_fused"  # of torch's fused Adam; since torch 2.7 AdamW only inherits it
-LOWER_RIGHT = "lower right"  # stands for a causal mask that is aligned to the last query and the last key
+LOWER_RIGHT = "lower right"  # in place of a causal mask that is aligned to the last query and the last key
 WIDEST = 256
-ROWS, WIDTH = 128, 32  # to multiples of these flash attention 2 rounds queries and the width of heads in its workspace
+ROWS, WIDTH = 128, 32  # flash attention 2 rounds queries and head width up to multiples of these in its workspace
 
 
 @contextlib.contextmanager
 def like_gpu(tracker: Tracker) -> Iterator[None]:
-    """Let this process choose torch's kernels for a GPU, and keep what they keep."""
+    """Make this process choose torch's kernels for a GPU, and save the tensors that they save."""
     compile_for(tracker)
     type_name = torch.Tensor.type
 
@@ -38,7 +37,7 @@ def like_gpu(tracker: Tracker) -> Iterator[None]:
 
     adams = [importlib.import_module(f"torch.optim.{name}") for name in ("adam", "adamw")]
     with substituted(
-        (torch.cuda, "_lazy_init", lambda: None),  # "cuda" may be asked for; TrackerOfShapes places the tensor
+        (torch.cuda, "_lazy_init", lambda: None),  # device="cuda" is allowed; TrackerOfShapes places the tensor
         (
             torch.Tensor,
             "type",
@@ -47,20 +46,20 @@ def like_gpu(tracker: Tracker) -> Iterator[None]:
         *((module, CHECK, lambda *_: None) for module in adams if hasattr(module, CHECK)),  # no data, no device
         (importlib.import_module("torch.nn.utils.clip_grad"), "_device_has_foreach_support", lambda *_: True),
         (torch, "compile", one_kernel),
-        (native, "compiler_gap", lambda: None),  # the machine's, not this one's
-        (native, "order_attention", lambda *_: ATTENTION),  # asks the GPU for its generation
+        (native, "compiler_gap", lambda: None),  # of the rehearsed machine, not of this one
+        (native, "order_attention", lambda *_: ATTENTION),  # depends on the GPU's generation
         (native, "Norm", Norm),
-        (choice, "native_way", _way_of(tracker)),  # tries a product on the device
-        (native, "vocab_parallel_loss", native.shared_loss),  # the other way is for CPUs
+        (choice, "native_way", _way_of(tracker)),  # runs a product on the device
+        (native, "vocab_parallel_loss", native.shared_loss),  # the other implementation is for CPUs
         (attention, "scaled_dot_product_attention", _attention_of(tracker)),
-        (attention, "_lower_right", lambda *_, **__: LOWER_RIGHT),  # flash attention has it without a mask
+        (attention, "_lower_right", lambda *_, **__: LOWER_RIGHT),  # flash attention needs no mask for it
         (torch.nn.functional, "dropout", _dropout),
     ):
         yield
 
 
 def _way_of(tracker: Tracker) -> Callable[[torch.device, torch.dtype, torch.dtype], tuple[str, native.Accumulate]]:
-    """Return what stands for `native_way`: the product itself adds a weight's gradient to its float32 sum, as cuBLAS does."""
+    """Return a replacement of `native_way`: the product adds a weight's gradient to its float32 sum itself, as cuBLAS does."""
 
     def accumulate(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> Any:
         tracker.flops["addmm"] += product(gradient.t(), inputs)
@@ -73,17 +72,17 @@ def _way_of(tracker: Tracker) -> Callable[[torch.device, torch.dtype, torch.dtyp
 
 
 def _dropout(tensor: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-    """Keep a mask of one byte per element; a CPU keeps one of the tensor's type (torch's Dropout.cpp, `is_fused_kernel_acceptable`)."""
+    """Save a mask of one byte per element; a CPU saves one of the tensor's type (torch's Dropout.cpp, `is_fused_kernel_acceptable`)."""
     del inplace
     return torch.native_dropout(tensor, p, training)[0] if training and p else tensor
 
 
 def _attention_of(tracker: Tracker) -> Callable[..., torch.Tensor]:
-    """Return what stands for `scaled_dot_product_attention`: the kernel that a GPU would run, with what it keeps.
+    """Return a replacement of `scaled_dot_product_attention`: the kernel that a GPU would run, with the tensors that it saves.
 
-    Which one is as in torch's sdp_utils.cpp (CUDA): flash attention for 16-bit types, heads of at most 256 and no mask; else the
-    memory-efficient one, which knows no shared keys (grouped queries), else separate products. cuDNN's, which is asked first on
-    some GPUs, keeps what flash attention keeps: the output and float32 logarithms of the sums, [b, a, s].
+    It is chosen as in torch's sdp_utils.cpp (CUDA): flash attention for 16-bit types, heads of at most 256 and no mask; else the
+    memory-efficient one, which does not support grouped queries, else separate products. cuDNN's, which is preferred on some GPUs,
+    saves the same as flash attention: the output and float32 logarithms of the sums, [b, a, s].
     """
     tracker.workspaces[operator("flash_attention_backward")] = flash_workspace
     flash, efficient = operator("flash_attention"), operator("efficient_attention")
@@ -108,7 +107,7 @@ def _attention_of(tracker: Tracker) -> Callable[..., torch.Tensor]:
 
 
 def flash_workspace(given: tuple[Any, ...]) -> int:
-    """Return the bytes that the backward pass of flash attention 2 allocates and frees; `given` are its operator's arguments.
+    """Return the workspace of the backward pass of flash attention 2 in bytes; `given` are its operator's arguments.
 
     A float32 sum of the queries' gradient, a float32 number per query, and with grouped queries the gradients of keys and values
     per head. Source: torch's aten/src/ATen/native/transformers/cuda/flash_attn/flash_api.cpp, `mha_bwd`.
@@ -122,14 +121,14 @@ def flash_workspace(given: tuple[Any, ...]) -> int:
 
 
 class Norm:
-    """LayerNorm and RMSNorm as on a GPU, for the trainer's own (train/kernels/native.py): float32 statistics whatever the input's type.
+    """LayerNorm and RMSNorm as on a GPU, in place of train/kernels/native.py's: float32 statistics for any type of input.
 
-    On a CPU torch's LayerNorm has statistics of the input's type, and its RMSNorm is some ten operators. Source: torch's
+    On a CPU torch's LayerNorm has statistics of the input's type, and its RMSNorm is about ten operators. Source: torch's
     aten/src/ATen/native/cuda/layer_norm_kernel.cu (`acc_type`).
     """
 
     def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: Any) -> torch.nn.Module:  # type: ignore[misc]
-        """Return the module that `config.normalization` names."""
+        """Return the module for `config.normalization`."""
         kind = _LayerNorm if config.normalization == "LayerNorm" else _RMSNorm
         norm = kind(hidden_size, eps, dtype=config.params_dtype)
         for parameter in norm.parameters():

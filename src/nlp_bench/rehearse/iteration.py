@@ -1,4 +1,4 @@
-"""One iteration of a trainer, watched: of a real one and of a rehearsed one alike."""
+"""Measures memory, operations and communication of one iteration of a trainer, a real or a rehearsed one."""
 
 import dataclasses
 import gc
@@ -25,7 +25,7 @@ from nlp_bench.train.trainer import Trainer
 
 
 def rehearse_here(settings: Settings, layout: Layout, rank: int, accelerator: str) -> RankReport:
-    """Run the step of this rank; the process can do nothing else afterwards (megatron-core's state is global)."""
+    """Rehearse the step of one rank; the process is of no other use afterwards (megatron-core's state is global)."""
     device = torch.device("cuda", 0) if accelerator == "cuda" else torch.device("cpu")
     tracker: TrackerWithoutData
     if accelerator == "cuda":
@@ -43,13 +43,13 @@ def rehearse_here(settings: Settings, layout: Layout, rank: int, accelerator: st
 
 
 def first_iteration(trainer: Trainer, tracker: Tracker, *, shorten: bool) -> dict[str, int]:
-    """Train once, so that all that lives for the whole training is there; return its bytes by what they are for.
+    """Train once, which allocates everything that lives for the whole training; return its bytes by STATIC.
 
-    The tracker must have been entered before the trainer was built. With `shorten` the iteration has as few micro-batches as its
-    schedule allows, which saves time: it only makes the optimizer's state and the tables that are kept.
+    The tracker must have been entered before the trainer was built. With `shorten` the iteration has the fewest micro-batches that
+    the schedule allows, which saves time and allocates the same static memory.
     """
     tracker.name_modules(trainer.model)
-    trainer.watch_data(lambda batches: _outside(batches, tracker))
+    trainer.watch_data(lambda batches: _tracked(batches, tracker))
     layout = trainer.layout
     if shorten:
         settings, fewest = trainer.settings, 1
@@ -64,9 +64,9 @@ def first_iteration(trainer: Trainer, tracker: Tracker, *, shorten: bool) -> dic
 
 
 def next_iteration(trainer: Trainer, tracker: Tracker, static: dict[str, int]) -> RankReport:
-    """Train once more and report it; `static` is what `first_iteration` has returned."""
+    """Train once more and report it; `static` is the result of `first_iteration`."""
     gc.collect()
-    gc.disable()  # when it runs is chance
+    gc.disable()  # it would run at random moments
     tracker.begin()
     try:
         trainer.step(lambda: _votes(trainer))
@@ -100,8 +100,8 @@ def _votes(trainer: Trainer) -> tuple[bool, ...]:
     return (False, False) if asks else ()
 
 
-def _outside(batches: Iterator[Batch], tracker: Tracker) -> Iterator[Batch]:
-    """Count the micro-batch on the device, and nothing of what the host does to make it."""
+def _tracked(batches: Iterator[Batch], tracker: Tracker) -> Iterator[Batch]:
+    """Yield the micro-batches, whose tensors on the device are counted, but not the work of the host to make them."""
     while True:
         with tracker.paused():
             batch = next(batches)
@@ -112,19 +112,19 @@ def _outside(batches: Iterator[Batch], tracker: Tracker) -> Iterator[Batch]:
 
 
 def _classify(trainer: Trainer, tracker: Tracker) -> dict[str, int]:
-    """Say what each living storage is for; return their bytes."""
+    """Label each living storage by what it is for; return the bytes by STATIC."""
     parts, optimizers = trainer.model, [one.optimizer for one in trainer.optimizer.chained_optimizers]
     parameters = [parameter for part in parts for parameter in part.parameters()]
-    held: list[tuple[str, Any]] = []
-    for inner in filter(None, optimizers):  # a rank whose share is empty has none
-        held += [("optimizer", one) for group in inner.param_groups for one in group["params"]]
-        held += [("optimizer", one) for state in inner.state.values() for one in state.values()]
-    held += [("gradients", one.grad_data) for part in parts for one in (*part.buffers, *part.expert_parallel_buffers)]
-    held += [("gradients", one) for p in parameters for one in (getattr(p, "main_grad", None), p.grad)]
-    held += [("weights", parameter.data) for parameter in parameters]
+    kept: list[tuple[str, Any]] = []
+    for inner in filter(None, optimizers):  # None on a rank whose share is empty
+        kept += [("optimizer", one) for group in inner.param_groups for one in group["params"]]
+        kept += [("optimizer", one) for state in inner.state.values() for one in state.values()]
+    kept += [("gradients", one.grad_data) for part in parts for one in (*part.buffers, *part.expert_parallel_buffers)]
+    kept += [("gradients", one) for p in parameters for one in (getattr(p, "main_grad", None), p.grad)]
+    kept += [("weights", parameter.data) for parameter in parameters]
     storages = tracker.storages
     storages.relabel(("buffers", ""))
-    for kind, tensor in held:
+    for kind, tensor in kept:
         if isinstance(tensor, torch.Tensor):
             storages.label(tensor, (kind, ""))
     found = _summed(storages.now())

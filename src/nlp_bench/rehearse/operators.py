@@ -1,14 +1,13 @@
-"""What an operator of torch's dispatcher computes and sends: floating-point operations, and the messages of collectives.
+"""Floating-point operations and messages of the operators of torch's dispatcher.
 
 Operations: two per multiply-add; a product of [m, k] and [k, n] has 2 m k n. Attention of s queries to t keys with b samples, a heads
 of width d has two products forward and five backward, one of which computes the scores again (Dao 2023,
 https://arxiv.org/abs/2307.08691, section 3.1): 4 b a s t d and 10 b a s t d. The full rectangle s t is counted, although a
 kernel for a causal mask skips the blocks above the diagonal and so executes little more than half of it. Element-wise operators,
-reductions, the embedding's look-up and the optimizer are not counted. What the backward pass computes again is counted again.
+reductions, the embedding's look-up and the optimizer are not counted. Recomputation in the backward pass is counted.
 
-Collectives are read where every library's call arrives, the operators c10d::* (torch/csrc/distributed/c10d/Ops.cpp). Several tensors
-that one call carries (torch's coalesced collectives) count as one collective each: that is how megatron-core reduces its buckets of
-gradients.
+Collectives are counted at the operators c10d::* (torch/csrc/distributed/c10d/Ops.cpp), through which the calls of all libraries go.
+Each tensor of a coalesced collective, by which megatron-core reduces its buckets of gradients, counts as one collective.
 """
 
 from collections import Counter
@@ -21,11 +20,11 @@ import torch.distributed as dist
 from nlp_bench.rehearse.report import Collective
 
 aten = torch.ops.aten
-Count = Callable[[tuple[Any, ...]], int]  # from an operator's arguments to its operations, or to bytes
+Count = Callable[[tuple[Any, ...]], int]  # from an operator's arguments to its operations, or to bytes of workspace
 
 
 def product(left: torch.Tensor, right: torch.Tensor) -> int:
-    """Return the operations of [..., m, k] times [..., k, n], the same leading dimensions in both."""
+    """Return the operations of [..., m, k] times [..., k, n], whose leading dimensions are the same."""
     return 2 * left.numel() * right.shape[-1]
 
 
@@ -36,7 +35,7 @@ def operator(name: str) -> Any:
 
 
 def counters() -> dict[Any, tuple[str, Count]]:
-    """Return for each operator its name in a report and its count; of attention the key is [b, g, t, d] and the query [b, a, s, d]."""
+    """Return operator to its name in a report and its count; attention has key [b, g, t, d] and query [b, a, s, d]."""
     found: dict[Any, tuple[str, Count]] = {}
     for name, first in (("mm", 0), ("bmm", 0), ("addmm", 1), ("baddbmm", 1)):
         for packet in filter(None, (getattr(aten, spelling, None) for spelling in (name, f"{name}_"))):
@@ -64,8 +63,8 @@ GROUPS = {
     "INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP": "optimizer",
     "default_pg": "world",
 }
-"""Our names of megatron-core's groups (the `group_desc` of parallel_state.py). "optimizer" are the ranks that hold one whole
-optimizer: all ranks, unless there are several copies of the distributed optimizer."""
+"""The `group_desc` of megatron-core's groups (parallel_state.py) to our names. "optimizer" are the ranks of one instance of the
+distributed optimizer: all ranks, unless there are several instances."""
 
 Sizes = Callable[[tuple[Any, ...]], Iterable[int]]  # from an operator's arguments to the bytes of each message
 
@@ -102,31 +101,31 @@ KINDS: dict[str, tuple[str, int, Sizes]] = {
     "recv_": ("recv", 1, _each(0)),
     "barrier": ("barrier", 1, lambda _given: [0]),
 }
-"""Of each operator: its kind, which argument is the group, and the bytes of its messages."""
+"""Operator to the kind of collective, the index of its argument with the group, and the bytes of its messages."""
 
 
 class Collectives:
-    """Counts them."""
+    """Counts collectives."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with none."""
         self._counts: Counter[tuple[str, str, int, int]] = Counter()
 
     def add(self, name: str, given: tuple[Any, ...]) -> None:
         """Count one call of c10d::`name`."""
         kind, place, sizes = KINDS[name]
         group = dist.ProcessGroup.unbox(given[place])
-        words = getattr(group, "group_desc", "") or "default_pg"
-        called = GROUPS.get(words, words.removesuffix("_GROUP").replace("_", " ").lower())
+        description = getattr(group, "group_desc", "") or "default_pg"
+        called = GROUPS.get(description, description.removesuffix("_GROUP").replace("_", " ").lower())
         for size in sizes(given):
             self._counts[kind, called, group.size(), size] += 1
 
     def begin(self) -> None:
-        """Forget those so far."""
+        """Reset the counts."""
         self._counts.clear()
 
     def found(self) -> tuple[Collective, ...]:
-        """Return them in order of group, kind and bytes."""
+        """Return the collectives in order of group, kind and bytes."""
         ordered = sorted(self._counts.items(), key=lambda item: (item[0][1], item[0][0], item[0][3]))
         return tuple(
             Collective(kind=kind, group=group, group_size=ranks, num_bytes=size, count=count)

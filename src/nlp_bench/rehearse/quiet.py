@@ -1,4 +1,4 @@
-"""What the server process does first: Ctrl-C while it imports torch ends it without a word. Imported by that process only.
+"""Makes Ctrl-C end the server process silently while it imports torch. Imported first, and by that process only.
 
 Afterwards multiprocessing's server ignores Ctrl-C itself, and so do the ranks (`be_rank`): the parent ends them.
 """

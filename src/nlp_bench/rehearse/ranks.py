@@ -1,4 +1,4 @@
-"""Which ranks are rehearsed, and the processes that are one rank each: forks of one server that has imported torch. No torch here."""
+"""Selects ranks and rehearses each in a process of its own, forked from a server that has imported torch. No torch here."""
 
 import multiprocessing
 import os
@@ -16,7 +16,7 @@ from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 
-MOST_DIGITS = 18  # of a rank's number: what int() and the arithmetic behind it take
+MOST_DIGITS = 18  # of a rank's number: it fits 64 bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +26,16 @@ class Work:
     settings: Settings
     layout: Layout
     rank: int
-    accelerator: str  # cuda: with kernels that keep what torch's keep on a GPU; cpu: what they keep on a CPU
+    accelerator: str  # cuda or cpu: whose kernels are rehearsed
 
 
 def chosen_ranks(words: str, num_ranks: int, num_stages: int) -> list[int]:
-    """Return the ranks that `words` names, in order and each once: numbers, 0-7, last, stages, all, fullest; commas between.
+    """Return the ranks of the option --ranks, `words`, in order and each once: numbers, 0-7, last, stages, all, fullest; commas between.
 
-    The ranks of a pipeline stage follow each other (megatron-core's order tp-cp-ep-dp-pp) and differ in nothing but their data
-    and, where the last shards of the optimizer's state are smaller, a few bytes; so `stages` is the first of each. `fullest`
-    are the first ranks of the first stage (the embedding, and activations of the most micro-batches), of the second
-    (the first may have fewer layers) and of the last (the output layer and its logits). Raises UsageError for others.
+    The ranks of a pipeline stage are consecutive (megatron-core's order tp-cp-ep-dp-pp) and differ only in their data and, where
+    the last shards of the optimizer's state are smaller, by a few bytes; so `stages` is the first rank of each. `fullest` are the
+    first ranks of the first stage (the embedding, and activations of the most micro-batches), of the second (the first may have
+    fewer layers) and of the last (the output layer and its logits). Raises UsageError for anything else.
     """
     stages = [stage * (num_ranks // num_stages) for stage in range(num_stages)]
     named = {
@@ -66,9 +66,9 @@ def _numbered(word: str, num_ranks: int, named: dict[str, list[int]]) -> range:
 
 
 def rehearsable(settings: Settings) -> tuple[Settings, tuple[str, ...]]:
-    """Return the settings that are rehearsed in place of these (torch's own kernels, no files), and what differs, in sentences.
+    """Return the settings to rehearse instead of these (torch's own kernels, no files), and the differences as sentences.
 
-    Raises UsageError for what only Transformer Engine does and what would change memory or communication without a word.
+    Raises UsageError for features of Transformer Engine whose absence would change memory or communication.
     """
     for name, wrong in (
         ("fp8_format", settings.fp8_format),
@@ -94,7 +94,7 @@ def rehearsable(settings: Settings) -> tuple[Settings, tuple[str, ...]]:
 
 
 def work_of(settings: Settings, world_size: int, rank: int, accelerator: str = "cuda") -> Work:
-    """Return the work of one rank. Raises UsageError for settings that do not fit the number of ranks, and for a rank beyond it."""
+    """Return the work of one rank. Raises UsageError for settings that do not fit the number of ranks, and for no such rank."""
     settings, _ = rehearsable(settings)
     layout = Layout.of(settings, world_size)
     if not 0 <= rank < world_size:
@@ -103,9 +103,9 @@ def work_of(settings: Settings, world_size: int, rank: int, accelerator: str = "
 
 
 def rehearse_ranks(works: Sequence[Work], at_a_time: int | None = None) -> Iterator[RankReport]:
-    """Rehearse each in a process of its own and yield the reports in the same order.
+    """Rehearse each rank in a process of its own and yield the reports in the same order.
 
-    `at_a_time` processes run side by side, by default as many as there are cores. Raises what a rank raised.
+    `at_a_time` processes run in parallel, by default one per core. Raises what a rank raised.
     """
     most = at_a_time or len(os.sched_getaffinity(0))
     running: dict[int, tuple[ForkServerProcess, Connection]] = {}
@@ -130,7 +130,7 @@ def rehearse_ranks(works: Sequence[Work], at_a_time: int | None = None) -> Itera
 
 
 def _finished(running: dict[int, tuple[ForkServerProcess, Connection]], works: Sequence[Work]) -> dict[int, Any]:
-    """Wait for at least one process; return what it found, or an error."""
+    """Wait for at least one process; return index to report, or to an error."""
     ready = wait([connection for _, connection in running.values()])
     found: dict[int, Any] = {}
     for place, (process, connection) in list(running.items()):
@@ -166,20 +166,20 @@ def _context() -> ForkServerContext:
 
 
 def be_rank(work: Work, answer: Connection) -> None:
-    """Rehearse in this process and send the report, or what went wrong."""
+    """Rehearse in this process and send the report, or an error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
     try:
-        from nlp_bench.rehearse import warm  # noqa: F401, PLC0415  # is there already, or says what is missing
+        from nlp_bench.rehearse import warm  # noqa: F401, PLC0415  # imported already, unless something is missing
         from nlp_bench.rehearse.iteration import rehearse_here  # noqa: PLC0415  # torch
 
         answer.send(rehearse_here(work.settings, work.layout, work.rank, work.accelerator))
-    except BrokenPipeError:  # the parent was killed: nobody listens
+    except BrokenPipeError:  # the parent was killed
         os._exit(1)
     except ImportError as error:
         answer.send(lacking(error, "rehearse") or NlpBenchError(f"rehearse: {error}"))
     except NlpBenchError as error:
         answer.send(error)
-    except Exception as error:  # noqa: BLE001  # whatever stops this rank would stop it on the machine
+    except Exception as error:  # noqa: BLE001  # it would stop this rank on the machine, too
         answer.send(NlpBenchError(f"rehearse: rank {work.rank} stops: {type(error).__name__}: {error}"))
     answer.close()
-    os._exit(0)  # megatron-core's state and torch's process group need no tidying
+    os._exit(0)  # megatron-core's state and torch's process group need no cleanup

@@ -1,4 +1,4 @@
-"""The rehearsal of one resolved run or of planned configurations: chosen ranks, against the GPU's memory; as JSON and as tables. No torch here."""
+"""Rehearses a resolved run or planned configurations and compares ranks with the GPU's memory; as JSON and as tables. No torch here."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,14 +25,14 @@ SCHEMA = "nlp-bench/rehearsal/1"  # rehearsal.json: written here, read by the wo
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsal:
-    """What the rehearsed ranks of a run found."""
+    """The results of the rehearsed ranks of a run."""
 
     run: Run
     layout: Layout
     reports: tuple[RankReport, ...]  # of each rank, in order
-    headrooms: tuple[MemoryHeadroom, ...]  # whether each fits
+    headrooms: tuple[MemoryHeadroom, ...]  # likewise
     capacity_bytes: int | None  # memory of one GPU; None where the machine has none
-    notes: tuple[str, ...]  # in what the rehearsal differs from the run
+    notes: tuple[str, ...]  # differences of the rehearsal from the run
 
     @property
     def fits(self) -> str | None:
@@ -78,7 +78,7 @@ class Rehearsal:
 
 
 def works_of(run: Run, words: str) -> tuple[list[Work], tuple[str, ...]]:
-    """Return the ranks to rehearse and the notes. Raises UsageError for settings or ranks that the trainer would refuse."""
+    """Return the work of the ranks `words` and the notes. Raises UsageError for settings or ranks that the trainer would refuse."""
     if run.parallel.num_gpus > MOST_GPUS:
         raise UsageError(
             f"--nodes: {run.parallel.num_gpus} GPUs in all are more than the {MOST_GPUS} that a rehearsal pretends to have"
@@ -92,7 +92,7 @@ def works_of(run: Run, words: str) -> tuple[list[Work], tuple[str, ...]]:
 
 
 def rehearsed(run: Run, works: Sequence[Work], notes: tuple[str, ...], reports: Iterator[RankReport]) -> Rehearsal:
-    """Return the rehearsal of `works`, whose reports are still to come."""
+    """Return the rehearsal of `works`, of which `reports` yields the reports."""
     gpu, constants = run.system.gpu, read_constants()
     capacity = round(gpu.memory_gib * GIB) if gpu and run.system.accelerator == "cuda" else None
     found = tuple(reports)
@@ -107,7 +107,7 @@ def rehearsed(run: Run, works: Sequence[Work], notes: tuple[str, ...], reports: 
 
 
 def rehearse(run: Run, words: str) -> Rehearsal:
-    """Rehearse the ranks of a run that `words` names (see `chosen_ranks`)."""
+    """Rehearse the ranks `words` of a run (see `chosen_ranks`)."""
     works, notes = works_of(run, words)
     return rehearsed(run, works, notes, rehearse_ranks(works))
 
@@ -138,7 +138,7 @@ MEANING = {
 
 
 def as_tables(rehearsal: Rehearsal) -> str:
-    """Return the whole answer: the job, its ranks, the activations of the fullest, its communication."""
+    """Return the whole report: the job, its ranks, activations and communication of the fullest."""
     run, layout, gpu = rehearsal.run, rehearsal.layout, rehearsal.run.system.gpu
     card = f" ({gpu.name}, {gpu.memory_gib:g} GiB)" if rehearsal.capacity_bytes and gpu else ""
     virtual = f" x {layout.virtual_stages} virtual" if layout.virtual_stages > 1 else ""

@@ -1,4 +1,4 @@
-"""What a rehearsal finds out about one rank, and whether the rank fits its GPU. No torch here."""
+"""The result of a rehearsal of one rank, and whether the rank fits its GPU. No torch here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from nlp_bench.plan.constants import Constants
 
 GIB = 2**30
-STATIC = ("weights", "gradients", "optimizer", "buffers")  # what stays for the whole training
-SPLIT = (*STATIC, "activations", "temporary")  # what can live at the peak
+STATIC = ("weights", "gradients", "optimizer", "buffers")  # memory that is held for the whole training
+SPLIT = (*STATIC, "activations", "temporary")  # all memory at the peak
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a rank stands in each parallel group, from 0."""
+    """Index of a rank in each of its parallel groups, from 0."""
 
     tensor: int
     pipeline: int
@@ -22,46 +22,46 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Collective:
-    """Equal calls of one iteration."""
+    """All calls of one iteration with the same kind, group and size."""
 
     kind: str  # all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, recv, barrier
     group: str
-    """What the ranks of the group share: tensor, pipeline, data, context, embedding, model, world, … ("data" includes the
-    context-parallel ranks where gradients and parameters travel)."""
+    """Name of the group: tensor, pipeline, data, context, embedding, model, world, … (for gradients and parameters "data"
+    includes the context-parallel ranks)."""
     group_size: int
-    num_bytes: int  # of one call's whole message: of all_gather the gathered tensor, of reduce_scatter the one before
+    num_bytes: int  # of the whole message of one call: output of all_gather, input of reduce_scatter
     count: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """One rank's iteration."""
+    """The second iteration of one rank."""
 
     rank: int
     place: Place
-    parameters: int  # parameters that it holds
+    parameters: int  # of its part of the model
     static_bytes: dict[str, int]  # by STATIC
-    peak_bytes: int  # greatest sum of living tensors in the second iteration, static ones included
-    peak_split: dict[str, int]  # what lived at that moment, by SPLIT; the parts add up to the peak
-    activations: dict[str, int]  # of that moment, by the module that made them (layers.*.self_attention.core_attention)
-    flops: dict[str, int]  # executed in one iteration, by operator: two per multiply-add; products and attention only
-    collectives: tuple[Collective, ...]  # all communication of one iteration
-    warnings: tuple[str, ...] = ()  # what torch or megatron-core warned of
+    peak_bytes: int  # peak of the allocated tensors, static ones included
+    peak_split: dict[str, int]  # the same by SPLIT; the parts add up to the peak
+    activations: dict[str, int]  # at the peak, by the module that made them (layers.*.self_attention.core_attention)
+    flops: dict[str, int]  # by operator: two per multiply-add; products and attention only
+    collectives: tuple[Collective, ...]  # all communication
+    warnings: tuple[str, ...] = ()  # of torch and megatron-core
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryHeadroom:
-    """One rank's memory against its GPU's; every field None where there is no GPU."""
+    """One rank's memory compared with its GPU's; every field None where there is no GPU."""
 
-    overhead_bytes: int | None  # what is needed beyond tensors: context, communicators, and what the allocator loses
+    overhead_bytes: int | None  # needed besides tensors: context, communicators, fragmentation of the allocator
     needed_bytes: int | None  # peak of the tensors and the overhead
     fits: str | None  # yes, tight or no
 
 
 def headroom_of(report: RankReport, capacity_bytes: int | None, constants: Constants) -> MemoryHeadroom:
-    """Hold a rank against its GPU by the constants of the memory model (benchmark/plan.toml, [memory], with their sources).
+    """Compare a rank with its GPU by the constants of the memory model (benchmark/plan.toml, [memory], with their sources).
 
-    A communicator is made when its group is first used; groups of one rank have none.
+    A communicator is created when its group is first used; groups of one rank have none.
     """
     if capacity_bytes is None:
         return MemoryHeadroom(overhead_bytes=None, needed_bytes=None, fits=None)
@@ -76,6 +76,6 @@ def headroom_of(report: RankReport, capacity_bytes: int | None, constants: Const
 
 
 def worst(headrooms: Sequence[MemoryHeadroom]) -> str | None:
-    """Return the answer for the whole job, as far as its ranks were rehearsed."""
+    """Return the worst answer of the rehearsed ranks, None where there is no GPU."""
     known = [one.fits for one in headrooms]
     return next((word for word in ("no", "tight", "yes") if word in known), None)

@@ -1,4 +1,4 @@
-"""Which tensors live: every storage once, however many views there are of it, with what it is for."""
+"""Allocated tensors: every storage once, however many views it has, with what it is for."""
 
 import weakref
 from collections import Counter
@@ -14,7 +14,7 @@ Label = tuple[str, str]  # what a storage is for (weights, activations, …), an
 
 @dataclass
 class _Living:
-    """One storage."""
+    """One allocated storage."""
 
     reference: "weakref.ref[Any]"
     num_bytes: int
@@ -23,14 +23,14 @@ class _Living:
 
 
 class Storages:
-    """Adds up the bytes of all living storages, and remembers what lived when they were most.
+    """Adds up the bytes of all allocated storages, and remembers those at the peak.
 
-    A storage is a block of memory that several tensors may view (a parameter and the flat buffer that it lies in). torch keeps
-    the Python object of a storage as long as the storage itself, so that a weak reference tells when it is freed.
+    A storage is a block of memory that several tensors may view (a parameter and the flat buffer that it is part of). torch keeps
+    the Python object of a storage as long as the storage itself, so that a weak reference shows when it is freed.
     """
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with none."""
         self.total = self.peak = 0
         self._living: dict[int, _Living] = {}
         self._now: Counter[Label] = Counter()
@@ -38,9 +38,9 @@ class Storages:
         self._inside: list[int] | None = None
 
     def add(self, tensor: torch.Tensor, label: Callable[[], Label]) -> None:
-        """Count the storage of `tensor`, where it is not counted yet, under what `label` returns."""
+        """Count the storage of `tensor`, if it is not counted yet, with the label that `label` returns."""
         storage = tensor.untyped_storage()
-        key = storage._cdata  # noqa: SLF001  # the address, which only another storage after this one can have
+        key = storage._cdata  # noqa: SLF001  # the address, which is unique while the storage exists
         if key in self._living:
             return
         counted = self._inside is None
@@ -52,7 +52,7 @@ class Storages:
             self._inside.append(key)
 
     def label(self, tensor: torch.Tensor, label: Label) -> None:
-        """Say what the storage of `tensor` is for, whatever was said before."""
+        """Set or replace the label of the storage of `tensor`."""
         self.add(tensor, lambda: label)
         living = self._living[tensor.untyped_storage()._cdata]  # noqa: SLF001  # as above
         self._now[living.label] -= living.num_bytes
@@ -60,14 +60,14 @@ class Storages:
         self._now[label] += living.num_bytes
 
     def relabel(self, label: Label) -> None:
-        """Give every living storage this label."""
+        """Give every allocated storage this label."""
         self._now = Counter()
         for living in self._living.values():
             living.label = label
             self._now[label] += living.num_bytes
 
     def resized(self, storage: torch.UntypedStorage) -> None:
-        """Take note that torch was asked to shrink or grow a storage in place."""
+        """Record that torch has resized a storage in place."""
         living = self._living.get(storage._cdata)  # noqa: SLF001  # as above
         if living is None:
             return
@@ -80,13 +80,13 @@ class Storages:
             self._grow(living.label, change)
 
     def briefly(self, num_bytes: int, label: Label) -> None:
-        """Count bytes that a kernel takes and gives back."""
+        """Count the workspace of a kernel, which is allocated and freed again."""
         self._grow(label, num_bytes)
         self._shrink(label, num_bytes)
 
     @contextmanager
     def one_kernel(self) -> Iterator[None]:
-        """Count of what is made inside only what outlives it: a compiled kernel keeps its intermediate results in registers."""
+        """Count storages that are made inside only if they outlive it: a compiled kernel has intermediate results in registers."""
         if self._inside is not None:
             yield
             return
@@ -95,27 +95,27 @@ class Storages:
             yield
         finally:
             made, self._inside = self._inside, None
-            for living in filter(None, map(self._living.get, set(made))):  # an address may have been used twice
+            for living in filter(None, map(self._living.get, set(made))):  # an address may have been reused
                 living.counted = True
                 self._grow(living.label, living.num_bytes)
 
     def begin(self) -> None:
-        """Forget the peak so far."""
+        """Reset the peak."""
         self.peak, self._at_peak = self.total, None
 
     def now(self) -> dict[Label, int]:
-        """Return the bytes that live, by label."""
+        """Return the allocated bytes, by label."""
         return {label: count for label, count in self._now.items() if count}
 
     def at_peak(self) -> dict[Label, int]:
-        """Return the bytes that lived when they were most, by label."""
+        """Return the allocated bytes at the peak, by label."""
         return self.now() if self._at_peak is None else self._at_peak
 
     def _grow(self, label: Label, num_bytes: int) -> None:
         self._now[label] += num_bytes
         self.total += num_bytes
         if self.total > self.peak:
-            self.peak, self._at_peak = self.total, None  # what lives then is noted when the first of it goes
+            self.peak, self._at_peak = self.total, None  # copied by _shrink when the first of it is freed
 
     def _shrink(self, label: Label, num_bytes: int) -> None:
         if self._at_peak is None and self.total == self.peak:

@@ -1,4 +1,4 @@
-"""Sees every operator of a training step, on tensors with data or without: memory, operations, communication."""
+"""Tracks memory, operations and communication of every operator of a training step, on tensors with data or without."""
 
 import functools
 import re
@@ -17,16 +17,16 @@ from nlp_bench.rehearse.operators import KINDS, Collectives, Count, counters
 from nlp_bench.rehearse.storages import Label, Storages
 
 TEMPORARY = ("temporary", "")
-OUTSIDE = "between the modules"  # made by no module: what pipeline stages receive, the micro-batch, the loss
-SCALAR = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001  # what every .item(), int(tensor) and bool(tensor) ends in
+OUTSIDE = "between the modules"  # made by no module: tensors received from other stages, the micro-batch, the loss
+SCALAR = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001  # of every .item(), int(tensor) and bool(tensor)
 
 
-Substitute = tuple[Any, str, Any]  # a module or class, the name of one of its attributes, and what stands for it
+Substitute = tuple[Any, str, Any]  # a module or class, the name of an attribute, and the value that replaces it
 
 
 @contextmanager
 def substituted(*substitutes: Substitute) -> Iterator[None]:
-    """Let other values stand for attributes, and put the own ones back."""
+    """Replace attributes, and restore them afterwards."""
     own = [(place, name, getattr(place, name)) for place, name, _ in substitutes]
     try:
         for place, name, value in substitutes:
@@ -38,15 +38,15 @@ def substituted(*substitutes: Substitute) -> Iterator[None]:
 
 
 class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Enter it before the model is built, so that it knows everything that lives."""
+    """Tracks operators; to be entered before the model is built, so that every storage is counted."""
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with nothing."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages, self.collectives = Storages(), Collectives()
         self.flops: Counter[str] = Counter()
         self.workspaces: dict[Any, Count] = {}
-        """Of operators whose kernels take memory of their own: its bytes, from the operator's arguments."""
+        """Operator to the bytes of its kernel's workspace, from the operator's arguments."""
         self._counters = counters()
         self._communication = {
             getattr(getattr(torch.ops.c10d, name), overload): name
@@ -54,16 +54,16 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for overload in getattr(torch.ops.c10d, name).overloads()
         }
         self._names: dict[int, str] = {}
-        self._running: list[str] = []  # names of the modules whose forward pass runs, the innermost last
+        self._running: list[str] = []  # names of the modules whose forward pass is running, the innermost last
         self._paused = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from wrapping the function below, for which it imports its compiler (0.6 s) and 5 us go by in each call."""
+        """Keep torch from wrapping the function below, which imports its compiler (0.6 s) and costs 5 us in each call."""
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run one operator, and take note of it."""
+        """Run one operator and record it."""
         if self._paused:
             return self.run(func, args, kwargs or {})
         name = self._communication.get(func)
@@ -85,19 +85,19 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run an operator; a world without data answers some of them by itself."""
+        """Run an operator; overridden for tensors without data."""
         return func(*args, **kwargs)
 
     def communicate(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run a collective."""
+        """Run a collective; overridden for tensors without data."""
         return func(*args, **kwargs)
 
     def label(self) -> Label:
-        """Return what a tensor that is made now is for.
+        """Return the label of a tensor that is made now.
 
-        What a forward pass makes is an activation, in the backward pass too, where it is computed again; what is made outside of
-        modules while autograd records (received tensors, the loss) as well; all else is temporary: gradients of activations,
-        and what the optimizer needs.
+        A tensor that is made by a forward pass is an activation, also where it is recomputed in the backward pass, and one that
+        is made outside of modules while autograd records (received tensors, the loss); all others are temporary: gradients of
+        activations, tensors of the optimizer.
         """
         if self._running:
             return "activations", self._running[-1]
@@ -107,21 +107,21 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return "activations", OUTSIDE
 
     def name_modules(self, parts: Sequence[torch.nn.Module]) -> None:
-        """Learn the names of a rank's modules without the wrappers around the model; layers of one kind share one, * is their number."""
+        """Set the names of a rank's modules, without the wrappers of the model and with * for the numbers of layers."""
         for part in parts:
             for name, module in part.named_modules():
                 short = re.sub(r"\.\d+(?=\.|$)", ".*", re.sub(r"^(module(\.|$))+", "", name))
                 self._names[id(module)] = short or type(module).__name__
 
     def begin(self) -> None:
-        """Count from now on."""
+        """Reset the counts and the peak."""
         self.storages.begin()
         self.collectives.begin()
         self.flops.clear()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Take no note of what happens inside."""
+        """Record nothing inside."""
         before, self._paused = self._paused, True
         try:
             yield
@@ -130,9 +130,9 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @contextmanager
     def watching(self) -> Iterator["Tracker"]:
-        """Follow operators, modules and storages that are resized in place (which is no operator).
+        """Track operators, modules and storages that are resized in place (which is no operator).
 
-        What gloo does in tensors of its own while it is waited for is no memory of the training.
+        Tensors that gloo allocates while it is waited for do not count.
         """
         resize, wait = torch.UntypedStorage.resize_, dist.Work.wait
 
@@ -161,7 +161,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Done(dist.Work):
-    """A collective that has ended: nobody sends, and there are no data to send."""
+    """A completed collective: no data are sent."""
 
     wait = is_completed = lambda *_: True  # type: ignore[assignment]
 
@@ -170,7 +170,7 @@ _DONE = _Done()
 
 
 class TrackerWithoutData(Tracker):  # type: ignore[no-untyped-call]
-    """Answers a number that the host reads (the norm of the gradient, the overflow flag) by 0, and a collective at once."""
+    """Returns 0 for a number that the host reads (the norm of the gradient, the overflow flag), and completes collectives at once."""
 
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an operator on tensors without data."""
@@ -179,31 +179,31 @@ class TrackerWithoutData(Tracker):  # type: ignore[no-untyped-call]
         return super().run(func, args, kwargs)
 
     def communicate(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Say that the collective is done."""
+        """Return a completed collective."""
         del kwargs
-        returned = len(func._schema.returns)  # noqa: SLF001  # what the operator promises to return
+        returned = len(func._schema.returns)  # noqa: SLF001  # number of declared results
         if not returned:
             return None
         return (args[0], _DONE.boxed()) if returned > 1 else _DONE.boxed()
 
 
 class TrackerOfShapes(TrackerWithoutData):  # type: ignore[no-untyped-call]
-    """Uses torch's meta tensors, wherever the trainer asks for a GPU or the CPU: five times as fast as torch's FakeTensorMode.
+    """Places all tensors on torch's meta device, whatever device is requested: five times as fast as torch's FakeTensorMode.
 
-    What FakeTensorMode adds is that a tensor knows on which device it pretends to be; torch without CUDA cannot differentiate
-    tensors that pretend to be on a GPU, so that nothing is lost here: gpu.py makes the choices that depend on the device.
+    Unlike a meta tensor, a fake tensor has the requested device; but torch without CUDA cannot differentiate fake tensors on a GPU,
+    so nothing is lost: gpu.py replaces the choices that depend on the device.
     """
 
     META = torch.device("meta")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
+        """Start with nothing."""
         super().__init__()
         self._known: dict[Any, tuple[torch.Size, tuple[int, ...], torch.dtype]] = {}
-        """Shapes of results by operator and shapes of arguments: torch computes many of them in Python, 100 us each."""
+        """Cache of the shapes of results: torch computes many of them in Python, 100 us each."""
 
     def run(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run an operator on shapes; one that writes into its argument has nothing to do."""
+        """Run an operator on shapes; one that only writes into its argument does nothing."""
         if func is SCALAR:
             return 0.0 if args[0].dtype.is_floating_point else 0
         written = _written(func)
@@ -223,15 +223,15 @@ class TrackerOfShapes(TrackerWithoutData):  # type: ignore[no-untyped-call]
         return result
 
 
-UNSAFE_VIEW = "aten::_unsafe_view"  # returns a view of its argument, which torch's description of it does not say
+UNSAFE_VIEW = "aten::_unsafe_view"  # returns a view of its argument, although its schema does not say so
 SHAPING = tuple(f"aten::{name}_" for name in ("set", "resize", "t", "transpose", "squeeze", "unsqueeze", "detach"))
 """Operators that change the shape or the storage of their argument."""
 
 
 @cache
 def _makes_one(func: Any) -> bool:
-    """Return whether an operator returns one new tensor and changes nothing."""
-    schema = func._schema  # noqa: SLF001  # torch's description of its arguments
+    """Return whether an operator returns one new tensor and changes none."""
+    schema = func._schema  # noqa: SLF001  # torch's only description of its arguments
     aliases = [one.alias_info for one in (*schema.arguments, *schema.returns) if one.alias_info is not None]
     is_new = not aliases and func.name() != UNSAFE_VIEW
     return is_new and [str(one.type) for one in schema.returns] == ["Tensor"]
@@ -239,7 +239,7 @@ def _makes_one(func: Any) -> bool:
 
 @cache
 def _written(func: Any) -> bool | None:
-    """Return whether an operator only writes into its first argument and returns it (True) or returns nothing (False); else None."""
+    """Return for an operator that only writes into its first argument whether it returns that argument; None for others."""
     schema = func._schema  # noqa: SLF001  # torch's description of its arguments
     first = schema.arguments[0].alias_info if schema.arguments else None
     if first is None or not first.is_write or func.name().split(".")[0] in SHAPING:
@@ -251,7 +251,7 @@ def _written(func: Any) -> bool | None:
 
 
 def _key(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Return what the shape of a result depends on; None where an argument is a list of tensors."""
+    """Return the cache key of a result's shape; None where an argument is a list of tensors."""
     key: list[Any] = [func, *kwargs.items()]
     for one in args:
         if isinstance(one, torch.Tensor):
@@ -265,18 +265,18 @@ def _key(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return tuple(key) if not any(isinstance(value, (torch.Tensor, list)) for value in kwargs.values()) else None
 
 
-_COMPILING: list[Tracker] = []  # the tracker of a rank whose kernels are compiled; none on a CPU rank
+_COMPILING: list[Tracker] = []  # the tracker of a rank whose kernels are compiled; empty on a CPU rank
 
 
 def compile_for(tracker: Tracker) -> None:
-    """Let all functions that `one_kernel` has wrapped be one kernel each from now on."""
+    """Count each function that `one_kernel` has wrapped as one kernel from now on."""
     _COMPILING[:] = [tracker]
 
 
 def one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Stand for torch.compile: what counts as memory are results and saved tensors, as of one kernel, no intermediate results.
+    """Replace torch.compile: only results and saved tensors count as memory, as of one kernel, no intermediate results.
 
-    Which tensors are saved for the backward pass autograd decides, here as with the compiler (whose partitioner may save less).
+    Autograd decides which tensors are saved for the backward pass, as with the compiler (whose partitioner may save less).
     """
 
     @functools.wraps(function)

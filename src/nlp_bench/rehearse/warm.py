@@ -1,7 +1,7 @@
-"""What every rehearsed rank needs imported; a server process imports it once, and each rank is a fork of that one.
+"""Imports everything that a rehearsed rank needs; a server process does so once, and each rank is a fork of it.
 
-The names of torch.cuda that megatron-core asks for are answered by the CPU, as in a CPU rank (train/cpu.py). What torch.compile
-would make one kernel of is marked as such while megatron-core is imported.
+torch.cuda is redirected to the CPU, as in a CPU rank (train/cpu.py), and functions that torch.compile would make one kernel of are
+marked as such while megatron-core is imported.
 """
 
 import gc
@@ -12,7 +12,7 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # as the trainer does
 # of packages that are not installed: as the trainer does
 warnings.filterwarnings("ignore", module=r"(megatron|torch)\.")
 
-import torch  # noqa: E402  # behind the two lines above
+import torch  # noqa: E402  # after the lines above
 import torch._dynamo  # noqa: E402  # which torch's functions for shapes import at their first use
 
 from nlp_bench.rehearse.tracker import one_kernel  # noqa: E402
@@ -23,4 +23,4 @@ cpu.install(compiler=one_kernel)
 
 from nlp_bench.rehearse import iteration  # noqa: E402, F401  # imports the rest
 
-gc.freeze()  # what was imported is never garbage: ranks need not look through it
+gc.freeze()  # what was imported is never garbage: the collector of a rank can skip it

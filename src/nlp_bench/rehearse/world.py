@@ -1,4 +1,4 @@
-"""A world of all ranks in one process: process groups that do not communicate, and samples without data."""
+"""All ranks of a job in one process: process groups that do not communicate, and samples without data."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,23 +18,23 @@ from nlp_bench.train.settings import Settings
 BACKEND = "rehearsal"
 
 
-class _SilentGroup(dist.ProcessGroup):
-    """A group that only has a rank and a size: the tracker answers every collective before a group is asked for it."""
+class _FakeGroup(dist.ProcessGroup):
+    """A group with only a rank and a size: the tracker completes every collective before it reaches the group."""
 
     def getBackendName(self) -> str:  # noqa: N802  # torch's name
         return BACKEND
 
 
-def _silent(options: Any, _: Any) -> _SilentGroup:
-    return _SilentGroup(options.group_rank, options.group_size)  # type: ignore[call-arg]  # torch describes another constructor
+def _fake_group(options: Any, _: Any) -> _FakeGroup:
+    return _FakeGroup(options.group_rank, options.group_size)  # type: ignore[call-arg]  # torch declares another constructor
 
 
 @contextlib.contextmanager
 def fake_world(settings: Settings, layout: Layout, rank: int) -> Iterator[None]:
-    """Be rank `rank` of all ranks of the job; parallel_state is global, so a process can be one rank only."""
-    dist.Backend.register_backend(BACKEND, _silent, extended_api=True, devices=["cpu", "meta"])
+    """Make this process rank `rank` of the job; parallel_state is global, so it can be one rank only."""
+    dist.Backend.register_backend(BACKEND, _fake_group, extended_api=True, devices=["cpu", "meta"])
     groups = f"cpu:{BACKEND},meta:{BACKEND}"
-    store = dist.HashStore()  # type: ignore[attr-defined]  # public, though torch does not list it
+    store = dist.HashStore()  # type: ignore[attr-defined]  # public, but not in torch's types
     dist.init_process_group(groups, store=store, rank=rank, world_size=layout.world_size)
     create = parallel_state.create_group
 
@@ -45,12 +45,12 @@ def fake_world(settings: Settings, layout: Layout, rank: int) -> Iterator[None]:
         (
             dist,
             "all_gather_object",
-            _everybody_has_mine,
+            _gather_own,
         ),  # pickles into tensors without data; optimizers compare their groups
         (trainer, "microbatches", microbatches),
         (trainer, "_on_its_way", lambda numbers: lambda: [0.0] * numbers.numel()),  # copies the loss to the host
-        (torch.nn.Module, "_apply", _converted),  # refuses tensors without data that something else refers to
-        (torch.UntypedStorage, "copy_", lambda storage, *_: storage),  # no data; torch's keeps both storages for ever
+        (torch.nn.Module, "_apply", _converted),  # torch's refuses tensors without data that have other references
+        (torch.UntypedStorage, "copy_", lambda storage, *_: storage),  # no data; torch's never frees the storages
     ):
         # a job of 16 384 ranks has tens of thousands of groups that this rank is not in
         with substituted((parallel_state, "create_group", own_group)):
@@ -58,15 +58,15 @@ def fake_world(settings: Settings, layout: Layout, rank: int) -> Iterator[None]:
         yield
 
 
-def _everybody_has_mine(answers: list[Any], mine: Any, group: Any = None) -> None:
+def _gather_own(gathered: list[Any], own: Any, group: Any = None) -> None:
     del group
-    answers[:] = [mine] * len(answers)
+    gathered[:] = [own] * len(gathered)
 
 
 def _converted(module: torch.nn.Module, change: Any, recurse: bool = True) -> torch.nn.Module:
-    """Stand for torch's conversion of a module."""
+    """Replace torch's conversion of a module."""
     for child in module.children() if recurse else ():
-        child._apply(change)  # type: ignore[no-untyped-call]  # noqa: SLF001  # this function
+        child._apply(change)  # type: ignore[no-untyped-call]  # noqa: SLF001  # recurses into this function
     with torch.no_grad():
         for parameter in module._parameters.values():  # noqa: SLF001  # as torch's own
             if parameter is not None:
@@ -80,7 +80,7 @@ def _converted(module: torch.nn.Module, change: Any, recurse: bool = True) -> to
 def microbatches(
     rows: Samples, settings: Settings, layout: Layout, device: torch.device, first_sample: int = 0
 ) -> Iterator[Batch]:
-    """Yield micro-batches of the true shapes and types for ever; the first real one tells them."""
+    """Yield endless micro-batches without data, of the shapes and types of the first real one."""
     with _disable_current_modes():
         real = next(samples.microbatches(rows, settings, layout, torch.device("cpu"), first_sample))
     while True:
