@@ -48,7 +48,7 @@ def fake_world(settings: Settings, layout: Layout, rank: int) -> Iterator[None]:
             _gather_own,
         ),  # pickles into tensors without data; optimizers compare their groups
         (trainer, "microbatches", microbatches),
-        (trainer, "_on_its_way", lambda numbers: lambda: [0.0] * numbers.numel()),  # copies the loss to the host
+        (trainer, "_copy_to_host", lambda numbers: lambda: [0.0] * numbers.numel()),  # copies the loss to the host
         (torch.nn.Module, "_apply", _converted),  # torch's refuses tensors without data that have other references
         (torch.UntypedStorage, "copy_", lambda storage, *_: storage),  # no data; torch's never frees the storages
     ):

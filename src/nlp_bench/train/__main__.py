@@ -1,4 +1,4 @@
-"""Entry point of one training rank: refuse what is wrong before torch is imported, train, leave without hanging.
+"""Entry point of one training rank: check the arguments before torch is imported, train, exit without hanging.
 
 Alone:        python -m nlp_bench.train --num-layers 2 ... --mock-data
 Four ranks:   torchrun --nproc-per-node 4 -m nlp_bench.train --tensor-model-parallel-size 2 ...
@@ -22,8 +22,8 @@ from nlp_bench.train.settings.data import check_files
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run one rank; return the exit code: 0 good, 1 an error, 2 a wrong argument, 3 a loss that is not finite."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:  # a rank of torchrun, whose death would leave it behind
+    """Run one rank; return the exit code: 0 success, 1 an error, 2 a wrong argument, 3 a loss that is not finite."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # a rank of torchrun, which it would outlive
         die_with_parent()
     binding = bind_rank()  # before numpy and torch start their threads
     try:
@@ -34,7 +34,7 @@ def main(words: list[str] | None = None) -> int:
         check_installed(settings.wanted_kernels, eight_bit=bool(settings.fp8_format))
         all_done = check_start(settings, layout)
     except NlpBenchError as error:
-        if os.environ.get("RANK", "0") == "0":  # hundreds of ranks would say the same
+        if os.environ.get("RANK", "0") == "0":  # hundreds of ranks would print the same
             print(f"nlp_bench.train: error: {error}", file=sys.stderr, flush=True)
         return error.exit_code
     if all_done is not None:
@@ -45,9 +45,9 @@ def main(words: list[str] | None = None) -> int:
         print(binding.line, flush=True)
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")  # overlaps tensor-parallel communication in order
     if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & set(os.environ):
-        os.environ[allocator_variable(installed_version("torch") or "")] = "expandable_segments:True"  # no holes in it
+        os.environ[allocator_variable(installed_version("torch") or "")] = "expandable_segments:True"  # less fragmented
     warnings.filterwarnings("ignore", module=r"(megatron|torch)\.")  # megatron-core warns of every missing package
-    from nlp_bench.train.world import pick_device  # noqa: PLC0415  # torch takes seconds; arguments are checked before
+    from nlp_bench.train.world import pick_device  # noqa: PLC0415  # imports torch, which takes seconds
 
     device = pick_device(rank)
     from nlp_bench.train.loop import train  # noqa: PLC0415  # imports megatron-core, which pick_device prepares for
@@ -56,15 +56,15 @@ def main(words: list[str] | None = None) -> int:
 
 
 def allocator_variable(version: str) -> str:
-    """Return the name that a version of torch gives to its allocator's settings; from 2.9 on it warns of the old one."""
+    """Return the variable of the allocator's settings in a version of torch, which from 2.9 on warns of the old name."""
     numbers = [int(number) for number in re.findall(r"\d+", version)[:2]]
     return "PYTORCH_CUDA_ALLOC_CONF" if [0] < numbers < [2, 9] else "PYTORCH_ALLOC_CONF"
 
 
-def _leave_at_once(code: int) -> None:
+def _exit_at_once(code: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # tearing down a process group whose other ranks are gone can hang for ever
+    os._exit(code)  # destroying a process group whose other ranks are gone can hang for ever
 
 
 if __name__ == "__main__":
@@ -72,9 +72,9 @@ if __name__ == "__main__":
         exit_code = main()
     except NlpBenchError as fault:
         print(f"nlp_bench.train: error: {fault}", file=sys.stderr)
-        _leave_at_once(fault.exit_code)
-    except Exception:  # noqa: BLE001  # whatever it is, this rank must not keep the others waiting
+        _exit_at_once(fault.exit_code)
+    except Exception:  # noqa: BLE001  # this rank must not keep the others waiting
         traceback.print_exc()
-        _leave_at_once(1)
+        _exit_at_once(1)
     else:
-        _leave_at_once(exit_code)
+        _exit_at_once(exit_code)

@@ -1,4 +1,4 @@
-"""The command line of the trainer: one option per field of Settings, unknown ones refused by name. No torch here."""
+"""The command line of the trainer: one option per field of Settings. No torch here."""
 
 import argparse
 from dataclasses import MISSING, Field, fields
@@ -10,16 +10,16 @@ from nlp_bench.train.settings import GROUPS, Settings
 
 
 class _Parser(argparse.ArgumentParser):
-    """An argparse that raises instead of printing the usage of all options."""
+    """An ArgumentParser that raises UsageError instead of printing the usage of all options."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message.removeprefix("argument "))
 
 
 def parse(words: list[str]) -> Settings:
-    """Turn command-line words into Settings; raises UsageError, naming the nearest known option for an unknown one.
+    """Parse a command line; raises UsageError, which for an unknown option names the nearest known one.
 
-    Numbers may carry underscores (128_953_125). `--help` prints every option and exits 0.
+    Numbers may have underscores (128_953_125). `--help` prints every option and exits 0.
     """
     docs = help_texts() if {"-h", "--help"} & set(words) else {}
     parser = _Parser(
@@ -67,5 +67,5 @@ def _kind(option: Field[Any]) -> dict[str, Any]:
 
 
 def help_texts() -> dict[str, str]:
-    """Return the docstring of each field of Settings."""
+    """Return name to docstring of each field of Settings."""
     return {name: text.replace("%", "%%") for group in GROUPS for name, text in field_texts(group).items()}

@@ -1,13 +1,13 @@
 """Core attention through torch, with rotary positions; under context parallelism each rank attends to the whole sequence.
 
-Context parallelism without Transformer Engine: the sequence is cut into 2 * cp chunks; rank i takes chunk i and chunk
-2 * cp - 1 - i, an early and a late one, so that all ranks have the same work under the causal mask (Megatron-LM's
-`get_batch_on_this_cp_rank` cuts the same way). Before each attention the ranks gather all keys and values, and the backward pass
-reduces and scatters their gradients: the all-gather form of Llama 3 (arXiv 2407.21783, section 3.3.2), which pays because grouped
-keys and values are few.
+Context parallelism without Transformer Engine: the sequence is split into 2 * cp chunks; rank i has chunk i and chunk
+2 * cp - 1 - i, an early and a late one, so that all ranks have the same work under the causal mask (as Megatron-LM's
+`get_batch_on_this_cp_rank`). Before each attention the ranks gather all keys and values, and the backward pass reduce-scatters
+their gradients: the all-gather form of Llama 3 (arXiv 2407.21783, section 3.3.2), which is cheap because grouped keys and values
+are small.
 
 Per layer and rank, with s tokens, b samples, g local key/value heads of width d and e bytes per number: the gathered keys and
-values stay for the backward pass, 2 s b g d e bytes in place of 2 s b g d e / cp; each of the two collectives moves
+values are kept for the backward pass, 2 s b g d e bytes instead of 2 s b g d e / cp; each of the two collectives moves
 (cp - 1) / cp * 2 s b g d e bytes to and from each rank (ring algorithm). All other activations shrink by cp.
 """
 
@@ -31,8 +31,8 @@ from nlp_bench.train.watching.startup import RAN
 class FusedAttention(torch.nn.Module):
     """Attention of the local heads by `torch.nn.functional.scaled_dot_product_attention`.
 
-    Torch picks the kernel: flash attention on GPUs for 16-bit types, its flash kernel on CPUs. No score matrix is kept;
-    the backward pass recomputes it, which is what selective recompute asks for.
+    Torch picks the kernel: flash attention on GPUs for 16-bit types, its flash kernel on CPUs. No score matrix is kept; the backward
+    pass recomputes it, as selective recompute would.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class FusedAttention(torch.nn.Module):
         attn_mask_type: AttnMaskType = AttnMaskType.causal,
         **_: Any,
     ) -> None:
-        """Attention is causal where `attn_mask_type` is, else in both directions.
+        """Attention is causal where `attn_mask_type` is, else bidirectional.
 
-        `rotated_width` of each head is rotated by position, 0 for none, by one compiled kernel where `fused_rotary`;
-        megatron-core's other arguments do not matter.
+        `rotated_width` is the part of each head that is rotated by position, with `fused_rotary` by one compiled kernel;
+        megatron-core's other arguments are ignored.
         """
         super().__init__()
         self.causal = attn_mask_type == AttnMaskType.causal
@@ -62,8 +62,8 @@ class FusedAttention(torch.nn.Module):
     ) -> torch.Tensor:
         """Attend: query [s, b, heads, d], key and value [t, b, groups, d], answer [s, b, heads * d].
 
-        `mask`, which fits [b, heads, s, t], is True where a query must not look (megatron-core's convention), or a number that
-        is added to the scores. With one torch takes a slower kernel than flash, so samples without padding have none.
+        `mask`, broadcast to [b, heads, s, t], is True where a query must not attend (megatron-core's convention), or a number that
+        is added to the scores. With a mask torch uses a slower kernel than flash, so samples without padding have none.
         """
         if self.rotated_width:
             query, key = (rotary(heads, *self.angles(heads), fused=self.fused_rotary) for heads in (query, key))
@@ -81,14 +81,14 @@ class FusedAttention(torch.nn.Module):
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, dropout: float
     ) -> torch.Tensor:
         q, k, v = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))  # [b, heads, s, d]
-        causal = self.causal and mask is None  # torch takes one of the two
+        causal = self.causal and mask is None  # torch accepts only one of the two
         bias = None if mask is None else additive(mask, q.dtype, self.causal)
         return scaled_dot_product_attention(
             q, k, v, attn_mask=bias, dropout_p=dropout, is_causal=causal, enable_gqa=self.grouped
         )
 
     def angles(self, heads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return `rotary_table` for the positions of heads [s, b, n, d]; ContextAttention's are not the first s ones."""
+        """Return `rotary_table` for the positions of heads [s, b, n, d], overridden by ContextAttention."""
         return rotary_table(heads.shape[0], self.rotated_width, self.rotary_base, heads.dtype, heads.device)
 
 
@@ -96,7 +96,7 @@ NAMES = {"Efficient": "memory-efficient", "Cudnn": "cuDNN", "Flash": "flash"}
 
 
 def _note_kernel(node: Any) -> None:
-    """Find the kernel in the graph: slices and joins may stand behind it, and where there is none are separate products."""
+    """Record in RAN the attention kernel in the graph, before slices and concatenations; without one it is separate products."""
     name, place = node.name(), node
     while name not in RAN:
         found = re.match("ScaledDotProduct(?:Fused)?([A-Z][a-z]+)", place.name())
@@ -106,7 +106,7 @@ def _note_kernel(node: Any) -> None:
 
 
 def additive(mask: torch.Tensor, dtype: torch.dtype, causal: bool) -> torch.Tensor:
-    """Return what is added to the scores: 0 or minus infinity for a mask of booleans, and minus infinity above the diagonal."""
+    """Return the mask as a term of the scores: 0 or minus infinity for booleans, and with `causal` minus infinity above the diagonal."""
     if mask.dtype == torch.bool:
         mask = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(mask, -torch.inf)
     if causal:
@@ -122,7 +122,7 @@ def rotary_table(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return cosine and sine of position / base^(2i/width), each [length, 1, 1, width / 2] in `dtype`.
 
-    Su et al. 2021, https://arxiv.org/abs/2104.09864, section 3.2.2; made once, not once per layer as in megatron-core.
+    Su et al. 2021, https://arxiv.org/abs/2104.09864, section 3.2.2; cached, not made once per layer as in megatron-core.
     """
     frequencies = base ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
     angles = torch.outer(torch.arange(length, dtype=torch.float32), frequencies)[:, None, None, :]
@@ -132,13 +132,13 @@ def rotary_table(
 def rotary(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor, *, fused: bool = False) -> torch.Tensor:
     """Rotate the pairs (i, i + w/2) of the first w entries of heads [s, b, n, d] by the angles of `rotary_table`.
 
-    w is twice the width of the table. `fused` lets torch.compile make one kernel of it, else there are three each way.
+    w is twice the width of the table. With `fused` torch.compile makes one kernel of it, else there are three in each direction.
     """
     return _Rotary.apply(heads, cosine, sine, fused)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Rotary(torch.autograd.Function):
-    """The backward pass is the rotation back; nothing but the table is kept."""
+    """The backward pass is the inverse rotation; only the table is kept."""
 
     @staticmethod
     def forward(ctx: Any, heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor, fused: bool) -> torch.Tensor:
@@ -157,7 +157,7 @@ def _kernel(fused: bool) -> Callable[..., torch.Tensor]:
 
 
 def rotated(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor, *, back: bool) -> torch.Tensor:
-    """Return the rotated heads, or with `back` those rotated back; for a compiler, which makes one kernel of it."""
+    """Return the rotated heads, with `back` by the inverse rotation; to be compiled to one kernel."""
     half = cosine.shape[-1]
     sine = -sine if back else sine
     first, second = heads[..., :half], heads[..., half : 2 * half]
@@ -177,9 +177,9 @@ def _rotated_in_place(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Ten
 
 
 def own_part(tensor: torch.Tensor, dim: int = 1) -> torch.Tensor:
-    """Return this rank's early and late chunk along `dim`, joined; the tensor itself without context parallelism.
+    """Return this rank's early and late chunk along `dim`, concatenated; the tensor itself without context parallelism.
 
-    The length of `dim` must be a multiple of 2 * cp, which `check_parallel` sees to.
+    The length of `dim` must be a multiple of 2 * cp, which `check_parallel` ensures.
     """
     parts = parallel_state.get_context_parallel_world_size()
     if parts == 1:
@@ -190,12 +190,12 @@ def own_part(tensor: torch.Tensor, dim: int = 1) -> torch.Tensor:
 
 
 def own_chunks(parts: int, rank: int) -> tuple[int, int]:
-    """Return the numbers of the two chunks, of 2 * `parts`, that context-parallel rank `rank` holds."""
+    """Return the indices of the two chunks, of 2 * `parts`, of context-parallel rank `rank`."""
     return rank, 2 * parts - 1 - rank
 
 
 def in_order(gathered: torch.Tensor, parts: int) -> torch.Tensor:
-    """Put what `parts` ranks hold, one behind the other along dimension 0, into the order of the sequence."""
+    """Reorder the chunks of `parts` ranks, concatenated by rank along dimension 0, to the order of the sequence."""
     halves = gathered.view(parts, 2, -1, *gathered.shape[1:])
     return torch.cat((halves[:, 0].flatten(0, 1), halves[:, 1].flip(0).flatten(0, 1)))
 
@@ -228,7 +228,7 @@ class ContextAttention(FusedAttention):
         return torch.cat(answers, dim=2)
 
     def angles(self, heads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the rows of `rotary_table` for the true positions of this rank's tokens."""
+        """Return the rows of `rotary_table` for the positions of this rank's tokens in the whole sequence."""
         length = heads.shape[0] * self.parts
         return _own_rotary_table(length, self.rotated_width, self.rotary_base, heads.dtype, heads.device)
 
@@ -243,9 +243,9 @@ def _own_rotary_table(
 
 @functools.lru_cache(maxsize=4)
 def _lower_right(rows: int, columns: int, *, on_gpu: bool) -> Any:
-    """Return the mask [rows, columns] of which the last row sees all columns, each row above one less.
+    """Return the causal mask [rows, columns] aligned to the last row and column: the last row attends to all columns.
 
-    On a GPU it has the form that flash attention knows, else it is a tensor of booleans.
+    On a GPU it has the form that flash attention supports, else it is a tensor of booleans.
     """
     if not on_gpu:
         return torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)

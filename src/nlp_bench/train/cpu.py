@@ -1,4 +1,4 @@
-"""What megatron-core asks of torch.cuda, answered by the CPU: one reason per line. And importing megatron-core at all."""
+"""Redirects megatron-core's calls of torch.cuda to the CPU, with a reason per line, and imports megatron-core."""
 
 import functools
 import logging
@@ -12,21 +12,21 @@ import torch
 
 EXTENSION = "fused_weight_gradient_mlp_cuda"
 CPU = torch.device("cpu")
-Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # from a function to one that does the same
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # replacement of torch.compile, as a decorator
 
 
 @functools.cache
 def install(compiler: Compiler = lambda function: function) -> None:
     """Redirect the few names of torch.cuda that megatron-core 0.16.1 uses, and import it; call before megatron is imported.
 
-    `compiler` stands for torch.compile while megatron-core is imported, by default as if there were none: decorating its own fusions,
-    which no CPU rank uses, imports torch's compiler, 0.8 s of processor time in each rank, measured on two cores with torch 2.13.
+    `compiler` replaces torch.compile while megatron-core is imported, by default without an effect: decorating its own fusions, which
+    no CPU rank uses, imports torch's compiler, 0.8 s of processor time in each rank, measured on two cores with torch 2.13.
     """
     cuda: Any = torch.cuda
     cuda.current_device = lambda: CPU  # every parameter, buffer and receive tensor is placed there
-    cuda.synchronize = lambda *_: None  # the pipeline synchronises after each receive; the CPU always is
+    cuda.synchronize = lambda *_: None  # the pipeline synchronises after each receive; nothing is asynchronous on a CPU
     cuda.manual_seed = torch.manual_seed  # the tracker of random states seeds the tensor-parallel stream
-    cuda.get_rng_state = lambda *_: torch.get_rng_state()  # ... and keeps its state
+    cuda.get_rng_state = lambda *_: torch.get_rng_state()  # ... and stores its state
     module: Any = torch
     module.tensor = on_cpu(torch.tensor)  # loss scale and gradient statistics are made on device="cuda"
     module.zeros = on_cpu(torch.zeros)  # overflow flag and token count are made on device="cuda"
@@ -35,41 +35,41 @@ def install(compiler: Compiler = lambda function: function) -> None:
     extension.wgrad_gemm_accum_fp32 = lambda inputs, gradient, total: total.addmm_(gradient.t(), inputs)
     sys.modules[EXTENSION] = extension
     tensor: Any = torch.Tensor
-    tensor.cuda = lambda self, *_, **__: self  # the tied embedding is moved before the pipeline's ends compare it
+    tensor.cuda = lambda self, *_, **__: self  # the tied embedding is moved before first and last stage compare it
     tensor.type = _cuda_type_names(torch.Tensor.type)  # optimizers sort parameters by "torch.cuda.FloatTensor"
     compile_, module.compile = module.compile, compiler
     try:
         import_megatron()
     finally:
         module.compile = compile_
-    from megatron.core import jit  # noqa: PLC0415  # after the names above
+    from megatron.core import jit  # noqa: PLC0415  # after the redirections above
     from megatron.core.tensor_parallel import random  # noqa: PLC0415  # as above
 
-    jit.jit_fuser = compiler  # for those of its modules that are imported later
+    jit.jit_fuser = compiler  # for its modules that are imported later
     random._get_cuda_rng_state = lambda *_, **__: torch.get_rng_state()  # noqa: SLF001  # dropout and full recompute
     random._set_cuda_rng_state = lambda state, *_, **__: torch.set_rng_state(state)  # noqa: SLF001  # the same
-    logging.getLogger(random.__name__).setLevel(logging.ERROR)  # it warns that the CPU's generator moved: it must here
+    logging.getLogger(random.__name__).setLevel(logging.ERROR)  # it warns that the CPU's state changed, as it must here
     _make_optimizers_without_compiler()
 
 
 def _make_optimizers_without_compiler() -> None:
-    """Let torch's AdamW run as it is, not as functions that the compiler is told to leave alone, for which torch imports it.
+    """Unwrap the methods of torch's AdamW that are excluded from compilation, for which torch imports its compiler.
 
-    0.5 s of processor time in each rank, measured as above; a CPU rank compiles nothing. torch 2.6 to 2.13 hide the plain function
-    behind `__wrapped__` and keep the compiler's answer in `__dynamo_disable` (torch/_compile.py, torch/optim/optimizer.py);
-    where they do not, nothing changes.
+    It takes 0.5 s of processor time in each rank, measured as above; a CPU rank compiles nothing. torch 2.6 to 2.13 have the plain
+    function in `__wrapped__` and cache the excluded one in `__dynamo_disable` (torch/_compile.py, torch/optim/optimizer.py);
+    other versions are not changed.
     """
     for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
         plain = getattr(getattr(torch.optim.Optimizer, name), "__wrapped__", None)
         if plain is not None:
-            plain.__dynamo_disable = plain  # noqa: SLF001  # as said
+            plain.__dynamo_disable = plain  # noqa: SLF001  # see above
     adam: Any = torch.optim.AdamW
     if hasattr(adam.step, "__wrapped__"):
         adam.step = torch.no_grad()(adam.step.__wrapped__)
 
 
 def on_cpu(factory: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Return a function that makes a tensor, such as torch.zeros, with the CPU wherever a GPU is asked for."""
+    """Wrap a tensor factory, such as torch.zeros, to use the CPU in place of a GPU."""
 
     @functools.wraps(factory)
     def make(*arguments: Any, device: Any = None, **options: Any) -> torch.Tensor:
@@ -100,7 +100,7 @@ def import_megatron() -> None:
     modules: dict[str, Any] = sys.modules
     hidden = UNUSED not in modules
     if hidden:
-        modules[UNUSED] = None  # what the import statement takes for "not there"
+        modules[UNUSED] = None  # makes the import statement raise ImportError
     try:
         import megatron.core  # noqa: F401, PLC0415  # imports the rest
     finally:

@@ -1,4 +1,4 @@
-"""How the ranks share the work: the arithmetic of tensor, pipeline and data parallelism, before torch is imported."""
+"""The arithmetic of tensor, pipeline and data parallelism for one training. No torch here."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from nlp_bench.train.settings.rules import require
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """This process among all, as torchrun tells it; a process started alone is rank 0 of 1."""
+    """The rank of this process, as torchrun sets it; a process started alone is rank 0 of 1."""
 
     rank: int  # number of this process
     world_size: int  # number of processes
@@ -39,23 +39,23 @@ class Rank:
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """What follows from the settings and the number of ranks."""
+    """Sizes that follow from the settings and the number of ranks."""
 
     world_size: int  # all ranks
     data_parallel_size: int  # replicas of the model: world size / (tensor * pipeline * context)
     virtual_stages: int  # parts of the model that each pipeline rank holds; 1 without interleaving
-    global_batch_size: int  # samples per iteration over all replicas
-    num_microbatches: int  # micro-batches that one replica accumulates per iteration
+    global_batch_size: int  # samples per iteration of all replicas
+    num_microbatches: int  # micro-batches per iteration and replica
     train_iters: int  # iterations of the run
     warmup_samples: int  # samples of the learning rate's warm-up
     decay_samples: int  # samples of the learning rate's decay, warm-up included
     vocab_size: int  # tokens in the vocabulary, without padding
     padded_vocab_size: int  # rows of the embedding table
-    sequence_parallel: bool  # whether sequence parallelism is on; with one tensor-parallel rank it never is
+    sequence_parallel: bool  # whether sequence parallelism is on; always off with one tensor-parallel rank
 
     @classmethod
     def of(cls, settings: Settings, world_size: int) -> "Layout":
-        """Divide the work; raises UsageError with the arithmetic where it does not divide."""
+        """Compute the sizes; raises UsageError with the arithmetic for an invalid layout."""
         s, sizes = settings, sizes_of(settings, world_size=world_size)
         refuse(sizes, tuple(rule for rule in RULES if rule.code in BY_RANKS), argument_of)
         batch = sizes.global_batch_size
@@ -88,7 +88,7 @@ class Layout:
 
 
 def model_shape(settings: Settings, layout: Layout) -> ModelShape:
-    """Return what the FLOP formulas need."""
+    """Return the model's shape for the FLOP formulas."""
     learned = settings.position_embedding_type == "learned_absolute"
     return shape_of(
         settings.model_family,

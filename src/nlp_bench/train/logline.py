@@ -1,4 +1,4 @@
-"""What the log says: settings and versions before the first iteration, then one line per logging interval."""
+"""The lines of the log: settings and versions before the first iteration, then one line per logging interval."""
 
 import platform
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ from nlp_bench.train.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """What happened since the last log line."""
+    """The numbers of one log line."""
 
     iteration: int  # last iteration of the interval, counted from 1
     train_iters: int  # iterations of the run
@@ -29,14 +29,14 @@ class Interval:
     sequence_length: int  # tokens per sample
     num_gpus: int  # ranks that share the FLOPs
     peak_bytes: int  # greatest memory of any rank since the start
-    unix_time_s: float  # end of the interval since 1970, by the printing node's clock: meters are read against it
+    unix_time_s: float  # end of the interval since 1970, by the logging node's clock; aligns meters with the log
 
 
 def format_line(interval: Interval) -> str:
-    """Return the log line in the shape of Megatron-LM as the benchmark has always patched it, then fields of our own.
+    """Return the log line in the format of Megatron-LM with the old benchmark's patch, then fields of our own.
 
-    Up to `TFLOPs:` names, units and widths are those of the old benchmark; as there, loss and gradient norm are left
-    out when no iteration of the interval has one. No name after that matches a pattern of the old benchmark.
+    Up to `TFLOPs:` names, units and widths are those of the old benchmark; as there, loss and gradient norm are left out when no
+    iteration of the interval has one. No name after that matches a pattern of the old benchmark.
     """
     i = interval
     known = [
@@ -68,7 +68,7 @@ def tera_per_gpu(flops: float, interval: Interval) -> float:
 
 
 def argument_lines(settings: Settings, layout: Layout) -> list[str]:
-    """Return the resolved arguments in Megatron-LM's shape: `  seq_length ....... 2048`, sorted by name."""
+    """Return the resolved arguments in Megatron-LM's format: `  seq_length ....... 2048`, sorted by name."""
     values = {
         **asdict(settings),
         **asdict(layout),
@@ -95,7 +95,7 @@ def fact_lines(facts: dict[str, str]) -> list[str]:
 
 
 def versions(cuda: str | None) -> str:
-    """Return the versions of everything that moves the number, on one line."""
+    """Return the versions of all software that affects performance, on one line."""
     names = ("torch", "megatron-core", "apex", "transformer-engine")
     found = [f"{name} {known}" for name in names if (known := installed_version(name))]
     python = f"Python {platform.python_version()}"

@@ -1,4 +1,4 @@
-"""The training loop of one rank: it steps, measures, logs, tells the watchers, and ends the same way on every rank."""
+"""The training loop of one rank: steps, time measurement, log, watchers; it ends in the same iteration on every rank."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ NAN_EXIT_CODE = 3
 def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) -> int:
     """Train; return the exit code: 0, or NAN_EXIT_CODE when a loss or gradient was not finite.
 
-    The last rank writes the log to stdout. Errors are raised; the caller must then leave without waiting for the others.
+    The last rank writes the log to stdout. Errors are raised; the caller must then exit without waiting for the others.
     """
     started_s = time.monotonic()
     STARTUP.mark("imports")
@@ -60,13 +60,13 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
     if console:
         say(console.seal.closing_line())
         print(ending.text, file=sys.stderr if ending.code else sys.stdout, flush=True)
-    world.wait_for_all()  # a loss that is not finite is known to all ranks, so they leave together here too
+    world.wait_for_all()  # all ranks come here, also after a loss that is not finite
     torch.distributed.destroy_process_group()
     return ending.code
 
 
 def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], first: int, say: Say) -> Ending:
-    """Train from iteration `first` to the end, a stop or the first loss that is not finite; the same on every rank."""
+    """Train from iteration `first` to the end, a stop or the first loss that is not finite, which all ranks agree on."""
     meter, iteration = Meter(trainer), first
     while True:
         for watcher in watchers:
@@ -85,10 +85,10 @@ def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], firs
             if keeper.until.is_enough(interval) and not ending:
                 ending = Ending(iteration=iteration, text=FINISHED.format(iteration))
         if not step.is_nan:
-            meter.since_s += keeper.keep(iteration, last=ending is not None)  # which is not training
+            meter.since_s += keeper.keep(iteration, last=ending is not None)  # time of checkpoints does not count
         if ending:
-            said = keeper.until.text(iteration, trainer.layout.train_iters)
-            return replace(ending, text=said + ending.text) if ending.code == 0 else ending
+            until = keeper.until.text(iteration, trainer.layout.train_iters)
+            return replace(ending, text=until + ending.text) if ending.code == 0 else ending
         iteration += 1
 
 
@@ -105,11 +105,11 @@ def _ending(last: int, iteration: int, step: Step, keeper: Keeper) -> Ending | N
     if reason is None:
         return None
     stopped = f" training stopped by {reason} after iteration {iteration}"
-    return Ending(iteration=iteration, text=f"{stopped}\n{keeper.how_to_go_on(iteration)}")
+    return Ending(iteration=iteration, text=f"{stopped}\n{keeper.how_to_resume(iteration)}")
 
 
 class Meter:
-    """From the iterations since the last log line to the numbers of the next one."""
+    """Collects the steps since the last log line, and computes the numbers of the next one."""
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
@@ -122,11 +122,11 @@ class Meter:
         self.since_s = self._now_s()
 
     def read(self, iteration: int) -> Interval:
-        """Return the interval that ends with `iteration`, and begin the next; every rank must call it."""
+        """Return the interval that ends with `iteration`, and start the next; every rank must call it."""
         now_s, unix_time_s = self._now_s(), time.time()
         steps, elapsed_s = self.steps, (now_s - self.since_s) / len(self.steps)
         losses = [step.loss for step in steps if step.is_nan or not step.skipped]
-        self.steps, self.since_s = [], now_s  # the time of logging counts: it is part of the run
+        self.steps, self.since_s = [], now_s  # the time of logging counts for the next interval
         trainer, layout = self._trainer, self._trainer.layout
         return Interval(
             iteration=iteration,
@@ -155,7 +155,7 @@ class Meter:
 
 
 def facts_of(trainer: Trainer) -> dict[str, str]:
-    """Return the facts in the order in which they are printed; every rank must call it."""
+    """Return the facts of the log in order; every rank must call it."""
     settings, on_gpu = trainer.settings, trainer.device.type == "cuda"
     return {
         "versions": versions(torch.version.cuda),
@@ -173,17 +173,17 @@ def facts_of(trainer: Trainer) -> dict[str, str]:
 
 
 def _clock_spread_s(device: torch.device) -> float:
-    """Return how far the clocks of the ranks are apart, at most: they are read as all leave a reduction. All ranks call it."""
+    """Return the spread of the ranks' clocks, read when a reduction ends; an upper bound. All ranks call it."""
     world.greatest(0, device)
     now_us = time.time_ns() // 1000
     return (world.greatest(now_us, device) + world.greatest(-now_us, device)) / 1e6
 
 
 def watchers_of(trainer: Trainer, say: Say, console: Console | None) -> list[Watcher]:
-    """Return the watchers of this rank in the order in which they hear of events; `console` is the logging rank's alone.
+    """Return the watchers of this rank in the order in which they are called; `console` is None except on the logging rank.
 
-    The start-up comes first, before any other has done anything; who adds to an interval's numbers comes before who writes
-    them; progress comes last, below all lines.
+    The start-up is first, so that no other counts for it; a watcher that adds to an interval's numbers precedes those that write them;
+    progress is last, below all lines.
     """
     settings, layout, device = trainer.settings, trainer.layout, trainer.device
     wanted: list[tuple[object, Callable[[], Watcher]]] = [

@@ -1,4 +1,4 @@
-"""From the settings to this rank's parts of the model: configuration, layers, initial weights, data parallelism; all megatron-core's."""
+"""Builds this rank's parts of the model of megatron-core: configuration, layers, initial weights, data parallelism."""
 
 import hashlib
 import math
@@ -40,32 +40,32 @@ if TYPE_CHECKING:
 class Job:
     """One rank's work."""
 
-    settings: Settings  # what was asked for
-    layout: Layout  # what follows from it and the number of ranks
-    kernels: Kernels  # which kernels compute
+    settings: Settings
+    layout: Layout
+    kernels: Kernels
     device: torch.device  # the GPU of this rank, or the CPU
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Which part of the model is meant."""
+    """The position of one part in the model."""
 
     first: bool  # whether it holds the embedding
     last: bool  # whether it holds the output layer
-    virtual_stage: int | None  # its number among this rank's parts; None without interleaving
+    virtual_stage: int | None  # its index among this rank's parts; None without interleaving
 
 
 SAME_IN_CONFIG = (
     "hidden_size", "num_attention_heads", "normalization", "attention_dropout", "hidden_dropout", "init_method_std",
     "tensor_model_parallel_size", "context_parallel_size", "bf16", "fp16",
 )  # fmt: skip
-"""Fields of megatron-core's TransformerConfig that have the settings' names."""
+"""Settings with the same names in megatron-core's TransformerConfig."""
 SAME_IN_COMMUNICATION = ("overlap_grad_reduce", "overlap_param_gather", "use_distributed_optimizer", "fp8_param_gather")
-"""Those of its DistributedDataParallelConfig."""
+"""Likewise in its DistributedDataParallelConfig."""
 
 
 def same_names(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
-    """Return the settings that megatron-core has under the same names."""
+    """Return the settings `names` as keyword arguments for megatron-core."""
     return {name: getattr(settings, name) for name in names}
 
 
@@ -115,14 +115,14 @@ CHECKPOINT_NAMES = {
     "input_layernorm.": "self_attention.linear_qkv.layer_norm_",
     "pre_mlp_layernorm.": "mlp.linear_fc1.layer_norm_",
 }
-"""Names of the normalisations in a checkpoint: those of Transformer Engine, which holds them in the linear layer behind, so that
-a checkpoint of one provider is read by the others. `draw_weights` needs no such table: it tells a normalisation by its ending."""
+"""Names of the normalisations in a checkpoint: those of Transformer Engine, which has them in the linear layer that follows, so that
+a checkpoint fits all providers. `draw_weights` needs no such table: it recognizes both names."""
 
 
 def stack(
     job: Job, config: TransformerConfig, virtual_stage: int | None, mask: AttnMaskType
 ) -> TransformerBlockSubmodules:
-    """Return the layers of this rank's (virtual) stage and the normalisation behind them."""
+    """Return the layers of this rank's (virtual) stage and the final normalisation."""
     layers = [layer(job, mask)] * get_num_layers_to_build(config, virtual_stage)
     return TransformerBlockSubmodules(layer_specs=layers, layer_norm=job.kernels.modules.norm)
 
@@ -130,7 +130,7 @@ def stack(
 def layer(job: Job, mask: AttnMaskType, *, cross: bool = False) -> ModuleSpec:
     """Return one layer: normalisation, self-attention, normalisation, feed-forward block.
 
-    `cross` puts a normalisation and an attention to another stack's output between the two, as T5's decoder has them.
+    `cross` adds a normalisation and a cross-attention to another stack's output after the self-attention, as in T5's decoder.
     """
     settings, use = job.settings, job.kernels.modules
     rotation = {"rotated_width": settings.rotated_width, "rotary_base": settings.rotary_base}
@@ -158,7 +158,7 @@ def layer(job: Job, mask: AttnMaskType, *, cross: bool = False) -> ModuleSpec:
         across = CrossAttentionSubmodules(
             linear_q=use.column,
             linear_kv=use.column,
-            core_attention=ModuleSpec(FusedAttention),  # positions of two stacks are not compared: nothing is rotated
+            core_attention=ModuleSpec(FusedAttention),  # not rotated: positions of two stacks are not comparable
             linear_proj=use.row,
         )
         parts.cross_attention = ModuleSpec(
@@ -169,7 +169,7 @@ def layer(job: Job, mask: AttnMaskType, *, cross: bool = False) -> ModuleSpec:
 
 
 def places(job: Job) -> list[Place]:
-    """Return where in the model the parts of this rank stand: one, or with interleaving one per virtual stage."""
+    """Return the places of this rank's parts of the model: one, or with interleaving one per virtual stage."""
     count = job.layout.virtual_stages
     stages = [None] if count == 1 else list(range(count))
     return [
@@ -183,7 +183,7 @@ def places(job: Job) -> list[Place]:
 
 
 def build_model(job: Job, family: "Family") -> list[DistributedDataParallel]:
-    """Return this rank's parts, with their initial weights, ready for `forward_backward`."""
+    """Return this rank's parts, with their initial weights, wrapped for data parallelism."""
     config, settings = transformer_config(job), job.settings
     chunks: list[torch.nn.Module] = []
     for place in places(job):
@@ -206,7 +206,7 @@ def build_model(job: Job, family: "Family") -> list[DistributedDataParallel]:
         for number, chunk in enumerate(chunks)
     ]
 
-    def calls(name: str) -> Any:  # the schedules without interleaving take one call; as Megatron-LM's training.py
+    def calls(name: str) -> Any:  # schedules without interleaving take one function; as Megatron-LM's training.py
         found = [getattr(part, name) for part in wrapped]
         return found if len(found) > 1 else found[0]
 
@@ -224,9 +224,9 @@ OUTPUT_LAYERS = ("linear_proj.weight", "linear_fc2.weight")
 
 
 def draw_weights(model: torch.nn.Module, settings: Settings) -> None:
-    """Overwrite every parameter of this rank by its share of the weights that one rank alone would have.
+    """Initialize every parameter of this rank with its share of the weights that a single rank would have.
 
-    Weights are normal with `init_method_std`, those that write to the residual stream divided by sqrt(2 * layers of the stack);
+    Weights are normal with `init_method_std`, divided by sqrt(2 * layers of the stack) for those that write to the residual stream;
     biases are 0 and normalisation weights 1 (Radford et al. 2019; Megatron-LM does the same).
     """
     with torch.no_grad():

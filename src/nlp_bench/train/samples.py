@@ -1,4 +1,4 @@
-"""Training samples and the micro-batches made of them: the same ones in the same order for every parallel layout."""
+"""Training samples and micro-batches: the same ones in the same order for every parallel layout."""
 
 import os
 import warnings
@@ -28,7 +28,7 @@ Tokens = NDArray[np.int64]
 
 
 class Rows(Protocol):
-    """A list of rows of equal length, each the numbers of its tokens."""
+    """A list of rows of token ids, all of one length."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Tokens: ...
@@ -36,29 +36,29 @@ class Rows(Protocol):
 
 @dataclass(frozen=True)
 class Samples:
-    """What a family makes of rows: a sample of each."""
+    """The samples that a family makes of rows, one of each."""
 
     rows: Rows
-    sample: Callable[[int], Batch]  # from the number of a row to tensors by name, without the dimension of the batch
+    sample: Callable[[int], Batch]  # from the index of a row to tensors by name, without the batch dimension
 
 
 def microbatches(
     samples: Samples, settings: Settings, layout: Layout, device: torch.device, first_sample: int = 0
 ) -> Iterator[Batch]:
-    """Yield this replica's micro-batches for ever, on `device`, from `first_sample` on.
+    """Yield this replica's micro-batches endlessly, on `device`, from `first_sample` on.
 
-    Micro-batch m of an iteration holds, over all replicas, consecutive samples; so which samples form a global batch
-    does not depend on how many replicas there are. Raises NlpBenchError for tokens outside the vocabulary.
-    For a GPU they are read one ahead by a thread, so that no step waits for the disk; a CPU has no core to spare.
+    Micro-batch m of an iteration holds, over all replicas, consecutive samples; so the samples of a global batch do not depend on the
+    number of replicas. Raises NlpBenchError for tokens outside the vocabulary.
+    For a GPU a thread reads one ahead, so that no step waits for the disk; on a CPU it would take a core from the training.
     """
     found = _read(samples, settings, layout, device, first_sample)
     if device.type != "cuda":
         return found
-    return ahead(found, lambda: torch.cuda.set_device(device))  # each thread has its own, which pinning memory asks for
+    return ahead(found, lambda: torch.cuda.set_device(device))  # per thread; pinning memory needs it
 
 
 def ahead(items: Iterator[T], begin: Callable[[], None] | None = None) -> Iterator[T]:
-    """Yield endless `items`, the next one made by a thread while one is used; what making it raises is raised here."""
+    """Yield endless `items`; a thread prepares the next one while one is used, and its errors are raised here."""
     with ThreadPoolExecutor(1, "batches", begin) as reader:
         coming = reader.submit(next, items)
         while True:
@@ -88,7 +88,7 @@ def _read(
                 f"data_path: token {greatest} in {source} is not less than the vocabulary size {remedy}"
             )
         for name in {"mask", "encoder_mask"} & set(batch):
-            if batch[name].all():  # no padding: attention without a mask takes a faster kernel, and here it is known
+            if batch[name].all():  # no padding: attention without a mask has a faster kernel
                 del batch[name]
         if device.type == "cuda":
             batch = {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
@@ -97,19 +97,19 @@ def _read(
 
 
 def padded(tokens: NDArray[np.int64], length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return tokens filled up with 0 to `length`, int64, and a mask that is True at the real ones."""
+    """Return tokens padded with 0 to `length`, int64, and a mask that is True at the real ones."""
     filled = torch.zeros(length, dtype=torch.int64)
     filled[: len(tokens)] = torch.from_numpy(tokens)
     return filled, torch.arange(length) < len(tokens)
 
 
 NUM_MOCK_ROWS = 64
-MAX_INDEXED_ROWS = 1_000_000  # an index of all 300 million samples of an old script would take gigabytes
-SURPLUS = 1.005  # rows of a blended dataset over its share: the blend's rounding may ask for some, as in megatron-core
+MAX_INDEXED_ROWS = 1_000_000  # an index of the 300 million samples of an old script would take gigabytes
+SURPLUS = 1.005  # factor on the rows of a blended dataset, some more because the blend rounds, as in megatron-core
 
 
 def open_rows(settings: Settings, layout: Layout, length: int, vocab_size: int) -> Rows:
-    """Return rows of `length` tokens less than `vocab_size`; every rank calls it at the same time."""
+    """Return rows of `length` token ids below `vocab_size`; every rank calls it at the same time."""
     if settings.mock_data:
         return mock_rows(length, vocab_size, settings.seed)
     return IndexedRows(settings, layout, length)
@@ -118,8 +118,8 @@ def open_rows(settings: Settings, layout: Layout, length: int, vocab_size: int) 
 def mock_rows(length: int, vocab_size: int, seed: int) -> Tokens:
     """Return random tokens [NUM_MOCK_ROWS, length].
 
-    They are as unequally frequent as words (Zipf: token n is drawn in proportion to 1/(n + 1)), so that there is something
-    to learn and the embedding is read as it is by text.
+    Their frequencies follow Zipf's law, as those of words do (token n in proportion to 1/(n + 1)), so that there is something to learn
+    and the embedding is accessed as with text.
     """
     shares = np.cumsum(1 / np.arange(1, vocab_size + 1))
     drawn = np.random.default_rng(seed).random((NUM_MOCK_ROWS, length)) * shares[-1]
@@ -128,7 +128,7 @@ def mock_rows(length: int, vocab_size: int, seed: int) -> Tokens:
 
 
 class IndexedRows:
-    """The training share of indexed datasets, cut and shuffled by megatron-core's GPTDataset, blended by its BlendedDataset."""
+    """The training share of indexed datasets, split and shuffled by megatron-core's GPTDataset, blended by its BlendedDataset."""
 
     def __init__(self, settings: Settings, layout: Layout, length: int) -> None:
         """Read or build the index; rank 0 builds it while the others wait."""
@@ -156,8 +156,8 @@ class IndexedRows:
                     size = wanted if blend.weights else None
                     self._blended = BlendedDataset(self._parts, list(weights), size, self._parts[0].config)
         except OSError as error:
-            said = f"cannot write {cache}: {error.strerror}; name another folder"
-            raise NlpBenchError(f"data_cache_path: {said}") from error
+            why = f"cannot write {cache}: {error.strerror}; name another folder"
+            raise NlpBenchError(f"data_cache_path: {why}") from error
         if not torch.distributed.get_rank():
             wait_for_all()
 
@@ -170,7 +170,7 @@ class IndexedRows:
             part, index = self._parts[self._blended.dataset_index[index]], self._blended.dataset_sample_index[index]
         try:
             row, _ = part._query_document_sample_shuffle_indices(index)  # noqa: SLF001  # builds no masks
-        except (ValueError, IndexError) as error:  # a length or place in the index that the data do not have
+        except (ValueError, IndexError) as error:  # a length or offset in the index beyond the data
             prefix = part.dataset.path_prefix
             raise NlpBenchError(
                 f"data_path: {prefix}.idx is damaged ({error}); make the data anew with nlp-bench data"
@@ -179,7 +179,7 @@ class IndexedRows:
 
 
 class _Vocabulary:
-    """What GPTDataset asks of a tokenizer, and what tells one version of the data from another in its cache."""
+    """The part of a tokenizer that GPTDataset needs; its identifiers distinguish versions of the data in the cache."""
 
     def __init__(self, vocab_size: int, prefix: str) -> None:
         self.vocab_size, self.eod = vocab_size, vocab_size - 1
@@ -193,7 +193,7 @@ def _open(settings: Settings, layout: Layout, length: int, prefix: str, wanted: 
 
     config = GPTDatasetConfig(
         random_seed=settings.seed,
-        sequence_length=length - 1,  # it adds the token that is guessed last
+        sequence_length=length - 1,  # it adds the last token to predict
         blend=([prefix], None),
         split=settings.split,
         path_to_cache=settings.data_cache_path or str(Path(prefix).parent / "cache"),
@@ -213,11 +213,11 @@ def _open(settings: Settings, layout: Layout, length: int, prefix: str, wanted: 
 
 
 class _Numpy(ModuleType):
-    """numpy as megatron-core's datasets see it: all of it, but `load` builds arrays only.
+    """numpy for megatron-core's datasets: all of it, but `load` does not unpickle.
 
     megatron-core 0.16.1 reads its cache of sample indices with `numpy.load(path, allow_pickle=True, mmap_mode="r")` (gpt_dataset.py,
-    blended_dataset.py), which unpickles any file that does not begin as an array does: a file of a shared folder must not run
-    code, and the indices need no pickle.
+    blended_dataset.py), which unpickles any file without the magic bytes of an array: a file in a shared folder must not run code, and
+    the indices need no pickle.
     """
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class _Numpy(ModuleType):
 
     @staticmethod
     def load(path: str, *_: Any, mmap_mode: Any = None, **__: Any) -> Any:
-        """Return the array of one file of the cache. Raises NlpBenchError for a file that is none."""
+        """Return the array in a file of the cache. Raises NlpBenchError for any other file."""
         try:
             return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
         except (ValueError, EOFError) as error:
@@ -239,7 +239,7 @@ class _Numpy(ModuleType):
 
 
 def guard() -> None:
-    """Let megatron-core's datasets read their cache without pickle; calling it again changes nothing."""
+    """Make megatron-core's datasets read their cache without pickle; idempotent."""
     from megatron.core.datasets import blended_dataset, gpt_dataset  # noqa: PLC0415  # not for mock data
 
     for module in (gpt_dataset, blended_dataset):

@@ -1,4 +1,4 @@
-"""One training step: forward and backward passes of all micro-batches, then the optimizer and its schedule, all megatron-core's."""
+"""One training step with megatron-core: forward and backward passes of all micro-batches, then optimizer and schedule."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -24,17 +24,17 @@ from nlp_bench.train.watching.startup import STARTUP
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What one iteration did; the same on every rank."""
+    """The result of one iteration; the same on every rank."""
 
     loss: float  # mean loss over the global batch
     grad_norm: float | None  # norm of the gradient before clipping; None where the update was skipped
     skipped: bool  # whether float16 overflowed, so that the weights were not updated
-    stuck: bool  # whether float16 overflowed in the loss itself although the loss scale cannot shrink any more
-    votes: tuple[bool, ...] = ()  # for each question of `asks` whether any rank said yes
+    stuck: bool  # whether float16 overflowed in the loss itself at the smallest loss scale
+    votes: tuple[bool, ...] = ()  # for each element of `asks` whether it was true on any rank
 
     @property
     def is_nan(self) -> bool:
-        """Whether the training has gone wrong; an overflow that the loss scale can still mend is none."""
+        """Whether the training has failed; an overflow that a smaller loss scale may fix does not count."""
         if self.skipped:
             return self.stuck
         return not (math.isfinite(self.loss) and math.isfinite(self.grad_norm or 0.0))
@@ -81,10 +81,10 @@ class Trainer:
         return int(total.item())
 
     def step(self, asks: Callable[[], Sequence[bool]] = tuple) -> Step:
-        """Train on one global batch; `asks` is called once, when the backward pass has been queued, with as many answers everywhere.
+        """Train on one global batch; `asks` is called once, after the backward pass is queued, and returns as many votes on each rank.
 
-        The ranks agree on loss and votes by one reduction. The host waits for the device once: when megatron-core's optimizer
-        reads the norm of the gradient (with float16 also when it reads the overflow flag); loss and votes have arrived by then.
+        One reduction sums up loss and votes. The host waits for the device once: when megatron-core's optimizer reads the norm of the
+        gradient (with float16 also when it reads the overflow flag); loss and votes have been copied by then.
         """
         for part in self.model:
             part.zero_grad_buffer()
@@ -98,21 +98,21 @@ class Trainer:
             micro_batch_size=self.settings.micro_batch_size,
             forward_only=False,
         )
-        agreed = _on_its_way(self._agree(losses, asks()))
+        copied = _copy_to_host(self._reduced(losses, asks()))
         updated, grad_norm, _ = self.optimizer.step()
         if updated:
             self.schedule.step(increment=self.layout.global_batch_size)
-        loss, scale, *votes = agreed()
+        loss, scale, *counts = copied()
         stuck = not updated and not math.isfinite(loss) and scale <= self.settings.min_loss_scale
-        said_yes = tuple(count > 0 for count in votes)
-        return Step(loss=loss, grad_norm=grad_norm, skipped=not updated, stuck=stuck, votes=said_yes)
+        votes = tuple(count > 0 for count in counts)
+        return Step(loss=loss, grad_norm=grad_norm, skipped=not updated, stuck=stuck, votes=votes)
 
     def skip_to(self, consumed_samples: int) -> None:
-        """Go on behind the samples that an earlier part of the training has consumed."""
+        """Skip the samples that an earlier part of the training has consumed."""
         self._batches = self._batches_from(consumed_samples)
 
     def watch_data(self, wrap: Callable[[Iterator[Batch]], Iterator[Batch]]) -> None:
-        """Let `wrap` stand between the micro-batches and the model, to time how long they are waited for."""
+        """Wrap the iterators over micro-batches, for example to time them."""
         self._batches = [wrap(batches) for batches in self._batches]
 
     def _batches_from(self, first: int) -> list[Iterator[Batch]]:
@@ -126,16 +126,16 @@ class Trainer:
         if parts == 1:
             return output, loss
 
-        # megatron-core's schedule multiplies by `parts` what is differentiated: it expects a sum over some tokens divided by the
-        # number of all, not the mean of some (megatron/core/pipeline_parallel/schedules.py, `forward_step_calc_loss`)
+        # megatron-core's schedule multiplies the loss by `parts`: it expects the sum over a rank's tokens divided by the number of
+        # all tokens, not their mean (megatron/core/pipeline_parallel/schedules.py, `forward_step_calc_loss`)
         def share(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             differentiated, logged = loss(output)
             return differentiated / parts, logged
 
         return output, share
 
-    def _agree(self, losses: list[torch.Tensor], votes: Sequence[bool]) -> torch.Tensor:
-        """Return float32 [2 + votes] on the device: mean loss, loss scale of this iteration, ranks with a yes to each question."""
+    def _reduced(self, losses: list[torch.Tensor], votes: Sequence[bool]) -> torch.Tensor:
+        """Return float32 [2 + votes] on the device: mean loss, loss scale of this iteration, number of ranks with each vote."""
         numbers = torch.zeros(1 + len(votes), dtype=torch.float32, device=self.device)
         if (
             losses and parallel_state.get_tensor_model_parallel_rank() == 0
@@ -149,32 +149,32 @@ class Trainer:
         return torch.cat((numbers[:1], self.optimizer.get_loss_scale().float().view(1), numbers[1:]))
 
 
-def _on_its_way(numbers: torch.Tensor) -> Callable[[], list[float]]:
-    """Queue the copy of `numbers` to the host; the answer waits for that copy alone, not for kernels that are queued later."""
+def _copy_to_host(numbers: torch.Tensor) -> Callable[[], list[float]]:
+    """Queue the copy of `numbers` to the host; the returned function waits for that copy only, not for kernels queued later."""
     copy = numbers.to("cpu", non_blocking=True)  # into pinned memory
     if not numbers.is_cuda:
         return lambda: list(copy.tolist())
-    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    arrived.record()
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
 
-    def arrive() -> list[float]:
-        arrived.synchronize()
+    def wait() -> list[float]:
+        copied.synchronize()
         return list(copy.tolist())
 
-    return arrive
+    return wait
 
 
 SAME_IN_OPTIMIZER = (
     "optimizer", "lr", "min_lr", "weight_decay", "adam_beta1", "adam_beta2", "adam_eps", "clip_grad", "bf16", "fp16",
     "use_distributed_optimizer", "overlap_param_gather", "initial_loss_scale", "min_loss_scale", "loss_scale_window", "hysteresis",
 )  # fmt: skip
-"""Fields of megatron-core's OptimizerConfig that have the settings' names."""
+"""Settings with the same names in megatron-core's OptimizerConfig."""
 
 
 def build_optimizer(settings: Settings, model: list[DistributedDataParallel]) -> tuple[MegatronOptimizer, str]:
-    """Return the optimizer of this rank and its name for the log; of torch's Adam the one kernel for all parameters.
+    """Return the optimizer of this rank and its name for the log; torch's AdamW is the fused one.
 
-    Which Adam it is, and the kernels that measure and scale the gradients, kernels/choice.py has chosen before.
+    kernels/choice.py has chosen the Adam before, and the kernels for the norm and the scaling of the gradients.
     """
     optimizer = get_megatron_optimizer(
         OptimizerConfig(

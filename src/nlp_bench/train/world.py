@@ -1,4 +1,4 @@
-"""Joining the other ranks, and leaving them."""
+"""The process group of all ranks, and collectives over it."""
 
 import os
 from datetime import timedelta
@@ -15,7 +15,7 @@ from nlp_bench.train.settings import Settings
 
 
 def pick_device(rank: Rank) -> torch.device:
-    """Return the GPU of this rank, or the CPU, prepared for megatron-core: call it before megatron is imported.
+    """Return the GPU of this rank, or the CPU, and prepare it for megatron-core; call it before megatron is imported.
 
     Raises UsageError when the node has fewer GPUs than ranks.
     """
@@ -40,8 +40,8 @@ def pick_device(rank: Rank) -> torch.device:
 def connect(settings: Settings, layout: Layout, rank: Rank, device: torch.device) -> None:
     """Join the process group and divide it; raises UsageError when the backend does not fit the device.
 
-    No device is bound to the group: NCCL then makes a communicator when a group is first used, as under Megatron-LM. Bound, it
-    would make one for each of the some 16 kinds of groups of `initialize_model_parallel`, most of which a GPT never uses.
+    No device is bound to the group: NCCL then creates a communicator when a group is first used, as under Megatron-LM. Otherwise it
+    would create one for each of about 16 kinds of groups of `initialize_model_parallel`, most of which a GPT never uses.
     """
     backend = settings.distributed_backend or ("nccl" if device.type == "cuda" else "gloo")
     if backend == "nccl" and device.type == "cpu":
@@ -55,7 +55,7 @@ def connect(settings: Settings, layout: Layout, rank: Rank, device: torch.device
 
 
 def divide(settings: Settings, layout: Layout) -> None:
-    """Divide the process group, which must be there, into megatron-core's groups, and seed the random numbers."""
+    """Create megatron-core's groups, after the process group, and seed the random numbers."""
     from megatron.core import parallel_state, tensor_parallel  # noqa: PLC0415  # after pick_device
 
     parallel_state.initialize_model_parallel(
@@ -67,11 +67,11 @@ def divide(settings: Settings, layout: Layout) -> None:
         create_gloo_process_groups=False,
     )
     stage = parallel_state.get_pipeline_model_parallel_rank()
-    tensor_parallel.model_parallel_cuda_manual_seed(settings.seed + 100 * stage)  # as Megatron-LM: stages differ
+    tensor_parallel.model_parallel_cuda_manual_seed(settings.seed + 100 * stage)  # differs by stage, as in Megatron-LM
 
 
 def wait_for_all() -> None:
-    """Return when every rank has called this; the GPU is named, or torch warns that it takes the current one."""
+    """Wait until every rank has called this; without the GPU's index torch warns that it uses the current one."""
     dist.barrier(device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None)
 
 

@@ -1,7 +1,7 @@
-"""Checkpoints as they lie on disk under Megatron-LM's names, what each says of itself, and which one a training goes on from. No torch here.
+"""The folder of checkpoints, by Megatron-LM's names: their records, and the one from which a training resumes. No torch here.
 
 FOLDER/iter_0000020/                        one checkpoint; its metadata.json is written last
-FOLDER/latest_checkpointed_iteration.txt    the iteration of the newest whole one, written behind everything else
+FOLDER/latest_checkpointed_iteration.txt    the iteration of the newest complete one, written after everything else
 Source: Megatron-LM, megatron/training/checkpointing.py (`get_checkpoint_name`, `get_checkpoint_tracker_filename`).
 """
 
@@ -20,21 +20,20 @@ from nlp_bench.train.settings.families import FAMILIES
 from nlp_bench.train.settings.shape import ShapeSettings
 
 TRACKER = "latest_checkpointed_iteration.txt"
-RECORD = "nlp-bench.json"  # our record inside each checkpoint: which model and which training it is of
-LAST_FILE = "metadata.json"  # what megatron-core writes last (`dist_checkpointing/core.py`, CONFIG_FNAME)
+RECORD = "nlp-bench.json"  # our record in each checkpoint: its model and training
+LAST_FILE = "metadata.json"  # written last by megatron-core (`dist_checkpointing/core.py`, CONFIG_FNAME)
 NAME = re.compile(r"iter_(\d{7,})")
 
 
 def checkpoint_path(folder: Path, iteration: int) -> Path:
-    """Return where the checkpoint of `iteration` lies: FOLDER/iter_0000020."""
+    """Return the path of the checkpoint of `iteration`: FOLDER/iter_0000020."""
     return folder / f"iter_{iteration:07d}"
 
 
 def newest(folder: Path, *, option: str = "load") -> Path | None:
-    """Return the checkpoint that the tracker names, None where the folder has no tracker: then none was ever finished.
+    """Return the checkpoint that the tracker names, None where the folder has no tracker because none was ever completed.
 
-    Raises UsageError, beginning with the name of the `option`, where the tracker cannot be read or names a checkpoint that is
-    not whole.
+    Raises UsageError, starting with the name of the `option`, where the tracker cannot be read or names an incomplete checkpoint.
     """
     tracker = folder / TRACKER
     try:
@@ -56,18 +55,18 @@ def newest(folder: Path, *, option: str = "load") -> Path | None:
 
 
 def whole(folder: Path) -> list[Path]:
-    """Return the whole checkpoints in the folder, the oldest first."""
+    """Return the complete checkpoints in the folder, the oldest first."""
     paths = [path for path in folder.glob("iter_*") if NAME.fullmatch(path.name) and is_whole(path)]
     return sorted(paths, key=_iteration)
 
 
 def is_whole(path: Path) -> bool:
-    """Whether everything of this checkpoint has been written."""
+    """Whether the checkpoint is complete."""
     return (path / LAST_FILE).is_file() and (path / RECORD).is_file()
 
 
 def clear(folder: Path, iteration: int) -> Path:
-    """Make the empty folder for a checkpoint and return it; what a save that was killed left there is removed."""
+    """Make an empty folder for a checkpoint and return it; the remains of a killed save are removed."""
     path = checkpoint_path(folder, iteration)
     if path.exists():
         shutil.rmtree(path)
@@ -76,11 +75,11 @@ def clear(folder: Path, iteration: int) -> Path:
 
 
 def publish(folder: Path, iteration: int, keep: int | None) -> None:
-    """Name this checkpoint as the newest, then remove older whole ones beyond `keep`."""
+    """Write this checkpoint to the tracker, then remove older complete ones beyond `keep`."""
     write_text(folder / TRACKER, f"{iteration}\n")
     older = [path for path in whole(folder) if _iteration(path) < iteration]
     for path in older[: len(older) - (keep - 1)] if keep and len(older) >= keep else []:
-        (path / LAST_FILE).unlink(missing_ok=True)  # a removal that is cut short must not leave what looks whole
+        (path / LAST_FILE).unlink(missing_ok=True)  # first, so that an interrupted removal leaves it incomplete
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -89,20 +88,20 @@ def _iteration(path: Path) -> int:
 
 
 SCHEMA = "nlp-bench/checkpoint/1"
-SAID_OTHERWISE = (
+RECORDED_OTHERWISE = (
     "kv_channels", "seq_length", "decoder_seq_length", "max_position_embeddings", "ffn_hidden_size", "group_query_attention",
     "num_query_groups", "init_method_std", "attention_dropout", "hidden_dropout",
 )  # fmt: skip
-"""Settings of the shape that a record has under another name or in another place, or that change no weight."""
-FAMILY_AND_SHAPE = tuple(one.name for one in fields(ShapeSettings) if one.name not in SAID_OTHERWISE)
-"""Settings that decide which weights there are and what they mean."""
-SAMPLES = ("seq_length", "decoder_seq_length", "seed", "mock_data", "split")  # which samples are read, in which order
+"""Settings of the shape that a record has under another name or elsewhere, or that do not affect the weights."""
+FAMILY_AND_SHAPE = tuple(one.name for one in fields(ShapeSettings) if one.name not in RECORDED_OTHERWISE)
+"""Settings that determine the weights and their meaning."""
+SAMPLES = ("seq_length", "decoder_seq_length", "seed", "mock_data", "split")  # determine samples and their order
 MASKING = ("mask_prob", "short_seq_prob")  # settings that change the samples of bert and t5
 UPDATES = (
     "optimizer", "use_distributed_optimizer", "lr", "min_lr", "lr_decay_style", "weight_decay", "adam_beta1", "adam_beta2",
     "adam_eps",
 )  # fmt: skip
-"""Settings that decide how the weights are updated; the form of the optimizer's state belongs to them."""
+"""Settings that determine the updates of the weights, and the format of the optimizer's state."""
 LAYOUT = (
     "world_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "data_parallel_size",
     "virtual_stages",
@@ -114,11 +113,11 @@ FLAGS_OF = {
     "warmup_samples": "lr_warmup_samples",
     "decay_samples": "lr_decay_samples",
 }
-"""Names of what is computed, and the option by which a person sets it."""
+"""Derived value to the option that sets it."""
 
 
 def describe(settings: Settings, layout: Layout, iteration: int, consumed_samples: int) -> dict[str, Any]:
-    """Return the record of a checkpoint that is written now."""
+    """Return the record of a new checkpoint."""
     return {
         "schema": SCHEMA,
         "iteration": iteration,
@@ -135,7 +134,7 @@ def write_record(path: Path, record: dict[str, Any]) -> None:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the record of the checkpoint `path`; raises NlpBenchError where it is none or newer than this program."""
+    """Return the record of the checkpoint `path`; raises NlpBenchError where it is damaged or newer than this program."""
     record = read_json(path / RECORD, SCHEMA)
     for name, kind in (("iteration", int), ("consumed_samples", int), ("must_match", dict), ("layout", dict)):
         if not isinstance(record.get(name), kind):
@@ -151,7 +150,7 @@ def read_record(path: Path) -> dict[str, Any]:
 
 
 def check_record(record: dict[str, Any], path: Path, settings: Settings, layout: Layout) -> None:
-    """Raise UsageError for the first setting that is another one in the checkpoint, with both values and the remedy."""
+    """Raise UsageError for the first setting that differs from the checkpoint's, with both values and the remedy."""
     there, here = record["must_match"], _must_match(settings, layout)
     for name, value in here.items():
         if name in there and there[name] != value:
@@ -188,7 +187,7 @@ def _must_match(settings: Settings, layout: Layout) -> dict[str, Any]:
 
 
 def _mismatch(name: str, there: Any, here: object, ranks: int) -> str:
-    """Return the rest of the sentence: the value here, and what to do; `ranks` is the tensor-parallel size."""
+    """Return the rest of the sentence: the value here, and the remedy; `ranks` is the tensor-parallel size."""
     option, another = "--" + FLAGS_OF.get(name, name).replace("_", "-"), "or --load another folder"
     if name == "padded_vocab_size":
         remedy = f"{there} rows cannot be shared by tp = {ranks}: choose another tp"
@@ -208,9 +207,9 @@ def _mismatch(name: str, there: Any, here: object, ranks: int) -> str:
 
 
 def found_checkpoint(settings: Settings) -> Path | None:
-    """Return the checkpoint that --load means, None where the training begins anew.
+    """Return the checkpoint for --load, None where the training starts from scratch.
 
-    Raises UsageError where there is none although --exit-on-missing-checkpoint asks for one.
+    Raises UsageError where --exit-on-missing-checkpoint is given and there is none.
     """
     if settings.load is None:
         return None
@@ -230,7 +229,7 @@ def found_checkpoint(settings: Settings) -> Path | None:
 
 
 def check_start(settings: Settings, layout: Layout) -> str | None:
-    """Refuse a checkpoint that does not fit; return a line for the log where all iterations are done already, else None.
+    """Check that the checkpoint fits the settings; return a line for the log where all iterations are done already, else None.
 
     Every rank calls it before torch is imported. Raises UsageError naming the field, both values and the remedy.
     """

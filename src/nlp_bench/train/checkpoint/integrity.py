@@ -1,10 +1,10 @@
-"""Whether a checkpoint is what was saved, and whether it may be read: CRC-32 of each file, and a reader of its pickles that runs no code.
+"""Integrity and safety of checkpoints: a CRC-32 of each file, and a check of pickles that runs no code.
 
-torch's format has no check sum that torch compares. CRC-32 (zlib, ISO 3309): what is guarded against is a bit that flips on disk or on the way, not a
-forger. It sees every error of up to 32 bits in a row, any other with all but 2^-32, and is the fastest in Python's standard library: 6.7 GB/s on a
-core of an AMD EPYC, where SHA-256 has 2.0 with the processor's own instructions, BLAKE2b 1.3.
-An untrusted checkpoint must not run code: what is pickled in it is looked at or read by torch's safe reader. Transformer Engine's 8-bit state is the
-exception: that library unpickles it by itself (docs/checkpoints.md says so).
+torch's format has no check sum that torch compares. CRC-32 (zlib, ISO 3309) is enough against bits that flip on disk or in transfer; it is no
+protection against a forger. It detects every error burst of up to 32 bits, any other with probability 1 - 2^-32, and is the fastest in Python's
+standard library: 6.7 GB/s on a core of an AMD EPYC, where SHA-256 has 2.0 with the processor's own instructions, BLAKE2b 1.3.
+An untrusted checkpoint must not run code: its pickles are checked here or read by torch's safe unpickler. Transformer Engine's 8-bit state is the
+exception: that library unpickles it itself (docs/checkpoints.md).
 """
 
 import json
@@ -21,13 +21,13 @@ from typing import Any
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.train.checkpoint.folder import NAME, RECORD, TRACKER, whole
 
-OF_A_RANK = re.compile(r"__(\d+)_\d+\.distcp")  # a shard: torch names it after the rank that wrote it
+OF_A_RANK = re.compile(r"__(\d+)_\d+\.distcp")  # a shard, named by the rank that wrote it
 BLOCK_BYTES = 8 << 20
 Sums = dict[str, dict[str, int | str]]
 
 
 def own_sums(path: Path, rank: int, world_size: int) -> Sums:
-    """Return size in bytes and CRC-32 of the files that this rank wrote; rank 0 takes those of no rank along. Raises OSError."""
+    """Return size in bytes and CRC-32 of the files that this rank wrote, on rank 0 also of those of no rank. Raises OSError."""
     sums: Sums = {}
     for file in sorted(path.iterdir()):
         found = OF_A_RANK.fullmatch(file.name)
@@ -47,7 +47,7 @@ def sum_of(file: Path) -> dict[str, int | str]:
 
 
 def with_sums(record: dict[str, Any], sums: Sums) -> dict[str, Any]:
-    """Return the checkpoint's record with the sums of its files, and one of itself."""
+    """Return the checkpoint's record with the sums of its files and of itself."""
     record = {**record, "files": dict(sorted(sums.items()))}
     return {**record, "crc32": _of_record(record)}
 
@@ -58,9 +58,9 @@ def _of_record(record: dict[str, Any]) -> str:
 
 
 def damaged(path: Path, record: dict[str, Any], rank: int, world_size: int) -> list[str]:
-    """Return what is wrong with this rank's share of the files that the record names, in sentences; rank 0 looks at the record too.
+    """Return the damage of this rank's share of the files that the record names, as sentences; rank 0 checks the record too.
 
-    A checkpoint of before the sums were kept says nothing.
+    An old checkpoint without sums counts as sound.
     """
     stated = record.get("files")
     if not isinstance(stated, dict):
@@ -83,7 +83,7 @@ def damaged(path: Path, record: dict[str, Any], rank: int, world_size: int) -> l
 
 
 def refuse_damaged(path: Path, problems: list[str]) -> None:
-    """Raise NlpBenchError naming the damaged files, and the command that takes the next older checkpoint, unless there are no problems."""
+    """Raise NlpBenchError with the damaged files and the command that selects the next older checkpoint, if there are problems."""
     if not problems:
         return
     own = int(path.name.removeprefix("iter_")) if NAME.fullmatch(path.name) else 0
@@ -99,9 +99,9 @@ def refuse_damaged(path: Path, problems: list[str]) -> None:
 
 INDEX = ".metadata"
 """torch.distributed.checkpoint's index of tensors and files: a pickle that torch 2.13 reads without any check."""
-COMMON = "common.pt"  # what all ranks share (megatron-core, `dist_checkpointing/strategies/common.py`)
+COMMON = "common.pt"  # state common to all ranks (megatron-core, `dist_checkpointing/strategies/common.py`)
 FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
-"""torch.load then never builds anything but tensors and plain values, also where its caller asks for more (torch/serialization.py)."""
+"""Makes torch.load build only tensors and plain values, even where its caller allows more (torch/serialization.py)."""
 ALLOWED = {
     "torch": {"Size", "float32", "float16", "bfloat16", "float64", "uint8", "int16", "int32", "int64", "bool"},
     "torch.distributed.checkpoint.metadata": {
@@ -112,7 +112,7 @@ ALLOWED = {
     "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
     "torch.serialization": {"_get_layout"},
 }  # fmt: skip
-"""Everything that an index needs."""
+"""Module to the classes that an index needs."""
 
 
 class _Reader(pickle.Unpickler):
@@ -123,7 +123,7 @@ class _Reader(pickle.Unpickler):
 
 
 def check_index(path: Path) -> None:
-    """Refuse the checkpoint `path` if its index asks for anything but the classes of an index. Raises NlpBenchError."""
+    """Raise NlpBenchError if the index of the checkpoint `path` refers to anything but ALLOWED, or cannot be read."""
     index = path / INDEX
     try:
         with index.open("rb") as stream:
@@ -140,7 +140,7 @@ def check_index(path: Path) -> None:
 
 @contextmanager
 def only_weights() -> Iterator[None]:
-    """Let torch.load build nothing but tensors and plain values inside this block."""
+    """Make torch.load build only tensors and plain values inside this block."""
     before = os.environ.get(FORCE)
     os.environ[FORCE] = "1"
     try:

@@ -1,4 +1,4 @@
-"""What the training loop asks: where to begin, whether to stop, and to keep what has been trained."""
+"""Start, stop and checkpoints of the training loop."""
 
 import shlex
 import signal
@@ -19,11 +19,11 @@ from nlp_bench.train.trainer import Trainer
 class Keeper:
     """Checkpoints and early ends of one rank's training.
 
-    All ranks must find the same answer to whether it ends, or those that go on wait for ever.
+    All ranks must decide in the same iteration to stop, or the others would wait for ever.
     """
 
     def __init__(self, trainer: Trainer, say: Callable[[str], None], started_s: float, *, writes_log: bool) -> None:
-        """Every rank makes one at the same time; `say` writes a line of the log, `started_s` is the start by time.monotonic.
+        """Every rank creates one at the same time; `say` writes a line of the log, `started_s` is the start by time.monotonic.
 
         With --exit-signal-handler SIGTERM no longer ends this process.
         """
@@ -39,7 +39,7 @@ class Keeper:
             self._store = Store(trainer, Path(self._settings.save).absolute())
 
     def begin(self) -> int:
-        """Load the checkpoint that --load means; return the iterations that it holds, 0 where the training begins anew."""
+        """Load the checkpoint for --load; return its iterations, 0 where the training starts from scratch."""
         settings = self._settings
         path = found_checkpoint(settings)
         if path is None:
@@ -59,9 +59,9 @@ class Keeper:
         return int(record["iteration"])
 
     def asks(self) -> tuple[bool, ...]:
-        """Return whether a signal came to this rank and whether its time is over; nothing where neither is watched.
+        """Return whether this rank has received a signal and whether its time is over; nothing where neither option is set.
 
-        `Trainer.step` finds out which of it any rank says yes to.
+        `Trainer.step` combines the votes of all ranks.
         """
         limit = self._settings.exit_duration_in_mins
         if limit is None and not self._settings.exit_signal_handler:
@@ -69,9 +69,9 @@ class Keeper:
         return self._signalled, limit is not None and time.monotonic() - self._started_s > 60 * limit
 
     def why_stop(self, iteration: int, votes: tuple[bool, ...]) -> str | None:
-        """Return what ends the training after this iteration, None when it goes on; `votes` are the answers of all ranks to `asks`.
+        """Return why the training stops after this iteration, None if it does not; `votes` are those of all ranks (`asks`).
 
-        One rank that is late or has a signal is enough: one clock, or a signal to one node, must not end only some of them.
+        One rank with a signal or out of time is enough: all must stop together.
         """
         signalled, late = votes or (False, False)
         every = self._settings.exit_interval
@@ -82,13 +82,13 @@ class Keeper:
         return f"exit-interval {every}" if every and iteration % every == 0 else None
 
     def keep(self, iteration: int, *, last: bool) -> float:
-        """Write a checkpoint where one is due and return the seconds that took; every rank must call it after each good iteration."""
+        """Write a checkpoint if one is due and return the seconds this took; every rank must call it after each good iteration."""
         if self._store is None:
             return 0.0
         settings = self._settings
         due = last or (settings.save_interval is not None and iteration % settings.save_interval == 0)
         if (due or self._store.is_writing) and self._trainer.device.type == "cuda":
-            torch.cuda.synchronize()  # what the GPU still has to do of the iteration is training, and counts
+            torch.cuda.synchronize()  # pending kernels of the iteration count as training
         since_s = time.perf_counter()
         if due:
             path = self._store.save(iteration, iteration * self._trainer.layout.global_batch_size)
@@ -99,12 +99,12 @@ class Keeper:
         took_s = time.perf_counter() - since_s
         if due:
             state = "is being written" if settings.async_save and not last else "saved"
-            said = f"{state} after iteration {iteration} in {took_s:.2f} s, which no iteration's time contains"
-            self._say(f" checkpoint {path} {said}")
+            what = f"{state} after iteration {iteration} in {took_s:.2f} s, which no iteration's time contains"
+            self._say(f" checkpoint {path} {what}")
         return took_s
 
-    def how_to_go_on(self, iteration: int) -> str:
-        """Return the line that ends a log before the last iteration: where the work lies, or that it is lost."""
+    def how_to_resume(self, iteration: int) -> str:
+        """Return the last line of a log that ends before the last iteration: how to resume, or that nothing was saved."""
         save, total = self._settings.save, self._trainer.layout.train_iters
         if save is None:
             return f" nothing was kept of iteration {iteration} of {total}: a training goes on where --save FOLDER was given"
@@ -121,13 +121,13 @@ class Keeper:
 
 
 class Until:
-    """--until on one rank: stopping when it is enough by the times of the log's own lines.
+    """--until on one rank: stops when the mean time is known well enough by the times in the log.
 
-    Without the option no rank waits for another.
+    Without the option the ranks do not communicate.
     """
 
     def __init__(self, settings: Settings, device: torch.device, *, decides: bool) -> None:
-        """Every rank makes one; the one that writes the log `decides`."""
+        """Every rank creates one; the one that writes the log `decides`."""
         self._share, self._device, self._decides = settings.until, device, decides
         self._sequence: ConfidenceSequence | None = None
         if settings.until is not None:
@@ -135,23 +135,23 @@ class Until:
         self._bound: Bound | None = None
 
     def is_enough(self, interval: Interval) -> bool:
-        """Take one log line; return whether the training ends with it: the same on every rank, and every rank must call it."""
+        """Add one log line; return whether the training ends with it, on every rank the same; every rank must call it."""
         if self._sequence is None:
             return False
-        # The digits that the log shows decide, so that the log alone can prove the decision.
+        # Rounded as in the log, so that the decision can be reproduced from the log.
         if self._decides and self._sequence.add(interval.iteration, round(interval.elapsed_s, 4)):
             self._bound = self._sequence.bound()
         enough = self._decides and self._bound is not None and self._bound.is_enough
         return bool(world.greatest(int(enough), self._device))
 
     def text(self, iteration: int, train_iters: int) -> str:
-        """Return the line that ends the log: whether it was enough, after which iteration; empty without the option.
+        """Return the line at the end of the log on whether --until was met; empty without the option.
 
-        `launch/end/log_facts.py` reads its beginning.
+        `launch/end/log_facts.py` parses its beginning.
         """
         if self._sequence is None:
             return ""
         enough = self._bound is not None and self._bound.is_enough
         known = self._bound.text() if self._bound else "too few lines to bound the mean"
-        word = "enough" if enough else "not enough"
-        return f" until {self._share}: {word} after iteration {iteration} of {train_iters}: {known}\n"
+        verdict = "enough" if enough else "not enough"
+        return f" until {self._share}: {verdict} after iteration {iteration} of {train_iters}: {known}\n"

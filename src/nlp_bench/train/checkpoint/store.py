@@ -1,4 +1,4 @@
-"""Checkpoints written and read by megatron-core's dist_checkpointing, in its format torch_dist: weights, optimizer, schedule, random states."""
+"""Writes and reads checkpoints by megatron-core's dist_checkpointing, format torch_dist: weights, optimizer, schedule, random states."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ class Store:
     """The folder that one training writes its checkpoints to."""
 
     def __init__(self, trainer: Trainer, folder: Path) -> None:
-        """Every rank makes one; nothing is written yet."""
+        """Every rank creates one; nothing is written yet."""
         self._trainer, self._folder = trainer, folder
         self._manager: SyncManager | None = None
         self._writing = AsyncCallsQueue()
@@ -50,8 +50,8 @@ class Store:
     def save(self, iteration: int, consumed_samples: int) -> Path:
         """Write a checkpoint and return its path; every rank must call it.
 
-        With --async-save the ranks go on while forked processes write, and `finish` or the next `save` ends it. Raises NlpBenchError
-        where the disk refuses.
+        With --async-save forked processes write while the training goes on, and `finish` or the next `save` completes it. Raises
+        NlpBenchError where writing fails.
         """
         self.finish(wait=True)
         trainer, path = self._trainer, checkpoint_path(self._folder, iteration)
@@ -75,7 +75,7 @@ class Store:
                 state,
                 str(path),
                 self._strategy,
-                validate_access_integrity=not self._is_checked,  # the parts of the ranks do not change afterwards
+                validate_access_integrity=not self._is_checked,  # the shards of the ranks do not change afterwards
                 async_sharded_save=trainer.settings.async_save,
                 content_metadata=dict(CONTENT),
             )
@@ -91,18 +91,18 @@ class Store:
 
     @property
     def is_writing(self) -> bool:
-        """Whether a checkpoint is being written beside the training; the same on every rank."""
+        """Whether a checkpoint is being written during the training; the same on every rank."""
         return int(self._writing.get_num_unfinalized_calls()) > 0
 
     def finish(self, *, wait: bool) -> None:
-        """Publish the checkpoint that is being written if all ranks are done with it; with `wait`, once they are."""
+        """Publish the checkpoint that is being written if all ranks are done; with `wait`, wait for them."""
         try:
             self._writing.maybe_finalize_async_calls(blocking=wait)
         except (OSError, RuntimeError, CheckpointException) as error:
             raise _unwritable(self._folder, error) from error
 
     def close(self) -> None:
-        """Wait for what is being written and stop the helper process."""
+        """Complete the checkpoint that is being written and stop the helper process."""
         self.finish(wait=True)
         if self._manager is not None:
             self._manager.shutdown()
@@ -116,57 +116,57 @@ class Store:
         wait_for_all()
 
     def _start_manager(self) -> None:
-        """Start the process that carries the writers' answers ourselves: megatron-core's own would outlive a killed rank."""
+        """Start the process with the writers' result queue: megatron-core's own would outlive a killed rank."""
         if self._manager is None:
             # megatron-core forks writers
             warnings.filterwarnings("ignore", message=".*use of fork.*", category=DeprecationWarning)
             os.register_at_fork(after_in_child=die_with_parent)  # its writers would outlive a killed rank, too
             self._manager = SyncManager(ctx=get_context("spawn"))
             self._manager.start(initializer=die_with_parent)
-            filesystem_async._results_queue = self._manager.Queue()  # noqa: SLF001  # it makes one only where there is none
-            filesystem_async._process_memory = lambda: 0  # noqa: SLF001  # for a debug line; without psutil it hangs every save
+            filesystem_async._results_queue = self._manager.Queue()  # noqa: SLF001  # it creates one only if there is none
+            filesystem_async._process_memory = lambda: 0  # noqa: SLF001  # only for a debug line; it hangs without psutil
 
 
 def _gathered(own: Value) -> list[Value]:
-    """Return what each rank has to say, on every rank."""
-    said: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(said, own)
-    return said
+    """Return the objects of all ranks, on every rank."""
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, own)
+    return gathered
 
 
 def _unwritable(path: Path, error: BaseException) -> NlpBenchError:
-    try:  # torch's zip writer does not say that a disk is full
-        room = f" ({shutil.disk_usage(path).free / 2**20:.0f} MiB are free)"
+    try:  # torch's zip writer does not report that a disk is full
+        free = f" ({shutil.disk_usage(path).free / 2**20:.0f} MiB are free)"
     except OSError:
-        room = ""
-    remedy = f"check that it is writable and has room{room}; older checkpoints are untouched"
+        free = ""
+    remedy = f"check that it is writable and has room{free}; older checkpoints are untouched"
     return NlpBenchError(f"save: cannot write {path}: {_first_cause(error)}; {remedy}")
 
 
 def load(trainer: Trainer, path: Path, record: dict[str, Any]) -> None:
     """Continue from the checkpoint `path`, whose `record` has been checked; every rank must call it.
 
-    Raises NlpBenchError where a file is missing, damaged, or holds what no checkpoint holds.
+    Raises NlpBenchError where a file is missing, damaged, or has unexpected content.
     """
     problems = _gathered(damaged(path, record, dist.get_rank(), dist.get_world_size()))
     refuse_damaged(path, [problem for part in problems for problem in part])
     if dist.get_rank() == 0:
         check_index(path)
-    wait_for_all()  # no rank reads what has not been looked at
+    wait_for_all()  # no rank reads before the check
     names = ("tensor_model_parallel_size", "pipeline_model_parallel_size")
     same = all(record["layout"].get(name) == getattr(trainer.settings, name) for name in names)
     wanted = sharded_state(trainer, loading=True, same_layout=same)
     try:
         with only_weights():
             state = dist_checkpointing.load(wanted, str(path), strict=StrictHandling.RAISE_UNEXPECTED)
-    except (Exception, CheckpointException) as error:  # torch, megatron-core and zip readers raise anything
+    except (Exception, CheckpointException) as error:  # torch, megatron-core and zip readers may raise anything
         remedy = "take an older checkpoint: write its iteration into the file beside it"
         raise NlpBenchError(f"load: cannot read {path}: {_first_cause(error)}; {remedy}") from error
     restore(trainer, state)
 
 
 def _first_cause(error: BaseException) -> str:
-    """Return what went wrong in a few words; torch's exception carries the whole traceback of each rank."""
+    """Return the error in short; torch's exception has the whole traceback of each rank."""
     if isinstance(error, CheckpointException) and error.failures:
         error = next(iter(error.failures.values()))[0]
     return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
@@ -177,25 +177,25 @@ CONTENT = {
     "singleton_local_shards": False,
     "chained_optim_avoid_prefix": True,
 }
-"""How the state is cut, kept in the checkpoint where Megatron-LM's `load_checkpoint` looks for it: that of the distributed optimizer as one tensor
-per parameter, which fits other tensor-, pipeline- and data-parallel sizes."""
+"""How the state is sharded, stored in the checkpoint for Megatron-LM's `load_checkpoint`: the distributed optimizer's as one tensor per
+parameter, which fits other tensor-, pipeline- and data-parallel sizes."""
 
 
 def sharded_state(trainer: Trainer, *, loading: bool, same_layout: bool = True) -> dict[str, Any]:
-    """Return what this rank writes, or wants to read; every rank must call it.
+    """Return the state that this rank writes, or reads; every rank must call it.
 
-    Random states belong to one layout, so they are left out where the checkpoint has another one (`same_layout` False).
+    Random states depend on the layout, so they are left out where the checkpoint has another one (`same_layout` False).
     """
     if trainer.settings.overlap_param_gather and not loading:
-        for part in trainer.model:  # the last update comes to the replicas in the next forward pass only
+        for part in trainer.model:  # else the replicas get the last update only in the next forward pass
             part.start_param_sync(force_sync=True)
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     metadata = {**CONTENT, "dp_cp_group": group}
     models = {name: part.module.sharded_state_dict(metadata=metadata) for name, part in _parts(trainer).items()}
     if loading:
         for part in _with_torch_adam(trainer):
-            if not part.optimizer.state:  # megatron-core asks for its step count before it loads one
-                part._init_optimizer_states_with_dummy_values()  # noqa: SLF001  # and the weights: all are loaded afterwards
+            if not part.optimizer.state:  # megatron-core reads its step count before it loads one
+                part._init_optimizer_states_with_dummy_values()  # noqa: SLF001  # overwritten by loading
     with _packed_positions(trainer):
         optimizer = trainer.optimizer.sharded_state_dict(models, is_loading=loading, metadata=metadata)
     if not same_layout:
@@ -216,7 +216,7 @@ def sharded_state(trainer: Trainer, *, loading: bool, same_layout: bool = True) 
 
 
 def restore(trainer: Trainer, state: dict[str, Any]) -> None:
-    """Put what was loaded by the guidance of `sharded_state` into model, optimizer, schedule and random states."""
+    """Load a state that was read for `sharded_state` into model, optimizer, schedule and random generators."""
     for name, part in _parts(trainer).items():
         part.module.load_state_dict(state[name])
     with _packed_positions(trainer), _kept_steps(trainer):
@@ -236,10 +236,10 @@ def _parts(trainer: Trainer) -> dict[str, Any]:
 
 @contextmanager
 def _kept_steps(trainer: Trainer) -> Iterator[None]:
-    """Mend what megatron-core 0.16.1 does with the step counts of torch's Adam, which Apex's keeps elsewhere.
+    """Work around megatron-core 0.16.1's loading of the step counts of torch's Adam, which Apex's keeps elsewhere.
 
-    It wants to copy one for each parameter out of a checkpoint that has one for all (`_set_main_param_and_optimizer_states`), and
-    gives all parameters the same tensor, which each of them would then count up.
+    It copies one per parameter from a checkpoint that has one for all (`_set_main_param_and_optimizer_states`), and shares one tensor
+    among all parameters, which each of them would then increment.
     """
 
     def set_all_but_step(part: Any, parameter: torch.nn.Parameter, tensors: dict[str, torch.Tensor]) -> None:
@@ -271,10 +271,10 @@ def _distributed(trainer: Trainer) -> list[Any]:
 
 @contextmanager
 def _packed_positions(trainer: Trainer) -> Iterator[None]:
-    """Let the distributed optimizer find its parameters in its gathered buffers, which have no padding between buckets.
+    """Replace the positions of parameters in the distributed optimizer's buffers by those without padding between buckets.
 
-    megatron-core 0.16.1 gathers buckets without their padding (`get_parameter_state_dp_zero`) but looks parameters up by positions
-    that count it (`sharded_param_state_fully_reshardable`), so that those behind the first bucket would be saved shifted.
+    megatron-core 0.16.1 gathers buckets without their padding (`get_parameter_state_dp_zero`) but uses positions that include it
+    (`sharded_param_state_fully_reshardable`), so that parameters after the first bucket would be saved shifted.
     """
     buffers = [buffer for part in _distributed(trainer) for buffer in part.buffers]
     padded = [buffer.param_index_map for buffer in buffers]

@@ -1,6 +1,6 @@
-"""The kinds of networks that can be trained: one file each, which holds the network, its samples and its loss.
+"""The families of networks that can be trained: one file each, with the network, its samples and its loss.
 
-What must be known of them before torch is imported is a row of settings/families.py.
+What is needed of them before torch is imported is a row of settings/families.py.
 """
 
 import importlib
@@ -21,15 +21,15 @@ from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.families import FAMILIES
 
 Loss = Callable[[Any], tuple[torch.Tensor, torch.Tensor]]
-"""From the model's output to the loss that is differentiated and the one that is logged; both are means over a micro-batch."""
+"""From the model's output to the loss to differentiate and the loss to log; both are means over a micro-batch."""
 
 
 class Family(ABC):
-    """A kind of network."""
+    """A family of networks."""
 
     @abstractmethod
     def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
-        """Return one part of the model, with megatron-core's `set_input_tensor`, `pre_process` and `post_process`."""
+        """Return one part of the model, with the attributes that megatron-core needs, as `Part` has them."""
 
     @abstractmethod
     def open_samples(self, job: Job) -> Samples:
@@ -37,33 +37,33 @@ class Family(ABC):
 
     @abstractmethod
     def forward(self, job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
-        """Run one micro-batch through one part of the model, wrapped as it is; `batch` is None where `reads` says no."""
+        """Run one micro-batch through one (wrapped) part of the model; `batch` is None where `reads` is False."""
 
     def facts(self, _job: Job) -> dict[str, str]:
-        """Return what the log says of tokens and FLOPs."""
+        """Return the log's facts on tokens and FLOPs."""
         return {"model FLOPs": "3 x forward, causal attention counted as half"}
 
     def reads(self, job: Job, place: Place) -> bool:
-        """Whether this part of the model needs the micro-batch; all parts do where they must know what of it is padding."""
+        """Whether this part of the model needs the micro-batch; all parts do where they need the mask of padding."""
         padded = FAMILIES[job.settings.model_family].hides_tokens and not job.settings.mock_data
         return place.first or place.last or padded
 
 
 def family_of(settings: Settings) -> Family:
-    """Return the family that the settings name; only that one is imported."""
+    """Return the family of the settings; only that one is imported."""
     family: Family = importlib.import_module(f"{__name__}.{settings.model_family}").FAMILY
     return family
 
 
 def loss_of(mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what a Loss returns; the schedule scales the first of the two in place."""
+    """Return the results of a Loss: two tensors, as the schedule scales the first in place."""
     return mean, mean.detach().clone()
 
 
 class Part(LanguageModule):  # type: ignore[misc]  # megatron-core has no types
-    """One pipeline stage; a subclass adds the layers, and calls `setup_embeddings_and_output_layer` when all is built.
+    """One pipeline stage; a subclass adds the layers, and calls `setup_embeddings_and_output_layer` at the end.
 
-    megatron-core's schedules, gradient reduction and checkpoints find what they need under its names.
+    megatron-core's schedules, gradient reduction and checkpoints use its attributes by name.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class Part(LanguageModule):  # type: ignore[misc]  # megatron-core has no types
             )
 
     def set_input_tensor(self, input_tensor: Any) -> None:
-        """Take what the stage before has sent; the schedule calls this before `forward`."""
+        """Set the input received from the previous stage; the schedule calls this before `forward`."""
         (self.input_tensor,) = input_tensor if isinstance(input_tensor, list) else [input_tensor]
 
     def embed(self, tokens: torch.Tensor, types: torch.Tensor | None = None) -> torch.Tensor:
-        """Return the embeddings of tokens [b, s], of a sequence-parallel rank its share: [s, b, h]."""
+        """Return the embeddings of tokens [b, s]: [s, b, h], on a sequence-parallel rank its share."""
         positions = torch.arange(tokens.shape[1], device=tokens.device).expand(tokens.shape[0], -1)
         embedded: torch.Tensor = self.embedding(tokens, positions, types)
         return embedded
@@ -114,10 +114,10 @@ class Part(LanguageModule):  # type: ignore[misc]  # megatron-core has no types
 
 
 def key_mask(real: torch.Tensor | None) -> torch.Tensor | None:
-    """Return the mask of attention, True where no query must look, [b, 1, 1, s], from `real` [b, s], True at real tokens."""
+    """Return the attention mask [b, 1, 1, s], True at padding, from `real` [b, s], True at real tokens."""
     return None if real is None else ~real[:, None, None, :]
 
 
 def mean_over(losses: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
-    """Return the mean of losses [b, s] where `counted` [b, s] is True; at least one token must count."""
+    """Return the mean of losses [b, s] where `counted` [b, s] is True, for at least one token."""
     return (losses.float() * counted).sum() / counted.sum()

@@ -1,10 +1,10 @@
-"""BERT: an encoder that guesses masked tokens, and whether one text follows the other.
+"""BERT: an encoder that predicts masked tokens, and whether one text follows the other.
 
-Devlin et al. 2019, https://arxiv.org/abs/1810.04805, with Megatron-LM's order of the layers: the normalisation stands in front of
-each block instead of behind it (Shoeybi et al. 2019, https://arxiv.org/abs/1909.08053, section 5.3).
-Samples are those of section 3.1 and appendix A.2: of the tokens to be guessed 80 % are replaced by [MASK] and 10 % by a random token; in half of
-the samples the second text is that of another place. The texts are consecutive tokens, as megatron-core's GPTDataset cuts them:
-its BERT dataset needs a WordPiece vocabulary and documents cut into sentences.
+Devlin et al. 2019, https://arxiv.org/abs/1810.04805, with Megatron-LM's order of the layers: the normalisation is before each block
+instead of after it (Shoeybi et al. 2019, https://arxiv.org/abs/1909.08053, section 5.3).
+Samples are those of section 3.1 and appendix A.2: of the tokens to predict 80 % are replaced by [MASK] and 10 % by a random token; in half of
+the samples the second text is from elsewhere. The texts are consecutive tokens of megatron-core's GPTDataset: its BERT dataset needs a
+WordPiece vocabulary and documents split into sentences.
 """
 
 from typing import Any
@@ -29,12 +29,12 @@ NUM_SPECIAL = 3
 
 
 class _MaskedSamples:
-    """Pairs of texts with masked tokens; which ones depends on the seed and the sample's number alone."""
+    """Pairs of texts with masked tokens, a function of the seed and the sample's index only."""
 
     def __init__(self, rows: Rows, settings: Settings, layout: Layout) -> None:
         """`rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text).
 
-        The tokens that frame and mask them are those of a WordPiece vocabulary file, else the last three of the vocabulary.
+        [CLS], [SEP] and [MASK] are those of a WordPiece vocabulary file, else the last three tokens of the vocabulary.
         """
         self._rows, self._settings, self._vocab_size = rows, settings, layout.vocab_size
         known = wordpiece_numbers(settings)
@@ -46,7 +46,7 @@ class _MaskedSamples:
     def __call__(self, index: int) -> Batch:
         """Return sample `index`, padded with 0.
 
-        tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True where a token is to be guessed);
+        tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True at tokens to predict);
         with the next-sentence prediction types int64 [seq_length] (0 in the first text, 1 in the second) and is_random int64 [].
         """
         settings, random, row = self._settings, np.random.default_rng((self._settings.seed, index)), self._rows[index]
@@ -78,7 +78,7 @@ class _MaskedSamples:
         return batch
 
     def _masked(self, tokens: Tokens, random: np.random.Generator) -> tuple[Tokens, NDArray[np.bool_]]:
-        """Return the tokens as the network reads them, and which of them it has to guess."""
+        """Return the tokens for the network's input, and which of them it has to predict."""
         candidates = np.flatnonzero(~np.isin(tokens, (self._cls, self._sep)))
         count = min(max(1, round(len(candidates) * self._settings.mask_prob)), len(candidates))
         places = random.choice(candidates, count, replace=False)
@@ -93,7 +93,7 @@ class _MaskedSamples:
 
 
 class BertPart(Part):
-    """Written here because megatron-core's BertModel knows neither other attention modules than its own nor virtual stages."""
+    """One stage of BERT; megatron-core's BertModel supports neither other attention modules than its own nor virtual stages."""
 
     def __init__(self, job: Job, config: TransformerConfig, place: Place) -> None:
         binary = not job.settings.bert_no_binary_head
@@ -112,7 +112,7 @@ class BertPart(Part):
             self.setup_embeddings_and_output_layer()
 
     def set_input_tensor(self, input_tensor: Any) -> None:
-        """Take what the stage before has sent; the schedule calls this before `forward`."""
+        """Set the input received from the previous stage; the schedule calls this before `forward`."""
         super().set_input_tensor(input_tensor)
         self.encoder.set_input_tensor(self.input_tensor)
 
@@ -123,7 +123,7 @@ class BertPart(Part):
         labels: torch.Tensor | None,
         mask: torch.Tensor | None,
     ) -> Any:
-        """Return what the next stage gets, [s, b, h], or on the last one losses [b, s] and logits [b, 2] (or None).
+        """Return the input of the next stage, [s, b, h], or on the last one losses [b, s] and logits [b, 2] (or None).
 
         `mask` [b, s] is True at real tokens; None where all are real. `types` [b, s] is 0 in the first text, 1 in the second.
         """
@@ -136,7 +136,7 @@ class BertPart(Part):
 
 
 class _TokenHead(torch.nn.Module):
-    """A linear layer, GELU and a normalisation in front of the output layer."""
+    """A linear layer, GELU and a normalisation before the output layer."""
 
     def __init__(self, job: Job, config: TransformerConfig) -> None:
         super().__init__()
@@ -161,7 +161,7 @@ class _BinaryHead(torch.nn.Module):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         first = hidden[:1]
-        if self.sequence_parallel:  # the first token is the first rank's; all compute the same with it
+        if self.sequence_parallel:  # only the first rank has the first token; all compute the same with it
             first = gather_from_sequence_parallel_region(first, tensor_parallel_output_grad=False)
         logits: torch.Tensor = self.logits(torch.tanh(self.pooler(first[0])))
         return logits
@@ -177,22 +177,22 @@ def _linear(config: TransformerConfig, width: int) -> torch.nn.Linear:
 
 
 class _Bert(Family):
-    """A network that reads in both directions."""
+    """A bidirectional encoder."""
 
     def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
         return BertPart(job, config, place)
 
     def open_samples(self, job: Job) -> Samples:
-        """Return pairs of texts with masked tokens, of random tokens or of the indexed dataset."""
+        """Return pairs of texts with masked tokens, from random tokens or the indexed dataset."""
         settings, layout = job.settings, job.layout
         frame = 2 if settings.bert_no_binary_head else 3
         rows = open_rows(settings, layout, settings.seq_length - frame, layout.vocab_size - NUM_SPECIAL)
         return Samples(rows, _MaskedSamples(rows, settings, layout))
 
     def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
-        """Guess the masked tokens and whether the second text follows the first; the loss is the sum of both.
+        """Predict the masked tokens and whether the second text follows the first; the loss is the sum of both.
 
-        The model returns losses of the tokens [b, s], and the logits of the next-sentence prediction [b, 2] where there is one.
+        The last part returns losses of the tokens [b, s], and the logits of the next-sentence prediction [b, 2] or None.
         """
         batch = batch or {}
         answer = model(*(batch.get(name) for name in ("tokens", "types", "labels", "mask")))

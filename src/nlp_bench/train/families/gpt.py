@@ -14,7 +14,7 @@ from nlp_bench.train.samples import Batch, Samples, open_rows
 
 
 class _Gpt(Family):
-    """A decoder that guesses the next token."""
+    """A decoder that predicts the next token."""
 
     def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
         settings = job.settings
@@ -32,12 +32,12 @@ class _Gpt(Family):
         return model
 
     def open_samples(self, job: Job) -> Samples:
-        """Return rows of tokens int64 [seq_length + 1], of which each but the last is read, each but the first guessed."""
+        """Return rows of tokens int64 [seq_length + 1]: all but the last are the input, all but the first the labels."""
         rows = open_rows(job.settings, job.layout, job.settings.seq_length + 1, job.layout.vocab_size)
         return Samples(rows, lambda index: {"tokens": torch.from_numpy(rows[index])})
 
     def forward(self, job: Job, batch: Batch | None, model: Any) -> tuple[torch.Tensor, Loss]:
-        """Guess each next token: logits to losses [b, s] on the last part."""
+        """Predict each next token: losses [b, s] on the last part."""
         tokens = labels = None
         if batch is not None:
             tokens = own_part(batch["tokens"][:, :-1]).contiguous()

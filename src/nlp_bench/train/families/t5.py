@@ -1,9 +1,9 @@
-"""T5 and mT5: an encoder that reads in both directions and a decoder that attends to it.
+"""T5 and mT5: a bidirectional encoder and a decoder that attends to it.
 
 Raffel et al. 2020, https://arxiv.org/abs/1910.10683; Xue et al. 2021, https://arxiv.org/abs/2010.11934 (mT5: another vocabulary).
 Normalisation, initial weights and scaled attention are Megatron-LM's, as in the models of BigNLP. Samples are those of section 3.1.4:
-spans of a text are cut out, 15 % of the tokens in spans of 3 on average, and the decoder restores them; a text is as long as makes the
-encoder's input full (megatron-core's T5 dataset needs a WordPiece vocabulary and pads).
+spans of a text are removed, 15 % of the tokens in spans of 3 on average, and the decoder restores them; texts are long enough to fill
+the encoder's input (megatron-core's T5 dataset needs a WordPiece vocabulary and pads).
 """
 
 import copy
@@ -41,14 +41,14 @@ START = 0  # first token of the decoder's input: T5's padding token, which is 0
 
 
 class _SpanSamples:
-    """Texts with spans cut out; which ones depends on the seed and the sample's number alone."""
+    """Texts with removed spans, a function of the seed and the sample's index only."""
 
     def __init__(self, rows: Rows, sizes: SpanSizes, settings: Settings, layout: Layout) -> None:
         """`rows` are texts of `sizes.text` tokens."""
         self._rows, self._sizes, self._settings = rows, sizes, settings
         self._end = (
             layout.vocab_size - settings.vocab_extra_ids - 1
-        )  # as the data's documents end; sentinels are behind it
+        )  # end token of the data's documents, before the sentinels
 
     def __call__(self, index: int) -> Batch:
         """Return sample `index`, padded with 0.
@@ -62,7 +62,7 @@ class _SpanSamples:
             sizes = SpanSizes.of(int(random.integers(2, sizes.text + 1)), self._settings.mask_prob)
         kept, removed = (_parts(count, sizes.spans, random) for count in (sizes.text - sizes.cut, sizes.cut))
         bounds = np.cumsum(np.stack((kept, removed), axis=1).ravel())[:-1]
-        pieces = np.split(text[: sizes.text], bounds)  # kept and removed ones take turns, a kept one is first
+        pieces = np.split(text[: sizes.text], bounds)  # kept and removed ones alternate, a kept one is first
         sentinels = np.arange(self._end + 1, self._end + 1 + sizes.spans, dtype=np.int64)[:, None]
         pairs = list(zip(pieces[::2], sentinels, pieces[1::2], strict=True))
         end = np.array([self._end], dtype=np.int64)
@@ -81,7 +81,7 @@ class _SpanSamples:
 
 
 def _parts(total: int, count: int, random: np.random.Generator) -> Tokens:
-    """Divide `total` tokens at random into `count` parts of at least one."""
+    """Return the random sizes of `count` parts of `total` tokens, each at least 1."""
     cuts = np.sort(random.choice(total - 1, count - 1, replace=False)) + 1
     return np.diff(np.concatenate(([0], cuts, [total])))
 
@@ -92,10 +92,10 @@ FARTHEST = 128
 
 
 class RelativeBias(torch.nn.Module):
-    """A table [buckets, heads]; every part of the model holds a copy, and the copies stay equal."""
+    """A table [buckets, heads]; every part of the model has a copy, and the copies stay equal."""
 
     def __init__(self, config: TransformerConfig, place: Place, length: int, *, both_directions: bool) -> None:
-        """`length` is that of the sequence whose tokens are compared with each other."""
+        """`length` is that of the sequence."""
         super().__init__()
         device: Any = torch.cuda.current_device()
         shape = (NUM_BUCKETS, config.num_attention_heads)
@@ -104,7 +104,7 @@ class RelativeBias(torch.nn.Module):
         draw(self.weight)
         marks: Any = self.weight
         marks.pipeline_parallel = True  # megatron-core sums the gradients over the pipeline stages
-        marks.shared_embedding = True  # a bucket of its own, cut in the same way on all of them
+        marks.shared_embedding = True  # a bucket of its own, the same on all of them
         marks.shared = not place.first  # counted once in the norm of the gradient
         self._copy = (place.virtual_stage or 0) * config.pipeline_model_parallel_size
         self._copy += parallel_state.get_pipeline_model_parallel_rank()
@@ -113,8 +113,8 @@ class RelativeBias(torch.nn.Module):
     def forward(self, unused_by: torch.Tensor | None = None) -> torch.Tensor:
         """Return the bias of this rank's heads, [1, heads, s, s].
 
-        Where no layer uses the table, return the hidden state `unused_by` as it is, with a gradient of 0 for the table:
-        reductions and gatherings that overlap wait for every parameter.
+        Where no layer uses the table, return the hidden state `unused_by` unchanged, with a gradient of 0 for the table: overlapped
+        reductions and gathers wait for every parameter.
         """
         if unused_by is not None:
             return unused_by + 0 * self.weight.sum()
@@ -125,7 +125,7 @@ class RelativeBias(torch.nn.Module):
     def sharded_state_dict(
         self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: dict[str, Any] | None = None
     ) -> ShardedStateDict:
-        """Return the table as one of several copies, of which a checkpoint keeps one."""
+        """Return the table as one of several replicas, of which a checkpoint stores one."""
         del metadata
         replica = (
             self._copy,
@@ -139,8 +139,8 @@ class RelativeBias(torch.nn.Module):
 def buckets(length: int, *, both_directions: bool) -> torch.Tensor:
     """Return the bucket of each pair of query and key, int64 [length, length].
 
-    Half of the buckets (of each direction) are one distance each, the others grow logarithmically up to FARTHEST, which the
-    last one holds with all beyond. Raffel et al. 2020, section 2.1.
+    Half of the buckets (of each direction) are one distance each, the others grow logarithmically up to FARTHEST; the last one has all
+    larger distances. Raffel et al. 2020, section 2.1.
     """
     positions = torch.arange(length)
     distance = positions[None, :] - positions[:, None]  # key - query
@@ -155,28 +155,28 @@ def buckets(length: int, *, both_directions: bool) -> torch.Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """Which layers of a stack are meant."""
+    """A range of layers of a stack."""
 
-    first: int  # number of the first one in its stack, counted from 0
-    count: int  # how many
+    first: int  # index of the first one in its stack
+    count: int  # number of layers
     depth: int  # layers of the whole stack
-    recomputed: int | None = None  # what remains of --recompute-num-layers for this run; None: nothing is recomputed
+    recomputed: int | None = None  # what is left of --recompute-num-layers for them; None without the method block
 
 
 class _RunOfLayers(TransformerBlock):  # type: ignore[misc]  # megatron-core has no types
-    """megatron-core's block of layers, whose layers are counted within their own stack instead of over the pipeline."""
+    """megatron-core's TransformerBlock with layers numbered within their stack instead of over the pipeline."""
 
     def __init__(self, config: TransformerConfig, layer: ModuleSpec, norm: type, span: Span, stage: int | None) -> None:
-        """Build `span.count` layers like `layer`, and the normalisation where the stack ends."""
-        own = copy.copy(config)  # what is set there later (gradient hooks) is asked of the model's, not of a layer's
+        """Build `span.count` layers of the spec `layer`, and at the end of the stack the final normalisation."""
+        own = copy.copy(config)  # gradient hooks, which are set later, are read from the model's configuration only
         own.output_layer_init_method = scaled_init_method_normal(config.init_method_std, span.depth)
         if span.recomputed is not None:
             own.recompute_num_layers = span.recomputed
         super().__init__(
             own,
             TransformerBlockSubmodules(layer_specs=[layer] * span.count, layer_norm=norm),
-            pre_process=True,  # its input is handed over, not received
-            post_process=span.first + span.count == span.depth,  # the stack ends here, with a normalisation
+            pre_process=True,  # its input is an argument, not received
+            post_process=span.first + span.count == span.depth,  # end of the stack: final normalisation
             vp_stage=stage,
         )
         for number, module in enumerate(self.layers, span.first + 1):
@@ -185,7 +185,7 @@ class _RunOfLayers(TransformerBlock):  # type: ignore[misc]  # megatron-core has
     def sharded_state_dict(
         self, prefix: str = "", sharded_offsets: tuple[Any, ...] = (), metadata: dict[str, Any] | None = None
     ) -> ShardedStateDict:
-        """Return the parameters under their numbers in the stack, so that a checkpoint fits any layout."""
+        """Return the parameters by the layers' numbers in the stack, so that a checkpoint fits any layout."""
         found: ShardedStateDict = {}
         for index, one in enumerate(self.layers):
             here = f"{prefix}layers.{index}."
@@ -201,10 +201,10 @@ class _RunOfLayers(TransformerBlock):  # type: ignore[misc]  # megatron-core has
 
 
 class T5Part(Part):
-    """Encoder and decoder tokens travel through the pipeline as one tensor, [encoder's; decoder's] along the sequence.
+    """One stage; hidden states of encoder and decoder go through the pipeline as one tensor, concatenated along the sequence.
 
-    So each stage sends one tensor of one size, and all of megatron-core's schedules apply: encoder layers change the first
-    part of it, decoder layers the second and read the first. megatron-core 0.16.1 itself has no pipeline for its T5Model.
+    So each stage sends one tensor of one size, and all of megatron-core's schedules apply: encoder layers update the first part of it,
+    decoder layers the second, reading the first. megatron-core 0.16.1 itself has no pipeline for its T5Model.
     """
 
     def __init__(self, job: Job, config: TransformerConfig, place: Place) -> None:
@@ -236,7 +236,7 @@ class T5Part(Part):
         labels: torch.Tensor | None,
         encoder_mask: torch.Tensor | None,
     ) -> torch.Tensor:
-        """Return what the next stage gets, [encoder + decoder tokens, b, h], or on the last one the losses [b, decoder tokens].
+        """Return the input of the next stage, [encoder + decoder tokens, b, h], or on the last one the losses [b, decoder tokens].
 
         `encoder_mask` [b, encoder tokens] is True at real tokens; None where all are real.
         """
@@ -248,7 +248,7 @@ class T5Part(Part):
         hidden = key_mask(encoder_mask)
         if self.encoder is not None:
             text = self.encoder(text, _joined(hidden, self.encoder_bias))
-        if self.decoder is not None:  # behind a padded answer nothing counts, so causal attention needs no mask
+        if self.decoder is not None:  # padding is at the end and does not count, so causal attention needs no mask
             answer = self.decoder(answer, _joined(None, self.decoder_bias), context=text, context_mask=hidden)
         for table, used in ((self.encoder_bias, self.encoder), (self.decoder_bias, self.decoder)):
             if table is not None and used is None:
@@ -259,7 +259,7 @@ class T5Part(Part):
 
 
 def spans(job: Job, config: TransformerConfig, stage: int | None) -> tuple[Span, Span]:
-    """Return the layers of the encoder and of the decoder that this (virtual) stage holds: all in order, the encoder's first."""
+    """Return the layers of the encoder and of the decoder on this (virtual) stage; in the pipeline the encoder's come first."""
     settings = job.settings
     depths = (settings.encoder_num_layers or settings.num_layers, settings.decoder_num_layers or settings.num_layers)
     begin = get_transformer_layer_offset(config, stage, parallel_state.get_pipeline_model_parallel_rank())
@@ -282,20 +282,20 @@ def _joined(mask: torch.Tensor | None, table: RelativeBias | None) -> torch.Tens
 
 
 class _T5(Family):
-    """A network that restores the spans of tokens that were cut out of a text."""
+    """An encoder and decoder that restore removed spans of a text."""
 
     def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
         return T5Part(job, config, place)
 
     def open_samples(self, job: Job) -> Samples:
-        """Return texts with spans cut out, of random tokens or of the indexed dataset."""
+        """Return texts with removed spans, from random tokens or the indexed dataset."""
         settings, layout = job.settings, job.layout
         sizes = span_sizes(settings)
         rows = open_rows(settings, layout, sizes.text, layout.vocab_size - settings.vocab_extra_ids - 1)
         return Samples(rows, _SpanSamples(rows, sizes, settings, layout))
 
     def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[torch.Tensor, Loss]:
-        """Guess the tokens that were cut out: losses [b, decoder tokens] on the last part."""
+        """Predict the removed tokens: losses [b, decoder tokens] on the last part."""
         batch = batch or {}
         names = ("encoder_tokens", "decoder_tokens", "labels", "encoder_mask")
         losses: torch.Tensor = model(*(batch.get(name) for name in names))

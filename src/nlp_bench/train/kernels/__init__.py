@@ -1,4 +1,4 @@
-"""Which kernels run: Transformer Engine's, Apex's or torch's own, by what is installed; one file per maker."""
+"""Chooses the kernels of Transformer Engine, Apex or torch; one file per provider."""
 
 from nlp_bench.train.kernels.choice import choose_kernels
 from nlp_bench.train.kernels.kernels import Kernels

@@ -1,4 +1,4 @@
-"""The one place that decides which kernels run, and puts them where megatron-core looks for them."""
+"""Chooses the kernels and installs them in megatron-core."""
 
 import os
 from pathlib import Path
@@ -22,9 +22,9 @@ from nlp_bench.train.settings import Settings
 
 
 def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
-    """Choose by what is asked, installed, right in the build, and right on this device; install the choice in megatron-core.
+    """Choose by the settings, and by what is installed, verified in the build and working on this device; install the choice.
 
-    Call it once the ranks are connected, before a model is built. Raises UsageError for what cannot be had.
+    To be called after the ranks are connected and before a model is built. Raises UsageError for unavailable kernels.
     """
     provider, why = choose_provider(settings, device)
     te.check_eight_bit(settings, provider, device)
@@ -50,7 +50,7 @@ def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
     gradient = _install_weight_gradient(provider, settings, device, off)
     order = native.order_attention(device, torch_off)
     loss = "made from the logits in place, without a copy of them" + ", compiled" * ("cross entropy" in compiled)
-    words = {
+    lines = {
         "attention": "Transformer Engine DotProductAttention" if modules.attention else order,
         "normalisation": norm,
         "element-wise": elementwise,
@@ -63,7 +63,7 @@ def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
         provider=provider,
         why=why,
         modules=modules,
-        words=words,
+        lines=lines,
         compiled=compiled,
         accumulate_in_gemm=gradient is not None,
         overlaps_tensor_parallel=provider == "te" and te.start_overlap(settings),
@@ -71,7 +71,7 @@ def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
 
 
 def choose_provider(settings: Settings, device: torch.device) -> tuple[str, str]:
-    """Return te, apex or torch, and why; raises UsageError where one is asked for by name and cannot be had."""
+    """Return te, apex or torch, and why; raises UsageError where the one given by name is not usable."""
     asked = settings.wanted_kernels
     if asked != "auto":
         reason = _unusable(asked, device)
@@ -106,7 +106,7 @@ def _unusable(provider: str, device: torch.device) -> str | None:
 
 
 def switched_off(provider: str) -> frozenset[str]:
-    """Return the kernels of this provider that gave wrong results in the build; none where no build is known."""
+    """Return the kernels of this provider that gave wrong results in the build; none without a build."""
     path = os.environ.get(RECORD)
     if not path:
         return frozenset()
@@ -121,7 +121,7 @@ def switched_off(provider: str) -> frozenset[str]:
 def _install_weight_gradient(
     provider: str, settings: Settings, device: torch.device, off: frozenset[str]
 ) -> str | None:
-    """Let the matrix product add weight gradients to their sum where it can; return in words how, None where it cannot."""
+    """Make the matrix product add weight gradients to their sum where it can; return the text for the log, None where it cannot."""
     if settings.no_gradient_accumulation_fusion:
         return None
     if provider == "apex" and "weight gradient" not in off:
@@ -130,21 +130,21 @@ def _install_weight_gradient(
     way = native_way(device, *(getattr(torch, name) for name in (settings.params_dtype, settings.gradients_dtype)))
     if way is None or "weight gradient" in switched_off("torch"):
         return None
-    words, function = way
+    text, function = way
     install_accumulation(function)
-    return words if provider != "te" else f"Transformer Engine; output layer: {words}"
+    return text if provider != "te" else f"Transformer Engine; output layer: {text}"
 
 
 def install_optimizer(provider: str, off: frozenset[str]) -> None:
-    """Point megatron-core's names to this provider's Adam and to its norm and scaling of all gradients at once.
+    """Set megatron-core's Adam, and its norm and scaling of all gradients, to this provider's.
 
-    megatron-core itself takes what it can import, whatever was asked for.
+    megatron-core by itself uses whatever it can import.
     """
     maker = "torch" if "adamw" in off else provider
     adam, foreign = adam_of(maker)
     package.Adam = distrib_optimizer.Adam = adam
     package.USING_PYTORCH_OPTIMIZER = not foreign
-    distrib_optimizer.HAVE_APEX_OR_TE = foreign  # where its checkpoints look for the step count, which else is lost
+    distrib_optimizer.HAVE_APEX_OR_TE = foreign  # decides where checkpoints look for the step count
     distrib_optimizer.USING_TE_OPTIMIZER, distrib_optimizer.USING_APEX_OPTIMIZER = maker == "te", maker == "apex"
     applier, norm, scale = norm_of_provider("torch" if "grad norm" in off else provider)
     if "grad norm" in off and provider == "torch":
@@ -155,7 +155,7 @@ def install_optimizer(provider: str, off: frozenset[str]) -> None:
 
 
 def adam_of(provider: str) -> tuple[Any, bool]:
-    """Return the class, and whether it is Apex's or Transformer Engine's, which take `adam_w_mode`."""
+    """Return the class, and whether it is Apex's or Transformer Engine's, which have the argument `adam_w_mode`."""
     if provider == "te":
         from transformer_engine.pytorch.optimizers import FusedAdam  # noqa: PLC0415  # only where it is installed
 
@@ -168,7 +168,7 @@ def adam_of(provider: str) -> tuple[Any, bool]:
 
 
 def norm_of_provider(provider: str) -> tuple[Any, Any, Any]:
-    """Return what runs an operation over many tensors, and the operations: norm and scaling."""
+    """Return the function that applies an operation to many tensors, and two operations: norm and scaling."""
     if provider == "te":
         from transformer_engine.pytorch import optimizers as te  # noqa: PLC0415  # as above
 
@@ -182,12 +182,12 @@ def norm_of_provider(provider: str) -> tuple[Any, Any, Any]:
 
 
 def _norm_of_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], *_: Any) -> tuple[torch.Tensor, None]:
-    """Return the norm of all tensors together: one kernel for all of them, and no wait for the device."""
+    """Return the norm of all tensors together, by one kernel and without synchronising the device."""
     return torch.nn.utils.get_total_norm(lists[0], foreach=True).unsqueeze(0), None
 
 
 def _scale_all(_chunk: int, _flag: Any, lists: list[list[torch.Tensor]], scale: float) -> None:
-    """Write the first tensors times `scale` to the second ones."""
+    """Write the tensors of the first list times `scale` to those of the second."""
     source, target = lists
     if source is not target:
         torch._foreach_copy_(target, source)

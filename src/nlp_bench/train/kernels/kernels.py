@@ -1,4 +1,4 @@
-"""The choice of kernels for one device: what blocks are made of, megatron-core's switches, and the words of the log."""
+"""The choice of kernels for one device: modules of layers, megatron-core's switches, and lines of the log."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +9,14 @@ from nlp_bench.train.settings import Settings
 
 @dataclass(frozen=True, kw_only=True)
 class Modules:
-    """What layers are made of; megatron-core's arguments."""
+    """The modules of layers, for megatron-core's specs."""
 
-    norm: type  # normalisation of its own
-    column: type  # linear layer whose outputs tensor-parallel ranks share
-    norm_column: type | None  # the same with the normalisation before it in one module (Transformer Engine)
-    row: type  # linear layer whose inputs tensor-parallel ranks share
-    attention: type | None  # core self-attention, which rotates by position itself; None: torch's
-    gate: type | None = None  # of both halves of a gated block, without bias; None: megatron-core's operators
+    norm: type  # separate normalisation
+    column: type  # column-parallel linear layer
+    norm_column: type | None  # the same fused with the normalisation before it (Transformer Engine)
+    row: type  # row-parallel linear layer
+    attention: type | None  # core self-attention, which applies rotary positions itself; None: torch's
+    gate: type | None = None  # activation of a gated block without bias; None: megatron-core's operators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +24,11 @@ class Kernels:
     """The choice for one device."""
 
     provider: str  # te, apex or torch
-    why: str  # what was asked for and why this provider it is
-    modules: Modules  # what layers are made of
-    words: dict[str, str]  # one line per kind of kernel for the log
-    compiled: frozenset[str]  # what torch.compile fuses: of `activation`, `dropout add`, `rotary`, `cross entropy`
-    accumulate_in_gemm: bool  # whether weight gradients are added to their sum by the product that makes them
+    why: str  # what was asked for, and why it is this provider
+    modules: Modules
+    lines: dict[str, str]  # kind of kernel to its text in the log
+    compiled: frozenset[str]  # compiled by torch.compile: of `activation`, `dropout add`, `rotary`, `cross entropy`
+    accumulate_in_gemm: bool  # whether the matrix product adds weight gradients to their sum
     overlaps_tensor_parallel: bool = False  # whether Transformer Engine overlaps communication with products
 
     def fusions(self, settings: Settings) -> dict[str, Any]:
@@ -37,11 +37,11 @@ class Kernels:
         found = {
             "bias_activation_fusion": "activation" in self.compiled and fusible,
             "bias_dropout_fusion": "dropout add" in self.compiled,
-            "use_te_activation_func": settings.gated and self.modules.gate is not None,  # whoever's it is
+            "use_te_activation_func": settings.gated and self.modules.gate is not None,  # not only TE's
             "cross_entropy_loss_fusion": not settings.no_cross_entropy_loss_fusion,
-            "cross_entropy_fusion_impl": "native",  # replaced by ours: kernels/native.py
+            "cross_entropy_fusion_impl": "native",  # replaced by kernels/native.py
             "gradient_accumulation_fusion": self.accumulate_in_gemm,
-            "masked_softmax_fusion": False,  # there is no score matrix
+            "masked_softmax_fusion": False,  # attention has no score matrix
             "persist_layer_norm": self.provider == "apex",
             "tp_comm_overlap": self.overlaps_tensor_parallel,
         }
@@ -54,4 +54,4 @@ class Kernels:
 
     def describe(self) -> dict[str, str]:
         """Return one line per kind of kernel for the log."""
-        return {"kernels": f"{NAMES[self.provider]} ({self.why})", **self.words}
+        return {"kernels": f"{NAMES[self.provider]} ({self.why})", **self.lines}

@@ -1,4 +1,4 @@
-"""torch's own kernels: attention, normalisation, matrix products that add weight gradients and biases, cross entropy, and what is compiled."""
+"""torch's own kernels: attention, normalisation, products that add weight gradients and biases, cross entropy, compiled operators."""
 
 import contextlib
 from collections.abc import Callable
@@ -20,37 +20,37 @@ from nlp_bench.train.kernels.processor import Column, Gate, Row, loss_in_place
 from nlp_bench.train.settings import Settings
 
 CUDNN_FIRST = {(9, 0), (10, 0)}
-"""Compute capabilities on which cuDNN's attention is asked before flash attention 2 (H100, H200, GH200; B200)."""
-_ORDER = contextlib.ExitStack()  # never closed: the order holds for the whole training
+"""Compute capabilities on which cuDNN's attention is preferred to flash attention 2 (H100, H200, GH200; B200)."""
+_ORDER = contextlib.ExitStack()  # never closed: the order is for the whole training
 
 
 class Norm:
-    """Torch's LayerNorm or RMSNorm whose parameters know about sequence parallelism (megatron-core's own refuses it)."""
+    """Torch's LayerNorm or RMSNorm with support for sequence parallelism (megatron-core's own refuses it)."""
 
     def __new__(cls, config: TransformerConfig, hidden_size: int, eps: float = 1e-5, **_: Any) -> torch.nn.Module:  # type: ignore[misc]
-        """Return the module that `config.normalization` names; its gradients are summed over tensor-parallel ranks."""
+        """Return the module for `config.normalization`; its gradients are summed over tensor-parallel ranks."""
         kind = torch.nn.LayerNorm if config.normalization == "LayerNorm" else torch.nn.RMSNorm
         device = torch.cuda.current_device()
         norm: torch.nn.Module = kind(hidden_size, eps, device=device, dtype=config.params_dtype)
         for parameter in norm.parameters():
             parameter.sequence_parallel = config.sequence_parallel  # type: ignore[attr-defined]
-        fused = kind is torch.nn.LayerNorm or is_torch_min_version("2.9.0a0")  # older RMSNorms are half a dozen kernels
+        fused = kind is torch.nn.LayerNorm or is_torch_min_version("2.9.0a0")  # older RMSNorms are six kernels or so
         if not fused and torch.cuda.is_available() and not compiler_gap():
             norm.compile()
         return norm
 
 
 def modules(*, on_cpu: bool = False) -> Modules:
-    """Return what layers are made of."""
+    """Return the modules of layers."""
     column, row, gate = (Column, Row, Gate) if on_cpu else (ColumnParallelLinear, RowParallelLinear, None)
     return Modules(norm=Norm, column=column, norm_column=None, row=row, attention=None, gate=gate)
 
 
 def order_attention(device: torch.device, off: frozenset[str]) -> str:
-    """Let torch try its attention kernels in the best order for this device; return it in words.
+    """Set the order in which torch tries its attention kernels for this device; return the text for the log.
 
-    The order is that of torch 2.13 with cuDNN 9.15.1 or later (sdp_utils.cpp, `check_prefer_cudnn_attention`), and here of every
-    torch: older ones ask flash attention 2 first everywhere. On Hopper cuDNN's kernel is 1.7 to 2.3 times as fast by the tables
+    The order is that of torch 2.13 with cuDNN 9.15.1 or later (sdp_utils.cpp, `check_prefer_cudnn_attention`), here for every
+    torch: older ones try flash attention 2 first everywhere. On Hopper cuDNN's kernel is 1.7 to 2.3 times as fast by the tables
     of https://github.com/huggingface/transformers/pull/48163 (not measured by us).
     """
     if device.type != "cuda":
@@ -63,17 +63,16 @@ def order_attention(device: torch.device, off: frozenset[str]) -> str:
 
 
 def preferred_attention(capability: tuple[int, int], off: frozenset[str]) -> list[str]:
-    """Return which fast kernels are asked in turn on a GPU of this compute capability; of one with a wrong attention flash alone."""
+    """Return the fast kernels to try in turn for a compute capability; only flash where the build found attention wrong."""
     if "attention" in off:
         return ["flash"]
     return ["cuDNN", "flash"] if capability in CUDNN_FIRST else ["flash", "cuDNN"]
 
 
 def compiled_operators(settings: Settings, device: torch.device, off: frozenset[str]) -> tuple[frozenset[str], str]:
-    """Return what torch.compile fuses here, and that in words.
+    """Return the kinds of operators that torch.compile fuses here, and the text for the log.
 
-    On CPUs nothing is compiled: measured with benchmark/perf/trainer_vs_torch.py, the compiled element-wise kernels
-    made a step 4 % slower there.
+    None on CPUs: measured with benchmark/perf/trainer_vs_torch.py, compiled element-wise kernels make a step 4 % slower there.
     """
     if device.type != "cuda":
         return frozenset(), "torch, not fused (as fast on a CPU)"
@@ -95,17 +94,17 @@ def compiled_operators(settings: Settings, device: torch.device, off: frozenset[
 
 
 Accumulate = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
-"""From the inputs [n, k], the gradient of the outputs [n, m] and the sum [m, k], to which their product is added."""
+"""Adds the product of inputs [n, k] and gradient of the outputs [n, m] to the sum [m, k]."""
 Linear: Any = layers.LinearWithGradAccumulationAndAsyncCommunication
 
 
 def same_type(inputs: torch.Tensor, gradient: torch.Tensor, total: torch.Tensor) -> None:
-    """Add where inputs and sum have one type."""
+    """Accumulate a weight gradient where inputs and sum have one type."""
     total.addmm_(gradient.t(), inputs)
 
 
 WAYS: dict[str, Accumulate] = {
-    # cuBLAS adds 16-bit inputs' product to a float32 sum: torch 2.8 or later, on CUDA only
+    # cuBLAS adds the product of 16-bit inputs to a float32 sum: torch 2.8 or later, CUDA only
     "added to their float32 sum by the matrix product itself (torch.addmm, out_dtype)": lambda inputs, gradient, total: (
         torch.addmm(total, gradient.t(), inputs, out_dtype=torch.float32, out=total)
     ),
@@ -116,13 +115,13 @@ WAYS: dict[str, Accumulate] = {
 
 
 def native_way(device: torch.device, dtype: torch.dtype, total: torch.dtype) -> tuple[str, Accumulate] | None:
-    """Return how torch can sum weight gradients here, in words and as a function: the fastest that gives a right result.
+    """Return how torch can accumulate weight gradients here, as text and function: the fastest with a right result.
 
     `dtype` is the type of inputs and gradients, `total` that of their sums.
     """
     if dtype == total:
         return "added to their sum by the matrix product itself (torch.addmm_)", same_type
-    for words, way in WAYS.items():
+    for text, way in WAYS.items():
         inputs, gradient = (
             torch.full((32, n), value, device=device, dtype=dtype) for n, value in ((16, 1.0), (8, 0.5))
         )
@@ -132,23 +131,23 @@ def native_way(device: torch.device, dtype: torch.dtype, total: torch.dtype) -> 
         except (RuntimeError, TypeError, NotImplementedError):  # torch before 2.8, or a device without such a product
             continue
         if bool((found == 17).all()):  # 1 + 32 * 0.5: exact in every type
-            return words, way
+            return text, way
     return None
 
 
 def install_accumulation(way: Accumulate) -> None:
-    """Let megatron-core's linear layers call `way`; it looks for Apex's extension by this name."""
+    """Make megatron-core's linear layers call `way`, in place of Apex's extension."""
     layers.fused_weight_gradient_mlp_cuda = SimpleNamespace(wgrad_gemm_accum_fp32=way, wgrad_gemm_accum_fp16=same_type)
-    layers._grad_accum_fusion_available = True  # noqa: SLF001  # what it found out at its import
+    layers._grad_accum_fusion_available = True  # noqa: SLF001  # set when it is imported
 
 
 def install_bias() -> None:
-    """Let the matrix product of megatron-core's linear layers add the bias (cuBLASLt's epilogue): one pass less over the output."""
+    """Make the matrix product of megatron-core's linear layers add the bias (cuBLASLt's epilogue): one pass less over the output."""
     layers.LinearWithGradAccumulationAndAsyncCommunication = BiasInProduct
 
 
 class BiasInProduct(Linear):  # type: ignore[misc]
-    """megatron-core's linear layer; only the forward pass of one with a bias differs."""
+    """megatron-core's linear layer with another forward pass for layers with a bias."""
 
     @staticmethod
     @custom_fwd(device_type="cuda")  # type: ignore[untyped-decorator]
@@ -156,7 +155,7 @@ class BiasInProduct(Linear):  # type: ignore[misc]
         ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, accumulate: bool,
         allreduce_dgrad: bool, sequence_parallel: bool, grad_output_buffer: Any, wgrad_deferral_limit: Any, tp_group: Any,
     ) -> torch.Tensor:  # fmt: skip
-        """Return inputs [s, b, k] times weight [m, k] transposed, plus bias [m]; of a sequence-parallel rank s is all ranks'."""
+        """Return inputs [s, b, k] times weight [m, k] transposed, plus bias [m]; with sequence parallelism inputs are gathered."""
         if bias is None:
             rest = (accumulate, allreduce_dgrad, sequence_parallel, grad_output_buffer, wgrad_deferral_limit, tp_group)
             return Linear.forward(ctx, inputs, weight, bias, *rest)  # type: ignore[no-any-return]
@@ -165,7 +164,7 @@ class BiasInProduct(Linear):  # type: ignore[misc]
         ctx.use_bias, ctx.gradient_accumulation_fusion, ctx.allreduce_dgrad = True, accumulate, allreduce_dgrad
         ctx.sequence_parallel, ctx.tp_group = sequence_parallel, tp_group
         ctx.grad_output_buffer, ctx.wgrad_deferral_limit = grad_output_buffer, wgrad_deferral_limit
-        if sequence_parallel:  # into the buffer that all of its layers share
+        if sequence_parallel:  # into the buffer that all layers share
             shape = [inputs.shape[0] * tp_group.size(), *inputs.shape[1:]]
             whole = layers.get_global_memory_buffer().get_tensor(shape, inputs.dtype, "mpu")
             layers.dist_all_gather_func(whole, inputs, group=tp_group)
@@ -174,11 +173,11 @@ class BiasInProduct(Linear):  # type: ignore[misc]
         return product.view(*inputs.shape[:-1], -1)
 
 
-FUSED_NAME = "fused_vocab_parallel_cross_entropy"  # under which megatron-core's models look their fused loss up
+FUSED_NAME = "fused_vocab_parallel_cross_entropy"  # name of the fused loss in megatron-core's models
 
 
 def install_loss(*, compiled: bool) -> None:
-    """Let megatron-core's models use `vocab_parallel_loss`, `compiled` by torch or as it stands."""
+    """Make megatron-core's models use `vocab_parallel_loss`, `compiled` by torch or not."""
     for name, function in (("sums", sums), ("gradient", gradient)):
         setattr(_VocabParallelLoss, name, staticmethod(torch.compile(function) if compiled else function))
     setattr(language_module, FUSED_NAME, vocab_parallel_loss)
@@ -187,23 +186,23 @@ def install_loss(*, compiled: bool) -> None:
 def vocab_parallel_loss(logits: torch.Tensor, target: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
     """Return -log softmax(logits)[target] per token, float32 [s, b], without a second copy of the logits.
 
-    megatron-core's keeps the softmax in float32 (4 bytes per token and word beside the 2 of the logits); here the backward pass
-    makes the gradient out of the logits themselves and writes it over them.
-    `logits` are this rank's columns [s, b, v / tp]; they are overwritten in the backward pass. `target` [s, b] counts over
-    the whole vocabulary; `group` are the tensor-parallel ranks.
+    megatron-core's keeps the softmax in float32 (4 bytes per token and vocabulary entry besides the 2 of the logits); here the backward
+    pass computes the gradient from the logits and overwrites them.
+    `logits` are this rank's columns [s, b, v / tp]. `target` [s, b] are indices into the whole vocabulary; `group` are the
+    tensor-parallel ranks.
     """
     if logits.device.type == "cpu" and group.size() == 1 and logits.dtype == torch.float32:
-        return loss_in_place(logits, target)  # takes a third less time there than torch's cross entropy
+        return loss_in_place(logits, target)  # a third faster there than torch's cross entropy
     return shared_loss(logits, target, group)
 
 
 def shared_loss(logits: torch.Tensor, target: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """Do the same by our own operators, on any device and any number of ranks."""
+    """Do the same on any device and any number of ranks."""
     return _VocabParallelLoss.apply(logits, target, group)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def sums(logits: torch.Tensor, local: torch.Tensor, greatest: torch.Tensor) -> torch.Tensor:
-    """Return sum(exp(logits - greatest)) and the target's logit, 0 where another rank has it: [2, s, b] in float32."""
+    """Return sum(exp(logits - greatest)) and the target's logit, 0 where it is on another rank: [2, s, b] in float32."""
     width = logits.shape[-1]
     total = (logits - greatest.unsqueeze(-1)).exp_().sum(-1)
     ours = (local >= 0) & (local < width)
@@ -212,14 +211,14 @@ def sums(logits: torch.Tensor, local: torch.Tensor, greatest: torch.Tensor) -> t
 
 
 def gradient(logits: torch.Tensor, local: torch.Tensor, log_total: torch.Tensor, upper: torch.Tensor) -> None:
-    """Write (softmax - one-hot(target)) * upper over `logits`; `log_total` [s, b] is the logarithm of the softmax's sum."""
+    """Overwrite `logits` with (softmax - one-hot(target)) * upper; `log_total` [s, b] is the logarithm of the softmax's sum."""
     columns = torch.arange(logits.shape[-1], device=logits.device)
     softmax = (logits.float() - log_total.unsqueeze(-1)).exp()
     logits.copy_((softmax - (columns == local.unsqueeze(-1)).float()) * upper.unsqueeze(-1))
 
 
 def gradient_in_place(logits: torch.Tensor, local: torch.Tensor, log_total: torch.Tensor, upper: torch.Tensor) -> None:
-    """Do the same for float32 without a compiler: four passes over the logits and no other tensor of their size."""
+    """Do the same for float32 without compilation: four passes over the logits and no other tensor of their size."""
     width = logits.shape[-1]
     ours = ((local >= 0) & (local < width)).float().unsqueeze(-1)
     logits.sub_(log_total.unsqueeze(-1)).exp_()
@@ -228,7 +227,7 @@ def gradient_in_place(logits: torch.Tensor, local: torch.Tensor, log_total: torc
 
 
 class _VocabParallelLoss(torch.autograd.Function):
-    """Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867: the softmax from its maximum and its sum alone."""
+    """Milakov and Gimelshein 2018, https://arxiv.org/abs/1805.02867: the softmax from its maximum and its sum only."""
 
     sums = staticmethod(sums)
     gradient = staticmethod(gradient)

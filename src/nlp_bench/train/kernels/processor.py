@@ -1,6 +1,6 @@
-"""Operators for the CPU, where nothing is compiled: each passes over memory less often than a chain of torch's own.
+"""Operators for the CPU, where nothing is compiled, with fewer passes over memory than a chain of torch's.
 
-What they bring is in benchmark/perf/README.md, section "Trainer".
+Their speed-ups are in benchmark/perf/README.md, section "Trainer".
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Derivative = Callable[..., torch.Tensor]
 
 
 class Column(ColumnParallelLinear):  # type: ignore[misc]
-    """megatron-core's linear layer; where one rank has it whole, one product with its bias and less Python around it."""
+    """megatron-core's linear layer; where one rank has it whole, one product with its bias and less overhead in Python."""
 
     def forward(
         self, inputs: torch.Tensor, *arguments: Any, **options: Any
@@ -27,7 +27,7 @@ class Column(ColumnParallelLinear):  # type: ignore[misc]
 
 
 class Row(RowParallelLinear):  # type: ignore[misc]
-    """The same for the linear layer whose inputs tensor-parallel ranks share."""
+    """The same for a row-parallel linear layer."""
 
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return inputs [s, b, k] times the weight [m, k] transposed, and the bias [m] that is still to be added, or None."""
@@ -43,7 +43,7 @@ def _is_whole(layer: Any) -> bool:
 
 
 class _Product(torch.autograd.Function):
-    """Adds the gradient of the weight to its sum, `main_grad`, and tells megatron-core's DistributedDataParallel so."""
+    """Adds the gradient of the weight to its sum, `main_grad`, and marks it so for megatron-core's DistributedDataParallel."""
 
     @staticmethod
     def forward(ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -59,14 +59,14 @@ class _Product(torch.autograd.Function):
         flat = upper.flatten(0, -2)
         weight.main_grad.addmm_(flat.t(), inputs.flatten(0, -2))
         weight.grad_added_to_main_grad = True
-        unused = torch.empty_like(weight)  # its hook waits for some gradient
+        unused = torch.empty_like(weight)  # the hook of the weight needs a gradient to run
         return flat.mm(weight).view_as(inputs), unused, flat.sum(0) if ctx.has_bias else None
 
 
 class Gate:
     """The activation of GEGLU and SwiGLU (Shazeer 2020, https://arxiv.org/abs/2002.05202): act(first half) * second half.
 
-    No module, because megatron-core's checkpoint asks every module of the block for its shards.
+    No module, because megatron-core's checkpoints expect `sharded_state_dict` of every module of the block.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -81,7 +81,7 @@ class Gate:
 
 
 class _Gate(torch.autograd.Function):
-    """The backward pass writes both halves of the gradient where they belong."""
+    """The backward pass writes both halves of the gradient in place, without a concatenation."""
 
     @staticmethod
     def forward(ctx: Any, both: torch.Tensor, function: Derivative, derivative: Derivative) -> torch.Tensor:
@@ -97,27 +97,27 @@ class _Gate(torch.autograd.Function):
         result = gate.new_empty(*gate.shape[:-1], 2 * gate.shape[-1])
         for_gate, for_value = result.chunk(2, dim=-1)
         torch.mul(upper, activated, out=for_value)
-        inner = torch.mul(upper, value, out=activated)  # which nobody needs any more
+        inner = torch.mul(upper, value, out=activated)  # not needed any more
         ctx.derivative(inner, gate, grad_input=for_gate)
         return result, None, None
 
 
 def loss_in_place(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return -log softmax(logits)[target], [s, b], for logits [s, b, v] in float32 of a rank that holds all columns.
+    """Return -log softmax(logits)[target], [s, b], for logits [s, b, v] in float32 with all columns.
 
-    The logits are overwritten at once, by their softmax, and in the backward pass by their gradient.
+    The logits are overwritten by their softmax, and in the backward pass by their gradient.
     """
     return _Loss.apply(logits, target)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Loss(torch.autograd.Function):
-    """Fresh memory of the size of the logits costs more here than the arithmetic: its pages are cleared at first touch."""
+    """In place, as allocating memory of the logits' size costs more than the arithmetic: its pages are zeroed on first touch."""
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-        logits, index = logits.detach(), target.unsqueeze(-1)  # autograd has no use for what they were
+        logits, index = logits.detach(), target.unsqueeze(-1)  # autograd does not need the original logits
         below = logits.amax(-1, keepdim=True) - logits.gather(-1, index)
-        torch.softmax(logits, -1, out=logits)  # whose greatest entry is 1 / sum(exp(logits - greatest))
+        torch.softmax(logits, -1, out=logits)  # its greatest entry is 1 / sum(exp(logits - greatest))
         ctx.save_for_backward(logits, index)
         return (below - logits.amax(-1, keepdim=True).log()).squeeze(-1)
 

@@ -1,8 +1,8 @@
-"""What the backward pass computes again, in megatron-core's words, and the feed-forward block that does.
+"""Recomputation in the backward pass: megatron-core's options, and a feed-forward block that recomputes.
 
-Two faults of megatron-core 0.16.1 are stepped around. Its own recompute of `mlp` hands the bias, a parameter, out of the
-checkpoint as one of its results, which makes the checkpoint the parameter's author: the backward pass then calls itself for
-ever. And its `CheckpointWithoutOutput()` takes fp8=False for 8-bit floats and looks for Transformer Engine.
+Two bugs of megatron-core 0.16.1 are worked around. Its own recompute of `mlp` returns the bias, a parameter, from the checkpointed
+function, which makes the checkpoint its gradient function: the backward pass then recurses endlessly. And its
+`CheckpointWithoutOutput()` treats fp8=False like 8-bit floats and imports Transformer Engine.
 """
 
 import functools
@@ -24,8 +24,8 @@ MEANING = {
 def recomputed_modules(settings: Settings) -> list[str]:
     """Return the modules that selective recompute runs twice.
 
-    core_attn is none: every attention kernel here is a fused one that keeps no scores and recomputes them by itself, so a
-    checkpoint around it would only run it once more.
+    core_attn is not among them: every attention kernel here is fused and recomputes the scores itself, so a checkpoint around it would
+    only run it once more.
     """
     return (
         [name for name in settings.recompute_modules if name in MEANING] if settings.granularity == "selective" else []
@@ -33,7 +33,7 @@ def recomputed_modules(settings: Settings) -> list[str]:
 
 
 def recompute(settings: Settings) -> dict[str, Any]:
-    """Return the fields of megatron-core's TransformerConfig."""
+    """Return the settings of recomputation for megatron-core's TransformerConfig."""
     if settings.granularity == "full":
         return {
             "recompute_granularity": "full",
@@ -46,7 +46,7 @@ def recompute(settings: Settings) -> dict[str, Any]:
 
 
 def recompute_text(settings: Settings) -> str:
-    """Say what is computed again, for the log."""
+    """Return the text for the log."""
     if settings.granularity == "full":
         return f"full: whole layers, {settings.recompute_method}, {settings.recompute_num_layers}"
     fused = "the fused attention kernel recomputes its scores"
@@ -62,28 +62,28 @@ CheckpointWithoutOutput = tensor_parallel.CheckpointWithoutOutput
 
 
 class RecomputedMLP(MLP):  # type: ignore[misc]
-    """megatron-core's MLP that keeps nothing but its input."""
+    """megatron-core's MLP that saves only its input for the backward pass."""
 
     def forward(self, hidden: torch.Tensor, per_token_scale: Any = None, **_: Any) -> Any:
-        """Return the block's output [s, b, h] and the bias that the residual addition adds, or None."""
+        """Return the block's output [s, b, h] and the bias [h] for the residual addition, or None."""
         if not torch.is_grad_enabled() or per_token_scale is not None:
             return super().forward(hidden, per_token_scale)
         biases = []
 
         def block(inputs: torch.Tensor) -> torch.Tensor:
             output, bias = MLP.forward(self, inputs)
-            biases.append(bias)  # None where the layer, or no layer, has added it
+            biases.append(bias)  # None where the layer has added it, or has none
             return output  # type: ignore[no-any-return]
 
         if not self.config.fp8:
             return tensor_parallel.checkpoint(block, False, hidden), biases[0]
-        from megatron.core.extensions.transformer_engine import te_checkpoint  # noqa: PLC0415  # keeps scales apart
+        from megatron.core.extensions.transformer_engine import te_checkpoint  # noqa: PLC0415  # for scales of fp8
 
         tracker = tensor_parallel.random.get_cuda_rng_tracker
         return te_checkpoint(block, False, tracker, self.tp_group, hidden), biases[0]
 
 
 def repair_recompute() -> None:
-    """Let recomputed normalisations run without Transformer Engine, and recomputed feed-forward blocks without a warning."""
+    """Make recomputed normalisations run without Transformer Engine, and RecomputedMLP without a warning."""
     logging.getLogger("megatron.core.transformer.transformer_layer").setLevel(logging.ERROR)  # "Unknown MLP type"
     tensor_parallel.CheckpointWithoutOutput = functools.partial(CheckpointWithoutOutput, fp8=None)

@@ -1,7 +1,7 @@
-"""Transformer Engine's kernels: linear layers with the normalisation inside, attention, 8-bit floats, overlapped communication.
+"""Transformer Engine's kernels: linear layers fused with normalisation, attention, 8-bit floats, overlapped communication.
 
-None of this has run here: it was written from megatron-core's extensions/transformer_engine.py and Transformer Engine's
-documentation, https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/.
+Not tested here: written from megatron-core's extensions/transformer_engine.py and Transformer Engine's documentation,
+https://docs.nvidia.com/deeplearning/transformer-engine/user-guide/.
 """
 
 from typing import Any
@@ -15,25 +15,25 @@ from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.families import FAMILIES
 
 NEEDS = {"delayed": (8, 9), "tensorwise": (8, 9), "blockwise": (9, 0), "mxfp8": (10, 0)}
-"""Compute capability that each way of scaling 8-bit floats needs; source: `is_fp8_available`, `is_mxfp8_available` and
+"""Compute capability for each recipe of 8-bit floats; source: `is_fp8_available`, `is_mxfp8_available` and
 `is_fp8_block_scaling_available` of transformer_engine/pytorch."""
 
 
 def broken(device: torch.device) -> str | None:
-    """Run one normalisation of Transformer Engine; say what went wrong, or return None."""
+    """Run one normalisation of Transformer Engine; return the error, or None."""
     try:
         import transformer_engine.pytorch as te  # noqa: PLC0415  # only where it is installed
 
         norm = te.LayerNorm(64, params_dtype=torch.bfloat16, device=device)
         answer = norm(torch.randn(8, 64, dtype=torch.bfloat16, device=device))
         torch.cuda.synchronize()
-    except Exception as error:  # noqa: BLE001  # whatever a foreign build does wrong, the trainer says it and goes on
+    except Exception as error:  # noqa: BLE001  # a broken installation may raise anything
         return f"{type(error).__name__}: {str(error).splitlines()[0][:160] if str(error) else 'no message'}"
     return None if bool(answer.isfinite().all()) else "its LayerNorm gave numbers that are not finite"
 
 
 def check_eight_bit(settings: Settings, provider: str, device: torch.device) -> None:
-    """Raise UsageError where 8-bit floats are asked for and this GPU or its software has none."""
+    """Raise UsageError where 8-bit floats are requested and this GPU or its software does not support them."""
     if not settings.fp8_format:
         return
     asked = f"fp8_format: {settings.fp8_format} with --fp8-recipe {settings.fp8_recipe}"
@@ -51,7 +51,7 @@ def check_eight_bit(settings: Settings, provider: str, device: torch.device) -> 
 
 
 def modules(settings: Settings) -> Modules:
-    """Return what layers are made of; T5 and BERT, whose masks Transformer Engine takes in another form, keep torch's attention."""
+    """Return the modules of layers; T5 and BERT, whose masks have another form in Transformer Engine, use torch's attention."""
     from megatron.core.extensions import transformer_engine as te  # noqa: PLC0415  # only where it is installed
 
     return Modules(
@@ -67,7 +67,7 @@ def _attention(base: type, settings: Settings) -> type:
     positions = ContextAttention if settings.context_parallel_size > 1 else FusedAttention
 
     class Attention(base):  # type: ignore[misc]
-        """Transformer Engine's attention behind our rotation, so that the model needs no table of angles."""
+        """Transformer Engine's attention after our rotation, so that the model needs no table of angles."""
 
         angles = positions.angles
 
@@ -90,14 +90,14 @@ def _attention(base: type, settings: Settings) -> type:
 
 
 def start_overlap(settings: Settings) -> bool:
-    """Allocate the buffers of --tp-comm-overlap; call once the ranks are connected. Return whether it is on."""
+    """Allocate the buffers of --tp-comm-overlap, after the ranks are connected. Return whether it is on."""
     if not settings.tp_comm_overlap:
         return False
     from transformer_engine.pytorch.module import base  # noqa: PLC0415  # only where it is installed
 
     rows = settings.seq_length * settings.micro_batch_size // settings.context_parallel_size
     shape, ranks, fp8 = [rows, settings.hidden_size], settings.tensor_model_parallel_size, bool(settings.fp8_format)
-    modes = getattr(base, "UserBufferQuantizationMode", None)  # in the place of use_fp8 since Transformer Engine 2.7
+    modes = getattr(base, "UserBufferQuantizationMode", None)  # instead of use_fp8 since Transformer Engine 2.7
     options = {"quantization_modes": [modes.FP8 if fp8 else modes.NONE]} if modes else {"use_fp8": fp8}
     base.initialize_ub(shape=shape, tp_size=ranks, bootstrap_backend="nccl", **options)
     return True

@@ -1,9 +1,9 @@
-"""Run each kernel once against the plain torch formula: `python -m nlp_bench.train.kernels.trial PROVIDER KERNEL...`.
+"""Compare each kernel with the formula in plain torch: `python -m nlp_bench.train.kernels.trial PROVIDER KERNEL...`.
 
-One JSON line per kernel goes to stdout: {"kernel", "difference", "passed", "error"}. The line {"kernel", "starts": true} goes
-before each, so that the caller knows which kernel took the process along. The difference is |got - expected| / |expected|
-(2-norms) over the result and, where there is one, the gradient; the formula is computed in float64. 16-bit results
-pass below 2e-2, float32 ones below 1e-4. Shapes are those of a small layer, formulas from the papers they are from.
+One JSON line per kernel goes to stdout: {"kernel", "difference", "passed", "error"}. Before it goes {"kernel", "starts": true}, so
+that the caller knows which kernel killed the process. The difference is |got - expected| / |expected| (2-norms), the greatest of
+result and gradients; the formula is computed in float64. 16-bit results pass below 2e-2, float32 ones below 1e-4. Shapes are those of
+a small layer, formulas those of the papers.
 """
 
 import json
@@ -25,7 +25,7 @@ if torch.cuda.is_available():
 else:
     DEVICE, DTYPE, LIMIT = cpu.CPU, torch.float32, 1e-4
     cpu.install()  # before megatron-core is imported
-    torch.compiler.set_stance("force_eager")  # a CPU compiles nothing in a training either
+    torch.compiler.set_stance("force_eager")  # as in a training on a CPU
 
 from megatron.core.fusions.fused_bias_dropout import bias_dropout_add_fused_train  # noqa: E402
 from megatron.core.fusions.fused_bias_geglu import bias_geglu_impl  # noqa: E402
@@ -38,12 +38,12 @@ from nlp_bench.train.kernels import apex, choice, native  # noqa: E402
 
 ON_GPU = DEVICE.type == "cuda"
 TOKENS, WIDTH, HEADS, WORDS = 128, 256, 4, 1000
-Pair = tuple[torch.Tensor, torch.Tensor]  # what the kernel gave and what the formula gives
+Pair = tuple[torch.Tensor, torch.Tensor]  # result of the kernel, and of the formula
 Formula = Callable[..., torch.Tensor]
 
 
 def _both(kernel: Formula, formula: Formula, *inputs: torch.Tensor) -> list[Pair]:
-    """Return result and gradients of `kernel`, each beside those of `formula` in float64."""
+    """Return result and gradients of `kernel`, each with that of `formula` in float64."""
     leaves = [one.clone().requires_grad_() for one in inputs]
     exact = [one.double().clone().requires_grad_() for one in inputs]
     got, expected = kernel(*(one * 1 for one in leaves)), formula(*exact)
@@ -222,7 +222,7 @@ TRIALS: dict[str, Callable[[str], list[Pair]]] = {
     "adamw": _adamw,
     "grad norm": _grad_norm,
 }
-"""By the names that the build's record and kernels/choice.py use."""
+"""By the names in the build's record and kernels/choice.py."""
 
 
 def _outcome(trial: Callable[[str], list[Pair]], provider: str) -> dict[str, object]:
@@ -231,7 +231,7 @@ def _outcome(trial: Callable[[str], list[Pair]], provider: str) -> dict[str, obj
         for got, expected in trial(provider):
             distance = float((got.double() - expected.double()).norm() / expected.double().norm())
             difference = max(difference, distance if math.isfinite(distance) else math.inf)
-    except Exception as error:  # noqa: BLE001  # a kernel that fails in any way is a kernel that is not used
+    except Exception as error:  # noqa: BLE001  # a kernel that raises anything is not used
         return {"difference": None, "passed": False, "error": f"{type(error).__name__}: {str(error)[:200]}"}
     return {"difference": difference, "passed": difference < LIMIT, "error": None}
 

@@ -1,6 +1,6 @@
-"""What one training runs with: Megatron-LM's argument names as one frozen record, checked before torch is imported.
+"""The settings of one training: Megatron-LM's argument names as one frozen record, checked before torch is imported.
 
-One file per group of settings; each holds its fields and the rules that need no torch. rules.py has those of single values.
+One file per group of settings, with its fields and its rules; rules.py has the rules of single values.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Settings(
     WatchingSettings, CheckpointSettings, KernelSettings, ScheduleSettings, LengthSettings, ParallelSettings, DataSettings,
     ShapeSettings,
 ):  # fmt: skip
-    """The arguments of `python -m nlp_bench.train`; names and meanings are Megatron-LM's unless a docstring says more."""
+    """The arguments of `python -m nlp_bench.train`; names and meanings are Megatron-LM's unless a docstring says otherwise."""
 
     def __post_init__(self) -> None:
         check_values(vars(self))

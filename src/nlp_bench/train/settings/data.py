@@ -1,4 +1,4 @@
-"""What is read: vocabulary, tokenizer and tokens."""
+"""Settings of the data: vocabulary, tokenizer and tokens."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ TOKENIZERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """The tokens."""
+    """Settings of the data."""
 
     vocab_size: int | None = None
     """Tokens in the vocabulary; default: the entries of --vocab-file or --tokenizer-model."""
@@ -72,7 +72,7 @@ def check_data(s: "Settings") -> None:
 
 
 def check_files(s: "Settings") -> None:
-    """Raise UsageError where a file of the data is damaged, or was made with another tokenizer than this training is given."""
+    """Raise UsageError where a file of the data is damaged, or was made with another tokenizer than that of the training."""
     if not s.data_path:
         return
     from nlp_bench.data.indexed import check_indexed, check_tokenizer  # noqa: PLC0415  # only where files are read
@@ -84,7 +84,7 @@ def check_files(s: "Settings") -> None:
 
 
 def resolved_vocab_size(s: "Settings") -> int:
-    """Return the entries of the vocabulary, sentinels included; raises UsageError where neither an option nor a file tells."""
+    """Return the size of the vocabulary, sentinels included; raises UsageError where neither an option nor a file states it."""
     entries = s.vocab_size or vocabulary_entries(s)
     if entries is None:
         raise UsageError(NO_VOCABULARY)
@@ -92,7 +92,7 @@ def resolved_vocab_size(s: "Settings") -> int:
 
 
 def vocabulary_entries(s: "Settings") -> int | None:
-    """Return one more than the greatest token of the vocabulary's file, or None without one; raises UsageError if unreadable."""
+    """Return the greatest token id of the vocabulary's file + 1, or None without one; raises UsageError if unreadable."""
     if s.vocab_file is not None:
         if s.vocab_file.endswith(".txt"):
             return len(wordpiece_numbers(s) or {})
@@ -103,7 +103,7 @@ def vocabulary_entries(s: "Settings") -> int | None:
 
 
 def wordpiece_numbers(s: "Settings") -> dict[str, int] | None:
-    """Return the number of each piece of a vocab.txt (one piece per line, as BERT's), None where there is none.
+    """Return piece to token id of a vocab.txt (one piece per line, as BERT's), None where there is none.
 
     Raises UsageError if it is unreadable or lacks [CLS], [SEP] or [MASK].
     """
@@ -117,7 +117,7 @@ def wordpiece_numbers(s: "Settings") -> dict[str, int] | None:
 
 
 def _numbers(tokenizer: Any) -> Iterable[int]:
-    """Return the token numbers of a tokenizer.json (Hugging Face's tokenizers): a table of pieces, or a list of them (Unigram)."""
+    """Return the token ids of a tokenizer.json (Hugging Face's tokenizers): of a table of pieces, or a list (Unigram)."""
     table = tokenizer["model"]["vocab"]
     added = (int(one["id"]) for one in tokenizer.get("added_tokens", ()))
     return chain(table.values() if isinstance(table, dict) else range(len(table)), added)

@@ -1,4 +1,4 @@
-"""What tells the kinds of networks apart before torch is imported: one row each. The network itself is train/families/NAME.py."""
+"""The properties of each family of networks that are needed before torch is imported. The network itself is train/families/NAME.py."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,37 +10,37 @@ from nlp_bench.train.settings.rules import require
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
 
-SHORTEST_BERT = 5  # three tokens of the frame and one of each text
-MEAN_SPAN = 3  # mean length of a span that T5 cuts out, in tokens: the paper's choice (its table 7)
+SHORTEST_BERT = 5  # [CLS], two [SEP] and one token of each text
+MEAN_SPAN = 3  # mean length of T5's removed spans in tokens, from the paper (table 7)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpanSizes:
-    """How T5 cuts a text of a length; the same for every sample."""
+    """The sizes of T5's samples, the same for every sample."""
 
     text: int  # tokens of the text
-    cut: int  # tokens that are cut out
-    spans: int  # spans that they form; each is replaced by one sentinel
+    cut: int  # tokens that are removed
+    spans: int  # spans of removed tokens, each replaced by one sentinel
 
     @classmethod
     def of(cls, text: int, share: float) -> "SpanSizes":
-        """Cut `share` of a text, at least one token, and never all."""
+        """Return the sizes where `share` of a text is removed: at least one token, and never all."""
         cut = min(max(1, round(text * share)), text - 1)
         return cls(text=text, cut=cut, spans=min(max(1, round(cut / MEAN_SPAN)), text - cut))
 
     @property
     def encoder(self) -> int:
-        """Tokens of the encoder's input: what is left, the sentinels and the end."""
+        """Tokens of the encoder's input: those that are left, the sentinels and the end token."""
         return self.text - self.cut + self.spans + 1
 
     @property
     def decoder(self) -> int:
-        """Tokens that the decoder guesses: each sentinel with its span, and the end."""
+        """Tokens that the decoder predicts: each sentinel with its span, and the end token."""
         return self.cut + self.spans + 1
 
     @classmethod
     def longest(cls, encoder: int, decoder: int, share: float) -> "SpanSizes":
-        """Return the sizes of the longest text whose parts fit; raises UsageError where not even two tokens do."""
+        """Return the sizes of the longest text that fits both lengths; raises UsageError where not even two tokens do."""
         for text in range(2 * (encoder + decoder), 1, -1):
             sizes = cls.of(text, share)
             if sizes.encoder <= encoder and sizes.decoder <= decoder:
@@ -51,7 +51,7 @@ class SpanSizes:
 
 
 def span_sizes(s: "Settings") -> SpanSizes:
-    """Return the sizes of every sample of T5; raises UsageError where nothing fits or the sentinels are too few."""
+    """Return the sizes of T5's samples; raises UsageError where nothing fits or the sentinels are too few."""
     sizes = SpanSizes.longest(s.seq_length, s.decoder_seq_length or 0, s.mask_prob)
     rule = f"{sizes.text} tokens of text have {sizes.spans} spans, each with a sentinel of its own"
     enough = sizes.spans <= s.vocab_extra_ids
@@ -75,14 +75,14 @@ def _check_bert(s: "Settings") -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyRules:
-    """One kind of network."""
+    """Properties and rules of one family of networks."""
 
     is_causal: bool = False
-    """Whether it is one causal stack, which context-parallel ranks can share and Transformer Engine's attention takes."""
+    """Whether it is one causal stack, as context parallelism and Transformer Engine's attention need."""
     has_decoder: bool = False  # whether it has two stacks, of --encoder-num-layers and --decoder-num-layers
     hides_tokens: bool = False  # whether --mask-prob and --short-seq-prob change its samples
-    own: Mapping[str, str] = field(default_factory=dict)  # settings that no other kind has, and words for their value
-    own_positions: str | None = None  # a --position-embedding-type that no other kind has
+    own: Mapping[str, str] = field(default_factory=dict)  # settings that no other family has, to a text for errors
+    own_positions: str | None = None  # a --position-embedding-type that no other family has
     check: Callable[["Settings"], None] = lambda _: None  # raises UsageError for the first rule that is broken
 
 
@@ -105,7 +105,7 @@ FAMILIES = {
 
 
 def check_family(s: "Settings") -> None:
-    """Raise UsageError for a setting that belongs to another kind of network, or breaks a rule of its own."""
+    """Raise UsageError for a setting of another family, or one that breaks a rule of its own family."""
     for name, other in FAMILIES.items():
         if name == s.model_family:
             continue

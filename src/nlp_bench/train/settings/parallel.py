@@ -1,4 +1,4 @@
-"""How the work is spread over the ranks."""
+"""Settings of the parallel layout."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 BY_RANKS = ("GPUs", "global batch", "micro-batch groups")  # rules that need the number of ranks
 LATER = (*BY_RANKS, "sequence")
-"""The last: without --sequence-parallel this trainer, like Megatron-LM's, takes any sequence; runs of the benchmark do not."""
+"""Not checked here. "sequence": runs of the benchmark keep it; this trainer, like Megatron-LM's, needs it only with --sequence-parallel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ class ParallelSettings:
 
 
 def sizes_of(s: "Settings", *, world_size: int | None = None) -> Sizes:
-    """Return what the rules of a legal layout look at; without a world size, of one replica."""
+    """Return the sizes for the rules of a valid layout; without a world size, of one replica."""
     num_gpus = s.model_parallel_size if world_size is None else world_size
     return Sizes(
         **asked_sizes(s, num_layers=s.stack_depth, pipeline=s.pipeline_model_parallel_size),
@@ -95,7 +95,7 @@ def sizes_of(s: "Settings", *, world_size: int | None = None) -> Sizes:
 
 
 def argument_of(field: str) -> str:
-    """Return the trainer's name of a field of run.json."""
+    """Return the trainer's argument for a field of run.json."""
     section, _, name = field.partition(".")
     if section == "parallel" and name:
         return f"{name}_model_parallel_size".replace("context_model", "context")
@@ -130,7 +130,7 @@ def check_parallel(s: "Settings") -> None:
 
 
 def _check_recompute(s: "Settings", sizes: Sizes) -> None:
-    """Refuse groups of layers that do not divide a stage: megatron-core would look for layers behind the last one."""
+    """Refuse groups of layers that do not divide a stage: megatron-core would access layers beyond the last one."""
     layers = s.recompute_num_layers
     if not layers or FAMILIES[s.model_family].has_decoder:
         return

@@ -1,4 +1,4 @@
-"""What the groups of settings are made with: a field of few words, and refusals with their arithmetic."""
+"""Helpers of the groups of settings: fields with choices, rules of single values and their errors."""
 
 import math
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from typing import Any
 from nlp_bench.errors import UsageError
 
 
-def one_of(*words: str, default: str | None = None) -> Any:
-    """Return a dataclass field that accepts only these words; the command line shows them as choices."""
-    return field(default=default, metadata={"choices": words})
+def one_of(*choices: str, default: str | None = None) -> Any:
+    """Return a dataclass field that accepts only these choices, which the command line shows."""
+    return field(default=default, metadata={"choices": choices})
 
 
-def words_of(*words: str) -> Any:
-    """Return a dataclass field that accepts any number of these words, none by default."""
-    return field(default=(), metadata={"choices": words})
+def any_of(*choices: str) -> Any:
+    """Return a dataclass field that accepts any number of these choices, none by default."""
+    return field(default=(), metadata={"choices": choices})
 
 
 def require(condition: bool, message: str) -> None:
@@ -25,7 +25,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def multiple(name: str, value: int, divisor: int, rule: str) -> None:
-    """Raise UsageError unless `value` is a multiple of `divisor`, which `rule` names."""
+    """Raise UsageError unless `value` is a multiple of `divisor`; `rule` is the divisor's name."""
     require(value % divisor == 0, f"{name}: {value} is not a multiple of {rule} = {divisor}")
 
 
@@ -34,16 +34,16 @@ NOT_NEGATIVE = (
     "vocab_extra_ids",
 )  # fmt: skip
 SHARES = ("attention_dropout", "hidden_dropout", "adam_beta1", "adam_beta2", "mask_prob", "short_seq_prob")
-"""Settings in [0, 1)."""
+"""Settings that must be in [0, 1)."""
 OTHERS = (
     "rotary_percent", "eval_interval", "eval_iters", "timing_log_level", "profile_step_start", "profile_step_end",
 )  # fmt: skip
-"""Numbers with a rule of their own, or none. Every further number is finite and above 0 where it is given."""
+"""Numbers with a rule of their own, or none. All other numbers must be finite and above 0, if given."""
 EXCLUSIVE = (
     ("train_iters", "train_samples"), ("lr_decay_iters", "lr_decay_samples"), ("lr_warmup_iters", "lr_warmup_samples"),
     ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"), ("ddp_bucket_size", "ddp_num_buckets"),
 )  # fmt: skip
-"""Pairs of which one is given."""
+"""Pairs of which at most one may be given."""
 NEEDS = {
     "save_interval": "--save FOLDER",
     "keep_checkpoints": "--save FOLDER",
@@ -58,7 +58,7 @@ NEEDS = {
     "wandb_exp_name": "--wandb-project",
     "wandb_save_dir": "--wandb-project",
 }
-"""Settings that mean nothing without another option, and that option."""
+"""Setting to another option that it needs."""
 
 
 def check_values(values: Mapping[str, Any]) -> None:

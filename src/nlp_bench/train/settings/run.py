@@ -1,4 +1,4 @@
-"""How long the training is, how it updates the weights, what it keeps and what it tells."""
+"""Settings of length, optimizer and schedule, kernels, checkpoints and logging."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.config.table import nonce
 from nlp_bench.measure.anytime import percent
-from nlp_bench.train.settings.rules import one_of, require
+from nlp_bench.train.settings.rules import any_of, one_of, require
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.rules import words_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class LengthSettings:
     """With --manual-gc: iterations between collections that all ranks make together; 0 for never."""
 
 
-MAX_SEED = 2**31  # megatron-core shuffles with numpy's RandomState, which takes 32 bits, and adds to the seed of ranks
+MAX_SEED = 2**31  # megatron-core shuffles with numpy's RandomState, of 32 bits, and adds to the seed on some ranks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +80,7 @@ class ScheduleSettings:
 
 
 RECOMPUTABLE = ("core_attn", "mlp", "layernorm")
-TRANSFORMER_IMPL = {"transformer_engine": "te", "local": "torch"}  # what Megatron-LM's words mean here
+TRANSFORMER_IMPL = {"transformer_engine": "te", "local": "torch"}  # Megatron-LM's values to those of --kernels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +136,7 @@ class KernelSettings:
     """What is recomputed in the backward pass."""
     recompute_activations: bool = False
     """The same as --recompute-granularity selective."""
-    recompute_modules: tuple[str, ...] = words_of(*RECOMPUTABLE)
+    recompute_modules: tuple[str, ...] = any_of(*RECOMPUTABLE)
     """What selective recompute covers; default: core_attn, which every attention kernel here recomputes by itself."""
     recompute_method: str | None = one_of("uniform", "block")
     """How full recompute divides the layers."""
@@ -163,7 +162,7 @@ class KernelSettings:
 
     @property
     def wanted_kernels(self) -> str:
-        """`kernels`, or what Megatron-LM's name for it means."""
+        """`kernels`, or its value for `transformer_impl`."""
         if self.transformer_impl and self.kernels == "auto":
             return TRANSFORMER_IMPL[self.transformer_impl]
         return self.kernels
@@ -227,7 +226,7 @@ class WatchingSettings:
 
 
 def check_run(s: "Settings") -> None:
-    """Raise UsageError for the first rule about length, schedule, kernels, precision, recompute or watching that is broken."""
+    """Raise UsageError for the first broken rule of the groups in this file."""
     require(bool(s.train_iters or s.train_samples), "train_iters: not given; add --train-iters N or --train-samples N")
     spoilt = f"eval_iters: {s.eval_iters}: an evaluation would spoil the throughput; use --eval-iters 0"
     require(s.eval_iters == 0, spoilt)

@@ -1,4 +1,4 @@
-"""What is trained: the family of the network and its shape."""
+"""Settings of the network: family and shape."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeSettings:
-    """The network."""
+    """Settings of the network."""
 
     model_family: str = one_of(*FAMILIES, default="gpt")
     """Kind of network: gpt (decoder), t5 (encoder and decoder; mT5 too), bert (encoder). Megatron-LM has a script of each."""
@@ -69,40 +69,40 @@ class ShapeSettings:
 
     @property
     def ffn_width(self) -> int:
-        """The inner width of the feed-forward block: 4 x hidden size; with SwiGLU 2/3 of that, down to a multiple of 64, as in Megatron-LM."""
+        """Inner width of the feed-forward block; by default 4 x hidden size, with SwiGLU 2/3 of that, rounded down to a multiple of 64."""
         gated = 4 * self.hidden_size * 2 // 3 // 64 * 64 if self.swiglu else 0
         return self.ffn_hidden_size or gated or 4 * self.hidden_size
 
     @property
     def head_width(self) -> int:
-        """The width of one head."""
+        """Width of one head."""
         return self.kv_channels or self.hidden_size // self.num_attention_heads
 
     @property
     def query_groups(self) -> int:
-        """The number of key/value heads."""
+        """Number of key/value heads."""
         return (self.num_query_groups or 1) if self.group_query_attention else self.num_attention_heads
 
     @property
     def rotated_width(self) -> int:
-        """The width of each head that is rotated by position; 0 without rotary embedding."""
+        """Part of each head's width that is rotated by position; 0 without rotary embedding."""
         return int(self.head_width * self.rotary_percent) if self.position_embedding_type == "rope" else 0
 
     @property
     def gated(self) -> bool:
-        """Whether the feed-forward block has a gate: three matrices in place of two."""
+        """Whether the feed-forward block is gated: three matrices instead of two."""
         return self.swiglu or self.geglu
 
     @property
     def stack_depth(self) -> int:
-        """Layers that a pipeline cuts into stages: of t5 those of the encoder and of the decoder together."""
+        """Layers that a pipeline divides into stages: of t5 those of encoder and decoder together."""
         if not FAMILIES[self.model_family].has_decoder:
             return self.num_layers
         return (self.encoder_num_layers or self.num_layers) + (self.decoder_num_layers or self.num_layers)
 
     @property
     def stage_length(self) -> int:
-        """Tokens per sample that go from one pipeline stage to the next: of t5 encoder's and decoder's together."""
+        """Tokens per sample that are sent between pipeline stages: of t5 those of encoder and decoder together."""
         return self.seq_length + (self.decoder_seq_length or 0)
 
 

@@ -1,1 +1,1 @@
-"""Everything that watches a training without being part of it: one file per watcher."""
+"""Watchers of a training: start-up time, timers, memory, profiler, progress, and writers of its numbers."""

@@ -1,12 +1,11 @@
-"""Where the time of an iteration goes: forward, backward, communication, optimizer, data, over all ranks.
+"""Timers of the phases of an iteration: forward, backward, communication, optimizer, data, over all ranks.
 
-The timers are started and stopped by megatron-core 0.16.1 (`config.timers`), by the names in PHASES: pipeline_parallel/schedules.py and
+megatron-core 0.16.1 starts and stops the timers (`config.timers`) by the names in PHASES: pipeline_parallel/schedules.py and
 p2p_communication.py, distributed/finalize_model_grads.py, optimizer/optimizer.py and distrib_optimizer.py. megatron-core's own
 (megatron/core/timers.py) synchronise the GPU and may wait for all ranks at each start and stop, which slows the training that they
-measure. These record CUDA events in the stream instead and read them once they have passed. Between two events lies what the stream
-did or waited for: a receive that stalls it, a batch that comes late. What runs beside the computation (overlapped reductions, gathers
-and sends) is in none of them: only its rest that is waited for. Tensor- and context-parallel communication is inside forward and
-backward.
+measure. These record CUDA events in the stream instead and read them after they have passed. The time between two events includes
+what the stream waited for: a receive, a late batch. Of communication that overlaps with computation (reductions, gathers and sends)
+only the exposed part, which is waited for, is in a timer. Tensor- and context-parallel communication is part of forward and backward.
 """
 
 import time
@@ -27,22 +26,22 @@ T = TypeVar("T")
 
 
 class HostTimer:
-    """Seconds between start and stop by the clock of the host, which on the CPU is the time of the work."""
+    """Seconds between start and stop by the host's clock, for the CPU."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._since_s = 0.0
 
-    def start(self, barrier: bool = False) -> None:  # noqa: ARG002  # megatron-core's signature; nobody is waited for
-        """Begin."""
+    def start(self, barrier: bool = False) -> None:  # noqa: ARG002  # megatron-core's signature; without a barrier
+        """Start a span."""
         self._since_s = time.perf_counter()
 
     def stop(self, barrier: bool = False) -> None:  # noqa: ARG002
-        """End."""
+        """End the span and add it."""
         self.seconds += time.perf_counter() - self._since_s
 
     def settle(self) -> None:
-        """Add what has passed: everything."""
+        """Do nothing: all spans are added."""
 
 
 class StreamTimer:
@@ -50,20 +49,20 @@ class StreamTimer:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        self._begun: Any = None
+        self._started: Any = None
         self._open: deque[tuple[Any, Any]] = deque()
         self._free: list[Any] = []
 
     def start(self, barrier: bool = False) -> None:  # noqa: ARG002
-        """Put an event into the stream."""
-        self._begun = self._event()
+        """Record an event in the stream."""
+        self._started = self._event()
 
     def stop(self, barrier: bool = False) -> None:  # noqa: ARG002
-        """Put a second one."""
-        self._open.append((self._begun, self._event()))
+        """Record a second one."""
+        self._open.append((self._started, self._event()))
 
     def settle(self) -> None:
-        """Add the spans whose end the GPU has passed; the others wait for the next call."""
+        """Add the spans whose end the GPU has passed; the others are left for the next call."""
         while self._open and self._open[0][1].query():
             begin, end = self._open.popleft()
             self.seconds += begin.elapsed_time(end) / 1000  # milliseconds
@@ -76,7 +75,7 @@ class StreamTimer:
 
 
 class Timers:
-    """The timers of one rank by name: what megatron-core calls as `config.timers(name, log_level=2).start()`."""
+    """The timers of one rank by name; megatron-core calls `config.timers(name, log_level=2).start()`."""
 
     def __init__(self, device: torch.device) -> None:
         self._kind = StreamTimer if device.type == "cuda" else HostTimer
@@ -89,7 +88,7 @@ class Timers:
         return self._timers[name]
 
     def settle(self) -> None:
-        """Let each timer add what has passed."""
+        """Settle each timer."""
         for timer in self._timers.values():
             timer.settle()
 
@@ -102,7 +101,7 @@ class Timers:
         return seconds
 
     def timed(self, name: str, items: Iterator[T]) -> Iterator[T]:
-        """Yield from `items`, timing how long each is waited for."""
+        """Yield from `items`, timing the wait for each."""
         timer = self(name)
         while True:
             timer.start()
@@ -143,24 +142,24 @@ PHASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "parameter gathering": ("params-all-gather", ("params-all-gather",)),
     "data": (DATA, (DATA,)),
 }  # fmt: skip
-"""Phase to its name in the log and the timers that add up to it; the data's time is taken out of the forward pass."""
+"""Phase to its name in the log and the timers that add up to it; the data's time is subtracted from the forward pass."""
 TIMERS = tuple(dict.fromkeys(timer for _, timers in PHASES.values() for timer in timers))
-NOTABLE = 0.05  # share by which a rank's computation must exceed that of its pipeline stage to be named
+NOTABLE = 0.05  # share by which a rank's computation must exceed its pipeline stage's median to be reported
 
 Row = Sequence[float]  # seconds of one rank, in the order of TIMERS or of PHASES
 
 
 def phases_of(row: Row) -> dict[str, float]:
-    """Return the seconds of each phase from the seconds of each of TIMERS."""
+    """Return phase to its seconds, from the seconds of each of TIMERS."""
     seconds = dict(zip(TIMERS, row, strict=True))
     phases = {phase: sum(seconds[name] for name in names) for phase, (_, names) in PHASES.items()}
     return phases | {"forward": max(0.0, phases["forward"] - phases["data"])}
 
 
 def table_lines(table: Sequence[tuple[str, Sequence[float]]]) -> list[str]:
-    """Return the lines for timers and their seconds per iteration on each rank; those that never ran are left out.
+    """Return the lines for timers and their seconds per iteration on each rank; timers that never ran are left out.
 
-    The form is Megatron-LM's (megatron/core/timers.py, _get_global_min_max_time_string), of ranks that have the timer.
+    The format is Megatron-LM's (megatron/core/timers.py, _get_global_min_max_time_string), over ranks that have the timer.
     """
     lines = [" (min, max) time across ranks (ms):"]
     for name, seconds in table:
@@ -171,12 +170,12 @@ def table_lines(table: Sequence[tuple[str, Sequence[float]]]) -> list[str]:
 
 
 class PhaseSum:
-    """All intervals but the first, which holds the first iteration, and those that are spoilt, unless there are no others."""
+    """Sums over all intervals but the first, which has the first iteration, and the spoilt ones; over those if there are no others."""
 
     def __init__(self, num_stages: int) -> None:
         self._num_stages, self._num_intervals = num_stages, 0
         self._sums: dict[bool, tuple[Any, float, int]] = {}
-        """Of the good intervals and of the others: seconds [rank, phase], their length, iterations."""
+        """For good intervals and for others: seconds [rank, phase], their length in seconds, iterations."""
 
     def add(self, rows: Sequence[Row], seconds: float, num_iterations: int, *, spoilt: bool = False) -> None:
         """Add an interval: seconds [rank][phase] and its length."""
@@ -186,11 +185,11 @@ class PhaseSum:
         self._sums[is_good] = before[0] + np.array(rows), before[1] + seconds, before[2] + num_iterations
 
     def lines(self) -> list[str]:
-        """Return the shares of the time, mean over the ranks, and the rank that computes slower than its pipeline stage."""
+        """Return the shares of the time, mean over the ranks, and the slowest rank if it is notably slower than its pipeline stage."""
         if not self._sums:
             return []
         rows, seconds, count = self._sums.get(True) or self._sums[False]
-        whole_s = max(seconds, rows.sum(axis=1).max())  # the first interval begins earlier on some ranks
+        whole_s = max(seconds, rows.sum(axis=1).max())  # the first interval starts earlier on some ranks
         shares = dict(zip(PHASES, rows.mean(axis=0) / whole_s, strict=True))
         shares["other"] = max(0.0, 1 - sum(shares.values()))
         listed = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares.items() if share >= 0.0005)
@@ -208,7 +207,7 @@ class PhaseSum:
 
 
 class PhaseReport(Watcher):
-    """Prints a table after each log line, in Megatron-LM's form, and one sentence at the end."""
+    """Prints a table after each log line, in Megatron-LM's format, and a summary at the end."""
 
     def __init__(self, trainer: "Trainer", say: Say) -> None:
         self._say, self._device = say, trainer.device
@@ -224,12 +223,12 @@ class PhaseReport(Watcher):
         self._profiled = range(*window) if trainer.settings.profile else range(0)
 
     def after(self, iteration: int) -> None:  # noqa: ARG002
-        """Read the events that have passed."""
+        """Settle the timers."""
         self._num_iterations += 1
         self._timers.settle()
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:
-        """Gather the interval's seconds and print them."""
+        """Gather the interval's seconds from all ranks and print them."""
         own, count = self._timers.take(), self._num_iterations
         rows = gather([own.get(name, 0.0) for name in TIMERS], self._device)
         self._num_iterations = 0
@@ -244,6 +243,6 @@ class PhaseReport(Watcher):
         self._sum.add(phases, interval.elapsed_s * count, count, spoilt=slowed)
 
     def end(self, ending: Ending) -> None:  # noqa: ARG002
-        """Print what the time went to."""
+        """Print the summary."""
         for line in self._sum.lines():
             self._say(line)

@@ -1,4 +1,4 @@
-"""What watches a training without being part of it: console, progress, memory, profiler, garbage collector."""
+"""Watchers of a training: console, progress, memory, profiler, garbage collector."""
 
 import gc
 import os
@@ -24,7 +24,7 @@ from nlp_bench.train.watching.startup import RAN, STARTUP, StartUp, process_star
 from nlp_bench.train.world import wait_for_all
 
 Say = Callable[[str], None]  # prints lines of the log; does nothing on ranks that do not log
-Scalars = dict[str, float]  # numbers of one interval by the tag under which they are drawn
+Scalars = dict[str, float]  # numbers of one interval by TensorBoard's tags
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,37 +37,37 @@ class Ending:
 
 
 class Watcher:
-    """Is told of each event of the training, in the order of the list; overrides what it wants to know.
+    """Base class; its methods are called at each event of the training, watcher by watcher, and do nothing by default.
 
-    A watcher that talks with other ranks stands in the list of every rank. The time of `before`, `after` and `interval`
-    counts: it is part of the run.
+    A watcher that communicates with other ranks must be on every rank. The time of `before`, `after` and `interval` counts as part of
+    the run.
     """
 
     def before(self, iteration: int) -> None:
-        """Hear that `iteration` begins."""
+        """Handle the start of `iteration`."""
 
     def after(self, iteration: int) -> None:
-        """Hear that the weights are updated; the time until this returns belongs to `iteration`."""
+        """Handle the end of `iteration`, after the update of the weights; the time of this call counts for it."""
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:
-        """Hear that a log line was printed; `scalars` may be added to for the watchers that follow."""
+        """Handle a log line that was printed; `scalars` may be extended for the watchers that follow."""
 
     def end(self, ending: Ending) -> None:
-        """Hear that all ranks have stopped in good order."""
+        """Handle the regular end, on all ranks."""
 
     def close(self) -> None:
-        """Keep what is not on disk yet: called at every end, also after an error, without the other ranks."""
+        """Release resources and write what is pending; called at every end, also after an error, without the other ranks."""
 
 
 class Console:
-    """The log on stdout and, below it on a terminal, one line of progress on stderr that gives way to each log line."""
+    """The log on stdout and, below it on a terminal, one line of progress on stderr that is wiped before each log line."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
         self._out, self.line = out or sys.stdout, StatusLine(err or sys.stderr)
-        self.seal = LogSeal()  # what was said so far, for the line that closes the log
+        self.seal = LogSeal()  # hash of the log so far, for its closing line
 
     def say(self, text: str) -> None:
-        """Print lines of the log, in one write: torchrun's `--tee` passes on what it finds, whole or not."""
+        """Print lines of the log, in one write: torchrun's `--tee` may forward parts of lines."""
         self.line.wipe()
         self.seal.take(text)
         self._out.write(f"{text}\n")
@@ -75,7 +75,7 @@ class Console:
 
 
 class Garbage(Watcher):
-    """Collects on all ranks after the same iterations, as Megatron-LM's --manual-gc does: else ranks wait for each other in turns."""
+    """Collects garbage on all ranks after the same iterations, as Megatron-LM's --manual-gc: else ranks delay each other in turn."""
 
     def __init__(self, settings: Settings) -> None:
         self._every = settings.manual_gc_interval
@@ -83,20 +83,20 @@ class Garbage(Watcher):
         gc.collect()
 
     def after(self, iteration: int) -> None:
-        """Collect where the interval says so."""
+        """Collect after every `manual_gc_interval` iterations."""
         if self._every and iteration % self._every == 0:
             gc.collect()
 
     def close(self) -> None:
-        """Switch the collector on again."""
+        """Enable the collector."""
         gc.enable()
 
 
-STEP_S = 0.2  # shortest time between two drawings
+STEP_S = 0.2  # shortest time between two updates of the line
 
 
 class Progress(Watcher):
-    """How far the training is and how long it still takes: redraws one line on a terminal; elsewhere, when it is asked for, prints a line with each log line."""
+    """Progress and remaining time: one line that is redrawn on a terminal; elsewhere, with --progress on, a line after each log line."""
 
     def __init__(
         self, line: StatusLine, settings: Settings, layout: Layout, clock: Callable[[], float] = time.monotonic
@@ -108,7 +108,7 @@ class Progress(Watcher):
         self._drawn_s = float("-inf")
 
     def after(self, iteration: int) -> None:
-        """Draw, if the last drawing is not too fresh."""
+        """Redraw the line, at most every STEP_S."""
         now_s = self._clock()
         self._first = self._first or (iteration, now_s)  # the first iteration takes longer than the others
         if self._line.is_terminal and now_s - self._drawn_s >= STEP_S:
@@ -116,11 +116,11 @@ class Progress(Watcher):
             self._line.show(self.text(iteration, now_s))
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:  # noqa: ARG002
-        """Draw again below the log line."""
+        """Redraw the line below the log line."""
         self._line.show(self.text(interval.iteration, self._clock()))
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Wipe the line."""
         self._line.wipe()
 
     def text(self, iteration: int, now_s: float) -> str:
@@ -134,21 +134,21 @@ class Progress(Watcher):
         return ", ".join(words)
 
 
-MOST_LISTED = 8  # ranks up to which each is named; of more the least, the middle and the most
+MOST_LISTED = 8  # ranks up to which each is listed; of more the minimum, the maximum and the median
 GIB = 2**30
 
 
 def peak_bytes(device: torch.device) -> int:
-    """Return the greatest memory of this process so far: torch's tensors on a GPU, the resident set on the CPU."""
+    """Return the peak memory of this process: torch's allocated tensors on a GPU, the resident set on the CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts KiB
 
 
 class MemoryReport(Watcher):
-    """The peak memory of every rank: once after the first iteration, when everything has been allocated, and at the end.
+    """Prints the peak memory of every rank after the first iteration, when everything has been allocated, and at the end.
 
-    The ranks of a pipeline stage follow each other (megatron-core's order tp-cp-ep-dp-pp).
+    The ranks of a pipeline stage are consecutive (megatron-core's order tp-cp-ep-dp-pp).
     """
 
     def __init__(self, device: torch.device, num_stages: int, say: Say) -> None:
@@ -156,13 +156,13 @@ class MemoryReport(Watcher):
         self._printed = ""
 
     def after(self, iteration: int) -> None:
-        """Print the first iteration's."""
+        """Print the peak after the first iteration."""
         if not self._printed:
             self._printed = memory_text(self._gather(), self._num_stages)
             self._say(f" > memory after iteration {iteration}, {self._printed}")
 
     def end(self, ending: Ending) -> None:
-        """Print the end's, where it is another."""
+        """Print the peak at the end, if it has changed."""
         now = memory_text(self._gather(), self._num_stages)
         if now != self._printed:
             self._say(f" > memory at the end, after iteration {ending.iteration}, {now}")
@@ -173,7 +173,7 @@ class MemoryReport(Watcher):
 
 
 def memory_text(rows: Sequence[Sequence[float]], num_stages: int) -> str:
-    """Return the numbers for the log from bytes [rank][allocated, reserved], or [rank][resident set]."""
+    """Return the text for the log from bytes [rank][allocated, reserved], or [rank][resident set]."""
     names = ("peak resident set",) if len(rows[0]) == 1 else ("peak allocated", "peak reserved")
     columns = list(zip(*rows, strict=True))
     parts = [f"{name} {_spread(column)}" for name, column in zip(names, columns, strict=True)]
@@ -198,7 +198,7 @@ def _gib(number: float) -> str:
 
 
 def gather(numbers: Sequence[float], device: torch.device) -> list[list[float]]:
-    """Return the `numbers` of each rank, in the order of the ranks; every rank calls it with as many."""
+    """Return the `numbers` of each rank, in the order of the ranks; every rank calls it with the same length."""
     own = torch.tensor(numbers, dtype=torch.float64, device=device)
     found = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(found, own)
@@ -207,13 +207,13 @@ def gather(numbers: Sequence[float], device: torch.device) -> list[list[float]]:
 
 
 class Profiler(Watcher):
-    """A window of iterations recorded by torch's profiler; the log marks each of them, for they are slower than the others.
+    """Records a window of iterations by torch's profiler; the log marks each of them, as they are slower than the others.
 
     Every rank waits until the traces are written.
     """
 
     def __init__(self, settings: Settings, device: torch.device, say: Say) -> None:
-        """Prepare; raises NlpBenchError for a folder that cannot be."""
+        """Prepare; raises NlpBenchError for a folder that cannot be made."""
         self._start, self._end = settings.profile_step_start, settings.profile_step_end
         self._ranks, self._say = settings.profile_ranks, say
         self._folder = Path(settings.profile_dir or "profile")
@@ -227,7 +227,7 @@ class Profiler(Watcher):
                 raise NlpBenchError(f"profile_dir: cannot make {self._folder}: {why}") from error
 
     def before(self, iteration: int) -> None:
-        """Mark an iteration of the window, and begin to record with the first."""
+        """Mark an iteration of the window in the log, and start recording with the first."""
         if self._start <= iteration < self._end:
             ranks = " ".join(map(str, self._ranks))
             self._say(f" profiling iteration {iteration} on {'rank' if len(self._ranks) == 1 else 'ranks'} {ranks}")
@@ -238,14 +238,14 @@ class Profiler(Watcher):
                 self._recording.start()
 
     def after(self, iteration: int) -> None:
-        """End the window with its last iteration."""
+        """End the window after its last iteration."""
         if iteration == self._end - 1:
             self.close()
-            wait_for_all()  # the time of writing belongs to the iteration that is marked, on every rank
+            wait_for_all()  # the time of writing counts for the marked iteration, on every rank
             self._say(f" > profile: {self._folder}/rank*.json.gz (open in ui.perfetto.dev or chrome://tracing)")
 
     def close(self) -> None:
-        """Write the trace, also of a window that the end of the training has cut."""
+        """Write the trace, also of a window that was not completed."""
         recording, self._recording = self._recording, None
         if recording is None:
             return
@@ -260,13 +260,13 @@ class Profiler(Watcher):
 
 
 class StartUpReport(Watcher):
-    """Prints the start-up after the first iteration, and which of torch's attention kernels it took."""
+    """Prints the start-up time after the first iteration, and the attention kernels of torch that ran."""
 
     def __init__(self, say: Say, startup: StartUp = STARTUP) -> None:
         self._say, self._startup, self._is_printed = say, startup, False
 
-    def after(self, iteration: int) -> None:  # noqa: ARG002  # whichever is the first of this process
-        """Print it once."""
+    def after(self, iteration: int) -> None:  # noqa: ARG002
+        """Print it once, after the first iteration of this process."""
         if not self._is_printed:
             self._is_printed = True
             self._startup.mark("first iteration")

@@ -1,10 +1,10 @@
-"""The numbers of each interval for TensorBoard, Weights & Biases and MLPerf's events.
+"""Writes the numbers of each interval for TensorBoard, Weights & Biases and as MLPerf's events.
 
-TensorBoard's files are written through tensorboardX, which needs protobuf only, where the package tensorboard needs grpcio and a server; by its
-synchronous writer: the public SummaryWriter hands events to a thread through a queue of ten; where that thread dies of a full disk, the
-eleventh event waits for ever, and with it a training of thousands of ranks. It also rewrites tags (`lm loss` becomes `lm_loss`).
-`:::MLLOG` events have the form of mlcommons/logging (mlperf_logging/mllog/mllog.py). Keys are its constants; `tracked_stats` with
-`train_step_time` and `reduced_train_loss` is what NVIDIA/mlperf-common's callbacks add. They are no MLPerf submission: nothing is
+TensorBoard's files are written by tensorboardX, which needs only protobuf, while the package tensorboard needs grpcio and a server, and by
+its synchronous writer: the public SummaryWriter passes events to a thread through a queue of ten; if that thread dies of a full disk, the
+eleventh event blocks the training for ever. It also rewrites tags (`lm loss` becomes `lm_loss`).
+`:::MLLOG` events have the format of mlcommons/logging (mlperf_logging/mllog/mllog.py). Keys are its constants; `tracked_stats` with
+`train_step_time` and `reduced_train_loss` are those of NVIDIA/mlperf-common's callbacks. They are no MLPerf submission: nothing is
 evaluated and no target is reached.
 """
 
@@ -24,14 +24,14 @@ from nlp_bench.train.settings import Settings
 from nlp_bench.train.watching.startup import STARTUP, now_s
 from nlp_bench.train.watching.watchers import Ending, Say, Scalars, Watcher
 
-VS_SAMPLES = ("lm loss", "learning-rate", "batch-size", "loss-scale", "grad-norm")  # drawn over the samples too
+VS_SAMPLES = ("lm loss", "learning-rate", "batch-size", "loss-scale", "grad-norm")  # also plotted by samples
 
 
 def scalars_of(interval: Interval) -> Scalars:
-    """Return what the log line says, under the tags of Megatron-LM (megatron/training/training.py, training_log).
+    """Return the numbers of the log line by the tags of Megatron-LM (megatron/training/training.py, training_log).
 
-    `tokens-per-second` is ours, and `throughput` counts model FLOPs as the log line's `model TFLOP/s/GPU` does. Loss and gradient
-    norm are there only where there are any.
+    `tokens-per-second` is our own, and `throughput` is the log line's `model TFLOP/s/GPU`. Loss and gradient norm are left out where
+    they are None.
     """
     rate = interval.global_batch_size * interval.sequence_length / interval.elapsed_s
     known = {
@@ -48,11 +48,11 @@ def scalars_of(interval: Interval) -> Scalars:
     return {tag: value for tag, value in known.items() if value is not None}
 
 
-FLUSH_S = 30.0  # seconds between two syncs to disk; TensorBoard itself looks every 30 s
+FLUSH_S = 30.0  # seconds between two flushes to disk; TensorBoard itself reloads every 30 s
 
 
 class TensorBoard(Watcher):
-    """Writes the scalars of log lines; whatever goes wrong is said once and never ends the training."""
+    """Writes the scalars of log lines; an error is reported once and does not end the training."""
 
     def __init__(self, settings: Settings, say: Say) -> None:
         self._folder, self._every = str(settings.tensorboard_dir), settings.tensorboard_log_interval
@@ -77,7 +77,7 @@ class TensorBoard(Watcher):
         self._writer = EventsWriter(str(Path(self._folder, "events")))
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:
-        """Write one event for the iteration and one for the samples."""
+        """Write one event by iteration and one by samples."""
         if self._writer is None or interval.iteration % self._every:
             return
         over_samples = {f"{tag} vs samples": scalars[tag] for tag in VS_SAMPLES if tag in scalars}
@@ -102,7 +102,7 @@ class TensorBoard(Watcher):
         )
 
     def close(self) -> None:
-        """Bring the rest to disk."""
+        """Flush and close the file."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -110,11 +110,11 @@ class TensorBoard(Watcher):
 
 
 class WeightsBiases(Watcher):
-    """One run of Weights & Biases; its account, its server and its mode (WANDB_MODE) are the environment's."""
+    """One run of Weights & Biases; account, server and mode (WANDB_MODE) are set by the environment."""
 
     def __init__(self, settings: Settings, layout: Layout, say: Say) -> None:
-        """Start the run; raises NlpBenchError where it cannot be: it was asked for."""
-        import wandb  # noqa: PLC0415  # an optional package, which settings has looked for
+        """Start the run; raises NlpBenchError where that fails."""
+        import wandb  # noqa: PLC0415  # an optional package; settings/run.py checks that it is installed
 
         try:
             self._run: Any = wandb.init(
@@ -122,7 +122,7 @@ class WeightsBiases(Watcher):
                 name=settings.wandb_exp_name,
                 dir=settings.wandb_save_dir,
                 config=asdict(settings) | asdict(layout),
-                settings=wandb.Settings(console="off", quiet=True),  # it would stand between the log and its reader
+                settings=wandb.Settings(console="off", quiet=True),  # else it captures stdout and prints to the log
             )
         except Exception as error:
             raise NlpBenchError(
@@ -132,21 +132,21 @@ class WeightsBiases(Watcher):
         say(f" > Weights & Biases: {self._run.url or f'offline, files in {self._run.dir}'}")
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:
-        """Hand the numbers over; they are sent by a process of its own."""
+        """Log the numbers; wandb's own process sends them."""
         self._run.log({**scalars, "samples vs steps": interval.consumed_samples}, step=interval.iteration)
 
     def end(self, ending: Ending) -> None:
-        """Send the rest."""
+        """Finish the run."""
         self._finish(ending.code)
 
     def close(self) -> None:
-        """Close a run that was broken off."""
+        """Finish a run that did not end regularly."""
         self._finish(1)
 
     def _finish(self, code: int) -> None:
         run, self._run = self._run, None
         if run is not None:
-            with contextlib.suppress(Exception):  # a lost connection is no failed training
+            with contextlib.suppress(Exception):  # a lost connection must not fail the training
                 run.finish(exit_code=code)
 
 
@@ -155,10 +155,10 @@ FILE = "nlp_bench/train/watching/writers.py"
 
 
 class MlLog(Watcher):
-    """Prints one line per event into the log."""
+    """Prints MLPerf's events, one line each, into the log."""
 
     def __init__(self, settings: Settings, layout: Layout, platform: str, say: Say) -> None:
-        """Print what is known before the first iteration; `platform` names the accelerator."""
+        """Print the settings before the first iteration; `platform` names the accelerator."""
         self._say, self._batch = say, layout.global_batch_size
         self._has_begun = False
         init_s = time.time() - (now_s() - STARTUP.started_s)
@@ -186,7 +186,7 @@ class MlLog(Watcher):
             self._print(key, POINT, value)
 
     def before(self, iteration: int) -> None:
-        """Start the run with its first iteration."""
+        """Print the start of the run, before its first iteration."""
         if not self._has_begun:
             self._has_begun = True
             samples = (iteration - 1) * self._batch
@@ -197,13 +197,13 @@ class MlLog(Watcher):
     def interval(self, interval: Interval, scalars: Scalars) -> None:  # noqa: ARG002
         """Print the seconds per iteration and the loss."""
         stats = {"train_step_time": interval.elapsed_s}
-        if interval.loss is not None and math.isfinite(interval.loss):  # JSON has no other numbers
+        if interval.loss is not None and math.isfinite(interval.loss):  # JSON has neither NaN nor infinity
             stats["reduced_train_loss"] = interval.loss
         where = {"step": interval.iteration, "samples_count": interval.consumed_samples}
         self._print("tracked_stats", POINT, stats, time_s=interval.unix_time_s, **where)
 
     def end(self, ending: Ending) -> None:
-        """End the run."""
+        """Print the end of the run."""
         samples = ending.iteration * self._batch
         self._print("block_stop", END, samples_count=samples)
         self._print("run_stop", END, status="aborted" if ending.code else "success", samples_count=samples)
