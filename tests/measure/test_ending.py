@@ -88,6 +88,14 @@ CRASHES = {
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n",
         "NODE_FAIL", "NODE FAILURE",
     ),
+    "ROCm": ("Memory access fault by GPU node-4 (Agent handle: 0x55) on address 0x7f. Reason: Unknown.\n", "FAILED", "Memory access"),
+    "glibc": ("double free or corruption (!prev)\n", "FAILED", "double free"),
+    "bash": ("Killed\n", "FAILED", "Killed"),
+    "Open MPI": ("[n1:123] *** Process received signal ***\n", "FAILED", "received signal"),
+    "NCCL": ("[rank0]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3384\n", "FAILED", "NCCL error"),
+    "torchrun's status": ("E1123 api.py:869] failed (exitcode: -9) local_rank: 3 (pid: 12) of binary: python\n", "FAILED", "exitcode"),
+    "the kernel": ("Out of memory: Killed process 1234 (python)\n", "OUT_OF_MEMORY", "Killed process"),
+    "a full disk": ("OSError: [Errno 28] No space left on device: '/scratch/ckpt'\n", "FAILED", "No space left"),
 }  # fmt: skip
 
 

@@ -55,6 +55,7 @@ _FORMS = (
         late(
             r"\bOutOfMemoryError: |(?:CUDA|HIP) out of memory\. Tried|[Dd]etected \d+ oom[-_]kill event|\bOOM ?Killed\b|std::bad_alloc"
             r"|RESOURCE_EXHAUSTED: Out of memory|srun: error: .*: Out Of Memory|[Ee]xceeded (?:job )?memory limit|\bTERM_MEMLIMIT\b"
+            r"|\bOut of memory: Killed process"  # the kernel
         ),
     ),
     (Outcome.TIMEOUT, late(r"=>> PBS: job killed: walltime|\bTERM_RUNLIMIT\b")),
@@ -62,7 +63,7 @@ _FORMS = (
         Outcome.CANCELLED,
         late(
             r"Received (?:\d+|Signals\.SIG\w+) death signal|exiting program after receiving SIG|process received SIGTERM"
-            r"|srun: error: .*: Terminated$|=>> PBS: job killed|\bTERM_OWNER\b"
+            r"|srun: error: .*: Terminated$|=>> PBS: job killed|\bTERM_OWNER\b|^(?:\[\w+\]:? ?)?KeyboardInterrupt$"
         ),
     ),
     (
@@ -73,6 +74,10 @@ _FORMS = (
             r"|Watchdog caught collective operation timeout|watchdog thread terminated with exception|terminate called after throwing"
             r"|\b(?:CUDA|HIP) (?:error: |ERROR\])(?!.*cuInit)|Caught signal \d+ \(|Segmentation fault|\bFatal Python error: |\bBus error\b"
             r"|\bline \d+: +\d+ (?:Killed|Aborted)|exited on signal \d+|MPI_ABORT was invoked|returned a non-zero exit code"
+            r"|\bMemory access fault by GPU|\bHSA_STATUS_ERROR_\w+:|^(?:\[\w+\]:? ?)?Killed$|\*\*\* Process received signal"  # ROCm, bash, Open MPI
+            r"|\b(?:double free or corruption|free\(\): invalid|malloc\(\): |corrupted size vs\. prev_size)"  # glibc
+            r"|\bDist(?:Backend|Network|Store)Error: |\bfailed \(exitcode: -?[1-9]"  # PyTorch, torchrun
+            r"|(?:^|\]: ?)(?:OSError: \[Errno (?:5|28|122)\]|PermissionError: \[Errno 13\])"
         ),
     ),
 )
@@ -166,6 +171,7 @@ ENDINGS = Dialect(
         b"rror", b"Traceback", b"Exception", b"Interrupt", b"atchdog", b"terminate called", b"egmentation fault", b"exited on signal",
         b"MPI_ABORT", b"non-zero exit", b"bad_alloc", b"return code", b"TERM_", b"job killed", b"SIGTERM", b"death signal",
         b"RESOURCE_EXHAUSTED", b"ERROR]", b"Killed", b"Aborted", b"Caught signal",
+        b"Memory access fault", b"HSA_STATUS", b"received signal", b"double free", b"free(): ", b"malloc(): ", b"corrupted size", b"exitcode: ",
         b"raining finished", b"raining is", b"raining complete", b"raining done", b"raining Over", b"exiting program", b"run_stop",
         b"steps_per_second", b"Trainer.fit", b"done training", b"exits successfully", b"raining time",
     ),
