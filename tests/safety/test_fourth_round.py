@@ -11,6 +11,7 @@ from support.ours import write_our_run
 from support.published import published_log
 
 from nlp_bench.cli.main import main
+from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence import make
 from nlp_bench.evidence.collect import Collected
@@ -147,3 +148,21 @@ def test_what_a_bundle_derived_is_no_log_of_it(tmp_path: Path, capsys: pytest.Ca
     )
     assert main(["report", str(made.path), "--sequence-length", "2048", "--format", "json"]) == 0
     assert [Path(one["source"]).name for one in json.loads(capsys.readouterr().out)["runs"]] == ["a.log"]
+
+
+def test_data_files_of_another_user_in_the_current_folder_are_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Standing in /tmp is enough to meet a benchmark/systems/local.toml that exports LD_PRELOAD."""
+    (tmp_path / "benchmark/models").mkdir(parents=True)
+    (tmp_path / "benchmark/models/mine.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NLP_BENCH_ROOT", raising=False)
+    assert "mine" in catalog.names("models")
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "benchmark", 65534, -1)
+    else:
+        monkeypatch.setattr("os.geteuid", lambda: 4711)
+    catalog._is_trusted.cache_clear()
+    assert "mine" not in catalog.names("models")
+    assert f"{tmp_path}/benchmark belongs to another user: what lies there is passed over" in capsys.readouterr().err

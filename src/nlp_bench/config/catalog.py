@@ -74,10 +74,12 @@ def found_from(folder: Path) -> Iterator[None]:
 
 def places() -> list[Path]:
     """Return the folders that hold models/, systems/, rules/ and the tables, in the order in which they are searched."""
-    own = real(os.environ.get("NLP_BENCH_ROOT") or _HERE.get() or Path.cwd()) / "benchmark"
+    named = os.environ.get("NLP_BENCH_ROOT")
+    own = real(named or _HERE.get() or Path.cwd()) / "benchmark"
     word = os.environ.get("NLP_BENCH_HOME") or os.path.expanduser("~/.config/nlp-bench")  # noqa: PTH111  # pathlib raises without a home
     home = [] if word.startswith("~") else [Path(word).absolute()]
-    return [one for one in dict.fromkeys((own, *home, shipped() / "benchmark")) if _may_be_read(one)]
+    found = [one for one in dict.fromkeys((own, *home, shipped() / "benchmark")) if _may_be_read(one)]
+    return [one for one in found if one != own or named or _is_trusted(own)]
 
 
 @functools.cache
@@ -94,6 +96,22 @@ def _may_be_read(place: Path) -> bool:
     except OSError:
         return True
     return True
+
+
+@functools.cache
+def _is_trusted(place: Path) -> bool:
+    """Return whether data files of the current folder are used: not those of another user, unless it is a working folder; said once."""
+    try:
+        is_own = place.stat().st_uid in {0, os.geteuid()}
+    except OSError:  # it is not there
+        return True
+    if is_own or (place.parent / WORKFLOW).is_file():
+        return True
+    print(
+        f"nlp-bench: {place} belongs to another user: what lies there is passed over; NLP_BENCH_ROOT={place.parent} takes it",
+        file=sys.stderr,
+    )
+    return False
 
 
 def names(kind: str) -> list[str]:
