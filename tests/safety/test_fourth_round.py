@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from nlp_bench.evidence.collect import Collected
 from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.verify import verify
+from nlp_bench.rules.file import forget
 
 
 @pytest.mark.parametrize(
@@ -77,6 +79,14 @@ why = "mine"
 """
 
 
+@pytest.fixture
+def other_rules() -> Iterator[None]:
+    """Rules of a folder are read once in a process: other tests read their own again."""
+    yield
+    forget()
+
+
+@pytest.mark.usefixtures("other_rules")
 def test_a_bundle_is_not_judged_by_rules_that_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is derived in its own folder, where a benchmark/ of the sender's would be found before the shipped one."""
     run = write_our_run(tmp_path / "run")
@@ -96,6 +106,7 @@ def test_a_bundle_is_not_judged_by_rules_that_it_brings(tmp_path: Path, monkeypa
     assert verify(made.path).is_verified
 
 
+@pytest.mark.usefixtures("other_rules")
 def test_rules_that_are_not_the_shipped_ones_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
