@@ -23,7 +23,7 @@ def test_counts(text: str, value: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["20Mio", "20 million", "20M tokens", "20,000,000", "0", "-1", "1.5", "0.0001k", "k", "\uff11", "1e99", "2000000000B", "nan"],
+    ["20Mio", "20 million", "20M tokens", "20,000,000", "0", "-1", "1.5", "0.0001k", "", "k", "\uff11", "1e99", "2000000000B", "nan"],
 )  # fmt: skip
 def test_what_is_no_count_is_said_with_the_forms(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "x.log", f"--tokens={text}"]) == 2

@@ -124,7 +124,7 @@ class Parser(argparse.ArgumentParser):
         """Convert one value; an empty one, as from a variable that is not set, would mean the current folder, or no check at all."""
         if not arg_string and (action.type is Path or not action.option_strings):
             raise argparse.ArgumentError(action, "it is empty; give a path, or . for the current folder")
-        if not arg_string and action.dest not in self.may_be_empty:
+        if not arg_string and action.type is None and action.dest not in self.may_be_empty:
             raise argparse.ArgumentError(action, "it is empty; give a value, or leave the option out")
         return super()._get_value(action, arg_string)
 
