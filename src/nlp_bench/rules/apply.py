@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real, sha256_of
 from nlp_bench.logs.reader import Progress
@@ -38,6 +37,7 @@ def wanted(name: str | None) -> str | None:
     name = name if name is not None else os.environ.get(VARIABLE) or None
     if name is None:
         return None
+    from nlp_bench.config import catalog  # noqa: PLC0415  # as below
     from nlp_bench.rules.file import find, forget, load  # noqa: PLC0415  # most reports need none
 
     forget()
