@@ -25,6 +25,8 @@ from nlp_bench.packages import is_missing, remedy
 
 WRITTEN = ("run.json", "submit.job", "command.txt", "environment.json")
 """What a run writes into its folder under names that other programs may use, too."""
+OWN = ("job.out", "job.err", "sync.log", "submit.json", "ended.json", "outcome.json", "ready", lock.NAME)
+"""What a run and its scheduler append to, lock or go by under these names in its folder."""
 TRIAL_BYTES = 65536
 """What the records of a run need at least, before its log."""
 
@@ -64,7 +66,26 @@ def run_folder(root: Path, run: Run, named: Path | None, *, recorded: Path | Non
         raise UsageError(
             f"--run-dir: {run_dir} holds {found}, which is of no run that was submitted there and would be replaced; name a new folder"
         )
+    _refuse_prepared(run_dir)
     return run_dir
+
+
+def _refuse_prepared(run_dir: Path) -> None:
+    """Refuse a folder in which another hand has laid what a run writes into: a link leads the scheduler's log to any file of the caller's."""
+    for name in OWN:
+        path = run_dir / name
+        if path.is_symlink() or path.is_fifo() or path.is_socket() or path.is_char_device() or path.is_block_device():
+            kind = (
+                "a link" if path.is_symlink() else "no regular file"
+            )  # of a folder the scheduler itself says that it is one
+            raise UsageError(
+                f"--run-dir: {path} is {kind}, and the run would write into it; remove it, or name a new folder"
+            )
+    if (run_dir / "job.out").is_file() and not any((run_dir / name).exists() for name in ("submit.json", lock.NAME)):
+        raise UsageError(
+            f"--run-dir: {run_dir} holds job.out, the log of a run that was not submitted there, and this run's would be appended to it; "
+            "name a new folder"
+        )
 
 
 def _is_ours(run_dir: Path, run: Run, recorded: Path | None) -> bool:

@@ -25,6 +25,8 @@ from nlp_bench.reason import Reason
 
 GONE_S = 300
 """Seconds for which the scheduler must answer "not there" before a job without a record counts as lost."""
+NOT_VISIBLE = ".ended-without-a-log.{job_id}"
+"""Trace of a follower's first look at a job that has ended and whose log is not there: how long it waits already."""
 ELSEWHERE_S = 3600
 """Seconds without output after which a local run counts as ended if its machine was rebooted, or is another of the same name."""
 UNKNOWN_S = 6 * 3600
@@ -150,9 +152,8 @@ def _settle(  # noqa: PLR0913  # one fact each
     run = read_run(run_dir)
     ending = decide(run, run_dir, exit_status=exit_status, job=job, signal=signal)
     ending = local.with_killed_launcher(ending, submission)
-    is_lost = job is not None and job.state is State.GONE and ending.outcome is Outcome.UNKNOWN
-    if own_id is None and is_lost and not _unchanged_for(run_dir, GONE_S):
-        return None, f"{scheduler.title} does not know the job; waiting in case its record is late"
+    if own_id is None and job and (late := _late(scheduler, run_dir, job, record, ending)):
+        return None, late
     others = chain.rest(scheduler, submission, own_id)
     if ending.outcome not in chain.FINAL:
         if others is None:
@@ -174,6 +175,27 @@ def _settle(  # noqa: PLR0913  # one fact each
     except NlpBenchError as error:  # another user's run: how it ended is known all the same
         raise NlpBenchError(f"{run_dir}: {ending.text()}; but {error}") from error
     return read_ending(run_dir), "ended"
+
+
+def _late(scheduler: Scheduler, run_dir: Path, job: Job, record: ScriptRecord | None, ending: Ending) -> str:
+    """Say to a follower what may only be late: the scheduler's record, or the job's files on another machine's side of a shared file system."""
+    if job.state is State.GONE and ending.outcome is Outcome.UNKNOWN and not _unchanged_for(run_dir, GONE_S):
+        return f"{scheduler.title} does not know the job; waiting in case its record is late"
+    is_by_log = job.state is State.ENDED and job.outcome in {None, Outcome.FAILED} and job.fault is None
+    looked = run_dir / NOT_VISIBLE.format(job_id=job.job_id)
+    if record is None and is_by_log and not (run_dir / "job.out").exists() and not _waited(looked):
+        said = f"{scheduler.title}: {_in_words(job)}"
+        return f"{said}; job.out and the job's own records are not visible from here yet; waiting up to {GONE_S} s"
+    with contextlib.suppress(OSError):
+        looked.unlink(missing_ok=True)
+    return ""
+
+
+def _waited(looked: Path) -> bool:
+    """Whether the first look, of which the file `looked` is the trace, was more than GONE_S ago; without a trace the other files tell."""
+    with contextlib.suppress(OSError):  # it is there, or this is another user's folder
+        looked.touch(exist_ok=False)
+    return age_s(looked) > GONE_S if looked.exists() else _unchanged_for(looked.parent, GONE_S)
 
 
 def _left_jobs(run_dir: Path, submission: Submission | None, own_id: str | None, active: list[str] | None) -> list[str]:
