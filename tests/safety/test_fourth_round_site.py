@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
+import tarfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults.stand_in import stub_run
 
+from faults.stand_in import stub_run
 from nlp_bench.cli.main import main
 from nlp_bench.config.scheduler import Job, State
 from nlp_bench.errors import UsageError
@@ -24,6 +26,7 @@ from nlp_bench.launch.submission import Submission
 from nlp_bench.outcome import Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
+POINTS = ROOT / "reports/reference/published_points/points.csv"
 
 
 @pytest.fixture
@@ -97,7 +100,9 @@ def test_a_log_that_lies_there_is_no_log_of_a_new_run(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "stdout").write_text("JUBE's own")
     (folder / "job.out").write_text("iteration 1/")
-    with pytest.raises(UsageError, match="holds job.out, the log of a run that was not submitted there.*a new folder"):
+    with pytest.raises(
+        UsageError, match=r"holds job\.out, the log of a run that was not submitted there.*a new folder"
+    ):
         run_folder(tmp_path, run, folder, recorded=None)
     run.write(folder)
     Submission(job_ids=["7"], comment="nlp-bench:1").write(folder)
@@ -105,3 +110,75 @@ def test_a_log_that_lies_there_is_no_log_of_a_new_run(tmp_path: Path) -> None:
     (folder / "job.out").unlink()
     (folder / "submit.json").unlink()
     assert run_folder(tmp_path, run, folder, recorded=None) == folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data", "prepare", "PIPE", "--output", "out/", "--vocab-file", "FILE", "--merge-file", "FILE"),
+        ("data", "prepare", "FILE", "--output", "out/", "--vocab-file", "PIPE", "--merge-file", "FILE"),
+        ("data", "prepare", "FILE", "--output", "out/", "--vocab-file", "FILE", "--merge-file", "PIPE"),
+        ("data", "prepare", "FILE", "--output", "out/", "--tokenizer-model", "PIPE"),
+        ("data", "--input", "PIPE", "--output", "out", "--vocab-file", "FILE", "--merge-file", "FILE"),
+    ],
+)
+def test_a_pipe_as_data_does_not_hang(tmp_path: Path, words: tuple[str, ...]) -> None:
+    os.mkfifo(tmp_path / "p")
+    (tmp_path / "f").write_text('{"text": "a"}\n')
+    names = {"PIPE": "p", "FILE": "f"}
+    command = [sys.executable, "-P", "-m", "nlp_bench", *(names.get(word, word) for word in words)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == UsageError.exit_code
+    assert "p is a pipe, and it is read more than once; write it into a file" in done.stderr
+
+
+def test_a_tar_archive_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vocab, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    vocab.write_text('{"a": 0, "<|endoftext|>": 1}')
+    merges.write_text("#version: 0.2\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    with tarfile.open(tmp_path / "a.jsonl.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.jsonl", "a.jsonl")
+    words = ["--output", str(tmp_path / "out/"), "--vocab-file", str(vocab), "--merge-file", str(merges)]
+    assert main(["data", "prepare", str(tmp_path / "a.jsonl.tar.gz"), *words]) == UsageError.exit_code
+    assert "a.jsonl.tar.gz is a tar archive; unpack it" in capsys.readouterr().err
+
+
+def test_a_table_of_points_may_come_out_of_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "p")
+    few = "".join(POINTS.read_text(encoding="utf-8").splitlines(keepends=True)[:3])
+    writer = threading.Thread(target=(tmp_path / "p").write_text, args=(few,), daemon=True)
+    writer.start()
+    assert main(["plan", "predict", str(tmp_path / "p")]) == 0
+    writer.join(10)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_what_gives_no_table_is_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nlp_bench.files.PIPE_S", 0.1)
+    os.mkfifo(tmp_path / "p")
+    silent = "it is a pipe, and nothing came out of it within 0.1 s"
+    for path, said in ((str(tmp_path / "p"), silent), ("/dev/zero", "it is a device")):
+        assert main(["plan", "predict", path]) == UsageError.exit_code
+        assert f"cannot read {path}: {said}; name a file of comma-separated values" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda head, row: (f"{head},mbs", f"{row},1"), "column mbs stands 2 times in the header; leave one of them"),
+        (lambda head, row: (head, f"{row},7"), "line 2: 1 more cell(s) than the header has columns; put a cell"),
+        (lambda head, row: (head.replace(",", ";"), row), "its columns are divided by semicolons; save the table"),
+        (lambda head, row: (head.replace(",", "\t"), row), "its columns are divided by tabs"),
+    ],
+)
+def test_a_table_whose_cells_are_not_where_they_seem_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[str, str], tuple[str, str]], said: str
+) -> None:
+    head, row, *_ = POINTS.read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "points.csv"
+    path.write_text("\n".join(change(head, row)) + "\n")
+    assert main(["plan", "predict", str(path)]) == UsageError.exit_code
+    assert said in capsys.readouterr().err

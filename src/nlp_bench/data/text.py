@@ -59,6 +59,8 @@ def blocks(path: Path, begin: int = 0, number: int = 1) -> Iterator[Block]:
             _skip(stream, begin, is_plain=stream is raw)
             buffer = bytearray()
             while size := _fill_block(buffer, stream, f"input: {path}, line {number}"):
+                if not begin and buffer[257:262] == b"ustar":
+                    raise UsageError(f"input: {path} is a tar archive; unpack it")
                 begin += size
                 block = Block(data=bytes(memoryview(buffer)[:size]), end=begin, number=number, position=raw.tell())
                 del buffer[:size]

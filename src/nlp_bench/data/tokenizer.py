@@ -1,13 +1,14 @@
 """Tokenizers, by Megatron-LM's names of types and files. Their libraries are imported when one is built."""
 
 import importlib
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.files import parse_json, sha256_of
+from nlp_bench.files import opened, parse_json, sha256_of
 from nlp_bench.packages import remedy
 
 GPT2, HUGGING_FACE, SENTENCE_PIECE = "GPT2BPETokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer"
@@ -33,7 +34,9 @@ LFS_POINTER = b"version https://git-lfs"
 def require_file(field: str, path: Path) -> None:
     """Raise UsageError unless `path` is a readable file and no git-lfs pointer."""
     try:
-        with path.open("rb") as stream:
+        if stat.S_ISFIFO(path.stat().st_mode):  # its writer would end with the first look
+            raise UsageError(f"{field}: {path} is a pipe, and it is read more than once; write it into a file")
+        with opened(path) as stream:
             if stream.read(len(LFS_POINTER)) == LFS_POINTER:
                 raise UsageError(f"{field}: {path} is a git-lfs pointer, not the file; fetch it with git lfs pull")
     except OSError as error:

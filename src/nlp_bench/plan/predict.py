@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import open_for_reading
 from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import (
     GENERATIONS,
@@ -290,16 +291,13 @@ class Points:
 def read_rows(path: str | Path) -> list[dict[str, str]]:
     """Return the configuration columns of a table; raises UsageError that names missing columns or a repeated id."""
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as stream:
+        raw = cast("io.RawIOBase", open_for_reading(Path(path)))
+        with io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8-sig", newline="") as stream:
             table = csv.DictReader(stream)
-            missing = [name for name in REQUIRED if name not in (table.fieldnames or ())]
-            if missing:
-                raise UsageError(
-                    f"{path}: no column {', '.join(missing)}; a table of points needs {', '.join(REQUIRED)}"
-                )
-            rows = [{name: (row.get(name) or "").strip() for name in (*REQUIRED, *OPTIONAL)} for row in table]
+            _check_header(list(table.fieldnames or ()), path)
+            rows = [_cells_of(row, path, table.line_num) for row in table]
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}; name a file of comma-separated values") from error
     except (UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path}: not a table of comma-separated values in UTF-8: {error}") from error
     ids = [row["id"] for row in rows]
@@ -308,6 +306,28 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
     if odd := [one for one in ids if not one.isprintable()]:
         raise UsageError(f"{path}: id {odd[0][:40]!r} has a character that a terminal does not print")
     return rows
+
+
+def _check_header(header: Sequence[str], path: str | Path) -> None:
+    """Raise UsageError for a header that lacks a column, has one twice, or is not divided by commas."""
+    for sign, word in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and sign in header[0]:
+            raise UsageError(f"{path}: its columns are divided by {word}; save the table with commas between them")
+    known = (*REQUIRED, *OPTIONAL)
+    if missing := [name for name in REQUIRED if name not in header]:
+        raise UsageError(f"{path}: no column {', '.join(missing)}; a table of points needs {', '.join(REQUIRED)}")
+    if twice := [name for name in known if header.count(name) > 1]:
+        times = header.count(twice[0])
+        raise UsageError(f"{path}: column {twice[0]} stands {times} times in the header; leave one of them")
+
+
+def _cells_of(row: Mapping[Any, Any], path: str | Path, line: int) -> dict[str, str]:
+    """Return the cells of a row that are read; raises UsageError for one that is longer than the header, for its cells may be displaced."""
+    if None in row:
+        raise UsageError(
+            f"{path}, line {line}: {len(row[None])} more cell(s) than the header has columns; put a cell with a comma into quotes"
+        )
+    return {name: (row.get(name) or "").strip() for name in (*REQUIRED, *OPTIONAL)}
 
 
 def points_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Points:
