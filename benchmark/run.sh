@@ -5,7 +5,7 @@
 #   bash benchmark/run.sh 175 rehearse    no job: the training step without data and GPUs (docs/bids.md)
 # Afterwards: the table is printed; CSV, markdown, HTML and plots lie in reports/.
 set -euo pipefail
-root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 yaml=$root/benchmark/jube/nlp_benchmark.yaml
 runs=$root/benchmark/jube/nlp_benchmark_run
 nlp_bench=$root/benchmark/env/nlp-bench

@@ -3,7 +3,7 @@
 #   compile_build.sh [--system NAME | --run RUN_JSON] [options of `nlp-bench build`, for example --apex GIT_URL_OR_PATH]
 set -euo pipefail
 
-root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 choose=() options=()
 while (($#)); do
   case $1 in

@@ -5,8 +5,8 @@
 
 nlp_bench_activate() {
   local here root venv lines
-  here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
-  root=$(cd -- "$here/../.." && pwd) || return
+  here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
+  root=$(CDPATH='' cd -- "$here/../.." && pwd) || return
   lines=$("$here/nlp-bench" check --print environment "$@") || return
   eval "$lines" || return
   # shellcheck source=benchmark/env/python.bash

@@ -5,8 +5,8 @@
 # an environment is never changed under a job that waits or runs with it. A finished one is taken at once.
 set -euo pipefail
 export PYTHONSAFEPATH=1 # Python 3.11: import nothing from the current folder; -I and the path in place of -m are for 3.10
-here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd -- "$here/../.." && pwd)
+here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+root=$(CDPATH='' cd -- "$here/../.." && pwd)
 # shellcheck source=benchmark/env/python.bash
 source "$here/python.bash"
 

@@ -1,6 +1,8 @@
 """What a site, its file systems and other users do to a run: faults that a fourth round of fresh eyes thought of."""
 
 import os
+import re
+import resource
 import subprocess
 import sys
 import tarfile
@@ -182,3 +184,53 @@ def test_a_table_whose_cells_are_not_where_they_seem_is_refused(
     path.write_text("\n".join(change(head, row)) + "\n")
     assert main(["plan", "predict", str(path)]) == UsageError.exit_code
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["benchmark/env/nlp-bench", "--version"],
+        ["-c", "source benchmark/env/activate.bash --system local"],
+        ["benchmark/run.sh", "--help"],
+        ["src/compile_build.sh", "--system", "local", "--no-such-option"],
+    ],
+)
+def test_scripts_work_with_a_cdpath(words: list[str]) -> None:
+    """`cd` prints the folder that it finds by CDPATH, and takes one of another place first."""
+    ways = []
+    for further in ({}, {"CDPATH": ".:.."}):
+        variables = {**os.environ, **further}
+        done = subprocess.run(
+            ["bash", *words], cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=120
+        )
+        ways.append((done.returncode, done.stdout, done.stderr))
+    assert ways[1] == ways[0]
+
+
+def test_no_script_looks_a_folder_up_by_cdpath() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    scripts = [ROOT / name for name in tracked if name.endswith((".sh", ".bash", "env/nlp-bench"))]
+    assert scripts
+    assert not [path for path in scripts if re.search(r"\$\(\s*cd ", path.read_text(encoding="utf-8"))]
+
+
+def test_a_folder_without_room_for_1_mib_is_not_writable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first write is a short one, as on a file system that is nearly full; the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, before[1]))
+    try:
+        assert main(["doctor", "--system", "local", "--checks", "writable", "--runs", str(tmp_path)]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert f"{tmp_path}: cannot write 1 MiB: File too large" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["00:00:00", "0-00:00:00", "0s", "0min", "0d"])
+def test_a_time_limit_of_zero_is_none_to_slurm(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    words = ["check", "--model", "tiny", "--system", "slurm-sandbox", "--offline", "--data-path", "mock"]
+    assert main([*words, "--timelimit", text]) == UsageError.exit_code
+    said = capsys.readouterr().err
+    assert f"--timelimit: {text!r} is not a time limit; write HH:MM:SS" in said
+    assert "90min or 2h above zero, which is no limit to Slurm" in said

@@ -11,7 +11,7 @@ import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nlp_bench.config.values import TIMELIMIT
+from nlp_bench.config.values import TIMELIMIT, seconds_of
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.files import open_for_reading
 from nlp_bench.layout.rules import multiple as not_multiple
@@ -137,6 +137,8 @@ def timelimit(field: str, value: str) -> None:
     """Refuse a time limit that Slurm would misread: only HH:MM:SS and D-HH:MM:SS are clear to all."""
     if not TIMELIMIT.fullmatch(value):
         raise UsageError(f'{field}: {value!r} is not HH:MM:SS or D-HH:MM:SS; in YAML put it in quotes ("00:30:00")')
+    if not seconds_of(value):
+        raise UsageError(f"{field}: {value!r} is no time limit: zero is none to Slurm; write how long the job may run")
 
 
 def file_name(field: str, value: str) -> None:

@@ -99,14 +99,15 @@ def seconds_of(text: str, bare: str | None = None) -> float | None:
 
 def time_limit(text: str) -> str:
     """Read a time limit of a job for Slurm: HH:MM:SS, D-HH:MM:SS, or a time with its units; a bare number is minutes to Slurm alone."""
-    if TIMELIMIT.fullmatch(text):
-        return text
     seconds = seconds_of(text)
+    if seconds and TIMELIMIT.fullmatch(text):
+        return text
     if not seconds or not seconds < SECONDS["d"] * 1000:
+        zero = " above zero, which is no limit to Slurm" if seconds == 0 else ""
         raise argparse.ArgumentTypeError(
-            f'{text[:40]!r} is not a time limit; write HH:MM:SS, D-HH:MM:SS, 90min or 2h (in YAML in quotes: "00:30:00")'
+            f'{text[:40]!r} is not a time limit; write HH:MM:SS, D-HH:MM:SS, 90min or 2h{zero} (in YAML in quotes: "00:30:00")'
         )
-    return clock(round(seconds))
+    return clock(max(1, round(seconds)))
 
 
 def clock(seconds: int) -> str:

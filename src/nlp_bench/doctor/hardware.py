@@ -333,7 +333,9 @@ def writable(place: Place) -> Iterator[Finding]:
         try:
             with _probe(folder) as handle:
                 step = "write 1 MiB"
-                os.write(handle, bytes(PROBE_BYTES))
+                left = memoryview(bytes(PROBE_BYTES))
+                while left:  # where room ends, a part is written before the error comes
+                    left = left[os.write(handle, left) :]
                 os.fsync(handle)
         except OSError as error:
             yield failed(f"{folder}: cannot {step}: {error.strerror}", remedy=remedy)
