@@ -15,17 +15,21 @@ import pytest
 
 from faults.stand_in import stub_run
 from nlp_bench.cli.main import main
+from nlp_bench.config import catalog
 from nlp_bench.config.scheduler import Job, State
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.end.ending import Ending, write_ending
 from nlp_bench.launch.end.evidence import ScriptRecord, write_record
 from nlp_bench.launch.folder import run_folder
 from nlp_bench.launch.follow import sync as syncing
+from nlp_bench.launch.follow.runs import continue_jube
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission
 from nlp_bench.outcome import Outcome
+from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.machines import against_sheet
 
 ROOT = Path(__file__).resolve().parents[2]
 POINTS = ROOT / "reports/reference/published_points/points.csv"
@@ -234,3 +238,170 @@ def test_a_time_limit_of_zero_is_none_to_slurm(capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().err
     assert f"--timelimit: {text!r} is not a time limit; write HH:MM:SS" in said
     assert "90min or 2h above zero, which is no limit to Slurm" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-h", "train_args: -h prints the trainer's options and trains nothing"),
+        ("--help", "train_args: --help prints the trainer's options and trains nothing"),
+        ("--data-path X", "train_args: --data-path would have no effect, for run.json records the data"),
+        ("--data-cache-path=X", "train_args: --data-cache-path would have no effect"),
+        ("--mock-data", "train_args: --mock-data would have no effect, for run.json records the data"),
+    ],
+)
+def test_words_of_the_trainer_that_train_nothing_are_refused(
+    capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    shared = ["--model", "tiny", "--system", "local", "--launcher", "local", f"--train-args={words}"]
+    for command in (["check", "--offline"], ["submit", "--print"]):
+        assert main([*command, *shared]) == UsageError.exit_code
+        captured = capsys.readouterr()
+        assert said in captured.err
+        assert "usage" not in captured.out
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("attention_hopper", 1.2, "is a share of the peak: no attention is faster than that; it is at most 1"),
+        ("memory_share", 85, "is a share of the memory's bandwidth: .*; it is at most 1"),
+        ("link_share", 2.5, "is a share of the links' bandwidth: .*; it is at most 2"),
+        ("fabric_share", 1.01, "is a share of the adapters' bandwidth: .*; it is at most 1"),
+        ("score_traffic", 0.1, "is the bytes moved over their least count; it is at least 1"),
+        ("stream_eager", 0.5, "is the bytes moved over their least count; it is at least 1"),
+        ("products_hopper", 1.5, "is a share of the peak: no product is faster than that; it is at most 1"),
+    ],
+)
+def test_a_constant_that_no_machine_has_is_refused(tmp_path: Path, name: str, value: float, rule: str) -> None:
+    path = tmp_path / "own.toml"
+    text = 'schema = "nlp-bench/plan/1"\n[time]\n{} = {{ value = {}, source = "mine" }}\n'
+    path.write_text(text.format(name, value))
+    with pytest.raises(UsageError, match=rf"\[time\] {name}: {value:g} {rule}"):
+        read_constants(path)
+    path.write_text(text.format(name, 1))
+    assert read_constants(path)[name] == 1
+    for short in ("attention_short", "attention_narrow"):  # tokens, and a width
+        path.write_text(text.format(short, 300))
+        assert read_constants(path)[short] == 300
+
+
+def test_a_run_of_jube_of_another_user_is_not_driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "bench" / "000000"
+    run.mkdir(parents=True)
+    (run / "configuration.xml").write_text("<jube/>")
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "jube").write_text("#!/bin/sh\ntouch was-called\necho RUNNING\n")
+    (programs / "jube").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=":")
+    monkeypatch.chdir(tmp_path)
+    assert continue_jube(run) == "RUNNING"
+    (tmp_path / "was-called").unlink()
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 4711)
+    with pytest.raises(
+        NlpBenchError, match=r"000000 belongs to .*: jube would run its steps as user \d+; let .* go on"
+    ):
+        continue_jube(run)
+    assert not (tmp_path / "was-called").exists()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that was installed, with one file of more than 64 KiB among those that `init` copies."""
+    shipped = tmp_path / "package" / "shipped"
+    shipped.mkdir(parents=True)
+    (shipped / "large").write_bytes(bytes(200_000))
+    monkeypatch.setattr(catalog, "checkout", lambda: None)
+    monkeypatch.setattr(catalog, "shipped", lambda: shipped)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("13", "--system: 13 is a model: as a tag of JUBE it would not mean the machine; take another name"),
+        ("slurm", "--system: slurm is a tag of its own"),
+        ("rehearse", "--system: rehearse is a tag of its own"),
+        ("x.toml", "--system: x.toml: name the machine, without .toml: --system x"),
+    ],
+)
+def test_a_machine_is_not_called_like_a_tag(
+    installed: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    assert main(["init", str(installed / "bench"), "--system", name]) == UsageError.exit_code
+    assert said in capsys.readouterr().err
+    assert not (installed / "bench").exists()
+
+
+def test_init_without_room_says_so_in_words(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, before[1]))
+    try:
+        assert main(["init", str(installed / "bench")]) == UsageError.exit_code
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "cannot be written: File too large (1 file(s), the first large); name another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("encoding", "name"), [("utf-16", "UTF-16"), ("utf-16-le", "UTF-16"), ("latin-1", "ISO-8859-1")]
+)
+def test_a_data_file_in_another_encoding_has_its_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], encoding: str, name: str
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_bytes("# Jülich\n".encode(encoding) + 'schema = "nlp-bench/model/1"\n'.encode(encoding))
+    assert main(["check", "--model", str(path), "--offline"]) == UsageError.exit_code
+    said = capsys.readouterr().err
+    assert f"is no text in UTF-8, which TOML is; save it as UTF-8: iconv -f {name} -t UTF-8 {path} > NEW" in said
+
+
+@pytest.mark.parametrize(
+    ("peak", "said"),
+    [
+        (1979.0, "the prediction takes the data sheet's; is it the sparse one?"),
+        (0.989, "the prediction takes the data sheet's; write it in TFLOP/s"),
+        (989e3, "the prediction takes the data sheet's; write it in TFLOP/s"),
+        (700.0, "the prediction takes the data sheet's"),
+    ],
+)
+def test_a_peak_in_another_unit_is_not_called_sparse(peak: float, said: str) -> None:
+    (line,) = against_sheet("H100 SXM", 80.0, peak)
+    assert line.endswith(said)
+
+
+def test_apex_of_a_folder_without_git_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "--apex", str(tmp_path), "--root", str(tmp_path)]) == UsageError.exit_code
+    assert f"--apex: {tmp_path} is no git repository, and a commit of it is built; clone it" in capsys.readouterr().err
+
+
+def test_the_variables_that_lead_to_no_slurm_are_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none"))
+    monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
+    monkeypatch.setenv("SLURM_JWT", "a-secret")
+    assert (
+        main(["check", "--model", "tiny", "--launcher", "slurm", "--system", "slurm-sandbox"]) == UsageError.exit_code
+    )
+    said = capsys.readouterr().err
+    assert (
+        f"; asked by SLURM_CONF={tmp_path / 'none'} SLURM_CLUSTERS=elsewhere SLURM_JWT: unset or correct what" in said
+    )
+    assert "a-secret" not in said
+
+
+def test_a_requeued_job_that_waits_shows_no_progress_of_its_earlier_start(
+    unseen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = " iteration        2/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |"
+    (unseen / "job.out").write_text(f"Submitted batch job 7\n{line}\n")
+    for word, shown in (("RUNNING", "iteration 2/4"), ("PENDING", "PENDING (BeginTime)")):
+        job = slurm.job(word, job_id="7", reason="BeginTime")
+        monkeypatch.setattr(Slurm, "query", lambda *_, job=job, **__: job)
+        assert main(["watch", str(unseen), "--once"]) == 1
+        said = capsys.readouterr().err
+        assert shown in said
+        assert ("iteration" in said) == (word == "RUNNING")

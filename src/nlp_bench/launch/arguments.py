@@ -109,11 +109,12 @@ def check_arguments(run: Run, *, files: bool = False) -> None:
 
     With `files` the data are looked at too: whole, and made with the tokenizer that the run is given.
     """
-    from nlp_bench.launch.overrides import refuse_overrides  # noqa: PLC0415
+    from nlp_bench.launch.overrides import refuse_overrides, refuse_words  # noqa: PLC0415
     from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a run is checked
     from nlp_bench.train.layout import Layout  # noqa: PLC0415
     from nlp_bench.train.settings.data import check_files  # noqa: PLC0415
 
+    refuse_words(run.tuning.train_args)
     settings = parse(training_arguments(run))
     bare = replace(run, tuning=replace(run.tuning, train_args=()))
     refuse_overrides(parse(training_arguments(bare)), settings)

@@ -1,5 +1,6 @@
 """Refuse --train-args that change what run.json records: the record would not be true."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 
 from nlp_bench.config.run import Tuning
@@ -21,6 +22,23 @@ MODEL_FILE_FIELDS = (
     *(field.name for group in (ShapeSettings, ScheduleSettings) for field in fields(group)),
 )  # fmt: skip
 """Given by the model file."""
+
+
+WITHOUT_EFFECT = {
+    "-h": "prints the trainer's options and trains nothing; see them by `python -m nlp_bench.train --help`",
+    "--help": "prints the trainer's options and trains nothing; see them by `python -m nlp_bench.train --help`",
+    "--data-path": "would have no effect, for run.json records the data; give it as an option of its own, --data-path",
+    "--mock-data": "would have no effect, for run.json records the data; give it as an option of its own, --mock-data",
+    "--data-cache-path": "would have no effect, for run.json records the folder of the index cache; leave it out",
+}
+"""Words that come from elsewhere in the trainer's command, or belong to no training, and what to do."""
+
+
+def refuse_words(words: Sequence[str]) -> None:
+    """Raise UsageError for a word of `train_args` that belongs to no training, or that the run's own data would replace without a word."""
+    for word in words:
+        if why := WITHOUT_EFFECT.get(word.split("=")[0]):
+            raise UsageError(f"train_args: {word.split('=')[0]} {why}")
 
 
 def refuse_overrides(stated: Settings, given: Settings) -> None:

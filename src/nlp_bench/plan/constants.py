@@ -224,12 +224,24 @@ def _constant(name: str, entry: Any, where: str) -> Constant:
         if not _is_number(value) or not 0 < value < _MOST:
             rule = f"is not a number above 0 and below {_MOST:.0e}"
             raise UsageError(f"{where}: [time] {name}: {field_name} = {value!r:.40} {rule}")
-    if name.startswith("products_") and entry["value"] > 1:
-        rule = "is a share of the peak: no product is faster than that"
-        raise UsageError(f"{where}: [time] {name}: {entry['value']:g} {rule}")
+    found = next(((low, high, rule) for names, low, high, rule in _RANGES if re.fullmatch(names, name)), None)
+    if found and not found[0] <= entry["value"] <= found[1]:
+        low, high, rule = found
+        range_text = f"at most {high:g}" if entry["value"] > high else f"at least {low:g}"
+        raise UsageError(f"{where}: [time] {name}: {entry['value']:g} {rule}; it is {range_text}")
     return build(Constant, dict(entry), f"{where}: [time] {name}")
 
 
+_RANGES = (
+    (r"products_\w+", 0.0, 1.0, "is a share of the peak: no product is faster than that"),
+    (r"attention_(?!short$|narrow$)\w+", 0.0, 1.0, "is a share of the peak: no attention is faster than that"),
+    ("memory_share", 0.0, 1.0, "is a share of the memory's bandwidth: nothing is copied faster than that"),
+    ("fabric_share", 0.0, 1.0, "is a share of the adapters' bandwidth: nothing is sent faster than that"),
+    # NVLink's switches add up on the way (NVLS): a ring's count of bytes is then up to twice what is sent.
+    ("link_share", 0.0, 2.0, "is a share of the links' bandwidth: nothing is sent faster than that, or twice where switches add up"),
+    ("score_traffic|cast_traffic|stream_(?:eager|xla)", 1.0, float("inf"), "is the bytes moved over their least count"),
+)  # fmt: skip
+"""Constants, the least and the greatest value, and why. `operand_traffic` and `stream_fused` may be below 1: `calibrate` measures them, and caches help."""
 _MOST = 1e12
 """No share, factor, latency or length is near it; beyond, products of constants overflow."""
 

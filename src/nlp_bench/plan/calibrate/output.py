@@ -152,6 +152,8 @@ def _times(
         if name.startswith("attention_") and whole != 1:
             narrow = constants.get(f"attention_narrow.{main}")
             value /= 1 + (narrow.value if narrow else 0.0) / WIDE_HEAD
+        if whole != 1 and name.startswith(("attention_", "products_", "memory_")):
+            value = min(value, 1.0)  # where the peak is a fitted rate of this machine, another fit may lie above
         error = "" if one.error is None else f", +- {one.error:.1%}"
         found[name] = (max(value, LEAST), f"{calibration.source}{error}")
     if is_measured:  # the link's rate is in [machine]
