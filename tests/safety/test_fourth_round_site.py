@@ -19,7 +19,7 @@ from nlp_bench.config import catalog
 from nlp_bench.config.scheduler import Job, State
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.end.ending import Ending, write_ending
-from nlp_bench.launch.end.evidence import ScriptRecord, write_record
+from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.folder import run_folder
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.follow.runs import continue_jube

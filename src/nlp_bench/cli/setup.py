@@ -57,12 +57,39 @@ class Init(Command):
                 (made / "README.md").write_text(_readme(system), encoding="utf-8")
                 made.replace(folder)
         except OSError as error:
-            raise UsageError(
-                f"init: {folder} cannot be written: {error.strerror or error}; name another folder"
-            ) from error
+            raise UsageError(f"init: {folder} cannot be written: {_why(error)}; name another folder") from error
         print(self.folder)
         say(*(f"next: {line}" for line in _next(self.folder, system)))
         return 0
+
+
+def _why(error: OSError) -> str:
+    """Return what the operating system said; shutil gathers the faults of many files in one list."""
+    faults = error.args[0] if isinstance(error, shutil.Error) and error.args else None
+    if not isinstance(faults, list) or not faults:
+        return error.strerror or str(error)
+    source, _, said = faults[0] if isinstance(faults[0], tuple) else ("", "", faults[0])
+    reason = re.sub(r"^\[Errno \d+\] ([^:]*).*", r"\1", str(said), flags=re.DOTALL)
+    return f"{reason} ({len(faults)} file(s), the first {Path(source).name})"
+
+
+def _refuse_word(system: str) -> None:
+    """Refuse a new machine's name that as a tag of JUBE means something else, or that ends like its file."""
+    from nlp_bench.config import catalog, scheduler
+    from nlp_bench.config.resolve import REHEARSE, UPSTREAM
+
+    if system.endswith(".toml"):
+        raise UsageError(
+            f"--system: {system[:80]}: name the machine, without .toml: --system {system[:80].removesuffix('.toml')}"
+        )
+    taken = {
+        **dict.fromkeys(catalog.names("models"), "a model"),
+        **dict.fromkeys((*scheduler.BUILT_IN, UPSTREAM, REHEARSE), "a tag of its own"),
+    }
+    if system in taken and system not in catalog.names("systems"):
+        raise UsageError(
+            f"--system: {system} is {taken[system]}: as a tag of JUBE it would not mean the machine; take another name"
+        )
 
 
 def _refuse(folder: Path, system: str | None, like: str | None) -> None:
@@ -79,6 +106,8 @@ def _refuse(folder: Path, system: str | None, like: str | None) -> None:
         raise UsageError(f"init: {str(folder)!r} holds {odd!r}, which JUBE takes in no path; name another folder")
     if system is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", system):
         raise UsageError(f"--system: {system[:80]!r} is no name of a file; use letters, digits, . - and _")
+    if system is not None:
+        _refuse_word(system)
     if like and (system is None or system in catalog.names("systems")):
         raise UsageError(
             "--like: it is what a new system file is copied from; name a new one by --system, or leave --like out"
@@ -218,6 +247,14 @@ class Build(Command):
 
         system = read_run(self.recorded).system if self.recorded else load_system(self.system) if self.system else None
         source = self.apex or (system.software.apex if system else "")
+        if (
+            self.apex
+            and Path(self.apex).is_dir()
+            and not any((Path(self.apex) / name).exists() for name in (".git", "HEAD"))
+        ):
+            raise UsageError(
+                f"--apex: {self.apex} is no git repository, and a commit of it is built; clone it: git clone {APEX_URL}"
+            )
         apex = Apex(source=source, commit=self.apex_commit) if source else None
         engine = self.te or (system.software.transformer_engine if system else "")
         extras = Extras(apex=apex, transformer_engine=engine)
@@ -245,6 +282,7 @@ def _print_now(line: str) -> None:
     print(line, flush=True)  # a build takes long; each item shows when it is done
 
 
+APEX_URL = "https://github.com/NVIDIA/apex"
 FILES = {"model": "models", "system": "systems", "like": "systems", "rules": "rules"}
 """Options whose value is the name of a data file, and its kind."""
 

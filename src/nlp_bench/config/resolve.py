@@ -137,7 +137,7 @@ def _launcher(request: Request, system: System, cluster: str | None, *, ask_sche
     if wanted != LOCAL and cluster is None and ask_scheduler:
         raise UsageError(
             f"launch.launcher: {wanted}, but no {title} answers here {scheduler.get_scheduler(wanted).absent}, or use the tag local; "
-            f"`nlp-bench submit … --print` shows the job script without {title}"
+            f"`nlp-bench submit … --print` shows the job script without {title}{scheduler.get_scheduler(wanted).led_by()}"
         )
     if wanted not in {LOCAL, system.launcher}:
         raise UsageError(

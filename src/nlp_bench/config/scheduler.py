@@ -181,6 +181,12 @@ class Scheduler:
     queues_command = lost_nodes_command = ""
     """Commands that show the queues, and why nodes are down."""
 
+    def led_by(self) -> str:
+        """Say which variables of the environment lead the question to a scheduler; nothing where none is set."""
+        found = [name for name in self.connection if os.environ.get(name)]
+        shown = [name if "JWT" in name else f"{name}={os.environ[name][:80]}" for name in found]
+        return f"; asked by {' '.join(shown)}: unset or correct what is wrong there" if found else ""
+
     def detect(self) -> str | None:
         """Return the name of the cluster that answers here, None where there is none. Raises NoAnswerError for one that is silent."""
         return None

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import math
 import re
+import shlex
 import sys
 import types
 import typing
@@ -32,7 +33,12 @@ def read_toml(path: Path, schema: str) -> dict[str, Any]:
     """Read one data file and check its `schema` line; the line itself is not returned."""
     try:
         with open_for_reading(path) as stream:
-            table: dict[str, Any] = tomllib.loads(stream.read().decode("utf-8-sig"))
+            content = stream.read()
+        if b"\0" in content or content.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise UsageError(_not_utf8(path, "UTF-16"))
+        table: dict[str, Any] = tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise UsageError(_not_utf8(path, "ISO-8859-1")) from None
     except RecursionError:
         raise UsageError(f"{path} is not valid TOML: it is nested too deeply") from None
     except OSError as error:
@@ -43,6 +49,11 @@ def read_toml(path: Path, schema: str) -> dict[str, Any]:
     if found != schema:
         raise UsageError(f'{path}: schema is {found!r}; this nlp-bench reads schema = "{schema}"')
     return table
+
+
+def _not_utf8(path: Path, encoding: str) -> str:
+    word = shlex.quote(str(path))
+    return f"{path} is no text in UTF-8, which TOML is; save it as UTF-8: iconv -f {encoding} -t UTF-8 {word} > NEW"
 
 
 @functools.cache

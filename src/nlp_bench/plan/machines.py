@@ -110,7 +110,14 @@ def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tupl
     Raises UsageError for a GPU that the table does not have.
     """
     sheet = sheet_of(name, "bf16", memory_gib)
-    peak = "the prediction takes the data sheet's; is it the sparse one?"
+    ratio = peak_bf16_tflops * 1e12 / sheet.peak_flops
+    guesses = (
+        (1.8, 2.2, "; is it the sparse one?"),
+        (0.0, 0.01, "; write it in TFLOP/s"),
+        (100.0, float("inf"), "; write it in TFLOP/s"),
+    )
+    guess = next((text for low, high, text in guesses if low <= ratio <= high), "")
+    peak = f"the prediction takes the data sheet's{guess}"
     return tuple(
         f"system.gpu.{key}: {value:g}, but {sheet.name} has {known:g} in {TABLE}; {taken}"
         for key, value, known, taken in (

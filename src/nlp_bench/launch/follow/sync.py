@@ -41,6 +41,7 @@ class Kind(Enum):
     """Why a run has no ending yet."""
 
     GOES_ON = "goes on"
+    WAITS = "waits for its (next) start"
     SILENT = "the scheduler does not answer"
     CUT_OFF = "the submission was cut off"
 
@@ -252,6 +253,7 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
             waited_s = time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
         if once.may_act(run_dir, submission) and retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s):
             return f"{_in_words(job)}; cancelled, it has waited too long"
+        return RunState(_in_words(job), Kind.WAITS)
     return _in_words(job) if job.state in ACTIVE else None
 
 

@@ -151,7 +151,7 @@ class _Watching:
         try:
             ending, state = sync(folder)
             far = known = None
-            if not ending:
+            if not ending and state.kind is not Kind.WAITS:  # its log, if any, is of a start before it
                 far, known = self._far(folder)
             to_type = _to_type(folder) if far and far.is_stalled and state.kind is not Kind.SILENT else ()
         except (NlpBenchError, OSError) as error:

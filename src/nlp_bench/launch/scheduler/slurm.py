@@ -145,7 +145,7 @@ class Slurm(Scheduler):
             config = listing("scontrol", "show", "config")
         except NoAnswerError as error:
             raise NoAnswerError(
-                f"{error}, or train on this machine, which needs no Slurm: --system local (tag local)"
+                f"{error}, or train on this machine, which needs no Slurm: --system local (tag local){self.led_by()}"
             ) from error
         found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config or ""), re.MULTILINE)
         return found.group(1) if found and shutil.which("sbatch") else None
