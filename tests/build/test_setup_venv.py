@@ -25,7 +25,8 @@ rm -rf "${{@: -1}}"
 mkdir -p "${{@: -1}}/bin"
 [[ $DIE_AT != venv-end ]] || kill -9 $PPID
 cp "{pip}" "${{@: -1}}/bin/pip"
-DIE_AT= ln -s "{real}" "${{@: -1}}/bin/python"
+printf '#!/bin/sh\nexec "{real}" "$@"\n' > "${{@: -1}}/bin/python"
+chmod +x "${{@: -1}}/bin/python"
 """
 PIP = """#!/bin/bash
 folder=$(dirname "$(dirname "$0")")

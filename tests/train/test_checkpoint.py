@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.planner import WriteItemType
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.train.arguments import parse
@@ -32,7 +34,7 @@ from nlp_bench.train.checkpoint.folder import (
     whole,
     write_record,
 )
-from nlp_bench.train.checkpoint.integrity import INDEX, check_index, damaged, refuse_damaged
+from nlp_bench.train.checkpoint.integrity import COMMON, INDEX, check_index, damaged, refuse_damaged
 from nlp_bench.train.layout import Layout
 
 Train = Callable[..., Any]
@@ -188,6 +190,25 @@ def test_an_index_that_would_run_code_is_refused(tmp_path: Path, capfd: pytest.C
     with pytest.raises(NlpBenchError, match=r"it asks for builtins\.print, which no checkpoint needs"):
         check_index(tmp_path)
     assert "boom" not in capfd.readouterr().out
+
+
+class _Old:
+    """What Python before 3.11.4 pickles for an attribute: members of enums come as calls of getattr."""
+
+    def __init__(self, kind: type, name: str) -> None:
+        self.found = getattr, (kind, name)
+
+    def __reduce__(self) -> Any:
+        return self.found
+
+
+def test_an_index_of_an_older_python_is_read_but_gives_no_attribute_out(tmp_path: Path) -> None:
+    (tmp_path / COMMON).touch()
+    (tmp_path / INDEX).write_bytes(pickle.dumps(_Old(WriteItemType, "TENSOR")))
+    check_index(tmp_path)
+    (tmp_path / INDEX).write_bytes(pickle.dumps(_Old(Metadata, "__init__")))
+    with pytest.raises(NlpBenchError, match=r"it asks for '__init__' of .*, which no checkpoint needs"):
+        check_index(tmp_path)
 
 
 def losses(ended: Any) -> list[float]:
