@@ -25,6 +25,10 @@ CHANGES = (
     (re.compile(r"SHA256:[\w+/]+"), "KEY"),
     (re.compile(r"\d+ files, \d+ bytes|\d+ hashes"), "FILES"),
     (re.compile(r"^nlp-bench: nlp-bench's checkout has uncommitted changes.*\n", re.MULTILINE), ""),
+    (
+        re.compile(r"^nlp-bench: rehearsing .* which may take minutes\n", re.MULTILINE),
+        "",
+    ),  # said on a slow machine alone
 )
 
 
