@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nlp_bench.errors import explained
 from nlp_bench.escape import end_of, one_line
+from nlp_bench.files import opened
 
 MAX_DEPTH = 64
 """Levels of folders that are read; a path has at most 4096 bytes on Linux."""
@@ -95,9 +96,7 @@ def _content(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
 def is_bundle(folder: Path) -> bool:
     """Whether a folder is a bundle of evidence that was unpacked, or written as a folder."""
     try:
-        if not (folder / MANIFEST).is_file():
-            return False
-        with (folder / MANIFEST).open("rb") as stream:
+        with opened(folder / MANIFEST) as stream:
             return _BUNDLE in stream.read(4096)
     except OSError:
         return False

@@ -10,13 +10,11 @@ import zipfile
 from email import message_from_string
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.pages import check_page
 
-_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Debian 12: Python 3.11.2
-
+from nlp_bench.evidence.archive import EXTRACT_FILTER
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/install.md"
@@ -55,7 +53,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def source(sdist: Path) -> Path:
     """What is in the source archive, unpacked."""
     with tarfile.open(sdist) as archive:
-        archive.extractall(sdist.parent, **_FILTER)  # noqa: S202  # our own
+        archive.extractall(sdist.parent, **EXTRACT_FILTER)  # noqa: S202  # our own
     return sdist.parent / sdist.name.removesuffix(".tar.gz")
 
 

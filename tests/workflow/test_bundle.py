@@ -3,15 +3,12 @@
 import re
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.jube import Jube
 
-_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Debian 12: Python 3.11.2
-
+from nlp_bench.evidence.archive import EXTRACT_FILTER
 
 pytestmark = [pytest.mark.slurm, pytest.mark.torchrun]
 
@@ -34,7 +31,7 @@ def test_one_changed_digit_of_a_run_on_slurm_is_caught_with_its_line(slurm_jube:
     assert "VERIFIED" in good.stdout
     assert re.search(r"runs/001 .*: VALID; steady \d+\.\d\d tokens/s", good.stdout)
 
-    shutil.unpack_archive(archive, slurm_jube.folder, **_FILTER)
+    shutil.unpack_archive(archive, slurm_jube.folder, **EXTRACT_FILTER)
     log = slurm_jube.folder / "evidence/runs/001/job.out"
     text = log.read_text()
     found = list(re.finditer(r"elapsed time per iteration \(s\): (\d)", text))[3]

@@ -179,7 +179,7 @@ class _Bounded:
         return UsageError(f"unpacks to more than {self.max_bytes} bytes; --max-bytes N allows more")
 
 
-_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+EXTRACT_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 """Pythons before 3.10.12 and 3.11.4 (Debian 12 has 3.11.2) lack it; names and kinds were checked here before. Source: PEP 706."""
 
 
@@ -219,7 +219,7 @@ def _unpack(source: _Bounded, folder: Path) -> None:
             if member.size > source.left:  # by its header: nothing of it needs to be unpacked
                 raise source.too_many()
             seen.add(name.lower())
-            tar.extract(member, folder, set_attrs=False, **_FILTER)
+            tar.extract(member, folder, set_attrs=False, **EXTRACT_FILTER)
     while rest := source.read(_CHUNK):
         if rest.strip(b"\0"):
             raise UsageError("data behind the end of the archive")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import stat
 import sys
 import tempfile
 from dataclasses import replace
@@ -74,10 +75,9 @@ def _refuse_prepared(run_dir: Path) -> None:
     """Refuse a folder in which another hand has laid what a run writes into: a link leads the scheduler's log to any file of the caller's."""
     for name in OWN:
         path = run_dir / name
-        if path.is_symlink() or path.is_fifo() or path.is_socket() or path.is_char_device() or path.is_block_device():
-            kind = (
-                "a link" if path.is_symlink() else "no regular file"
-            )  # of a folder the scheduler itself says that it is one
+        mode = path.lstat().st_mode if os.path.lexists(path) else stat.S_IFREG
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # of a folder the scheduler itself says that it is one
+            kind = "a link" if stat.S_ISLNK(mode) else "no regular file"
             raise UsageError(
                 f"--run-dir: {path} is {kind}, and the run would write into it; remove it, or name a new folder"
             )
