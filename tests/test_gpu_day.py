@@ -1,5 +1,6 @@
 """The checks for half an hour with a GPU run the same way on a CPU, and tell a wrong training."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +30,20 @@ def test_what_had_no_time_is_tried_again_and_never_passed(tmp_path: Path) -> Non
     for _ in range(2):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert (done.returncode, "0 parts done, 5 not: doctor, calibrated" in done.stdout) == (1, True), done.stderr
+
+
+@pytest.mark.torchrun
+def test_what_a_switch_gains_is_held_against_the_step_without_it(tmp_path: Path) -> None:
+    command = [sys.executable, str(DAY / "stretch.py"), "--output", str(tmp_path), "--smoke", "--only"]
+    words = ["8-bit", "graph", "step as it is", "rotary"]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=900)
+    assert (done.returncode, "4 trials, 0 failed" in done.stdout) == (0, True), done.stdout + done.stderr
+    trials = json.loads((tmp_path / "stretch.json").read_text())["trials"]
+    assert trials["step as it is"]["losses"] == pytest.approx(
+        trials["step without compiled rotary positions"]["losses"], rel=1e-3
+    )
+    assert max(max(errors) for errors in trials["8-bit products"]["relative_errors"].values()) < 0.1
+    assert "not_here" in trials["layer in a CUDA graph"]
 
 
 def test_the_page_shows_the_arithmetic_of_a_step() -> None:

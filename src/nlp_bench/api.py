@@ -154,6 +154,8 @@ def read_logs(  # noqa: PLR0913  # likewise
     Differently configured runs in one file are several logs. Files below a folder that hold no training line are left out; a path that
     cannot be read is a REFUSED log among others, and raises NlpBenchError when it is the only one.
     """
+    if not isinstance(pattern, str | list | tuple):
+        raise UsageError(f"pattern: {pattern!r:.60} is no text; give a regular expression, or a list of them")
     overrides = Overrides(
         sequence_length=_count("sequence_length", sequence_length),
         global_batch_size=_count("global_batch_size", global_batch_size),
@@ -398,6 +400,8 @@ def compare(  # noqa: PLR0913  # the options of nlp-bench compare
 
     Raises NlpBenchError where the sides did different work, where nothing of A has a number, and on a wrong argument.
     """
+    for name, switch in (("strict", strict), ("same_workload", same_workload), ("allow_measured", allow_measured)):
+        _switch(name, switch)
     requested = ((_percent("gate", gate), False), (_percent("equivalent", equivalent), True))
     gates = [Gate(percent=percent, strict=strict, equivalence=both) for percent, both in requested if percent]
     if strict and not gates:
@@ -526,8 +530,8 @@ def _fixed(given: dict[str, Any]) -> Any:
             _count(name, value)
         elif name == "recompute" and value not in RECOMPUTE_WORDS:
             raise UsageError(f"recompute: {value!r:.60} is not one of {', '.join(RECOMPUTE_WORDS)}")
-        elif "bool" in kinds[name] and not isinstance(value, bool):
-            raise UsageError(f"{name}: {value!r:.60} is neither True nor False")
+        elif "bool" in kinds[name]:
+            _switch(name, value)
     return Fixed(**given)
 
 
@@ -544,9 +548,14 @@ def _count(name: str, value: int | None) -> int | None:
     return number
 
 
+def _switch(name: str, value: bool) -> None:
+    if not isinstance(value, bool):
+        raise UsageError(f"{name}: {value!r:.60} is neither True nor False")
+
+
 def _path(name: str, value: PathLike) -> str:
     if not isinstance(value, str | os.PathLike):
-        raise UsageError(f"{name}: {value!r:.60} is no path")
+        raise UsageError(f"{name}: {value!r:.60} is neither a text nor a path; give it in quotes")
     return os.fspath(value)
 
 

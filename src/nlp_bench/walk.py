@@ -24,8 +24,10 @@ MANIFEST, LINES = "manifest.json", "lines"
 OF_A_BUNDLE = frozenset({LINES, "report", "data", "rules", "software"})
 """Its folders without runs and logs."""
 _BUNDLE = b'"nlp-bench/bundle/'
-RUN, OF_A_RUN = "run.json", frozenset({"machine", "ranks", "snapshot"})
-"""What marks a run folder of ours, and its own folders: they hold no other run, and another user's may be closed."""
+RUN, MACHINE, RANKS, SNAPSHOT = "run.json", "machine", "ranks", "snapshot"
+"""What marks a run folder of ours, and its own folders: records of the nodes, what each rank printed, a copy of the code with the site's files."""
+OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})
+"""They hold no other run, and another user's may be closed."""
 JUBE_FILES = ("configuration.xml", "workpackages.xml")
 """Mark the folder of a run of JUBE (000000), which holds the folders of its steps (000003_train/work)."""
 

@@ -44,6 +44,15 @@ LAYOUTS = {
     "llama": (LLAMA, 2, FULL),
 }
 PADDED = "--short-seq-prob 0.5"
+SELECTIVE, WHOLE = "--recompute-granularity selective --recompute-modules", "--recompute-granularity full --recompute-method"
+AGAIN = {
+    "mlp": f"{SELECTIVE} mlp",
+    "layernorm": f"{SELECTIVE} layernorm",
+    "core_attn": f"{SELECTIVE} core_attn",
+    "all three": f"{SELECTIVE} mlp layernorm core_attn",
+    "uniform": f"{WHOLE} uniform --recompute-num-layers 1",
+    "block": f"{WHOLE} block --recompute-num-layers 2",
+}
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +105,19 @@ def test_the_layout_does_not_change_the_training_and_the_loss_falls(logs: dict[s
     assert numbers(other, "lm loss") == pytest.approx(losses, abs=1e-4)
     assert numbers(other, "grad norm") == pytest.approx(numbers(alone, "grad norm"), abs=2e-3)
     assert parameters(other) == parameters(alone)
+
+
+@pytest.mark.torchrun
+@pytest.mark.parametrize("split", ["", FULL], ids=["TP 1", "TP 2"])
+@pytest.mark.parametrize("again", AGAIN)
+@pytest.mark.parametrize(("name", "model"), [("t5", T5), ("bert", BERT)])
+def test_what_is_computed_again_is_the_same(
+    logs: dict[str, str], forked: Any, name: str, model: str, again: str, split: str
+) -> None:
+    ended = forked.train(2 if split else 1, f"{MODEL} {MOCK} {model} {AGAIN[again]} {split}".split())
+    assert ended.code == 0, ended.stdout + ended.stderr
+    assert ended.numbers("lm loss") == pytest.approx(numbers(logs[f"{name} alone"], "lm loss"), abs=1e-4)
+    assert ended.numbers("grad norm") == pytest.approx(numbers(logs[f"{name} alone"], "grad norm"), abs=2e-3)
 
 
 @pytest.mark.torchrun

@@ -159,12 +159,12 @@ class _Bounded:
 
     def read(self, count: int) -> bytes:
         """Return `count` bytes, fewer at the end. Raises UsageError for more than is allowed in all."""
-        if count and not self.left:
-            raise self.too_many()
         parts = []
         while count and self.left and (part := self._stream.read(min(count, self.left))):
             parts.append(part)
             count, self._position = count - len(part), self._position + len(part)
+        if count and not self.left and self._stream.read(1):
+            raise self.too_many()
         return b"".join(parts)
 
     def seek(self, position: int) -> None:

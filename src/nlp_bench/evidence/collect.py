@@ -24,14 +24,12 @@ from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
 from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.redact import redact
-from nlp_bench.walk import is_bundle
+from nlp_bench.walk import RANKS, SNAPSHOT, is_bundle
 
 SUFFIXES = frozenset(
     {".json", ".jsonl", ".out", ".err", ".txt", ".job", ".log", ".csv", ".toml", ".yaml", ".yml", ".patch"}
 )
 """Text files of a run folder that are packed; others (checkpoints, traces) are not."""
-RANKS, SNAPSHOT = "ranks", "snapshot"
-"""Folders of a run: what each rank printed, and a copy of the code with the site's system files, which is not packed."""
 MAX_FILES, MAX_DEPTH = 20_000, 4
 _DERIVED = frozenset({RESULT, "metrics.txt"})
 """Not copied: they are derived again from the log."""
@@ -107,6 +105,11 @@ def _add_run(item: Item, collected: Collected, *, with_ranks: bool) -> None:
     path = f"runs/{len(collected.members) + 1:03d}"
     for count, file in enumerate(_run_files(item.folder, with_ranks=with_ranks)):
         inside = file.relative_to(item.folder).as_posix()
+        if file.is_symlink():
+            if inside == item.file.name:
+                raise UsageError(f"{file} is a link, and a bundle holds files only; put the log itself there")
+            collected.remarks.append(f"{path}: left out: {one_line(inside)[:120]}, a link; a bundle holds files only")
+            continue
         if count >= MAX_FILES:
             raise UsageError(f"{item.folder} holds more than {MAX_FILES} text files; is this a run folder?")
         if is_safe(f"{path}/{inside}"):
@@ -117,15 +120,15 @@ def _add_run(item: Item, collected: Collected, *, with_ranks: bool) -> None:
 
 
 def _run_files(folder: Path, *, with_ranks: bool, depth: int = 0) -> Iterator[Path]:
-    """Yield the text files of a run folder; links lead to other steps and are not followed."""
+    """Yield the text files of a run folder and the links in place of such; links to folders lead to other steps and are not followed."""
     left_out = {SNAPSHOT, *(() if with_ranks else (RANKS,))} if not depth else set()
     for path in sorted(folder.iterdir()):
-        if path.is_symlink() or path.name.startswith(".") or path.name in left_out:
+        if path.name.startswith(".") or path.name in left_out:
             continue
         if path.is_dir():
-            if depth < MAX_DEPTH and not is_bundle(path):
+            if depth < MAX_DEPTH and not path.is_symlink() and not is_bundle(path):
                 yield from _run_files(path, with_ranks=with_ranks, depth=depth + 1)
-        elif path.is_file() and (path.suffix in SUFFIXES if depth else _is_evidence(path)):
+        elif (path.is_file() or path.is_symlink()) and (path.suffix in SUFFIXES if depth else _is_evidence(path)):
             yield path
 
 

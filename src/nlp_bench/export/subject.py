@@ -16,6 +16,7 @@ from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome
 from nlp_bench.rules.apply import wanted
+from nlp_bench.walk import MACHINE
 
 Record = Mapping[str, Any]
 
@@ -88,7 +89,7 @@ def subjects(
         entries, _ = measure(place, kind, overrides, rules=rules)
         records: dict[str, Record] = {}
         if is_ours:
-            nodes = sorted((item.folder / "machine").glob("*.json"))
+            nodes = sorted((item.folder / MACHINE).glob("*.json"))
             files = {"run": "run.json", "environment": "environment.json", "ended": "outcome.json"}
             records = {name: read_object(item.folder / file) for name, file in files.items()}
             records["machine"] = read_object(nodes[0]) if nodes else {}

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,13 +12,14 @@ from pathlib import Path
 from nlp_bench.errors import UsageError
 from nlp_bench.files import opened
 from nlp_bench.inputs.reference import is_reference_table
-from nlp_bench.walk import report_skipped, walk
+from nlp_bench.walk import JUBE_FILES, NAME_IT, RUN, report_skipped, walk
 
 Key = tuple[object, ...]  # identity of a file or folder, the same under all its names
 Folder = tuple[Path, set[str]]
 _MAGIC = frozenset("*?[")
 FAMILY = "nlp-bench/"  # prefix of the schema of each record
 _HEAD = 4096
+_LOG = re.compile(r"\.(log|out)(\.(gz|xz|zst|bz2))?$")
 
 
 class Kind(Enum):
@@ -123,6 +125,7 @@ class _Finder:
         ]
         runs, no_runs = _runs(folders)
         if found := [*_tables(folders), *runs]:
+            report_skipped(_logs_beside(folders), path)
             return Group(path=path, items=self._new(found) + no_runs + unreadable)
         logs, no_logs = _logs([one for one in folders if not _is_hidden(one[0], path)], path)
         unreadable += no_runs + no_logs
@@ -216,6 +219,20 @@ def _logs(folders: list[Folder], top: str) -> tuple[list[tuple[Item, Key]], list
         (Item(path=path, kind=Kind.LOG, is_found=True, is_regular=True, num_bytes=status.st_size), key)
         for key, (path, status) in sorted(found.items(), key=lambda one: one[1][0])
     ], broken
+
+
+def _logs_beside(folders: list[Folder]) -> tuple[str, ...]:
+    """Return in a sentence which logs lie beside run folders, whose report has no row for them; JUBE's own ones are none."""
+    of_jube = [folder for folder, names in folders if not names.isdisjoint(JUBE_FILES)]
+    logs = [
+        folder / name
+        for folder, names in folders
+        if RUN not in names and not any(folder.is_relative_to(one) for one in of_jube)
+        for name in sorted(names)
+        if _LOG.search(name) and not name.startswith(".")
+    ]
+    more = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
+    return (f"{logs[0]}{more}: logs beside run folders{NAME_IT}",) if logs else ()
 
 
 def _is_hidden(path: str | Path, top: str) -> bool:

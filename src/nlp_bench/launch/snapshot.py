@@ -15,8 +15,8 @@ from nlp_bench.config.origin import SNAPSHOT, code_sha256, origin
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import write_json
+from nlp_bench.walk import SNAPSHOT as NAME
 
-NAME = "snapshot"
 DATA = ("benchmark/*.toml", "benchmark/models/*.toml", "benchmark/systems/*.toml", "benchmark/rules/*.toml", "jube/*")
 SCHEMA = "nlp-bench/snapshot/1"
 

@@ -405,6 +405,8 @@ def pattern_dialect(expressions: Sequence[str]) -> Dialect:
 
 
 def _checked(text: str) -> re.Pattern[bytes]:
+    if not isinstance(text, str):
+        raise UsageError(f"pattern: {text!r:.60} is no text; give a regular expression, or a list of them")
     try:
         expression = re.compile(text.encode())
     except (re.error, UnicodeEncodeError) as error:

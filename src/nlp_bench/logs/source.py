@@ -19,7 +19,7 @@ from nlp_bench.files import open_for_reading
 
 MAX_LINE_BYTES = 1 << 20  # the longest line met in 107 real logs has 4461 bytes
 LOOKAHEAD_BYTES = 1 << 16
-HEAD_BYTES = 6  # that identify the compression
+HEAD_BYTES = 32  # that identify compression and encoding
 _CARRY_BYTES = MAX_LINE_BYTES + 1 + LOOKAHEAD_BYTES  # the longest line, its line feed, and the lookahead
 _FRESH_BYTES = 1 << 22
 _FIRST_BYTES = 1 << 18
@@ -355,6 +355,8 @@ _NOT_READ = {
     rb"PK\x03\x04": "zip is not read; unpack it: unzip -p FILE | nlp-bench report -",
     rb"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
     rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]": "UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -",
+    rb"(?:[\t\r\n -~]\x00){16}": "UTF-16 is not read; convert it: iconv -f UTF-16LE -t UTF-8 FILE | nlp-bench report -",
+    rb"(?:\x00[\t\r\n -~]){16}": "UTF-16 is not read; convert it: iconv -f UTF-16BE -t UTF-8 FILE | nlp-bench report -",
 }
 """Pattern of the first bytes to the message for the user."""
 _TAR = "tar is not read; unpack it: tar -xOf FILE MEMBER | nlp-bench report -; a bundle is for: nlp-bench verify FILE"

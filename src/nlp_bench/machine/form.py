@@ -3,7 +3,9 @@
 A line of the CSV without a line feed was cut; an empty cell is a value that could not be read at that moment.
 """
 
-FOLDER = "machine"
+from nlp_bench.walk import MACHINE
+
+FOLDER = MACHINE
 """Folder of the records within the run's folder."""
 SCHEMA = "nlp-bench/machine/1"
 """Of NODE.json."""

@@ -21,6 +21,7 @@ from nlp_bench.launch.script import variables
 from nlp_bench.machine.node import NCCL_PACKAGES, cpu_model
 from nlp_bench.packages import installed_version
 from nlp_bench.redact import is_secret, without_secrets
+from nlp_bench.walk import RANKS
 
 
 def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path) -> list[str]:
@@ -36,7 +37,7 @@ def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path) -> list[st
         "--local_addr", rendezvous.local_address,
         "--max_restarts", "0",
         "--tee", "3",
-        "--log_dir", str(run_dir / "ranks"),
+        "--log_dir", str(run_dir / RANKS),
         *program_words(run),
     ]  # fmt: skip
 
