@@ -2,7 +2,13 @@
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
 # A shell starts what it puts into the background with Ctrl-C ignored, and programs inherit that: tests that press it would wait.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ("support.timed", "support.jube_versions")
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("loaded")

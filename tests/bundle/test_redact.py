@@ -84,7 +84,7 @@ def test_a_line_without_an_end_is_searched_in_all_its_length() -> None:
     assert text == black(block * 10)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.sampled_from([*SHAPES, *BLOCKS, *HARMLESS, "x" * 50, ""]), max_size=12), st.integers(700, 1500))
 def test_the_size_of_what_is_read_at_once_changes_nothing(parts: list[str], size: int) -> None:
     whole = plain("\n".join(parts))

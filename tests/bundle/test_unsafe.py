@@ -262,7 +262,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return make_bundle([str(run)], folder / "e.tar", Options(), with_ranks=False, force=False).path.read_bytes()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_mutated_bundles_raise_nothing_else_and_write_nowhere(archive: bytes, data: st.DataObject) -> None:
     """Bytes are changed anywhere, or in the text of a record with all other bytes as they were."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.processes import processes_with
+from support.processes import gone
 
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
@@ -77,7 +77,7 @@ def test_a_run_whose_record_has_no_room_is_ended(
     with pytest.raises(NlpBenchError, match="No space left"):
         local.train(stub_run("ok", launcher="local"), script, chain=1, lock=handle)
     os.close(handle)
-    assert not processes_with(str(script))
+    assert gone(str(script))
 
 
 @pytest.mark.parametrize("launcher", ["slurm", "local"])

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nlp_bench.config.system import MODES, Binding
@@ -129,7 +129,6 @@ def test_too_few_cores_for_the_wish() -> None:
         lists(LAPTOP, (), 1, min_cores=4)
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(
     num_sockets=st.integers(1, 2),
     nodes=st.integers(1, 4),

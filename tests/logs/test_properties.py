@@ -15,9 +15,7 @@ from nlp_bench.logs.record import Log, LogRecord
 from nlp_bench.measure.foreign import measure_log
 
 FIXTURES = [(name, fixture["log"].lstrip("\n").encode()) for name, fixture in fixtures()]
-MANY = settings(
-    max_examples=400, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+MANY = settings(max_examples=400, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SEVERAL_LINES = {name for name, fixture in fixtures() if fixture.get("is_wrapped")}
 """Logs whose records go on over lines that another process would cut."""
 

@@ -171,7 +171,7 @@ def test_a_splice_at_every_byte_loses_no_other_record(tmp_path: Path) -> None:
         assert all(record.elapsed_s == 1.5 for record in found)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_bytes_raise(tmp_path: Path, data: st.DataObject) -> None:
     content = bytearray(TEXT.encode())

@@ -101,7 +101,7 @@ def test_a_corrupt_file_gives_a_beginning_and_says_so(tmp_path: Path, pack: Pack
     assert lines[:1000] == expected(content)[: len(lines)][:1000]
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([gzip.compress, lzma.compress, zstd.compress]), st.data())
 def test_no_byte_of_a_compressed_file_raises(tmp_path: Path, pack: Pack, data: st.DataObject) -> None:
     packed = bytearray(pack(TEXT[:3000]) + pack(TEXT[:100]))
@@ -133,7 +133,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(source, name, size)
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.one_of(st.integers(0, 60), st.sampled_from([39, 40, 41, 55, 56, 57, 58, 200])), max_size=20),
     st.booleans(),

@@ -1,5 +1,6 @@
 """Faults that were named as left by earlier rounds, and those of a fifth."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,138 @@ def test_the_api_takes_no_word_for_a_switch(tmp_path: Path) -> None:
         nlp_bench.plan(13, "juwels-booster")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="pattern: 5 is no text"):
         nlp_bench.read_log(tmp_path / "x.log", pattern=5)  # type: ignore[arg-type]
+
+
+def measured(folder: Path, *lines: str, **options: int) -> "nlp_bench.Result":
+    """Return what is measured of a log of these lines."""
+    (folder / "some.log").write_text("\n".join(lines) + "\n")
+    return nlp_bench.measure(nlp_bench.read_log(folder / "some.log", **options))  # type: ignore[arg-type]
+
+
+def titan(steps: int = 60) -> list[str]:
+    return [
+        f"[rank0]:[titan] 2026-01-01 10:{n // 15:02}:{4 * (n % 15):02},000 - root - INFO - step: {n}  loss: {9 - n / 20:.5f}  grad_norm:  1.0000  "
+        f"memory: 40.00GiB(50.00%)  tps: {4000 + n % 7}  tflops: 200.00  mfu: 20.00%"
+        for n in range(1, steps + 1)
+    ]
+
+
+def nano(steps: int = 60) -> list[str]:
+    return [f"iter {n}: loss {9 - n / 20:.4f}, time {500 + n % 7:.2f}ms, mfu 40.00%" for n in range(steps)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "said"),
+    [
+        (
+            ["+ torchrun --nnodes=64 --nproc_per_node=8 preflight.py", "+ torchrun --nnodes=1 --nproc_per_node=8 train.py", *titan()],
+            {},
+            "number of GPUs is 512 in line 1 and 8 in line 2",
+        ),
+        (["+ echo 'usage: torchrun --nnodes=64 --nproc_per_node=8 train.py'", *titan()], {}, "not in the log: number of GPUs"),
+        (
+            ["tokens per iteration will be: 983,040", "torch.OutOfMemoryError", "tokens per iteration will be: 491,520", *nano()],
+            {"sequence_length": 1024, "num_gpus": 8},
+            "tokens per iteration is 983040 in line 1 and 491520 in line 3",
+        ),
+        (
+            ["Num_devices: 256, shape (256,)", "Num_devices: 8, shape (8,)"]
+            + [f"completed step: {n}, seconds: {4 + n % 7 / 1000}, TFLOP/s/device: 100.0, Tokens/s/device: 4096.0, loss: {9 - n / 20:.3f}" for n in range(40)],
+            {},
+            "number of GPUs is 256 in line 1 and 8 in line 2",
+        ),
+    ],
+)  # fmt: skip
+def test_of_two_different_sizes_neither_counts(
+    tmp_path: Path, lines: list[str], options: dict[str, int], said: str
+) -> None:
+    """A start that failed, a program before the training: the first of its sizes made the number many times too fast."""
+    result = measured(tmp_path, *lines, **options)
+    assert result.tokens_per_second.steady is None
+    assert result.outcome.value == "REFUSED"
+    assert said in result.reasons[0]
+
+
+MEGATRON = [
+    f" [2026-01-01 10:{n // 12:02}:{5 * (n % 12):02}] iteration {n}/ 60 | consumed samples: {64 * n} | elapsed time per iteration (ms): {5000 + n % 7}.1 | "
+    f"global batch size: 64 | lm loss: {9 - n / 20:.6E} | grad norm: 1.000 |"
+    for n in range(1, 61)
+]
+
+
+@pytest.mark.parametrize(
+    "decoy",
+    [
+        "# srun pretrain_gpt.py --seq-length 8192", "usage: pretrain_gpt.py [-h] [--seq-length 8192]",
+        "+ python tasks/main.py --task LAMBADA --seq-length 8192", "submitted next job: sbatch train.sh --seq-length 8192",
+    ],
+)  # fmt: skip
+def test_a_length_that_no_training_states_does_not_count(tmp_path: Path, decoy: str) -> None:
+    for lines in ([decoy, *MEGATRON], [*MEGATRON, decoy], [*MEGATRON, "+ python pretrain_gpt.py --seq-length 8192"]):
+        assert "not in the log: sequence length" in measured(tmp_path, *lines).reasons[0]
+    honest = measured(tmp_path, "+ python pretrain_gpt.py --seq-length 4096", *MEGATRON, decoy)
+    assert honest.log.sequence_length == 4096
+
+
+def llm_c(loss: str) -> list[str]:
+    head = ["| total batch size      | 524288 |", "| sequence length T     | 1024 |", "| num_processes         | 8 |"]
+    return head + [
+        f"step {n:4d}/60 | loss {7 - n / 20:.6f} (+0.10z)| norm 1.0000 (-0.10z)| lr 1.00e-04 | {500 + n % 7}.00 ms | 40.0% bf16 MFU | 1048576 tok/s"
+        if n < 20
+        else f"step {n:4d}/60 | loss {loss} (+nanz)| norm {loss} (+nanz)| lr 1.00e-04 | {500 + n % 7}.00 ms | 40.0% bf16 MFU | 1048576 tok/s"
+        for n in range(1, 61)
+    ]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        *map(llm_c, ("nan", "-nan", "inf")),
+        [f"Epoch 0:  {n}%|###  | {n}/100 [{n // 30:02}:{2 * (n % 30):02}<01:00,  2.00s/it, v_num=0, train_loss=nan]" for n in range(1, 101)],
+    ],
+)  # fmt: skip
+def test_a_loss_that_is_no_number_has_none(tmp_path: Path, lines: list[str]) -> None:
+    result = measured(tmp_path, *lines, sequence_length=1024, global_batch_size=512, num_gpus=8)
+    assert (result.outcome.value, result.tokens_per_second.steady) == ("INVALID", None)
+    assert "loss is nan" in result.reasons[0] or "loss is inf" in result.reasons[0]
+
+
+def test_transformers_print_a_loss_of_zero_where_it_is_no_number(tmp_path: Path) -> None:
+    lines = [
+        f"{{'loss': {9 - n / 20:.4f}, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.1, 'num_input_tokens_seen': {65536 * n}, 'train_runtime': {2.0 * n}}}"
+        for n in range(1, 21)
+    ]
+    lines += [line.replace(line[9:15], "0.0", 1).replace("1.2", "nan") for line in lines]
+    result = measured(tmp_path, *lines, num_gpus=8, sequence_length=2048)
+    assert result.tokens_per_second.steady is None
+    assert "the loss is no number any more" in result.reasons[0]
+
+
+def test_lines_without_the_loss_of_the_others_are_doubted(tmp_path: Path) -> None:
+    lines = [re.sub(r" lm loss: \S+ \|", "", line) if n >= 20 else line for n, line in enumerate(MEGATRON)]
+    result = measured(tmp_path, *lines, sequence_length=4096)
+    assert result.outcome.value == "MEASURED"
+    assert [found.code.name for found in result.contradictions] == ["SILENT_LINES"]
+
+
+def test_a_pattern_that_takes_a_part_of_a_number_is_refused(tmp_path: Path) -> None:
+    lines = [f"step {n} loss {9 - n / 20:.3f} took {512.5 + n % 7} ms" for n in range(1, 61)]
+    greedy = r"step (?P<iteration>\d+) loss (?P<lm_loss>[\d.]+).*(?P<elapsed_ms>[\d.]+) ms"
+    sizes = {"sequence_length": 2048, "global_batch_size": 64}
+    (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
+    for pattern in (greedy, r"step (?P<iteration>\d+) .*?(?P<elapsed_ms>\d\d\.\d) ms"):
+        with_part = nlp_bench.measure(nlp_bench.read_log(tmp_path / "x.log", pattern=pattern, **sizes))  # type: ignore[arg-type]
+        assert with_part.tokens_per_second.steady is None
+        assert "pattern: elapsed_ms takes" in with_part.reasons[0]
+    whole = nlp_bench.read_log(tmp_path / "x.log", pattern=greedy.replace(".*", ".*?", 1), **sizes)  # type: ignore[arg-type]
+    assert nlp_bench.measure(whole).tokens_per_second.steady == pytest.approx(64 * 2048 / 0.5155, rel=0.01)
+
+
+def test_times_that_change_a_thousandfold_are_of_another_unit(tmp_path: Path) -> None:
+    lines = [
+        re.sub(r"\(ms\): (\d)(\d+)\.1", r"(ms): \1.\2", line) if n >= 30 else line for n, line in enumerate(MEGATRON)
+    ]
+    lines = [re.sub(r"^ \[.*?\]", "", line) for line in lines]
+    result = measured(tmp_path, *lines, sequence_length=4096)
+    assert result.outcome.value == "INVALID"
+    assert "change for good by a factor of" in result.reasons[0]

@@ -44,7 +44,10 @@ LAYOUTS = {
     "llama": (LLAMA, 2, FULL),
 }
 PADDED = "--short-seq-prob 0.5"
-SELECTIVE, WHOLE = "--recompute-granularity selective --recompute-modules", "--recompute-granularity full --recompute-method"
+SELECTIVE, WHOLE = (
+    "--recompute-granularity selective --recompute-modules",
+    "--recompute-granularity full --recompute-method",
+)
 AGAIN = {
     "mlp": f"{SELECTIVE} mlp",
     "layernorm": f"{SELECTIVE} layernorm",

@@ -171,10 +171,10 @@ class _Machine(Parser):
                 self.parameters = (value, line) if value >= 1e6 else None
 
     def finish(self, findings: Findings) -> None:
-        """Report the parameters, unless the model is a mixture of experts, and the facts with a single value."""
+        """Report the parameters, unless the model is a mixture of experts, and the facts; of several values none will count."""
         for name, values in self.facts.items():
-            if len(values) == 1:
-                findings.fact(name, *next(iter(values.items())))
+            for stated in list(values.items())[:2]:
+                findings.fact(name, *stated)
         if self.parameters and not self.has_experts:
             findings.fact("parameters", *self.parameters)
         elif len(self.shape) == 2 and not self.has_experts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -29,12 +30,26 @@ FAILED = "the parser of this dialect failed"
 SMALLEST, LARGEST = 1e-9, 1e18  # bounds of a time or rate of a training; LARGEST also of a count
 _RATES = frozenset(RATES)
 _ANY_VALUE = {"lm_loss", "grad_norm"}
+_NOT_FINITE = re.compile(
+    rb"(?<![\w/.-])(?:(?:train|training|lm|step|total|avg|mean)[_/ ])?[Ll]oss(?: value)?['\"]?\s{0,4}[:=]?\s{0,9}['\"(]?[-+]?(?:nan|NaN|NAN|inf|Inf)(?![A-Za-z])"
+)
+"""A loss of a training that is no number."""
+_SIZES = frozenset({*OPTIONS, "tokens"})  # what the number is computed with
+SAME = 1e-3  # share by which two statements of a size may differ: some are computed from rounded numbers
 
 
 def _is_possible(name: str, value: float) -> bool:
     if name in RATES:
         return SMALLEST <= value <= LARGEST
     return name in _ANY_VALUE or abs(value) <= LARGEST
+
+
+def _possible(values: Mapping[str, float], text: bytes) -> dict[str, float]:
+    """Return the quantities that can be, and a loss that is no number also where none is read of the line."""
+    row = {name: value for name, value in values.items() if _is_possible(name, value)}
+    if "lm_loss" not in row and _NOT_FINITE.search(text):
+        row["lm_loss"] = math.nan
+    return row
 
 
 class Findings:
@@ -69,7 +84,7 @@ class Findings:
         An impossible time, rate or count (0, below 0, not finite) is left out; a torn record without a time or rate is only
         counted.
         """
-        row = {name: value for name, value in values.items() if _is_possible(name, value)}
+        row = _possible(values, line.text)
         impossible = [name for name in values.keys() - row.keys() if name in RATES]
         for _ in impossible:
             self._impossible(line.number)
@@ -129,8 +144,14 @@ class Findings:
             self.impossible_lines.add(number)
 
     def fact(self, name: str, value: float | str, line: Line) -> None:
-        """Set a fact that the log states once; the first value counts until the program starts anew."""
-        if name in self._stated or (not isinstance(value, str) and not 0 < value <= LARGEST):
+        """Set a fact that the log states once. Until the program starts anew, of two different sizes neither counts, else the first does."""
+        if not isinstance(value, str) and not 0 < value <= LARGEST:
+            return
+        if name in self._stated:
+            known = self.known(name) if name in _SIZES else None
+            if known and not isinstance(value, str) and not math.isclose(known, value, rel_tol=SAME):
+                own = self._starts[-1][1]
+                own[name] = replace(own[name], other=Fact(value, line.number))
             return
         self._stated.add(name)
         self._starts[-1][1][name] = Fact(value, line.number)
@@ -143,7 +164,7 @@ class Findings:
     def known(self, name: str) -> float | None:
         """Return the number that the log has stated for `name` since the program started, None if none."""
         fact = self._starts[-1][1].get(name)
-        return fact.value if fact and not isinstance(fact.value, str) else None
+        return fact.value if fact and not fact.other and not isinstance(fact.value, str) else None
 
     def start(self, line: Line) -> None:
         """Begin a new start of the program; every rank may log it. Facts of a start without a record are kept unless set again."""
@@ -158,7 +179,8 @@ class Findings:
     def fail(self, where: str, error: Exception) -> None:
         """Record that the parser raised `error` at `where`: what it read there is lost, and a remark says so."""
         self.num_torn += 1
-        self.remark(f"{FAILED} at {where} ({type(error).__name__}: {error}); please report this log")
+        if not any(text.startswith(FAILED) for text in self.remarks):
+            self.remark(f"{FAILED} at {where} ({type(error).__name__}: {error}); please report this log")
 
     def overlook(self, line: Line, *, is_record: bool = False) -> None:
         """Flag a line with the words of a record that gave none, or one without the times and rates of the others."""
@@ -177,6 +199,11 @@ class Findings:
         """Return the values of one quantity in all records so far, NaN where a record does not have it."""
         self._flush()
         return np.concatenate([part.column(name) for part in self._parts or [NO_RECORDS]])
+
+    def has_begun(self, line: Line) -> bool:
+        """Say whether a record stands above this line; the scanner gives the clean ones of a block before its other lines."""
+        firsts = [int(part.offsets[0]) for part in self._parts[:1]] + [place[0] for place in self._places[:1]]
+        return any(first < line.offset for first in firsts)
 
     @property
     def is_empty(self) -> bool:
@@ -212,6 +239,9 @@ class Findings:
             common = {name: fact for name, fact in common.items() if name not in OPTIONS}
         attempts, num_echoes = split_attempts(Records.in_file_order(self._parts or [NO_RECORDS]), self._starts)
         attempts = with_losses(attempts, self.flagged, is_counted=self.is_counted)
+        # A size that is first stated behind the training is that of an evaluation, say.
+        last = max((int(attempt.records.numbers.max()) for attempt in attempts), default=0)
+        common = {name: fact for name, fact in common.items() if name not in _SIZES or fact.line_number <= last}
         refusal = self._refusal or refusal_of(attempts)
         return Log(
             dialect=self.name if attempts or refusal else None,

@@ -400,8 +400,32 @@ def pattern_dialect(expressions: Sequence[str]) -> Dialect:
         example="",
         trap="what the person says of a line is believed",
         needles=tuple(b"%d" % digit for digit in range(10)),
-        parser=Pattern(record=records[0], facts=facts),
+        parser=Pattern(record=records[0], facts=facts, reading=_Given),
     )
+
+
+_WHOLE_NUMBER = re.compile(rb"\d+(?:\.\d+)*(?:[eE][-+]?\d+)?")
+_NEAR = 40  # letters before a group in which its number may begin
+
+
+class _Given(PatternParser):
+    """Lines that a person describes."""
+
+    def values(self, values: Values, at: At) -> Values | None:
+        """Refuse an expression that reads a part of a number: a greedy `.*` before a group leaves it the last digit."""
+        text = at.found.string
+        for name, group in at.found.re.groupindex.items():
+            begin, end = at.found.span(group)
+            near = _WHOLE_NUMBER.finditer(text, max(begin - _NEAR, 0)) if name in QUANTITIES and begin < end else ()
+            whole = next((one for one in near if one.end() > begin), None)
+            if whole and whole.start() < end and (whole.start() < begin or whole.end() > end):
+                read, stands = text[begin:end].decode(errors="replace"), whole[0].decode()
+                at.findings.refuse(
+                    f"pattern: {name} takes {read} of {stands} in line {at.line.number}; let what stands before the group end with what stands "
+                    "before the number (.*? in place of .*), and the group take all of it"
+                )
+                return None
+        return values
 
 
 def _checked(text: str) -> re.Pattern[bytes]:

@@ -198,6 +198,7 @@ class Fact:
 
     value: float | str  # a number in the unit of its name, or text
     line_number: int  # line of the file, counted from 1; 0 where it is derived from several lines
+    other: "Fact | None" = None  # a later statement of another value: then neither counts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,9 +229,9 @@ class Attempt:
     lost_lines: tuple[int, ...] = ()  # numbers of the first of these lines, ascending
 
     def fact(self, name: str) -> float | None:
-        """Return the number that the log states for `name`, None where it states none."""
+        """Return the number that the log states for `name`, None where it states none or two different ones."""
         found = self.facts.get(name)
-        return float(found.value) if found and not isinstance(found.value, str) else None
+        return float(found.value) if found and not found.other and not isinstance(found.value, str) else None
 
     def count(self, name: str) -> int | None:
         """Return the fact as a whole number above 0, None where the log states none."""

@@ -47,6 +47,7 @@ class Code(str, Enum):
     SILENT_LINES = "lines that lack what nearly all others say of their rate"
     IMPOSSIBLE_TIMES = "times and rates of 0, below 0, or not finite"
     IMPLAUSIBLY_FAST = "single iterations far faster than those around them"
+    OTHER_SCALE = "times that change for good by a factor of 100 or more within a log"
     ATTEMPTS_DIFFER = "several starts of one training, of different speed"
     RANKS_DIFFER = "two processes that print different times for one iteration"
     SEAL_VS_LINES = "the hash with which the trainer closed its log against the lines that it covers"

@@ -35,6 +35,7 @@ _WORDS = {
     "sequence_length": "sequence length",
     "global_batch_size": "global batch size",
     "num_devices": "number of GPUs",
+    "tokens": "tokens per iteration",
 }
 NOTHING = frozenset({"empty-file", "no-training-line"})
 """Codes of the reason where a file has nothing to do with training."""
@@ -161,7 +162,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     broken = None if has_placeholder_loss(records) else why_broken(records)
     ending = end_of_log(log, attempts, attempt)
     ended = None if ending.outcome.has_number else ending.reason
-    refusal = _mixed(log) or (None if sizes.is_measurable else Reason("no-size", why_not(attempt, sizes)))
+    refusal = _mixed(log) or (None if sizes.is_measurable else Reason("no-size", why_no_size(attempt, sizes)))
     throughput = None
     reasons: list[Reason] = []
     if not (broken or ended or refusal):
@@ -263,6 +264,18 @@ def why_not(attempt: Attempt, sizes: Sizes) -> str:
     }
     missing = [_option(name) for name, is_missing in lacks.items() if is_missing]
     return f"not in the log: {' and '.join(missing)}" if missing else "no record has both a time and a size in tokens"
+
+
+def why_no_size(attempt: Attempt, sizes: Sizes) -> str:
+    """Say which fact is missing, or stated twice in different ways, and the option that supplies it."""
+    twice = [
+        f"{_WORDS[name]} is {float(fact.value):g} in line {fact.line_number} and {float(fact.other.value):g} in line {fact.other.line_number}"
+        for name in _WORDS
+        if (fact := attempt.facts.get(name)) and fact.other
+    ]
+    return why_not(attempt, sizes) + f"; it contradicts itself, so that neither counts: {', '.join(twice)}" * bool(
+        twice
+    )
 
 
 def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) -> Reason | None:

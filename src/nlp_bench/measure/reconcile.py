@@ -52,6 +52,9 @@ MIN_COPIES, COPIES = 2, 0.01  # lines, and share of them, that may have the loss
 MIN_LOSSES, MIN_ROUND_LOSSES = 10, 100
 """Lines with one and the same loss from which that is no chance, and the same of a loss of three digits or fewer."""
 OTHER_UNIT = 0.5  # a rate that is less than such a share of what it should be is in another unit, or a contradiction
+OTHER_SCALE, ALIKE, NUM_EDGES = 100.0, 0.8, 32
+"""Factor between two parts of a log from which they are not of one measurement, share of each part that is on its side of it, and places tried."""
+MIN_PART, PART = 5, 0.1  # lines of such a part at least, and share of all lines
 START = 4  # one in so many lines of another start is its warm-up
 
 
@@ -82,6 +85,7 @@ def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
         weight = Weight.DOUBT if number >= MISSING * (claims.log.num_records + number) else Weight.REMARK
         yield Contradiction(Code.IMPOSSIBLE_TIMES, weight, f"{number} times or rates are 0, below 0 or not finite")
     yield from _fast(claims)
+    yield from _other_scale(claims)
     yield from _attempts(claims)
     yield from _ranks(claims.attempt)
     yield from against_training(claims.records, is_ours=claims.is_ours)
@@ -286,6 +290,26 @@ def _fast(claims: Claims) -> Iterator[Contradiction]:
         )
         weight = Weight.DOUBT if len(fast) > max(1.0, FAST_SHARE * number) else Weight.REMARK
         yield Contradiction(Code.IMPLAUSIBLY_FAST, weight, text, lines)
+
+
+def _other_scale(claims: Claims) -> Iterator[Contradiction]:
+    """Yield whether the times change for good by a factor that no machine does: the program prints seconds for milliseconds, say."""
+    costs, number = np.log(claims.spans.seconds_per_token), len(claims.spans)
+    least = max(MIN_PART, int(PART * number))
+    edges = np.unique(np.linspace(least, number - least, NUM_EDGES).astype(int)) if number >= 2 * least else ()
+    for edge in edges:
+        parts = costs[:edge], costs[edge:]
+        before, after = (float(np.median(part)) for part in parts)
+        apart = abs(after - before)
+        is_split = all(np.mean(np.abs(part - np.median(part)) < apart / 2) > ALIKE for part in parts)
+        if apart > np.log(OTHER_SCALE) and is_split:
+            lines = claims.spans.records.numbers[[edge - 1, edge]]
+            text = (
+                f"its times change for good by a factor of {np.exp(apart):.0f} (about line {lines[1]}): no machine does that, so that one "
+                "part is in another unit or of another training; give the parts apart"
+            )
+            yield Contradiction(Code.OTHER_SCALE, Weight.VOID, text, lines)
+            return
 
 
 def _attempts(claims: Claims) -> Iterator[Contradiction]:

@@ -49,6 +49,7 @@ WORDS = {
     "model_tflops": "TFLOP/s per GPU",
     "joules_per_device": "energy per GPU",
     "consumed_samples": "consumed samples",
+    "lm_loss": "loss",
 }
 
 
@@ -245,7 +246,7 @@ def silent(claims: Claims) -> Iterator[Contradiction]:
     """Yield where lines lack a rate that the others print: what was taken out of a changed line cannot contradict it."""
     records = claims.records
     elapsed = records.column("elapsed_s")
-    for name in (*_RATES, "consumed_samples"):
+    for name in (*_RATES, "consumed_samples", "lm_loss"):
         has = records.has(name)[1:]
         lacks = np.flatnonzero(~has & np.isfinite(elapsed[1:])) + 1
         if has.sum() >= MIN_LINES and len(lacks) >= max(MIN_LINES, SILENT * len(records)):

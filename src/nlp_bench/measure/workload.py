@@ -185,7 +185,7 @@ def _asked(run: Mapping[str, Any]) -> dict[str, Setting]:
 
 def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, Setting]:
     facts = attempt.facts if attempt else {}
-    found = {_FROM_FACTS[name]: fact for name, fact in facts.items() if name in _FROM_FACTS}
+    found = {_FROM_FACTS[name]: fact for name, fact in facts.items() if name in _FROM_FACTS and not fact.other}
     logged = {name: Setting(fact.value, f"log line {fact.line_number}") for name, fact in {**found, **settings}.items()}
     # The number format by the arguments; fp32 where a dump says that it is none of them.
     on = (

@@ -4,6 +4,7 @@ Sources of times, best first: token counts with a clock (their differences, sinc
 of a device, numbered steps with a clock, a mean rate, the summary at the end, the progress bar.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -241,6 +242,12 @@ class _Trainer(Parser):
             findings.record(line, {}, is_whole=False)  # what is left of a summary
         elif b"loss" in pairs and not any(key.startswith(b"eval_") for key in pairs):
             entry = _entry(pairs, slim(line), label_of(text[: text.find(b"{")]))
+            # A loss that is no number is printed as 0 (`logging_nan_inf_filter`).
+            norm = number(pairs.get(b"grad_norm", b"")) or 0.0
+            if entry.loss is not None and not math.isfinite(norm if entry.loss == 0 else entry.loss):
+                findings.refuse(
+                    f"line {line.number} shows that the loss is no number any more: nothing is trained from there on"
+                )
             entry.mean_rate = number(pairs.get(b"throughput", b"")) if self.name == LLAMA_FACTORY else None
             if attempt.entries and entry.identity and entry.identity == attempt.entries[-1].identity:
                 return  # printed by another process, or twice

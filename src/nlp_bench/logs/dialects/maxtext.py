@@ -38,7 +38,7 @@ class _Parser(Parser):
         self._begin()
 
     def _begin(self) -> None:
-        self._facts: dict[str, tuple[float, Line]] = {}
+        self._facts: dict[tuple[str, float], Line] = {}
         self._last: Line | None = None
         self._devices = Bracket()
         self._weights: set[float] = set()
@@ -53,7 +53,7 @@ class _Parser(Parser):
             findings.start(line)
         for name, expression in _FACTS.items():
             if fact := expression.search(text):
-                self._facts.setdefault(name, (float(fact[1]), line))
+                self._facts.setdefault((name, float(fact[1])), line)
         text = unwrapped(line, text, _is_complete, b"completed step: ")
         if step := _STEP.search(text):
             self._record(text, step, line, findings)
@@ -86,7 +86,7 @@ class _Parser(Parser):
         if self._is_preference:
             findings.remark(_PREFERENCE)
             return
-        for name, (value, line) in self._facts.items():
+        for (name, value), line in self._facts.items():
             findings.fact(name, value, line)
         if len(self._weights) > 1:
             findings.remark(_PADDED)

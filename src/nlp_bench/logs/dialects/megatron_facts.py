@@ -26,6 +26,8 @@ _ALIGNED = late(
 _OPTION = late(
     rb"--(seq[-_]length|global[-_]batch[-_]size|log[-_]interval|nnodes|nproc[-_]per[-_]node)[=\s]\s*['\"]?(\d{1,18})(?![\w.:])"
 )
+_NO_COMMAND = late(rb"(?:^|\s)#|\b(?:echo|sbatch)\b|usage:|\[--|\btasks/|(?:eval|infer|convert|preprocess)\w*\.py\b")
+"""A comment, a message, a help, or the command of something other than this training."""
 _ENGINE = late(rb"\[config\.py:\d+:\w+\]\s+(train_batch_size|gradient_accumulation_steps) \.+ (\d{1,18})\s*$")
 _STEP = late(rb"iter time \(s\): (\d{1,9}\.\d{1,9}) samples/sec: (\d{1,9}\.\d{1,9})(?![\d.])")
 _SENTENCES = (
@@ -58,8 +60,10 @@ class Settings:
         self._dump: dict[str, int] = {}
         self._dump_line: Line | None = None
         self._is_dumped = False
-        # Stated outside the dump; None where two statements differ, so that neither is used.
-        self._stated: dict[str, tuple[int, Line] | None] = {}
+        self._of_dump: set[str] = set()
+        """Facts that the dump states; other statements of them do not count."""
+        self._stated: dict[str, dict[int, Line]] = {}
+        """Values of each fact outside the dump, before it."""
         self._batch = Bracket()
         self._batch_line: Line | None = None
 
@@ -72,7 +76,7 @@ class Settings:
                 self.finish(findings)
             else:
                 findings.start(line)
-                self._dump, self._dump_line, self._is_dumped = {}, None, False
+                self._dump, self._dump_line, self._is_dumped, self._of_dump = {}, None, False, set()
         elif b":print]" in text:
             self._engine(text, line, findings)
         elif b" .." in text and (argument := _ARGUMENT.search(text)):
@@ -85,11 +89,11 @@ class Settings:
     def finish(self, findings: Findings) -> None:
         """Report facts that no dump has stated."""
         self._report_batch(findings)
-        for name, stated in self._stated.items():
-            if stated:
+        for name, values in self._stated.items():
+            for stated in values.items() if name not in self._of_dump else ():
                 findings.fact(name, *stated)
         self._stated = {}
-        if self._batch_line and self._batch.whole:
+        if self._batch_line and self._batch.whole and findings.known("global_batch_size") is None:
             findings.fact("global_batch_size", self._batch.whole, self._batch_line)
 
     def _argument(self, name: str, value: bytes, line: Line, findings: Findings) -> None:
@@ -101,7 +105,8 @@ class Settings:
         count = self._dump.setdefault(name, int(value))
         self._dump_line = slim(line)
         is_curriculum = name == "seq_length" and any(key in self._dump for key in _CURRICULA)
-        if name in _FACT and not is_curriculum:
+        if name in _FACT and not is_curriculum and _FACT[name] not in self._of_dump:
+            self._of_dump.add(_FACT[name])
             findings.fact(_FACT[name], count, line)
 
     def _report_batch(self, findings: Findings) -> None:
@@ -112,7 +117,8 @@ class Settings:
         # Without an engine and without pipeline stages, programs of that time had one micro-batch.
         has_stages = bool(dump.keys() & {"pipeline_model_parallel_size", "num_microbatches_in_minibatch"})
         passes = passes or (None if self.is_deepspeed or has_stages else 1)
-        if self._dump_line and micro and replicas and passes:
+        if self._dump_line and micro and replicas and passes and "global_batch_size" not in self._of_dump:
+            self._of_dump.add("global_batch_size")
             findings.fact("global_batch_size", micro * replicas * passes, self._dump_line)
 
     def _replicas(self) -> int | None:
@@ -143,7 +149,10 @@ class Settings:
             argument, value = (group for group in aligned.groups() if group)
             self._state(_FACT[argument.decode()], int(value), line, findings)
         for name, count in _options(text):
-            self._state(name, count, line, findings)
+            if findings.known(name) or not findings.has_begun(
+                line
+            ):  # below the records it is the command of the next job
+                self._state(name, count, line, findings)
         for expression, name in _SENTENCES:
             if found := expression.search(text):
                 self._state(name, int(found[1]), line, findings)
@@ -162,18 +171,15 @@ class Settings:
         self.num_overflows += _SKIPPED.search(text) is not None
 
     def _state(self, name: str, count: int, line: Line, findings: Findings) -> None:
-        line = slim(line)
-        if self._is_dumped:
-            findings.fact(name, count, line)
-            return
-        known = self._stated.setdefault(name, (count, line))
-        if known and known[0] != count:
-            self._stated[name] = None
+        if not self._is_dumped:
+            self._stated.setdefault(name, {}).setdefault(count, slim(line))
+        elif name not in self._of_dump:
+            findings.fact(name, count, slim(line))
 
 
 def _options(text: bytes) -> list[tuple[str, int]]:
     """Return the settings of a command line; the number of GPUs needs both nodes and processes per node."""
-    found = _OPTION.findall(text) if b"--" in text else []
+    found = _OPTION.findall(text) if b"--" in text and not _NO_COMMAND.search(text) else []
     options = {name.decode().replace("-", "_"): int(value) for name, value in found}
     known = [(_FACT[option], count) for option, count in options.items() if option in _FACT]
     nodes, processes = options.get("nnodes"), options.get("nproc_per_node")

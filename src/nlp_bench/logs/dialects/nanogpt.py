@@ -114,7 +114,7 @@ DIALECTS = (
         parser=Pattern(
             # Between loss and time are norm, learning rate and z-scores, different in every version.
             record=rb"\bstep {1,9}<iteration>(?: ?/ ?<total_iterations>)? ?(?:\||:) "
-            rb"(?:train )?loss:? (?:(?P<lm_loss>[-+\d.eE]{1,40})|-?nan|-?inf|NaN)"
+            rb"(?:train )?loss:? (?P<lm_loss>[-+\d.eE]{1,40}|-?nan|-?inf|NaN)(?:\([a-z]+\))?"
             rb"[^\r\n]{0,160}?[ (](?:<elapsed_ms> ms|<elapsed_s> s)\b(?:[^\r\n]{0,60}? (?P<tokens_per_second>\d{1,18}) tok/s)?",
             facts=(
                 rb"\| total batch size {1,40}\| <tokens> ",

@@ -40,7 +40,7 @@ _FACTS = (
         rb"device mesh with parallelism: pp=(?P<num_devices__pp>\d+), dp_replicate=(?P<num_devices__replicate>\d+), "
         rb"dp_shard=(?P<num_devices__shard>\d+), cp=(?P<num_devices__cp>\d+), tp=(?P<num_devices__tp>\d+)(?=[,\s]|$)"
     ),
-    rb"^\++ (?=.*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b)(?=.*" + _NODES + rb").*" + _GPUS,
+    rb"^\++ (?!echo\b)(?=.*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b)(?=.*" + _NODES + rb").*" + _GPUS,
 )
 _RANK = late(rb"\[rank-\d{1,9}/(\d{1,9})\]")
 _RATES = (b"tps: ", b"wps: ", b"TPS: ", b"WPS: ")
