@@ -336,7 +336,7 @@ class Ratio:
     p_value: float | None
     """Of no difference, None where nothing is proven."""
     verdict: str | None
-    """What B is: faster, slower, no difference found, not proven, no interval."""
+    """What B is: faster, slower, no difference found, doubted (a log contradicts its own number), not proven, no interval."""
     basis: str | None
     """What it rests on: several runs each, one run against several, one run each."""
     method: str | None

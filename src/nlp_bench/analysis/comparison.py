@@ -211,12 +211,14 @@ def read_sides(a: str, b: str, reading: Reading) -> tuple[Side, Side]:
 def with_scatter(first: Side, runs: Iterable[Observation], reading: Reading, name: str) -> Side:
     """Return A with further runs of its machine, which show the scatter between runs.
 
-    Raises UsageError, beginning with `name`, where `runs` holds no repeats of A's machine.
+    Raises UsageError, beginning with `name`, where `runs` holds no repeats of A's machine, or a run whose number is contradicted.
     """
     fitting = [pool for pool in reading.pooled(runs) if any(_same_machine(pool, one) for one in first.pools)]
     if not any(pool.spread for pool in fitting):
         what = "two runs of one configuration on A's machine that differ"
         raise UsageError(f"{name} does not hold {what}; give a folder of repeats (repeats: 5 in JUBE) or history:NAME")
+    if doubts := [text for pool in fitting for text in pool.doubts]:
+        raise UsageError(f"{name} holds {doubts[0]}; a contradicted number shows no scatter: leave that run out")
     return replace(first, repeats=(*first.repeats, *fitting))
 
 

@@ -80,7 +80,7 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
         yield f"time for {found.tokens:,} tokens: A {a:.2f} s, B {b:.2f} s"
     for name, pool in (("A", pair.a), ("B", pair.b)):
         failed = [] if pool.runs else [f"{run.source}: {run.outcome.value}" for run in pool.without_number]
-        yield from (f"{name}: {line}" for line in (*pool_lines(pool), *failed))
+        yield from (f"{name}: {line}" for line in (*pool.doubts, *pool_lines(pool), *failed))
     if pair.num_shared:
         yield f"{pair.num_shared} run(s) of B are runs of A, whole or cut: the same run is on both sides"
     for gate in found.gates:
@@ -92,6 +92,9 @@ def _sentence(pair: Compared, shown: Statistic) -> str:
     if shown.ratio is None:
         return "no interval: the runs do not show how much they scatter, so nothing is said about the difference"
     percent = percentage(abs(shown.value - 1))
+    if shown.verdict is Verdict.DOUBTED:
+        words = f"by their numbers B is {percent} {'faster' if shown.value > 1 else 'slower'} than A"
+        return f"{words}, but a log contradicts its own (below), and a contradicted number proves nothing"
     if shown.verdict is Verdict.NEEDS_REPEATS:
         words = f"these two runs differ: B's is {percent} {'faster' if shown.value > 1 else 'slower'}"
         if shown.ratio.low <= 1 <= shown.ratio.high:
@@ -130,6 +133,9 @@ def _gate_line(found: Comparison, gate: Gate) -> str:
 
 def _why_open(found: Comparison, gate: Gate) -> str:
     """Return why a gate is not proven, and how many runs would decide it."""
+    if doubts := [text for pair in found.compared for pool in (pair.a, pair.b) for text in pool.doubts]:
+        more = f"; and {len(doubts) - 1} more" if len(doubts) > 1 else ""
+        return f"a contradicted number proves nothing: {doubts[0]}{more}"
     if any(pair.num_shared for pair in found.compared):
         return "a run that is on both sides says nothing about a difference; leave it out of one of them"
     shown = [pair.statistic for pair in found.compared if pair.statistic]
@@ -224,7 +230,7 @@ def _compared(pair: Compared, found: Comparison) -> dict[str, Any]:
     for gate in found.gates:
         word = gate.word(shown) if pair.a.runs else None
         record[_key(gate)] = word.value if word else None
-        is_open = shown and word is Word.NOT_PROVEN
+        is_open = shown and word is Word.NOT_PROVEN and not shown.is_doubted
         record[f"{_key(gate)}_num_runs_each"] = gate.runs_each(shown) if shown and is_open else None
         if not gate.equivalence:
             record["unexpectedly_fast"] = gate.is_unexpected(shown)
@@ -262,6 +268,11 @@ def _pool(pool: Pool, tokens: int) -> dict[str, Any]:
         "run_to_run_cv": pool.run_to_run_cv,
         "within_run_cv": pool.within_run_cv,
         "outliers": [run.source for run in pool.outliers],
+        "doubts": [
+            {"source": run.source, "outcome": run.outcome.value, "doubts": list(run.doubts)}
+            for run in pool.runs
+            if run.doubts
+        ],
         "remarks": pool_lines(pool),
     }
 

@@ -54,6 +54,7 @@ class Verdict(Enum):
     FASTER = "faster"
     SLOWER = "slower"
     NONE_FOUND = "no difference found"
+    DOUBTED = "doubted"
     NEEDS_REPEATS = "not proven"
     NO_INTERVAL = "no interval"
 
@@ -105,18 +106,21 @@ class Statistic:
     known: Scatter | None = None  # scatter between other runs of the machine, None where it is not known
     is_used: bool = False  # whether that is part of the interval: not where the compared runs scatter more (F test)
     scatter: Scatter | None = None  # scatter between runs, None where it is not known
+    is_doubted: bool = False  # whether a log contradicts the number of one of the runs
     level: float  # of the interval: 95 % for all comparisons of one table together (Bonferroni)
 
     @property
     def is_provable(self) -> bool:
-        """Return whether the scatter between runs of the machine is known: without it, two runs prove nothing."""
-        return self.ratio is not None and self.method is not Method.WITHIN
+        """Return whether the scatter between runs of the machine is known, and no number is contradicted: otherwise the runs prove nothing."""
+        return self.ratio is not None and self.method is not Method.WITHIN and not self.is_doubted
 
     @property
     def verdict(self) -> Verdict:
         """B is faster or slower when the whole interval is, and the scatter of runs is in it."""
         if self.ratio is None:
             return Verdict.NO_INTERVAL
+        if self.is_doubted:
+            return Verdict.DOUBTED
         if not self.is_provable:
             return Verdict.NEEDS_REPEATS
         return Verdict.FASTER if self.ratio.low > 1 else Verdict.SLOWER if self.ratio.high < 1 else Verdict.NONE_FOUND
@@ -164,6 +168,7 @@ def statistic(
         known=known,
         is_used=used is not None,
         scatter=common,
+        is_doubted=bool(a.doubts or b.doubts),
         level=1 - wrong,
     )
 
@@ -219,7 +224,7 @@ class Gate:
     def word(self, found: Statistic | None) -> Word:
         """Return FAIL when the whole interval is beyond the threshold, PASS when all of it is not, else NOT PROVEN.
 
-        None is a B without a number: it fails. Runs without a known scatter between runs prove nothing.
+        None is a B without a number: it fails. Runs without a known scatter between runs prove nothing, nor do contradicted numbers.
         """
         good, bad = (Word.EQUIVALENT, Word.NOT_EQUIVALENT) if self.equivalence else (Word.PASS, Word.FAIL)
         if found is None:

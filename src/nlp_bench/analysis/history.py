@@ -11,6 +11,7 @@ from typing import Any
 from nlp_bench.analysis.observation import Observation, different_runs, digest
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_object
+from nlp_bench.measure.contradiction import Weight
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
@@ -19,6 +20,7 @@ from nlp_bench.outcome import Outcome
 from nlp_bench.show.table import as_csv, as_text, columns_of, interval, number
 
 _BLOCK_BYTES = 1 << 20
+_DOUBTS = "doubts"  # key of `Row.entry`: what speaks against the number
 
 
 def key_of(entry: RunResult) -> str:
@@ -108,6 +110,8 @@ class Row:
             estimate = Estimate(**{**parts, "uncertainty": Uncertainty(**made_of) if made_of else None})
         elif rate and error and degrees:  # of an earlier nlp-bench
             estimate = Estimate(seconds_per_token=1 / rate, standard_error=error, degrees=degrees)
+        contradictions = entry.get("contradictions", ())  # all that an earlier nlp-bench kept of the doubts
+        doubts = [each["text"] for each in contradictions if each["weight"] != Weight.REMARK.name]
         where = f"history run {self.id}"
         known: dict[str, Any] = json.loads(self.settings)
         return Observation(
@@ -119,6 +123,7 @@ class Row:
             settings={name: Setting(value, f"{where}, {source}") for name, (value, source) in known.items()},
             program=entry.get("dialect"),
             reasons=tuple(entry.get("reasons", ())),
+            doubts=tuple(entry.get(_DOUBTS, doubts)) if rate else (),
             sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
             opening=entry.get(_OPENING),
             key=self.key,
@@ -166,7 +171,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         degrees=estimate.degrees if estimate else None,
         num_intervals=run.num_intervals,
         settings=json.dumps({key: [found.value, found.source] for key, found in run.settings.items()}),
-        entry=json.dumps({**entry.to_json(REPORT_TOKENS), **kept}),
+        entry=json.dumps({**entry.to_json(REPORT_TOKENS), **kept, _DOUBTS: run.doubts}),
     )
     # SQLite takes UTF-8 alone: a path of other bytes has them as escapes.
     texts = {name: getattr(row, name) for name in COLUMNS if isinstance(getattr(row, name), str)}

@@ -84,6 +84,8 @@ class Observation:
     """What is known of workload, configuration and machine."""
     program: str | None = None  # the dialect of its log: two programs are no repeats of each other
     reasons: tuple[str, ...] = ()  # why there is no number, or what to know about it
+    doubts: tuple[str, ...] = ()  # what speaks against the number: `RunResult.doubts`
+    overruled: Identity = ()  # sizes that its log states, where a person gave others
     opening: str | None = None  # what `opening_of` gives for its first records
     key: str | None = None  # which run it is, by the content of its files, where it was requested
 
@@ -102,6 +104,8 @@ class Observation:
             settings=settings_of(entry),
             program=entry.dialect,
             reasons=entry.reason_texts,
+            doubts=entry.doubts,
+            overruled=tuple((each.name, each.logged) for each in entry.sizes_supplied if each.logged is not None),
             opening=opening_of(entry.records),
         )
 

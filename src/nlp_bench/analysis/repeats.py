@@ -86,6 +86,11 @@ class Pool:
         return len(kept) / math.fsum(kept) if kept else None
 
     @property
+    def doubts(self) -> list[str]:
+        """What speaks against the numbers of its runs, a sentence each, which begins with the run."""
+        return [f"{run.source} ({run.outcome.value}): {text}" for run in self.runs for text in run.doubts]
+
+    @property
     def outliers(self) -> list[Observation]:
         """Runs beyond what the others allow, each at 5 % / number of runs; none among fewer than three."""
         values = self.seconds_per_token
@@ -117,6 +122,8 @@ class Pool:
 
     def verdict(self, tokens: int, limit_s: float) -> tuple[str, str | None]:
         """Return PASS, FAIL or NOT PROVEN for the runs as one measurement, and why they prove nothing: what keeps a run's verdict open keeps theirs open."""
+        if self.doubts:
+            return NOT_PROVEN, self.doubts[0]
         interval_s = self.time_interval_s(tokens)
         if interval_s is None:
             return NOT_PROVEN, "no 95 % interval over runs"
@@ -152,13 +159,15 @@ def pooled(observations: Iterable[Observation], *, trust: bool = False, allow_me
     """Group runs into repeats of one configuration, in the order of their first runs.
 
     A run of which too little is known (`is_known`) stays alone; with `trust` the user vouches that equal means repeated. So does one
-    that is MEASURED, unless `allow_measured` takes it too; logs of two programs are no repeats of each other.
+    that is MEASURED, unless `allow_measured` takes it too; logs of two programs are no repeats of each other, nor are logs that state
+    different sizes because a person gave all of them the same one.
     """
     groups: dict[object, list[Observation]] = {}
     for number, run in enumerate(observations):
         is_alone = not (trust or is_known(run.settings)) or (run.outcome is Outcome.MEASURED and not allow_measured)
         program = None if run.seconds_per_token is None else run.program  # one that died early may have no dialect
-        groups.setdefault(number if is_alone else (program, identity_of(run.settings)), []).append(run)
+        alike = (program, identity_of(run.settings), run.overruled)
+        groups.setdefault(number if is_alone else alike, []).append(run)
     return [_pool(group) for group in _with_early_deaths(list(groups.values()))]
 
 

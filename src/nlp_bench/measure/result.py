@@ -13,7 +13,7 @@ import numpy as np
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Attempt, Records
 from nlp_bench.measure.anytime import Bound
-from nlp_bench.measure.contradiction import Contradiction, SlowerStatement
+from nlp_bench.measure.contradiction import Contradiction, SlowerStatement, doubts
 from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
 from nlp_bench.measure.log_end import LogEnd
@@ -155,6 +155,12 @@ class RunResult:
     def reason_texts(self) -> tuple[str, ...]:
         """The sentences of `reasons`."""
         return tuple(texts(self.reasons))
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against the number, a sentence each: a number that is contradicted, by its log or by a size given by hand, proves nothing."""
+        by_hand = (reason.text for reason in self.reasons if reason.code == AGAINST_LOG)
+        return (*(found.text for found in doubts(self.contradictions)), *by_hand) if self.has_number else ()
 
     @property
     def has_number(self) -> bool:
