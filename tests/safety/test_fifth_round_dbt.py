@@ -16,7 +16,7 @@ STEADY = (49300.0, 49200.0, 49350.0)
 
 def doubted(path: Path, rate: float, seed: int = 0, factor: float = 0.82, **changes: object) -> Path:
     """Write a log whose samples per second are `factor` times what its times give."""
-    write_log(path, rate, seed, **changes)
+    write_log(path, rate, seed, **{"pipeline_model_parallel_size": 1, **changes})
 
     def stated(found: re.Match[str]) -> str:
         return f"{found[0]} samples per second: {factor * 64e3 / float(found[1]):.3f} |"
@@ -27,7 +27,7 @@ def doubted(path: Path, rate: float, seed: int = 0, factor: float = 0.82, **chan
 
 @pytest.fixture
 def honest(tmp_path: Path) -> str:
-    return str(write_runs(tmp_path / "honest", *STEADY, seed=9))
+    return str(write_runs(tmp_path / "honest", *STEADY, seed=9, pipeline_model_parallel_size=1))
 
 
 @pytest.mark.parametrize("form", ["table", "json", "markdown"])
@@ -84,3 +84,81 @@ def test_the_history_and_python_keep_the_doubts(
     assert found.ratios[0].p_value is None
     by_hand = nlp_bench.read_log(Path(honest) / "run1.log", num_gpus=64)
     assert not nlp_bench.compare(logs[1:], by_hand, gate=1, strict=True).passes
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
+def test_scaling_marks_what_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
+    small = write_log(tmp_path / "small.log", 49300.0)
+    sound = write_log(tmp_path / "sound.log", 95000.0, 1, world_size=32)
+    odd = doubted(tmp_path / "odd.log", 98000.0, 2, world_size=32)
+    assert main(["report", str(small), str(sound), str(odd), "--scaling", "--format", form]) == 0
+    said = capsys.readouterr().out
+    assert f"{odd}: {DOUBT}" in said.replace("\\", "")
+    assert "doubted" in said
+    if form == "json":
+        places = json.loads(said)["curves"][0]["points"]
+        assert [(point["sources"], "doubted" in point["flags"]) for point in places] == [
+            ([str(small)], False),
+            ([str(odd)], True),
+            ([str(sound)], False),
+        ]
+    # A doubted number is the baseline only where there is no other of that size.
+    main(["report", str(small), str(sound), str(odd), "--scaling", "--baseline-gpus", "32", "--format", "json"])
+    places = json.loads(capsys.readouterr().out)["curves"][0]["points"]
+    assert [point["sources"] for point in places if "baseline" in point["flags"]] == [[str(sound)]]
+    main(["report", str(small), str(odd), "--scaling", "--baseline-gpus", "32"])
+    assert "the baseline is doubted, and every speed-up and efficiency with it" in capsys.readouterr().out
+
+
+def test_a_doubted_configuration_wins_no_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str], honest: str) -> None:
+    odd = str(doubted(tmp_path / "odd.log", 65500.0, tensor_model_parallel_size=8))
+    assert main(["report", honest, odd, "--sweep"]) == 0
+    said = capsys.readouterr().out
+    assert "no winner can be named: TP 4 alone has an interval that nothing contradicts; 1 cannot be judged" in said
+    assert re.search(r"\n +1  alone +4 .*\n +doubted +8 ", said)
+    assert f"{odd}: {DOUBT}" in said
+    slow = str(write_log(tmp_path / "slow.log", 40000.0, tensor_model_parallel_size=2, pipeline_model_parallel_size=1))
+    output = tmp_path / "out"
+    assert main(["report", honest, odd, slow, "--sweep", "--format", "json", "--output", str(output)]) == 0
+    (sweep,) = json.loads(capsys.readouterr().out)["sweeps"]
+    assert [(row["standing"], row["rank"]) for row in sweep["configurations"]] == [
+        ("winner", 1), ("slower", 2), ("doubted", None)
+    ]  # fmt: skip
+    assert sweep["sentence"].startswith("winner: TP 4, faster than each of the 1 others at 95 %; 1 cannot be judged")
+    assert sweep["configurations"][2]["cause"] == f"{odd}: {DOUBT}"
+    assert DOUBT in (output / "sweep.csv").read_text()
+    main(["report", honest, odd, slow])  # what a report says of the winner without being asked
+    assert f"16 GPUs: {sweep['sentence']}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("view", ["--scaling", "--sweep"])
+@pytest.mark.parametrize("option", ["--sequence-length", "--num-gpus", "--global-batch-size"])
+def test_a_view_refuses_a_size_that_contradicts_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], view: str, option: str
+) -> None:
+    logs = [str(write_log(tmp_path / f"g{gpus}.log", 1000.0 * gpus, world_size=gpus)) for gpus in (16, 128)]
+    assert main(["report", *logs, view, option, "128"]) == 2
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert f"g16.log: the option {option} 128 is used although the log says" in printed.err
+    assert "Leave the option out" in printed.err
+    # The plain report marks them, and does not take two sizes for repeats of one.
+    assert main(["report", *logs, option, "128", "--output", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert f"* supplied by hand: {option} 128 (the log says" in said
+    assert "repeats of" not in said
+
+
+@pytest.mark.parametrize("view", ["--scaling", "--sweep"])
+def test_a_view_marks_what_was_supplied_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str], view: str) -> None:
+    logs = [str(write_log(tmp_path / f"g{n}.log", 1e3 * n, world_size=n, seq_length=None)) for n in (16, 32)]
+    words = ["report", *logs, view, "--sequence-length", "4096"]
+    for form in ("table", "markdown"):
+        assert main([*words, "--format", form]) == 0
+        said = capsys.readouterr().out.replace("\\", "")
+        assert re.search(r"\b1[56]\d\d\d\.\d\d\*", said)
+        assert f"* supplied by hand: --sequence-length 4096 (not in the log): {', '.join(logs)}" in said
+    assert main([*words, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.count(",sequence_length=4096,") == 2
+    assert main([*words, "--format", "json"]) == 0
+    assert capsys.readouterr().out.count('"sequence_length=4096"') == 2

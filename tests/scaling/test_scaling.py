@@ -236,10 +236,11 @@ def test_logs_that_name_no_model_are_joined_on_trust_and_never_across_programs(r
     assert curve["workload"] == "unknown model"
     assert any("taken on trust" in note for note in curve["notes"])
     other = "".join(f"step: {n} loss: 5.0 tps: 1,000 tflops: 1.0 mfu: 1.0%\n" for n in range(1, 20))
-    (tmp_path / "16.log").write_text(
+    (tmp_path / "titan.log").write_text(
         "[titan] - root - INFO - " + other.replace("\nstep", "\n[titan] - root - INFO - step")
     )
-    curves = curves_of(report, tmp_path, "--num-gpus", 16, "--sequence-length", 1024)
+    logs = (tmp_path / "16.log", tmp_path / "titan.log")
+    curves = curves_of(report, *logs, "--num-gpus", 16, "--sequence-length", 1024)
     assert len(curves) == 2
 
 

@@ -10,7 +10,7 @@ from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.escape import one_line
 from nlp_bench.measure.contradiction import Code
 from nlp_bench.measure.estimate import Estimate
-from nlp_bench.measure.result import Published, RunResult
+from nlp_bench.measure.result import Published, RunResult, Supplied, supplied_lines
 from nlp_bench.measure.workload import FREE, SHAPE, Setting, Value
 
 SPEED = (*SHAPE, "precision", "optimizer", "attention_dropout", "hidden_dropout")
@@ -133,6 +133,21 @@ class Point:
         """What a published table says of it."""
         return self.entries[0].published
 
+    @cached_property
+    def doubts(self) -> tuple[str, ...]:
+        """What speaks against the numbers of its runs, a sentence each, which begins with the run: the rate is shown, and proves nothing."""
+        return tuple(f"{entry.source}: {text}" for entry in self.entries for text in entry.doubts)
+
+    @cached_property
+    def supplied(self) -> tuple[Supplied, ...]:
+        """The sizes that a person gave and the logs do not state, each once."""
+        return tuple(dict.fromkeys(each for entry in self.entries if entry.has_number for each in entry.sizes_supplied))
+
+    def starred(self, cell: str, name: str | None = None, *, is_rate: bool = True) -> str:
+        """Return a cell with a star where it rests on what was supplied: the size called `name`, or the rate."""
+        rests = any(each.name == name or (is_rate and each.changes_rate) for each in self.supplied)
+        return f"{cell}*" if cell and rests else cell
+
     @property
     def tokens_per_second(self) -> float | None:
         """The steady rate (harmonic mean over runs), or the published one; None where no run may be counted."""
@@ -164,14 +179,14 @@ class Point:
 
     @property
     def cause(self) -> str | None:
-        """Why runs of it have no number, each cause once; next to a number also which runs these are."""
-        causes = self.contradictions or [
+        """Why runs of it have no number, each cause once; next to a number also which runs these are, and what speaks against the number."""
+        failed = [
             (f"{entry.source}: " if self.tokens_per_second else "")
             + ": ".join((entry.outcome.value, *entry.reason_texts[:1]))
             for entry in self.entries
             if not entry.has_number
         ]
-        return "; ".join(dict.fromkeys(causes)) or None
+        return "; ".join(dict.fromkeys(self.contradictions or (*failed, *self.doubts))) or None
 
     @property
     def one_sample(self) -> str | None:
@@ -238,6 +253,12 @@ def _alike(entry: RunResult) -> object:
         return id(entry)
     logged = entry.workload.logged.items()
     return tuple(sorted((name, said.value) for name, said in logged if name not in PASSED_OVER and name not in NAMES))
+
+
+def legend_of_stars(points: Iterable[Point]) -> list[str]:
+    """Return what the stars in the cells mean, none where there are none."""
+    entries = (entry for point in points for entry in point.entries if entry.has_number)
+    return supplied_lines((entry.source, entry.sizes_supplied) for entry in entries)
 
 
 def not_placed(entries: Iterable[RunResult]) -> list[str]:

@@ -32,6 +32,7 @@ from nlp_bench.measure.workload import heading
 
 SECONDS_PER_DAY = 86400
 TOLERANCE = 0.02  # without an interval, an efficiency above 1 + this is called super-linear
+DOUBTED, BY_HAND = "doubted", "supplied by hand"  # flags that hold of a point without a curve, too
 _CALLED = re.compile(r"(strong|weak)[\s_-]*scal", re.IGNORECASE)
 _FOLLOWS = ("global_batch_size", "data_parallel_size", "gradient_accumulation_steps")  # what follows from the size
 
@@ -103,6 +104,8 @@ class Place:
             "one sample": self.point.one_sample is not None,
             "other configuration": bool(self.changed),
             "contradicts its run.json": bool(self.point.contradictions),
+            DOUBTED: bool(self.point.doubts),
+            BY_HAND: bool(self.point.supplied),
             "baseline": self.is_baseline,
         }
         return tuple(word for word, holds in found.items() if holds)
@@ -185,9 +188,13 @@ def _curve(entries: Sequence[RunResult], baseline_gpus: int | None, *, allow_mea
     points = sorted(found, key=lambda p: (p.num_gpus, p.batch or 0, -(p.tokens_per_second or 0)))
     counted = [point for point in points if point.tokens_per_second]
     size = baseline_gpus or min((point.num_gpus for point in counted), default=None)
-    # The fastest of that size is the strictest baseline.
+    # The fastest of that size is the strictest baseline, one that nothing contradicts before others.
     same = [point for point in counted if point.num_gpus == size]
-    base = max(same, key=lambda point: point.tokens_per_second or 0, default=None)
+    base = max(
+        [point for point in same if not point.doubts] or same,
+        key=lambda point: point.tokens_per_second or 0,
+        default=None,
+    )
     names = [name for name in varying_in(points) if name not in _FOLLOWS]
     places = tuple(Place(point=point, baseline=base, changed=_changed(base, point, names)) for point in points)
     kind, why = _kind(counted)
@@ -245,6 +252,8 @@ def _baseline_notes(points: Sequence[Point], base: Point | None, baseline_gpus: 
         yield f"baseline missing: the smallest size, {min(sizes)} GPUs, has no number; {base.num_gpus} GPUs are the baseline instead"
     if len(sizes) > 1 and not says_model(points[0].entries[0]):
         yield "the logs do not say which model they trained: that all sizes trained the same one is taken on trust"
+    if base and base.doubts and len(sizes) > 1:
+        yield "the baseline is doubted, and every speed-up and efficiency with it"
     if base and base.one_sample and len(sizes) > 1:
         yield f"the baseline is one sample ({base.one_sample}): every efficiency hangs on it"
 
@@ -334,9 +343,9 @@ ROW = (
     "tokens_per_second_ci95_low", "tokens_per_second_ci95_high", "perfect_linear_tokens_per_second", "speed_up", "efficiency",
     "efficiency_ci95_low", "efficiency_ci95_high", "tokens_per_second_per_gpu", "time_to_train_s", "time_to_train_days",
     "published_perfect_linear_tokens_per_second", "published_speed_up", "stated_speed_up", "train_tokens", "train_days",
-    "published_train_days", "stated_train_days", "flags", "changed", "cause", "sources",
+    "published_train_days", "stated_train_days", "flags", "changed", "cause", "supplied", "sources",
 )  # fmt: skip
-"""Columns of the CSV and keys of a point; efficiency 1 is perfect, flags and sources are separated by "; " in the CSV."""
+"""Columns of the CSV and keys of a point; efficiency 1 is perfect, flags, sources and the like are separated by "; " in the CSV."""
 
 
 def row(curve: Curve, place: Place, tokens: int) -> dict[str, Any]:
@@ -354,6 +363,6 @@ def row(curve: Curve, place: Place, tokens: int) -> dict[str, Any]:
         place.efficiency, *(place.efficiency_ci95 or (None, None)), rate / point.num_gpus if rate else None, time_s,
         time_s / SECONDS_PER_DAY if time_s else None, *printed[:3], train_tokens,
         train_tokens / rate / SECONDS_PER_DAY if train_tokens and rate else None, *printed[3:], list(place.flags),
-        list(place.changed), point.cause, [entry.source for entry in point.entries],
+        list(place.changed), point.cause, [each.cell for each in point.supplied], [entry.source for entry in point.entries],
     )  # fmt: skip
     return dict(zip(ROW, values, strict=True))

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from nlp_bench.analysis.points import not_placed
-from nlp_bench.analysis.scaling import ROW, SECONDS_PER_DAY, Curve, Kind, Place, ScalingReport, row
+from nlp_bench.analysis.points import legend_of_stars, not_placed
+from nlp_bench.analysis.scaling import BY_HAND, DOUBTED, ROW, SECONDS_PER_DAY, Curve, Kind, Place, ScalingReport, row
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.show.chart import Chart, Rule, Series, Shape
 from nlp_bench.show.table import (
@@ -27,7 +27,7 @@ Named = tuple[Curve, Place]
 
 def _csv(report: ScalingReport) -> str:
     rows = [row(curve, place, report.tokens) for curve in report.curves for place in curve.places]
-    lists = ("flags", "changed", "sources")
+    lists = ("flags", "changed", "supplied", "sources")
     return as_csv(ROW, [{**each, **{name: "; ".join(each[name]) for name in lists}} for each in rows])
 
 
@@ -43,7 +43,8 @@ def _document(report: ScalingReport, style: Style) -> str:
         places = [(curve, place) for curve in group for place in curve.places]
         blocks.append([*style.heading(heading), *style.table(curve_table(places, report.tokens))])
         blocks.append([*map(style.sentence, sentences)])
-    below = (not_placed(report.unplaced), _legend(report) if curves else [])
+    stars = legend_of_stars(place.point for curve in report.curves for place in curve.places)
+    below = (not_placed(report.unplaced), [*(_legend(report) if curves else []), *stars])
     return as_document(*blocks, *([*map(style.sentence, lines)] for lines in below))
 
 
@@ -67,10 +68,10 @@ def _cells(curve: Curve, place: Place, ranks: str, tokens: int) -> Iterator[tupl
     speed_up, train_tokens = compared.speed_up, found.train_tokens if found else None
     yield "workload", "" if is_curve else curve.title
     yield "nodes", number(point.entries[0].workload.count("nodes"))
-    yield ranks, number(point.num_gpus)
-    yield "batch", number(point.batch)
+    yield ranks, point.starred(number(point.num_gpus), "num_gpus", is_rate=False)
+    yield "batch", point.starred(number(point.batch), "global_batch_size", is_rate=False)
     yield "runs", str(len(point.entries)) if len(point.entries) > 1 else ""
-    yield "tokens/s", rate(tokens_per_second)
+    yield "tokens/s", point.starred(rate(tokens_per_second))
     yield "95 %\ninterval", interval(point.interval)
     yield "perfect\nlinear", rate(compared.perfect_linear)
     yield "published\nlinear", (found and found.perfect_linear) or ""
@@ -78,14 +79,16 @@ def _cells(curve: Curve, place: Place, ranks: str, tokens: int) -> Iterator[tupl
     yield "published\nspeed-up", f"{found.speed_up}x" if found and found.speed_up else ""
     yield "efficiency", percentage(compared.efficiency, 1)
     yield "95 %\ninterval", interval(compared.efficiency_ci95, 100, 1)
-    yield "tokens/s\n/GPU", f"{tokens_per_second / point.num_gpus:.1f}" if tokens_per_second else ""
-    yield f"time for\n{tokens_in_words(tokens)} tokens", duration(time_to_report_s(tokens, tokens_per_second))
+    per_gpu = f"{tokens_per_second / point.num_gpus:.1f}" if tokens_per_second else ""
+    yield "tokens/s\n/GPU", point.starred(per_gpu, "num_gpus")
+    time = duration(time_to_report_s(tokens, tokens_per_second))
+    yield f"time for\n{tokens_in_words(tokens)} tokens", point.starred(time)
     yield "training\ntokens", tokens_in_words(train_tokens) if train_tokens else ""
     days = train_tokens / tokens_per_second / SECONDS_PER_DAY if train_tokens and tokens_per_second else None
     yield "days", number(days)
     yield "published\ndays", (found and found.train_days) or ""
     yield "outcome", "" if tokens_per_second else point.outcome
-    yield "flags", ", ".join(place.flags) if is_curve else ""
+    yield "flags", ", ".join(flag for flag in place.flags if is_curve or flag in {DOUBTED, BY_HAND})
 
 
 def _legend(report: ScalingReport) -> list[str]:
@@ -99,7 +102,7 @@ def _legend(report: ScalingReport) -> list[str]:
 MAX_CURVES = 6  # as many have a colour of their own
 CLOSE = 1.15  # sizes nearer than this factor share one label
 _KINDS = {Kind.STRONG: ", strong", Kind.WEAK: ", weak"}
-SHAPES: dict[str, Shape] = {"super-linear": "triangle", "one sample": "square"}
+SHAPES: dict[str, Shape] = {"super-linear": "triangle", "one sample": "square", DOUBTED: "cross"}
 
 
 def scaling_charts(report: ScalingReport) -> list[Chart]:

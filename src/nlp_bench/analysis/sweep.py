@@ -64,6 +64,7 @@ class Standing(str, Enum):
     TIED = "tied for best"  # may be the best, as others may
     SLOWER = "slower"  # another one is faster beyond doubt
     ALONE = "alone"  # the only one with an interval, so that there is nothing to compare it with
+    DOUBTED = "doubted"  # has a rate that its log contradicts, so that it proves nothing
     UNDECIDED = "no interval"  # has a rate without an interval, so that it cannot be judged
     FAILED = "no number"  # no run of it has a number
     CONTRADICTED = "not ranked"  # its log says that something else ran than run.json requested
@@ -74,7 +75,7 @@ class Ranked:
     """One configuration."""
 
     point: Point
-    rank: int | None  # 1 is the fastest measured; None without a rate
+    rank: int | None  # 1 is the fastest measured; None without a rate, and with a doubted one
     standing: Standing
     ratio: Ratio | None  # its rate / that of the fastest with an interval; None without one and for the fastest itself
 
@@ -87,7 +88,7 @@ class Sweep:
     num_gpus: int
     is_cpu: bool
     is_known: bool  # whether the model that was trained is known
-    rows: tuple[Ranked, ...]  # the fastest first, then what has no number
+    rows: tuple[Ranked, ...]  # the fastest first, then what is doubted, then what has no number
     names: tuple[str, ...]  # the settings in which configurations differ
 
     @property
@@ -132,11 +133,14 @@ class Sweep:
     def sentence(self) -> str:
         """Return the winner, in one sentence."""
         found, undecided = self.winners, self.of(Standing.UNDECIDED)
-        lost = self.of(Standing.FAILED, Standing.CONTRADICTED)
+        lost, doubted = self.of(Standing.FAILED, Standing.CONTRADICTED), self.of(Standing.DOUBTED)
         if len(lost) == len(self.rows):
             return "no winner: every configuration failed"
         if alone := self.of(Standing.ALONE):
-            text = f"no winner can be named: {self.words(alone[0])} alone has an interval"
+            but = " that nothing contradicts" if doubted else ""
+            text = f"no winner can be named: {self.words(alone[0])} alone has an interval{but}"
+        elif not found and not undecided:
+            text = "no winner can be named: every number is doubted"
         elif not found:
             fastest = self.words(self.rows[0])
             text = f"no winner can be named: no rate has an interval; the fastest measured is {fastest}"
@@ -148,6 +152,8 @@ class Sweep:
             text = f"winner: {self.words(found[0])}, faster than each of the {len(judged)} others at 95 %"
         else:
             text = f"the only configuration with a number: {self.words(found[0])}"
+        is_some = 0 < len(doubted) < len(self.rows) - len(lost)
+        text += f"; {len(doubted)} cannot be judged: the logs contradict their own numbers" if is_some else ""
         text += f"; {len(lost)} of {len(self.rows)} configurations have no number" if lost else ""
         return text + (f"; {len(undecided)} without an interval cannot be judged" if undecided else "")
 
@@ -200,17 +206,19 @@ def winner_notes(entries: Iterable[RunResult], *, allow_measured: bool = False) 
 
 def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
     points = points_of(entries, allow_measured=allow_measured)
-    points.sort(key=lambda point: -(point.tokens_per_second or 0))
-    judged = [(point, point.estimate) for point in points if point.tokens_per_second and point.estimate]
+    points.sort(key=lambda point: (not point.tokens_per_second, bool(point.doubts), -(point.tokens_per_second or 0)))
+    sound = [point for point in points if point.tokens_per_second and not point.doubts]
+    judged = [(point, point.estimate) for point in sound if point.estimate]
     kept = winners([estimate for _, estimate in judged])
     best = [id(point) for (point, _), is_kept in zip(judged, kept, strict=True) if is_kept]
     is_alone = len(judged) == 1 and sum(point.tokens_per_second is not None for point in points) > 1
 
     def row(rank: int, point: Point) -> Ranked:
-        estimate, is_measured = point.estimate, bool(point.tokens_per_second)
+        estimate, is_measured = point.estimate, bool(point.tokens_per_second) and not point.doubts
         standing = (
             Standing.CONTRADICTED if point.contradictions
-            else Standing.FAILED if not is_measured
+            else Standing.FAILED if not point.tokens_per_second
+            else Standing.DOUBTED if point.doubts
             else Standing.UNDECIDED if not estimate
             else Standing.SLOWER if id(point) not in best
             else Standing.ALONE if is_alone
@@ -253,5 +261,6 @@ def record(sweep: Sweep, row: Ranked, tokens: int) -> dict[str, Any]:
         "tokens_per_second_per_gpu": rate / sweep.num_gpus if rate else None,
         "time_to_train_s": time_to_report_s(tokens, rate),
         "cause": point.cause,
+        "supplied": [each.cell for each in point.supplied],
         "sources": [entry.source for entry in point.entries],
     }

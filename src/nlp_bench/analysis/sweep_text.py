@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from nlp_bench.analysis.points import cell, not_placed
+from nlp_bench.analysis.points import cell, legend_of_stars, not_placed
 from nlp_bench.analysis.sweep import Ranked, Standing, Sweep, SweepReport, record
 from nlp_bench.escape import end_of
 from nlp_bench.measure.throughput import time_to_report_s
@@ -40,7 +40,7 @@ def _csv(report: SweepReport) -> str:
         for row in sweep.rows:
             found = record(sweep, row, report.tokens)
             settings = found.pop("settings")
-            found["sources"] = "; ".join(found["sources"])
+            found |= {name: "; ".join(found[name]) for name in ("supplied", "sources")}
             where = {"workload": sweep.title, "num_gpus": sweep.num_gpus}
             rows.append({**where, **{name: settings.get(name) for name in varied}, **found})
     return as_csv(list(rows[0]) if rows else ["workload", "num_gpus"], rows)
@@ -53,7 +53,8 @@ def _document(report: SweepReport, style: Style) -> str:
         ranked = style.table(sweep_table(sweep, report.tokens))
         blocks += [[title, *space, style.sentence(sweep.sentence()), *space, *ranked]]
         blocks += [[*map(style.sentence, _notes(sweep))]]
-    below = (not_placed(report.unplaced), [LEGEND] if report.sweeps else [])
+    stars = legend_of_stars(row.point for sweep in report.sweeps for row in sweep.rows)
+    below = (not_placed(report.unplaced), [*([LEGEND] if report.sweeps else []), *stars])
     return as_document(*blocks, *([*map(style.sentence, lines)] for lines in below))
 
 
@@ -76,14 +77,14 @@ def _cells(sweep: Sweep, row: Ranked, tokens: int, *, has_failed: bool) -> Itera
     point, counted, total = row.point, row.point.num_counted, len(row.point.entries)
     time_s = time_to_report_s(tokens, point.tokens_per_second)
     yield "rank", number(row.rank)
-    yield "standing", row.standing.value
+    yield "standing", point.starred(row.standing.value, "num_gpus")
     for name in sweep.names:
         yield heading(name), cell(_value(row, name))
     yield "runs", str(total) if counted == total else f"{counted} of {total}"
-    yield "tokens/s", rate(point.tokens_per_second)
+    yield "tokens/s", point.starred(rate(point.tokens_per_second))
     yield "95 %\ninterval", interval(point.interval)
     yield "of\nfastest", percentage(row.ratio.ratio if row.ratio else None, 1)
-    yield f"time for\n{tokens_in_words(tokens)} tokens", duration(time_s)
+    yield f"time for\n{tokens_in_words(tokens)} tokens", point.starred(duration(time_s))
     yield "outcome", point.outcome if has_failed else ""
     yield "source", end_of(point.entries[0].source, MAX_SOURCE) + (f" +{total - 1}" if total > 1 else "")
 
@@ -122,7 +123,7 @@ def _heat_map(sweep: Sweep, key: str) -> HeatMap | None:
     """Return rates over two settings, None where the configurations do not differ in exactly two."""
     free = [name for name in sweep.names if name not in FOLLOWS]
     names = list(sweep.names) if len(sweep.names) == 2 else free
-    rows = [row for row in sweep.rows if row.standing is not Standing.CONTRADICTED]  # those are not ranked
+    rows = [row for row in sweep.rows if row.standing not in {Standing.CONTRADICTED, Standing.DOUBTED}]  # not ranked
     if len(names) != 2:
         return None
     x_name, y_name = names
@@ -159,7 +160,7 @@ def _ranking(sweep: Sweep, key: str) -> Chart:
         for colour, standing in enumerate(RANKED)
         if (rows := sweep.of(standing))
     ]
-    failed = sum(row.rank is None for row in sweep.rows)
+    failed, doubted = len(sweep.of(Standing.FAILED, Standing.CONTRADICTED)), len(sweep.of(Standing.DOUBTED))
     return Chart(
         key=key,
         title=sweep.heading,
@@ -167,7 +168,9 @@ def _ranking(sweep: Sweep, key: str) -> Chart:
         x_label="rank in the table",
         y_label="tokens per second",
         series=series,
-        note="Bars are 95 % intervals." + (f" {failed} configuration(s) have no number." if failed else ""),
+        note="Bars are 95 % intervals."
+        + (f" {failed} configuration(s) have no number." if failed else "")
+        + (f" {doubted} doubted one(s) are not drawn." if doubted else ""),
     )
 
 

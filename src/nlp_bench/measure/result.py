@@ -285,6 +285,18 @@ def has_placeholder_loss(records: Records) -> bool:
     return not records[0].num_nan and bool(rest.has("lm_loss").all()) and rest.first_broken() is None
 
 
+def supplied_lines(found: Iterable[tuple[str, Iterable[Supplied]]], most: int = 3) -> list[str]:
+    """Return the legend of the stars: what was supplied by hand, once, with the runs that it is about (their number where there are many)."""
+    sources: dict[str, list[str]] = {}
+    for source, supplied in found:
+        if what := "; ".join(each.words for each in supplied):
+            sources.setdefault(what, []).append(source)
+    where = {
+        what: ", ".join(names) if len(names) <= most else f"{len(names):,} runs" for what, names in sources.items()
+    }
+    return [f"* supplied by hand: {what}: {names}" for what, names in where.items()]
+
+
 def refuse_against_log(entries: Iterable["RunResult"]) -> None:
     """Raise UsageError where an option contradicts the log: `report` says so next to its number, other commands would pass on the number alone."""
     found = [f"{one.source}: {each.text}" for one in entries for each in one.reasons if each.code == AGAINST_LOG]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.escape import end_of, shortened
+from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.rows import MEANING, rows_of
 from nlp_bench.report.readable import is_many, legend, notes, readable
 from nlp_bench.report.report import Report
@@ -93,18 +94,20 @@ class View:
 
 
 def scaling_view(report: Report) -> View:
-    """Return the curves of a report; raises UsageError where no run has the GPUs of the baseline."""
+    """Return the curves of a report; raises UsageError where no run has the GPUs of the baseline, and where an option contradicts a log."""
     from nlp_bench.analysis.scaling import scaling_of  # noqa: PLC0415  # only --scaling needs it
     from nlp_bench.analysis.scaling_text import FORMATS, scaling_charts  # noqa: PLC0415
 
+    refuse_against_log(report.entries)
     found = scaling_of(report.entries, report.tokens, report.baseline_gpus, allow_measured=report.allow_measured)
     return View(name="scaling", formats=FORMATS, found=found, draw=scaling_charts)
 
 
 def sweep_view(report: Report) -> View:
-    """Return the rankings of a report."""
+    """Return the rankings of a report; raises UsageError where an option contradicts a log."""
     from nlp_bench.analysis.sweep import sweep_of  # noqa: PLC0415  # only --sweep needs it
     from nlp_bench.analysis.sweep_text import FORMATS, sweep_charts  # noqa: PLC0415
 
+    refuse_against_log(report.entries)
     found = sweep_of(report.entries, report.tokens, allow_measured=report.allow_measured)
     return View(name="sweep", formats=FORMATS, found=found, draw=sweep_charts)

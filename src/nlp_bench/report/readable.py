@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from nlp_bench.analysis.repeats import apart_line, repeat_lines
-from nlp_bench.measure.result import RunResult
+from nlp_bench.measure.result import RunResult, supplied_lines
 from nlp_bench.report.report import ALL_FIELDS, PEOPLE, Report, sustained_s
 from nlp_bench.show.table import TEXT, Column, Style
 
@@ -154,10 +154,7 @@ def legend(report: Report, *, is_brief: bool = False) -> list[str]:
             lines.append(
                 "TFLOP/s per GPU: model FLOPs, causal attention counted as half; MFU: their share of the peak (--explain has all countings)."
             )
-    said = ("; ".join(each.words for each in entry.supplied) for entry in report.entries)
-    for what, names in _grouped(report, said).items():
-        where = ", ".join(names) if len(names) <= MAX_ALIKE else f"{len(names):,} runs"
-        lines.append(f"* supplied by hand: {what}: {where}")
+    lines += supplied_lines(((entry.source, entry.supplied) for entry in report.entries), MAX_ALIKE)
     if report.limit_s is not None:
         lines.append(
             f"limit: PASS or FAIL when the whole 95 % interval of the steady time is within or above {report.limit_s:g} s."
