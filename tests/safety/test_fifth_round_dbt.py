@@ -162,3 +162,47 @@ def test_a_view_marks_what_was_supplied_by_hand(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out.count(",sequence_length=4096,") == 2
     assert main([*words, "--format", "json"]) == 0
     assert capsys.readouterr().out.count('"sequence_length=4096"') == 2
+
+
+LIMIT = """schema = "nlp-bench/rules/1"
+models = ["{model}"]
+title = "mine"
+[rules.time]
+check = "time-limit"
+decides = "{decides}"
+limit_s = 1000
+why = "mine"
+"""
+OF_13 = {"num_layers": 40, "hidden_size": 5120, "num_attention_heads": 32}
+
+
+@pytest.mark.parametrize("decides", ["steady", "sustained", "reference", "steady-interval"])
+def test_no_limit_of_a_rule_is_kept_by_a_contradicted_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], decides: str
+) -> None:
+    rules = tmp_path / "mine.toml"
+    rules.write_text(LIMIT.format(model="13", decides=decides))
+    sound, odd = write_log(tmp_path / "a.log", 49300.0, **OF_13), doubted(tmp_path / "b.log", 49300.0, **OF_13)
+    assert main(["report", str(sound), "--rules", str(rules)]) == 0
+    assert "rules mine: VALID; 1 of 1 rules pass" in capsys.readouterr().out
+    assert main(["report", str(odd), "--rules", str(rules), "--explain"]) == 1
+    said = capsys.readouterr().out
+    assert "rules mine: NOT SHOWN, for want of evidence on time; 0 of 1 rules pass" in said
+    if not decides.endswith("interval"):
+        assert "expected at most 1000 s, by a number that its log does not contradict" in said
+
+
+def test_rules_for_a_model_say_nothing_of_a_log_that_shows_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "mine.toml"
+    rules.write_text(LIMIT.format(model="13", decides="steady"))
+    nameless = {"num_layers": None, "hidden_size": None, "num_attention_heads": None}
+    for shape in (nameless, {}):  # {} is the shape of another model
+        log = write_log(tmp_path / "a.log", 49300.0, **shape)
+        assert main(["report", str(log), "--rules", str(rules), "--format", "json"]) == 1
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        assert run["rules"]["result"] == "NOT SHOWN"
+        assert [(one["rule"], one["status"]) for one in run["rules"]["findings"]] == [
+            ("models", "NOT SHOWN"), ("time", "PASS")
+        ]  # fmt: skip

@@ -9,6 +9,7 @@ import numpy as np
 from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.logs.common import ARGUMENTS
+from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.folder import goes_on
 from nlp_bench.measure.judgement import RuleEvidence, Status
 from nlp_bench.measure.limit import VERDICTS, sustained_time_ci95_s, verdict_of
@@ -395,7 +396,8 @@ class TimeLimit(Rule):
     limit_s: float = checked(above_zero)
     tokens: int = checked(above_zero, REPORT_TOKENS)
     decides: str = checked(words(STEADY_INTERVAL, SUSTAINED_INTERVAL, STEADY, SUSTAINED, REFERENCE))
-    """steady-interval, sustained-interval: the whole 95 % interval of that time; steady, sustained, reference: the value alone."""
+    """steady-interval, sustained-interval: the whole 95 % interval of that time; steady, sustained, reference: the value alone.
+    Of a run whose log contradicts its number none decides."""
 
     def _look(self, subject: Subject) -> list[RuleEvidence]:
         entry, measured = subject.entry, subject.entry.throughput
@@ -430,6 +432,8 @@ class TimeLimit(Rule):
         if self.decides not in {STEADY_INTERVAL, SUSTAINED_INTERVAL}:
             if value is None:
                 return Status.NOT_SHOWN, limit
+            if doubts(subject.entry.contradictions):
+                return Status.NOT_SHOWN, f"{limit}, by a number that its log does not contradict"
             return Status.PASS if value <= self.limit_s else Status.FAIL, limit
         verdict = verdict_of(subject.entry, self.tokens, self.limit_s)
         word, interval = verdict.word, subject.entry.time_ci95_s(self.tokens)

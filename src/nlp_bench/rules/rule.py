@@ -15,6 +15,7 @@ from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.workload import Setting, Value, Workload, lookup, workload_of
 
 NAMED_SHAPE = ("num_layers", "hidden_size", "num_attention_heads")  # what distinguishes models
+_MODEL = "model"  # the check of a rule that says itself whether the run trained one of the models
 _DUMP = ("num_layers", "hidden_size", "micro_batch_size")
 
 
@@ -217,14 +218,24 @@ class RuleSet:
         holding = {
             name: rule for name, rule in self.rules.items() if not rule.models or named is None or named in rule.models
         }
+        findings = [rule.finding(name, subject) for name, rule in holding.items()]
+        if model is None and not any(rule.check == _MODEL for rule in holding.values()):
+            findings.insert(0, self._other_model())
         return Judgement(
             rules=self.name,
             digest=self.digest,
             model=model.name if model else None,
             is_asked=is_asked,
-            findings=tuple(rule.finding(name, subject) for name, rule in holding.items()),
+            findings=tuple(findings),
             free=entry.workload.values(self.free),
         )
+
+    def _other_model(self) -> RuleFinding:
+        """Return that the run does not show that it trained one of the models of the file, where no rule of it says so."""
+        expected = f"one of {', '.join(self.models)}"
+        shown = (missing("model", expected, "the run does not show that it trained what the rules are for"),)
+        why = "The rules of a file are for its models alone."
+        return RuleFinding(rule="models", check=_MODEL, why=why, status=Status.NOT_SHOWN, outcome=None, evidence=shown)
 
 
 def same_model(subject: Subject, models: Mapping[str, Model]) -> Model | None:
