@@ -1,10 +1,12 @@
 """Faults of a fifth round: numbers that a log contradicts, and sizes given by hand, in every view of several runs."""
 
 import json
+import os
 import re
 from pathlib import Path
 
 import pytest
+from support.published import write_run
 from support.repeated import write_log, write_runs
 
 import nlp_bench
@@ -206,3 +208,30 @@ def test_rules_for_a_model_say_nothing_of_a_log_that_shows_none(
         assert [(one["rule"], one["status"]) for one in run["rules"]["findings"]] == [
             ("models", "NOT SHOWN"), ("time", "PASS")
         ]  # fmt: skip
+
+
+def test_the_history_takes_no_size_that_contradicts_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, file = str(write_log(tmp_path / "a.log", 49300.0)), tmp_path / "h.db"
+    assert main(["history", "add", log, "--sequence-length", "8192", "--file", str(file)]) == 2
+    assert "the option --sequence-length 8192 is used although the log says 4096" in capsys.readouterr().err
+    assert not file.exists()
+
+
+def test_measure_names_a_log_that_is_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "job.out").unlink()
+    os.mkfifo(run / "job.out")
+    main(["measure", str(run)])
+    said = "".join(capsys.readouterr())
+    assert "job.out is no regular file" in said
+    assert "there is no job.out" not in said
+
+
+def test_measure_writes_no_file_that_is_called_like_standard_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert main(["measure", str(run), "--metrics", "-"]) == 2
+    assert "--metrics -: the lines go to standard output anyway" in capsys.readouterr().err
+    assert not (tmp_path / "-").exists()

@@ -22,6 +22,7 @@ from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
 from nlp_bench.files import locked, reported_late
 from nlp_bench.inputs.sources import read_sources
+from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
@@ -323,11 +324,14 @@ def add_runs(
     """Add every ended run below `paths`, the failed ones too: they are part of what happened to the machine.
 
     Return a line for each run that is in the history now, and one for each entry that is no ended run: a log without number and
-    end (REFUSED, UNKNOWN), a published table. Raises NlpBenchError where the file cannot be written; none of the runs is then added.
+    end (REFUSED, UNKNOWN), a published table. Raises NlpBenchError where the file cannot be written, and where one of `overrides`
+    contradicts a log; none of the runs is then added.
     """
     added = now()
     rows, refused = [], []
-    for entry in read_sources(paths, overrides or Overrides()).entries:
+    entries = read_sources(paths, overrides or Overrides()).entries
+    refuse_against_log(entries)
+    for entry in entries:
         if entry.outcome in {Outcome.REFUSED, Outcome.UNKNOWN}:
             refused.append(f"{entry.source}: {'; '.join(entry.reason_texts) or entry.outcome.value}")
         elif entry.published_tokens_per_second is not None:

@@ -331,6 +331,10 @@ class Measure(Command):
         folder = self.run_dir
         if not folder.is_dir():
             raise UsageError(f"RUN_DIR {folder} is no folder; give the folder that holds run.json")
+        if self.metrics == Path("-"):
+            raise UsageError(
+                "--metrics -: the lines go to standard output anyway; name a file, or leave the option out"
+            )
         refuse_to_replace("--metrics", self.metrics, mark=b"outcome: ")
         not_ended = _not_ended(folder)
         if not_ended is not None:

@@ -3,6 +3,7 @@
 The log can only take validity away from what the outcome file allows.
 """
 
+import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -162,7 +163,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
     seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted, log=sealed)
     outcome, why = _objection(folder, ended, given, seals, redacted) or (given, None)
     if outcome is Outcome.VALID:
-        outcome, why = next(_against_log(asked, log, records), (outcome, why))
+        outcome, why = next(_against_log(folder, asked, log, records), (outcome, why))
     # What was changed carries no number, but is held against itself, which tells where.
     is_changed = any(link.state is seal.State.BROKEN for link in seals)
     seen = asked.throughput(log, attempt) if log and (outcome is Outcome.VALID or is_changed) else None
@@ -261,10 +262,12 @@ def _objection(
     return Outcome.INVALID, Reason("broken-seal", f"the chain of evidence is broken: {broken}")
 
 
-def _against_log(asked: Requested, log: Log | None, records: Records) -> Iterator[tuple[Outcome, Reason]]:
+def _against_log(folder: Path, asked: Requested, log: Log | None, records: Records) -> Iterator[tuple[Outcome, Reason]]:
     """Yield what the log says against VALID; `records` are the whole ones of the last attempt."""
     if log is None:
-        yield Outcome.INCOMPLETE, Reason("no-log", "there is no job.out")
+        is_there = os.path.lexists(folder / "job.out")
+        odd = "job.out is no regular file (a pipe, a folder, a link to nothing), and was not read; put the log itself there"
+        yield Outcome.INCOMPLETE, Reason("no-log", odd if is_there else "there is no job.out")
     if broken := why_broken(records):
         yield Outcome.INVALID, broken
     if log is not None and log.damage:
