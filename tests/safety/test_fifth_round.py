@@ -1,5 +1,6 @@
 """Faults that were named as left by earlier rounds, and those of a fifth."""
 
+import os
 import re
 from pathlib import Path
 
@@ -9,10 +10,12 @@ from support.published import published_log
 
 import nlp_bench
 from nlp_bench.cli.main import main
+from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.verify import Demands, verify
+from nlp_bench.launch.end.log_facts import gather
 
 
 def test_logs_beside_run_folders_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -200,3 +203,44 @@ def test_times_that_change_a_thousandfold_are_of_another_unit(tmp_path: Path) ->
     result = measured(tmp_path, *lines, sequence_length=4096)
     assert result.outcome.value == "INVALID"
     assert "change for good by a factor of" in result.reasons[0]
+
+
+def test_a_run_of_ours_whose_lines_lost_their_loss_has_no_number(tmp_path: Path) -> None:
+    run = write_our_run(tmp_path / "run")
+    log = run / "job.out"
+    lines = log.read_text().splitlines(keepends=True)
+    last = max(n for n, line in enumerate(lines) if "lm loss" in line)
+    lines[last] = re.sub(r" lm loss: \S+ \|", "", lines[last])
+    log.write_text("".join(lines))
+    found = nlp_bench.measure(nlp_bench.read_log(run))
+    assert (found.outcome.value, found.tokens_per_second.steady) == ("INVALID", None)
+    assert f"have no loss, the first of them line {last + 1}" in found.reasons[0]
+
+
+def test_the_rule_on_the_loss_is_not_shown_where_lines_have_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = 'schema = "nlp-bench/rules/1"\ntitle = "mine"\nmodels = ["175"]\n[rules.finite-loss]\ncheck = "finite-loss"\nwhy = "mine"\n'
+    (tmp_path / "mine.toml").write_text(rules)
+    lines = [re.sub(r" lm loss: \S+ \|", "", line) if n >= 20 else line for n, line in enumerate(MEGATRON)]
+    (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
+    words = ["report", str(tmp_path / "x.log"), "--sequence-length", "4096", "--rules", str(tmp_path / "mine.toml")]
+    main([*words, "--explain"])
+    assert "40 of 60 lines have no loss" in capsys.readouterr().out
+    skipped = [line + " number of skipped iterations: 1 |" if n >= 20 else line for n, line in enumerate(lines)]
+    (tmp_path / "x.log").write_text("\n".join(skipped) + "\n")
+    main([*words, "--explain"])
+    assert "lines have no loss" not in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_link_to_somebody_elses_file_puts_no_line_of_it_into_a_record(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    secret = tmp_path / "secret"
+    secret.write_text("RuntimeError: password=xyz123\n")
+    for name in ("job.out", "job.err"):
+        (tmp_path / "run" / name).symlink_to(secret)
+    scheduler = get_scheduler("local")
+    assert gather(tmp_path / "run", scheduler).error == "RuntimeError: password=xyz123"  # one's own
+    os.chown(secret, 65534, 65534)
+    assert gather(tmp_path / "run", scheduler).error is None

@@ -154,6 +154,14 @@ class Records(Sequence[LogRecord]):
             broken |= nans > 0
         return self[int(np.argmax(broken))] if broken.any() else None
 
+    def lacks(self, name: str) -> "NDArray[np.bool_]":
+        """Say of each record whether it has no value of a quantity that it could have.
+
+        Megatron-LM prints no loss where it skipped every update of the interval.
+        """
+        lacking = ~self.has(name)
+        return lacking & ~(self.column("num_skipped") > 0) if name == "lm_loss" else lacking
+
     def __len__(self) -> int:
         return len(self.offsets)
 

@@ -281,6 +281,10 @@ def _against_log(folder: Path, asked: Requested, log: Log | None, records: Recor
         yield Outcome.INCOMPLETE, Reason("stops-early", text)
     if not records.has("lm_loss").any():
         yield Outcome.INVALID, Reason("no-loss", "no line of the log has a loss")
+    elif (lacks := records.lacks("lm_loss")).any():
+        line = records.numbers[int(np.argmax(lacks))]
+        text = f"{lacks.sum()} of {len(records)} lines have no loss, the first of them line {line}: the trainer prints one in each"
+        yield Outcome.INVALID, Reason("no-loss", text)
     yield from _other_run(asked, records)
     if not records.has("elapsed_s").any():
         yield Outcome.INVALID, Reason("no-time", "no line of the log has an elapsed time that could be used")

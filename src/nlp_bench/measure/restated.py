@@ -242,14 +242,19 @@ def _throughout(field: Restated, claims: Claims) -> Iterator[Contradiction]:
         yield Contradiction(field.code, claims.weigh(1 / ratio if ratio else np.inf), text)
 
 
+def is_silent(lacking: int, lines: int) -> bool:
+    """Say whether so many lines that lack what the others print are more than a few that were cut."""
+    return lacking >= max(MIN_LINES, SILENT * lines)
+
+
 def silent(claims: Claims) -> Iterator[Contradiction]:
     """Yield where lines lack a rate that the others print: what was taken out of a changed line cannot contradict it."""
     records = claims.records
     elapsed = records.column("elapsed_s")
     for name in (*_RATES, "consumed_samples", "lm_loss"):
         has = records.has(name)[1:]
-        lacks = np.flatnonzero(~has & np.isfinite(elapsed[1:])) + 1
-        if has.sum() >= MIN_LINES and len(lacks) >= max(MIN_LINES, SILENT * len(records)):
+        lacks = np.flatnonzero(records.lacks(name)[1:] & np.isfinite(elapsed[1:])) + 1
+        if has.sum() >= MIN_LINES and is_silent(len(lacks), len(records)):
             lines = records.numbers[lacks]
             many = f"{len(lacks)} of {len(records)} lines"
             text = f"{many} do not print the {WORDS[name]} that the others print: {named(lines)}"

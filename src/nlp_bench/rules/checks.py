@@ -13,6 +13,7 @@ from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.folder import goes_on
 from nlp_bench.measure.judgement import RuleEvidence, Status
 from nlp_bench.measure.limit import VERDICTS, sustained_time_ci95_s, verdict_of
+from nlp_bench.measure.restated import is_silent
 from nlp_bench.measure.result import has_placeholder_loss, why_broken
 from nlp_bench.measure.series import median
 from nlp_bench.measure.shape import shaped
@@ -282,6 +283,9 @@ class FiniteLoss(Rule):
         count = int(records.has("lm_loss").sum())
         if not (broken or count):
             return [missing("lm_loss", expected)]
+        lacking = int(records.lacks("lm_loss").sum())
+        if not broken and is_silent(lacking, len(records)):
+            return [missing("lm_loss", expected, f"{lacking} of {len(records)} lines have no loss")]
         shown = broken.text if broken else f"finite in {count} line(s)"
         return [decided("lm_loss", shown, expected, subject.lines, passes=not broken)]
 

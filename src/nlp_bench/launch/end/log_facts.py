@@ -123,9 +123,9 @@ class LogFacts:
 
 def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     """Read the ends of job.out and job.err and return what they say."""
-    text = tail(run_dir / "job.out")
+    text = _own_tail(run_dir / "job.out")
     out = of_this_start(text, STARTED)
-    err = of_this_start(tail(run_dir / "job.err"), STARTED_ERR)
+    err = of_this_start(_own_tail(run_dir / "job.err"), STARTED_ERR)
     lines = (err + "\n" + out).splitlines()
     notice = _last_notice(lines, begun.group(1) if (begun := BEGUN.match(err)) else "")
     node = next((line for line in lines if NODE_FAILURE.search(line)), None)
@@ -151,6 +151,15 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
         enough_at=enough_after(lines),
         num_starts=num_starts,
     )
+
+
+def _own_tail(path: Path) -> str:
+    """Return the end of a log. A link to somebody else's file is not read: its lines would go into records that the folder's owner sees."""
+    try:
+        is_foreign = path.is_symlink() and path.stat().st_uid != path.parent.stat().st_uid
+    except OSError:  # a link to nothing
+        is_foreign = True
+    return "" if is_foreign else tail(path)
 
 
 def _meaning(notice: "re.Match[str] | None", node: str | None) -> Outcome | None:
