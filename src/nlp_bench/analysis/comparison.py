@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.analysis.contrast import Gate, Scatter, Statistic, Word, statistic, worst
-from nlp_bench.analysis.observation import MACHINE, Observation, is_known
+from nlp_bench.analysis.observation import MACHINE, Observation, is_known, of_these
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import one_line
@@ -265,8 +265,7 @@ class Compared:
     @cached_property
     def num_shared(self) -> int:
         """Runs of B that are a run of A, whole or cut: such a run says nothing about a difference."""
-        own = {mark for run in (*self.a.runs, *self.a.copies) for mark in run.marks}
-        return sum(not own.isdisjoint(run.marks) for run in self.b.runs)
+        return len(of_these(self.b.runs, (*self.a.runs, *self.a.copies)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,9 +359,12 @@ def _compared(name: str, a: Pool, b: Pool, number: int, repeats: Sequence[Pool])
     found = differences(a.settings, b.settings)
     if not (a.runs and b.runs):
         return Compared(name=name, a=a, b=b, differences=found, statistic=None)
-    own = {mark for run in (*a.runs, *b.runs) for mark in run.marks}
     others = [pool for pool in repeats if pool.runs and _same_machine(a, pool)]
-    rest = [replace(pool, runs=tuple(run for run in pool.runs if own.isdisjoint(run.marks))) for pool in others]
+    own = [of_these(pool.runs, (*a.runs, *b.runs)) for pool in others]
+    rest = [
+        replace(pool, runs=tuple(run for run in pool.runs if run not in same))
+        for pool, same in zip(others, own, strict=True)
+    ]
     known = Scatter.joined([scatter for pool in rest if (scatter := Scatter.of(pool))])
     shown = statistic(a, b, number, same_machine=_same_machine(a, b), known=known)
     return Compared(name=name, a=a, b=b, differences=found, statistic=shown)

@@ -138,6 +138,8 @@ def _why_open(found: Comparison, gate: Gate) -> str:
         return f"a contradicted number proves nothing: {doubts[0]}{more}"
     if any(pair.num_shared for pair in found.compared):
         return "a run that is on both sides says nothing about a difference; leave it out of one of them"
+    if any(pool.is_too_alike for pair in found.compared for pool in (pair.a, pair.b)):
+        return "runs that are no independent repeats prove nothing; give runs of their own jobs"
     shown = [pair.statistic for pair in found.compared if pair.statistic]
     unsure = [one for one in shown if gate.word(one) is Word.NOT_PROVEN]
     if not unsure:

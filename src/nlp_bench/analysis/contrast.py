@@ -145,7 +145,10 @@ def statistic(
     """Compare two pools, each with at least one run; `known` is the scatter between other runs of the same machine."""
     wrong = (1 - LEVEL) / num_comparisons
     several = (len(a.runs) > 1) + (len(b.runs) > 1)
-    own = [scatter for pool in (a, b) if (scatter := Scatter.of(pool))]
+    if a.is_too_alike or b.is_too_alike:
+        known, own = None, list[Scatter]()  # how much runs differ is then not known, whatever others show
+    else:
+        own = [scatter for pool in (a, b) if (scatter := Scatter.of(pool))]
     used = known if known and all(scatter.tail(known) > UNEQUAL for scatter in own) else None
     common = Scatter.joined([*own, *([used] if used else [])])
     if several < 2:

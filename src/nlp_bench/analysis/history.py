@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.analysis.observation import Observation, different_runs, digest
+from nlp_bench.analysis.repeats import Pool, too_alike_line
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_object
 from nlp_bench.measure.contradiction import Weight
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.trace import Kin, Trace
 from nlp_bench.measure.workload import Setting, lookup
 from nlp_bench.outcome import Outcome
 from nlp_bench.show.table import as_csv, as_text, columns_of, interval, number
@@ -60,7 +62,7 @@ def run_folder(entry: RunResult) -> Path | None:
     return folder if (folder / "run.json").is_file() else None
 
 
-_ESTIMATE, _OPENING = "estimate", "opening"
+_ESTIMATE, _OPENING, _TRACE = "estimate", "opening", "trace"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,8 @@ class Row:
     num_intervals: int | None = None
     settings: str = "{}"  # JSON of what is known of workload, configuration and machine: name to [value, source]
     entry: str = "{}"
-    """JSON of the run's object in nlp-bench/report/1, its `Estimate` as `estimate`, and what its first records are known by as `opening`."""
+    """JSON of the run's object in nlp-bench/report/1, its `Estimate` as `estimate`, what its first records are known by as `opening`,
+    and lines by which its parts are known as `trace`."""
 
     @property
     def what(self) -> str:
@@ -126,6 +129,7 @@ class Row:
             doubts=tuple(entry.get(_DOUBTS, doubts)) if rate else (),
             sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
             opening=entry.get(_OPENING),
+            trace=Trace.from_json(found) if (found := entry.get(_TRACE)) else None,
             key=self.key,
         )
 
@@ -140,6 +144,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     estimate, system = run.estimate, run.settings.get("system")
     low, high = entry.ci95 or (None, None)
     kept = {_ESTIMATE: asdict(estimate) if estimate else None, _OPENING: run.opening}
+    kept[_TRACE] = run.trace.to_json() if run.trace else None
     folder, files = run_folder(entry), files_of(entry)
     requested, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
     moment = _moment(ending.get("ended"))
@@ -191,14 +196,26 @@ def _moment(text: object) -> dt.datetime | None:
     return found if found.tzinfo else found.astimezone()
 
 
-def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Return the runs, each once and in their order, and the copies; `rows` need all columns."""
+def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """Return the runs, each once and in their order, and which others are copies of them; `rows` need all columns."""
     groups: dict[str, list[Observation]] = {}
     for row in rows:
         if row.tokens_per_second_steady:
             groups.setdefault(row.identity, []).append(row.observation())
-    copies = {run.key for group in groups.values() for run in different_runs(group)[1]}
-    return [row for row in rows if row.key not in copies], [row for row in rows if row.key in copies]
+    found = [different_runs(group) for group in groups.values()]
+    kin = {run.key: why for _, copies in found for run, why in copies}
+    said = []
+    for is_part in (False, True):
+        of_kind = sorted(row.id for row in rows if row.key in kin and (kin[row.key] is Kin.PARTS) is is_part)
+        what = Kin.PARTS.value if is_part else "a copy of another run, whole or cut: counted once"
+        said += (
+            [f"run {', '.join(map(str, of_kind[:10]))}{', ...' if len(of_kind) > 10 else ''}: {what}"]
+            if of_kind
+            else []
+        )
+    pools = [Pool(runs=tuple(runs)) for runs, _ in found]
+    said += [f"{pool.runs[0].source}: {line}" for pool in pools if (line := too_alike_line(pool))]
+    return [row for row in rows if row.key not in kin], said
 
 
 _MAX_SOURCE = 40

@@ -3,13 +3,14 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.result import RunResult
+from nlp_bench.measure.trace import TIMES, Kin, Trace, kin_of, trace_of
 from nlp_bench.measure.workload import FREE, FROZEN, Setting, Value
 from nlp_bench.outcome import Outcome
 
@@ -87,6 +88,7 @@ class Observation:
     doubts: tuple[str, ...] = ()  # what speaks against the number: `RunResult.doubts`
     overruled: Identity = ()  # sizes that its log states, where a person gave others
     opening: str | None = None  # what `opening_of` gives for its first records
+    trace: Trace | None = None  # lines by which a copy or a part of it is known
     key: str | None = None  # which run it is, by the content of its files, where it was requested
 
     @classmethod
@@ -107,6 +109,7 @@ class Observation:
             doubts=entry.doubts,
             overruled=tuple((each.name, each.logged) for each in entry.sizes_supplied if each.logged is not None),
             opening=opening_of(entry.records),
+            trace=entry.trace or (trace_of(entry.records) if measured else None),
         )
 
     @cached_property
@@ -117,10 +120,8 @@ class Observation:
         return frozenset({numbers, self.opening} - {None})
 
 
-_TIMES = ("elapsed_s", "tokens_per_second", "tokens_per_second_per_device", "samples_per_second", "samples_per_second_per_device",
-          "clock_s", "stamp_s")  # fmt: skip
-"""Fields of which a record has at least one, the best first."""
 _DIFFERENT = 4  # distinct times that the first records must hold: rounded ones may be equal in two runs
+_NEIGHBOURS = 50  # runs next in speed with which each is compared line by line
 
 
 def opening_of(records: Records) -> str | None:
@@ -128,7 +129,7 @@ def opening_of(records: Records) -> str | None:
 
     None where there are fewer than FIRST_RECORDS, or where they do not differ.
     """
-    columns = [records.columns[name][:FIRST_RECORDS].tolist() for name in _TIMES if name in records.columns]
+    columns = [records.columns[name][:FIRST_RECORDS].tolist() for name in TIMES if name in records.columns]
     times = next((column for column in columns if all(map(math.isfinite, column))), None)
     if times is None or len(times) < FIRST_RECORDS or len(set(times)) < _DIFFERENT:
         return None
@@ -136,11 +137,39 @@ def opening_of(records: Records) -> str | None:
     return hashlib.sha256(repr(first).encode()).hexdigest()[:16]
 
 
-def different_runs(runs: Iterable[Observation]) -> tuple[list[Observation], list[Observation]]:
-    """Return the runs, each once, and their copies, in their order. Of a run whose log was cut the longest counts."""
-    runs, met, copies = list(runs), set[object](), set[int]()
-    for run in sorted(runs, key=lambda run: -(run.num_intervals or 0)):
-        if not met.isdisjoint(run.marks):
-            copies.add(id(run))
-        met |= run.marks
-    return [run for run in runs if id(run) not in copies], [run for run in runs if id(run) in copies]
+def kin_between(one: Observation, two: Observation) -> Kin | None:
+    """Return why two observations are of one run, None where nothing shows it."""
+    if shared := one.marks & two.marks:
+        return Kin.BEGINNING if shared == {one.opening} else Kin.NUMBERS
+    return kin_of(one.trace, two.trace)
+
+
+def of_these(runs: Iterable[Observation], others: Sequence[Observation]) -> list[Observation]:
+    """Return those of `runs` that are a run of `others`, whole or in part."""
+    return [run for run in runs if any(kin_between(run, other) for other in others)]
+
+
+def different_runs(runs: Iterable[Observation]) -> tuple[list[Observation], list[tuple[Observation, Kin]]]:
+    """Return the runs, each once, and their copies and parts, in their order. Of a run whose log was cut the longest counts."""
+    given = list(runs)
+    order = sorted(range(len(given)), key=lambda at: -(given[at].num_intervals or 0))
+    first, kin = {at: at for at in order}, dict[int, Kin]()
+
+    def join(one: int, two: int, why: Kin) -> None:
+        one, two = sorted((first[one], first[two]), key=order.index)
+        if one != two:
+            first.update({at: one for at, head in first.items() if head == two})
+            kin[two] = why
+
+    met: dict[object, int] = {}
+    for at in order:
+        for mark in given[at].marks:
+            if mark in met and first[met[mark]] != first[at]:
+                join(met[mark], at, kin_between(given[met[mark]], given[at]) or Kin.NUMBERS)
+            met.setdefault(mark, at)
+    alone = sorted((at for at in order if at not in kin), key=lambda at: given[at].seconds_per_token or 0.0)
+    for place, one in enumerate(alone):
+        for two in alone[place + 1 : place + 1 + _NEIGHBOURS]:
+            if why := kin_of(given[one].trace, given[two].trace):
+                join(one, two, why)
+    return [run for at, run in enumerate(given) if at not in kin], [(given[at], kin[at]) for at in sorted(kin)]

@@ -12,16 +12,18 @@ from functools import cached_property
 from typing import Any
 
 from nlp_bench.analysis.observation import Identity, Observation, different_runs, digest_of, identity_of, is_known
-from nlp_bench.measure.estimate import LEVEL, Estimate, over_runs, student_t
+from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.steadiness import TARGET, num_more
+from nlp_bench.measure.trace import Kin
 from nlp_bench.measure.workload import Setting
 from nlp_bench.outcome import Outcome
 from nlp_bench.show.table import percentage
 
 USUAL_RUNS = 5  # runs that a first measurement should have: with 5 the factor of Student's t is 2.8, with 2 it is 12.7
 MAX_RUNS = 10_000
+TOO_ALIKE = 1e-6  # level of the test whether runs differ by less than independent ones can
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,8 @@ class Pool:
 
     runs: tuple[Observation, ...]  # those with a number, each once
     without_number: tuple[Observation, ...] = ()  # those of the same configuration that ended otherwise
-    copies: tuple[Observation, ...] = ()  # the same runs under a second name, whole or cut: no repeats
+    copies: tuple[Observation, ...] = ()  # the same runs under a second name, whole or in part: no repeats
+    kin: tuple[Kin, ...] = ()  # of each of `copies`, why it is one
 
     @property
     def settings(self) -> Mapping[str, Setting]:
@@ -49,8 +52,30 @@ class Pool:
 
     @cached_property
     def over_runs(self) -> Estimate | None:
-        """The mean over two or more runs with the scatter between them; None for one, or where they do not differ at all."""
-        return over_runs(self.seconds_per_token)
+        """The mean over two or more runs with the scatter between them; None for one, and where they differ not at all or impossibly little."""
+        return None if self.is_too_alike else over_runs(self.seconds_per_token)
+
+    @cached_property
+    def is_too_alike(self) -> bool:
+        """Whether the runs differ by so much less than the noise within them alone would make it that they are hardly independent (F test)."""
+        cv, noise, squares = self.run_to_run_cv, self.noise_cv, [part.noise**2 for part in self._uncertainties]
+        if not (cv and noise and all(squares)):
+            return False
+        # Satterthwaite's degrees of freedom of the mean variance.
+        parts = zip(squares, self._uncertainties, strict=True)
+        degrees = math.fsum(squares) ** 2 / math.fsum(square**2 / part.degrees for square, part in parts)
+        return variance_ratio_tail((noise / cv) ** 2, degrees, len(squares) - 1) < TOO_ALIKE
+
+    @property
+    def _uncertainties(self) -> list[Uncertainty]:
+        return [run.estimate.uncertainty for run in self.runs if run.estimate and run.estimate.uncertainty]
+
+    @property
+    def noise_cv(self) -> float | None:
+        """As `within_run_cv`, without stalls, which may come at the same iterations of each run; None where it is not known of every run."""
+        parts = self._uncertainties
+        is_known = parts and len(parts) == len(self.runs)
+        return math.sqrt(math.fsum(part.noise**2 for part in parts) / len(parts)) if is_known else None
 
     @property
     def estimate(self) -> Estimate | None:
@@ -70,7 +95,7 @@ class Pool:
 
     @property
     def spread(self) -> float | None:
-        """`run_to_run_cv` where an interval over runs can be made of it, else None: runs that are equal to the last digit hide their scatter."""
+        """`run_to_run_cv` where an interval over runs can be made of it, else None: runs that are (nearly) equal to the last digit hide their scatter."""
         return self.run_to_run_cv if self.over_runs else None
 
     @property
@@ -188,7 +213,8 @@ def _with_early_deaths(groups: list[list[Observation]]) -> list[list[Observation
 def _pool(group: Sequence[Observation]) -> Pool:
     runs, copies = different_runs(run for run in group if run.seconds_per_token is not None)
     failed = tuple(run for run in group if run.seconds_per_token is None)
-    return Pool(runs=tuple(runs), without_number=failed, copies=tuple(copies))
+    kin = tuple(why for _, why in copies)
+    return Pool(runs=tuple(runs), without_number=failed, copies=tuple(run for run, _ in copies), kin=kin)
 
 
 def pool_lines(found: Pool) -> list[str]:
@@ -207,10 +233,7 @@ def pool_lines(found: Pool) -> list[str]:
             f"run {USUAL_RUNS - 1} more (repeats: {USUAL_RUNS})"
             + (f"; within this run {more} more logged intervals give +-{100 * TARGET:g} %" if more else "")
         )
-    known = {mark for run in found.runs for mark in run.marks if mark != run.opening}
-    for run in found.copies:
-        what = "numbers to the last digit" if run.marks & known else "first records to the last digit"
-        lines.append(f"{run.source}: the same {what} as another run: a copy, counted once")
+    lines += [f"{run.source}: {why.value}" for run, why in zip(found.copies, found.kin, strict=True)]
     if found.runs and found.without_number:
         total = len(found.runs) + len(found.without_number)
         lines.append(f"{len(found.without_number)} of {total} runs of this configuration ended without a number")
@@ -228,8 +251,21 @@ def _mean_line(found: Pool) -> str:
     return words + (f"; without the fastest and the slowest {olympic:.2f} tokens/s" if olympic else "")
 
 
+def too_alike_line(found: Pool) -> str | None:
+    """Return that the runs are no independent repeats, None where they may be."""
+    if not found.is_too_alike:
+        return None
+    return (
+        f"no independent repeats: each alone has a noise of {percentage(found.noise_cv)}, and that of {len(found.runs)} runs makes them differ by no more "
+        f"than {percentage(found.run_to_run_cv)} in fewer than one of a million cases (copies with other digits?); what runs differ by "
+        "is not in them, and they prove nothing: give runs of their own jobs"
+    )
+
+
 def _more_line(found: Pool) -> str:
     more, aim = found.num_more_runs, f"+-{100 * TARGET:g} %"
+    if line := too_alike_line(found):
+        return line
     if found.spread is None:
         return "the runs do not differ in the digits that are printed: their rounding hides how much they do"
     if more is None:

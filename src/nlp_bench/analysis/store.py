@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.analysis.history import COLUMNS, SHORT, Row, row_of
-from nlp_bench.analysis.observation import Observation, different_runs, digest_of, identity_of
+from nlp_bench.analysis.observation import Observation, different_runs, digest_of, identity_of, of_these
 from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
@@ -293,9 +293,9 @@ def before(file: Path | None, word: str, others: list[Observation]) -> tuple[lis
 
 
 def _last(store: Store, identity: str, others: list[Observation], number: int) -> list[Observation]:
-    keys, marks = {run.key for run in others}, {mark for run in others if run.seconds_per_token for mark in run.marks}
+    keys, measured = {run.key for run in others}, [run for run in others if run.seconds_per_token]
     runs = [row.observation() for row in store.rows(Filter(identity=identity), COLUMNS)]
-    own = [index for index, run in enumerate(runs) if run.key in keys or not marks.isdisjoint(run.marks)]
+    own = [index for index, run in enumerate(runs) if run.key in keys or of_these([run], measured)]
     earlier = runs[: own[0]] if own else runs
     valid, _ = different_runs(run for run in earlier if run.outcome is Outcome.VALID and run.seconds_per_token)
     return valid[-number:]

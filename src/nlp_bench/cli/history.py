@@ -252,11 +252,8 @@ class History(Command, HistoryOption, PatternOptions):
         kept = [row for row in rows if self.allow_measured or row.outcome != Outcome.MEASURED.value]
         if len(kept) < len(rows):
             say(f"{len(rows) - len(kept)} MEASURED left out; --allow-measured counts them")
-        kept, copies = without_copies(kept)
-        if copies:
-            named = [str(row.id) for row in sorted(copies, key=lambda row: row.id)]
-            more = ", ..." if len(copies) > 10 else ""
-            say(f"run {', '.join(named[:10])}{more}: a copy of another run, whole or cut: counted once")
+        kept, said = without_copies(kept)
+        say(*said)
         return kept
 
 

@@ -24,6 +24,7 @@ from nlp_bench.measure.foreign import NOTHING
 from nlp_bench.measure.provenance import LogPosition
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
+from nlp_bench.measure.trace import trace_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged, measured_folder, measured_log
@@ -106,7 +107,8 @@ def lean(entry: RunResult) -> RunResult:
         entry.records.chosen(np.unique([*range(min(number, FIRST_RECORDS)), number - 1])) if number else entry.records
     )
     throughput = entry.throughput.without_samples() if entry.throughput else None
-    return replace(entry, records=records, attempts={}, throughput=throughput)
+    trace = trace_of(entry.records) if throughput else None
+    return replace(entry, records=records, attempts={}, throughput=throughput, trace=trace)
 
 
 SNIFFED_BYTES = 8192

@@ -20,6 +20,7 @@ from nlp_bench.measure.log_end import LogEnd
 from nlp_bench.measure.provenance import Provenance
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
+from nlp_bench.measure.trace import Trace
 from nlp_bench.measure.workload import Workload
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason, texts
@@ -142,6 +143,8 @@ class RunResult:
     until: Bound | None = None
     """What is known of the mean time by the rule of --until, None where the run was not asked to end by it."""
     curves: Curves | None = None  # some points of each plot, where plots were asked for; no part of the record
+    trace: Trace | None = None
+    """Lines by which another log of the same run is known, where `records` are no longer whole; no part of the record."""
     ending: LogEnd | None = None
     """How the run ended, as its log shows; None where an outcome.json says it, and where there is no log."""
     published: Published | None = None

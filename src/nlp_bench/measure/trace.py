@@ -1,0 +1,183 @@
+"""By which lines two logs are known to be of one run: copied, cut, changed in the last digits, or parted between two lines.
+
+A trace holds some lines of a run: its first and last ones, and between them those whose numbers a fixed hash puts first, so that the
+traces of a log and of a piece of it have lines in common.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nlp_bench.logs.record import LOSS_NAN, Records
+from nlp_bench.measure.series import median
+
+Column = NDArray[np.float64]
+TIMES = ("elapsed_s", "tokens_per_second", "tokens_per_second_per_device", "samples_per_second", "samples_per_second_per_device",
+         "clock_s", "stamp_s")  # fmt: skip
+"""Fields of which a record has at least one, the best first."""
+_CLOCKS = ("stamp_s", "clock_s")
+_ENDS, _BETWEEN = 16, 64  # lines kept at each end, and between
+_HASH = 0x9E3779B1  # 2^32 / golden ratio: neighbouring numbers are spread evenly (Knuth 6.4)
+_EQUAL_SHARE, _LEAST_BITS = 0.9, 15.0
+"""Share of the lines that are equal in a copy, and what their values are worth at least: six that differ, fewer than one chance in 30,000."""
+_LEAST_LINES, _LEAST_VALUES, _ALIKE = 16, 8, 0.995
+"""Lines and different steps from which a correlation counts, and the one that no two runs have."""
+_GAP_LINES, _GAP_TIMES, _GAP_S, _LOSS_STEP = 2, 1.5, 10.0, 0.5
+"""Between two parts of one log: lines from one to the other, factor on their time and seconds on top (no program starts anew so quickly),
+share by which the loss may differ."""
+
+
+class Kin(Enum):
+    """Why two logs are of one run, in words that follow the name of one of them."""
+
+    NUMBERS = "the same numbers to the last digit as another run: a copy, counted once"
+    BEGINNING = "the same first records to the last digit as another run: a copy, counted once"
+    LINES = "the same times of the same iterations as another run: a copy or a part of it, counted once"
+    NOISE = "line by line as slow and as fast as another run, but for the last digits: a copy with other digits, counted once"
+    PARTS = "goes on where another log ends, or ends where it begins: one run, counted once; give its parts as one log (cat PART1 PART2)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class End:
+    """The first or the last line of a run."""
+
+    iteration: int
+    loss: float | None
+    clocks: tuple[float | None, ...]  # by _CLOCKS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """Some lines of a run."""
+
+    quantity: str  # of TIMES; of clocks the seconds since the line before
+    lines: Mapping[int, float]  # iteration to its time
+    first: End
+    last: End
+    step: int  # iterations from line to line
+    period_s: float | None  # seconds per iteration, None where the log has rates alone
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as an object."""
+        ends = {
+            name: [end.iteration, end.loss, *end.clocks] for name, end in (("first", self.first), ("last", self.last))
+        }
+        lines = [[iteration, value] for iteration, value in self.lines.items()]
+        return {"quantity": self.quantity, "step": self.step, "period_s": self.period_s, **ends, "lines": lines}
+
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> "Trace":
+        """Return what `to_json` has made an object of."""
+        first, last = (
+            End(iteration=end[0], loss=end[1], clocks=tuple(end[2:])) for end in (given["first"], given["last"])
+        )
+        lines = dict(given["lines"])
+        quantity, step, period_s = (given[name] for name in ("quantity", "step", "period_s"))
+        return cls(quantity=quantity, lines=lines, first=first, last=last, step=step, period_s=period_s)
+
+
+def trace_of(records: Records) -> Trace | None:
+    """Return the trace of a run, None where its lines have no numbers or no times."""
+    numbers = records.column("iteration")
+    if len(records) < 2 or not np.all(np.diff(numbers) > 0):
+        return None
+    found = {name: _seconds(name, records.column(name), numbers) for name in TIMES if name in records.columns}
+    quantity = next((name for name, values in found.items() if np.isfinite(values).mean() > 0.5), None)
+    if quantity is None:
+        return None
+    steps, losses = np.diff(numbers), records.columns.get("lm_loss", np.full(len(records), np.nan))
+    ranked = np.argsort((numbers.astype(np.uint64) * np.uint64(_HASH)) & np.uint64(0xFFFFFFFF), kind="stable")
+    chosen = np.unique(
+        np.concatenate([np.arange(len(numbers))[:_ENDS], np.arange(len(numbers))[-_ENDS:], ranked[:_BETWEEN]])
+    )
+    times = next(
+        (found[name] for name in ("elapsed_s", *_CLOCKS) if name in found and np.isfinite(found[name]).any()), None
+    )
+    clocks = [records.column(name) for name in _CLOCKS]
+
+    def end(at: int) -> End:
+        return End(
+            iteration=int(numbers[at]), loss=_given(losses[at]), clocks=tuple(_given(each[at]) for each in clocks)
+        )
+
+    return Trace(
+        quantity=quantity,
+        lines={int(numbers[at]): float(found[quantity][at]) for at in chosen if math.isfinite(found[quantity][at])},
+        first=end(0),
+        last=end(-1),
+        step=int(median(steps)),
+        period_s=None if times is None else median(times[np.isfinite(times)]),
+    )
+
+
+def _seconds(name: str, values: Column, numbers: Column) -> Column:
+    """Return `values`; of a clock the seconds per iteration since the line before."""
+    if name not in {"clock_s", "stamp_s"}:
+        return values
+    return np.concatenate([[np.nan], np.diff(values) / np.diff(numbers)])
+
+
+def _given(value: float) -> float | None:
+    return float(value) if math.isfinite(value) and value != LOSS_NAN else None
+
+
+def kin_of(one: Trace | None, two: Trace | None) -> Kin | None:
+    """Return why two logs are of one run, None where nothing shows it."""
+    if one is None or two is None:
+        return None
+    if one.quantity == two.quantity:
+        common = sorted(one.lines.keys() & two.lines.keys())
+        times = [[each.lines[iteration] for iteration in common] for each in (one, two)]
+        if _are_equal(*times):
+            return Kin.LINES
+        if _are_alike(*times):
+            return Kin.NOISE
+    return Kin.PARTS if _goes_on(one, two) or _goes_on(two, one) else None
+
+
+def _are_equal(one: Sequence[float], two: Sequence[float]) -> bool:
+    """Return whether the times are the same, and so various that this is no chance."""
+    same = [a for a, b in zip(one, two, strict=True) if a == b]
+    if not same or len(same) < _EQUAL_SHARE * len(one):
+        return False
+    counts = Counter(same)
+    return sum(math.log2(len(same) / counts[value]) for value in same) >= _LEAST_BITS
+
+
+def _are_alike(one: Sequence[float], two: Sequence[float]) -> bool:
+    """Return whether the times rise and fall together line by line, as those of two runs do not.
+
+    By Spearman's rank correlation of the steps from line to line: a stall that both have counts little, and a common drift not at all.
+    """
+    steps = [np.diff(one), np.diff(two)]
+    if len(one) < _LEAST_LINES or min(len(np.unique(each)) for each in steps) < _LEAST_VALUES:
+        return False
+    first, second = (_ranks(each) for each in steps)
+    return float(first @ second / math.sqrt(float(first @ first) * float(second @ second))) >= _ALIKE
+
+
+def _ranks(values: Column) -> Column:
+    """Return the ranks of `values` around their mean; equal ones share theirs."""
+    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[where]
+    return np.asarray(ranks - ranks.mean(), dtype=np.float64)
+
+
+def _goes_on(one: Trace, two: Trace) -> bool:
+    """Return whether `two` begins where `one` ends: its next iterations, about the same loss, no time for another start of the program."""
+    gap = two.first.iteration - one.last.iteration
+    if not 0 < gap <= _GAP_LINES * two.step:
+        return False
+    before, after = one.last.loss, two.first.loss
+    if before is not None and after is not None and abs(after - before) > _LOSS_STEP * max(abs(before), abs(after)):
+        return False
+    for begin, end in zip(one.last.clocks, two.first.clocks, strict=True):
+        if begin is not None and end is not None:
+            return 0 <= end - begin <= _GAP_TIMES * gap * (two.period_s or 0.0) + _GAP_S
+    return True

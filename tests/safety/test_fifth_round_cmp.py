@@ -1,0 +1,111 @@
+"""Faults of a fifth round of fresh eyes: comparisons, options, what is replaced, and damaged files."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from support.repeated import write_log, write_runs
+
+import nlp_bench
+from nlp_bench.cli.main import main
+
+TIME = re.compile(r"(?<=\(ms\): )[\d.]+")
+Capture = pytest.CaptureFixture[str]
+
+
+def jittered(log: Path, copy: Path, seed: int) -> Path:
+    """Write a copy whose times differ by up to 0.1 ms."""
+    source = random.Random(seed)  # noqa: S311  # a repeatable test
+    copy.parent.mkdir(exist_ok=True)
+    copy.write_text(TIME.sub(lambda found: f"{float(found[0]) + source.choice((-0.1, 0, 0.1)):.1f}", log.read_text()))
+    return copy
+
+
+def test_copies_with_other_digits_are_one_run(tmp_path: Path, capsys: Capture) -> None:
+    log = write_log(tmp_path / "one.log", 65000, seed=5)
+    copies = [jittered(log, tmp_path / f"b/r{seed}.log", seed) for seed in range(5)]
+    other = write_runs(tmp_path / "a", *[65000 + 200 * number for number in range(5)], seed=20)
+    words = ["compare", str(other), str(tmp_path / "b"), "--gate", "3", "--strict", "--allow-measured"]
+    main(words)
+    assert capsys.readouterr().out.count("a copy with other digits, counted once") == 4
+    assert main(["compare", str(log), str(copies[0]), "--gate", "3", "--strict"]) == 1
+    assert "1 run(s) of B are runs of A" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "b"), "--allow-measured", "--limit", "400"]) == 0
+    assert "one run only" in capsys.readouterr().out
+    file = ["--file", str(tmp_path / "h")]
+    assert main(["history", "add", str(tmp_path / "b"), *file]) == 0
+    assert main(["history", "variance", "--allow-measured", *file]) == 0
+    assert "run 2, 3, 4, 5: a copy of another run" in capsys.readouterr().err
+
+
+def test_runs_that_differ_impossibly_little_prove_nothing(tmp_path: Path, capsys: Capture) -> None:
+    """Each has its own noise, and all have one mean to six digits."""
+    rates = [65000.0] * 6
+    for _ in range(3):  # to one mean
+        for number, rate in enumerate(rates):
+            path = write_log(tmp_path / f"b/r{number}.log", rate, seed=number, scatter=0.02)
+            steady = nlp_bench.measure(nlp_bench.read_log(path)).tokens_per_second.steady
+            assert steady is not None
+            rates[number] *= 65000 / steady
+    other = write_runs(tmp_path / "a", *[65000 + 200 * number for number in range(5)], seed=20)
+    words = ["compare", str(other), str(tmp_path / "b"), "--gate", "3", "--strict", "--allow-measured"]
+    assert main(words) == 1
+    said = capsys.readouterr().out
+    assert "B: no independent repeats: each alone has a noise of" in said
+    assert "GATE NOT PROVEN" in said
+    assert main(["report", str(tmp_path / "b"), "--allow-measured", "--limit", "400"]) == 0
+    assert "limit of 400 s: NOT PROVEN (no 95 % interval over runs)" in capsys.readouterr().out
+    file = ["--file", str(tmp_path / "h")]
+    assert main(["history", "add", str(tmp_path / "b"), *file]) == 0
+    assert main(["history", "variance", "--allow-measured", *file]) == 0
+    assert "no independent repeats" in capsys.readouterr().err
+
+
+def parted(log: Path, folder: Path) -> tuple[Path, Path]:
+    """Write the halves of a log with its arguments above each."""
+    lines = log.read_text().splitlines(keepends=True)
+    begin = next(number for number, line in enumerate(lines) if " iteration " in line)
+    folder.mkdir()
+    for name, part in (("job.out.1", lines[begin : begin + 15]), ("job.out", lines[begin + 15 :])):
+        (folder / name).write_text("".join([*lines[:begin], *part]))
+    return folder / "job.out.1", folder / "job.out"
+
+
+def stamped(log: Path, pause_s: float = 0.0) -> Path:
+    """Put the time of day before each line; `pause_s` passes behind line 15."""
+    clock, lines = 0.0, list[str]()
+    for line in log.read_text().splitlines(keepends=True):
+        if found := TIME.search(line):
+            clock += float(found[0]) / 100 + (pause_s if " 160/" in line else 0.0)
+            lines.append(f" [2026-03-01 {int(clock // 3600):02}:{int(clock // 60 % 60):02}:{clock % 60:09.6f}]{line}")
+        else:
+            lines.append(line)
+    log.write_text("".join(lines))
+    return log
+
+
+def test_a_log_and_its_tail_are_one_run(tmp_path: Path, capsys: Capture) -> None:
+    log = write_log(tmp_path / "one.log", 65000, seed=5)
+    _, tail = parted(log, tmp_path / "parts")
+    assert main(["report", str(log), str(tail), "--allow-measured"]) == 0
+    assert (
+        "job.out: the same times of the same iterations as another run: a copy or a part of it"
+        in capsys.readouterr().out
+    )
+    assert main(["compare", str(tail), str(log), "--gate", "9", "--strict"]) == 1
+    assert "1 run(s) of B are runs of A" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("pause_s", "is_one"), [(0.0, True), (3600.0, False)])
+def test_a_rotated_log_is_one_run(tmp_path: Path, capsys: Capture, pause_s: float, *, is_one: bool) -> None:
+    """A job that goes on an hour later is another one."""
+    parted(stamped(write_log(tmp_path / "one.log", 65000, seed=5), pause_s), tmp_path / "parts")
+    assert main(["report", str(tmp_path / "parts"), "--allow-measured"]) == 0
+    said = capsys.readouterr().out
+    assert ("goes on where another log ends, or ends where it begins: one run" in said) == is_one
+    assert ("2 runs:" in said) != is_one
+    file = ["--file", str(tmp_path / "h")]
+    assert main(["history", "add", str(tmp_path / "parts"), *file]) == 0
+    assert main(["history", "variance", "--allow-measured", *file]) == 0
+    assert ("goes on where another log ends" in capsys.readouterr().err) == is_one
