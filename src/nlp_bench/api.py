@@ -5,6 +5,7 @@ seconds, and what is missing is None, never 0.
 """
 
 import math
+import numbers
 import operator
 import os
 from collections.abc import Iterable, Sequence
@@ -298,10 +299,10 @@ def measure(log: Log, *, tokens: int = REPORT_TOKENS, limit: float | None = None
     """
     if not isinstance(log, Log):
         raise UsageError(f"log: {log!r:.60} is no Log; give what read_log returns")
-    is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
-    if limit is not None and not (is_number and 0 < limit < math.inf):
+    limit_s = _number(limit)
+    if limit is not None and not (limit_s and 0 < limit_s < math.inf):
         raise UsageError(f"limit: {limit!r:.60} is no number of seconds above 0")
-    return Result(log, _count("tokens", tokens) or REPORT_TOKENS, limit)
+    return Result(log, _count("tokens", tokens) or REPORT_TOKENS, limit_s)
 
 
 def to_frame(results: Result | Iterable[Result]) -> "pd.DataFrame":
@@ -560,6 +561,18 @@ def _path(name: str, value: PathLike) -> str:
 
 
 def _percent(name: str, value: float | None) -> float | None:
-    if value is not None and not (isinstance(value, int | float) and 0 < value < 100):
+    percent = _number(value)
+    if value is not None and not (percent and 0 < percent < 100):
         raise UsageError(f"{name}: {value!r:.60} is no percentage above 0 and below 100")
-    return value
+    return percent
+
+
+def _number(value: object) -> float | None:
+    """Return `value` as a number of Python's own, also one of numpy's; None for anything else, True and False among it."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return int(value) if isinstance(value, numbers.Integral) else number

@@ -1,9 +1,11 @@
 """Faults of a fifth round of fresh eyes: comparisons, options, what is replaced, and damaged files."""
 
+import json
 import random
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.repeated import write_log, write_runs
 
@@ -109,3 +111,40 @@ def test_a_rotated_log_is_one_run(tmp_path: Path, capsys: Capture, pause_s: floa
     assert main(["history", "add", str(tmp_path / "parts"), *file]) == 0
     assert main(["history", "variance", "--allow-measured", *file]) == 0
     assert ("goes on where another log ends" in capsys.readouterr().err) == is_one
+
+
+def test_a_named_gpu_that_cannot_have_done_it_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    log = write_log(tmp_path / "a.log", 50000, ffn_hidden_size=16384, padded_vocab_size=50304)
+    words = ["report", str(log), "--limit", "500"]
+    assert main([*words, "--gpu", "V100 PCIe", "--num-gpus", "1"]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"REFUSED +NOT PROVEN", said)
+    assert re.search(
+        r"on 1 GPU\(s\) are 2\d\d\d TFLOP/s per GPU, more than the 112 that NVIDIA V100 PCIe reaches", said
+    )
+    assert "correct or leave out: --num-gpus 1 (the log says 16), --gpu V100 PCIe (not in the log)" in said
+    (read,) = nlp_bench.read_logs(log, gpu="V100 PCIe", num_gpus=1)
+    assert read.outcome is nlp_bench.Outcome.REFUSED
+    assert nlp_bench.measure(read).tokens_per_second.steady is None
+    assert main([*words, "--gpu", "H100 SXM"]) == 0
+
+
+def test_numbers_of_numpy_are_numbers_and_booleans_are_not(tmp_path: Path) -> None:
+    before = [nlp_bench.read_log(write_log(tmp_path / f"a{n}.log", 65000 + 100 * n, seed=n)) for n in range(3)]
+    after = nlp_bench.read_log(write_log(tmp_path / "b.log", 65000, seed=9), num_gpus=np.int64(16))  # type: ignore[arg-type]  # as users do
+    for limit in (np.int64(420), np.float64(420), np.float32(420), 420, 420.0):
+        found = nlp_bench.measure(after, limit=limit, tokens=np.int64(10**7))  # type: ignore[arg-type]  # likewise
+        assert found.verdict
+        assert found.verdict.word == "PASS"
+        assert json.loads(json.dumps(found.to_dict()))["limit_s"] == 420
+    for gate in (np.float64(3), np.int32(3), 3):
+        compared = nlp_bench.compare(before, after, gate=gate)  # type: ignore[arg-type]  # likewise
+        assert json.loads(json.dumps(compared.to_dict()))["gate"]["percent"] == 3
+    for wrong in (True, np.bool_(True), "3", np.array([3.0]), 10**400, float("nan")):
+        with pytest.raises(nlp_bench.NlpBenchError, match=r"limit: .* is no number of seconds"):
+            nlp_bench.measure(after, limit=wrong)  # type: ignore[arg-type]  # likewise
+        for name in ("gate", "equivalent"):
+            with pytest.raises(nlp_bench.NlpBenchError, match=f"{name}: .* is no percentage"):
+                nlp_bench.compare(before, after, **{name: wrong})  # type: ignore[arg-type]  # likewise
+    with pytest.raises(nlp_bench.NlpBenchError, match=r"pattern: .* is no text"):
+        nlp_bench.read_log(tmp_path / "b.log", pattern=re.compile("(?P<elapsed_ms>1)"))  # type: ignore[arg-type]  # likewise

@@ -12,6 +12,8 @@ from nlp_bench.config.accelerators import Peak, peak_of, variants
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.layout.flops import hardware_flops_per_token, legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.measure.shape import Shaped, shaped
+from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 
 if TYPE_CHECKING:
     from nlp_bench.measure.result import RunResult
@@ -24,6 +26,7 @@ COUNTS = {
 }
 """The four countings, by their names in the fields."""
 SAME = 0.02  # two FLOP/s that differ by no more than this share are called the same
+LEAST_FLOPS = 6  # floating-point operations per parameter and token of a training step, at least (Kaplan et al. 2020)
 _DIGITS = 0.005  # half of the last digit that logs print of a TFLOP/s
 
 
@@ -195,8 +198,46 @@ def efficiency_of(entry: "RunResult") -> Efficiency | None:
 
 
 def with_given(entries: Iterable["RunResult"], given: Given) -> "list[RunResult]":
-    """Return the entries with what the command line says of the accelerators."""
-    return [replace(entry, given=given) for entry in entries] if given != NOTHING_GIVEN else list(entries)
+    """Return the entries with what the command line says of the accelerators; one that they cannot have reached is refused."""
+    return [_possible(replace(entry, given=given)) for entry in entries] if given != NOTHING_GIVEN else list(entries)
+
+
+def _possible(entry: "RunResult") -> "RunResult":
+    """Return `entry`, without its number where it is more than the accelerator that a person names can do."""
+    why = _why_impossible(entry)
+    if why is None:
+        return entry
+    provenance = entry.provenance and replace(
+        entry.provenance, window_first_record=None, window_last_record=None, arithmetic=None
+    )
+    return replace(
+        entry,
+        outcome=Outcome.REFUSED,
+        throughput=None,
+        curves=None,
+        energy=None,
+        rules=None,
+        provenance=provenance,
+        reasons=(Reason("implausible", f"implausible: {why}"), *entry.reasons),
+    )
+
+
+def _why_impossible(entry: "RunResult") -> str | None:
+    found = entry.efficiency if entry.throughput else None
+    if not entry.given.gpu or not found or not found.num_gpus:
+        return None
+    executed = max(found.model_tflops_per_gpu or 0.0, found.hardware_tflops_per_gpu or 0.0)
+    if not executed and (parameters := entry.workload.count("num_parameters")):
+        executed = LEAST_FLOPS * parameters * found.tokens_per_second / found.num_gpus / 1e12
+    every = variants(entry.given.gpu)
+    peak = max(max(each.peak_tflops.values()) for each in every)
+    if executed <= peak:
+        return None
+    said = [each.words for each in entry.supplied if each.name not in {"pattern", "precision"}]
+    return (
+        f"{found.tokens_per_second:.2f} tokens/s on {found.num_gpus} GPU(s) are {executed:.4g} TFLOP/s per GPU, more than the {peak:g} that "
+        f"{every[0].name} reaches in any number format; correct or leave out: {', '.join(said)}"
+    )
 
 
 def _peak(entry: "RunResult", why_not: list[str]) -> Peak | None:
