@@ -148,3 +148,84 @@ def test_numbers_of_numpy_are_numbers_and_booleans_are_not(tmp_path: Path) -> No
                 nlp_bench.compare(before, after, **{name: wrong})  # type: ignore[arg-type]  # likewise
     with pytest.raises(nlp_bench.NlpBenchError, match=r"pattern: .* is no text"):
         nlp_bench.read_log(tmp_path / "b.log", pattern=re.compile("(?P<elapsed_ms>1)"))  # type: ignore[arg-type]  # likewise
+
+
+@pytest.mark.parametrize("view", ["--scaling", "--sweep"])
+def test_a_view_drops_no_option(tmp_path: Path, capsys: Capture, view: str) -> None:
+    runs = [write_log(tmp_path / f"g{n}.log", 4000 * n, seed=n, world_size=n) for n in (16, 32)]
+    words = ["report", *map(str, runs), view, "--allow-measured"]
+    for option in (["--limit", "300"], ["--price-per-kwh", "0.2"]):
+        assert main([*words, *option]) == 2
+        said = capsys.readouterr().err
+        assert (
+            f"{option[0]} is answered for each run, which {view} does not show; leave one out, or add --output DIR"
+            in said
+        )
+    assert main([*words, "--limit", "300", "--output", str(tmp_path / "out")]) == 0
+    assert re.search(r"PASS|FAIL", (tmp_path / "out/report.csv").read_text())
+    capsys.readouterr()
+    assert main([*words, "--rules", "jupiter-nlp"]) == 1
+    assert re.search(r"g16.log(?: and 1 more)?: rules jupiter-nlp: ", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "LOG", "--sequence-length", "2048", "--seq-length", "8Ki"], "as 2048 and as 8Ki"),
+        (["report", "LOG", "--limit", "300", "--limit=400"], "--limit: given twice, as 300 and as 400; give it once"),
+        (["compare", "LOG", "LOG", "--gate", "3", "--gate", "1"], "--gate: given twice, as 3 and as 1; give it once"),
+        (["check", "--model", "13", "--data-path", "x", "--mock-data"], "given twice, as x and as --mock-data"),
+        (["check", "--model", "13", "--model", "175"], "--model: given twice, as 13 and as 175; give it once"),
+    ],
+)
+def test_an_option_has_one_value(tmp_path: Path, capsys: Capture, words: list[str], said: str) -> None:
+    log = write_log(tmp_path / "a.log", 65000)
+    assert main([str(log) if word == "LOG" else word for word in words]) == 2
+    assert said in capsys.readouterr().err
+    assert (
+        main(
+            [
+                "report",
+                str(log),
+                "--limit",
+                "400",
+                "--limit",
+                "400s",
+                "--sequence-length",
+                "4096",
+                "--seq-length",
+                "4Ki",
+            ]
+        )
+        == 0
+    )
+
+
+@pytest.mark.parametrize("name", ["report.csv", "loss.png", "scaling-efficiency.svg"])
+def test_a_report_replaces_nothing_of_others(tmp_path: Path, capsys: Capture, name: str) -> None:
+    log, out = write_log(tmp_path / "a.log", 65000), tmp_path / "out"
+    words = ["report", str(log), "--output", str(out), "--scaling"]
+    out.mkdir()
+    (out / name).write_text("mine")
+    assert main(words) == 2
+    assert f"{name} there is none of an earlier call and would be replaced" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == [name]
+    (out / name).unlink()
+    assert [main(words), main(words)] == [0, 0]
+    (out / name).unlink(missing_ok=True)
+    (out / name).symlink_to(tmp_path / "precious")
+    assert main(words) == 2
+    assert f"{name} there is a link and would be replaced; move it, or give another folder" in capsys.readouterr().err
+    assert main([*words[:3], str(log)]) == 2
+    assert f"--output {log} is a file; give a folder" in capsys.readouterr().err
+
+
+def test_a_trend_replaces_nothing_of_others(tmp_path: Path, capsys: Capture) -> None:
+    file, out = ["--file", str(tmp_path / "h")], tmp_path / "out"
+    assert main(["history", "add", str(write_log(tmp_path / "a.log", 65000)), *file]) == 0
+    words = ["history", "trend", *file, "--allow-measured", "--output", str(out)]
+    assert [main(words), main(words)] == [0, 0]
+    (out / "trend.json").write_text("{}")
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "would be replaced" in capsys.readouterr().err

@@ -218,7 +218,7 @@ class History(Command, HistoryOption, PatternOptions):
         if self.output:
             from nlp_bench.report.output import prepare
 
-            prepare(self.output)
+            prepare(self.output, "trend")
         rows = self._counted(path)
         found = trends(rows)
         if not found:

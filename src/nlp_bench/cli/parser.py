@@ -65,6 +65,8 @@ class Parser(argparse.ArgumentParser):
         self.command = command
         self.may_be_empty = {one.name for one in fields(command) if one.metadata.get("unset")}  # type: ignore[arg-type]  # as below
         """Options of a run, which JUBE passes on empty where they are not set."""
+        self.met: dict[str, tuple[str, Any]] = {}
+        """Options met in the words that are being read: what was typed and what it means."""
         groups: dict[str, list[str]] = {}
         for one in fields(command):  # type: ignore[arg-type]  # of a dataclass
             groups.setdefault(one.metadata.get("group", ""), []).append(one.name)
@@ -94,6 +96,7 @@ class Parser(argparse.ArgumentParser):
         self._refuse_unknown(joined)
         # Arguments after `--` are names, whatever they begin with; argparse's parse_intermixed_args does not know that.
         parse = self.parse_args if "--" in joined else self.parse_intermixed_args
+        self.met = {}
         try:
             options = vars(parse(joined))
         except argparse.ArgumentError as error:
@@ -132,7 +135,21 @@ class Parser(argparse.ArgumentParser):
         """Refuse `--option=--`, whose value argparse takes for the end of the options."""
         if arg_strings == ["--"] and action.option_strings:
             raise argparse.ArgumentError(action, "-- is no value; give one, or leave the option out")
-        return super()._get_values(action, arg_strings)
+        found = super()._get_values(action, arg_strings)
+        self._refuse_second(action, arg_strings, found)
+        return found
+
+    def _refuse_second(self, action: argparse.Action, words: list[str], found: Any) -> None:
+        """Refuse an option that is given again with another value, of which argparse would take the last; JUBE's "default" is none."""
+        meant = action.const if action.nargs == 0 else found
+        repeats = self._registry_get("action", "append")
+        is_list = any(each.dest == action.dest and isinstance(each, repeats) for each in self._actions)
+        if not action.option_strings or is_list or meant is None:
+            return
+        typed = " ".join(words) or action.option_strings[0]
+        before, value = self.met.setdefault(action.dest, (typed, meant))
+        if value != meant:
+            raise argparse.ArgumentError(action, f"given twice, as {before[:80]} and as {typed[:80]}; give it once")
 
     def _refuse_unknown(self, words: Sequence[str]) -> None:
         """Suggest the nearest option for an unknown one."""

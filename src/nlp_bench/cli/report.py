@@ -90,6 +90,8 @@ class Report(Command, JudgedOptions, PatternOptions):
         # The page contains both views already.
         text = view.text if view and self.format != "html" else lambda form: formats.FORMATS[form](report)
         print(text(self.format), end="")
+        if view:
+            say(*_rules_not_kept(report))  # it decides the exit code, and the view does not show it
         if self.format.endswith("csv"):
             say(*(passed.sentence() for passed in report.passed_over))  # its rows have no field for it
         if self.explain:
@@ -117,6 +119,8 @@ class Report(Command, JudgedOptions, PatternOptions):
             raise UsageError(
                 "--format records-csv gives the lines of each log, without --scaling or --sweep; leave one out"
             )
+        if (self.scaling or self.sweep) and not (self.output or self.format == "html"):
+            self._refuse_beside_view()
         if self.baseline_gpus and not self.scaling:
             raise UsageError("--baseline-gpus chooses the baseline of --scaling; add --scaling")
         from nlp_bench.inputs.sources import read_sources
@@ -126,8 +130,10 @@ class Report(Command, JudgedOptions, PatternOptions):
 
         if self.output:
             from nlp_bench.report.output import prepare  # heavy
+            from nlp_bench.report.plots import KEYS
 
-            prepare(self.output)
+            others = {"scaling": self.scaling, "sweep": self.sweep, "records": self.format == "records-csv"}
+            prepare(self.output, "report", *KEYS, *(stem for stem, is_written in others.items() if is_written))
         currency = currency_of(self.currency, self.price_per_kwh)
         sources = read_sources(
             self.paths,
@@ -148,6 +154,15 @@ class Report(Command, JudgedOptions, PatternOptions):
             passed_over=sources.passed_over,
         )
 
+    def _refuse_beside_view(self) -> None:
+        """Raise UsageError for a question that only the table of runs answers: --output and the page hold it beside the view."""
+        asked = {"--limit": self.limit, "--price-per-kwh": self.price_per_kwh, "--currency": self.currency}
+        if option := next((name for name, given in asked.items() if given is not None), None):
+            view = "--scaling" if self.scaling else "--sweep"
+            raise UsageError(
+                f"{option} is answered for each run, which {view} does not show; leave one out, or add --output DIR"
+            )
+
     def _view(self, report: "Result") -> "View | None":
         from nlp_bench.report.formats import scaling_view, sweep_view
 
@@ -164,6 +179,18 @@ class Report(Command, JudgedOptions, PatternOptions):
             raise UsageError(f"--dialects has no --format {self.format}; choose one of {', '.join(DIALECT_FORMATS)}")
         print(DIALECT_FORMATS[self.format](), end="")
         return 0
+
+
+def _rules_not_kept(report: "Result") -> list[str]:
+    """Return in sentences which runs do not keep the requested rules, those with the same words together."""
+    from nlp_bench.rules.apply import is_accepted
+
+    sources: dict[str, list[str]] = {}
+    for entry in report.entries:
+        if entry.rules and not is_accepted(entry):
+            sources.setdefault(entry.rules.note(), []).append(entry.source)
+    more = {note: f" and {len(found) - 1} more" if len(found) > 1 else "" for note, found in sources.items()}
+    return [f"{found[0]}{more[note]}: {note}" for note, found in sources.items()]
 
 
 def _advise(report: "Result") -> None:

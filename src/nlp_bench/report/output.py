@@ -5,6 +5,7 @@ from pathlib import Path
 
 from nlp_bench.errors import UsageError, explained
 from nlp_bench.files import write_bytes, write_json, write_text
+from nlp_bench.inputs.find import is_earlier
 from nlp_bench.report.formats import FORMATS, View
 from nlp_bench.report.page import NO_VALID_RUN
 from nlp_bench.report.plots import CHARTS, KEYS, drawable, in_files
@@ -29,19 +30,37 @@ NOTHING = {
 """What stands in place of a plot."""
 
 
-def prepare(folder: Path) -> None:
-    """Make `folder` and try a file in it, before any log is read.
+_ENDINGS = frozenset({".csv", ".md", ".html", ".json", ".svg", ".png"})
 
-    Raises UsageError naming the folder when it cannot be written.
+
+def prepare(folder: Path, *stems: str) -> None:
+    """Make `folder` and try a file in it, before any log is read; `stems` are the names of its files, the first one that of the record.
+
+    Raises UsageError naming the folder when it cannot be written, or naming a file of somebody else that would be replaced.
     """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--output {folder} is a file; give a folder, which is made where there is none")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
+        found = sorted(path for path in folder.iterdir() if path.suffix in _ENDINGS and _is_of(path.stem, stems))
     except OSError as error:
         raise UsageError(
             f"--output {folder} cannot be written: {explained(error)}; or give a folder that you may write to"
         ) from error
+    # The record is written first: files beside one of ours are of an earlier call.
+    is_ours = is_earlier(folder / f"{stems[0]}.json")
+    for path in found:
+        what = "a link" if path.is_symlink() else "" if is_ours and path.is_file() else "none of an earlier call"
+        if what:
+            raise UsageError(
+                f"--output {folder}: {path.name} there is {what} and would be replaced; move it, or give another folder"
+            )
+
+
+def _is_of(stem: str, stems: tuple[str, ...]) -> bool:
+    return stem in stems or any(stem.startswith(f"{view}-") for view in NOTHING if view in stems)
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
@@ -49,10 +68,10 @@ def write_report(report: Report, folder: Path) -> list[Path]:
     plots = _plots(report)
     warning = "" if any(entry.has_number for entry in report.entries) else f"**{NO_VALID_RUN}**\n\n"
     images = "\n".join(f"![{title}]({key}.svg)" for key, title in PLOTS.items())
+    write_json(folder / "report.json", report.to_json())  # first: by it `prepare` knows the others
     write_text(folder / "report.csv", FORMATS["csv"](report))
     write_text(folder / "report.md", f"# nlp-bench report\n\n{warning}{FORMATS['markdown'](report)}\n{images}\n")
     write_text(folder / "report.html", FORMATS["html"](report))
-    write_json(folder / "report.json", report.to_json())
     _write_plots(plots, folder)
     return [folder / name for name in FILES if name in plots or name.startswith("report.")]
 
