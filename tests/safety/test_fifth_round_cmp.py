@@ -1,8 +1,10 @@
 """Faults of a fifth round of fresh eyes: comparisons, options, what is replaced, and damaged files."""
 
+import gzip
 import json
 import random
 import re
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -229,3 +231,44 @@ def test_a_trend_replaces_nothing_of_others(tmp_path: Path, capsys: Capture) -> 
     capsys.readouterr()
     assert main(words) == 2
     assert "would be replaced" in capsys.readouterr().err
+
+
+def test_a_log_with_a_hole_is_read_from_a_folder_too(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "logs"
+    text = write_log(folder / "whole.log", 65000).read_bytes()
+    middle = text.index(b"\n", len(text) // 2) + 1
+    (folder / "hole.log").write_bytes(text[:middle] + bytes(4096) + text[middle:])
+    (folder / "front.log").write_bytes(bytes(3 << 20) + b"\n" + text)
+    (folder / "packed.gz").write_bytes(gzip.compress(text[:middle] + bytes(100) + text[middle:]))
+    (folder / "zeros").write_bytes(bytes(1 << 20))
+    (folder / "weights").write_bytes(np.arange(4096, dtype=np.float32).tobytes())
+    (folder / "tokens").write_bytes(np.full(4096, 65, dtype=np.int32).tobytes())
+    (folder / "utf-16").write_bytes("words of somebody\n".encode("utf-16") * 9)
+    main(["report", str(folder), "--format", "json"])
+    said = capsys.readouterr()
+    assert sorted(Path(run["source"]).name for run in json.loads(said.out)["runs"]) == [
+        "front.log",
+        "hole.log",
+        "packed.gz",
+        "whole.log",
+    ]
+    main(["report", str(folder)])
+    assert "4 binary file(s) are passed over: tokens, utf-16, weights, zeros" in capsys.readouterr().out.replace(
+        "\\", ""
+    )
+
+
+@pytest.mark.parametrize("kind", ["flipped", "bad sum", "cut"])
+def test_a_damaged_packed_log_has_its_remedy(tmp_path: Path, capsys: Capture, kind: str) -> None:
+    packed = bytearray(gzip.compress(write_log(tmp_path / "a.log", 65000).read_bytes()))
+    at = len(packed) // 2 if kind == "flipped" else -6
+    packed[at] ^= 0xFF
+    (tmp_path / "a.gz").write_bytes(packed[:-40] if kind == "cut" else packed)
+    main(["report", str(tmp_path / "a.gz")])
+    assert "the compressed file is cut or damaged: test it (gzip -t" in capsys.readouterr().out
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.log")
+    assert main(["report", str(tmp_path / "b.tar.gz")]) == 1
+    said = capsys.readouterr().out
+    assert "tar is not read; unpack it" in said
+    assert "cut or damaged" not in said

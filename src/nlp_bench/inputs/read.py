@@ -1,11 +1,12 @@
 """Reads one item to runs; among many items an error affects only its own."""
 
+import re
 import shlex
 import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,7 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
     else:
         with _slow_pattern(item, options.overrides, progress) as watched:
             entries = measured_log(item.path, options.overrides, watched, rules=options.rules)
+        entries = [_with_remedy(item.path, entry) for entry in entries]
         entries = [] if item.is_found and all(map(_has_no_training_line, entries)) else entries
     if options.with_quotes:
         entries = [with_quotes(str(item.file), entry) for entry in entries]
@@ -227,18 +229,58 @@ def _has_no_training_line(entry: RunResult) -> bool:
     return entry.dialect is None and len(entry.reasons) == 1 and entry.reasons[0].code in NOTHING
 
 
+_MOST_NULS = (
+    1 << 26
+)  # bytes of NULs at the front that are looked behind: a log that was cut while its job went on writing begins with a hole
+_CONTROL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")  # in no text; a terminal's escapes are
+_LEAST_HOLE = (
+    4  # bytes of text for each stretch of NULs, at least: numbers and UTF-16 have a NUL behind every character
+)
+
+
 def _is_binary(path: str) -> bool:
-    """Say whether the first bytes, decompressed, contain a NUL, as those of checkpoints, images and event files do."""
+    """Say whether the first bytes, decompressed, are no text, as those of checkpoints, images and event files; holes of NULs in a text are none."""
+    head = _head(path)
+    is_open = is_packed(head)
+    if not is_open and b"\0" not in head:
+        return False
+    with open_log(path) as source:
+        for block in source.blocks():
+            text = bytes(block.data[block.begin : block.end]).lstrip(b"\0")[:SNIFFED_BYTES]
+            if text:
+                return b"\0" in text and _is_no_text(text)
+            if block.offset > _MOST_NULS:
+                return True
+        # Nothing but NULs, or an archive that is not read.
+        return source.num_bytes > 0 or not is_open
+
+
+def _head(path: str) -> bytes:
     try:
         with Path(path).open("rb", buffering=0) as stream:
-            head = stream.read(SNIFFED_BYTES)
+            return stream.read(SNIFFED_BYTES)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    if is_packed(head):
-        with open_log(path) as source:
-            block = next(source.blocks(), None)
-            head = bytes(block.data[block.begin : min(block.end, block.begin + SNIFFED_BYTES)]) if block else b""
-    return b"\0" in head
+
+
+def _is_no_text(head: bytes) -> bool:
+    plain, holes = head.replace(b"\0", b""), len(re.findall(rb"\0+", head))
+    return bool(_CONTROL.search(plain)) or len(plain) < _LEAST_HOLE * holes
+
+
+def _with_remedy(path: str, entry: RunResult) -> RunResult:
+    """Return `entry` with what to do about a compressed file that could not be read to its end."""
+    if path == "-" or not any(reason.code == "damaged" for reason in entry.reasons) or not is_packed(_head(path)):
+        return entry
+    import tarfile  # noqa: PLC0415  # rarely needed, as the next two
+    from lzma import LZMAError  # noqa: PLC0415
+    from zlib import error as ZlibError  # noqa: N812, PLC0415  # a class
+
+    with suppress(OSError, EOFError, LZMAError, ZlibError):
+        if tarfile.is_tarfile(path):  # it has a remedy of its own
+            return entry
+    text = "the compressed file is cut or damaged: test it (gzip -t, xz -t, zstd -t, bzip2 -t), then copy it again or pack the log anew"
+    return replace(entry, reasons=(*entry.reasons, Reason("packed-file-damaged", text)))
 
 
 def _read_run(item: Item, options: ReadOptions) -> RunResult:
