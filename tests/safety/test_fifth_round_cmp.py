@@ -272,3 +272,24 @@ def test_a_damaged_packed_log_has_its_remedy(tmp_path: Path, capsys: Capture, ki
     said = capsys.readouterr().out
     assert "tar is not read; unpack it" in said
     assert "cut or damaged" not in said
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        "target 200000 tokens/s, reached 50 %",
+        "roofline_tokens_per_second: 200000",
+        "expected rate: 200k tokens/s",
+        "target tokens/s: 200000",
+    ],
+)
+def test_a_rate_that_somebody_wants_is_not_measured(tmp_path: Path, capsys: Capture, rate: str) -> None:
+    log, lines = tmp_path / "a.log", [f"step {n} loss {9 - n / 20:.4f} {rate}" for n in range(1, 41)]
+    log.write_text("\n".join(lines))
+    assert main(["report", str(log)]) == 1
+    assert "none that states tokens per second" in capsys.readouterr().out
+    log.write_text("\n".join(f"{line} tokens/s {100000 + 7 * n % 90}" for n, line in enumerate(lines)))
+    assert main(["report", str(log), "--num-gpus", "8", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["tokens_per_second"]["steady"] == pytest.approx(
+        100045, rel=1e-3
+    )

@@ -149,27 +149,51 @@ def of_these(runs: Iterable[Observation], others: Sequence[Observation]) -> list
     return [run for run in runs if any(kin_between(run, other) for other in others)]
 
 
+class _Families:
+    """Observations that are joined where two are of one run; the one of most intervals is the head of its family."""
+
+    def __init__(self, runs: Sequence[Observation]) -> None:
+        self.runs = runs
+        self.order = sorted(range(len(runs)), key=lambda at: -(runs[at].num_intervals or 0))
+        self.rank = {at: place for place, at in enumerate(self.order)}
+        self.heads = list(range(len(runs)))
+        self.kin: dict[int, Kin] = {}
+        """Of each that is no head why it is not."""
+
+    def join(self, one: int, two: int, why: Kin) -> None:
+        """Make one family of two."""
+        one, two = sorted((self._head(one), self._head(two)), key=self.rank.__getitem__)
+        if one != two:
+            self.heads[two], self.kin[two] = one, why
+
+    def _head(self, at: int) -> int:
+        while self.heads[at] != at:
+            at = self.heads[at]
+        return at
+
+    def join_by_marks(self) -> None:
+        """Join what is equal to the last digit, in time that grows with the number of runs."""
+        met: dict[object, int] = {}
+        for at in self.order:
+            for mark in self.runs[at].marks:
+                first = met.setdefault(mark, at)
+                self.join(first, at, kin_between(self.runs[first], self.runs[at]) or Kin.NUMBERS)
+
+    def join_by_lines(self) -> None:
+        """Join what is of one run line by line, and the parts of one log."""
+        alone = [at for at in self.order if at not in self.kin]
+        alone.sort(key=lambda at: self.runs[at].seconds_per_token or 0.0)
+        for place, one in enumerate(alone):
+            for two in alone[place + 1 : place + 1 + _NEIGHBOURS]:
+                if why := kin_of(self.runs[one].trace, self.runs[two].trace):
+                    self.join(one, two, why)
+
+
 def different_runs(runs: Iterable[Observation]) -> tuple[list[Observation], list[tuple[Observation, Kin]]]:
     """Return the runs, each once, and their copies and parts, in their order. Of a run whose log was cut the longest counts."""
     given = list(runs)
-    order = sorted(range(len(given)), key=lambda at: -(given[at].num_intervals or 0))
-    first, kin = {at: at for at in order}, dict[int, Kin]()
-
-    def join(one: int, two: int, why: Kin) -> None:
-        one, two = sorted((first[one], first[two]), key=order.index)
-        if one != two:
-            first.update({at: one for at, head in first.items() if head == two})
-            kin[two] = why
-
-    met: dict[object, int] = {}
-    for at in order:
-        for mark in given[at].marks:
-            if mark in met and first[met[mark]] != first[at]:
-                join(met[mark], at, kin_between(given[met[mark]], given[at]) or Kin.NUMBERS)
-            met.setdefault(mark, at)
-    alone = sorted((at for at in order if at not in kin), key=lambda at: given[at].seconds_per_token or 0.0)
-    for place, one in enumerate(alone):
-        for two in alone[place + 1 : place + 1 + _NEIGHBOURS]:
-            if why := kin_of(given[one].trace, given[two].trace):
-                join(one, two, why)
+    found = _Families(given)
+    found.join_by_marks()
+    found.join_by_lines()
+    kin = found.kin
     return [run for at, run in enumerate(given) if at not in kin], [(given[at], kin[at]) for at in sorted(kin)]

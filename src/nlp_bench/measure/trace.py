@@ -26,8 +26,9 @@ _ENDS, _BETWEEN = 16, 64  # lines kept at each end, and between
 _HASH = 0x9E3779B1  # 2^32 / golden ratio: neighbouring numbers are spread evenly (Knuth 6.4)
 _EQUAL_SHARE, _LEAST_BITS = 0.9, 15.0
 """Share of the lines that are equal in a copy, and what their values are worth at least: six that differ, fewer than one chance in 30,000."""
-_LEAST_LINES, _LEAST_VALUES, _ALIKE = 16, 8, 0.995
-"""Lines and different steps from which a correlation counts, and the one that no two runs have."""
+_LEAST_LINES, _LEAST_VALUES, _ALIKE, _SAME_SIGN = 16, 8, 0.995, 0.8
+"""Lines and different steps from which a correlation counts, the one that no two runs have, and the share of steps of one sign without which
+there is none."""
 _GAP_LINES, _GAP_TIMES, _GAP_S, _LOSS_STEP = 2, 1.5, 10.0, 0.5
 """Between two parts of one log: lines from one to the other, factor on their time and seconds on top (no program starts anew so quickly),
 share by which the loss may differ."""
@@ -92,10 +93,9 @@ def trace_of(records: Records) -> Trace | None:
     if quantity is None:
         return None
     steps, losses = np.diff(numbers), records.columns.get("lm_loss", np.full(len(records), np.nan))
-    ranked = np.argsort((numbers.astype(np.uint64) * np.uint64(_HASH)) & np.uint64(0xFFFFFFFF), kind="stable")
-    chosen = np.unique(
-        np.concatenate([np.arange(len(numbers))[:_ENDS], np.arange(len(numbers))[-_ENDS:], ranked[:_BETWEEN]])
-    )
+    hashes = (numbers.astype(np.uint64) * np.uint64(_HASH)) & np.uint64(0xFFFFFFFF)
+    between = np.argpartition(hashes, _BETWEEN)[:_BETWEEN] if len(hashes) > _BETWEEN else np.arange(len(hashes))
+    chosen = np.unique(np.concatenate([np.arange(len(hashes))[:_ENDS], np.arange(len(hashes))[-_ENDS:], between]))
     times = next(
         (found[name] for name in ("elapsed_s", *_CLOCKS) if name in found and np.isfinite(found[name]).any()), None
     )
@@ -156,7 +156,9 @@ def _are_alike(one: Sequence[float], two: Sequence[float]) -> bool:
     By Spearman's rank correlation of the steps from line to line: a stall that both have counts little, and a common drift not at all.
     """
     steps = [np.diff(one), np.diff(two)]
-    if len(one) < _LEAST_LINES or min(len(np.unique(each)) for each in steps) < _LEAST_VALUES:
+    if len(one) < _LEAST_LINES or np.mean((steps[0] > 0) == (steps[1] > 0)) < _SAME_SIGN:
+        return False
+    if min(len(np.unique(each)) for each in steps) < _LEAST_VALUES:
         return False
     first, second = (_ranks(each) for each in steps)
     return float(first @ second / math.sqrt(float(first @ first) * float(second @ second))) >= _ALIKE

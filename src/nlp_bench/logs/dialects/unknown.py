@@ -50,6 +50,12 @@ _OTHER = late(
     rb"|sav(?:e|ed|ing)\b|checkpoint|teacher|student|data ?load|forward-only|corpus|actor|reward|\bmax\b|\bmin\b|\baverage|\bavg|\bmean|\bmedian|\bpeak",
     re.IGNORECASE,
 )
+_AIMED = late(
+    rb"(?<![a-z])(?:target|goal|roof ?line|theoretical|ideal|expected|required|planned|desired|nominal|budget|limit|ceiling|baseline|reference)"
+    rb"(?:[ _/:=-]{1,3}(?:of|is|rate|speed|throughput|train(?:ing)?|global|total)){0,2}[ _/:=(-]{0,3}$",
+    re.IGNORECASE,
+)
+"""Words right before a rate that was not measured: what somebody wants, or a machine could do."""
 _RANK = late(
     rb"^\W{0,4}(?:rank|local_rank)?\W{0,3}(?P<rank>\d{1,6})\W{0,2}:|rank\W{0,2}(?P<other>\d{1,6})", re.IGNORECASE
 )
@@ -136,7 +142,7 @@ def _rates(text: bytes, *, is_ended: bool) -> tuple[dict[str, list[float]], bool
         digits = found["behind"] if is_behind else None if has_sign else found["before"]
         scale = (found["scale_behind"] if is_behind else found["scale_before"]) or found["prefix"] or b""
         value = number(digits) if digits else None
-        if value is None:
+        if value is None or any(_AIMED.search(text[: found.start(name)]) for name in ("before", "unit") if found[name]):
             continue
         is_device = found["device_inside"] or found["device"] or (is_behind and found["device_behind"])
         is_device = is_device or _PER_DEVICE.search(text[max(0, found.start("unit") - 40) : found.start("unit")])
