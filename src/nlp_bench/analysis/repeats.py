@@ -23,7 +23,8 @@ from nlp_bench.show.table import percentage
 
 USUAL_RUNS = 5  # runs that a first measurement should have: with 5 the factor of Student's t is 2.8, with 2 it is 12.7
 MAX_RUNS = 10_000
-TOO_ALIKE = 1e-6  # level of the test whether runs differ by less than independent ones can
+TOO_ALIKE, LEAST_TIMES = 1e-6, 10.0
+"""Level of the test whether runs differ by less than independent ones can, and how many times less it is at least: noise that alternates is overestimated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class Pool:
     def is_too_alike(self) -> bool:
         """Whether the runs differ by so much less than the noise within them alone would make it that they are hardly independent (F test)."""
         cv, noise, squares = self.run_to_run_cv, self.noise_cv, [part.noise**2 for part in self._uncertainties]
-        if not (cv and noise and all(squares)):
+        if not (cv and noise and noise > LEAST_TIMES * cv and all(squares)):
             return False
         # Satterthwaite's degrees of freedom of the mean variance.
         parts = zip(squares, self._uncertainties, strict=True)

@@ -40,7 +40,7 @@ class Kin(Enum):
     NUMBERS = "the same numbers to the last digit as another run: a copy, counted once"
     BEGINNING = "the same first records to the last digit as another run: a copy, counted once"
     LINES = "the same times of the same iterations as another run: a copy or a part of it, counted once"
-    NOISE = "line by line as slow and as fast as another run, but for the last digits: a copy with other digits, counted once"
+    NOISE = "line by line as slow and as fast as another run: a copy with other digits, or the same uneven work; counted once (a seed of its own makes it another)"
     PARTS = "goes on where another log ends, or ends where it begins: one run, counted once; give its parts as one log (cat PART1 PART2)"
 
 
