@@ -219,7 +219,7 @@ def test_a_report_replaces_nothing_of_others(tmp_path: Path, capsys: Capture, na
     assert main(words) == 2
     assert f"{name} there is a link and would be replaced; move it, or give another folder" in capsys.readouterr().err
     assert main([*words[:3], str(log)]) == 2
-    assert f"--output {log} is a file; give a folder" in capsys.readouterr().err
+    assert f"--output {log} cannot be written: it is a file; give a folder" in capsys.readouterr().err
 
 
 def test_a_trend_replaces_nothing_of_others(tmp_path: Path, capsys: Capture) -> None:

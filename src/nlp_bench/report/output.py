@@ -39,7 +39,9 @@ def prepare(folder: Path, *stems: str) -> None:
     Raises UsageError naming the folder when it cannot be written, or naming a file of somebody else that would be replaced.
     """
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"--output {folder} is a file; give a folder, which is made where there is none")
+        raise UsageError(
+            f"--output {folder} cannot be written: it is a file; give a folder, which is made where there is none"
+        )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
