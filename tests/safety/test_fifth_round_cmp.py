@@ -152,6 +152,13 @@ def test_numbers_of_numpy_are_numbers_and_booleans_are_not(tmp_path: Path) -> No
         nlp_bench.read_log(tmp_path / "b.log", pattern=re.compile("(?P<elapsed_ms>1)"))  # type: ignore[arg-type]  # likewise
 
 
+@pytest.mark.parametrize("option", [["--limit", "3"], ["--scaling"], ["--pattern", "x"], ["--tokens", "3"]])
+def test_a_list_of_dialects_answers_no_question(capsys: Capture, option: list[str]) -> None:
+    assert main(["report", "--dialects", *option]) == 2
+    assert f"takes no {option[0]}; leave one of the two out" in capsys.readouterr().err
+    assert main(["report", "--dialects"]) == 0
+
+
 @pytest.mark.parametrize("view", ["--scaling", "--sweep"])
 def test_a_view_drops_no_option(tmp_path: Path, capsys: Capture, view: str) -> None:
     runs = [write_log(tmp_path / f"g{n}.log", 4000 * n, seed=n, world_size=n) for n in (16, 32)]

@@ -1,7 +1,7 @@
 """Logs and run folders to numbers: `nlp-bench report`."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -175,6 +175,10 @@ class Report(Command, JudgedOptions, PatternOptions):
 
         if self.paths:
             raise UsageError("--dialects takes no PATH; leave one of the two out")
+        for one in fields(self):
+            if one.name not in {"dialects", "format"} and getattr(self, one.name) != one.default:
+                option = f"--{one.name.replace('_', '-')}"
+                raise UsageError(f"--dialects lists what can be read, and takes no {option}; leave one of the two out")
         if self.format not in DIALECT_FORMATS:
             raise UsageError(f"--dialects has no --format {self.format}; choose one of {', '.join(DIALECT_FORMATS)}")
         print(DIALECT_FORMATS[self.format](), end="")

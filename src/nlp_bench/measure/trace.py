@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import LOSS_NAN, Records
-from nlp_bench.measure.series import median
+from nlp_bench.measure.series import held, median
 
 Column = NDArray[np.float64]
 TIMES = ("elapsed_s", "tokens_per_second", "tokens_per_second_per_device", "samples_per_second", "samples_per_second_per_device",
@@ -26,9 +26,9 @@ _ENDS, _BETWEEN = 16, 64  # lines kept at each end, and between
 _HASH = 0x9E3779B1  # 2^32 / golden ratio: neighbouring numbers are spread evenly (Knuth 6.4)
 _EQUAL_SHARE, _LEAST_BITS = 0.9, 15.0
 """Share of the lines that are equal in a copy, and what their values are worth at least: six that differ, fewer than one chance in 30,000."""
-_LEAST_LINES, _LEAST_VALUES, _ALIKE, _SAME_SIGN = 16, 8, 0.995, 0.8
-"""Lines and different steps from which a correlation counts, the one that no two runs have, and the share of steps of one sign without which
-there is none."""
+_LEAST_LINES, _LEAST_VALUES, _ALIKE, _VERY_ALIKE, _SAME_SIGN = 16, 8, 0.995, 0.999, 0.8
+"""Lines and different steps from which a correlation counts; those of ranks and of times that no two runs have, unless data make their steps
+more than 20 times as uneven as the machine does; and the share of steps of one sign without which there is none."""
 _GAP_LINES, _GAP_TIMES, _GAP_S, _LOSS_STEP = 2, 1.5, 10.0, 0.5
 """Between two parts of one log: lines from one to the other, factor on their time and seconds on top (no program starts anew so quickly),
 share by which the loss may differ."""
@@ -153,22 +153,28 @@ def _are_equal(one: Sequence[float], two: Sequence[float]) -> bool:
 def _are_alike(one: Sequence[float], two: Sequence[float]) -> bool:
     """Return whether the times rise and fall together line by line, as those of two runs do not.
 
-    By Spearman's rank correlation of the steps from line to line: a stall that both have counts little, and a common drift not at all.
+    By the correlation of the steps from line to line, clipped and by ranks (Spearman): a stall that both have counts little, and a common
+    drift not at all.
     """
     steps = [np.diff(one), np.diff(two)]
     if len(one) < _LEAST_LINES or np.mean((steps[0] > 0) == (steps[1] > 0)) < _SAME_SIGN:
         return False
     if min(len(np.unique(each)) for each in steps) < _LEAST_VALUES:
         return False
-    first, second = (_ranks(each) for each in steps)
-    return float(first @ second / math.sqrt(float(first @ first) * float(second @ second))) >= _ALIKE
+    return _correlation(*map(held, steps)) >= _VERY_ALIKE and _correlation(*map(_ranks, steps)) >= _ALIKE
+
+
+def _correlation(one: Column, two: Column) -> float:
+    one, two = one - one.mean(), two - two.mean()
+    squares = float(one @ one) * float(two @ two)
+    return float(one @ two) / math.sqrt(squares) if squares > 0 else 0.0
 
 
 def _ranks(values: Column) -> Column:
-    """Return the ranks of `values` around their mean; equal ones share theirs."""
+    """Return the ranks of `values`; equal ones share theirs."""
     _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[where]
-    return np.asarray(ranks - ranks.mean(), dtype=np.float64)
+    return np.asarray(ranks, dtype=np.float64)
 
 
 def _goes_on(one: Trace, two: Trace) -> bool:
