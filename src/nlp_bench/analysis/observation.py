@@ -121,7 +121,8 @@ class Observation:
 
 
 _DIFFERENT = 4  # distinct times that the first records must hold: rounded ones may be equal in two runs
-_NEIGHBOURS = 50  # runs next in speed with which each is compared line by line
+_NEIGHBOURS, _PAIRS = 50, 100_000
+"""Runs next in speed with which each is compared line by line, and comparisons in all: of ten thousand runs each is with its ten next ones."""
 
 
 def opening_of(records: Records) -> str | None:
@@ -183,8 +184,9 @@ class _Families:
         """Join what is of one run line by line, and the parts of one log."""
         alone = [at for at in self.order if at not in self.kin]
         alone.sort(key=lambda at: self.runs[at].seconds_per_token or 0.0)
+        near = min(_NEIGHBOURS, max(3, _PAIRS // max(len(alone), 1)))
         for place, one in enumerate(alone):
-            for two in alone[place + 1 : place + 1 + _NEIGHBOURS]:
+            for two in alone[place + 1 : place + 1 + near]:
                 if why := kin_of(self.runs[one].trace, self.runs[two].trace):
                     self.join(one, two, why)
 
