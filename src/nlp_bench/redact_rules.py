@@ -76,7 +76,7 @@ MUNGE|MUNGE:|[A-Za-z0-9+/=]{40,}
 _WORD = rb"""['"]?(?P<value>[^\s'"|;&]+)"""
 _LINE = rb"[^\n|;&]{0,300}?"
 _TO_A_LOGIN = (
-    rb"""['"]?(?P<value>[^\s'"|]{4,})['"]?[ \t]*\|[^\n|;]{0,100}?(?:sudo -s|-stdin|passwd|--with-token|login)"""
+    rb"""['"]?(?P<value>[^\s'"|]{4,})['"]?[ \t]*\|[^\n|;]{0,100}?(?:sudo -s|-stdin|passwd|--with-token|login|kinit)"""
 )
 RULES = (
     *(Rule(f"{issuer} token", lead.encode(), rb"(?<![A-Za-z0-9]" + re.escape(lead.encode()) + rb")" + rest.encode()) for issuer, lead, rest in (row.split("|", 2) for row in _TOKENS.split("\n") if row)),
@@ -95,6 +95,11 @@ RULES = (
     Rule("key of an account", b"api key ", rb"(?P<value>[0-9a-f]{32,})", is_lower=True),
     Rule("password of a command", b"curl", rb"[^\n]{0,300}?\s(?:-u|--user|--proxy-user)[ =]?['\"]?[^\s:'\"]{1,100}:(?P<value>[^\s'\"]+)", is_lower=True),
     *(Rule("password of a command", lead, _LINE + rb"\s-p[ \t]{0,2}" + _WORD, is_lower=True) for lead in (b"mysql", b"mariadb", b"sshpass", b" login", b"ipmitool")),
+    Rule("password of a command", b"openssl", _LINE + rb"\s(?:-k|-pass(?:in|out)?[ \t]{1,2}pass:)[ \t]{0,2}" + _WORD, is_lower=True),
+    Rule("password of a command", b"ssh-keygen", _LINE + rb"\s-n[ \t]{1,2}" + _WORD, is_lower=True),
+    Rule("password of a command", b"zip", rb"[ \t]" + _LINE + rb"(?<=[ \t])-P[ \t]{0,2}" + _WORD),
+    Rule("password of a command", b"--from-literal=", rb"[\w.-]{1,60}=" + _WORD, is_lower=True),
+    Rule("password of a command", b"send ", rb"""(?:-- )?["'](?P<value>[^"'\\\n]{4,})(?:\\r|\\n)""", after=re.compile(rb"assword[^\n]*$")),
     Rule("password of a command", b"redis-cli", _LINE + rb"\s-a[ \t]{1,2}" + _WORD, is_lower=True),
     Rule("password of a command", b"ldap", rb"\w{1,20} " + _LINE + rb"\s-w[ \t]{0,2}" + _WORD, is_lower=True),
     Rule("password of a command", b"smbclient", _LINE + rb"\s-u[ \t]{0,2}[^\s%]{1,100}%" + _WORD, is_lower=True),
@@ -125,7 +130,7 @@ _OF_MODEL = re.compile(
     rb"(?:bos|eos|pad|unk|sep|cls|mask|special|image|eod|sot|eot|next|last|new|num|per|max|prefix|suffix|stop|start|end)_?token|token_?(?:id|type|dispatcher|drop|count|idx|index)"
 )
 _HARMLESS = re.compile(
-    rb"\*{3,}|x{3,}|\.{2,}|none|null|nil|true|false|yes|no|unset|\\*|\[?redacted\]?|<[^<>]*>|[({\[]+|\[\w*\]?|\$\{?\w+\}?|\$[({].*|\{+[\w. ]*\}+|%\w+%?"
+    rb"\*{3,}|x{3,}|\.{2,}|none|null|nil|true|false|yes|no|unset|\\*|\[?redacted\]?|<[^<>]*>|[({\[]+|\[\w*\]?|\$\{?\w+\}?|\$[({].*|\{+[\w. ]*\}+|%\w+%?|;\s.*"
     rb"|(?:os|self|args|config|cfg|getpass|input|str|get)\b[\w.]*[.(\[].*",
     re.DOTALL | re.IGNORECASE,
 )
@@ -165,7 +170,8 @@ def is_secret_value(before: bytes, name: bytes, sep: bytes, value: bytes) -> boo
         name = b"api_" + name
     value, lower, how = value.strip(b"\\\"'"), name.lower().lstrip(b"-"), sep.strip()
     if how in {b"", b"',", b'",'} and not (
-        name.startswith(b"--") or before.rstrip().endswith((b"setenv", b"ENV", b" set"))
+        name.startswith(b"--")
+        or before.rstrip().endswith((b"setenv", b"ENV", b" set", b"set -x", b"set -gx", b"set -Ux"))
     ):
         return lower == b"password" and bool(_AFTER_A_LOGIN.search(before)) and not is_harmless(value)
     if before.endswith(b"://"):  # the rule of URLs covers it

@@ -244,3 +244,16 @@ def test_a_link_to_somebody_elses_file_puts_no_line_of_it_into_a_record(tmp_path
     assert gather(tmp_path / "run", scheduler).error == "RuntimeError: password=xyz123"  # one's own
     os.chown(secret, 65534, 65534)
     assert gather(tmp_path / "run", scheduler).error is None
+
+
+def test_another_logging_interval_is_thought_of_where_lines_seem_to_be_missing(tmp_path: Path) -> None:
+    lines = [line for n, line in enumerate(MEGATRON, 1) if n > 40 or n % 5 == 0]
+    result = measured(tmp_path, *lines, sequence_length=4096)
+    assert "unless the program logged every 5 iterations there" in " ".join(result.reasons)
+
+
+def test_two_modes_are_named_as_they_are(tmp_path: Path) -> None:
+    lines = [re.sub(r"\(ms\): 5", "(ms): 25", line) if n % 2 else line for n, line in enumerate(MEGATRON)]
+    lines = [re.sub(r"^ \[.*?\]", "", line) for line in lines]
+    said = " ".join(measured(tmp_path, *lines, sequence_length=4096).reasons)
+    assert "two modes: intervals take either 66.7 % less or 66.7 % more than the mean" in said

@@ -44,6 +44,14 @@ aws_secret_access_key = «wJalrXUtnFEMI/K7MDENG/bPxRfiCY»
 python train.py --wandb-api-key «{X}» --lr 1
 python train.py --hf-token=«{X}»
 ['torchrun', '--api-key', '«{X}»', '--lr', '1']
+openssl enc -aes-256-cbc -k «{X}» -in x
+openssl rsa -in key.pem -passin pass:«{X}»
+ssh-keygen -t ed25519 -N '«{X}»' -f id
+zip -r -P «{X}» out.zip results
+echo «{X}» | kinit me@EXAMPLE.ORG
+expect "Password:"; send "«{X}»\\r"
+set -gx HF_TOKEN «{X}»
+kubectl create secret generic db --from-literal=pw=«{X}»
 docker login nvcr.io --username '$oauthtoken' --password «{X}»
 git clone https://«user:{X}»@example.org/x.git
 git clone https://«user:pa/ss@wo:rd»@example.org/x.git

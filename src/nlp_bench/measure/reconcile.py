@@ -264,6 +264,9 @@ def _missing(claims: Claims) -> Iterator[Contradiction]:
             f"{num_missing:.0f} of {whole:.0f} lines between the first and the last have no time or are not there "
             f"(before {named(lines)}): whatever stood there is not in the number"
         )
+        often = float(np.median(steps[gaps]))
+        if len(gaps) >= MIN_PART and np.mean(steps[gaps] == often) > ALIKE:
+            text += f", unless the program logged every {often:.0f} iterations there"
         weight = Weight.DOUBT if num_missing / whole >= MISSING else Weight.REMARK
         yield Contradiction(Code.MISSING_LINES, weight, text, lines)
 

@@ -16,6 +16,7 @@ from nlp_bench.reason import Reason, texts
 
 STALL_FACTOR = 1.5  # an interval that takes so many times the median is a stall
 MAX_STALLS = 5  # as many are named
+MANY_HELD = 0.2  # share of the intervals from which what is far from the median is a mode, not stalls
 MIN_TREND, MIN_TREND_RECORDS, TREND_P = 0.01, 16, 0.001
 """Change from one end of the window to the other that is worth telling, records to see it, and chance to see it in noise."""
 MIN_MODES, MODES_D, MODES_APART, MODES_SHARE = 20, 4.5, 0.03, 0.1
@@ -127,7 +128,7 @@ def steadiness_of(window: Window, estimate: Estimate | None) -> Steadiness:
         ),
         stall_share=float(excess / spans.seconds.sum()),
         drift=_drift(calm),
-        modes=_modes(calm),
+        modes=_modes(costs if np.mean(calm != costs) > MANY_HELD else calm),
         slowdown=_slowdown(window),
         long_warm_up=warm_up if is_long else None,
         refused_mark=window.refused_mark,
