@@ -30,6 +30,7 @@ FAILED = "the parser of this dialect failed"
 SMALLEST, LARGEST = 1e-9, 1e18  # bounds of a time or rate of a training; LARGEST also of a count
 _RATES = frozenset(RATES)
 _ANY_VALUE = {"lm_loss", "grad_norm"}
+_NANS = (b"nan", b"inf", b"NaN", b"NAN", b"Inf")
 _NOT_FINITE = re.compile(
     rb"(?<![\w/.-])(?:(?:train|training|lm|step|total|avg|mean)[_/ ])?[Ll]oss(?: value)?['\"]?\s{0,4}[:=]?\s{0,9}['\"(]?[-+]?(?:nan|NaN|NAN|inf|Inf)(?![A-Za-z])"
 )
@@ -47,7 +48,7 @@ def _is_possible(name: str, value: float) -> bool:
 def _possible(values: Mapping[str, float], text: bytes) -> dict[str, float]:
     """Return the quantities that can be, and a loss that is no number also where none is read of the line."""
     row = {name: value for name, value in values.items() if _is_possible(name, value)}
-    if "lm_loss" not in row and _NOT_FINITE.search(text):
+    if "lm_loss" not in row and any(word in text for word in _NANS) and _NOT_FINITE.search(text):
         row["lm_loss"] = math.nan
     return row
 
