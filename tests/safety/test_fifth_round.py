@@ -257,3 +257,15 @@ def test_two_modes_are_named_as_they_are(tmp_path: Path) -> None:
     lines = [re.sub(r"^ \[.*?\]", "", line) for line in lines]
     said = " ".join(measured(tmp_path, *lines, sequence_length=4096).reasons)
     assert "two modes: intervals take either 66.7 % less or 66.7 % more than the mean" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["watch", "nowhere"], "DIR nowhere does not exist; give a run folder"),
+        (["watch", ".", "--while-pid", "0"], "--while-pid: "),
+    ],
+)
+def test_watch_names_what_cannot_be_watched(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert main(words) == UsageError.exit_code
+    assert said in capsys.readouterr().err

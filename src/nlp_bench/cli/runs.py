@@ -12,7 +12,7 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, value
 from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.system import System
-from nlp_bench.config.values import OneOf, duration
+from nlp_bench.config.values import OneOf, count, duration
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real
 
@@ -276,7 +276,7 @@ class Watch(Command):
     every: float = poll_every(5.0, "time between two looks (5)")
     once: bool = flag()
     """Look once and return."""
-    while_pid: int | None = value(read=int, metavar="PID")
+    while_pid: int | None = value(read=count, metavar="PID")
     """Go on for as long as this process lives."""
     new: bool = flag()
     """Show only runs that are submitted from now on."""
@@ -295,6 +295,9 @@ class Watch(Command):
 
         if self.until is not None:
             percent("--until", self.until)
+        for folder in self.paths if self.while_pid is None and not self.new else ():
+            if not folder.exists():
+                raise UsageError(f"DIR {folder} does not exist; give a run folder, or a folder above run folders")
         options = WatchOptions(
             every_s=self.every,
             once=self.once,
