@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from importlib.resources import files
 from pathlib import Path
 
-from nlp_bench.config.model import Model
+from nlp_bench.config.model import Architecture, Model, Training
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
@@ -163,3 +163,17 @@ def load_system(name: str) -> System:
     """Read one system by its name, or by the path of its .toml file."""
     path = find("systems", name)
     return build(System, {"name": path.stem, **read_toml(path, SYSTEM_SCHEMA)}, "system")
+
+
+def deviations(model: Model, used: Architecture, training: Training) -> tuple[str, ...]:
+    """Return where `model`, trained in the shape `used` and with `training`, differs from the one that nlp-bench ships under its name."""
+    try:
+        own = load_model(model.name, is_shipped=True)
+    except UsageError:
+        return (f"model: {model.name} is a file of your own",)
+    pairs = [
+        (("family", own.family), model.family),
+        *zip(vars(own.architecture).items(), vars(used).values(), strict=True),
+        *zip(vars(own.training).items(), vars(training).values(), strict=True),
+    ]
+    return tuple(f"model.{name}: {value} instead of {frozen}" for (name, frozen), value in pairs if value != frozen)

@@ -9,7 +9,7 @@ from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config import catalog, machine, scheduler
-from nlp_bench.config.model import Architecture, Layout, Model, Training, num_parameters
+from nlp_bench.config.model import Architecture, Layout, Training, num_parameters
 from nlp_bench.config.options import given, spellings
 from nlp_bench.config.origin import origin, upstream
 from nlp_bench.config.request import (
@@ -86,7 +86,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         data=_data(request),
         tuning=_tuning(request, training),
         nonce=request.nonce,
-        deviations=_deviations(model, architecture),
+        deviations=catalog.deviations(model, architecture, model.training),
     )
     refuse(
         run.sizes, tuple(rule for rule in RULES if rule.code != "micro-batch groups")
@@ -174,19 +174,6 @@ def _launch(request: Request, launcher: str) -> dict[str, Any]:
     """Return the options of the start of the job; this machine has no queue."""
     chosen = given(request, LaunchOptions) | {"launcher": launcher}
     return chosen if launcher != LOCAL else chosen | {"queue": "", "account": ""}
-
-
-def _deviations(model: Model, used: Architecture) -> tuple[str, ...]:
-    """Return the differences from the model that nlp-bench ships under this name."""
-    try:
-        shipped = catalog.load_model(model.name, is_shipped=True)
-    except UsageError:
-        return (f"model: {model.name} is a file of your own",)
-    pairs = [
-        *zip(vars(shipped.architecture).items(), vars(used).values(), strict=True),
-        *zip(vars(shipped.training).items(), vars(model.training).values(), strict=True),
-    ]
-    return tuple(f"model.{name}: {value} instead of {frozen}" for (name, frozen), value in pairs if value != frozen)
 
 
 def _batch(request: Request, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:

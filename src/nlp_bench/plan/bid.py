@@ -31,6 +31,8 @@ class Bid:
     row: Row
     """The configuration and what is predicted of it."""
     problem: Problem
+    changed: tuple[str, ...]
+    """What of its model is not as nlp-bench ships it."""
     near: tuple[Near, ...]
     """Published measurements nearest to it."""
     extrapolated: tuple[str, ...]
@@ -58,6 +60,7 @@ class Bid:
             "constants": self.constants,
             "commitment_s": self.commitment_s,
             "basis": self.basis,
+            "not_as_shipped": list(self.changed),
             "tokens": problem.tokens,
             "model": problem.model.name,
             "system": problem.system.name,
@@ -118,6 +121,7 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
     commitment_s, basis = _commitment(row, margin)
     offer, rows, made = offered(problem, row.sizes), read_points(files.points), origin()
     model, system = files.model or problem.model.name, files.system or problem.system.name
+    deviations = problem.deviations_with(row.sizes.recompute)
     words = run_words(problem, row.sizes, model=model, system=system)
     commit = made.commit or ""
     state = commit[commit.index("+") :] if "+" in commit else ""
@@ -126,9 +130,10 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
         basis=basis,
         row=row,
         problem=problem,
+        changed=tuple(f"{deviation}: not the benchmark" for deviation in deviations),
         near=nearest(offer, rows),
         extrapolated=tuple(extrapolated(offer, rows)),
-        rules=tuple(_rules(problem)),
+        rules=tuple(_rules(problem, deviations)),
         constants=_identity(files.constants or catalog.table("plan.toml")),
         program=f"nlp-bench {made.version}" + (f", commit {commit[:12]}{state}" if commit else ""),
         created=now(),
@@ -156,10 +161,12 @@ def _commitment(row: Row, margin: float | None) -> tuple[float, str]:
     )
 
 
-def _rules(problem: Problem) -> list[str]:
+def _rules(problem: Problem, deviations: tuple[str, ...]) -> list[str]:
     shape, name = problem.model.architecture, problem.model.name
+    kept = f"shape and training parameters of {name} unchanged"
+    broken = f"NOT OBEYED: this is not the {name} that nlp-bench ships: {', '.join(deviations)}"
     titles = [
-        f"{table.get('title')} ({file}.toml): shape and training parameters of {name} unchanged"
+        f"{table.get('title')} ({file}.toml): {broken if deviations else kept}"
         for file, table in rule_files()
         if name in table.get("models", ())
     ]

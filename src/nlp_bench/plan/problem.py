@@ -289,6 +289,16 @@ class Problem:
             return None
 
     @property
+    def deviations(self) -> tuple[str, ...]:
+        """Where the model is not the one that nlp-bench ships under its name: such a run is not the benchmark."""
+        return self.deviations_with(self.model.training.recompute)
+
+    def deviations_with(self, recompute: str) -> tuple[str, ...]:
+        """Return the same for a run with this recompute."""
+        training = replace(self.model.training, recompute=recompute)
+        return catalog.deviations(self.model, self.model.architecture, training)
+
+    @property
     def tokens_per_iteration(self) -> float:
         """Tokens of one iteration."""
         return self.global_batch_size * float(self.network.sequence_length)

@@ -54,6 +54,7 @@ def _problem_record(problem: Problem, kind: str) -> dict[str, Any]:
         "precision": problem.precision,
         "tokens": problem.tokens,
         "fixed": problem.fixed.given,
+        "deviations": list(problem.deviations),
     }
 
 
@@ -118,6 +119,7 @@ def size_record(found: Recommendation) -> dict[str, Any]:
         **_problem_record(found.problem, "size"),
         "model": None,
         "global_batch_size": None,
+        "deviations": [],
         "days": found.days,
         "recommended": _size(found.chosen, found.problem) if found.chosen else None,
         "looked_at": [_size(size, found.problem) for size in found.looked_at],

@@ -16,6 +16,8 @@ WIDTH = 110
 """Columns of a line on a terminal."""
 MOST_SHARES = 5
 PROOF = "with rehearse in place of submit the same line rehearses the job without a GPU"
+CHANGED = "Not as shipped"
+"""Heading of what the bidder changed."""
 SIGNATURES = ("For the bidder", "For the buyer")
 STYLE = """
 main, footer { max-width: 60rem; }
@@ -46,12 +48,15 @@ def commitment(bid: Bid) -> str:
     return (
         f"{bid.problem.tokens:,} tokens in at most {bid.commitment_s:.1f} s on {row.nodes} nodes ({row.sizes.num_gpus} GPUs): "
         f"a predicted value, {bid.basis}. It is a prediction, not a measurement."
+        + (f' It does not rest on what nlp-bench ships alone: see "{CHANGED}".' if bid.changed else "")
     )
 
 
 def sections(bid: Bid) -> list[Section]:
     """Return the sheet below its title and its commitment."""
+    changed = [Section(title=CHANGED, words=bid.changed)] if bid.changed else []
     return [
+        *changed,
         Section(title="Prediction", table=facts(_prediction(bid))),
         Section(title="Machine and configuration", table=facts(_configuration(bid))),
         _measurements(bid),

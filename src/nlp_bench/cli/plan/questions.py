@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nlp_bench.cli.options import say
 from nlp_bench.cli.plan import Plan
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real
@@ -31,6 +32,7 @@ def answer(options: Plan, constants: "Constants") -> int:
 
     model = with_sequence_length(catalog.load_model(options.model or ""), options.sequence_length)
     problem = options.problem(model, options.on(), constants)
+    say(*(f"warning: {deviation}: not the benchmark" for deviation in problem.deviations))
     if options.time is not None:
         return _time(options, problem, options.time)
     return _why(options, problem) if options.why else _rank(options, problem)
