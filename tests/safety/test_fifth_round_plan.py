@@ -1,20 +1,33 @@
 """Faults of a fifth round around the planner: bid sheets, tables of points, rehearsals, where answers are written."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from nlp_bench.cli.main import main
-from nlp_bench.config import catalog
+from nlp_bench.config import accelerators, catalog
 
 ON = ["--system", "dgx-h100", "--nodes", "4"]
 
 
 def sheet_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Return the bid sheet for 13B on four nodes, its lines joined."""
-    assert main(["plan", *ON, "--bid", *(words if "--model" in words else ("--model", "13", *words))]) == 0
-    return " ".join(capsys.readouterr().out.split()).replace("nlp- bench", "nlp-bench")
+    """Return the bid sheet for 13B on four nodes, as plain text without line ends."""
+    assert (
+        main(
+            [
+                "plan",
+                *ON,
+                "--bid",
+                "--format",
+                "markdown",
+                *(words if "--model" in words else ("--model", "13", *words)),
+            ]
+        )
+        == 0
+    )
+    return " ".join(re.sub(r"\\(.)", r"\1", capsys.readouterr().out).split())
 
 
 def own_model(folder: Path, *changes: tuple[str, str]) -> Path:
@@ -50,3 +63,47 @@ def test_another_family_or_recompute_is_a_difference_too(tmp_path: Path, capsys:
     assert "model.family: bert instead of gpt: not the benchmark" in capsys.readouterr().err
     assert "model.recompute: none instead of selective: not the benchmark" in sheet_of(capsys, "--recompute", "none")
     assert "shape and training parameters of 13 unchanged" in sheet_of(capsys)
+
+
+def own_system(folder: Path, *changes: tuple[str, str]) -> Path:
+    """Write mine.toml, a system of the user's own."""
+    text = (catalog.shipped() / "benchmark/systems/dgx-h100.toml").read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "mine.toml").write_text(text)
+    return folder / "mine.toml"
+
+
+@pytest.mark.parametrize("question", [["--bid"], [], ["--why"], ["--time", "200"]])
+def test_a_system_file_that_contradicts_the_data_sheet_is_told_by_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], question: list[str]
+) -> None:
+    path = own_system(tmp_path, ("memory_gib = 80", "memory_gib = 800"))
+    main(["plan", "--model", "13", "--system", str(path), "--nodes", "4", *question])
+    printed, said = capsys.readouterr(), "system.gpu.memory_gib: 800, but NVIDIA H100 SXM has 96"
+    assert f"warning: {said}" in printed.err
+    assert (said in " ".join(printed.out.split())) == (question == ["--bid"])
+
+
+def test_the_sheet_names_the_table_of_data_sheets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shipped = (catalog.shipped() / "benchmark/accelerators.toml").read_text()
+    plain = sheet_of(capsys)
+    assert "a GPU's 989.4 TFLOP/s" in plain
+    assert "data sheets accelerators.toml" in plain
+    assert "Not as shipped" not in plain
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/accelerators.toml").write_text(shipped.replace("bf16 = 989.4", "bf16 = 1500"))
+    monkeypatch.setenv("NLP_BENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    accelerators.accelerators.cache_clear()
+    accelerators._names.cache_clear()
+    try:
+        said = sheet_of(capsys)
+    finally:
+        accelerators.accelerators.cache_clear()
+        accelerators._names.cache_clear()
+    assert f"{tmp_path}/home/accelerators.toml: NVIDIA H100 SXM: peak_tflops.bf16 = 1500 instead of 989.4" in said
+    assert "a GPU's 1500 TFLOP/s" in said

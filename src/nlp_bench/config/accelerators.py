@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from nlp_bench.errors import UsageError, nearest
 
@@ -85,9 +86,42 @@ class Peak:
 def accelerators() -> tuple[Accelerator, ...]:
     """Return all entries. Raises UsageError where the table cannot be read, or two entries share a name."""
     from nlp_bench.config import catalog  # noqa: PLC0415  # only a log that names its device pays for it
-    from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # likewise
 
-    table = read_toml(catalog.table("accelerators.toml"), SCHEMA)
+    return _entries(catalog.table("accelerators.toml"))
+
+
+def deviations(name: str) -> tuple[str, ...]:
+    """Return where the entry called `name` is not as in the table that nlp-bench ships."""
+    from nlp_bench.config import catalog  # noqa: PLC0415  # as above
+
+    path, shipped = catalog.table("accelerators.toml"), catalog.shipped() / TABLE
+    if path == shipped:
+        return ()
+    own, known = (
+        next((one for one in entries if one.name == name), None) for entries in (accelerators(), _entries(shipped))
+    )
+    if own is None or known is None:
+        return (f"{path}: {name} is an entry of your own",)
+    figures, others = _figures(own), _figures(known)
+    return tuple(
+        f"{path}: {name}: {key} = {figures.get(key, 'none')} instead of {others.get(key, 'none')}"
+        for key in {**others, **figures}
+        if figures.get(key) != others.get(key)
+    )
+
+
+def _figures(entry: Accelerator) -> dict[str, str]:
+    """Return what a prediction may follow from, by the key of the table."""
+    sizes = ", ".join(f"{one.gib:g} GiB at {one.gb_per_s:g} GB/s" for one in entry.memory)
+    plain = {key: str(getattr(entry, key)) for key in ("generation", "link_gb_per_s", "domain", "watts")}
+    peaks = {f"peak_tflops.{key}": f"{peak:g}" for key, peak in entry.peak_tflops.items()}
+    return {**peaks, "memory": sizes, **plain, "logged": ", ".join(entry.logged)}
+
+
+def _entries(path: Path) -> tuple[Accelerator, ...]:
+    from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # as above
+
+    table = read_toml(path, SCHEMA)
     entries = tuple(build(Accelerator, entry, f"{TABLE}: accelerator") for entry in table.get("accelerator", ()))
     taken: dict[str, str] = {}
     for entry in entries:

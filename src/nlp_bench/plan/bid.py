@@ -32,7 +32,7 @@ class Bid:
     """The configuration and what is predicted of it."""
     problem: Problem
     changed: tuple[str, ...]
-    """What of its model is not as nlp-bench ships it."""
+    """What of its model, its machine and the planner's tables is not as nlp-bench ships it, or contradicts a data sheet."""
     near: tuple[Near, ...]
     """Published measurements nearest to it."""
     extrapolated: tuple[str, ...]
@@ -41,6 +41,8 @@ class Bid:
     """Which of the benchmark's rules the offer keeps."""
     constants: str
     """The file of the planner's constants and its hash."""
+    sheets: str
+    """The same of the table of data sheets."""
     program: str
     """Version and commit of nlp-bench."""
     created: str
@@ -58,6 +60,7 @@ class Bid:
             "created": self.created,
             "program": self.program,
             "constants": self.constants,
+            "data_sheets": self.sheets,
             "commitment_s": self.commitment_s,
             "basis": self.basis,
             "not_as_shipped": list(self.changed),
@@ -130,11 +133,12 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
         basis=basis,
         row=row,
         problem=problem,
-        changed=tuple(f"{deviation}: not the benchmark" for deviation in deviations),
+        changed=(*(f"{deviation}: not the benchmark" for deviation in deviations), *problem.doubts),
         near=nearest(offer, rows),
         extrapolated=tuple(extrapolated(offer, rows)),
         rules=tuple(_rules(problem, deviations)),
         constants=_identity(files.constants or catalog.table("plan.toml")),
+        sheets=_identity(catalog.table("accelerators.toml")),
         program=f"nlp-bench {made.version}" + (f", commit {commit[:12]}{state}" if commit else ""),
         created=now(),
         not_measured=(
@@ -182,7 +186,7 @@ def _identity(path: Path) -> str:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise NlpBenchError(f"constants: {path} cannot be read: {error.strerror}") from error
+        raise NlpBenchError(f"{path} cannot be read: {error.strerror}") from error
     dates = re.findall(rb"\b20\d\d-\d\d-\d\d\b", content)
     newest = f", newest date in it {max(dates).decode()}" if dates else ""
     return f"{path.name}{newest}, SHA-256 {hashlib.sha256(content).hexdigest()[:12]}"

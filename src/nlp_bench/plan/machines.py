@@ -3,11 +3,11 @@
 import re
 from dataclasses import dataclass
 
-from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, variants
+from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, deviations, variants
 from nlp_bench.config.system import System
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import GENERATIONS, Machines, struct
-from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.constants import Constants, Measured
 
 _POWER = re.compile(r"(?<![0-9])(\d{3,4}) ?W\b", re.IGNORECASE)
 _CLOCK_OF_POWER = 0.4
@@ -128,6 +128,24 @@ def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tupl
     )
 
 
+def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
+    """Return where a system file contradicts its GPU's data sheet, and where that is not the shipped one; a measured GPU has none.
+
+    Raises UsageError for a GPU that the table does not have.
+    """
+    gpu = system.gpu
+    if gpu is None or _measured(system, constants):
+        return ()
+    found = against_sheet(gpu.name, gpu.memory_gib, gpu.peak_bf16_tflops)
+    return (*found, *deviations(sheet_of(gpu.name, "bf16", gpu.memory_gib).name))
+
+
+def _measured(system: System, constants: Constants) -> Measured | None:
+    """Return what `nlp-bench plan calibrate` measured of the system's GPU, or of its CPU where it has no GPU."""
+    measured, gpu = constants.machine, system.gpu
+    return measured if measured is not None and (gpu is None or _same_name(measured.name, gpu.name)) else None
+
+
 def machine_of(system: System, constants: Constants, precision: str) -> Machines:
     """Return the machine that a system file describes, every field a number (arrays of shape []).
 
@@ -139,9 +157,9 @@ def machine_of(system: System, constants: Constants, precision: str) -> Machines
         raise UsageError(
             f'system.gpus_per_node: {system.name} says "auto", which is counted where the job runs; planning needs a number: --gpus-per-node N'
         )
-    measured, gpu = constants.machine, system.gpu
+    measured, gpu = _measured(system, constants), system.gpu
     nodes = {"gpus_per_node": system.gpus_per_node, "domain": system.gpus_per_node}
-    if measured is not None and (gpu is None or _same_name(measured.name, gpu.name)):
+    if measured is not None:
         peaks, peak = measured.peak_tflops, measured.peak_tflops.get(precision)
         if peak is None:
             raise UsageError(

@@ -6,7 +6,7 @@ from typing import Any
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.constants import read_constants
-from nlp_bench.plan.machines import against_sheet
+from nlp_bench.plan.machines import doubts_of
 from nlp_bench.plan.problem import configuration_of
 from nlp_bench.plan.ranking import GIB, costs, predicted
 
@@ -36,7 +36,7 @@ class Prediction:
     """Memory of the GPU."""
     fits: str
     doubts: tuple[str, ...] = ()
-    """Where the system file contradicts its GPU's data sheet."""
+    """Where the system file contradicts its GPU's data sheet, and where that is not the shipped one."""
 
     def line(self) -> str:
         """Return the prediction as one line of text."""
@@ -60,18 +60,17 @@ class Prediction:
 
 def prediction(run: Run, tokens: int) -> Prediction:
     """Predict one run and the time of a training on `tokens`. Raises UsageError where the planner knows its model, machine or number format not."""
-    constants, gpu = read_constants(), run.system.gpu
+    constants = read_constants()
     per_iteration = run.batch.global_batch_size * run.batch.sequence_length
     (found,) = predicted(configuration_of(run, constants), constants, tokens, per_iteration)
     same = ("report_s", "low_s", "high_s", "iteration_s", "shares", "fits")
-    sheet = gpu if constants.machine is None else None
     return Prediction(
         tokens=tokens,
         **{name: found[name] for name in same},
         iterations_s=found["iteration_s"] * run.training.iterations,
         memory_bytes=found["memory_gib"] * GIB,
         capacity_bytes=found["capacity_gib"] * GIB,
-        doubts=against_sheet(sheet.name, sheet.memory_gib, sheet.peak_bf16_tflops) if sheet else (),
+        doubts=doubts_of(run.system, constants),
     )
 
 

@@ -18,7 +18,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.layout.rules import SHARDING
 from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Configurations, Machines, Network, Spread, struct
 from nlp_bench.plan.constants import Constants, precision_of
-from nlp_bench.plan.machines import machine_of
+from nlp_bench.plan.machines import doubts_of, machine_of
 
 VOCAB_MULTIPLE = 128
 """Megatron-LM's default of --make-vocab-size-divisible-by, which the trainer has too."""
@@ -297,6 +297,11 @@ class Problem:
         """Return the same for a run with this recompute."""
         training = replace(self.model.training, recompute=recompute)
         return catalog.deviations(self.model, self.model.architecture, training)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Where the system file contradicts its GPU's data sheet, and where that is not the shipped one."""
+        return doubts_of(self.system, self.constants)
 
     @property
     def tokens_per_iteration(self) -> float:

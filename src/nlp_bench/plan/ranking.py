@@ -193,7 +193,7 @@ def _sorted(parts: dict[str, float]) -> dict[str, float]:
     return dict(sorted(parts.items(), key=lambda part: -part[1]))
 
 
-def _rates(problem: Problem) -> str:
+def rates(problem: Problem) -> str:
     """Return the rates of one GPU that the prediction starts from, and where the system file contradicts them."""
     machine, gpu = problem.machines, problem.system.gpu
     assert gpu is not None  # noqa: S101  # a problem has one
@@ -216,7 +216,7 @@ def notes(problem: Problem) -> list[str]:
     batch = f"global batch {problem.global_batch_size} x {shape.sequence_length} tokens at every layout ({whose})"
     machine = (
         f"{problem.precision} on {gpu.name}, {gpu.memory_gib:g} GiB; {problem.gpus_per_node} GPUs and {network.links_per_node} links of "
-        f"{network.link_gbit_per_s or 0:g} Gbit/s per node; {_rates(problem)}"
+        f"{network.link_gbit_per_s or 0:g} Gbit/s per node; {rates(problem)}"
     )
     found = [batch, machine, "a steady state without checkpoints, stalls of the file system and slow nodes"]
     if problem.frozen_recompute and len(problem.recompute) == 1:

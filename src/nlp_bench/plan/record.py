@@ -55,6 +55,7 @@ def _problem_record(problem: Problem, kind: str) -> dict[str, Any]:
         "tokens": problem.tokens,
         "fixed": problem.fixed.given,
         "deviations": list(problem.deviations),
+        "doubts": list(problem.doubts),
     }
 
 

@@ -8,6 +8,7 @@ from nlp_bench import __version__
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import escaped_markdown
 from nlp_bench.plan.bid import Bid
+from nlp_bench.plan.ranking import rates
 from nlp_bench.show.page import Section
 from nlp_bench.show.page import page as html_page
 from nlp_bench.show.table import Column, as_markdown, facts, json_text, table_of
@@ -64,7 +65,10 @@ def sections(bid: Bid) -> list[Section]:
         Section(title="Not measured", words=bid.not_measured),
         Section(title="Rules that the offer obeys", words=bid.rules),
         Section(title="How to prove it", words=(PROOF,), text=bid.commands["submit"]),
-        Section(title="Made with", words=(f"{bid.program}; constants {bid.constants}; {bid.created}",)),
+        Section(
+            title="Made with",
+            words=(f"{bid.program}; constants {bid.constants}; data sheets {bid.sheets}; {bid.created}",),
+        ),
     ]
 
 
@@ -93,6 +97,7 @@ def _configuration(bid: Bid) -> list[tuple[str, str]]:
     return [
         ("machine", f"{system.name}: {system.description}"),
         ("nodes", f"{nodes}; network per node {links}"),
+        ("taken for the GPU", rates(problem)),
         ("model", f"{model.name}: {model.parameters_billion:g} x 10^9 parameters, {sizes.num_layers} layers"),
         ("layout", f"{sizes.layout}, global batch {sizes.global_batch_size}"),
         ("switches", ", ".join(sizes.switches.values())),

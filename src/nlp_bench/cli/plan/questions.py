@@ -33,6 +33,7 @@ def answer(options: Plan, constants: "Constants") -> int:
     model = with_sequence_length(catalog.load_model(options.model or ""), options.sequence_length)
     problem = options.problem(model, options.on(), constants)
     say(*(f"warning: {deviation}: not the benchmark" for deviation in problem.deviations))
+    say(*(f"warning: {doubt}" for doubt in problem.doubts))
     if options.time is not None:
         return _time(options, problem, options.time)
     return _why(options, problem) if options.why else _rank(options, problem)
@@ -153,6 +154,7 @@ def _model_size(options: Plan, constants: "Constants") -> int:
         return problem
 
     found = recommend(options.days or 0.0, make)
+    say(*(f"warning: {doubt}" for doubt in found.problem.doubts))
     _say(options, lambda style: size_lines(found, style), lambda: size_record(found))
     return 0 if found.chosen else 1
 
