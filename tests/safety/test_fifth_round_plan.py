@@ -8,6 +8,7 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import accelerators, catalog
+from nlp_bench.errors import UsageError
 
 ON = ["--system", "dgx-h100", "--nodes", "4"]
 
@@ -107,3 +108,51 @@ def test_the_sheet_names_the_table_of_data_sheets(
         accelerators._names.cache_clear()
     assert f"{tmp_path}/home/accelerators.toml: NVIDIA H100 SXM: peak_tflops.bf16 = 1500 instead of 989.4" in said
     assert "a GPU's 1500 TFLOP/s" in said
+
+
+def constants_of(folder: Path, text: str) -> Path:
+    """Write a file of constants."""
+    (folder / "mine.toml").write_text(f'schema = "nlp-bench/plan/1"\n{text}\n')
+    return folder / "mine.toml"
+
+
+@pytest.mark.parametrize("question", [["--bid"], [], ["--why"], ["--time", "60"]])
+def test_a_prediction_faster_than_the_peak_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], question: list[str]
+) -> None:
+    path = constants_of(tmp_path, '[time]\nscale_compute = { value = 0.2, source = "mine" }')
+    assert main(["plan", "--model", "13", *ON, "--constants", str(path), *question]) == UsageError.exit_code
+    said = capsys.readouterr()
+    assert "at their peak; no machine is faster than that. [time] scale_compute is 0.2: correct it" in said.err
+    assert not said.out
+
+
+def test_a_measured_peak_far_above_the_data_sheet_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine = (
+        '[machine]\nname = "NVIDIA H100 80GB HBM3"\npeak_tflops = { bf16 = 1500 }\nmemory_gb_per_s = 3000\n'
+        "link_gb_per_s = 400\nmemory_gib = 80"
+    )
+    path = constants_of(tmp_path, machine)
+    assert main(["plan", "--model", "13", *ON, "--constants", str(path), "--bid"]) == UsageError.exit_code
+    assert (
+        "[machine] peak_tflops.bf16 = 1500: NVIDIA H100 80GB HBM3 has 989.4 TFLOP/s by its data sheet"
+        in capsys.readouterr().err
+    )
+    said = sheet_of(capsys, "--constants", str(constants_of(tmp_path, machine.replace("1500", "700"))))
+    assert "NVIDIA H100 80GB HBM3 as its owner measured it (bf16 700 TFLOP/s), in place of the data sheet" in said
+
+
+def test_constants_that_are_not_the_shipped_ones_are_told_on_the_sheet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        '[time]\nscale_compute = { value = 0.8, source = "mine" }\n[interval]\nmegatron = { low = 0.999, high = 1.001 }'
+    )
+    said = sheet_of(capsys, "--constants", str(constants_of(tmp_path, text)))
+    assert re.search(
+        r"the constants, mine\.toml, SHA-256 [0-9a-f]{12}: \[time\] scale_compute = 0\.8 instead of 1 ", said
+    )
+    assert "[interval] megatron = 0.999 to 1.001 of the time instead of " in said
+    assert "[distance]: the interval is not widened away from what was measured" in said

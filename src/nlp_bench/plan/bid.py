@@ -12,6 +12,8 @@ from nlp_bench.clock import now
 from nlp_bench.config import catalog
 from nlp_bench.config.origin import origin
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.plan.constants import deviations as constant_deviations
+from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.neighbours import Near, extrapolated, nearest, offered, read_points
 from nlp_bench.plan.problem import Problem, rule_files
 from nlp_bench.plan.ranking import Answer, Row
@@ -124,6 +126,9 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
     commitment_s, basis = _commitment(row, margin)
     offer, rows, made = offered(problem, row.sizes), read_points(files.points), origin()
     model, system = files.model or problem.model.name, files.system or problem.system.name
+    constants = _identity(files.constants or catalog.table("plan.toml"))
+    if problem.constants != read_constants(files.constants):
+        constants += ", corrected by measured runs (--learn)"
     deviations = problem.deviations_with(row.sizes.recompute)
     words = run_words(problem, row.sizes, model=model, system=system)
     commit = made.commit or ""
@@ -133,11 +138,15 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
         basis=basis,
         row=row,
         problem=problem,
-        changed=(*(f"{deviation}: not the benchmark" for deviation in deviations), *problem.doubts),
+        changed=(
+            *(f"{deviation}: not the benchmark" for deviation in deviations),
+            *problem.doubts,
+            *(f"the constants, {constants}: {one}" for one in constant_deviations(problem.constants)),
+        ),
         near=nearest(offer, rows),
         extrapolated=tuple(extrapolated(offer, rows)),
         rules=tuple(_rules(problem, deviations)),
-        constants=_identity(files.constants or catalog.table("plan.toml")),
+        constants=constants,
         sheets=_identity(catalog.table("accelerators.toml")),
         program=f"nlp-bench {made.version}" + (f", commit {commit[:12]}{state}" if commit else ""),
         created=now(),

@@ -171,18 +171,63 @@ def read_constants(path: str | Path | None = None) -> Constants:
     Raises UsageError that names the file and the constant for one that is unknown, not a number above 0, or without a source.
     """
     from nlp_bench.config import catalog  # noqa: PLC0415  # only who plans pays for it
-    from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # likewise
+    from nlp_bench.config.table import read_toml  # noqa: PLC0415  # likewise
+
+    constants = _whole(catalog.table("plan.toml"))
+    return constants if path is None else overridden(constants, read_toml(Path(path), SCHEMA), str(path))
+
+
+def _whole(path: Path) -> Constants:
+    from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # as above
 
     where = "benchmark/plan.toml"
-    table = read_toml(catalog.table("plan.toml"), SCHEMA)
-    constants = Constants(
+    table = read_toml(path, SCHEMA)
+    return Constants(
         time={name: _constant(name, entry, where) for name, entry in table["time"].items()},
         memory=memory_constants(table.get("memory", {})),
         traits=tuple(build(Framework, one, f"{where}: framework") for one in table["framework"]),
         ends=_ends(table["interval"], where),
         reach=_reach(table, where),
     )
-    return constants if path is None else overridden(constants, read_toml(Path(path), SCHEMA), str(path))
+
+
+def deviations(constants: Constants) -> tuple[str, ...]:
+    """Return, by tables of the file, in what the constants differ from those that nlp-bench ships."""
+    from nlp_bench.config import catalog  # noqa: PLC0415  # as above
+
+    own = _whole(catalog.shipped() / "benchmark/plan.toml")
+    found = []
+    for name, (ours, theirs) in {
+        "time": (_values(own.time), _values(constants.time)),
+        "memory": (vars(own.memory), vars(constants.memory)),
+        "interval": (_spans(own.ends), _spans(constants.ends)),
+    }.items():
+        changed = [
+            f"{key} = {theirs[key]} instead of {ours.get(key)}" for key in theirs if theirs[key] != ours.get(key)
+        ]
+        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        found += [f"[{name}] {', '.join(changed[:_NAMED])}{more}"] if changed else []
+    if constants.traits != own.traits:
+        found.append("[[framework]]: other properties of the frameworks")
+    if constants.reach is None:
+        found.append("[distance]: the interval is not widened away from what was measured")
+    elif constants.reach != own.reach:
+        found.append("[distance] or [[seen]]: the interval is widened otherwise away from what was fitted")
+    if (machine := constants.machine) is not None:
+        peaks = ", ".join(f"{name} {peak:g} TFLOP/s" for name, peak in machine.peak_tflops.items())
+        found.append(f"[machine]: {machine.name} as its owner measured it ({peaks}), in place of the data sheet")
+    return tuple(found)
+
+
+_NAMED = 5
+
+
+def _values(time: Mapping[str, Constant]) -> dict[str, str]:
+    return {name: f"{one.value:g}" for name, one in time.items()}
+
+
+def _spans(ends: Mapping[str, tuple[float, float]]) -> dict[str, str]:
+    return {family: f"{low:g} to {high:g} of the time" for family, (low, high) in ends.items()}
 
 
 def constant_line(name: str, value: float, source: str) -> str:

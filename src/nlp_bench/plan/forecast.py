@@ -4,12 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.iteration import Seconds, step_seconds
 from nlp_bench.plan.memory.fits import Memory
 from nlp_bench.plan.memory.published import published_memory
 from nlp_bench.plan.memory.trainer import trainer_memory
+from nlp_bench.plan.work import least_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +35,30 @@ def peak_memory(c: Configurations, constants: Constants) -> Memory:
 
 
 def forecast(c: Configurations, constants: Constants, unknown: Flags | None = None) -> Forecast:
-    """Predict N configurations; `unknown` are those whose framework is none that the constants know."""
+    """Predict N configurations; `unknown` are those whose framework is none that the constants know.
+
+    Raises UsageError for constants by which GPUs would be faster than their peak.
+    """
     seconds = step_seconds(c, constants)
+    _refuse_faster_than_peak(c, constants, seconds.total)
     below, above = constants.interval(c, unknown)
     memory = peak_memory(c, constants)
     return Forecast(
         seconds=seconds, low=np.asarray(seconds.total * below), high=np.asarray(seconds.total * above), memory=memory
     )
+
+
+def _refuse_faster_than_peak(c: Configurations, constants: Constants, seconds: Numbers) -> None:
+    if (
+        constants.machine is not None and constants.machine.kind == "cpu"
+    ):  # whose clock moves: there is no peak by a data sheet
+        return
+    least = np.broadcast_to(least_seconds(c), np.shape(seconds))
+    if np.any(faster := seconds < least):
+        place = int(np.argmax(faster))
+        predicted, needed = (float(np.reshape(values, -1)[place]) for values in (seconds, least))
+        raise UsageError(
+            f"constants: {predicted:.4g} s are predicted for an iteration whose matrix products alone take {needed:.4g} s on these GPUs at "
+            f"their peak; no machine is faster than that. [time] scale_compute is {constants['scale_compute']:g}: correct it, or the shares "
+            "of the peak, in the file of constants (--constants, benchmark/plan.toml), or leave --learn out"
+        )

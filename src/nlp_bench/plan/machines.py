@@ -165,6 +165,7 @@ def machine_of(system: System, constants: Constants, precision: str) -> Machines
             raise UsageError(
                 f"[machine] {measured.name}: {precision} was not measured, only {', '.join(peaks)}; calibrate with --precision {precision}"
             )
+        _refuse_above_sheet(measured)
         half = peak if precision == "fp32" else peaks.get("bf16", peaks.get("fp16", peak))
         link = measured.link_gb_per_s * 1e9
         found = {
@@ -190,6 +191,24 @@ def machine_of(system: System, constants: Constants, precision: str) -> Machines
         "memory_bytes": gpu.memory_gib * 2**30,
     }
     return struct(Machines, nodes | vars(sheet) | of_sheet)
+
+
+_MOST_OF_SHEET = 1.2
+"""Measured peak over the data sheet's, at most: sheets of some GPUs state it at a lower clock than they then hold."""
+
+
+def _refuse_above_sheet(measured: Measured) -> None:
+    """Raise UsageError for a measured peak that the GPU cannot have by its data sheet, where the table has one."""
+    for precision, peak in measured.peak_tflops.items():
+        try:
+            known = sheet_of(measured.name, precision).peak_flops / 1e12
+        except UsageError:  # no such GPU, or no such number format
+            continue
+        if peak > _MOST_OF_SHEET * known:
+            raise UsageError(
+                f"[machine] peak_tflops.{precision} = {peak:g}: {measured.name} has {known:g} TFLOP/s by its data sheet ({TABLE}); no product "
+                "is that much faster, so correct the file of constants or measure again (nlp-bench plan calibrate)"
+            )
 
 
 def _fabric(system: System, otherwise: float | None) -> float:

@@ -44,6 +44,13 @@ def head_products(c: Configurations) -> Numbers:
     return 2 * tokens(c) * c.network.hidden_size * padded_vocab_size(c) / c.spread.tensor
 
 
+def least_seconds(c: Configurations) -> Numbers:
+    """Seconds that the products of an iteration take where every GPU works at its peak, nothing is computed again and nothing waits."""
+    n, peak, half = c.network, c.machines.peak_flops, c.machines.half_flops
+    layers = n.num_layers * (layer_products(c) / peak + layer_core(c) / 2 / half)
+    return np.asarray(3 * c.spread.num_microbatches * (layers + head_products(c) / half) / c.spread.pipeline)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Stage:
     """One pipeline rank of each of N configurations; arrays of shape [N] or []."""
