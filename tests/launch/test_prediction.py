@@ -76,8 +76,11 @@ def test_one_that_does_not_fit_is_warned_of_with_the_proof(tmp_path: Path) -> No
     ],
 )
 def test_a_rehearsal_counts_more(tmp_path: Path, choices: dict[str, object], fits: str, words: str | None) -> None:
-    (tmp_path / "rehearsal.json").write_text(json.dumps({"schema": "nlp-bench/rehearsal/1", "fits": fits}))
-    said = warnings_of(run_of(**choices), tmp_path)
+    run = run_of(**choices)
+    ranks = [{"place": {"pipeline": stage}} for stage in range(run.parallel.pipeline)]
+    record = {"schema": "nlp-bench/rehearsal/1", "fits": fits, "run": run.footprint(), "ranks": ranks}
+    (tmp_path / "rehearsal.json").write_text(json.dumps(record))
+    said = warnings_of(run, tmp_path)
     assert [words in line for line in said] == ([True] if words else [])
 
 

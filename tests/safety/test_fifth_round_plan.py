@@ -8,7 +8,9 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import accelerators, catalog
+from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import UsageError
+from nlp_bench.launch.prediction import warnings_of
 
 ON = ["--system", "dgx-h100", "--nodes", "4"]
 
@@ -156,3 +158,27 @@ def test_constants_that_are_not_the_shipped_ones_are_told_on_the_sheet(
     )
     assert "[interval] megatron = 0.999 to 1.001 of the time instead of " in said
     assert "[distance]: the interval is not widened away from what was measured" in said
+
+
+def layout(folder: Path, *words: str) -> Run:
+    """Resolve a small run of two GPUs into `folder`."""
+    given = ["--model", "tiny", "--system", "dgx-h100", "--nodes", "1", "--gpus-per-node", "2", "--data-path", "mock"]
+    assert main(["check", *given, *words, "--offline", "--output", str(folder)]) == 0
+    return read_run(folder)
+
+
+def test_a_rehearsal_counts_only_for_the_run_that_it_is_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    split, plain = layout(tmp_path / "split", "--tp", "2"), layout(tmp_path / "plain")
+    assert main(["rehearse", "--run", str(tmp_path / "split"), "--output", str(tmp_path / "split")]) == 0
+    rehearsal = (tmp_path / "split/rehearsal.json").read_text()
+    assert warnings_of(split, tmp_path / "split") == []
+    (tmp_path / "plain/rehearsal.json").write_text(rehearsal)
+    (line,) = warnings_of(plain, tmp_path / "plain")
+    assert f"{tmp_path}/plain/rehearsal.json is of another run than this one" in line
+    record = json.loads(rehearsal)
+    capsys.readouterr()
+    for other in ({**record, "ranks": []}, {**record, "fits": ["yes"]}, {**record, "run": None}):
+        (tmp_path / "split/rehearsal.json").write_text(json.dumps(other))
+        said = warnings_of(split, tmp_path / "split")
+        assert [line for line in said if "does not count" not in line] == []
+        assert len(said) == (other["fits"] == "yes")

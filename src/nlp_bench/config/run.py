@@ -1,5 +1,6 @@
 """run.json: one resolved run, the single source of truth for every later step."""
 
+import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from nlp_bench.config.request import (
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build, file_name, no_secret, nonce, timelimit
 from nlp_bench.errors import UsageError
-from nlp_bench.files import read_json, write_json
+from nlp_bench.files import parse_json, read_json, write_json
 from nlp_bench.layout.rules import Sizes, asked_sizes, multiple
 
 
@@ -211,6 +212,12 @@ class Data:
         return self.blend or ((self.path,) if self.path else ())
 
 
+_OF_MEMORY = ("precision", "recompute", "attention_dropout", "hidden_dropout")
+"""Training parameters on which the memory of a rank depends."""
+_NO_MEMORY = ("until", "megatron_lm_repo", "megatron_lm_commit")
+"""Switches on which it does not."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """Everything that decides one run."""
@@ -267,6 +274,21 @@ class Run:
             sequence_length=shape.sequence_length,
             decoder_sequence_length=self.model.architecture.decoder_sequence_length or 0,
         )
+
+    def footprint(self) -> dict[str, Any]:
+        """Return what decides the memory of its ranks, as JSON has it: a rehearsal of anything else says nothing of this run."""
+        tuning = {name: value for name, value in asdict(self.tuning).items() if name not in _NO_MEMORY}
+        found = {
+            "family": self.model.family,
+            "architecture": asdict(self.model.architecture),
+            "accelerator": self.system.accelerator,
+            "memory_gib": self.system.gpu.memory_gib if self.system.gpu else None,
+            "parallel": asdict(self.parallel),
+            "batch": asdict(self.batch),
+            "training": {name: getattr(self.training, name) for name in _OF_MEMORY},
+            "tuning": tuning,
+        }
+        return dict(parse_json(json.dumps(found)))
 
     def record(self) -> dict[str, Any]:
         """Return the run as the JSON object of run.json."""

@@ -30,7 +30,7 @@ def prediction(run: Run) -> "Prediction | str":
 def warnings_of(run: Run, run_dir: Path | None) -> list[str]:
     """Return the warnings to print before this run is submitted; record the prediction in `run_dir`.
 
-    A rehearsal in the run's folder overrides the prediction. CPU runs are not predicted, and have no warnings.
+    A rehearsal of this very run in its folder overrides the prediction. CPU runs are not predicted, and have no warnings.
     """
     if run.system.accelerator != "cuda":
         return []
@@ -39,19 +39,39 @@ def warnings_of(run: Run, run_dir: Path | None) -> list[str]:
         said = [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s)]
         if run_dir:
             write_json(run_dir / RECORD, found.record())
-    rehearsed = read_object(run_dir / REHEARSAL).get("fits") if run_dir else None
+    rehearsed, why_not = _rehearsed(run, run_dir) if run_dir else (None, [])
+    said += why_not
     if rehearsed == "yes":
         return said
-    if rehearsed in MEANING:
-        return [*said, f"warning: the rehearsal in {run_dir} says: {MEANING[str(rehearsed)]}"]
+    if rehearsed is not None:
+        return [*said, f"warning: the rehearsal in {run_dir} says: {MEANING[rehearsed]}"]
     named = f"--run {shlex.quote(str(run_dir / 'run.json'))}" if run_dir else "with the same options"
     proof = f"nlp-bench rehearse{' ' if run_dir else ', '}{named}"
     if isinstance(found, str):
-        return [f"{found}; whether it fits: {proof}"]
+        return [*said, f"{found}; whether it fits: {proof}"]
     if found.fits != "yes":
         anyway = "; it is submitted all the same" if run_dir else ""
         said.append(f"warning: {found.memory_line()}: {MEANING[found.fits]}{anyway}. The proof: {proof}")
     return said
+
+
+def _rehearsed(run: Run, run_dir: Path) -> tuple[str | None, list[str]]:
+    """Return the word of the rehearsal in a run's folder, and why it does not count where it is of another run or of too few ranks."""
+    record = read_object(run_dir / REHEARSAL)
+    word = record.get("fits")
+    if not isinstance(word, str) or word not in {"yes", *MEANING}:
+        return None, []
+    if record.get("run") != run.footprint():
+        return None, [
+            f"warning: {run_dir / REHEARSAL} is of another run than this one, or of an older version: it does not count"
+        ]
+    ranks, last = record.get("ranks"), run.parallel.pipeline - 1
+    places = [one.get("place") for one in ranks if isinstance(one, dict)] if isinstance(ranks, list) else []
+    stages = {place.get("pipeline") for place in places if isinstance(place, dict)}
+    if word == "yes" and not {0, min(1, last), last} <= stages:
+        missing = "lacks a rank of the first, the second or the last pipeline stage, which may be the fullest"
+        return None, [f"warning: {run_dir / REHEARSAL} {missing}: that the others fit does not count"]
+    return word, []
 
 
 START_UP_S = 300.0

@@ -65,6 +65,7 @@ class Rehearsal:
             "kernels": "torch",
             "flop_rule": "2 per multiply-add; attention 2 products forward and 5 backward over all keys that a kernel is given; recompute counted",
             "notes": list(self.notes),
+            "run": run.footprint(),
             "ranks": [
                 {
                     **asdict(report),
