@@ -182,3 +182,35 @@ def test_a_rehearsal_counts_only_for_the_run_that_it_is_of(tmp_path: Path, capsy
         said = warnings_of(split, tmp_path / "split")
         assert [line for line in said if "does not count" not in line] == []
         assert len(said) == (other["fits"] == "yes")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--output", "b.svg", "--plot", "b.svg"], "--output and --plot both name b.svg"),
+        (
+            ["--output", "b.svg", "--plot", "here/../b.svg", "--overwrite"],
+            "--output and --plot both name here/../b.svg",
+        ),
+        (["--output", "here", "--emit-jube", "here/plan.txt"], "--output and --emit-jube both name here/plan.txt"),
+        (["--plot", "link.svg", "--emit-jube", "link.svg"], "--plot and --emit-jube both name link.svg"),
+        (["--constants", "c.toml", "--output", "c.toml", "--overwrite"], "--constants and --output both name c.toml"),
+        (
+            ["--output", "kept", "--format", "json"],
+            "--output kept/plan.json exists; name another file, or give --overwrite",
+        ),
+    ],
+)
+def test_two_options_do_not_name_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here").mkdir()
+    Path("kept").mkdir()
+    Path("kept/plan.json").write_text("mine")
+    Path("c.toml").write_text('schema = "nlp-bench/plan/1"\n')
+    Path("link.svg").symlink_to("elsewhere.svg")
+    assert main(["plan", "--model", "13", *ON, *words]) == UsageError.exit_code
+    assert said in capsys.readouterr().err
+    assert not Path("b.svg").exists()
+    assert Path("kept/plan.json").read_text() == "mine"

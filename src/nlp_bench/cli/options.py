@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from nlp_bench.config.options import shared, value
 from nlp_bench.config.request import BatchOptions, ShapeOptions
 from nlp_bench.config.values import OneOf, count, duration, size
 from nlp_bench.errors import UsageError
+from nlp_bench.files import real
 
 if TYPE_CHECKING:
     from nlp_bench.measure.sizes import Overrides
@@ -119,6 +120,16 @@ def refuse_to_replace(option: str, path: Path | None, *, overwrite: bool = False
     if head and not (mark and mark in head):
         remedy = "name another file" if mark else "name another file, or give --overwrite to replace it"
         raise UsageError(f"{option} {path} exists; {remedy}")
+
+
+def refuse_one_file(named: Mapping[str, Path | None]) -> None:
+    """Raise UsageError where two options (their names to their values) name one file, so that one answer would replace the other."""
+    taken: dict[Path, str] = {}
+    for option, path in named.items():
+        if path is None or (os.path.exists(path) and not os.path.isfile(path)):  # noqa: PTH110, PTH113  # false where it cannot be looked at
+            continue  # a device, a pipe: nothing is replaced
+        if (first := taken.setdefault(real(path), option)) != option:
+            raise UsageError(f"{first} and {option} both name {path}: one would replace the other; name two files")
 
 
 def use_one_thread() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.options import ASKED, ConstantsOption, form, overwriting, refuse_to_replace
+from nlp_bench.cli.options import ASKED, ConstantsOption, form, overwriting, refuse_one_file, refuse_to_replace
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, shared, value
 from nlp_bench.config.request import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nlp_bench.plan.constants import Constants
     from nlp_bench.plan.problem import Problem
 
+ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html": "html"}
 HELD, OTHERS, ANSWER = "held fixed instead of searched", "other questions", "where the answer goes"
 
 
@@ -112,7 +113,9 @@ class Plan(Command, ConstantsOption):
     def run(self) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra here: its threads only cost start-up
         self._check()
-        for name, path in {"--output": self.output, "--plot": self.plot, "--emit-jube": self.emit_jube}.items():
+        written = {"--output": self.target(), "--plot": self.plot, "--emit-jube": self.emit_jube}
+        refuse_one_file({"--constants": self.constants, **written})
+        for name, path in written.items():
             refuse_to_replace(name, path, overwrite=self.overwrite)
         from nlp_bench.cli.plan.questions import answer
         from nlp_bench.plan.constants import read_constants
@@ -126,6 +129,12 @@ class Plan(Command, ConstantsOption):
             print(report(lesson), end="", file=sys.stderr)
             constants = lesson.constants
         return answer(self, constants)
+
+    def target(self) -> Path | None:
+        """Return the file of --output; in a folder it is called plan, with the ending of the answer's form."""
+        if self.output is None or not os.path.isdir(self.output):  # noqa: PTH112  # false, too, where it cannot be looked at
+            return self.output
+        return self.output / f"plan.{ENDINGS[self.format or 'table']}"
 
     def _check(self) -> None:
         """Raise UsageError for options that do not go together."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from nlp_bench.show.chart import Chart
     from nlp_bench.show.table import Style
 
-ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html": "html"}
-
 
 def answer(options: Plan, constants: "Constants") -> int:
     """Answer the question that the options ask; return the exit code."""
@@ -56,8 +54,9 @@ def _rank(options: Plan, problem: "Problem") -> int:
             margin=options.margin,
             files=Files(model=words["model"], system=words["system"], constants=options.constants),
         )
-        form = options.format or (form_of(options.output) if options.output and options.output.suffix else "table")
-        _out(options, sheet(made, form), form)
+        path = options.target()
+        form = options.format or (form_of(path) if path and path.suffix else "table")
+        _out(options, sheet(made, form))
     elif options.format == "csv":
         from nlp_bench.plan.record import COLUMNS, flat
         from nlp_bench.show.table import as_csv
@@ -168,15 +167,13 @@ def _say(options: Plan, lines: "Callable[[Style], list[str]]", record: Callable[
         _out(options, "\n".join(lines(MARKDOWN if options.format == "markdown" else TEXT)) + "\n")
 
 
-def _out(options: Plan, text: str, form: str | None = None) -> None:
+def _out(options: Plan, text: str) -> None:
     """Print the answer, or write it."""
-    if options.output is None:
+    path = options.target()
+    if path is None:
         print(text, end="")
         return
     from nlp_bench.files import write_text
 
-    path: Path = options.output
-    if path.is_dir():
-        path /= f"plan.{ENDINGS[form or options.format or 'table']}"
     write_text(path, text)
     print(f"wrote {path}", file=sys.stderr)
