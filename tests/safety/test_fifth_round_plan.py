@@ -214,3 +214,41 @@ def test_two_options_do_not_name_one_file(
     assert said in capsys.readouterr().err
     assert not Path("b.svg").exists()
     assert Path("kept/plan.json").read_text() == "mine"
+
+
+@pytest.mark.parametrize("started", ["submit.json", "outcome.json", "job.out"])
+@pytest.mark.parametrize("command", ["check", "rehearse"])
+def test_the_records_of_a_started_run_are_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, started: str
+) -> None:
+    run = tmp_path / "run"
+    layout(run)
+    (run / started).write_text("{}")
+    before = {path.name: path.read_bytes() for path in run.iterdir()}
+    words = ["--model", "13", "--system", "dgx-h100", *(["--offline"] if command == "check" else [])]
+    assert main([command, *words, "--output", str(run)]) == UsageError.exit_code
+    assert f"--output: {run} holds {started}: a run was started there" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
+
+
+@pytest.mark.parametrize(("command", "record"), [("check", "run.json"), ("rehearse", "rehearsal.json")])
+def test_a_file_of_somebody_else_is_no_record_to_replace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, record: str
+) -> None:
+    (tmp_path / record).write_text('{"schema": "theirs/1"}')
+    words = ["--model", "13", "--system", "dgx-h100", *(["--offline"] if command == "check" else [])]
+    assert main([command, *words, "--output", str(tmp_path)]) == UsageError.exit_code
+    assert f"--output: {tmp_path / record} is none of nlp-bench's and would be replaced" in capsys.readouterr().err
+    assert (tmp_path / record).read_text() == '{"schema": "theirs/1"}'
+
+
+def test_check_shows_whether_the_sequence_is_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = []
+    for word in ("yes", "no"):
+        layout(tmp_path / word, "--tp", "2", "--sequence-parallel", word)
+        said += [line for line in capsys.readouterr().out.splitlines() if line.startswith("tuning ")]
+    both = [
+        "tuning  --recompute-granularity selective --sequence-parallel",
+        "tuning  --recompute-granularity selective",
+    ]
+    assert said == [f"{words} --use-distributed-optimizer" for words in both]

@@ -48,12 +48,13 @@ class Check(Command, Request):
     set-up script: cuda or cpu, whether the site's Python packages are seen, and those shell lines."""
 
     def run(self) -> int:
+        from nlp_bench import schemas
         from nlp_bench.config.catalog import find, root
         from nlp_bench.config.resolve import resolve, resolve_system
         from nlp_bench.config.run import read_run, summary
         from nlp_bench.config.scheduler import LOCAL, get_scheduler
         from nlp_bench.launch.arguments import check_arguments
-        from nlp_bench.launch.folder import script_text, writable_folder
+        from nlp_bench.launch.folder import record_folder, script_text
         from nlp_bench.launch.nodes.torchrun import program_words
         from nlp_bench.launch.prediction import prediction
 
@@ -77,7 +78,7 @@ class Check(Command, Request):
             resolved, root=root(), run_dir=(self.output or Path()).absolute()
         )  # raises for what no script can hold
         if self.output:
-            resolved.write(writable_folder(self.output))
+            resolved.write(record_folder(self.output, "run.json", schemas.RUN))
         print(summary(resolved))
         system = request.system or os.environ.get("NLP_BENCH_SYSTEM") or resolved.system.name
         print(f"files   {find('models', request.model or resolved.model.name)}, {find('systems', system)}")

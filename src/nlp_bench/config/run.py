@@ -322,6 +322,7 @@ def summary(run: Run) -> str:
     unit = "GPUs" if run.system.accelerator == "cuda" else "CPU ranks"
     context = f" x context {parallel.context}" if parallel.context > 1 else ""
     recompute = [] if run.training.recompute == "none" else ["--recompute-granularity", run.training.recompute]
+    sequence = ["--sequence-parallel"] if run.sizes.sequence_parallel else []
     rows = {
         "model": f"{run.model.name}: {shape.num_layers} layers, hidden {shape.hidden_size}, "
         f"{shape.num_attention_heads} heads, sequence {shape.sequence_length}",
@@ -329,7 +330,7 @@ def summary(run: Run) -> str:
         + (f", queue {launch.queue}" if launch.queue else ""),
         "ranks": f"{parallel.nodes} node(s) x {parallel.gpus_per_node} = {parallel.num_gpus} {unit}",
         "layout": f"tensor {parallel.tensor} x pipeline {parallel.pipeline}{context} x data {parallel.data}",
-        "tuning": " ".join([*recompute, *run.tuning.words()])
+        "tuning": " ".join([*recompute, *sequence, *run.tuning.words()])
         + (f"; trainer {run.tuning.trainer}" if run.tuning.trainer != "nlp-bench" else ""),
         "batch": f"micro {batch.micro_batch_size} x accumulation {batch.gradient_accumulation_steps} x data "
         f"{parallel.data} = {batch.global_batch_size} samples, {tokens} tokens",

@@ -103,24 +103,45 @@ def _is_ours(run_dir: Path, run: Run, recorded: Path | None) -> bool:
     return is_same or (recorded is not None and recorded.exists() and recorded.samefile(there))
 
 
-def writable_folder(path: Path, *, may_have_ended: bool = False) -> Path:
+def writable_folder(path: Path, *, may_have_ended: bool = False, option: str = "--run-dir") -> Path:
     """Create `path` if needed and return it resolved; refuse one that cannot be written or holds another run.
 
-    With `may_have_ended` the run in it is the caller's own, which may end at any moment.
+    With `may_have_ended` the run in it is the caller's own, which may end at any moment. `option` named the folder.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--run-dir: cannot create {path}: {explained(error)}; or name another folder") from error
+        raise UsageError(f"{option}: cannot create {path}: {explained(error)}; or name another folder") from error
     try:  # os.access knows neither a full disk nor a file server that trusts no root
         with tempfile.TemporaryFile(dir=path) as trial:
             trial.write(b"\0" * TRIAL_BYTES)
             trial.flush()
     except OSError as error:
-        raise UsageError(f"--run-dir: {path} is not writable: {explained(error)}; or name another folder") from error
+        raise UsageError(f"{option}: {path} is not writable: {explained(error)}; or name another folder") from error
     if not may_have_ended and (path / "outcome.json").exists():
-        raise UsageError(f"--run-dir: {path} holds a finished run (outcome.json); name a new folder")
+        raise UsageError(f"{option}: {path} holds a finished run (outcome.json); name a new folder")
     return real(path)
+
+
+STARTED = ("submit.json", "outcome.json", "job.out")
+"""What the folder of a run that was started holds."""
+
+
+def record_folder(path: Path, name: str, schema: str) -> Path:
+    """Return the folder of --output for the record `name` of this `schema`, made if needed.
+
+    Raises UsageError for the folder of a run that was started, whose records say what it is, and where `name` is a file of somebody else.
+    """
+    if found := next((one for one in STARTED if os.path.lexists(path / one)), None):
+        raise UsageError(
+            f"--output: {path} holds {found}: a run was started there, and its records stay as they were; name another folder"
+        )
+    own = schema.rpartition("/")[0]
+    if os.path.lexists(path / name) and str(read_object(path / name).get("schema")).rpartition("/")[0] != own:
+        raise UsageError(
+            f"--output: {path / name} is none of nlp-bench's and would be replaced; name another folder, or move it away"
+        )
+    return writable_folder(path, option="--output")
 
 
 def refuse_name(run: Run, root: Path, run_dir: Path, *, is_snapshot: bool = False) -> None:

@@ -43,16 +43,17 @@ class Rehearse(Command, Request):
 
     def run(self) -> int:
         from nlp_bench.files import write_json
-        from nlp_bench.launch.folder import writable_folder
-        from nlp_bench.rehearse.rehearsal import as_tables, rehearsed, works_of
+        from nlp_bench.launch.folder import record_folder
+        from nlp_bench.launch.prediction import REHEARSAL
+        from nlp_bench.rehearse.rehearsal import SCHEMA, as_tables, rehearsed, works_of
         from nlp_bench.show.table import json_text
 
-        folder = writable_folder(self.output) if self.output else None
+        folder = record_folder(self.output, REHEARSAL, SCHEMA) if self.output else None
         resolved = self._resolved()
         works, notes = works_of(resolved, self.ranks)
         found = rehearsed(resolved, works, notes, _with_progress(works))
         if folder:
-            write_json(folder / "rehearsal.json", found.record())
+            write_json(folder / REHEARSAL, found.record())
         print(json_text(found.record()) if self.format == "json" else as_tables(found))
         return 0
 
