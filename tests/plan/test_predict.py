@@ -152,7 +152,7 @@ def test_blank_cells_follow_their_rules() -> None:
     assert spread(recompute="")["recompute"] == RECOMPUTE.index("none")
     assert spread(recompute="full (uniform)")["recompute"] == RECOMPUTE.index("full")
     assert spread(recompute="Selective")["recompute"] == RECOMPUTE.index("selective")
-    huge = {"recompute": "", "mbs": 16, "tp": 1, "pp": 1}
+    huge = {"recompute": "", "mbs": 16, "gbs": 1024, "tp": 1, "pp": 1}
     assert spread(**huge)["recompute"] == RECOMPUTE.index("full")  # 8B with 131072 tokens on 80 GB
     assert spread(**{**huge, "recompute": "none"})["recompute"] == RECOMPUTE.index("none")  # what is stated stands
     ends = spread(layers="126", pp="8", vpp="8", tp="8")

@@ -159,6 +159,8 @@ class Framework:
     one_per_chunk: bool = False
     deepspeed: bool = False
     """Whether DeepSpeed's pipeline engine reduces the gradients of a sharded optimizer."""
+    uneven_stages: bool = False
+    """Whether the layers need not divide among the pipeline's stages."""
     slow_gathers: bool = False
     """Whether parameters are gathered at ZeRO-3's rate of 2021."""
 

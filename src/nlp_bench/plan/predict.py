@@ -12,7 +12,7 @@ import numpy as np
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import open_for_reading
-from nlp_bench.layout.rules import SHARDING
+from nlp_bench.layout.rules import RULES, SHARDING, VIRTUAL, Sizes, refuse
 from nlp_bench.plan.configurations import (
     GENERATIONS,
     PRECISIONS,
@@ -64,14 +64,30 @@ def cell(row: Mapping[str, str], name: str, otherwise: float | None = None) -> f
     return value
 
 
-_MEASURES = ("gpu_mem_gb", "internode_gbps_per_node")
-"""Columns that may hold fractions: GB and Gbit/s."""
+_MEASURES = ("gpu_mem_gb", "internode_gbps_per_node", "params_b")
+"""Columns that may hold fractions: GB, Gbit/s and 10^9 parameters."""
 _MOST = 1e9
 
 
+_TRUE, _FALSE = ("1", "1.0", "true", "yes", "on", "y", "t"), ("0", "0.0", "false", "no", "off", "n", "f")
+_SWITCHES = ("gated_mlp", "sequence_parallel", "distributed_optimizer")
+
+
 def yes(row: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
-    """Return whether a cell is true; a blank is `otherwise`."""
-    return otherwise if not row[name] else row[name] not in {"0", "0.0", "no", "false", "False"}
+    """Return whether a cell is true; a blank is `otherwise`. Raises UsageError for a word that is neither true nor false."""
+    word = row[name].lower()
+    if word and word not in {*_TRUE, *_FALSE}:
+        raise UsageError(f"{name} = {row[name][:40]!r} is neither yes (1, true, on) nor no (0, false, off)")
+    return word in _TRUE if word else otherwise
+
+
+def _recompute(row: Mapping[str, str]) -> int:
+    """Return the place in RECOMPUTE that a cell names, the most of several; a blank is none. Raises UsageError for another word."""
+    word = row["recompute"].lower()
+    named = [place for place, known in enumerate(RECOMPUTE) if known in re.findall(r"[a-z]+", word)]
+    if not named and word and word not in _FALSE:
+        raise UsageError(f"recompute = {row['recompute'][:40]!r} is none of {', '.join(RECOMPUTE)}")
+    return max(named, default=RECOMPUTE.index("none"))
 
 
 def stated_memory(words: str) -> float | None:
@@ -106,6 +122,8 @@ def check_known(row: Mapping[str, str]) -> None:
     if row["sliding_window"] not in {"", "0"} and cell(row, "sliding_window") < seq:
         window = f"sliding_window = {row['sliding_window'][:40]!r} below seq = {seq:g}"
         raise UsageError(f"{window} is not predicted: attention is counted over the whole sequence")
+    for name in _SWITCHES:
+        yes(row, name, otherwise=False)
     _check_sizes(row)
 
 
@@ -113,6 +131,9 @@ def _check_sizes(row: Mapping[str, str]) -> None:
     hidden, heads, tensor = (cell(row, name) for name in ("hidden", "heads", "tp"))
     if hidden % heads:
         raise UsageError(f"hidden = {hidden:g} is not a multiple of heads = {heads:g} (remainder {hidden % heads:g})")
+    groups = cell(row, "kv_heads", heads)
+    if heads % groups:
+        raise UsageError(f"kv_heads = {groups:g} does not divide heads = {heads:g} (remainder {heads % groups:g})")
     width = cell(row, "head_dim", hidden / heads)
     if width != hidden / heads:
         said = f"head_dim = {width:g} is not hidden / heads = {hidden / heads:g}"
@@ -160,10 +181,7 @@ def spread_of(
         "global_batch_size": batch,
         "first_layers": ends,
         "last_layers": ends,
-        # what the cell names; any other word and a blank are none
-        "recompute": max(
-            (place for place, word in enumerate(RECOMPUTE) if word in row["recompute"].lower()), default=0
-        ),
+        "recompute": _recompute(row),
         "sequence_parallel": tensor > 1 and yes(row, "sequence_parallel", otherwise=trait.tensor_overlap),
         "sharding": SHARDING.index(sharding),
         "shard_group": group,
@@ -266,7 +284,7 @@ REQUIRED = (
 """Columns that a table must have; their cells may be blank, and then the row has no prediction unless a rule fills it."""
 OPTIONAL = (
     "kv_heads", "gated_mlp", "gpu_mem_gb", "gpus_per_node", "internode_gbps_per_node", "vpp", "cp", "dp", "recompute",
-    "sequence_parallel", "distributed_optimizer", "sharding", "framework", "software_version", *REFUSED_COLUMNS,
+    "sequence_parallel", "distributed_optimizer", "sharding", "framework", "software_version", "params_b", *REFUSED_COLUMNS,
 )  # fmt: skip
 """Optional columns, the last of them read to refuse what is not modelled; others are ignored."""
 _GBIT_PER_GPU = {"ampere": 200.0, "other": 200.0}
@@ -369,7 +387,53 @@ def _numbers(row: Mapping[str, str], constants: Constants) -> dict[str, Any]:
     if constants.traits[place].slow_gathers and "3" not in row["sharding"]:  # DeepSpeed without ZeRO-3
         place = constants.frameworks.index("Megatron-DeepSpeed")
     spread = spread_of(row, constants.traits[place], model, machine)
+    _check_parameters(row, model)
+    _check_layout(row, constants.traits[place], {**model, **spread})
     return {**model, **machine, **spread, "framework": place, "precision": PRECISIONS.index(precision)}
+
+
+_FOREIGN = ("sharding", "overlap")
+"""Rules of this package's trainer alone."""
+_COLUMN_OF = {
+    "parallel": "n_gpus", "parallel.tensor": "tp", "parallel.pipeline": "pp", "parallel.context": "cp", "batch": "gbs", VIRTUAL: "vpp",
+    "tuning.sequence_parallel": "sequence_parallel",
+}  # fmt: skip
+"""Field of run.json to the column of a table of points."""
+
+
+def _check_layout(row: Mapping[str, str], trait: Framework, numbers: Mapping[str, Any]) -> None:
+    """Raise UsageError, naming the column, for a layout that breaks a rule; embedding and output layer may count as a layer each (`spread_of`)."""
+    known = {one.name: numbers[one.name] for one in fields(Sizes) if one.name in numbers}
+    sizes = Sizes(**{name: value if isinstance(value, bool) else int(value) for name, value in known.items()})
+    stated = {"micro_batch_size": int(cell(row, "mbs", 1.0)), "virtual": int(cell(row, "vpp", sizes.virtual))}
+    sizes = replace(sizes, **stated)  # not as `spread_of` lowers them
+    stages = ("pipeline stages", "virtual stages")
+    uneven = trait.uneven_stages or numbers["first_layers"] > 0
+    refuse(sizes, tuple(rule for rule in RULES if rule.code not in (*_FOREIGN, *(stages if uneven else ()))), _column)
+
+
+def _column(field: str) -> str:
+    return _COLUMN_OF.get(field, field)
+
+
+_SAME_SIZE = 0.1
+"""Relative difference of a stated and a counted number of parameters that is still one model."""
+
+
+def _check_parameters(row: Mapping[str, str], model: Mapping[str, Any]) -> None:
+    """Raise UsageError where the stated number of parameters is not that of the shape, its output layer tied or not."""
+    if not row["params_b"]:
+        return
+    stated, hidden = cell(row, "params_b") * 1e9, model["hidden_size"]
+    attention = 2 * hidden * hidden * (1 + model["num_query_groups"] / model["num_attention_heads"])
+    layers = model["num_layers"] * (attention + hidden * model["ffn_hidden_size"] * (2 + model["gated"]))
+    table = hidden * model["vocab_size"]
+    least, most = layers + table, layers + 2 * table
+    if not (1 - _SAME_SIZE) * least <= stated <= (1 + _SAME_SIZE) * most:
+        counted = f"{least / 1e9:.4g} to {most / 1e9:.4g}"
+        raise UsageError(
+            f"params_b = {stated / 1e9:g}, but layers, hidden, heads, kv_heads, ffn, gated_mlp and vocab make {counted}"
+        )
 
 
 def _model_numbers(row: Mapping[str, str]) -> dict[str, Any]:
