@@ -327,6 +327,31 @@ def parse_json(text: str | bytes, **hooks: Any) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def parse_record(text: str, **hooks: Any) -> Any:
+    """Parse the JSON text of a record as `parse_json` does. Raises ValueError, too, for a key that stands twice, of which readers take either."""
+    if text.startswith("\ufeff"):
+        raise ValueError("it begins with a byte order mark; save it as UTF-8 without one")
+    return parse_json(text, object_pairs_hook=_unique, parse_int=_whole_number, **hooks)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"{twice[:80]!r} stands twice in one object; leave one of the two out")
+    return found
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits, {text[:20]}..., is in no record")
+    return int(text)
+
+
+_MOST_DIGITS = 400
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of any origin, {} where there is none: for what a number does not depend on."""
     with contextlib.suppress(OSError, ValueError):
@@ -350,7 +375,7 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
     Raises NlpBenchError when the file is missing, is no JSON object, is of another family or newer than this program.
     """
     try:
-        record = parse_json(record_text(path), parse_constant=_finite_number, parse_float=_finite_number)
+        record = parse_record(record_text(path), parse_constant=_finite_number, parse_float=_finite_number)
     except OSError as error:
         raise NlpBenchError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:

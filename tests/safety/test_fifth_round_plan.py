@@ -6,11 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
+from support.ours import write_our_run
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import accelerators, catalog
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import UsageError
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
+from nlp_bench.evidence.verify import verify
+from nlp_bench.files import sha256_of
 from nlp_bench.launch.prediction import warnings_of
 
 ON = ["--system", "dgx-h100", "--nodes", "4"]
@@ -316,3 +321,72 @@ def test_a_row_that_cannot_have_run_is_refused(tmp_path: Path, change: dict[str,
 def test_deepspeed_shares_out_layers_unevenly(tmp_path: Path) -> None:
     (one,) = predicted(tmp_path, {"layers": "97", "framework": "Megatron-DeepSpeed"})
     assert one["refused"] == ""
+
+
+def bundled(folder: Path) -> Path:
+    """Make a bundle of a small run, as a folder."""
+    run = write_our_run(folder / "run")
+    return make_bundle([str(run)], folder / "evidence", Options(), with_ranks=False, force=False).path
+
+
+def sealed_again(folder: Path, *, sizes: int = 0) -> None:
+    """Make all hashes fit, as a forger does; `sizes` is added to the sizes."""
+    text = (folder / "manifest.json").read_text()
+    for file in json.loads(text)["files"]:
+        path = folder / file["path"]
+        text = text.replace(file["sha256"], sha256_of(path))
+        text = text.replace(f'"size": {file["size"]}', f'"size": {path.stat().st_size + sizes}')
+    (folder / "manifest.json").write_text(text)
+    names = [*(file["path"] for file in json.loads(text)["files"]), "manifest.json"]
+    (folder / "SHA256SUMS").write_text("".join(f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names)))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("report/report.json", '{\n "schema"', '{\n "runs": [],\n "schema"', "'runs' stands twice in one object"),
+        ("manifest.json", '{\n "schema"', '{\n "praise": 1,\n "schema"', "praise: no manifest has this key"),
+        ("manifest.json", "nlp-bench report", "nlp-bench trust", "derived_by: it is not what the rest of the manifest"),
+        ("manifest.json", "", "", ""),
+    ],
+)
+def test_a_bundle_with_words_that_nobody_holds_against_the_log_differs(
+    tmp_path: Path, name: str, old: str, new: str, said: str
+) -> None:
+    folder = bundled(tmp_path)
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+    sealed_again(folder)
+    found = verify(folder)
+    assert not found.faults
+    assert found.is_verified == (not said)
+    assert said in " ".join(found.differences.get(name, ()))
+
+
+def test_a_manifest_with_a_key_twice_or_wrong_sizes_is_no_good_one(tmp_path: Path) -> None:
+    folder = bundled(tmp_path)
+    sealed_again(folder, sizes=1)
+    assert any("report/report.json has " in fault for fault in verify(folder).faults)
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"runs"', '"runs": [], "runs"', 1))
+    with pytest.raises(UsageError, match=r"manifest\.json is not the manifest .*'runs' stands twice"):
+        verify(folder)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"nodes": 1', '"nodes": 1, "nodes": 2', "'nodes' stands twice in one object; leave one of the two out"),
+        ("{", "\ufeff{", "it begins with a byte order mark; save it as UTF-8 without one"),
+        ('"nodes": 1', f'"nodes": {"9" * 5000}', "a number of 5000 digits, 99999999999999999999..., is in no record"),
+    ],
+)
+def test_a_run_json_that_readers_would_read_differently_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+) -> None:
+    layout(tmp_path / "run")
+    path = tmp_path / "run/run.json"
+    path.write_text(path.read_text().replace(old, new, 1))
+    assert main(["rehearse", "--run", str(path)]) != 0
+    assert f"{path} is not JSON: {said}" in capsys.readouterr().err

@@ -110,6 +110,9 @@ def faults(folder: Path, manifest: Manifest) -> Iterator[str]:
         record = f"{LINES}/{path}"
         if record in listed and record in present and record not in changed:
             yield from _changed_lines(folder, path)
+    for path in sorted((set(listed) & present) - set(changed)):
+        if (size := (folder / path).stat().st_size) != listed[path].size:
+            yield f"{path} has {size} bytes, {MANIFEST} says {listed[path].size}"
     yield from (f"{path} is missing" for path in sorted(set(listed) - present))
     for path in sorted(present - set(listed) - {MANIFEST, SUMS}):
         yield f"{one_line(path)[:200]!r} is not of this bundle: {MANIFEST} does not list it"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
-from nlp_bench.files import parse_json, record_text
+from nlp_bench.files import parse_record, record_text
 from nlp_bench.walk import MANIFEST
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Read and check an untrusted manifest. Raises UsageError that says why it is none."""
     try:
-        record = parse_json(record_text(path))
+        record = parse_record(record_text(path))
         found = str(record["schema"])
         if found != SCHEMA:
             newer = "; install a newer nlp-bench" if found.startswith(SCHEMA.rpartition("/")[0]) else ""

@@ -14,7 +14,7 @@ from nlp_bench.evidence.collect import checkout, tables
 from nlp_bench.evidence.derive import RESULT, Derived, derive, differences
 from nlp_bench.evidence.hashes import faults
 from nlp_bench.evidence.manifest import REPORT, REPORT_TEXT, Manifest, Member, Options, read_manifest
-from nlp_bench.files import parse_json, sha256_of
+from nlp_bench.files import parse_record, record_text, sha256_of
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
 from nlp_bench.measure.contradiction import Weight, doubts
 from nlp_bench.measure.restated import stating
@@ -166,7 +166,10 @@ def _differing(folder: Path, manifest: Manifest, derived: Derived) -> dict[str, 
     numbers = dict(zip(stated, derived.numbers, strict=False))
     found = {
         REPORT: _other_record(folder / REPORT, derived.record, is_other=is_other),
-        MANIFEST: differences(stated, numbers, ignore_new=is_other),
+        MANIFEST: [
+            *_other_fields(folder, manifest, is_other=is_other),
+            *differences(stated, numbers, ignore_new=is_other),
+        ],
     }
     for path, result in derived.results.items():
         found[f"{path}/{RESULT}"] = _other_record(folder / path / RESULT, result, is_other=is_other)
@@ -174,13 +177,23 @@ def _differing(folder: Path, manifest: Manifest, derived: Derived) -> dict[str, 
     return {name: listed for name, sentences in found.items() if (listed := _limited(sentences))}
 
 
+def _other_fields(folder: Path, manifest: Manifest, *, is_other: bool) -> Iterator[str]:
+    """Yield where the manifest holds what no manifest has, or what does not follow from the rest of it."""
+    stated, known = parse_record(record_text(folder / MANIFEST)), manifest.to_json()
+    for name in [*stated, *(() if is_other else (name for name in known if name not in stated))]:
+        if name not in known:
+            yield f"{name}: no manifest has this key"
+        elif stated.get(name) != known[name]:
+            yield f"{name}: it is not what the rest of the manifest makes it"
+
+
 def _other_record(path: Path, derived: dict[str, Any], *, is_other: bool) -> Iterator[str]:
     try:
-        stated = parse_json(path.read_text(encoding="utf-8"))
+        stated = parse_record(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         yield "is missing"
     except (OSError, ValueError) as error:
-        yield f"is not JSON: {type(error).__name__}"
+        yield f"is not JSON: {one_line(error)[:200]}"
     else:
         yield from differences(stated, derived, ignore_new=is_other)
 
