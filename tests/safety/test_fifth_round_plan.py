@@ -390,3 +390,47 @@ def test_a_run_json_that_readers_would_read_differently_is_refused(
     path.write_text(path.read_text().replace(old, new, 1))
     assert main(["rehearse", "--run", str(path)]) != 0
     assert f"{path} is not JSON: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"hidden_size": 256', '"hidden_size": 4096', "model.parameters_billion: 0.0042, but the architecture has"),
+        (
+            '"parameters_billion": 0.0042',
+            '"parameters_billion": 175',
+            "model.parameters_billion: 175, but the architecture",
+        ),
+        ('"global_batch_size": 8', '"global_batch_size": 1001', "batch: global_batch_size = 1001 is not a multiple of"),
+        (
+            '"gradient_accumulation_steps": 2',
+            '"gradient_accumulation_steps": 3',
+            "batch: global_batch_size = 8 is not dp*",
+        ),
+        ('"sequence_length": 256', '"sequence_length": 64', "batch.sequence_length: 256, but model.architecture"),
+    ],
+)
+def test_an_edited_run_json_that_contradicts_itself_is_not_submitted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+) -> None:
+    layout(tmp_path / "run")
+    path = tmp_path / "run/run.json"
+    assert old in path.read_text(), path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    capsys.readouterr()
+    assert main(["submit", "--run", str(path), "--print"]) == UsageError.exit_code
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert not printed.out
+
+
+def test_what_an_edited_run_json_does_not_say_of_its_model_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    layout(tmp_path / "run", "--iterations", "6")
+    path = tmp_path / "run/run.json"
+    assert main(["submit", "--run", str(path), "--print"]) == 0
+    assert "not the benchmark" not in capsys.readouterr().err
+    path.write_text(path.read_text().replace('"hidden_dropout": 0.0', '"hidden_dropout": 0.3', 1))
+    assert main(["submit", "--run", str(path), "--print"]) == 0
+    assert f"warning: {path}: model.hidden_dropout: 0.3 instead of 0.0: not the benchmark" in capsys.readouterr().err

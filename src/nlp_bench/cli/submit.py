@@ -108,7 +108,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
     def _resolved(self) -> "tuple[Run, CheckpointRequest]":
         """Return the run that is asked for or recorded, and what is wished of checkpoints."""
         from nlp_bench.config.options import given
-        from nlp_bench.config.resolve import for_another_job, resolve
+        from nlp_bench.config.resolve import as_recorded, for_another_job, resolve
         from nlp_bench.config.run import read_run
         from nlp_bench.errors import UsageError
         from nlp_bench.launch.chain import CheckpointRequest, resumed
@@ -118,7 +118,10 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         if not self.recorded:
             run = resolve(request, ask_scheduler=not self.show)
         else:
-            run = for_another_job(read_run(self.recorded), request)
+            recorded = read_run(self.recorded)
+            run = for_another_job(as_recorded(recorded), request)
+            added = [one for one in run.deviations if one not in recorded.deviations]
+            say(*(f"warning: {self.recorded}: {one}: not the benchmark, which it did not say" for one in added))
             if checkpoints != CheckpointRequest() or request != Request():
                 run, checkpoints = resumed(run, checkpoints)
         run = replace(run, limits=replace(run.limits, **given(self, LimitOptions)))

@@ -8,12 +8,13 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 from importlib.resources import files
 from pathlib import Path
 
 from nlp_bench.config.model import Architecture, Model, Training
+from nlp_bench.config.run import RunModel
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
@@ -165,8 +166,13 @@ def load_system(name: str) -> System:
     return build(System, {"name": path.stem, **read_toml(path, SYSTEM_SCHEMA)}, "system")
 
 
-def deviations(model: Model, used: Architecture, training: Training) -> tuple[str, ...]:
-    """Return where `model`, trained in the shape `used` and with `training`, differs from the one that nlp-bench ships under its name."""
+def deviations(
+    model: Model | RunModel, used: Architecture, training: Training, chosen: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Return where `model`, trained in the shape `used` and with `training`, differs from the one that nlp-bench ships under its name.
+
+    `chosen` are fields that a run may choose.
+    """
     try:
         own = load_model(model.name, is_shipped=True)
     except UsageError:
@@ -176,4 +182,8 @@ def deviations(model: Model, used: Architecture, training: Training) -> tuple[st
         *zip(vars(own.architecture).items(), vars(used).values(), strict=True),
         *zip(vars(own.training).items(), vars(training).values(), strict=True),
     ]
-    return tuple(f"model.{name}: {value} instead of {frozen}" for (name, frozen), value in pairs if value != frozen)
+    return tuple(
+        f"model.{name}: {value} instead of {frozen}"
+        for (name, frozen), value in pairs
+        if value != frozen and name not in chosen
+    )

@@ -167,12 +167,17 @@ class Model(Checked):
                 f"model.decoder_sequence_length: {self.architecture.decoder_sequence_length} with family {self.family}; t5 and mt5 "
                 "need it, the others have no decoder beside an encoder"
             )
-        counted = num_parameters(self.family, self.architecture) / 1e9
-        if abs(counted - self.parameters_billion) > 0.1 * counted:
-            raise UsageError(
-                f"model.parameters_billion: {self.parameters_billion:g}, but the architecture has {counted:.4g} billion "
-                "(attention, feed-forward and embedding, without biases); write the true size"
-            )
+        check_size("model.parameters_billion", self.parameters_billion, self.family, self.architecture)
+
+
+def check_size(field: str, billion: float, family: str, shape: Architecture) -> None:
+    """Raise UsageError where a stated size in 10^9 parameters is not that of the shape."""
+    counted = num_parameters(family, shape) / 1e9
+    if abs(counted - billion) > 0.1 * counted:
+        raise UsageError(
+            f"{field}: {billion:g}, but the architecture has {counted:.4g} billion "
+            "(attention, feed-forward and embedding, without biases); write the true size"
+        )
 
 
 def model_shape(family: str, shape: Architecture) -> ModelShape:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config import catalog, machine, scheduler
-from nlp_bench.config.model import Architecture, Layout, Training, num_parameters
+from nlp_bench.config.model import Architecture, Layout, Training, check_size, num_parameters
 from nlp_bench.config.options import given, spellings
 from nlp_bench.config.origin import origin, upstream
 from nlp_bench.config.request import (
@@ -93,6 +93,33 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     )  # train_args may set the group
     _within_limits(run, ranks, ask_scheduler=ask_scheduler and cluster is not None)
     return run
+
+
+def as_recorded(run: Run) -> Run:
+    """Return a run as somebody may have edited it in run.json, with the deviations that it lacks.
+
+    Raises UsageError where its parts contradict each other: a training would do what one of them says, and the record says the other.
+    """
+    batch, shape = run.batch, run.model.architecture
+    replicas = run.parallel.data * batch.micro_batch_size
+    refuse(run.sizes, tuple(rule for rule in RULES if rule.code != "micro-batch groups"))
+    if batch.global_batch_size != replicas * batch.gradient_accumulation_steps:
+        raise UsageError(
+            f"batch: global_batch_size = {batch.global_batch_size} is not dp*micro_batch_size*gas = {run.parallel.data}*"
+            f"{batch.micro_batch_size}*{batch.gradient_accumulation_steps}; run.json was edited: resolve it anew by nlp-bench check"
+        )
+    if batch.sequence_length != shape.sequence_length:
+        raise UsageError(
+            f"batch.sequence_length: {batch.sequence_length}, but model.architecture.sequence_length is {shape.sequence_length}; "
+            "run.json was edited: resolve it anew by nlp-bench check"
+        )
+    check_size("model.parameters_billion", run.model.parameters_billion, run.model.family, shape)
+    chosen = {
+        *(one.name for one in fields(TrainingOptions)),
+        *(["precision"] if run.system.accelerator == "cpu" else []),
+    }
+    lacking = [one for one in catalog.deviations(run.model, shape, run.training, chosen) if one not in run.deviations]
+    return replace(run, deviations=(*run.deviations, *lacking)) if lacking else run
 
 
 def for_another_job(run: Run, request: Request) -> Run:
