@@ -11,6 +11,7 @@ from support.ours import write_our_run
 from nlp_bench.cli.main import main
 from nlp_bench.config import accelerators, catalog
 from nlp_bench.config.run import Run, read_run
+from nlp_bench.data import maker
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import Options
@@ -434,3 +435,19 @@ def test_what_an_edited_run_json_does_not_say_of_its_model_is_said(
     path.write_text(path.read_text().replace('"hidden_dropout": 0.0', '"hidden_dropout": 0.3', 1))
     assert main(["submit", "--run", str(path), "--print"]) == 0
     assert f"warning: {path}: model.hidden_dropout: 0.3 instead of 0.0: not the benchmark" in capsys.readouterr().err
+
+
+def test_an_endless_corpus_is_refused_and_its_tokenizer_needs_few_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data", "--vocab-size", "300", "--output", str(tmp_path / "data")]
+    assert main([*words, "--documents", "1e12"]) == UsageError.exit_code
+    assert "documents: 1000000000000 are more than 10000000" in capsys.readouterr().err
+    assert main(["data", "--vocab-size", "900000000", "--output", str(tmp_path / "data")]) == UsageError.exit_code
+    assert "vocab_size: 900000000 is more than 1000000" in capsys.readouterr().err
+    assert main([*words, "--documents", "50"]) == 0
+    few = (tmp_path / "data/merges.txt").read_text()
+    monkeypatch.setattr(maker, "LEARNED_FROM", 50)
+    assert main([*words, "--documents", "100"]) == 0
+    assert (tmp_path / "data/merges.txt").read_text() == few
+    assert json.loads((tmp_path / "data/data.json").read_text())["num_documents"] == 100

@@ -27,9 +27,15 @@ from nlp_bench.data.tokenizer import (
     train_byte_pairs,
 )
 from nlp_bench.errors import NlpBenchError, UsageError, explained
-from nlp_bench.files import locked, read_json, recover_folder, replace_folder, write_json
+from nlp_bench.files import locked, read_json, recover_folder, replace_folder, reported_late, write_json
 
 SCHEMA = "nlp-bench/data/1"
+
+
+MOST_DOCUMENTS = 10_000_000
+MOST_VOCABULARY = 1_000_000
+LEARNED_FROM = 20_000
+"""Documents of the invented corpus that its tokenizer is trained on: its words are few, and the library lets no signal in meanwhile."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +57,15 @@ class DataRequest:
             raise UsageError(f"seed: {self.seed} is negative")
         if self.documents < 1:
             raise UsageError(f"documents: {self.documents} is less than 1")
+        if self.documents > MOST_DOCUMENTS:
+            raise UsageError(
+                f"documents: {self.documents} are more than {MOST_DOCUMENTS} (about 6 GB of invented text, an hour of one core); text of "
+                "your own: nlp-bench data prepare"
+            )
+        if self.vocab_size > MOST_VOCABULARY:
+            raise UsageError(
+                f"vocab_size: {self.vocab_size} is more than {MOST_VOCABULARY}; no tokenizer has as many tokens"
+            )
         if self.vocab_size < 257:
             raise UsageError(f"vocab_size: {self.vocab_size} is less than 257 = 256 bytes + 1 end of document")
         if self.input is None and (self.vocab_file or self.merge_file or self.append_eod):
@@ -102,7 +117,9 @@ def _make(request: DataRequest, parameters: dict[str, Any]) -> dict[str, Any]:
     folder = request.output.with_name(f"{name}{secrets.token_hex(6)}.part")
     try:
         folder.mkdir()
-        counts = _write_tokens(request, folder)
+        what = str(request.input) if request.input else f"{request.documents} documents of invented text"
+        with reported_late(f"making tokens of {what}; it may take a while"):
+            counts = _write_tokens(request, folder)
         files = describe(sorted(folder.iterdir()))
         record = {"schema": SCHEMA, "nlp_bench": __version__, "parameters": parameters, **counts, "files": files}
         write_json(folder / "data.json", record)
@@ -118,7 +135,8 @@ def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
     """Write tokenizer and tokens into `folder`; return their counts for the record."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     if request.input is None:
-        tokenizer = train_byte_pairs(corpus.documents(request.seed, request.documents), request.vocab_size)
+        learned_from = corpus.documents(request.seed, min(request.documents, LEARNED_FROM))
+        tokenizer = train_byte_pairs(learned_from, request.vocab_size)
         _save(tokenizer.model, folder)
         encoder = encoder_of(tokenizer, [END_OF_DOCUMENT])
         documents = ([text] for text in corpus.documents(request.seed, request.documents))
