@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import re
 from pathlib import Path
 
@@ -451,3 +452,40 @@ def test_an_endless_corpus_is_refused_and_its_tokenizer_needs_few_documents(
     assert main([*words, "--documents", "100"]) == 0
     assert (tmp_path / "data/merges.txt").read_text() == few
     assert json.loads((tmp_path / "data/data.json").read_text())["num_documents"] == 100
+
+
+def test_litter_and_a_broken_system_file_do_not_stop_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Emacs locks by a dangling link, macOS writes ._ files; somebody else's file may be half written."""
+    systems = tmp_path / "benchmark/systems"
+    systems.mkdir(parents=True)
+    (systems / ".#mine.toml").symlink_to("somebody@host.1:2")
+    (systems / "._mine.toml").write_bytes(b"\0\5\x16\7")
+    (systems / "folder.toml").mkdir()
+    (systems / "half.toml").write_text("schema = ")
+    (systems / "poor.toml").write_text('schema = "nlp-bench/system/1"\n')
+    monkeypatch.chdir(tmp_path)
+    for name in ("NLP_BENCH_ROOT", "NLP_BENCH_SYSTEM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no scheduler
+    assert main(["check", "--model", "tiny"]) == 0
+    printed = capsys.readouterr()
+    assert "system  local" in printed.out
+    assert f"passed over, while this machine is looked for: {systems}/half.toml is not valid TOML" in printed.err
+    assert f"(in {systems}/poor.toml)" in printed.err
+    assert main(["check", "--model", "tiny", "--system", "folder"]) == UsageError.exit_code
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_a_driver_that_fails_is_no_silent_lack_of_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\necho "Driver/library version mismatch" >&2\nexit 18\n')
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert main(["check", "--model", "tiny", "--system", "local"]) == 0
+    assert (
+        "warning: nvidia-smi fails, so that no GPU is seen here: Driver/library version mismatch"
+        in capsys.readouterr().err
+    )

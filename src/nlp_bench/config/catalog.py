@@ -16,7 +16,7 @@ from pathlib import Path
 from nlp_bench.config.model import Architecture, Model, Training
 from nlp_bench.config.run import RunModel
 from nlp_bench.config.system import System
-from nlp_bench.config.table import build, read_toml
+from nlp_bench.config.table import Record, build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.files import real
 
@@ -116,8 +116,9 @@ def _is_trusted(place: Path) -> bool:
 
 
 def names(kind: str) -> list[str]:
-    """Return the names of all data files of `kind` ("models", "systems" or "rules"), sorted."""
-    return sorted({path.stem for place in places() for path in (place / kind).glob("*.toml")})
+    """Return the names of all data files of `kind` ("models", "systems" or "rules"), sorted; what editors and file servers leave is none."""
+    found = (path for place in places() for path in (place / kind).glob("*.toml"))
+    return sorted({path.stem for path in found if not path.name.startswith(".") and os.path.isfile(path)})  # noqa: PTH113  # false, too, where it cannot be looked at
 
 
 def find(kind: str, name: str) -> Path:
@@ -157,13 +158,20 @@ def has_workflow() -> bool:
 def load_model(name: str, *, is_shipped: bool = False) -> Model:
     """Read one model by its name, or by the path of its .toml file; with `is_shipped`, the one of that name that the package has."""
     path = shipped() / "benchmark" / "models" / f"{name}.toml" if is_shipped else find("models", name)
-    return build(Model, {"name": path.stem, **read_toml(path, MODEL_SCHEMA)}, "model")
+    return _built(Model, path, MODEL_SCHEMA, "model")
 
 
 def load_system(name: str) -> System:
     """Read one system by its name, or by the path of its .toml file."""
-    path = find("systems", name)
-    return build(System, {"name": path.stem, **read_toml(path, SYSTEM_SCHEMA)}, "system")
+    return _built(System, find("systems", name), SYSTEM_SCHEMA, "system")
+
+
+def _built(kind: type[Record], path: Path, schema: str, where: str) -> Record:
+    table = read_toml(path, schema)
+    try:
+        return build(kind, {"name": path.stem, **table}, where)
+    except UsageError as error:
+        raise UsageError(f"{error} (in {path})") from error
 
 
 def deviations(

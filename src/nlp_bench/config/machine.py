@@ -3,6 +3,7 @@
 import os
 import re
 import socket
+import sys
 
 from nlp_bench.config import catalog, scheduler
 from nlp_bench.config.system import Detect, System
@@ -28,7 +29,7 @@ def detect_system(cluster: str | None, title: str = "Slurm") -> str:
     if named:
         return named
     host = socket.gethostname()
-    found = [name for name in catalog.names("systems") if _matches(catalog.load_system(name).detect, host, cluster)]
+    found = [name for name in catalog.names("systems") if _matches(_detect_of(name), host, cluster)]
     if len(found) > 1:
         raise UsageError(
             f"system: {' and '.join(found)} of benchmark/systems both match this machine; change the [detect] of one, or "
@@ -45,6 +46,15 @@ def detect_system(cluster: str | None, title: str = "Slurm") -> str:
     )
 
 
+def _detect_of(name: str) -> Detect:
+    """Return how a system is recognised; a file that cannot be read describes some other machine, and is named."""
+    try:
+        return catalog.load_system(name).detect
+    except UsageError as error:
+        print(f"nlp-bench: warning: passed over, while this machine is looked for: {error}", file=sys.stderr)
+        return Detect()
+
+
 def _matches(detect: Detect, host: str, cluster: str | None) -> bool:
     by_name = detect.hostname is not None and re.match(detect.hostname, host) is not None
     return by_name or (cluster is not None and detect.slurm_cluster == cluster)
@@ -55,6 +65,8 @@ def num_gpus() -> int:
     answer = ask("nvidia-smi", "-L", timeout_s=20)
     if answer.is_late:
         raise scheduler.NoAnswerError(f"{answer.err}; try again later")
+    if not answer.is_good and not answer.is_missing:
+        print(f"nlp-bench: warning: nvidia-smi fails, so that no GPU is seen here: {answer.text}", file=sys.stderr)
     return sum(line.startswith("GPU ") for line in answer.out.splitlines()) if answer.is_good else 0
 
 

@@ -1,5 +1,6 @@
 """What is planned: a model on a machine, the batch that stays as it is, and what the user fixes."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
@@ -453,7 +454,11 @@ def _with_gpus(system: System, gpus_per_node: int | None) -> System:
 
 
 def _gpu_systems() -> list[str]:
-    return [name for name in catalog.names("systems") if catalog.load_system(name).gpu is not None]
+    found = []
+    for name in catalog.names("systems"):
+        with contextlib.suppress(UsageError):  # a broken file is no example
+            found += [name] if catalog.load_system(name).gpu is not None else []
+    return found
 
 
 def searched_recompute(own: str, fixed: str | None, *, frozen: bool) -> tuple[str, ...]:
