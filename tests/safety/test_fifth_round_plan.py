@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from support.ours import write_our_run
 from nlp_bench.cli.main import main
 from nlp_bench.config import accelerators, catalog
 from nlp_bench.config.run import Run, read_run
-from nlp_bench.data import maker
+from nlp_bench.data import PREFIX, maker
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import Options
@@ -489,3 +490,31 @@ def test_a_driver_that_fails_is_no_silent_lack_of_gpus(
         "warning: nvidia-smi fails, so that no GPU is seen here: Driver/library version mismatch"
         in capsys.readouterr().err
     )
+
+
+def test_doctor_sees_a_wrong_length_in_the_midst_of_an_index(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "--documents", "20", "--vocab-size", "300", "--output", str(tmp_path / "data")]) == 0
+    prefix = tmp_path / "data" / PREFIX
+    words = ["doctor", "--checks", "data", "--model", "tiny", "--system", "local", "--data-path", str(prefix)]
+    assert main(words) == 0
+    assert "1 pair(s) of .bin and .idx are whole" in capsys.readouterr().out
+    content = bytearray(Path(f"{prefix}.idx").read_bytes())
+    content[34 + 4 * 7 : 34 + 4 * 8] = struct.pack("<i", 2**30)
+    Path(f"{prefix}.idx").write_bytes(content)
+    assert main(words) != 0
+    assert "is damaged: sequence 7 or the one behind it has a wrong length or place" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
+@pytest.mark.parametrize("option", ["--te=--help", "--apex=--upload-pack=touch pwned", "--apex-commit=--exec=x"])
+def test_what_is_built_is_no_option_of_git_or_pip(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    named = [] if option.startswith("--apex=") else ["--apex", "https://example.org/apex"]
+    assert main(["build", "--root", str(tmp_path), *named, option]) == UsageError.exit_code
+    name, _, value = option.partition("=")
+    assert f"{name}: {value!r} begins with -, so that git or pip would take it for an option" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

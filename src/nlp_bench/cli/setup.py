@@ -257,9 +257,19 @@ class Build(Command):
             )
         apex = Apex(source=source, commit=self.apex_commit) if source else None
         engine = self.te or (system.software.transformer_engine if system else "")
+        _refuse_options({"--apex": source, "--apex-commit": self.apex_commit, "--te": engine})
         extras = Extras(apex=apex, transformer_engine=engine)
         print(make_build(build_folder(self.root or root()), _machine(self.arch, system), extras, _print_now))
         return 0
+
+
+def _refuse_options(named: dict[str, str | None]) -> None:
+    """Raise UsageError for a value that git or pip, which it is handed to, would take for an option."""
+    for name, word in named.items():
+        if word is not None and word.startswith("-"):
+            raise UsageError(
+                f"{name}: {word[:80]!r} begins with -, so that git or pip would take it for an option; name what is to be built"
+            )
 
 
 def _machine(arch: str | None, system: "System | None") -> "Machine":

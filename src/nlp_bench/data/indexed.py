@@ -141,6 +141,32 @@ def _expected_bytes(index: Path) -> int:
         return _number(stream, "<q", documents - 8) + length * TOKEN_BYTES[kind]
 
 
+_AT_ONCE = 1 << 20
+"""Sequences whose places are looked at together."""
+
+
+def check_places(prefix: str) -> None:
+    """Raise UsageError where a sequence of whole data (`check_indexed`) does not begin where the one before it ends; all are looked at."""
+    index = Path(prefix + ".idx")
+    with index.open("rb") as stream:
+        _, _, kind, sequences, _ = HEADER.unpack(stream.read(HEADER.size))
+        begin = 0
+        for first in range(0, sequences, _AT_ONCE):
+            count = min(_AT_ONCE, sequences - first)
+            stream.seek(HEADER.size + 4 * first)
+            lengths = struct.unpack(f"<{count}i", stream.read(4 * count))
+            stream.seek(HEADER.size + 4 * sequences + 8 * first)
+            places = struct.unpack(f"<{count}q", stream.read(8 * count))
+            ends = list(accumulate((length * TOKEN_BYTES[kind] for length in lengths), initial=begin))
+            begin = ends.pop()
+            if tuple(ends) != places or min(lengths) < 0:
+                wrong = (n for n in range(count) if ends[n] != places[n] or lengths[n] < 0)
+                raise UsageError(
+                    f"data_path: {index} is damaged: sequence {first + max(0, next(wrong) - 1)} or the one behind it has a wrong length or "
+                    f"place; {REMEDY}"
+                )
+
+
 def _number(stream: BinaryIO, form: str, place: int) -> int:
     stream.seek(place)
     (found,) = struct.unpack(form, stream.read(struct.calcsize(form)))

@@ -14,6 +14,7 @@ from pathlib import Path
 from nlp_bench.build.environment import build_folder, failed_trials, finished_builds, this_machine
 from nlp_bench.config import catalog
 from nlp_bench.data import default_folder
+from nlp_bench.data.indexed import check_places
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError
@@ -216,9 +217,11 @@ def data(place: Place) -> Finding:
     if not place.run.data.path:
         return skipped("mock data need no file")
     remedy = "nlp-bench data" if place.run.data.invented else "nlp-bench data prepare; or name others with --data-path"
+    prefixes = [word for word in place.run.data.words if not word.replace(".", "").isdigit()]
     try:
         check_arguments(place.run, files=True)
+        for prefix in prefixes:
+            check_places(prefix)
     except NlpBenchError as error:
         return failed(str(error), remedy=remedy)
-    prefixes = [word for word in place.run.data.words if not word.replace(".", "").isdigit()]
     return ok(f"{len(prefixes)} pair(s) of .bin and .idx are whole", *prefixes)
