@@ -95,7 +95,7 @@ RULES = (
     Rule("key of an account", b"api key ", rb"(?P<value>[0-9a-f]{32,})", is_lower=True),
     Rule("password of a command", b"curl", rb"[^\n]{0,300}?\s(?:-u|--user|--proxy-user)[ =]?['\"]?[^\s:'\"]{1,100}:(?P<value>[^\s'\"]+)", is_lower=True),
     *(Rule("password of a command", lead, _LINE + rb"\s-p[ \t]{0,2}" + _WORD, is_lower=True) for lead in (b"mysql", b"mariadb", b"sshpass", b" login", b"ipmitool")),
-    Rule("password of a command", b"openssl", _LINE + rb"\s(?:-k|-pass(?:in|out)?[ \t]{1,2}pass:)[ \t]{0,2}" + _WORD, is_lower=True),
+    Rule("password of a command", b"openssl", _LINE + rb"\s(?:-k[ \t]{1,2}|-pass(?:in|out)?[ \t]{1,2}pass:)" + _WORD, is_lower=True),
     Rule("password of a command", b"ssh-keygen", _LINE + rb"\s-n[ \t]{1,2}" + _WORD, is_lower=True),
     Rule("password of a command", b"zip", rb"[ \t]" + _LINE + rb"(?<=[ \t])-P[ \t]{0,2}" + _WORD),
     Rule("password of a command", b"--from-literal=", rb"[\w.-]{1,60}=" + _WORD, is_lower=True),

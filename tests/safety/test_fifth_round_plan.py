@@ -20,6 +20,7 @@ from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.verify import verify
 from nlp_bench.files import sha256_of
 from nlp_bench.launch.prediction import warnings_of
+from nlp_bench.redact import without_secrets
 
 ON = ["--system", "dgx-h100", "--nodes", "4"]
 
@@ -518,3 +519,19 @@ def test_what_is_built_is_no_option_of_git_or_pip(
     name, _, value = option.partition("=")
     assert f"{name}: {value!r} begins with -, so that git or pip would take it for an option" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'ssh-keygen -t ed25519 -N "" -f key',
+        "gzip -9 -c a > b",
+        "zip -r all.zip folder",
+        "openssl req -key a.pem -out b",
+        "openssl s_client -connect host:443",
+        'send "hello there"',
+        "isend 4 rank 3, send 5 blocks",
+    ],
+)
+def test_commands_without_a_password_stay(line: str) -> None:
+    assert without_secrets(line) == line
