@@ -52,7 +52,10 @@ def test_a_resolved_run_is_rehearsed_as_json(tmp_path: Path, capsys: pytest.Capt
 def test_what_cannot_be_is_refused_before_anything_starts(
     words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*JOB, *words]) == 2
+    job = list(JOB)
+    if words[0] in job:  # an option is given once
+        del job[job.index(words[0]) : job.index(words[0]) + 2]
+    assert main([*job, *words]) == 2
     assert said in capsys.readouterr().err
 
 

@@ -113,7 +113,7 @@ def test_the_layout_does_not_change_the_training_and_the_loss_falls(logs: dict[s
 @pytest.mark.torchrun
 @pytest.mark.parametrize("split", ["", FULL], ids=["TP 1", "TP 2"])
 @pytest.mark.parametrize("again", AGAIN)
-@pytest.mark.parametrize(("name", "model"), [("t5", T5), ("bert", BERT)])
+@pytest.mark.parametrize(("name", "model"), [("t5", T5), ("odd_t5", ODD_T5), ("bert", BERT)])
 def test_what_is_computed_again_is_the_same(
     logs: dict[str, str], forked: Any, name: str, model: str, again: str, split: str
 ) -> None:
