@@ -269,3 +269,13 @@ def test_two_modes_are_named_as_they_are(tmp_path: Path) -> None:
 def test_watch_names_what_cannot_be_watched(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
     assert main(words) == UsageError.exit_code
     assert said in capsys.readouterr().err
+
+
+def test_a_size_against_the_log_proves_no_limit(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text("\n".join(["+ python pretrain_gpt.py --seq-length 4096", *MEGATRON]) + "\n")
+    for length, word in ((4096, "PASS"), (8192, "NOT PROVEN")):
+        found = nlp_bench.measure(nlp_bench.read_log(tmp_path / "x.log", sequence_length=length), limit=500).verdict
+        assert found is not None
+        assert found.word == word
+    assert found.reasons == ("the number rests on --sequence-length 8192 (the log says 4096)",)
+    assert found.sustained == "NOT PROVEN"
