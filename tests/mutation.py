@@ -57,6 +57,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 MORE = {
     "src/nlp_bench/measure/curves.py": ["tests/report/test_page.py"],
+    "src/nlp_bench/measure/judgement.py": ["tests/rules"],
     "src/nlp_bench/measure/reconcile.py": ["tests/bundle/test_chain.py"],
     "src/nlp_bench/measure/shape.py": ["tests/report/test_flops.py"],
 }

@@ -126,3 +126,15 @@ def test_a_run_whose_lines_were_changed_has_no_number(tmp_path: Path) -> None:
         "line 3 contradicts itself: the time per iteration is 5.3051 s, but samples per second 17.927"
         in entry.reason_texts[0]
     )
+
+
+def test_two_rates_of_a_log_without_times_are_held_against_each_other(tmp_path: Path) -> None:
+    pattern = r"step (?P<iteration>\d+) tps (?P<tokens_per_second>\d+) gpu (?P<tokens_per_second_per_device>\d+)"
+    for changed in ((), (10, 11, 12, 13)):
+        rates = [(8 * (4000 + n % 7) + 4000 * (n in changed), 4000 + n % 7) for n in range(1, 41)]
+        text = "".join(f"step {n} tps {whole} gpu {one}\n" for n, (whole, one) in enumerate(rates, 1))
+        (tmp_path / "rates.log").write_text(text)
+        (entry,) = measure_log(str(tmp_path / "rates.log"), Overrides(num_gpus=8, pattern=(pattern,)))
+        assert [(found.code, found.lines) for found in entry.contradictions] == (
+            [(Code.RATES_VS_TIME, changed)] if changed else []
+        )
