@@ -331,10 +331,11 @@ def parse_record(text: str, **hooks: Any) -> Any:
     """Parse the JSON text of a record as `parse_json` does. Raises ValueError, too, for a key that stands twice, of which readers take either."""
     if text.startswith("\ufeff"):
         raise ValueError("it begins with a byte order mark; save it as UTF-8 without one")
-    return parse_json(text, object_pairs_hook=_unique, parse_int=_whole_number, **hooks)
+    return parse_json(text, object_pairs_hook=once, parse_int=_whole_number, **hooks)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON (`object_pairs_hook`). Raises ValueError for one with a key twice: in a log it is the halves of two lines."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]

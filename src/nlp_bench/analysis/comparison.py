@@ -360,11 +360,8 @@ def _compared(name: str, a: Pool, b: Pool, number: int, repeats: Sequence[Pool])
     if not (a.runs and b.runs):
         return Compared(name=name, a=a, b=b, differences=found, statistic=None)
     others = [pool for pool in repeats if pool.runs and _same_machine(a, pool)]
-    own = [of_these(pool.runs, (*a.runs, *b.runs)) for pool in others]
-    rest = [
-        replace(pool, runs=tuple(run for run in pool.runs if run not in same))
-        for pool, same in zip(others, own, strict=True)
-    ]
+    compared = (*a.runs, *b.runs)
+    rest = [replace(pool, runs=tuple(run for run in pool.runs if not of_these([run], compared))) for pool in others]
     known = Scatter.joined([scatter for pool in rest if (scatter := Scatter.of(pool))])
     shown = statistic(a, b, number, same_machine=_same_machine(a, b), known=known)
     return Compared(name=name, a=a, b=b, differences=found, statistic=shown)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nlp_bench.files import parse_json
 
@@ -81,11 +81,3 @@ def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], h
         if is_complete(whole):
             return whole
     return text
-
-
-def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON. Raises ValueError for one with a duplicate key: it is the halves of two lines."""
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        raise ValueError("a key stands twice")
-    return values

@@ -19,6 +19,7 @@ from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
 from nlp_bench.measure.contradiction import Claims, Contradiction, SlowerStatement, doubts, voiding
+from nlp_bench.measure.efficiency import LEAST_FLOPS
 from nlp_bench.measure.log_end import Shown, end_of_log
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
@@ -273,9 +274,8 @@ def why_no_size(attempt: Attempt, sizes: Sizes) -> str:
         for name in _WORDS
         if (fact := attempt.facts.get(name)) and fact.other
     ]
-    return why_not(attempt, sizes) + f"; it contradicts itself, so that neither counts: {', '.join(twice)}" * bool(
-        twice
-    )
+    why = why_not(attempt, sizes)
+    return f"{why}; it contradicts itself, so that neither counts: {', '.join(twice)}" if twice else why
 
 
 def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) -> Reason | None:
@@ -297,12 +297,14 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
         with suppress(NlpBenchError):  # without the data files of the checkout the bound of all devices holds
             bound = bound_of(str(device.value)) if device else None
         name, peak = bound or ("any device", ANY_PEAK_TFLOPS)
-        needed = 6 * parameters * tokens_per_second / devices / 1e12 if devices else 0.0
+        needed = LEAST_FLOPS * parameters * tokens_per_second / devices / 1e12 if devices else 0.0
         if elapsed and parameters >= LARGE_PARAMETERS and elapsed < LARGE_MODEL_S:
             words = f"an iteration of {elapsed * 1000:.3g} ms for {parameters / 1e9:.3g} billion parameters"
             text = f"{words} is the dispatch, not the work"
         elif needed > peak:
-            formula = f"6 x {parameters:.4g} parameters x {tokens_per_second:.2f} tokens/s / {devices} devices"
+            formula = (
+                f"{LEAST_FLOPS} x {parameters:.4g} parameters x {tokens_per_second:.2f} tokens/s / {devices} devices"
+            )
             text = f"{formula} = {needed:.0f} TFLOP/s per device, more than the {peak:.0f} of {name}"
     return Reason("implausible", f"implausible: {text}") if text else None
 

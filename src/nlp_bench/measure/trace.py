@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.logs.quantity import RATES
 from nlp_bench.logs.record import LOSS_NAN, Records
 from nlp_bench.measure.series import held, median
 
 Column = NDArray[np.float64]
-TIMES = ("elapsed_s", "tokens_per_second", "tokens_per_second_per_device", "samples_per_second", "samples_per_second_per_device",
-         "clock_s", "stamp_s")  # fmt: skip
+TIMES = (*RATES, "clock_s", "stamp_s")
 """Fields of which a record has at least one, the best first."""
 _CLOCKS = ("stamp_s", "clock_s")
 _ENDS, _BETWEEN = 16, 64  # lines kept at each end, and between
@@ -118,7 +118,7 @@ def trace_of(records: Records) -> Trace | None:
 
 def _seconds(name: str, values: Column, numbers: Column) -> Column:
     """Return `values`; of a clock the seconds per iteration since the line before."""
-    if name not in {"clock_s", "stamp_s"}:
+    if name not in _CLOCKS:
         return values
     return np.concatenate([[np.nan], np.diff(values) / np.diff(numbers)])
 

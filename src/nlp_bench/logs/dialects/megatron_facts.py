@@ -149,9 +149,8 @@ class Settings:
             argument, value = (group for group in aligned.groups() if group)
             self._state(_FACT[argument.decode()], int(value), line, findings)
         for name, count in _options(text):
-            if findings.known(name) or not findings.has_begun(
-                line
-            ):  # below the records it is the command of the next job
+            # Below the records it is the command of the next job.
+            if findings.known(name) or not findings.has_begun(line):
                 self._state(name, count, line, findings)
         for expression, name in _SENTENCES:
             if found := expression.search(text):

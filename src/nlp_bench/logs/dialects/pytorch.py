@@ -4,7 +4,8 @@ import json
 import math
 from typing import Any, ClassVar
 
-from nlp_bench.logs.clean import label_of, once
+from nlp_bench.files import once
+from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values, late
