@@ -120,7 +120,7 @@ def test_one_run_says_what_it_cannot_say(tmp_path: Path) -> None:
     assert (found.run_to_run_cv, found.num_more_runs) == (None, None)
     (short,) = read(write_log(tmp_path / "b.log", 65000, scatter=0.05))
     assert short.throughput
-    more = short.throughput.steadiness.num_more
+    more = short.throughput.num_more
     (line,) = pool_lines(*pool([short]))
     assert f"within this run {more} more logged intervals give +-1 %" in line, "one question has one answer"
 

@@ -14,14 +14,15 @@ from nlp_bench.reason import texts
 
 
 def steadiness(times: "np.typing.ArrayLike") -> Steadiness:
-    window = find_window(spans(times), LogConventions())
-    return steadiness_of(window, estimate_of(window.spans))
+    return steadiness_of(find_window(spans(times), LogConventions()))
 
 
 def test_a_steady_run_has_nothing_to_tell() -> None:
-    found = steadiness(1 + NOISE)
-    assert found.words() == []
-    assert found.num_more == 0
+    times = 1 + NOISE
+    assert steadiness(times).words() == []
+    estimate = estimate_of(spans(times))
+    assert estimate
+    assert num_more(estimate, len(times)) == 0
 
 
 def test_stalls_inside_are_named_and_count() -> None:

@@ -83,15 +83,25 @@ def check_types(kind: type[Any], record: dict[str, Any], where: str) -> None:
 
     Nothing is built, and keys that are missing or unknown are ignored. Raises UsageError naming the field.
     """
-    hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
-    for name in hints.keys() & record.keys():
-        hint, value = hints[name], record[name]
-        records = [one for one in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(one)]
-        is_table = typing.get_origin(hint) is dict  # of records by name: no measurement reads it
-        if records and isinstance(value, dict) and not is_table:
-            check_types(typing.cast("type[Any]", records[0]), value, f"{where}.{name}")
+    for name, hint, nested, is_table in _fields(kind):  # type: ignore[arg-type]  # a class can be hashed
+        value = record.get(name)
+        if nested and isinstance(value, dict):
+            check_types(nested, value, f"{where}.{name}")
+        elif type(value) is hint and hint in {int, str, bool}:
+            continue  # nearly all of them, without the questions of `_convert`
         elif value is not None and not (is_table and isinstance(value, dict)):
             _convert(hint, value, f"{where}.{name}")
+
+
+@functools.cache
+def _fields(kind: type[Any]) -> tuple[tuple[str, Any, type[Any] | None, bool], ...]:
+    """Return of each field its name, its type, the dataclass in it, and whether it is records by name, which no measurement reads."""
+    found = []
+    for name, hint in _hints(kind).items():  # type: ignore[arg-type]  # a class can be hashed
+        is_table = typing.get_origin(hint) is dict
+        nested = next((one for one in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(one)), None)
+        found.append((name, hint, None if is_table else typing.cast("type[Any] | None", nested), is_table))
+    return tuple(found)
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:

@@ -77,13 +77,13 @@ def value_of(text: str) -> Value:
 
 
 @lru_cache(maxsize=4096)  # the arguments of many runs are the same
-def _dumped(raw: bytes) -> tuple[tuple[str, Value], ...]:
-    found = []
-    for text in pieces(raw) if b" ...." in raw else ():
-        argument = _DUMPED.search(text)
-        if argument and argument[1].decode() in ARGUMENTS:
-            found.append((argument[1].decode(), value_of(_OF_NEOX.sub(b"", argument[2]).decode(errors="replace"))))
-    return tuple(found)
+def _dumped(raw: bytes) -> tuple[tuple[str, Value], ...] | None:
+    """Return those of ARGUMENTS that a line of a dump states; None where it is no such line."""
+    if b" ...." not in raw:
+        return None
+    found = [(each[1].decode(), each[2]) for text in pieces(raw) if (each := _DUMPED.search(text))]
+    known = ((name, _OF_NEOX.sub(b"", text).decode(errors="replace")) for name, text in found if name in ARGUMENTS)
+    return tuple((name, value_of(text)) for name, text in known) if found else None
 
 
 class _Settings(Parser):
@@ -95,10 +95,12 @@ class _Settings(Parser):
     def take(self, line: Line, findings: Findings) -> None:
         raw = line.text[:_MAX_BYTES]
         arguments = _dumped(raw)
+        if arguments is None:
+            for text in pieces(raw):
+                self.text(text, line, findings)
+            return
         for name, value in arguments:
             findings.setting(name, value, line)
-        for text in () if arguments else pieces(raw):
-            self.text(text, line, findings)
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         if found := _VERSIONS.search(text):

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from statistics import NormalDist
 
 LEVEL = 0.95
 CHOICE_FACTOR = 1.06
@@ -180,18 +181,22 @@ def variance_ratio_tail(ratio: float, first: float, second: float) -> float:
 
 @lru_cache(maxsize=4096)
 def student_t(probability: float, degrees: float) -> float:
-    """Return the quantile of Student's t with `degrees` > 0 for a probability of at least one half (Newton within a bracket)."""
+    """Return the quantile of Student's t with `degrees` > 0 for a probability of at least one half.
+
+    Newton's method within a bracket, from Fisher's expansion about the normal quantile (Abramowitz and Stegun 1964, 26.7.5).
+    """
     scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(degrees * math.pi) / 2
-    low, high = 0.0, 2.0
-    while student_cdf(high, degrees) < probability and high < 1e12:
-        low, high = high, 2 * high
-    t = (low + high) / 2
+    z = NormalDist().inv_cdf(min(probability, 1 - 1e-16))
+    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    low, high = 0.0, math.inf
+    t = z + first / degrees + second / degrees**2 if degrees > 1 else 1.0
     for _ in range(100):
         excess = student_cdf(t, degrees) - probability
         low, high = (low, t) if excess > 0 else (t, high)
         following = t - excess / math.exp(scale - (degrees + 1) / 2 * math.log1p(t * t / degrees))
-        following = following if low < following < high else (low + high) / 2
-        if abs(following - t) <= 1e-12 * following:
+        is_near = abs(following - t) <= 1e-12 * t  # where the excess is 0 the step ends at an edge of the bracket
+        following = following if is_near or low < following < high else (low + min(high, 3 * low + 2)) / 2
+        if abs(following - t) <= 1e-12 * t:
             return following
         t = following
     return t

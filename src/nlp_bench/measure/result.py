@@ -254,7 +254,7 @@ class RunResult:
             if seconds
             else dict.fromkeys(("mean", "median", "p95", "p99", "cv")),
             "window": measured.window.to_json() if measured else None,
-            "steady_state": asdict(measured.steadiness) if measured else None,
+            "steady_state": asdict(measured.steadiness) | {"num_more": measured.num_more} if measured else None,
             "sustained": sustained.to_json(tokens) if sustained else None,
             "uncertainty": asdict(estimate.uncertainty) if estimate and estimate.uncertainty else None,
             "sensitivity": [choice.to_json(tokens) for choice in measured.sensitivity] if measured else [],

@@ -57,8 +57,6 @@ class Steadiness:
     refused_mark: str | None
     """Kind of event (evaluation, checkpoint) whose words would have excused more than MAX_MARKED of the run's time, so that its
     intervals count; None where there is none."""
-    num_more: int | None
-    """Further logged intervals for an interval of +-1 %; 0 where it is as narrow already, None where that cannot be told."""
 
     @property
     def ending(self) -> float | None:
@@ -106,7 +104,7 @@ class Steadiness:
         return [*said, f"{number} stalls inside the window cost {share} count: iterations {where}{more}"]
 
 
-def steadiness_of(window: Window, estimate: Estimate | None) -> Steadiness:
+def steadiness_of(window: Window) -> Steadiness:
     """Return how steady `window` is."""
     spans = window.spans
     costs = spans.seconds_per_token
@@ -132,7 +130,6 @@ def steadiness_of(window: Window, estimate: Estimate | None) -> Steadiness:
         slowdown=_slowdown(window),
         long_warm_up=warm_up if is_long else None,
         refused_mark=window.refused_mark,
-        num_more=num_more(estimate, number) if estimate else None,
     )
 
 

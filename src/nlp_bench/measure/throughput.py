@@ -11,7 +11,7 @@ from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
 from nlp_bench.measure.series import median
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
-from nlp_bench.measure.steadiness import Steadiness, steadiness_of
+from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
 from nlp_bench.measure.window import LogConventions, Window, find_window
 
 
@@ -197,6 +197,11 @@ class Throughput:
         return self.estimate.interval() if self.estimate else None
 
     @property
+    def num_more(self) -> int | None:
+        """Further logged intervals for an interval of +-1 %; 0 where it is as narrow already, None where that cannot be told."""
+        return num_more(self.estimate, self.window.num_records) if self.estimate else None
+
+    @property
     def ending_seconds_per_token(self) -> float | None:
         """Seconds per token at which the run ends, where that is slower than the window; None where it is not."""
         ending = self.steadiness.ending
@@ -253,7 +258,7 @@ def measure_records(records: Records, sizes: Sizes, conventions: LogConventions 
         spans=spans,
         num_records=len(spans),
         sizes=sizes,
-        steadiness=steadiness_of(window, estimate),
+        steadiness=steadiness_of(window),
         sensitivity=sensitivity(spans, reference),
         sustained=sustained_of(spans, window.first_iteration) if sizes.has_times else None,
     )

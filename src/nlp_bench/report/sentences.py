@@ -124,7 +124,7 @@ def _left_out(measured: Throughput) -> str:
 
 
 def _more(measured: Throughput) -> str:
-    more = measured.steadiness.num_more
+    more = measured.num_more
     if more is None:
         return ""
     if more == 0:

@@ -167,7 +167,7 @@ class _Megatron(Parser):
                 is_record = True
                 self._record(record, line, findings)
             if not is_record:
-                if _IS_BRIDGE.search(text):
+                if b"Step Time" in text and _IS_BRIDGE.search(text):
                     self.programs.add("megatron-bridge")
                 self.settings.take(text, line, findings)
 

@@ -69,7 +69,7 @@ class Settings:
 
     def take(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read a line that is no record."""
-        rule = _RULE.search(text)
+        rule = _RULE.search(text) if b"arguments --" in text else None
         if rule:
             if rule[1]:
                 self._is_dumped = True
