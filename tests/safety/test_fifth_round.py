@@ -277,5 +277,17 @@ def test_a_size_against_the_log_proves_no_limit(tmp_path: Path) -> None:
         found = nlp_bench.measure(nlp_bench.read_log(tmp_path / "x.log", sequence_length=length), limit=500).verdict
         assert found is not None
         assert found.word == word
-    assert found.reasons == ("the number rests on --sequence-length 8192 (the log says 4096)",)
+    assert found.reasons == ("the option --sequence-length 8192 is used although the log says 4096",)
     assert found.sustained == "NOT PROVEN"
+
+
+def test_options_that_make_other_tokens_than_the_log_counts_prove_no_limit(tmp_path: Path) -> None:
+    lines = (f"step {i} took {2 + 0.01 * (7 * i % 5):.4f} s tokens 196608 loss {9 - i / 50:.3f}" for i in range(1, 60))
+    (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
+    form = r"step (?P<iteration>\d+) took (?P<elapsed_s>[\d.]+) s tokens (?P<tokens>\d+) loss (?P<lm_loss>[\d.]+)"
+    for batch, word in ((96, "PASS"), (192, "NOT PROVEN")):
+        run = nlp_bench.read_log(tmp_path / "x.log", pattern=[form], sequence_length=2048, global_batch_size=batch)
+        found = nlp_bench.measure(run, limit=900).verdict
+        assert found is not None
+        assert found.word == word
+    assert found.reasons == ("the options give 2 times the tokens that the log itself counts",)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.judgement import Status
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
@@ -72,7 +71,7 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     """Return PASS when the whole 95 % interval of the time is at or below `limit_s`, FAIL when all of it is above.
 
     Anything else is NOT PROVEN: an interval on both sides of the limit, no interval, no number, a limit too large to be in
-    seconds, a contradiction, a size given against the log, a slower speed at the end of the run which would break the limit, a limit that is kept only
+    seconds, what speaks against the number (`RunResult.doubts`), a slower speed at the end of the run which would break the limit, a limit that is kept only
     without intervals that the log calls an evaluation or a checkpoint, or without a long or costly warm-up, and one that is
     broken by another statement of the log, such as its clock.
     """
@@ -83,7 +82,7 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     reasons = _why_not_proven(entry, tokens, limit_s)
     word = None
     if sustained := sustained_time_ci95_s(entry, tokens):
-        is_doubted = doubts(entry.contradictions) or _given_against(entry) or (entry.ending and not entry.ending.proves)
+        is_doubted = entry.doubts or (entry.ending and not entry.ending.proves)
         word = NOT_PROVEN if is_doubted else word_of(sustained, limit_s)
     return Verdict(
         word=NOT_PROVEN if reasons else word_of(interval, limit_s),
@@ -111,11 +110,6 @@ def word_of(interval_s: tuple[float, float] | None, limit_s: float) -> str:
     return PASS if interval_s[1] <= limit_s else FAIL
 
 
-def _given_against(entry: RunResult) -> list[str]:
-    """Return the sizes that a person gave although the log states others, where they change the number."""
-    return [each.words for each in entry.sizes_supplied if each.logged is not None and each.changes_rate]
-
-
 def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
     interval, measured = entry.time_ci95_s(tokens), entry.throughput
     if interval is None or measured is None:
@@ -125,10 +119,8 @@ def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
         return [why or "no 95 % interval"]
     if entry.ending and entry.ending.text and not entry.ending.proves:
         return [entry.ending.text]
-    if found := doubts(entry.contradictions):
-        return [each.text for each in found]
-    if against := _given_against(entry):
-        return [f"the number rests on {text}" for text in against]
+    if entry.doubts:
+        return list(entry.doubts)
     ending = measured.ending_seconds_per_token
     reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)
     if reason is None and interval[1] <= limit_s:
