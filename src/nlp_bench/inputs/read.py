@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -178,7 +178,6 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
     else:
         with _slow_pattern(item, options.overrides, progress) as watched:
             entries = measured_log(item.path, options.overrides, watched, rules=options.rules)
-        entries = [_with_remedy(item.path, entry) for entry in entries]
         entries = [] if item.is_found and all(map(_has_no_training_line, entries)) else entries
     if options.with_quotes:
         entries = [with_quotes(str(item.file), entry) for entry in entries]
@@ -264,21 +263,6 @@ def _head(path: str) -> bytes:
 def _is_no_text(head: bytes) -> bool:
     plain, holes = head.replace(b"\0", b""), len(re.findall(rb"\0+", head))
     return bool(_CONTROL.search(plain)) or len(plain) < _LEAST_HOLE * holes
-
-
-def _with_remedy(path: str, entry: RunResult) -> RunResult:
-    """Return `entry` with what to do about a compressed file that could not be read to its end."""
-    if path == "-" or not any(reason.code == "damaged" for reason in entry.reasons) or not is_packed(_head(path)):
-        return entry
-    import tarfile  # noqa: PLC0415  # rarely needed, as the next two
-    from lzma import LZMAError  # noqa: PLC0415
-    from zlib import error as ZlibError  # noqa: N812, PLC0415  # a class
-
-    with suppress(OSError, EOFError, LZMAError, ZlibError):
-        if tarfile.is_tarfile(path):  # it has a remedy of its own
-            return entry
-    text = "the compressed file is cut or damaged: test it (gzip -t, xz -t, zstd -t, bzip2 -t), then copy it again or pack the log anew"
-    return replace(entry, reasons=(*entry.reasons, Reason("packed-file-damaged", text)))
 
 
 def _read_run(item: Item, options: ReadOptions) -> RunResult:

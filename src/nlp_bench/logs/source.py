@@ -33,6 +33,9 @@ CUT = "the file was cut while it was read: {read} of its {size} bytes are counte
 ANEW = "the file was written anew in place while it was read: what is counted may never have stood in it together"
 
 
+_COPY_AGAIN = "; the compressed file is cut or damaged: test it (gzip -t, xz -t, zstd -t, bzip2 -t), then copy it again or pack the log anew"
+
+
 @dataclass(slots=True)
 class Block:
     """Whole lines in a buffer that is reused: valid only until the next block is read."""
@@ -108,9 +111,11 @@ class Source:
                 filled += count
             if not self.num_bytes and bytes(target[257 : min(262, filled)]) == b"ustar":
                 filled = 0
-                raise OSError(_TAR)
+                raise _OtherFormatError(_TAR)
         except _unpacking_errors() as error:
-            self.damage, self._is_ended = f"reading stopped early: {error}", True
+            is_packed = self._pieces and not self._is_plain and not isinstance(error, _OtherFormatError)
+            self.damage = f"reading stopped early: {error}{_COPY_AGAIN if is_packed else ''}"
+            self._is_ended = True
         self.num_bytes += filled
         return filled
 
@@ -119,7 +124,7 @@ class Source:
         if self._pieces is None:
             head = self._snapshot.read(HEAD_BYTES)
             if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
-                raise OSError(what)
+                raise _OtherFormatError(what)
             method = _method(head)
             self._is_plain = method is None
             self._pieces = _unpacked(self._snapshot, head, method) if method else iter((head,))
@@ -129,6 +134,10 @@ class Source:
         self._piece = self._piece[count:]
         self._is_ended = not count and not self._is_plain
         return count
+
+
+class _OtherFormatError(OSError):
+    """The first bytes are of a format that is not read; the message says how to convert it."""
 
 
 class _Snapshot:
