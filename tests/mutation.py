@@ -38,7 +38,9 @@ EQUIVALENT = Path("tests/equivalent_mutants.json")
 AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "measure": (
         ("measure/*.py",),
-        ("tests/measure/test_figures.py", "tests/measure", "tests/report/test_report.py", "tests/report/test_provenance.py"),
+        ("tests/measure/test_figures.py", "tests/measure", "tests/report/test_report.py", "tests/report/test_provenance.py",
+         "tests/safety/test_fifth_round.py", "tests/safety/test_fifth_round_dbt.py", "tests/safety/test_fifth_round_cmp.py",
+         "tests/safety/test_fourth_round.py", "tests/safety/test_third_round.py", "tests/safety/test_second_round.py"),
     ),
     "rules": (("rules/*.py",), ("tests/rules",)),
     "launch/end": (

@@ -49,3 +49,13 @@ def test_a_run_json_of_ours_gives_the_shape_of_its_family() -> None:
     found = shaped(workload_of(run, {})).shape
     assert isinstance(found, T5Shape)
     assert (found.query_width, found.gated, found.padded_vocab_size) == (384, True, 250112)
+
+
+def test_what_run_json_says_of_a_family_stands_under_megatron_lms_names() -> None:
+    architecture = {
+        "activation": "gelu", "head_width": 96, "num_query_groups": 4, "normalization": "RMSNorm",
+        "decoder_sequence_length": 128, "vocab_extra_ids": 100,
+    }  # fmt: skip
+    found = workload_of({"model": {"family": "t5", "architecture": architecture}}, {})
+    names = ("activation", "kv_channels", "num_query_groups", "normalization", "decoder_seq_length", "vocab_extra_ids")
+    assert [found.value(name) for name in names] == ["gelu", 96, 4, "RMSNorm", 128, 100]

@@ -15,6 +15,7 @@ from nlp_bench.measure.sizes import Overrides
 
 NCCL = "[default0]:NCCL version 2.21.5+cuda12.4\n"
 IB = "[default0]:n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB ib0:10.0.0.1<0>\n[default0]:n1:1:2 [0] NCCL INFO Using network IB\n"
+CHANNEL = "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] [send] via {}\n"
 SOCKET = "n1:1:2 [0] NCCL INFO NET/IB : No device found.\nn1:1:2 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>\nn1:1:2 [0] NCCL INFO Using network Socket\n"
 CHANNELS = (
     "n1:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM\n"
@@ -78,6 +79,7 @@ def slow(factor: float) -> Any:
         (two(cell=slow(0.8)), "", "clocks differ: GPU 1 on node n2 ran at 1128 MHz or more, the median GPU at 1410 MHz"),
         (two(), NCCL.replace("2.21.5", "2.28.3"), "NCCL 2.28.3+cuda12.4 was loaded, the installed package is 2.21.5"),
         (two(facts={"infiniband": UP}), SOCKET, "NCCL uses TCP sockets (NET/Socket) although InfiniBand is up (mlx5_0)"),
+        (two(facts={"infiniband": UP}), CHANNEL.format("NET/Socket/0"), "NCCL uses TCP sockets (NET/Socket) although InfiniBand is up"),
         ([Node("n1")], "", "machine records of 1 of 2 nodes are missing (there: n1)"),
     ],
 )  # fmt: skip
@@ -94,6 +96,7 @@ def test_what_is_warned_of(tmp_path: Path, nodes: list[Node], before: str, warni
         (two(), SOCKET),  # no InfiniBand that is up
         (two(facts={"infiniband": [{**UP[0], "state": "DOWN"}]}), SOCKET),
         (two(facts={"infiniband": UP}), IB),
+        (two(facts={"infiniband": UP}), CHANNEL.format("NET/IB/0")),
         ([Node(name, cell=lambda n, _t: 4 if n.endswith("throttle_reasons") else None) for name in ("n1", "n2")], ""),
         (two(gpu_facts={0: {"power_limit_w": None}, 1: {"default_power_limit_w": "x"}, 2: {"power_limit_w": -1}}), ""),
     ],

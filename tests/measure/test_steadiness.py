@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 from support.simulated import TRUE_RATE, Kind, measured
 from support.spans import NOISE, spans
 
 from nlp_bench.measure.estimate import Estimate, over_runs, ratio_of, student_cdf, student_t
 from nlp_bench.measure.interval import estimate_of
+from nlp_bench.measure.series import held
 from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
 from nlp_bench.measure.throughput import sensitivity
 from nlp_bench.measure.window import LogConventions, find_window
@@ -85,6 +87,21 @@ def test_more_intervals_for_one_per_cent() -> None:
     assert num_more(Estimate(seconds_per_token=1.0, standard_error=0.9, degrees=0.5), 3) is None
 
 
+@pytest.mark.parametrize("degrees", [1, 2, 4, 9])
+def test_more_intervals_after_few_are_those_by_which_students_interval_shrinks(degrees: int) -> None:
+    more = num_more(Estimate(seconds_per_token=1.0, standard_error=0.01, degrees=degrees), degrees + 1)
+    assert more
+    totals = np.arange(degrees + 1, 200)
+    widths = stats.t.ppf(0.975, totals - 1) * 0.01 * np.sqrt((degrees + 1) / totals)
+    assert degrees + 1 + more == pytest.approx(totals[np.argmax(widths <= 0.01)], abs=1)
+
+
+def test_values_are_held_to_five_deviations_of_the_middle_half_and_to_a_tenth_at_least() -> None:
+    values = np.array([0.8, 0.9, 0.9, 1.0, 1.0, 1.1, 1.1, 1.6, 3.0])  # median 1, median distance from it 0.1
+    assert held(values).tolist() == pytest.approx([*values[:-1], 1 + 5 * 1.4826 * 0.1])
+    assert held(np.array([1.0, 1.0, 1.0, 1.0, 2.0, 0.5])).tolist() == pytest.approx([1, 1, 1, 1, 1.1, 0.9])
+
+
 def test_other_windows_of_the_five_published_lines() -> None:
     logged = spans([7.2310, 5.3551, 5.6192, 5.3291, 5.3247], [10, 20, 30, 40, 50])
     times = {c.name: 10 / c.tokens_per_second / 10 for c in sensitivity(logged, 1 / 5.77182)}
@@ -101,6 +118,9 @@ def test_windows_need_the_iterations_that_they_name() -> None:
     long = {c.name for c in sensitivity(spans(1 + NOISE[:60]), None)}
     assert not any("35 to 44" in name or "10 to 30" in name for name in short)
     assert {"iterations 35 to 44", "iterations 10 to 30"} <= long
+    for first, has_it in ((10, True), (11, False)):
+        found = {c.name: c.num_records for c in sensitivity(spans(1 + NOISE[:60])[first - 1 :], None)}
+        assert any("10 to 30" in name for name in found) is has_it
 
 
 def test_two_that_are_equal_and_two_that_are_not() -> None:

@@ -54,6 +54,14 @@ def test_a_run_that_changes_its_speed_goes_on() -> None:
     assert anytime(steps, 0.01, 1).iterations is None
 
 
+@pytest.mark.parametrize(("step", "is_steady"), [(0.065, True), (0.072, False)])
+def test_halves_may_differ_by_four_thirds_of_the_wanted_half_width(step: float, is_steady: bool) -> None:
+    times = [1.0] * 100 + [1 + step] * 80  # the first 20 iterations warm up
+    found = replay(enumerate(times, 1), 0.05, 1)
+    assert found is not None
+    assert found.is_steady is is_steady
+
+
 def test_windows_of_a_run_go_round() -> None:
     steps = np.arange(1.0, 100.0)
     assert real(steps)(np.random.default_rng(1)).mean() == pytest.approx(1, abs=0.02)

@@ -14,6 +14,7 @@ import pytest
 from support.browsing import simulated_log
 
 from nlp_bench.cli.main import main
+from nlp_bench.measure.result import Supplied, supplied_lines
 
 Call = Callable[..., tuple[int, str, str]]
 Make = Callable[..., Path]
@@ -109,6 +110,13 @@ def test_what_the_log_does_not_show_is_marked_in_every_format(
     (row,) = csv.DictReader(io.StringIO(texts["csv"]))
     assert all(name in row["supplied"] for name in logged)
     assert bool(row["supplied"]) == bool(logged)
+
+
+@pytest.mark.parametrize(("number", "names"), [(3, "a, b, c"), (4, "4 runs")])
+def test_many_runs_that_what_was_supplied_is_about_are_counted(number: int, names: str) -> None:
+    supplied = (Supplied(name="num_gpus", value=8, logged=None, changes_rate=False),)
+    (line,) = supplied_lines((source, supplied) for source in "abcd"[:number])
+    assert line == f"* supplied by hand: --num-gpus 8 (not in the log): {names}"
 
 
 def test_gpus_that_change_no_rate_are_told_from_those_that_do(report: Call, log: Path) -> None:
