@@ -123,3 +123,19 @@ def test_a_training_that_goes_on_from_a_checkpoint_warms_up_again(tmp_path: Path
         (entry,) = measure_log(path, Overrides(sequence_length=32, num_gpus=1))
         assert entry.throughput is not None
         assert entry.throughput.window.first_iteration == first
+
+
+def test_the_time_of_the_first_iteration_alone_is_no_number(measure: Call, published: str) -> None:
+    line = published.splitlines()[0].replace("iteration       10/", "iteration        1/")
+    (entry,) = measure(line.replace("          960 |", "           96 |") + "\n", sequence_length=2048)
+    assert (entry.outcome.value, entry.has_number) == ("REFUSED", False)
+    assert (
+        "the only time is that of the first iteration (1), which is warm-up; a longer log is needed"
+        in entry.reason_texts
+    )
+    (entry,) = measure(published.splitlines()[0] + "\n", sequence_length=2048)
+    assert entry.has_number
+    assert any("warm-up" in text for text in entry.reason_texts)
+    (entry,) = measure(published.splitlines()[1] + "\n", sequence_length=2048)
+    assert entry.has_number
+    assert not any("which is warm-up" in text for text in entry.reason_texts)

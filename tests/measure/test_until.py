@@ -13,7 +13,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.launch.end.ending import decide
-from nlp_bench.measure.anytime import ConfidenceSequence, replay
+from nlp_bench.measure.anytime import Bound, ConfidenceSequence, replay
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.outcome import Outcome
 
@@ -60,6 +60,26 @@ def test_halves_may_differ_by_four_thirds_of_the_wanted_half_width(step: float, 
     found = replay(enumerate(times, 1), 0.05, 1)
     assert found is not None
     assert found.is_steady is is_steady
+
+
+@pytest.mark.parametrize(
+    ("half_width", "is_steady", "needed", "said"),
+    [
+        (0.01, True, 90, "is known to +-1.00 % (95 % over all looks together)"),
+        (0.01, False, 90, "is known to +-1.00 %, but its halves differ: it still changes its speed"),
+        (0.0101, True, 900, "is known to +-1.01 %; a run of about 900 iterations would do"),
+        (0.0101, False, None, "is known to +-1.01 %; it scatters too much for any length"),
+    ],
+)
+def test_what_is_known_and_what_is_missing_is_one_sentence(
+    half_width: float, is_steady: bool, needed: int | None, said: str
+) -> None:
+    found = Bound(
+        seconds_per_iteration=1.0, half_width=half_width, first_iteration=21, last_iteration=80, within=0.01,
+        is_steady=is_steady, needed=needed,
+    )  # fmt: skip
+    assert found.text() == f"the mean of iterations 21-80 {said}"
+    assert found.is_enough is (is_steady and half_width == 0.01)
 
 
 def test_windows_of_a_run_go_round() -> None:
