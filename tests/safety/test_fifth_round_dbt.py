@@ -88,6 +88,21 @@ def test_the_history_and_python_keep_the_doubts(
     assert not nlp_bench.compare(logs[1:], by_hand, gate=1, strict=True).passes
 
 
+@pytest.mark.parametrize("action", ["trend", "variance"])
+def test_a_trend_names_the_runs_that_are_in_doubt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    file = ["--file", str(tmp_path / "h.db")]
+    for number in range(12):
+        doubted(tmp_path / f"odd/r{number:02}.log", 65500.0 + 100 * number, number)
+    write_log(tmp_path / "a.log", 65000, seed=20)
+    assert main(["history", "add", str(tmp_path / "odd"), str(tmp_path / "a.log"), *file]) == 0
+    assert main(["history", action, "--allow-measured", *file]) == 0
+    said = capsys.readouterr().err
+    assert said.count(" is counted, and in doubt: ") == 10
+    assert "2 more are in doubt" in said
+
+
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
 def test_scaling_marks_what_is_doubted(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
     small = write_log(tmp_path / "small.log", 49300.0)

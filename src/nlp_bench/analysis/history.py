@@ -196,12 +196,21 @@ def _moment(text: object) -> dt.datetime | None:
     return found if found.tzinfo else found.astimezone()
 
 
+_MOST_DOUBTED = 10
+
+
 def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
-    """Return the runs, each once and in their order, and which others are copies of them; `rows` need all columns."""
+    """Return the runs, each once and in their order, which others are copies of them, and what speaks against their numbers.
+
+    `rows` need all columns.
+    """
     groups: dict[str, list[Observation]] = {}
+    doubted = []
     for row in rows:
         if row.tokens_per_second_steady:
-            groups.setdefault(row.identity, []).append(row.observation())
+            run = row.observation()
+            groups.setdefault(row.identity, []).append(run)
+            doubted += [f"run {row.id} is counted, and in doubt: {run.doubts[0]}"] if run.doubts else []
     found = [different_runs(group) for group in groups.values()]
     kin = {run.key: why for _, copies in found for run, why in copies}
     said = []
@@ -213,6 +222,8 @@ def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
             if of_kind
             else []
         )
+    said += doubted[:_MOST_DOUBTED]
+    said += [f"{len(doubted) - _MOST_DOUBTED} more are in doubt"] if len(doubted) > _MOST_DOUBTED else []
     pools = [Pool(runs=tuple(runs)) for runs, _ in found]
     said += [f"{pool.runs[0].source}: {line}" for pool in pools if (line := too_alike_line(pool))]
     return [row for row in rows if row.key not in kin], said
