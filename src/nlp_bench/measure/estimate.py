@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 
 LEVEL = 0.95
 CHOICE_FACTOR = 1.06
@@ -183,10 +182,11 @@ def variance_ratio_tail(ratio: float, first: float, second: float) -> float:
 def student_t(probability: float, degrees: float) -> float:
     """Return the quantile of Student's t with `degrees` > 0 for a probability of at least one half.
 
-    Newton's method within a bracket, from Fisher's expansion about the normal quantile (Abramowitz and Stegun 1964, 26.7.5).
+    Newton's method within a bracket, from Fisher's expansion about a rough normal quantile (Abramowitz and Stegun 1964, 26.7.5, 26.2.22).
     """
     scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(degrees * math.pi) / 2
-    z = NormalDist().inv_cdf(min(probability, 1 - 1e-16))
+    root = math.sqrt(-2 * math.log(max(1 - probability, 1e-16)))
+    z = root - (2.30753 + 0.27061 * root) / (1 + 0.99229 * root + 0.04481 * root**2)
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     low, high = 0.0, math.inf
     t = z + first / degrees + second / degrees**2 if degrees > 1 else 1.0
