@@ -6,7 +6,6 @@ form of its number: `<iteration>` is `(?P<iteration>\d{1,18})`. Names are those 
 are for the dialect's own code.
 """
 
-import difflib
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, AnyStr, NamedTuple, cast
 
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import UsageError, nearest
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
@@ -441,8 +440,7 @@ def _checked(text: str) -> re.Pattern[bytes]:
         )
     names: dict[str, Any] = dict.fromkeys((*QUANTITIES, *FACTS))
     for name in expression.groupindex.keys() - names:
-        near = difflib.get_close_matches(name, names, n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
+        meant = nearest(name, list(names), listed=False)
         raise UsageError(f"pattern: group {name} is no quantity{meant} (known: {', '.join(names)})")
     return expression
 

@@ -3,10 +3,6 @@
 A line of the CSV without a line feed was cut; an empty cell is a value that could not be read at that moment.
 """
 
-from nlp_bench.walk import MACHINE
-
-FOLDER = MACHINE
-"""Folder of the records within the run's folder."""
 SCHEMA = "nlp-bench/machine/1"
 """Of NODE.json."""
 FACTS, SAMPLES, ERROR = ".json", ".samples.csv", ".error.txt"

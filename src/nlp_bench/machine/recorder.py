@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.errors import UsageError
 from nlp_bench.files import write_json, write_text
-from nlp_bench.machine.form import ERROR, FACTS, FOLDER, SAMPLES, SCHEMA, TIME
+from nlp_bench.machine.form import ERROR, FACTS, SAMPLES, SCHEMA, TIME
 from nlp_bench.machine.meters import Meters
 from nlp_bench.machine.node import host_facts, node_name
+from nlp_bench.walk import MACHINE
 
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
@@ -133,7 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # setting `stop` in a handler could deadlock
         signal.signal(number, lambda caught, _frame: signals.append(caught))
     threading.Thread(target=_end_with, args=(options.parent, signals, stop), daemon=True).start()
-    stem = options.run_dir / FOLDER / node_name(os.environ)
+    stem = options.run_dir / MACHINE / node_name(os.environ)
     try:
         stem.parent.mkdir(exist_ok=True)
         record(options, stem, stop)

@@ -23,6 +23,7 @@ from nlp_bench.logs.record import Fact
 from nlp_bench.machine import form
 from nlp_bench.machine.nvml import THROTTLE_REASONS
 from nlp_bench.measure.workload import lookup
+from nlp_bench.walk import MACHINE
 
 Column = NDArray[np.float64]
 MAX_BYTES = 256 * 2**20  # a larger file of samples is none of ours: a day of 16 GPUs has 60 MB
@@ -74,7 +75,7 @@ def number(value: object) -> float | None:
 
 def read_nodes(run_dir: Path) -> tuple[NodeRecord, ...]:
     """Return the nodes that recorded anything, by name; a file that cannot be read is that node's `problem`."""
-    folder = run_dir / form.FOLDER
+    folder = run_dir / MACHINE
     endings = (form.SAMPLES, form.ERROR, form.FACTS)
     try:
         files = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
@@ -96,7 +97,7 @@ def _read(folder: Path, name: str) -> NodeRecord:
         problems.append(f"no samples ({one_line(error)})")
     failed = folder / (name + form.ERROR)
     if failed.exists():
-        problems.append(f"the recorder failed, see {form.FOLDER}/{one_line(failed.name)}")
+        problems.append(f"the recorder failed, see {MACHINE}/{one_line(failed.name)}")
     return NodeRecord(name=one_line(name), facts=facts, columns=columns, problem="; ".join(problems) or None)
 
 
