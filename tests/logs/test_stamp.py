@@ -75,3 +75,13 @@ def test_a_stamp_at_some_lines_and_one_line_with_two_records(tmp_path: Path) -> 
     first, second, third = (LINE.format(stamp="", iteration=i, field="").rstrip("\n") for i in (1, 2, 3))
     path.write_text(f"{first}\n[2026-11-20 10:00:00] {second}[default1]: {third}\n")
     assert [record.stamp_s is not None for record in read_log(str(path)).attempts[0].records] == [False, True, False]
+
+
+def test_a_bar_has_the_stamp_before_it_never_that_of_the_message_behind_it(tmp_path: Path) -> None:
+    drawn = [f"{12 * n}%|#{'#' * n}| {n}/8 [{n // 2:02}:{n % 2 * 30:02}<00:00, 30.0s/it]" for n in range(9)]
+    for before, behind, stamps in (("", "2026-01-01 10:00:0{} [WARNING] x", 0), ("[2026-01-01 10:00:0{}] ", "", 9)):
+        path = tmp_path / "bars.log"
+        path.write_text("".join(f"{before.format(n)}{bar}{behind.format(n)}\n" for n, bar in enumerate(drawn)))
+        (attempt,) = read_log(str(path)).attempts
+        assert [record.clock_s for record in attempt.records] == [30.0 * n for n in range(9)]
+        assert sum(record.stamp_s is not None for record in attempt.records) == stamps

@@ -103,7 +103,8 @@ class Series:
                 self.num_bars += 1
             elif bar.done <= before.done or bar.clock_s < before.clock_s:
                 return  # drawn again, or by another process
-        self.last = slim(line), bar
+        # A bar has no line feed: what follows on its line is the next message, whose time stamp is not the bar's.
+        self.last = slim(line._replace(text=bar.description)), bar
         done, clock = self.base[0] + bar.done, self.base[1] + bar.clock_s
         if not self.points or clock - self.points[-1][2] >= COARSE_S:
             self.points.append((self.last[0], done, clock))

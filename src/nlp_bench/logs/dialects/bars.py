@@ -124,7 +124,9 @@ class _Lightning(Parser):
                 # Names may differ in number: a program appends metrics and replaces none.
                 is_like = before is not None and all(map(operator.eq, names, before.names))
                 self._release(findings, is_known=is_like)
-                self.pending = _Pending(slim(line), bar, names, is_known=is_like or before is None)
+                self.pending = _Pending(
+                    slim(line._replace(text=bar.description)), bar, names, is_known=is_like or before is None
+                )
 
     def _release(self, findings: Findings, *, is_known: bool) -> None:
         """Read the pending bar, unless it is spliced from two lines."""
