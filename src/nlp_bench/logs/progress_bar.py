@@ -70,6 +70,14 @@ def bars(text: bytes) -> Iterator[Bar]:
         yield Bar(description, int(done), int(total) if total else None, seconds, per_unit, postfix or b"")
 
 
+def line_of(line: Line, bar: Bar) -> Line:
+    """Return the line with the words of the bar alone.
+
+    A bar has no line feed: what follows on its line is the next message, whose time stamp is not the bar's.
+    """
+    return slim(line._replace(text=b"%b %b" % (bar.description, bar.postfix)))
+
+
 def loop_of(bar: Bar) -> str:
     """Return the kind of loop: "train" (also without a description), "epoch" (`Epoch 3`, as Lightning writes) or "other"."""
     words = bar.description.rpartition(b"}")[2][-120:]
@@ -103,8 +111,7 @@ class Series:
                 self.num_bars += 1
             elif bar.done <= before.done or bar.clock_s < before.clock_s:
                 return  # drawn again, or by another process
-        # A bar has no line feed: what follows on its line is the next message, whose time stamp is not the bar's.
-        self.last = slim(line._replace(text=bar.description)), bar
+        self.last = line_of(line, bar), bar
         done, clock = self.base[0] + bar.done, self.base[1] + bar.clock_s
         if not self.points or clock - self.points[-1][2] >= COARSE_S:
             self.points.append((self.last[0], done, clock))

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import late
-from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, report_series
+from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, line_of, report_series
 from nlp_bench.logs.quantity import bounds, number
-from nlp_bench.logs.scan import Line, slim
+from nlp_bench.logs.scan import Line
 
 _METRIC = late(
     rb"(?<!\w)(global_step|consumed_samples|train_step_timing in s|reduced_train_loss)=([-+\d.eEnaif]{1,24})"
@@ -124,9 +124,7 @@ class _Lightning(Parser):
                 # Names may differ in number: a program appends metrics and replaces none.
                 is_like = before is not None and all(map(operator.eq, names, before.names))
                 self._release(findings, is_known=is_like)
-                self.pending = _Pending(
-                    slim(line._replace(text=bar.description)), bar, names, is_known=is_like or before is None
-                )
+                self.pending = _Pending(line_of(line, bar), bar, names, is_known=is_like or before is None)
 
     def _release(self, findings: Findings, *, is_known: bool) -> None:
         """Read the pending bar, unless it is spliced from two lines."""
