@@ -290,8 +290,10 @@ class Comparison:
     def word(self, gate: Gate) -> Word:
         """Return the verdict of `gate` on all configurations; one in which A has no number decides nothing."""
         words = [gate.word(found.statistic) for found in self.compared if found.a.runs]
-        # A number that is now missing, and a run compared with itself, must not look like a success.
-        is_open = self.only_a or any(found.num_shared for found in self.compared)
+        # A number that is now missing, a run that was not read, and one compared with itself must not look like a success.
+        is_open = (
+            self.only_a or self.a.unreadable or self.b.unreadable or any(found.num_shared for found in self.compared)
+        )
         return worst([*words, *([Word.NOT_PROVEN] if is_open else [])])
 
     @property

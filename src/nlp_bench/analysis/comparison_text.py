@@ -133,13 +133,8 @@ def _gate_line(found: Comparison, gate: Gate) -> str:
 
 def _why_open(found: Comparison, gate: Gate) -> str:
     """Return why a gate is not proven, and how many runs would decide it."""
-    if doubts := [text for pair in found.compared for pool in (pair.a, pair.b) for text in pool.doubts]:
-        more = f"; and {len(doubts) - 1} more" if len(doubts) > 1 else ""
-        return f"a contradicted number proves nothing: {doubts[0]}{more}"
-    if any(pair.num_shared for pair in found.compared):
-        return "a run that is on both sides says nothing about a difference; leave it out of one of them"
-    if any(pool.is_too_alike for pair in found.compared for pool in (pair.a, pair.b)):
-        return "runs that are no independent repeats prove nothing; give runs of their own jobs"
+    if why := _why_nothing_proven(found):
+        return why
     shown = [pair.statistic for pair in found.compared if pair.statistic]
     unsure = [one for one in shown if gate.word(one) is Word.NOT_PROVEN]
     if not unsure:
@@ -151,6 +146,21 @@ def _why_open(found: Comparison, gate: Gate) -> str:
         return f"one run each proves nothing; {enough} of each would decide where runs differ by {percentage(USUAL_SCATTER, 0)}, which nobody knows here"
     which = "one is slower than the other" if gate.equivalence else "B is slower"
     return f"the runs do not show whether {which} by more than {gate.percent:g} %; {enough} of each would, if they scatter as these do"
+
+
+def _why_nothing_proven(found: Comparison) -> str | None:
+    """Return which runs prove nothing however many there are, None where none does."""
+    if doubts := [text for pair in found.compared for pool in (pair.a, pair.b) for text in pool.doubts]:
+        more = f"; and {len(doubts) - 1} more" if len(doubts) > 1 else ""
+        return f"a contradicted number proves nothing: {doubts[0]}{more}"
+    if any(pair.num_shared for pair in found.compared):
+        return "a run that is on both sides says nothing about a difference; leave it out of one of them"
+    if any(pool.is_too_alike for pair in found.compared for pool in (pair.a, pair.b)):
+        return "runs that are no independent repeats prove nothing; give runs of their own jobs"
+    if left := [(name, run) for name, side in (("A", found.a), ("B", found.b)) for run in side.unreadable]:
+        (name, run), number = left[0], f"{len(left)} runs are" if len(left) > 1 else "one run is"
+        return f"{number} not in it ({name}: {run.source}{', ...' if len(left) > 1 else ''}), and may be slower; make it readable, or leave it out"
+    return None
 
 
 def _legend(found: Comparison) -> list[str]:

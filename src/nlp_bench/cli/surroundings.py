@@ -1,11 +1,13 @@
 """What a program inherits from its caller, made the same everywhere: encoding, streams, signals, import path, private caches."""
 
 import contextlib
+import io
 import os
 import signal
 import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 """Where torch keeps what it compiles, and loads it from; a value of the user's is kept."""
@@ -32,11 +34,23 @@ def settle() -> None:
             if number == 1:
                 print("nlp-bench: stdout is closed: what would be printed there is lost", file=sys.stderr)
         os.set_blocking(number, True)
+    _buffer_stdout()
     is_other = sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1"
     taken_out = {name: os.environ.pop(name, "") for name in FOREIGN_VARIABLES}
     if is_other or any(taken_out.values()):
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # the same words again, no shell
+
+
+def _buffer_stdout() -> None:
+    """Write whole lines where PYTHONUNBUFFERED is set: Python's text layer then drops what a short write leaves (a full disk), without a word.
+
+    The variable stays, for ranks' lines are wanted at once.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and isinstance(sys.stdout.buffer, io.RawIOBase):
+        encoding = sys.stdout.encoding
+        raw: Any = sys.stdout.detach()
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding=encoding, line_buffering=True)
 
 
 def keep_caches_private() -> None:

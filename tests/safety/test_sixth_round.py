@@ -1,0 +1,39 @@
+"""Faults of a sixth round of fresh eyes: what the site around the tool does."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.ours import write_our_run
+from support.repeated import write_runs
+
+from nlp_bench.cli.main import main
+
+
+def test_a_gate_is_not_proven_by_a_side_of_which_runs_could_not_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a = write_runs(tmp_path / "a", *[65000 + 100 * number for number in range(5)])
+    b = write_runs(tmp_path / "b", *[65000 + 100 * number for number in range(5)], seed=20)
+    words = ["compare", str(a), str(b), "--gate", "3", "--strict", "--allow-measured"]
+    assert main(words) == 0
+    capsys.readouterr()
+    (b / "run9.log").write_text("iteration 10/ 100 | elapsed time per iteration (ms): 5000.0 | lm loss: 2.0 |\n")
+    assert main(words) == 1
+    said = capsys.readouterr().out
+    assert "GATE NOT PROVEN: one run is not in it (B: " in said
+    assert "run9.log), and may be slower; make it readable, or leave it out; --strict stops here" in said
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_does_not_fit_is_said_with_unbuffered_streams_too(tmp_path: Path, unbuffered: str) -> None:
+    run = write_our_run(tmp_path / "run")
+    words = (
+        f"ulimit -f 8; exec {sys.executable} -m nlp_bench report {run} --format json --explain > {tmp_path}/cut.json"
+    )
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    found = subprocess.run(["bash", "-c", words], capture_output=True, text=True, env=environment, check=False)
+    assert found.returncode == 1
+    assert "File too large" in found.stderr
