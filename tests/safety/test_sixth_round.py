@@ -37,3 +37,25 @@ def test_output_that_does_not_fit_is_said_with_unbuffered_streams_too(tmp_path: 
     found = subprocess.run(["bash", "-c", words], capture_output=True, text=True, env=environment, check=False)
     assert found.returncode == 1
     assert "File too large" in found.stderr
+
+
+def test_what_this_machine_lacks_is_never_said_of_a_bundle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, bundle = write_our_run(tmp_path / "run"), tmp_path / "evidence.tar.gz"
+    assert main(["bundle", str(run), "--output", str(bundle)]) == 0
+    words = f"ulimit -f 4; exec {sys.executable} -m nlp_bench verify {bundle}"
+    found = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "cannot be unpacked in" in found.stderr
+    assert "not a bundle" not in found.stderr
+
+    def derive(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("nlp_bench.evidence.verify.derive", derive)
+    capsys.readouterr()
+    assert main(["verify", str(bundle)]) == 1
+    said = capsys.readouterr()
+    assert "the memory is used up" in said.err
+    assert "DIFFERS" not in said.out

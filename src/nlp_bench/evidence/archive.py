@@ -8,6 +8,7 @@ devices, sparse files, names that lead out, are odd or are given twice, and more
 import contextlib
 import errno
 import gzip
+import os
 import stat
 import tarfile
 import tempfile
@@ -90,9 +91,10 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
             zlib.error,
             _zstd().ZstdError,
         ) as error:
-            if getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT}:
+            if is_of_this_machine(error):
                 raise NlpBenchError(
-                    f"{path}: no room to unpack it in {tempfile.gettempdir()}; set TMPDIR to a folder with more"
+                    f"{path} cannot be unpacked in {tempfile.gettempdir()} ({os.strerror(getattr(error, 'errno', 0))}); set TMPDIR to "
+                    "a folder with more room, or look at `ulimit -a`"
                 ) from error
             why = getattr(error, "strerror", None) or error
             why = "it is cut; copy it again from where it was made" if isinstance(error, EOFError) else why
@@ -100,6 +102,23 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
                 f"{path} is not a bundle: it cannot be read as .tar, .tar.gz or .tar.zst: {why}"
             ) from error
         yield _holder(folder, str(path))
+
+
+_OF_THIS_MACHINE = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.ENOMEM,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EIO,
+    errno.EROFS,
+}
+
+
+def is_of_this_machine(error: Exception) -> bool:
+    """Say whether an error is this machine's (no room, a limit, a disk), so that it says nothing about a bundle."""
+    return isinstance(error, OSError) and error.errno in _OF_THIS_MACHINE
 
 
 def _holder(folder: Path, name: str) -> Path:

@@ -9,7 +9,7 @@ from nlp_bench import __version__
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.evidence import signature
-from nlp_bench.evidence.archive import MAX_BYTES, opened
+from nlp_bench.evidence.archive import MAX_BYTES, is_of_this_machine, opened
 from nlp_bench.evidence.collect import checkout, tables
 from nlp_bench.evidence.derive import RESULT, Derived, derive, differences
 from nlp_bench.evidence.hashes import faults
@@ -146,7 +146,9 @@ def _derived(folder: Path, manifest: Manifest) -> tuple[Derived | None, str]:
         return derive(folder, manifest.runs, manifest.options, manifest.redactions), ""
     except NlpBenchError as error:
         return None, f"no number can be derived: {one_line(error)}"
-    except Exception as error:  # noqa: BLE001  # whatever a mutilated run.json brings about
+    except Exception as error:  # whatever a mutilated run.json brings about
+        if isinstance(error, MemoryError) or is_of_this_machine(error):
+            raise
         return None, f"no number can be derived: {type(error).__name__}: {one_line(error)[:200]}"
 
 
