@@ -10,6 +10,8 @@ from support.ours import write_our_run
 from support.repeated import write_runs
 
 from nlp_bench.cli.main import main
+from nlp_bench.logs.dialects import all_dialects
+from nlp_bench.logs.reader import OURS, _first_search
 
 
 def test_a_gate_is_not_proven_by_a_side_of_which_runs_could_not_be_read(
@@ -59,3 +61,18 @@ def test_what_this_machine_lacks_is_never_said_of_a_bundle(
     said = capsys.readouterr()
     assert "the memory is used up" in said.err
     assert "DIFFERS" not in said.out
+
+
+def test_a_package_without_its_own_dialect_says_so_and_judges_no_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an interrupted copy: the file of the dialect is not there."""
+    run = write_our_run(tmp_path / "run")
+    others = tuple(dialect for dialect in all_dialects() if dialect.name != OURS)
+    monkeypatch.setattr("nlp_bench.logs.reader.all_dialects", lambda: others)
+    _first_search.cache_clear()
+    assert main(["report", str(run)]) == 1
+    said = "".join(capsys.readouterr())
+    _first_search.cache_clear()
+    assert f"the dialect {OURS} is missing in this nlp-bench: install it again" in said
+    assert "INCOMPLETE" not in said

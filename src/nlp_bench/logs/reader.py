@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, cached_property
 
+from nlp_bench.errors import NlpBenchError
 from nlp_bench.logs.attempts import Lookalikes
 from nlp_bench.logs.common import EVENTS, MACHINE, SETTINGS
 from nlp_bench.logs.dialect import Dialect, Parser
@@ -140,7 +141,12 @@ def _first_search(only: str | None, pattern: tuple[str, ...]) -> _Search:
     """Return the search for every dialect, or for the one called `only` or described by `pattern`, and for _COMMON."""
     if pattern:
         return _Search((pattern_dialect(pattern), *_COMMON))
-    return _Search((*(d for d in all_dialects() if only in {None, d.name}), *_COMMON))
+    dialects = [dialect for dialect in all_dialects() if only in {None, dialect.name}]
+    if not dialects:  # an interrupted copy of the package; without it a whole log would read as an empty one
+        raise NlpBenchError(
+            f"the dialect {only or ''} is missing in this nlp-bench: install it again, or finish copying the checkout"
+        )
+    return _Search((*dialects, *_COMMON))
 
 
 class _Reading:
