@@ -98,11 +98,13 @@ def test_what_would_be_enough_is_told_beforehand() -> None:
 
 def test_a_new_start_of_the_program_counts_anew() -> None:
     sequence = ConfidenceSequence(0.1, 1)
-    for number in [*range(1, 100), *range(1, 100)]:
-        sequence.add(number, 1.0 if number < 50 else 1.01)
+    for seconds in (5.0, 1.0):
+        for number in range(1, 100):
+            sequence.add(number, seconds if number < 50 else 1.01 * seconds)
     bound = sequence.bound()
     assert bound is not None
     assert (bound.first_iteration, bound.last_iteration) == (21, 99)
+    assert bound.seconds_per_iteration == pytest.approx((29 * 1.0 + 50 * 1.01) / 79)
 
 
 @pytest.fixture

@@ -104,6 +104,15 @@ def test_neighbours_are_told_as_one_stretch_by_the_words_of_the_list_in_the_orde
     assert all(one[1] < two[0] for one, two in pairwise(told))
 
 
+def test_every_iteration_is_told_why_it_is_left_out() -> None:
+    times = 1 + NOISE[:60]
+    times[:3], times[50:] = 5.0, 1.5
+    window = find_window(spans(times), LogConventions())
+    told = window.why(np.arange(1.0, 61)).tolist()
+    assert [told[at] for at in (0, 2, 20, 45, 50, 59)] == ["warm-up", "warm-up", "", "", "slow end", "slow end"]
+    assert find_window(spans(1 + NOISE[:2]), LogConventions()).why(np.array([9.0])).tolist() == [""]
+
+
 def test_words_in_most_intervals_excuse_none_of_them() -> None:
     times = 1 + NOISE[:60]
     times[30] = 4.0
