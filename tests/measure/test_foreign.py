@@ -1,6 +1,7 @@
 """Somebody's log: what it does not say is asked for, never guessed."""
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -139,3 +140,30 @@ def test_the_time_of_the_first_iteration_alone_is_no_number(measure: Call, publi
     (entry,) = measure(published.splitlines()[1] + "\n", sequence_length=2048)
     assert entry.has_number
     assert not any("which is warm-up" in text for text in entry.reason_texts)
+
+
+@pytest.mark.parametrize(("steps", "outcome"), [((), "VALID"), ((30,), "VALID"), ((20, 40), "INVALID")])
+def test_one_step_of_an_hour_is_the_end_of_summer_time_and_two_are_not(
+    measure: Call, steps: tuple[int, ...], outcome: str
+) -> None:
+    begin = datetime(2026, 10, 25, 1, 30)  # noqa: DTZ001  # as lines without a zone print it
+    lines = [
+        f" [{begin + timedelta(seconds=10 * i, hours=sum(i >= step for step in steps)):%Y-%m-%d %H:%M:%S}] iteration {i:8d}/ 60 | "
+        f"elapsed time per iteration (ms): {10000 + 7919 * i % 13}.0 | global batch size: 8 | lm loss: {3 - i / 100:.3f}E+00 | "
+        "number of skipped iterations:   0 | number of nan iterations:   0 |"
+        for i in range(1, 61)
+    ]
+    (entry,) = measure("\n".join(lines) + "\n", sequence_length=2048)
+    assert entry.outcome.value == outcome
+
+
+@pytest.mark.parametrize(("length", "is_mixed"), [(3, True), (4, False)])
+def test_many_starts_of_few_records_each_are_several_writers(measure: Call, length: int, is_mixed: bool) -> None:
+    text = "".join(
+        f" iteration {i:8d}/ 60 | elapsed time per iteration (ms): {5000 + 7919 * (i + 10 * start) % 130}.0 | global batch size: 8 | "
+        f"lm loss: {3 - i / 100 - start / 7:.3f}E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        for start in range(6)
+        for i in range(1, length + 1)
+    )
+    said = [text for entry in measure(text, sequence_length=2048) for text in entry.reason_texts]
+    assert any("several programs or processes write into this log at once" in text for text in said) is is_mixed
