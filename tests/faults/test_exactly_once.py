@@ -144,11 +144,11 @@ def jobs_of(slurm: Sandbox, run_dir: Path) -> set[str]:
     return {line.split()[0] for line in lines if line.split()[1] == str(run_dir)}
 
 
-@pytest.mark.parametrize(("before", "after"), [("sleep 2", ""), ("", "sleep 3"), ("", 'touch "$OUT"; sleep 60')])
+@pytest.mark.parametrize(("before", "after"), [("sleep 2", ""), ("", "sleep 3"), ("", 'touch "$OUT"; sleep 5')])
 def test_a_killed_submit_leaves_one_job(
     slurm: Sandbox, stub_run: Stub, tmp_path: Path, before: str, after: str
 ) -> None:
-    """Killed before Slurm has the job, while it gets it, and behind it (there with all its children)."""
+    """Killed before Slurm has the job, while it gets it, and behind it (there with its process group; sbatch ends by itself, and has the lock)."""
     submit = Submit(stub_run("ok"), tmp_path, {**slurm.environment, "OUT": str(tmp_path / "out")})
     first = submit.start(shim(tmp_path / "bin", "sbatch", before, after))
     group = "OUT" in after
@@ -232,7 +232,7 @@ def test_a_controller_that_is_late_makes_one_job(slurm: Sandbox, stub_run: Stub,
     os.kill(slurm.controller(), signal.SIGSTOP)
     try:
         first = submit.start(
-            shim(tmp_path / "bin", "squeue", "echo 'nlp-bench|JOBID|COMMENT'; exit")
+            shim(tmp_path / "bin", "squeue", "echo 'nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT'; exit")
         )  # the look before sbatch is answered
         submit.until((submit.run_dir / "submit.json").exists)
         time.sleep(1)  # sbatch has sent its request

@@ -106,7 +106,7 @@ def test_what_a_wrapper_prints_is_not_read(
     plain = answers(run, job, "999999")
     assert plain["nodes"] == ["127.0.0.1", "127.0.0.1"]
     assert plain["job"] == ("RUNNING", plain["job"][1], "nlp-bench:77|x", str(tmp_path))  # type: ignore[index]
-    assert (plain["queued"], (job, "nlp-bench:77|x") in plain["jobs"]) == (True, True)  # type: ignore[operator]
+    assert (plain["queued"], (job, "nlp-bench:77|x", str(tmp_path)) in plain["jobs"]) == (True, True)  # type: ignore[operator]
     assert plain["ended"] == ("GONE", "", "scontrol")
     for name, text in BANNERS.items():
         (tmp_path / "banner").write_text(text + "\n")

@@ -25,6 +25,7 @@ from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.launch.submit import submit
 from nlp_bench.outcome import Outcome
 
+HEADER = "nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT"
 HANDLE = os.open(os.devnull, os.O_RDONLY)
 
 
@@ -40,7 +41,7 @@ class FakeSlurm:
     @property
     def listing(self) -> str:
         """What squeue prints of the jobs in the form that it is asked for."""
-        return f"echo 'nlp-bench|JOBID|COMMENT'; sed -E 's/^([0-9]+) /nlp-bench|\\1|/' '{self.jobs}'"
+        return f"echo '{HEADER}'; sed -E 's/^([0-9]+) /nlp-bench|\\1|.|nlp-bench|/' '{self.jobs}'"
 
     def _program(self, name: str, text: str) -> None:
         (self.tools / name).write_text(f"#!/bin/bash\n{text}\n")
@@ -245,7 +246,7 @@ def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(fake: FakeSlurm, run
 def test_an_earlier_folder_of_this_name_is_another_run(fake: FakeSlurm, run: Run, script: Path) -> None:
     """Its job has ended: Slurm still knows it, and the new run does not take it for its own."""
     assert once.new_comment(script.parent) != once.new_comment(script.parent)
-    fake.squeue(f'case " $* " in *states=all*) {fake.listing} ;; *) echo "nlp-bench|JOBID|COMMENT" ;; esac')
+    fake.squeue(f'case " $* " in *states=all*) {fake.listing} ;; *) echo "{HEADER}" ;; esac')
     first = hand_over(run, script)
     (script.parent / "submit.json").unlink()
     assert hand_over(run, script) != first

@@ -116,7 +116,7 @@ def test_an_attempt_that_was_cut_off_is_completed_once(lost: Path, monkeypatch: 
     intent = read_submission(lost)
     assert intent
     comment = str(intent.comment)
-    monkeypatch.setattr(Slurm, "jobs", lambda *_, **__: [("8", comment)])  # Slurm had it
+    monkeypatch.setattr(Slurm, "jobs", lambda *_, **__: [scheduler.Listed("8", comment)])  # Slurm had it
     assert sync(lost) == (None, "submitted")
     record = read_submission(lost)
     assert record

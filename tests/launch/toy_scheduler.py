@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import ASK_TIMEOUT_S, Allocation, Job, Scheduler, SilentError, State
+from nlp_bench.config.scheduler import ASK_TIMEOUT_S, Allocation, Job, Listed, Scheduler, SilentError, State
 from nlp_bench.config.system import Slurm
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.outcome import Outcome
@@ -93,14 +93,15 @@ class Toy(Scheduler):
             )
         return Job(state=State.ENDED, word="over", exit_status=exit_status, **known)
 
-    def jobs(self, *, ended: bool) -> list[tuple[str, str]]:
+    def jobs(self, *, ended: bool) -> list[Listed]:
         """List the files."""
         if (self.queue / "silent").exists():
             raise SilentError("the folder is locked")
         found = [
             path for path in sorted(self.queue.glob("*.json")) if ended or not path.with_suffix(".status").exists()
         ]
-        return [(path.stem, json.loads(path.read_text())["comment"]) for path in found]
+        known = {path.stem: json.loads(path.read_text()) for path in found}
+        return [Listed(job_id, record["comment"], record["folder"]) for job_id, record in known.items()]
 
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
         """Kill what runs."""

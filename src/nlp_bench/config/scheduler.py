@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.outcome import Outcome
@@ -125,6 +125,17 @@ class Job:
             "restarts": self.restarts,
             "suspended_s": self.suspended_s,
         }
+
+
+class Listed(NamedTuple):
+    """A job in the scheduler's list."""
+
+    job_id: str
+    """Its number."""
+    comment: str
+    """Its comment as it is there; a site may have changed it."""
+    work_dir: str = ""
+    """The folder that it was submitted from; empty where it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,8 +256,8 @@ class Scheduler:
         del job_id
         return None
 
-    def jobs(self, *, ended: bool) -> list[tuple[str, str]]:
-        """Return number and comment of this user's jobs, the oldest first; with `ended` also of those that have ended, as far as they are known.
+    def jobs(self, *, ended: bool) -> list[Listed]:
+        """Return this user's jobs, the oldest first; with `ended` also those that have ended, as far as they are known.
 
         Raises SilentError where it does not answer: that is not "none".
         """

@@ -212,7 +212,8 @@ def _submitted(run_dir: Path, account: str) -> str:
 
 
 def _jobs(beginning: str) -> list[tuple[str, str]]:
-    return [(number, text) for number, text in get_scheduler("slurm").jobs(ended=False) if text.startswith(beginning)]
+    jobs = get_scheduler("slurm").jobs(ended=False)
+    return [(job.job_id, job.comment) for job in jobs if job.comment.startswith(beginning)]
 
 
 def _start_of(pid: object) -> str:

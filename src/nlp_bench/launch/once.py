@@ -1,27 +1,42 @@
 """Hand a job script to a scheduler exactly once, whatever is killed or late in between.
 
 Before the scheduler is called, submit.json holds the comment that the job will carry. A `submit` that finds such an intent without a
-number asks the scheduler for that comment, among jobs that wait, run or have ended, before it submits again.
+number asks the scheduler for that job, among those that wait, run or have ended, before it submits again. Where the scheduler's answer to
+the submission itself left open whether there is a job, it asks until UNSURE_S behind that answer.
 """
 
 import datetime as dt
 import hashlib
 import os
+import re
 import secrets
+import sys
 import time
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from nlp_bench.config.scheduler import Job, Scheduler, State, UnsureError, patiently
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.clock import now
+from nlp_bench.config.scheduler import Job, Listed, Scheduler, SilentError, State, UnsureError, patiently
 from nlp_bench.files import real
 from nlp_bench.launch.submission import Submission
 
 SETTLE_S = 3.0
 """Seconds between two answers "not there": a request that the scheduler had received but not yet worked on has become a job by then."""
+LOOK_S = 60.0
+"""Seconds for which a `submit` that got an unsure answer looks for the job itself: a wrapper of the site may queue it behind its answer."""
+UNSURE_S = 300.0
+"""Seconds behind an unsure answer in which its job may still come, or be shown (a site may answer squeue from a cache of a minute)."""
+LONGEST_PAUSE_S = 15.0
+"""Between two looks."""
 CLOCKS = dt.timedelta(hours=2)
 """How far the scheduler's clock, and a change to winter time, may be from this machine's."""
+NO_COMMENT = ("", "(null)")
+"""What a job without a comment shows: one that a person has started in the folder; a plugin that changes comments leaves something."""
 REUSED = "its number is another job's by now"
 """Our own reason of a job that is GONE."""
+_WHOLE = re.compile(r"nlp-bench:[0-9a-f]{16}-[0-9a-f]{8}(?:-\d+)?")
+"""A comment of ours, also where a site's plugin has put something around it."""
 
 
 def new_comment(run_dir: Path) -> str:
@@ -51,40 +66,104 @@ def part_comment(comment: str, part: int) -> str:
     return comment if part == 1 else f"{comment}-{part}"
 
 
-def find(scheduler: Scheduler, comment: str, *, may_be_late: bool) -> str | None:
-    """Return the job with exactly this comment, None where the scheduler answers that there is none.
-
-    With `may_be_late`, it must say so twice, SETTLE_S apart. Raises SilentError where it does not answer for a while.
-    """
-    for look in range(2 if may_be_late else 1):
-        if look:
-            time.sleep(SETTLE_S)
-        for number, said in patiently(scheduler, lambda: scheduler.jobs(ended=True)):
-            if said == comment:
-                return number
+def pick(jobs: Iterable[Listed], comment: str, known: Collection[str]) -> str | None:
+    """Return the oldest job that carries this comment, or whose comment a site has changed and that is of the same folder and none of `known`."""
+    for job in jobs:
+        whole = _WHOLE.search(job.comment)
+        if job.comment == comment or (whole and whole.group() == comment):
+            return job.job_id
+        if not whole and job.job_id not in known and _is_of_folder(comment, job.work_dir):
+            return job.job_id
     return None
+
+
+def _is_of_folder(comment: str, work_dir: str) -> bool:
+    """Whether a comment of ours is of this folder, which an automounter may name with a folder above it (/tmp_mnt/home/run)."""
+    if not work_dir:
+        return False
+    parts = Path(work_dir).parts
+    spellings = (real(work_dir), *(Path("/", *parts[first:]) for first in range(1, len(parts))))
+    return any(comment.startswith(folder_comment(path)) for path in spellings)
+
+
+def find(scheduler: Scheduler, comment: str, known: Collection[str] = (), *, look_s: float = 0.0) -> str | None:
+    """Return the job of this comment (see `pick`), None where the scheduler answers that there is none.
+
+    It must say so twice, SETTLE_S apart, and for `look_s`. Raises SilentError where it does not answer for a while.
+    """
+    end, pause_s, num_looks = time.monotonic() + look_s, SETTLE_S, 0
+    while num_looks < 2 or time.monotonic() < end:
+        if num_looks:
+            time.sleep(pause_s)
+            pause_s = min(1.5 * pause_s, LONGEST_PAUSE_S)
+        found = pick(patiently(scheduler, lambda: scheduler.jobs(ended=True)), comment, known)
+        if found:
+            return found
+        num_looks += 1
+    return None
+
+
+def unsure_for_s(submission: Submission) -> float:
+    """Return for how many seconds yet a job may come of an answer that was unsure; 0 where none was, or it is too old."""
+    if not submission.unsure:
+        return 0.0
+    try:
+        age_s = time.time() - dt.datetime.fromisoformat(submission.unsure).timestamp()
+    except (ValueError, OverflowError):
+        age_s = 0.0
+    return min(max(UNSURE_S - age_s, 0.0), UNSURE_S)
+
+
+def find_open(scheduler: Scheduler, comment: str, intent: Submission) -> str | None:
+    """Return the job of an intent that was left open; looks for as long as one may still come, and says so."""
+    left_s = unsure_for_s(intent)
+    if left_s:
+        text = (
+            f"the answer of {intent.unsure} left open whether the job was queued; looking for it for up to {left_s:.0f} s before it is "
+            "submitted anew (Ctrl-C ends the look; the same command goes on with it)"
+        )
+        print(f"nlp-bench: {text}", file=sys.stderr, flush=True)
+    return find(scheduler, comment, intent.known, look_s=left_s)
 
 
 def active(scheduler: Scheduler, run_dir: Path) -> list[str]:
     """Return the jobs of this folder that wait or run, whatever submission they are of; their record was lost."""
+    own = folder_comment(run_dir)
     jobs = patiently(scheduler, lambda: scheduler.jobs(ended=False))
-    return [number for number, said in jobs if said.startswith(folder_comment(run_dir))]
+    return [
+        job.job_id
+        for job in jobs
+        if own in job.comment or (job.comment not in NO_COMMENT and _is_of_folder(own, job.work_dir))
+    ]
 
 
-def hand_over(scheduler: Scheduler, script: Path, *, account: str, comment: str, lock: int) -> str:
-    """Submit `script` and return the job's number; a job that was made without a word is found by its comment.
+def of_folder(scheduler: Scheduler, run_dir: Path) -> list[str]:
+    """Return all jobs, also ended ones, that the scheduler knows of this folder."""
+    jobs = patiently(scheduler, lambda: scheduler.jobs(ended=True))
+    return [job.job_id for job in jobs if _is_of_folder(folder_comment(run_dir), job.work_dir)]
 
-    `lock` is the descriptor of the folder's lock, which the scheduler's command keeps should this process be killed. Raises SilentError
-    where it is not known whether there is a job, another NlpBenchError where there is none.
+
+def hand_over(  # noqa: PLR0913  # one fact each
+    scheduler: Scheduler, script: Path, *, account: str, comment: str, lock: int, intent: Submission | None = None
+) -> str:
+    """Submit `script` and return the job's number; a job that was made without a word is looked for.
+
+    `lock` is the descriptor of the folder's lock, which the scheduler's command keeps should this process be killed. `intent` is the record
+    in the script's folder, in which an unsure answer is noted at once. Raises UnsureError where it is not known whether there is a job,
+    another NlpBenchError where there is none.
     """
     try:
         return scheduler.submit(script, account=account, comment=comment, lock=lock)
     except UnsureError as error:
-        job_id = find(scheduler, comment, may_be_late=True)
+        if intent:
+            replace(intent, unsure=now()).write(script.parent)
+        print(f"nlp-bench: {error}; looking for the job for up to {LOOK_S:.0f} s", file=sys.stderr, flush=True)
+        try:
+            job_id = find(scheduler, comment, intent.known if intent else (), look_s=LOOK_S)
+        except SilentError as silent:
+            raise UnsureError(f"{error}; {scheduler.title} does not answer: {silent}") from silent
         if job_id is None:
-            raise NlpBenchError(
-                f"{error}; {scheduler.title} has no job of {script}: nothing was submitted; repeat the same command"
-            ) from error
+            raise UnsureError(f"{error}; {scheduler.title} shows no job of {script} yet") from error
         return job_id
 
 
@@ -99,7 +178,7 @@ def ours(job: Job | None, submission: Submission | None) -> Job | None:
         return job
     comment = submission.comment
     if job.comment or job.work_dir:
-        is_ours = job.comment.startswith(comment) or comment.startswith(folder_comment(Path(job.work_dir)))
+        is_ours = comment in job.comment or _is_of_folder(comment, job.work_dir)
     else:
         is_ours = job.submitted is None or not _is_older(job.submitted, submission.submitted)
     if is_ours:

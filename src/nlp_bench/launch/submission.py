@@ -51,11 +51,20 @@ class Submission:
     """Why a pending job is cancelled (--max-pending)."""
     run_sha256: str | None = None
     """Of run.json, when this was first written."""
+    unsure: str | None = None
+    """When the scheduler's answer left open whether it had taken the job; None where it did not."""
+    before: list[str] = field(default_factory=list)
+    """Jobs that it knew of this folder before: none of them is of this submission."""
 
     @property
     def job_id(self) -> str | None:
         """The last job."""
         return self.job_ids[-1] if self.job_ids else None
+
+    @property
+    def known(self) -> set[str]:
+        """The jobs that are not the one which an intent is about: those before it."""
+        return {*self.job_ids, *self.before, *(str(attempt["job_id"]) for attempt in self.attempts)}
 
     @property
     def is_intent(self) -> bool:
@@ -79,12 +88,13 @@ class Submission:
 
 LATER = {
     "job_ids": [], "parts_left": 0, "comment": None, "script_pid": None, "attempts": [], "given_up": None,
-    "run_sha256": None, "place": None,
+    "run_sha256": None, "place": None, "unsure": None, "before": [],
 }  # fmt: skip
 """Fields that the records of older versions lack."""
 TYPES = {
     "job_id": str | None, "job_ids": list, "parts_left": int, "comment": str | None, "pid": int, "script_pid": int | None,
     "host": str, "place": str | None, "submitted": str, "attempts": list, "given_up": str | None, "run_sha256": str | None,
+    "unsure": str | None, "before": list,
 }  # fmt: skip
 
 

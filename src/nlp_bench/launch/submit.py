@@ -9,7 +9,7 @@ from pathlib import Path
 from nlp_bench import last_start
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import LOCAL, Scheduler, SilentError, State, get_scheduler
+from nlp_bench.config.scheduler import LOCAL, Scheduler, SilentError, State, UnsureError, get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient, once
 from nlp_bench.launch.scheduler import local
@@ -39,33 +39,46 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
 def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -> list[str]:
     """Hand all jobs of the chain over; the intent is recorded first, and each job at once, for it may run and end at once."""
     run_dir = script.parent
-    earlier = read_submission(run_dir)
-    if earlier and earlier.is_intent:  # the process that wrote it was killed, or the scheduler did not answer
-        found, is_open = earlier, True
+    found, is_open = read_submission(run_dir), True
+    if (
+        found and found.is_intent
+    ):  # the process that wrote it was killed, or the scheduler did not answer, or not clearly
         jobs = max(jobs, len(found.job_ids) + found.parts_left)  # the command that is printed names no --chain
     else:
-        found, is_open = Submission(comment=once.new_comment(run_dir)), False
-    job_ids, comment = found.job_ids, str(found.comment)
-    try:
-        if not is_open and (others := once.active(scheduler, run_dir)):
+        try:
+            others = once.active(scheduler, run_dir)
+            before = [] if others else once.of_folder(scheduler, run_dir)
+        except SilentError as error:
+            raise NlpBenchError(
+                f"{scheduler.title} does not answer ({error}): nothing was submitted; when it answers again, type the same command: "
+                f"{repeat_command(run_dir)}"
+            ) from error
+        found, is_open = Submission(comment=once.new_comment(run_dir), before=before), False
+        if others:
             Submission(job_ids=others).write(run_dir)
             return others
+    job_ids, comment = found.job_ids, str(found.comment)
+    try:
         found = replace(found, parts_left=jobs - len(job_ids))
         found.write(run_dir)
         for part in range(len(job_ids) + 1, jobs + 1):
             own = once.part_comment(comment, part)
-            known = (_started(run_dir, part) or once.find(scheduler, own, may_be_late=True)) if is_open else None
+            known = _found_open(scheduler, run_dir, found, part) if is_open else None
             is_open = is_open and known is not None  # the parts behind the one that was cut off were never handed over
             account = run.launch.account
             if not known and not job_ids:
                 found = replace(found, submitted=now())  # an intent without a job may be days old
-            job_ids.append(known or once.hand_over(scheduler, script, account=account, comment=own, lock=lock))
-            found = replace(found, parts_left=jobs - part)
+            job_ids.append(
+                known or once.hand_over(scheduler, script, account=account, comment=own, lock=lock, intent=found)
+            )
+            found = replace(found, parts_left=jobs - part, unsure=None)
             found.write(run_dir)
-    except SilentError as error:
+    except (SilentError, UnsureError) as error:
+        queued = f"--chain: {len(job_ids)} of {jobs} jobs are queued ({' '.join(job_ids)}); " if job_ids else ""
+        silent = f"{scheduler.title} does not answer ({error})" if isinstance(error, SilentError) else str(error)
         raise NlpBenchError(
-            f"{scheduler.title} does not answer ({error}): whether the job was queued is not known; when it answers again, type the same "
-            f"command, which looks for the job before it submits one: {repeat_command(run_dir)}"
+            f"{queued}{silent}: whether the {'next ' if job_ids else ''}job was queued is not known; do not submit the run in another way, "
+            f"but type this command, which looks for the job before it submits one: {repeat_command(run_dir)}"
         ) from error
     except NlpBenchError as error:
         if not job_ids:
@@ -76,6 +89,12 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
             f"--chain: {len(job_ids)} of {jobs} jobs are queued ({' '.join(job_ids)}) and stay; then: {error}"
         ) from error
     return job_ids
+
+
+def _found_open(scheduler: Scheduler, run_dir: Path, intent: Submission, part: int) -> str | None:
+    """Return the job of a part whose submission was left open: by its log, which a scheduler that lists it otherwise cannot hide, or the list."""
+    comment = once.part_comment(str(intent.comment), part)
+    return _started(run_dir, part) or once.find_open(scheduler, comment, intent) or _started(run_dir, part)
 
 
 def _started(run_dir: Path, part: int) -> str | None:

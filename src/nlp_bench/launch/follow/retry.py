@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import Job, SilentError, get_scheduler
+from nlp_bench.config.scheduler import Job, SilentError, UnsureError, get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.last_start import ATTEMPT
 from nlp_bench.launch import lock, once
@@ -31,7 +31,7 @@ def again(run: Run, run_dir: Path, submission: Submission, ending: Ending, exit_
     """Record how this attempt ended and hand the run over once more; return a word on its state.
 
     The intent is written first, with a comment of its own: whoever finds it completes it, once. Raises NlpBenchError where
-    the scheduler refuses, SilentError where it does not answer: the intent then stays.
+    the scheduler refuses, SilentError where it does not answer, and UnsureError where it does not say whether: the intent then stays.
     """
     if lock.is_held(run_dir):
         return "being submitted again"
@@ -44,7 +44,10 @@ def again(run: Run, run_dir: Path, submission: Submission, ending: Ending, exit_
             "evidence": ending.evidence, "exit_status": exit_status, "ended": now(),
         }  # fmt: skip
         intent = Submission(
-            comment=once.new_comment(run_dir), attempts=[*found.attempts, record], run_sha256=found.run_sha256
+            comment=once.new_comment(run_dir),
+            attempts=[*found.attempts, record],
+            run_sha256=found.run_sha256,
+            before=found.before,
         )
         intent.write(run_dir)
         number, most = len(intent.attempts) + 1, run.limits.retries + 1
@@ -63,19 +66,19 @@ def complete(run: Run, run_dir: Path) -> str:
 
 def _submit(run: Run, run_dir: Path, intent: Submission, handle: int, *, is_open: bool = False) -> str:
     scheduler, comment = get_scheduler(run.launch.launcher), str(intent.comment)
-    job_id = once.find(scheduler, comment, may_be_late=True) if is_open else None
+    job_id = once.find(scheduler, comment, intent.known) if is_open else None
     since = intent.submitted if job_id else now()
     try:
         job_id = job_id or once.hand_over(
-            scheduler, run_dir / "submit.job", account=run.launch.account, comment=comment, lock=handle
+            scheduler, run_dir / "submit.job", account=run.launch.account, comment=comment, lock=handle, intent=intent
         )
-    except SilentError:
+    except (SilentError, UnsureError):
         raise
     except NlpBenchError:  # as it was: the run has ended with the job before
         *before, last = intent.attempts
         replace(intent, job_ids=[str(last["job_id"])], attempts=before).write(run_dir)
         raise
-    replace(intent, job_ids=[job_id], submitted=since).write(run_dir)
+    replace(intent, job_ids=[job_id], submitted=since, unsure=None).write(run_dir)
     return f"attempt {len(intent.attempts) + 1} of {run.limits.retries + 1} is submitted, job {job_id}"
 
 

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from nlp_bench import marker
 from nlp_bench.config.run import read_run
-from nlp_bench.config.scheduler import ACTIVE, ASK_TIMEOUT_S, Allocation, Job, Scheduler, SilentError, State
+from nlp_bench.config.scheduler import (
+    ACTIVE,
+    ASK_TIMEOUT_S,
+    Allocation,
+    Job,
+    Scheduler,
+    SilentError,
+    State,
+    UnsureError,
+)
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
 from nlp_bench.launch import chain, lock, once
@@ -216,6 +225,8 @@ def _once_more(run_dir: Path, submission: Submission, ending: Ending, exit_statu
         return retry.again(read_run(run_dir), run_dir, submission, ending, exit_status)
     except SilentError:
         return _silent(scheduler_of(run_dir))
+    except UnsureError as error:
+        return f"{ending.text()}; {error}: whether the next attempt was queued is not known; looking for it"
 
 
 def _silent(scheduler: Scheduler) -> RunState:
@@ -228,17 +239,30 @@ def _handing_over(run_dir: Path, submission: Submission) -> str:
         return "being submitted"
     scheduler = scheduler_of(run_dir)
     try:
-        found = [number for number, said in scheduler.jobs(ended=True) if said == submission.comment]
+        found = once.pick(scheduler.jobs(ended=True), str(submission.comment), submission.known)
     except SilentError:
         return _silent(scheduler)
     if found:
-        replace(submission, job_ids=found[:1], parts_left=submission.parts_left - 1).write(run_dir)
+        known = replace(submission, job_ids=[found], parts_left=submission.parts_left - 1, unsure=None)
+        known.write(run_dir)
         return "submitted"
+    return _left_open(scheduler, run_dir, submission)
+
+
+def _left_open(scheduler: Scheduler, run_dir: Path, submission: Submission) -> str:
+    """Hand the next attempt of an intent over that has no job; of a first submission say who can."""
+    left_s = once.unsure_for_s(submission)
     if submission.attempts and once.may_act(run_dir, submission):
-        with contextlib.suppress(SilentError):
+        if left_s:
+            return f"whether the next attempt was queued is not known; looking for it for another {left_s:.0f} s"
+        with contextlib.suppress(SilentError, UnsureError):
             return retry.complete(read_run(run_dir), run_dir)
         return _silent(scheduler)
-    return RunState(f"the submission was cut off; repeat it: {repeat_command(run_dir)}", Kind.CUT_OFF)
+    repeat = repeat_command(run_dir)
+    if submission.unsure:
+        text = f"whether the job was queued is not known; this looks for it before it submits one: {repeat}"
+        return RunState(text, Kind.CUT_OFF)
+    return RunState(f"the submission was cut off; repeat it: {repeat}", Kind.CUT_OFF)
 
 
 def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, job: Job | None) -> str | None:

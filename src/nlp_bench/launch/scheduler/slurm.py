@@ -1,9 +1,11 @@
 """Slurm: its job states, commands and options, the variables of a job, its messages in a log."""
 
+import contextlib
 import datetime as dt
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,6 +18,7 @@ from nlp_bench.config.scheduler import (
     ASK_TIMEOUT_S,
     Allocation,
     Job,
+    Listed,
     NoAnswerError,
     Scheduler,
     SilentError,
@@ -45,6 +48,8 @@ from nlp_bench.programs import Answer
 from nlp_bench.reason import Reason
 
 SUBMIT_TIMEOUT_S = 120
+KILLED_S = 5.0
+"""Seconds in which the streams of an sbatch that was killed close."""
 ANSWER_S = 10.0
 """Seconds for an answer that a person waits for; a healthy controller takes a few hundredths."""
 REASONS = {
@@ -241,23 +246,19 @@ class Slurm(Scheduler):
 
     def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
         """Call sbatch, which gets no SBATCH_* and SLURM_*: they would silently override the script's lines and its srun's options."""
-        try:
-            done = subprocess.run(
-                ["sbatch", "--parsable", f"--comment={comment}", script.name],
-                cwd=script.parent, env=without_overrides(account, os.environ), capture_output=True, text=True, errors="replace",
-                check=False, timeout=SUBMIT_TIMEOUT_S, pass_fds=(lock,),
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as error:
-            raise UnsureError(f"sbatch did not answer within {SUBMIT_TIMEOUT_S:g} s") from error
-        except OSError as error:
-            raise NlpBenchError(f"sbatch cannot be started: {error.strerror}; nothing was submitted") from error
+        words = ["sbatch", "--parsable", f"--comment={comment}", script.name]
+        done = _sbatch(words, script.parent, without_overrides(account, os.environ), lock)
         said, shown = (done.stderr or done.stdout).strip(), plain(done.stdout)
+        is_cut_off = (
+            done.returncode < 0 or done.returncode > 128
+        )  # killed, or the way to another machine was cut (ssh: 255)
         is_unsure = UNSURE.search(said) or re.search(r"\d", shown)  # a number: a hook of the site failed behind sbatch
-        if done.returncode and not is_unsure:
+        if done.returncode and not is_unsure and not is_cut_off:
             raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
         numbers = set(IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else ""))
         if done.returncode or len(numbers) != 1:
-            raise UnsureError(f"sbatch said: {said or 'nothing'}")
+            status = f" and ended with {done.returncode}" if done.returncode else ""
+            raise UnsureError(f"sbatch said: {said or 'nothing'}{status}")
         return str(numbers.pop())
 
     def query(self, job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
@@ -292,18 +293,19 @@ class Slurm(Scheduler):
         found = rows(answer.out, 1)
         return None if found is None else [job_id] in found
 
-    def jobs(self, *, ended: bool) -> list[tuple[str, str]]:
-        """Ask squeue."""
+    def jobs(self, *, ended: bool) -> list[Listed]:
+        """Ask squeue; the mark divides the folder from the comment, for both may hold bars."""
         states = ["--states=all"] if ended else []
-        answer = ask("squeue", "--me", *states, f"--format={MARK}%i|%k")
+        answer = ask("squeue", f"--user={os.getuid()}", *states, f"--format={MARK}%i|%Z|{MARK}%k")
         found = rows(answer.out, 2) if answer.is_good else None
         if found is None:
             said = (
                 "not in the form that it was asked for, as a wrapper of the site may" if answer.is_good else "no answer"
             )
             raise SilentError(f"squeue: {answer.err.strip() or said}")
-        pairs = [(row[0], row[1]) for row in found if len(row) == 2 and row[0].isdigit()]
-        return sorted(pairs, key=lambda pair: (int(pair[0]), pair[1]))
+        parts = [(row[0], row[1].partition(f"|{MARK}")) for row in found if len(row) == 2 and row[0].isdigit()]
+        listed = [Listed(job_id, comment, work_dir) for job_id, (work_dir, mark, comment) in parts if mark]
+        return sorted(listed, key=lambda job: (int(job.job_id), job.comment))
 
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
         """Call scancel."""
@@ -336,6 +338,51 @@ class Slurm(Scheduler):
 
 
 SCHEDULER = Slurm
+
+
+def _sbatch(
+    words: list[str], folder: Path, variables: Mapping[str, str], lock: int
+) -> "subprocess.CompletedProcess[str]":
+    """Call sbatch, or what a site has put in its place, as a session of its own, which is ended as a whole: a wrapper's child would submit later.
+
+    Nobody can answer a question that it asks. Raises UnsureError with its words where it does not end in time, NlpBenchError where it does
+    not start.
+    """
+    try:
+        process = subprocess.Popen(
+            words, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(lock,),
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise NlpBenchError(f"sbatch cannot be started: {error.strerror}; nothing was submitted") from error
+    with process:
+        try:
+            out, err = process.communicate(timeout=SUBMIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired as late:
+            said = _ended(process).decode("utf-8", errors="replace").strip()
+            raise UnsureError(
+                f"sbatch did not answer within {SUBMIT_TIMEOUT_S:g} s and was ended; it had said: {said or 'nothing'}"
+            ) from late
+        except BaseException:  # this process is to end
+            _ended(process)
+            raise
+    return subprocess.CompletedProcess(
+        words, process.returncode, out.decode("utf-8", errors="replace"), err.decode("utf-8", errors="replace")
+    )
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> bytes:
+    """End the whole process group of `process` and return what it had said."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        out, err = process.communicate(timeout=KILLED_S)
+    except subprocess.TimeoutExpired as held:  # by a process that left the group
+        for stream in (process.stdout, process.stderr):
+            if stream:
+                stream.close()
+        return bytes(held.output or b"")
+    return err or out
 
 
 def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", **facts: Any) -> Job:

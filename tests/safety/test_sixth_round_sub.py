@@ -1,0 +1,250 @@
+"""Submission at a site with wrappers, plugins and caches around Slurm: one job, and always a command that goes on."""
+
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.config import scheduler
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Limits, Run
+from nlp_bench.launch import folder, once
+from nlp_bench.launch.follow.sync import sync
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.submission import Submission, read_submission
+
+Submit = Callable[..., int]
+SBATCH = """\
+for word; do case $word in --comment=*) comment=${{word#--comment=}} ;; esac; done
+number=$(($(ls {jobs} | wc -l) + 7))
+make() {{ echo "$number|$PWD|nlp-bench|{comment}" > {jobs}/$number; }}
+{answer}
+"""
+SQUEUE = """\
+for word; do case $word in --me) echo 'squeue: unrecognized option --me' >&2; exit 1 ;; esac; done
+echo 'nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT'
+for job in $(ls {jobs}); do sed 's/^/nlp-bench|/' {jobs}/$job; done
+"""
+UNSURE = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
+
+
+class Site:
+    """Slurm's commands as programs on PATH: each job is a file in `jobs`, with what squeue prints of it."""
+
+    def __init__(self, tools: Path) -> None:
+        self.tools, self.jobs = tools, tools / "jobs"
+        self.jobs.mkdir(parents=True)
+        self.program("squeue", SQUEUE.format(jobs=self.jobs))
+        self.sbatch('make; echo "$number"')
+
+    def program(self, name: str, text: str) -> None:
+        (self.tools / name).write_text(f"#!/bin/bash\n{text}\n")
+        (self.tools / name).chmod(0o755)
+
+    def sbatch(self, answer: str, comment: str = "$comment") -> None:
+        """Let sbatch do `answer`, in which `make` makes the job, with `comment`."""
+        self.program("sbatch", SBATCH.format(jobs=self.jobs, answer=answer, comment=comment))
+
+    def numbers(self) -> list[str]:
+        return sorted(path.name for path in self.jobs.iterdir())
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    made = Site(tmp_path / "tools")
+    monkeypatch.setenv("PATH", str(made.tools), prepend=":")
+    for module, name, value in ((scheduler, "PATIENCE_S", 0), (once, "SETTLE_S", 0), (once, "LOOK_S", 0)):
+        monkeypatch.setattr(module, name, value, raising=False)
+    monkeypatch.setattr(folder, "preflight", lambda *_: None)
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_CLUSTERS", "SLURM_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    return made
+
+
+@pytest.fixture
+def run() -> Run:
+    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
+
+
+@pytest.fixture
+def run_dir(run: Run, tmp_path: Path) -> Path:
+    made = tmp_path / "run"
+    made.mkdir()
+    run.write(made)
+    return made
+
+
+def submit(run_dir: Path, *further: str) -> int:
+    """Type the command that a person is told to type."""
+    words = ["--run", str(run_dir / "run.json"), "--run-dir", str(run_dir), "--no-follow"]
+    return main(["submit", *words, *further])
+
+
+def record(run_dir: Path) -> Submission:
+    known = read_submission(run_dir)
+    assert known
+    return known
+
+
+@pytest.mark.parametrize(
+    "answer", [UNSURE, "echo 'request 4711 accepted'", "kill -9 $$", "echo 'ssh: lost' >&2; exit 255"]
+)
+def test_an_unsure_answer_is_no_refusal(
+    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str], answer: str
+) -> None:
+    """The job is made, but squeue shows it only later: the command that is named finds it, and makes no second one."""
+    site.sbatch(f'make; mv "{site.jobs}/$number" "{site.tools}/late"; {answer}')
+    assert submit(run_dir) == 1
+    said = capsys.readouterr().err
+    assert "whether the job was queued is not known" in said
+    assert f"nlp-bench submit --run {run_dir}/run.json --run-dir {run_dir}" in said
+    assert "nothing was submitted" not in said
+    assert record(run_dir).is_intent
+    ending, state = sync(run_dir)
+    assert ending is None
+    assert state.startswith(
+        "whether the job was queued is not known; this looks for it before it submits one: nlp-bench submit"
+    )
+    (site.tools / "late").rename(site.jobs / "7")
+    assert submit(run_dir) == 0
+    assert site.numbers() == ["7"]
+    assert record(run_dir).job_ids == ["7"]
+    assert record(run_dir).unsure is None
+
+
+def test_a_repeat_at_once_waits_for_a_job_that_is_late(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A cache of the site shows the job a minute later; two looks three seconds apart took that for none."""
+    site.sbatch(f'make; mv "{site.jobs}/$number" "{site.tools}/late"; {UNSURE}')
+    submit(run_dir)
+    looks: list[float] = []
+    sleep = time.sleep
+
+    def pause(seconds: float) -> None:
+        if seconds < 3:  # of subprocess
+            sleep(seconds)
+            return
+        looks.append(seconds)
+        if len(looks) == 5:
+            (site.tools / "late").rename(site.jobs / "7")
+
+    monkeypatch.setattr(once, "SETTLE_S", 3.0)
+    monkeypatch.setattr(time, "sleep", pause)
+    assert submit(run_dir) == 0
+    assert re.search(r"looking for it for up to (300|299|298) s before it is submitted anew", capsys.readouterr().err)
+    assert (site.numbers(), len(looks)) == (["7"], 5)
+
+
+def test_behind_the_wait_the_same_command_submits(site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.sbatch(UNSURE)  # Slurm never had it
+    assert submit(run_dir) == 1
+    monkeypatch.setattr(once, "UNSURE_S", 0)
+    site.sbatch('make; echo "$number"')
+    assert submit(run_dir) == 0
+    assert site.numbers() == ["7"]
+    assert record(run_dir).is_complete
+
+
+def test_an_invalid_account_is_said_at_once(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(once, "LOOK_S", 3600)
+    site.sbatch("echo 'sbatch: error: Invalid account or account/partition combination specified' >&2; exit 1")
+    assert submit(run_dir) == 1
+    assert (
+        "Invalid account or account/partition combination specified; nothing was submitted" in capsys.readouterr().err
+    )
+    assert not (run_dir / "submit.json").exists()
+
+
+@pytest.mark.parametrize("comment", ["proj=abc;$comment", "${comment:0:32}", "charged to proj"])
+def test_a_job_whose_comment_a_plugin_has_changed_is_found(site: Site, run_dir: Path, comment: str) -> None:
+    site.sbatch(f"make; {UNSURE}", comment)
+    assert submit(run_dir) == 0
+    assert (record(run_dir).job_ids, site.numbers()) == (["7"], ["7"])
+    (run_dir / "submit.json").unlink()  # its record is lost
+    assert submit(run_dir) == 0
+    assert site.numbers() == ["7"]
+
+
+def test_a_job_that_the_folder_had_before_is_not_taken(site: Site, run_dir: Path) -> None:
+    """It is a person's own, without a comment, or of a folder of this name that was removed."""
+    (site.jobs / "5").write_text(f"5|{run_dir}|nlp-bench|(null)\n")
+    site.sbatch(UNSURE)
+    assert submit(run_dir) == 1
+    assert record(run_dir).before == ["5"]
+    (site.jobs / "6").write_text(f"6|{run_dir}|nlp-bench|nlp-bench:0123456789abcdef-01234567\n")  # another submission's
+    (site.jobs / "9").write_text(f"9|/tmp_mnt{run_dir}|nlp-bench|proj\n")
+    assert submit(run_dir) == 0
+    assert record(run_dir).job_ids == ["9"]
+
+
+def test_a_chain_of_which_one_answer_is_unsure_goes_on(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.sbatch(f'if [[ $number == 8 ]]; then {UNSURE}; fi; make; echo "$number"', "proj")
+    assert submit(run_dir, "--chain", "3", "--timelimit", "01:00:00") == 1
+    said = capsys.readouterr().err
+    assert "--chain: 1 of 3 jobs are queued (7); " in said
+    assert "whether the next job was queued is not known" in said
+    monkeypatch.setattr(once, "UNSURE_S", 0)
+    site.sbatch('make; echo "$number"')
+    assert submit(run_dir) == 0
+    assert record(run_dir).job_ids == ["7", "8", "9"]
+
+
+def test_a_wrapper_that_is_late_is_ended_with_its_children(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the wrapper was killed: its child submitted behind the word that nothing was."""
+    monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 0.5)
+    site.sbatch("echo 'Submit anyway? [y/N]'; ( sleep 1.5; make ) & read -r; wait")
+    assert submit(run_dir) == 1
+    said = capsys.readouterr().err
+    assert "sbatch did not answer within 0.5 s and was ended; it had said: Submit anyway? [y/N]" in said
+    time.sleep(1.5)
+    assert site.numbers() == []
+
+
+def test_a_question_of_a_wrapper_is_not_waited_for(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its input has an end, so that it can say no; it was a terminal, at which it waited with its question unseen."""
+    monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 5)
+    ends, stdin = os.pipe(), os.dup(0)
+    os.dup2(ends[0], 0)
+    site.sbatch(
+        "read -rp 'Submit anyway? [y/N] ' || { echo 'not submitted: 92 % of the project are used' >&2; exit 3; }"
+    )
+    try:
+        assert submit(run_dir) == 1
+    finally:
+        os.dup2(stdin, 0)
+        for handle in (*ends, stdin):
+            os.close(handle)
+    assert "not submitted: 92 % of the project are used; nothing was submitted" in capsys.readouterr().err
+
+
+def test_a_retry_whose_answer_is_unsure_is_not_refused(
+    site: Site, run: Run, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace(run, limits=Limits(retries=2)).write(run_dir)
+    Submission(job_ids=["6"], comment=once.new_comment(run_dir)).write(run_dir)
+    (run_dir / "submit.job").touch()
+    lost = slurm.job("NODE_FAIL", job_id="6")
+    monkeypatch.setattr(slurm.Slurm, "query", lambda *_, **__: lost)
+    site.sbatch(UNSURE, "proj")
+    assert "whether the next attempt was queued is not known" in sync(run_dir)[1]
+    assert not (run_dir / "outcome.json").exists()
+    assert "looking for it for another" in sync(run_dir)[1]
+    (site.jobs / "6").write_text(f"6|{run_dir}|nlp-bench|proj\n")
+    (site.jobs / "8").write_text(f"8|{run_dir}|nlp-bench|proj\n")
+    assert sync(run_dir) == (None, "submitted")
+    assert (record(run_dir).job_ids, len(record(run_dir).attempts)) == (["8"], 1)
