@@ -248,3 +248,56 @@ def test_a_retry_whose_answer_is_unsure_is_not_refused(
     (site.jobs / "8").write_text(f"8|{run_dir}|nlp-bench|proj\n")
     assert sync(run_dir) == (None, "submitted")
     assert (record(run_dir).job_ids, len(record(run_dir).attempts)) == (["8"], 1)
+
+
+KNOWS = """\
+[[ $SLURM_{name} == {value} ]] || {{ echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }}
+echo "JobId=7 JobName=x JobState=RUNNING Reason=None Restarts=0 ExitCode=0:0 BatchHost=n1 Comment=x WorkDir=$(dirname "$0")/../run StdErr=x"
+"""
+
+
+def test_a_job_of_another_cluster_is_asked_for_there(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SLURM_CLUSTERS was set in the terminal that submitted alone: elsewhere the run counted as lost after five minutes."""
+    site.program("scontrol", KNOWS.format(name="CLUSTERS", value="big"))
+    site.program("sacct", "echo 'JobID|State|ExitCode|Submit|WorkDir'")
+    monkeypatch.setenv("SLURM_CLUSTERS", "big")
+    assert submit(run_dir) == 0
+    assert record(run_dir).selection == {"SLURM_CLUSTERS": "big"}
+    for here in ("", "small"):
+        monkeypatch.setenv("SLURM_CLUSTERS", here)
+        assert sync(run_dir) == (None, "RUNNING")
+    os.utime(run_dir / "submit.json", (0, 0))
+    line = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
+    (run_dir / "job.out").write_text("".join(line.format(number) for number in range(2, 12, 2)))
+    os.utime(run_dir / "job.out", (time.time() - 5000,) * 2)
+    main(["watch", "--once", str(run_dir)])
+    assert "SLURM_CLUSTERS=big scontrol show job 7" in capsys.readouterr().err
+    Submission(job_ids=["7"], comment=record(run_dir).comment).write(run_dir)  # an older record: as in this terminal
+    assert sync(run_dir)[1].startswith("Slurm does not know the job")
+
+
+def test_another_configuration_decides_nothing(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named, not loaded: the record may have come with somebody else's folder, and a slurm.conf names programs and libraries."""
+    site.program("scontrol", KNOWS.format(name="CONF", value="/site/big.conf"))
+    site.program("sacct", "echo 'JobID|State|ExitCode|Submit|WorkDir'")
+    monkeypatch.setenv("SLURM_CONF", "/site/big.conf")
+    assert submit(run_dir) == 0
+    monkeypatch.delenv("SLURM_CONF")
+    os.utime(run_dir / "submit.json", (0, 0))
+    ending, state = sync(run_dir)
+    assert ending is None
+    assert state == (
+        "Slurm does not know the job here, and the run was submitted with SLURM_CONF=/site/big.conf: set that, and ask again"
+    )
+    monkeypatch.setenv("SLURM_CONF", "/site/big.conf")
+    assert sync(run_dir) == (None, "RUNNING")
+    intent = replace(record(run_dir), job_ids=[], parts_left=1)
+    intent.write(run_dir)
+    monkeypatch.delenv("SLURM_CONF")
+    assert submit(run_dir) == 1
+    assert "the run was submitted with SLURM_CONF=/site/big.conf: set that, and ask again" in capsys.readouterr().err
+    assert site.numbers() == ["7"]

@@ -4,6 +4,7 @@ A scheduler is one module with one subclass of `Scheduler`: a file NAME.py of la
 `nlp_bench.schedulers` of any installed package. The class itself, with nothing overridden, is a machine without a scheduler.
 """
 
+import copy
 import datetime as dt
 import importlib
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.escape import one_line
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
@@ -173,6 +175,12 @@ class Scheduler:
     """Variables that change the answers of its other commands."""
     connection: tuple[str, ...] = ()
     """Variables of these kinds that select the scheduler and the user: they are always kept."""
+    selects: tuple[str, ...] = ()
+    """Those of `connection` that say which cluster is asked: a run's record keeps them, and its job is asked for with them."""
+    clusters: tuple[str, ...] = ()
+    """Those of `selects` that hold names of clusters alone."""
+    submitted_with: Mapping[str, str] | None = None
+    """The values of `selects` at the submission of the run that is asked about; None: those of the environment."""
     gpu_variables: tuple[str, ...] = ()
     """Variables with the GPUs of a task."""
     gpu_remedy = ""
@@ -191,6 +199,37 @@ class Scheduler:
     """Its message in the log when it killed a job for its memory."""
     queues_command = lost_nodes_command = ""
     """Commands that show the queues, and why nodes are down."""
+
+    def selection(self) -> dict[str, str]:
+        """Return the variables of the environment that say which cluster is asked."""
+        return {name: os.environ[name] for name in self.selects if os.environ.get(name)}
+
+    def as_submitted(self, selection: Mapping[str, str] | None) -> "Scheduler":
+        """Return the scheduler that is asked as a run was submitted; itself where that is how it is asked here, or it is not known."""
+        if selection is None or selection == self.selection():
+            return self
+        other = copy.copy(self)
+        other.submitted_with = dict(selection)
+        return other
+
+    def elsewhere(self) -> str:
+        """Say which variables have led to another configuration at the submission than here; nothing where none has.
+
+        A record of a folder names no configuration to be loaded: that of somebody else's would run as this user. They are compared only.
+        """
+        known = self.submitted_with
+        names = [name for name in self.selects if name not in self.clusters] if known is not None else []
+        then, here = known or {}, self.selection()
+        shown = [
+            f"{name}={one_line(then[name])}" if then.get(name) else f"without {name}"
+            for name in names
+            if then.get(name) != here.get(name)
+        ]
+        return (
+            f"the run was submitted {'' if shown[0].startswith('without') else 'with '}{', '.join(shown)}: set that, and ask again"
+            if shown
+            else ""
+        )
 
     def led_by(self) -> str:
         """Say which variables of the environment lead the question to a scheduler; nothing where none is set."""

@@ -55,6 +55,8 @@ class Submission:
     """When the scheduler's answer left open whether it had taken the job; None where it did not."""
     before: list[str] = field(default_factory=list)
     """Jobs that it knew of this folder before: none of them is of this submission."""
+    selection: dict[str, str] | None = None
+    """The variables that said which cluster got the job (Scheduler.selects); None where older records do not know."""
 
     @property
     def job_id(self) -> str | None:
@@ -88,13 +90,13 @@ class Submission:
 
 LATER = {
     "job_ids": [], "parts_left": 0, "comment": None, "script_pid": None, "attempts": [], "given_up": None,
-    "run_sha256": None, "place": None, "unsure": None, "before": [],
+    "run_sha256": None, "place": None, "unsure": None, "before": [], "selection": None,
 }  # fmt: skip
 """Fields that the records of older versions lack."""
 TYPES = {
     "job_id": str | None, "job_ids": list, "parts_left": int, "comment": str | None, "pid": int, "script_pid": int | None,
     "host": str, "place": str | None, "submitted": str, "attempts": list, "given_up": str | None, "run_sha256": str | None,
-    "unsure": str | None, "before": list,
+    "unsure": str | None, "before": list, "selection": dict | None,
 }  # fmt: skip
 
 
@@ -105,6 +107,8 @@ def read_submission(run_dir: Path) -> Submission | None:
         return None
     record = {**LATER, **read_json(path, SCHEMA)}
     refuse_types(record, path, **TYPES)
+    if not all(isinstance(value, str) for value in (record["selection"] or {}).values()):
+        raise NlpBenchError(f"{path}: selection holds what is no text; put the original back")
     for attempt in record["attempts"]:
         if not isinstance(attempt, dict):
             raise NlpBenchError(f"{path}: attempts holds {str(attempt)[:80]!r}; put the original back")
@@ -125,6 +129,11 @@ def read_submission(run_dir: Path) -> Submission | None:
 def repeat_command(run_dir: Path) -> str:
     """Return what a person types to hand the run in this folder over again."""
     return f"nlp-bench submit --run {shlex.quote(str(run_dir / RUN))} --run-dir {shlex.quote(str(run_dir))}"
+
+
+def asked_scheduler(run_dir: Path, submission: Submission) -> Scheduler:
+    """Return the scheduler of the run, which is asked in the way that got its job, whatever is set in this terminal."""
+    return scheduler_of(run_dir).as_submitted(submission.selection)
 
 
 def scheduler_of(run_dir: Path) -> Scheduler:

@@ -40,6 +40,9 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
     """Hand all jobs of the chain over; the intent is recorded first, and each job at once, for it may run and end at once."""
     run_dir = script.parent
     found, is_open = read_submission(run_dir), True
+    scheduler = scheduler.as_submitted(found.selection if found and found.is_intent else None)
+    if elsewhere := scheduler.elsewhere():
+        raise NlpBenchError(f"{elsewhere}; nothing was submitted: {repeat_command(run_dir)}")
     if (
         found and found.is_intent
     ):  # the process that wrote it was killed, or the scheduler did not answer, or not clearly
@@ -53,10 +56,11 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
                 f"{scheduler.title} does not answer ({error}): nothing was submitted; when it answers again, type the same command: "
                 f"{repeat_command(run_dir)}"
             ) from error
-        found, is_open = Submission(comment=once.new_comment(run_dir), before=before), False
         if others:
-            Submission(job_ids=others).write(run_dir)
+            Submission(job_ids=others, selection=scheduler.selection()).write(run_dir)
             return others
+        comment, is_open = once.new_comment(run_dir), False
+        found = Submission(comment=comment, before=before, selection=scheduler.selection())
     job_ids, comment = found.job_ids, str(found.comment)
     try:
         found = replace(found, parts_left=jobs - len(job_ids))

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import Job, SilentError, UnsureError, get_scheduler
+from nlp_bench.config.scheduler import Job, SilentError, UnsureError
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.last_start import ATTEMPT
 from nlp_bench.launch import lock, once
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.launch.submission import Submission, read_submission
+from nlp_bench.launch.submission import Submission, asked_scheduler, read_submission
 from nlp_bench.outcome import Outcome
 
 RETRIED = (Outcome.NODE_FAIL, Outcome.PREEMPTED)
@@ -48,6 +48,7 @@ def again(run: Run, run_dir: Path, submission: Submission, ending: Ending, exit_
             attempts=[*found.attempts, record],
             run_sha256=found.run_sha256,
             before=found.before,
+            selection=found.selection,
         )
         intent.write(run_dir)
         number, most = len(intent.attempts) + 1, run.limits.retries + 1
@@ -65,7 +66,7 @@ def complete(run: Run, run_dir: Path) -> str:
 
 
 def _submit(run: Run, run_dir: Path, intent: Submission, handle: int, *, is_open: bool = False) -> str:
-    scheduler, comment = get_scheduler(run.launch.launcher), str(intent.comment)
+    scheduler, comment = asked_scheduler(run_dir, intent), str(intent.comment)
     job_id = once.find(scheduler, comment, intent.known) if is_open else None
     since = intent.submitted if job_id else now()
     try:
@@ -101,5 +102,5 @@ def given_up(run: Run, run_dir: Path, submission: Submission, job: Job, waited_s
     reason = f"waited {waited_s:.0f} s in the queue, longer than --max-pending {limit_s:g}: {job.word} ({job.reason})"
     with contextlib.suppress(NlpBenchError):
         replace(submission, given_up=reason).write(run_dir)
-    get_scheduler(run.launch.launcher).cancel(submission.job_ids, waiting_only=True)
+    asked_scheduler(run_dir, submission).cancel(submission.job_ids, waiting_only=True)
     return True

@@ -28,7 +28,14 @@ from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_endin
 from nlp_bench.launch.end.log_facts import ScriptRecord, gather, read_record, write_record
 from nlp_bench.launch.follow import retry
 from nlp_bench.launch.scheduler import local
-from nlp_bench.launch.submission import Submission, machine_identity, read_submission, repeat_command, scheduler_of
+from nlp_bench.launch.submission import (
+    Submission,
+    asked_scheduler,
+    machine_identity,
+    read_submission,
+    repeat_command,
+    scheduler_of,
+)
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
@@ -87,7 +94,7 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
         return None, "not submitted"
     if submission.is_intent and not submission.job_ids:
         return None, _handing_over(run_dir, submission)
-    scheduler = scheduler_of(run_dir)
+    scheduler = asked_scheduler(run_dir, submission)
     job = chain.query(scheduler, submission)
     waiting = _still_going(scheduler, run_dir, submission, job)
     if waiting:
@@ -224,20 +231,26 @@ def _once_more(run_dir: Path, submission: Submission, ending: Ending, exit_statu
     try:
         return retry.again(read_run(run_dir), run_dir, submission, ending, exit_status)
     except SilentError:
-        return _silent(scheduler_of(run_dir))
+        return _silent(asked_scheduler(run_dir, submission))
     except UnsureError as error:
         return f"{ending.text()}; {error}: whether the next attempt was queued is not known; looking for it"
 
 
 def _silent(scheduler: Scheduler) -> RunState:
-    return RunState(f"{scheduler.title} does not answer", Kind.SILENT)
+    elsewhere = scheduler.elsewhere()
+    text = (
+        f"{scheduler.title} does not know the job here, and {elsewhere}"
+        if elsewhere
+        else f"{scheduler.title} does not answer"
+    )
+    return RunState(text, Kind.SILENT)
 
 
 def _handing_over(run_dir: Path, submission: Submission) -> str:
     """Say how far an intent is whose job nobody has written down; a job that the scheduler has is written down here."""
     if lock.is_held(run_dir):
         return "being submitted"
-    scheduler = scheduler_of(run_dir)
+    scheduler = asked_scheduler(run_dir, submission)
     try:
         found = once.pick(scheduler.jobs(ended=True), str(submission.comment), submission.known)
     except SilentError:

@@ -17,7 +17,7 @@ from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.follow.progress import BoundTracker, Progress, progress
 from nlp_bench.launch.follow.runs import continue_jube, find_runs, jube_runs, jube_status
 from nlp_bench.launch.follow.sync import Kind, RunState, sync
-from nlp_bench.launch.submission import read_submission, scheduler_of
+from nlp_bench.launch.submission import asked_scheduler, read_submission
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
 
@@ -224,7 +224,7 @@ def _in_words(known: Bound) -> str:
 def _to_type(folder: Path) -> tuple[str, ...]:
     """Return how to see and to end the job of a run, nothing for one without."""
     found = read_submission(folder)
-    return scheduler_of(folder).commands(found.job_ids) if found and found.job_ids else ()
+    return asked_scheduler(folder, found).commands(found.job_ids) if found and found.job_ids else ()
 
 
 def _to_read(folder: Path) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -124,6 +125,8 @@ class Slurm(Scheduler):
     job_variables = re.compile(r"SBATCH_\w+|SLURMD?_\w+")
     question_variables = re.compile(r"(SQUEUE|SCANCEL|SACCT|SINFO|SCONTROL)_\w+|SLURM_TIME_FORMAT")
     connection = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SACK_SOCKET")
+    selects = ("SLURM_CLUSTERS", "SLURM_CONF", "SLURM_CONF_SERVER")
+    clusters = ("SLURM_CLUSTERS",)
     gpu_variables = ("SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_TASK", "SLURM_GPU_BIND")
     gpu_remedy = (
         "the one task per node needs all GPUs of its ranks: ask for them (system.slurm.gres or gpus_per_node_option) "
@@ -247,7 +250,7 @@ class Slurm(Scheduler):
     def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
         """Call sbatch, which gets no SBATCH_* and SLURM_*: they would silently override the script's lines and its srun's options."""
         words = ["sbatch", "--parsable", f"--comment={comment}", script.name]
-        done = _sbatch(words, script.parent, without_overrides(account, os.environ), lock)
+        done = _sbatch(words, script.parent, without_overrides(account, self._environment()), lock)
         said, shown = (done.stderr or done.stdout).strip(), plain(done.stdout)
         is_cut_off = (
             done.returncode < 0 or done.returncode > 128
@@ -261,16 +264,25 @@ class Slurm(Scheduler):
             raise UnsureError(f"sbatch said: {said or 'nothing'}{status}")
         return str(numbers.pop())
 
+    def _environment(self) -> dict[str, str]:
+        """Return the variables for a command, with the clusters of the submission."""
+        if self.submitted_with is None:
+            return dict(os.environ)
+        return {**_without(os.environ, self.clusters), **_only(self.submitted_with, self.clusters)}
+
+    def _ask(self, *command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
+        return ask(*command, timeout_s=timeout_s, environment=self._environment())
+
     def query(self, job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
         """Ask scontrol, then the accounting, then the log of completed jobs (`sacct -c`)."""
-        answer = ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
+        answer = self._ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
         shown = next((line for line in records(answer.out, "JobId").values() if " JobState=" in line), None)
         if answer.is_good and shown:
             return shown_job(shown, job_id)
         if "Invalid job id" not in answer.err:
             return None
         for source in ("sacct", "sacct -c"):
-            answer = ask(*source.split(), "-X", "-P", "-j", job_id, "-o", ACCOUNTED)
+            answer = self._ask(*source.split(), "-X", "-P", "-j", job_id, "-o", ACCOUNTED)
             if answer.is_good and (found := accounted(answer.out, job_id)):
                 return job(
                     found["State"],
@@ -283,11 +295,11 @@ class Slurm(Scheduler):
             is_off = not answer.is_good and (source == "sacct -c" or "accounting storage is disabled" in answer.err)
             if not is_off and not (answer.is_good and is_accounting(answer.out)):
                 return None
-        return Job(state=State.GONE, job_id=job_id, source="scontrol")
+        return None if self.elsewhere() else Job(state=State.GONE, job_id=job_id, source="scontrol")
 
     def is_queued(self, job_id: str) -> bool | None:
         """Ask squeue."""
-        answer = ask("squeue", "--jobs", job_id, f"--format={MARK}%i")
+        answer = self._ask("squeue", "--jobs", job_id, f"--format={MARK}%i")
         if not answer.is_good:
             return False if "Invalid job id" in answer.err else None
         found = rows(answer.out, 1)
@@ -295,8 +307,10 @@ class Slurm(Scheduler):
 
     def jobs(self, *, ended: bool) -> list[Listed]:
         """Ask squeue; the mark divides the folder from the comment, for both may hold bars."""
+        if said := self.elsewhere():
+            raise SilentError(said)
         states = ["--states=all"] if ended else []
-        answer = ask("squeue", f"--user={os.getuid()}", *states, f"--format={MARK}%i|%Z|{MARK}%k")
+        answer = self._ask("squeue", f"--user={os.getuid()}", *states, f"--format={MARK}%i|%Z|{MARK}%k")
         found = rows(answer.out, 2) if answer.is_good else None
         if found is None:
             said = (
@@ -310,11 +324,13 @@ class Slurm(Scheduler):
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
         """Call scancel."""
         if job_ids:
-            ask("scancel", *(["--state=PENDING"] if waiting_only else []), *job_ids)
+            self._ask("scancel", *(["--state=PENDING"] if waiting_only else []), *job_ids)
 
     def commands(self, job_ids: list[str]) -> tuple[str, str]:
         """Return scontrol's and scancel's."""
-        return f"scontrol show job {job_ids[-1]}", f"scancel {' '.join(job_ids)}"
+        led = _only(self.submitted_with or {}, self.clusters)
+        before = "".join(f"{name}={shlex.quote(value)} " for name, value in led.items())
+        return f"{before}scontrol show job {job_ids[-1]}", f"{before}scancel {' '.join(job_ids)}"
 
     def why_not_started(self, errors: str) -> Reason | None:
         """Return why srun started no rank; "controller" is no fault of the run's."""
@@ -338,6 +354,14 @@ class Slurm(Scheduler):
 
 
 SCHEDULER = Slurm
+
+
+def _only(variables: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name in names}
+
+
+def _without(variables: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in variables.items() if name not in names}
 
 
 def _sbatch(
@@ -458,9 +482,9 @@ def _status(exit_code: str) -> int | None:
     return int(found.group(1)) or (128 + int(found.group(2)) if int(found.group(2)) else 0)
 
 
-def ask(*command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
+def ask(*command: str, timeout_s: float = ASK_TIMEOUT_S, environment: Mapping[str, str] = os.environ) -> Answer:
     """Return the answer of one of Slurm's commands, which get none of the variables that change their answers."""
-    variables = ambient.without(os.environ, Slurm.question_variables)
+    variables = ambient.without(environment, Slurm.question_variables)
     return programs.ask(*command, timeout_s=timeout_s, variables=variables)
 
 
