@@ -14,6 +14,7 @@ from nlp_bench.config import scheduler
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Limits, Run
+from nlp_bench.errors import UsageError
 from nlp_bench.launch import folder, once
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
@@ -301,3 +302,33 @@ def test_another_configuration_decides_nothing(
     assert submit(run_dir) == 1
     assert "the run was submitted with SLURM_CONF=/site/big.conf: set that, and ask again" in capsys.readouterr().err
     assert site.numbers() == ["7"]
+
+
+PARTITION = "PartitionName={name} AllowGroups=ALL Default={default} MaxNodes=8 MaxTime=1-00:00:00 State=UP TotalNodes=8"
+
+
+@pytest.mark.parametrize(
+    "answer", ["echo 'Slurm is in maintenance until 18:00' >&2; exit 1", "echo 'Slurm is in maintenance until 18:00'"]
+)
+def test_a_slurm_in_maintenance_is_not_no_slurm(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str
+) -> None:
+    """The run would have trained on the login node; `doctor` said failed."""
+    monkeypatch.delenv("NLP_BENCH_SYSTEM", raising=False)
+    site.program("scontrol", answer)
+    for command in (["check", "--model", "tiny"], ["submit", "--model", "tiny", "--data-path", "mock"]):
+        assert main(command) == 2
+        said = capsys.readouterr().err
+        assert (
+            "`scontrol show config`: Slurm is in maintenance until 18:00; try again later, or train on this machine"
+            in said
+        )
+        assert "--system local" in said
+
+
+def test_a_hidden_partition_is_none_that_is_missing(site: Site, run: Run) -> None:
+    seen, hidden = PARTITION.format(name="booster", default="YES"), PARTITION.format(name="hidden", default="NO")
+    site.program("scontrol", f"echo '{seen}'; case \" $* \" in *' --all '*) echo '{hidden}' ;; esac")
+    slurm.Slurm().check_limits(replace(run, launch=replace(run.launch, queue="hidden", timelimit="01:00:00")))
+    with pytest.raises(UsageError, match=r"Slurm has no partition 'x' \(it has: booster, hidden\)"):
+        slurm.Slurm().check_limits(replace(run, launch=replace(run.launch, queue="x")))

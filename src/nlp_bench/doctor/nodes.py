@@ -24,7 +24,7 @@ from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, real, write_json, write_text
 from nlp_bench.launch import lock, once
 from nlp_bench.launch.folder import interpreter
-from nlp_bench.launch.scheduler.slurm import listing
+from nlp_bench.launch.scheduler.slurm import PARTITIONS, listing
 from nlp_bench.launch.scheduler.slurm_text import hostnames, hostnames_command
 from nlp_bench.launch.script import job_script
 from nlp_bench.orphans import die_with_parent
@@ -83,7 +83,7 @@ def choose(place: Place, which: str) -> Choice:
             raise UsageError(f"--nodes: {which} is less than 1")
         return Choice(names=(), number=int(which))
     if which == "all":
-        nodes = partition_nodes(queue_of(place, listing("scontrol", "show", "partition", "--oneliner") or ""))
+        nodes = partition_nodes(queue_of(place, listing(*PARTITIONS) or ""))
     elif LISTED.fullmatch(which):
         nodes = nodes_of(which)
     else:

@@ -1,7 +1,6 @@
 """What the checks examine: the machine, the system file that describes it, and the planned run."""
 
 import os
-import re
 import shlex
 import tempfile
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.system import System
 from nlp_bench.data import default_folder
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.launch.scheduler.slurm_text import plain
+from nlp_bench.launch.scheduler.slurm import CONFIG, cluster_name, is_absent
 from nlp_bench.machine.nvml import Nvml, NvmlError
 from nlp_bench.programs import Answer, ask
 
@@ -157,18 +156,7 @@ def _slurm() -> Answer:
     named = os.environ.get("SLURM_CONF")
     if named and not Path(named).exists():  # scontrol would look for one in the network
         return Answer(code=None, err=f"SLURM_CONF={named} does not exist")
-    return ask("scontrol", "show", "config")
-
-
-def is_absent(answer: Answer) -> bool:
-    """Return whether `scontrol show config` found no Slurm at all: not installed, or without a configured controller."""
-    return answer.is_missing or (not answer.is_good and "configuration source" in answer.err)
-
-
-def cluster_name(config: str) -> str | None:
-    """Return the ClusterName in the output of `scontrol show config`."""
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config), re.MULTILINE)
-    return found.group(1) if found else None
+    return ask(*CONFIG)
 
 
 def _system(request: Request, named: str | None, slurm: Answer) -> tuple[System | None, str]:

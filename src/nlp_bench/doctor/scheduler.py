@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
-from nlp_bench.doctor.place import Place, cluster_name, is_absent
+from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.folder import script_text
-from nlp_bench.launch.scheduler.slurm import without_overrides
+from nlp_bench.launch.scheduler.slurm import PARTITIONS, cluster_name, is_absent, without_overrides
 from nlp_bench.launch.scheduler.slurm_text import MARK, field_of, records, rows
 from nlp_bench.machine.addresses import look_up
 from nlp_bench.programs import ask
@@ -119,7 +119,7 @@ def partition(place: Place) -> Finding:
     """Compare the run with the partition's limits and with the nodes that are up; of a list of partitions each must exist."""
     if not place.is_slurm or not place.slurm.is_good:
         return skipped("Slurm does not answer (see slurm)" if place.is_slurm else "the run does not go through Slurm")
-    listing = ask("scontrol", "show", "partition", "--oneliner")
+    listing = ask(*PARTITIONS)
     lines = records(listing.out, "PartitionName")
     queues = queue_of(place, listing.out).split(",")
     missing = [queue for queue in queues if queue not in lines]

@@ -95,6 +95,10 @@ PARSABLE = re.compile(r"\s*(\d+)(?:;\S+)?\s*")
 """All that sbatch prints with `--parsable`; a number among other lines may be anything, a project's balance for example."""
 IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster \S+)?\s*$", re.MULTILINE)
 """The job's number as a wrapper of the site prints it that does not know the option."""
+CONFIG = ("scontrol", "show", "config")
+"""The question whether there is a Slurm, and which."""
+PARTITIONS = ("scontrol", "show", "partition", "--oneliner", "--all")
+"""The question for all partitions, hidden ones among them: jobs may be submitted to them."""
 NO_CONTROLLER = re.compile(r"Unable to contact slurm controller|slurm_load_\w+ error: (?!Invalid)")
 """What the commands say where there is a Slurm whose controller does not answer. Source: scontrol of Slurm 22.05."""
 NOT_STARTED = re.compile(
@@ -149,14 +153,15 @@ class Slurm(Scheduler):
         named = os.environ.get("SLURM_CONF")
         if named and not Path(named).exists():  # scontrol would search the network for one
             return None
-        try:
-            config = listing("scontrol", "show", "config")
-        except NoAnswerError as error:
+        answer = ask(*CONFIG, timeout_s=ANSWER_S)
+        name = cluster_name(answer.out) if answer.is_good else None
+        has_slurm = shutil.which("sbatch") is not None
+        if name is None and not is_absent(answer) and (has_slurm or _is_silent(answer)):
             raise NoAnswerError(
-                f"{error}, or train on this machine, which needs no Slurm: --system local (tag local){self.led_by()}"
-            ) from error
-        found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config or ""), re.MULTILINE)
-        return found.group(1) if found and shutil.which("sbatch") else None
+                f"`{' '.join(CONFIG)}`: {answer.text or 'no answer'}; try again later, or train on this machine, which needs no Slurm: "
+                f"--system local (tag local){self.led_by()}"
+            )
+        return name if has_slurm else None
 
     def check_options(self, settings: Settings) -> None:
         """Refuse options of sbatch and srun that submission, log or outcome rest on."""
@@ -165,7 +170,7 @@ class Slurm(Scheduler):
 
     def check_limits(self, run: Run) -> None:
         """Refuse a partition that does not exist, more nodes than it has, and a longer time than it gives."""
-        found = records(listing("scontrol", "show", "partition", "--oneliner") or "", "PartitionName")
+        found = records(listing(*PARTITIONS) or "", "PartitionName")
         if not found or "," in run.launch.queue:
             return  # of a list of partitions Slurm takes the first that fits
         queue = run.launch.queue or next((name for name, line in found.items() if "Default=YES" in line), "")
@@ -496,9 +501,25 @@ def listing(*command: str, timeout_s: float = ANSWER_S) -> str | None:
     answer = ask(*command, timeout_s=timeout_s)
     if answer.is_late:
         raise NoAnswerError(f"{answer.err}; try again later")
-    if answer.code and NO_CONTROLLER.search(answer.err):
+    if _is_silent(answer):
         raise NoAnswerError(f"`{' '.join(command)}`: {answer.err.strip()}; try again later")
     return answer.out if answer.is_good else None
+
+
+def _is_silent(answer: Answer) -> bool:
+    """Whether there is a Slurm whose controller does not answer."""
+    return answer.is_late or bool(answer.code and NO_CONTROLLER.search(answer.err))
+
+
+def is_absent(answer: Answer) -> bool:
+    """Whether the answer to CONFIG shows that there is no Slurm at all: not installed, or without a configured controller."""
+    return answer.is_missing or (not answer.is_good and "configuration source" in answer.err)
+
+
+def cluster_name(config: str) -> str | None:
+    """Return the ClusterName in the answer to CONFIG; None where it holds none, as a wrapper's own words."""
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config), re.MULTILINE)
+    return found.group(1) if found else None
 
 
 def without_overrides(account: str, variables: Mapping[str, str]) -> dict[str, str]:
