@@ -14,7 +14,7 @@ from nlp_bench.config import scheduler
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Limits, Run
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch import folder, once
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
@@ -326,9 +326,66 @@ def test_a_slurm_in_maintenance_is_not_no_slurm(
         assert "--system local" in said
 
 
+def test_a_slurm_that_is_silent_before_sbatch_was_called(
+    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
+    assert submit(run_dir) == 1
+    said = capsys.readouterr().err
+    assert "nothing was submitted; when it answers again, type the same command: nlp-bench submit --run" in said
+    assert "not known" not in said
+
+
 def test_a_hidden_partition_is_none_that_is_missing(site: Site, run: Run) -> None:
     seen, hidden = PARTITION.format(name="booster", default="YES"), PARTITION.format(name="hidden", default="NO")
     site.program("scontrol", f"echo '{seen}'; case \" $* \" in *' --all '*) echo '{hidden}' ;; esac")
     slurm.Slurm().check_limits(replace(run, launch=replace(run.launch, queue="hidden", timelimit="01:00:00")))
     with pytest.raises(UsageError, match=r"Slurm has no partition 'x' \(it has: booster, hidden\)"):
         slurm.Slurm().check_limits(replace(run, launch=replace(run.launch, queue="x")))
+
+
+def test_the_account_of_the_terminal_is_handed_on(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SBATCH_ACCOUNT", "proj1")
+    monkeypatch.setenv("SBATCH_QOS", "x")
+    site.sbatch(f'make; echo "$SBATCH_ACCOUNT" > {site.tools}/account; echo "$number"')
+    assert submit(run_dir) == 0
+    assert (site.tools / "account").read_text() == "proj1\n"
+    assert "not handed on, for run.json does not know them: SBATCH_QOS\n" in capsys.readouterr().err
+
+
+def test_a_job_that_sacct_counts_as_the_first_part_of_a_heterogeneous_one(site: Site) -> None:
+    site.program("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    site.program(
+        "sacct",
+        "printf 'JobID|State|ExitCode|Submit|WorkDir\\n7+1|FAILED|1:0||\\n7+0|TIMEOUT|0:0|2026-01-01T00:00:00|/x\\n'",
+    )
+    found = slurm.Slurm().query("7")
+    assert found
+    assert (found.word, found.source) == ("TIMEOUT", "sacct")
+
+
+def test_a_job_whose_folder_is_spelled_by_the_automounter(site: Site, run_dir: Path) -> None:
+    """Its comment was replaced as well: while it ran, the number counted as another job's, and the run as lost."""
+    (run_dir.parent / "other").mkdir()
+    assert submit(run_dir) == 0
+    os.utime(run_dir / "submit.json", (0, 0))
+    for work_dir in (f"/auto{run_dir}", f"{run_dir.parent}/other/../run"):
+        shown = f"JobId=7 JobName=x JobState=RUNNING Reason=None Restarts=0 ExitCode=0:0 BatchHost=n1 Comment=proj WorkDir={work_dir}"
+        site.program("scontrol", f"echo '{shown} StdErr=x'")
+        assert sync(run_dir) == (None, "RUNNING")
+    site.program("scontrol", f"echo '{shown.replace('/run', '/other')} StdErr=x'")
+    ending, _ = sync(run_dir)
+    assert ending
+    assert "its number is another job's by now" in ending.text()
+
+
+def test_a_job_without_scontrol_names_the_module(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`module purge` of the job script takes Slurm's commands away where Slurm is a module."""
+    monkeypatch.setenv("PATH", str(site.tools))
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1,3]")
+    with pytest.raises(
+        NlpBenchError, match=r"scontrol is not on PATH in the job.* name Slurm's module in software\.modules"
+    ):
+        slurm.Slurm().addresses("")

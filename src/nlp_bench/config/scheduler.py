@@ -285,6 +285,11 @@ class Scheduler:
         """
         raise NotImplementedError
 
+    def kept_variables(self, account: str) -> tuple[str, ...]:
+        """Return those of `job_variables` that a submission under this account gets all the same."""
+        del account
+        return ()
+
     def query(self, job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
         """Return its record of a job; None where it does not answer at present."""
         del job_id, timeout_s

@@ -25,7 +25,9 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
     """
     scheduler = get_scheduler(run.launch.launcher)
     is_held = _holds_allocation(scheduler, run)
-    if not is_held and (others := ambient.taken_out(os.environ, ambient.of_jobs())):
+    if not is_held and (
+        others := ambient.taken_out(os.environ, ambient.of_jobs(), scheduler.kept_variables(run.launch.account))
+    ):
         print(ambient.message(others), file=sys.stderr)
     if run.launch.launcher != LOCAL and not is_held:
         job_ids = _queue(scheduler, run, script, jobs, lock)

@@ -242,6 +242,11 @@ class Slurm(Scheduler):
     def addresses(self, suffix: str) -> list[str]:
         """Return each node's NodeAddr, or its name with `suffix`, in Slurm's order."""
         nodes = os.environ.get("SLURM_JOB_NODELIST") or os.environ.get("SLURM_NODELIST") or ""
+        if nodes and shutil.which("scontrol") is None:
+            raise NlpBenchError(
+                f"scontrol is not on PATH in the job, so that its nodes ({nodes}) are not known: name Slurm's module in software.modules of "
+                "the system file, which are loaded behind `module purge`"
+            )
         names = hostnames(listing(*hostnames_command(nodes), timeout_s=30) or "") if nodes else []
         if names is None:
             raise NlpBenchError(
@@ -268,6 +273,10 @@ class Slurm(Scheduler):
             status = f" and ended with {done.returncode}" if done.returncode else ""
             raise UnsureError(f"sbatch said: {said or 'nothing'}{status}")
         return str(numbers.pop())
+
+    def kept_variables(self, account: str) -> tuple[str, ...]:
+        """Return SBATCH_ACCOUNT where the run names no account."""
+        return () if account else ("SBATCH_ACCOUNT",)
 
     def _environment(self) -> dict[str, str]:
         """Return the variables for a command, with the clusters of the submission."""
@@ -523,8 +532,8 @@ def cluster_name(config: str) -> str | None:
 
 
 def without_overrides(account: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return `variables` as sbatch is to see them: without those of jobs, but with SBATCH_ACCOUNT where the run names no account."""
-    return ambient.without(variables, Slurm.job_variables, () if account else ("SBATCH_ACCOUNT",))
+    """Return `variables` as sbatch is to see them: without those of jobs, but for those that are kept."""
+    return ambient.without(variables, Slurm.job_variables, Slurm().kept_variables(account))
 
 
 def _shown_nodes(names: list[str]) -> str | None:

@@ -44,9 +44,10 @@ ACCOUNTED = "JobID,State,ExitCode,Submit,WorkDir"
 def accounted(out: str, job_id: str) -> dict[str, str] | None:
     """Return the fields of a job in `sacct -P -o ACCOUNTED` by their names; None where no line has that form.
 
-    The log of completed jobs (`sacct -c`) leaves the last two empty.
+    The log of completed jobs (`sacct -c`) leaves the last two empty. A job that a site's plugin has made a heterogeneous one is accounted for by its
+    first part, 7+0.
     """
-    form = rf"^{re.escape(job_id)}\|(?P<State>[A-Z_]+(?: by \S+|\+)?)\|(?P<ExitCode>\d+:\d+)(?:\|(?P<Submit>[^|]*)\|(?P<WorkDir>.*))?$"
+    form = rf"^{re.escape(job_id)}(?:\+0)?\|(?P<State>[A-Z_]+(?: by \S+|\+)?)\|(?P<ExitCode>\d+:\d+)(?:\|(?P<Submit>[^|]*)\|(?P<WorkDir>.*))?$"
     found = list(re.finditer(form, plain(out), re.MULTILINE))
     return found[-1].groupdict("") if found else None
 
