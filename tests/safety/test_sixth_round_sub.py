@@ -201,6 +201,26 @@ def test_a_chain_of_which_one_answer_is_unsure_goes_on(
     assert record(run_dir).job_ids == ["7", "8", "9"]
 
 
+def test_ctrl_c_while_sbatch_hangs_leaves_it_open(site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(*_: object, **__: object) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slurm.Slurm, "submit", pressed)
+        assert submit(run_dir) == 130
+    assert record(run_dir).unsure
+    (site.jobs / "5").write_text(f"5|{run_dir}|nlp-bench|{record(run_dir).comment}\n")
+    assert submit(run_dir) == 0
+    assert site.numbers() == ["5"]
+
+
+def test_a_list_in_another_form_is_no_answer(site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    site.program("squeue", "echo 'nlp-bench|JOBID|COMMENT'; echo 'nlp-bench|7|x'")
+    assert submit(run_dir) == 1
+    assert "not in the form that it was asked for" in capsys.readouterr().err
+    assert site.numbers() == []
+
+
 def test_a_wrapper_that_is_late_is_ended_with_its_children(
     site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,7 +312,7 @@ def test_another_configuration_decides_nothing(
     ending, state = sync(run_dir)
     assert ending is None
     assert state == (
-        "Slurm does not know the job here, and the run was submitted with SLURM_CONF=/site/big.conf: set that, and ask again"
+        "Slurm gave no answer that counts: the run was submitted with SLURM_CONF=/site/big.conf: set that, and ask again"
     )
     monkeypatch.setenv("SLURM_CONF", "/site/big.conf")
     assert sync(run_dir) == (None, "RUNNING")

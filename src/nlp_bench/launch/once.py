@@ -67,14 +67,15 @@ def part_comment(comment: str, part: int) -> str:
 
 
 def pick(jobs: Iterable[Listed], comment: str, known: Collection[str]) -> str | None:
-    """Return the oldest job that carries this comment, or whose comment a site has changed and that is of the same folder and none of `known`."""
+    """Return the oldest job that carries this comment, else of those with a comment of no submission's form in the same folder, none of `known`."""
+    changed = None
     for job in jobs:
         whole = _WHOLE.search(job.comment)
         if job.comment == comment or (whole and whole.group() == comment):
             return job.job_id
-        if not whole and job.job_id not in known and _is_of_folder(comment, job.work_dir):
-            return job.job_id
-    return None
+        if not (changed or whole) and job.job_id not in known and _is_of_folder(comment, job.work_dir):
+            changed = job.job_id
+    return changed
 
 
 def _is_of_folder(comment: str, work_dir: str) -> bool:
@@ -82,8 +83,9 @@ def _is_of_folder(comment: str, work_dir: str) -> bool:
     if not work_dir:
         return False
     parts = Path(work_dir).parts
-    spellings = (real(work_dir), *(Path("/", *parts[first:]) for first in range(1, len(parts))))
-    return any(comment.startswith(folder_comment(path)) for path in spellings)
+    spellings = (Path("/", *parts[first:]) for first in range(1, len(parts)))
+    is_spelled = any(comment.startswith(folder_comment(path)) for path in spellings)
+    return is_spelled or comment.startswith(folder_comment(real(work_dir)))
 
 
 def find(scheduler: Scheduler, comment: str, known: Collection[str] = (), *, look_s: float = 0.0) -> str | None:
@@ -154,9 +156,11 @@ def hand_over(  # noqa: PLR0913  # one fact each
     """
     try:
         return scheduler.submit(script, account=account, comment=comment, lock=lock)
+    except (KeyboardInterrupt, SystemExit):  # sbatch, which may have been heard, was ended with this process
+        _note_unsure(intent, script.parent)
+        raise
     except UnsureError as error:
-        if intent:
-            replace(intent, unsure=now()).write(script.parent)
+        _note_unsure(intent, script.parent)
         print(f"nlp-bench: {error}; looking for the job for up to {LOOK_S:.0f} s", file=sys.stderr, flush=True)
         try:
             job_id = find(scheduler, comment, intent.known if intent else (), look_s=LOOK_S)
@@ -165,6 +169,11 @@ def hand_over(  # noqa: PLR0913  # one fact each
         if job_id is None:
             raise UnsureError(f"{error}; {scheduler.title} shows no job of {script} yet") from error
         return job_id
+
+
+def _note_unsure(intent: Submission | None, run_dir: Path) -> None:
+    if intent:
+        replace(intent, unsure=now()).write(run_dir)
 
 
 def ours(job: Job | None, submission: Submission | None) -> Job | None:

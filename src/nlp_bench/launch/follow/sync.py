@@ -239,7 +239,7 @@ def _once_more(run_dir: Path, submission: Submission, ending: Ending, exit_statu
 def _silent(scheduler: Scheduler) -> RunState:
     elsewhere = scheduler.elsewhere()
     text = (
-        f"{scheduler.title} does not know the job here, and {elsewhere}"
+        f"{scheduler.title} gave no answer that counts: {elsewhere}"
         if elsewhere
         else f"{scheduler.title} does not answer"
     )

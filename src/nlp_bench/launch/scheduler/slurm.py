@@ -262,9 +262,7 @@ class Slurm(Scheduler):
         words = ["sbatch", "--parsable", f"--comment={comment}", script.name]
         done = _sbatch(words, script.parent, without_overrides(account, self._environment()), lock)
         said, shown = (done.stderr or done.stdout).strip(), plain(done.stdout)
-        is_cut_off = (
-            done.returncode < 0 or done.returncode > 128
-        )  # killed, or the way to another machine was cut (ssh: 255)
+        is_cut_off = done.returncode < 0 or done.returncode > 128  # killed; or a way to another host was lost, ssh: 255
         is_unsure = UNSURE.search(said) or re.search(r"\d", shown)  # a number: a hook of the site failed behind sbatch
         if done.returncode and not is_unsure and not is_cut_off:
             raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
@@ -326,13 +324,13 @@ class Slurm(Scheduler):
         states = ["--states=all"] if ended else []
         answer = self._ask("squeue", f"--user={os.getuid()}", *states, f"--format={MARK}%i|%Z|{MARK}%k")
         found = rows(answer.out, 2) if answer.is_good else None
-        if found is None:
+        parts = [(row[0], row[-1].partition(f"|{MARK}")) for row in found or () if row[0].isdigit()]
+        if found is None or not all(mark for _, (_, mark, _) in parts):
             said = (
                 "not in the form that it was asked for, as a wrapper of the site may" if answer.is_good else "no answer"
             )
             raise SilentError(f"squeue: {answer.err.strip() or said}")
-        parts = [(row[0], row[1].partition(f"|{MARK}")) for row in found if len(row) == 2 and row[0].isdigit()]
-        listed = [Listed(job_id, comment, work_dir) for job_id, (work_dir, mark, comment) in parts if mark]
+        listed = [Listed(job_id, comment, work_dir) for job_id, (work_dir, _, comment) in parts]
         return sorted(listed, key=lambda job: (int(job.job_id), job.comment))
 
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
