@@ -268,8 +268,8 @@ class Slurm(Scheduler):
             raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
         numbers = set(IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else ""))
         if done.returncode or len(numbers) != 1:
-            status = f" and ended with {done.returncode}" if done.returncode else ""
-            raise UnsureError(f"sbatch said: {said or 'nothing'}{status}")
+            status = f" (exit status {done.returncode})" if done.returncode else ""
+            raise UnsureError(f"sbatch said{status}: {said or 'nothing'}")
         return str(numbers.pop())
 
     def kept_variables(self, account: str) -> tuple[str, ...]:
