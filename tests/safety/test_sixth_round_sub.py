@@ -1,5 +1,6 @@
 """Submission at a site with wrappers, plugins and caches around Slurm: one job, and always a command that goes on."""
 
+import json
 import os
 import re
 import time
@@ -409,3 +410,21 @@ def test_a_job_without_scontrol_names_the_module(site: Site, monkeypatch: pytest
         NlpBenchError, match=r"scontrol is not on PATH in the job.* name Slurm's module in software\.modules"
     ):
         slurm.Slurm().addresses("")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [("selection", {"SLURM_CLUSTERS": 5}, "selection holds what is no text"), ("selection", [], "selection"), ("unsure", 5, "unsure"), ("before", [{}], "")],
+)  # fmt: skip
+def test_a_damaged_record_is_named(
+    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str], field: str, value: object, said: str
+) -> None:
+    site.sbatch(UNSURE)
+    submit(run_dir)
+    path = run_dir / "submit.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    capsys.readouterr()
+    main(["sync", str(run_dir)])
+    told = "".join(capsys.readouterr())
+    assert "Traceback" not in told
+    assert (said or "whether the job was queued is not known") in told

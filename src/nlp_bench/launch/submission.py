@@ -121,6 +121,7 @@ def read_submission(run_dir: Path) -> Submission | None:
             raise NlpBenchError(
                 f"{path}: job_id is {str(job_id)[:80]!r}, which is no job of {scheduler.title}; put the original back"
             )
+    record["before"] = [str(job_id) for job_id in record["before"]]
     known = record["job_ids"] or [record["job_id"]]  # older records know one job
     record["job_ids"] = [str(job_id) for job_id in known if job_id is not None]
     return Submission(**{one.name: record[one.name] for one in fields(Submission)})
