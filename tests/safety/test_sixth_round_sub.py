@@ -154,11 +154,12 @@ def test_behind_the_wait_the_same_command_submits(site: Site, run_dir: Path, mon
     assert record(run_dir).is_complete
 
 
+@pytest.mark.parametrize("status", [1, 255])  # sbatch itself ends with 255 where an option is wrong
 def test_an_invalid_account_is_said_at_once(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
     monkeypatch.setattr(once, "LOOK_S", 3600)
-    site.sbatch("echo 'sbatch: error: Invalid account or account/partition combination specified' >&2; exit 1")
+    site.sbatch(f"echo 'sbatch: error: Invalid account or account/partition combination specified' >&2; exit {status}")
     assert submit(run_dir) == 1
     assert (
         "Invalid account or account/partition combination specified; nothing was submitted" in capsys.readouterr().err

@@ -91,6 +91,8 @@ WORK_DIR = re.compile(r" WorkDir=(.*?)(?: [A-Z]\w*=|$)", re.MULTILINE)
 """The folder of a job in `scontrol show job --oneliner`; its name may hold blanks."""
 UNSURE = re.compile(r"contact|timed out|connection|socket|zero bytes|communication|unexpected message", re.IGNORECASE)
 """What sbatch says where the controller may have taken the job all the same, for example "Socket timed out on send/recv operation"."""
+LOST, OWN_WORDS = 255, re.compile(r"^sbatch: ", re.MULTILINE)
+"""The exit status of an ssh whose connection was lost, in a wrapper; sbatch itself has it for an option that is wrong, and says so."""
 PARSABLE = re.compile(r"\s*(\d+)(?:;\S+)?\s*")
 """All that sbatch prints with `--parsable`; a number among other lines may be anything, a project's balance for example."""
 IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster \S+)?\s*$", re.MULTILINE)
@@ -262,7 +264,8 @@ class Slurm(Scheduler):
         words = ["sbatch", "--parsable", f"--comment={comment}", script.name]
         done = _sbatch(words, script.parent, without_overrides(account, self._environment()), lock)
         said, shown = (done.stderr or done.stdout).strip(), plain(done.stdout)
-        is_cut_off = done.returncode < 0 or done.returncode > 128  # killed; or a way to another host was lost, ssh: 255
+        is_killed = done.returncode < 0 or 128 < done.returncode < LOST
+        is_cut_off = is_killed or (done.returncode == LOST and not OWN_WORDS.search(said))
         is_unsure = UNSURE.search(said) or re.search(r"\d", shown)  # a number: a hook of the site failed behind sbatch
         if done.returncode and not is_unsure and not is_cut_off:
             raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
