@@ -7,7 +7,7 @@ folders of earlier steps into later ones. A link to a file is that file. What is
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from nlp_bench.errors import explained
@@ -26,6 +26,8 @@ OF_A_BUNDLE = frozenset({LINES, "report", "data", "rules", "software"})
 _BUNDLE = b'"nlp-bench/bundle/'
 RUN, MACHINE, RANKS, SNAPSHOT = "run.json", "machine", "ranks", "snapshot"
 """What marks a run folder of ours, and its own folders: records of the nodes, what each rank printed, a copy of the code with the site's files."""
+_RECORDS = {"outcome.json": b'"nlp-bench/outcome/', "submit.json": b'"nlp-bench/submit/'}
+"""Records that only a run folder holds, by their name and schema; run.json is also in folders that plan one."""
 OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})
 """They hold no other run, and another user's may be closed."""
 JUBE_FILES = ("configuration.xml", "workpackages.xml")
@@ -90,9 +92,38 @@ def _content(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
                 names.add(entry.name)
     if MANIFEST in names and is_bundle(folder):
         folders = [path for path in folders if path.name not in OF_A_BUNDLE]
-    if RUN in names:
+    if is_run(folder, names):
         folders = [path for path in folders if path.name not in OF_A_RUN]
     return names, folders, links
+
+
+def is_run(folder: Path, names: Collection[str] | None = None) -> bool:
+    """Whether a folder is a run of ours, by any of its records: run.json may be lost, or not visible from here yet.
+
+    `names` are its files, where they are known. A record that is empty, or cannot be read, counts as ours: what it says is not known.
+    """
+    if names is None:
+        names = _records(folder)
+    return RUN in names or any(name in names and _begins(folder / name, mark) for name, mark in _RECORDS.items())
+
+
+def _records(folder: Path) -> list[str]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208  # it names a file, too, that a file server cannot open at the moment
+    except OSError:  # it may be entered, but not be listed
+        return [name for name in (RUN, *_RECORDS) if os.path.lexists(folder / name)]
+    return [name for name in (RUN, *_RECORDS) if name in names]
+
+
+def _begins(path: Path, mark: bytes) -> bool:
+    try:
+        with opened(path) as stream:
+            head = stream.read(4096)
+    except FileNotFoundError:  # a link to nothing, or it vanished
+        return False
+    except OSError:
+        return True
+    return not head or mark in head
 
 
 def is_bundle(folder: Path) -> bool:

@@ -20,6 +20,7 @@ from nlp_bench.measure.trace import Kin, Trace
 from nlp_bench.measure.workload import Setting, lookup
 from nlp_bench.outcome import Outcome
 from nlp_bench.show.table import as_csv, as_text, columns_of, interval, number
+from nlp_bench.walk import is_run
 
 _BLOCK_BYTES = 1 << 20
 _DOUBTS = "doubts"  # key of `Row.entry`: what speaks against the number
@@ -59,7 +60,7 @@ def run_folder(entry: RunResult) -> Path | None:
     """Return the run folder of ours that `entry` was read from, None for logs of others."""
     path = Path(entry.source)
     folder = path.parent if path.name == "job.out" else path
-    return folder if (folder / "run.json").is_file() else None
+    return folder if is_run(folder) else None
 
 
 _ESTIMATE, _OPENING, _TRACE = "estimate", "opening", "trace"

@@ -12,7 +12,7 @@ from pathlib import Path
 from nlp_bench.errors import UsageError
 from nlp_bench.files import opened
 from nlp_bench.inputs.reference import is_reference_table
-from nlp_bench.walk import JUBE_FILES, NAME_IT, RUN, report_skipped, walk
+from nlp_bench.walk import JUBE_FILES, NAME_IT, is_run, report_skipped, walk
 
 Key = tuple[object, ...]  # identity of a file or folder, the same under all its names
 Folder = tuple[Path, set[str]]
@@ -107,13 +107,13 @@ class _Finder:
             )
         if stat.S_ISDIR(status.st_mode):
             return self._folder(path)
-        # Given by its log, a run of ours is still checked against its run.json: without all its iterations it has no number.
-        is_run = Path(path).name == "job.out" and (Path(path).parent / "run.json").is_file()
-        kind = Kind.RUN if is_run else Kind.TABLE if is_reference_table(Path(path)) else Kind.LOG
+        # Given by its log, a run of ours is still checked against its records: without all its iterations it has no number.
+        is_ours = Path(path).name == "job.out" and is_run(Path(path).parent)
+        kind = Kind.RUN if is_ours else Kind.TABLE if is_reference_table(Path(path)) else Kind.LOG
         kind = Kind.RECORD if is_earlier(Path(path)) else kind
         is_regular = stat.S_ISREG(status.st_mode)
         item = Item(path=path, kind=kind, is_regular=is_regular, num_bytes=status.st_size if is_regular else 0)
-        return Group(path=path, items=self._new([(item, _real(Path(path).parent) if is_run else _same(status))]))
+        return Group(path=path, items=self._new([(item, _real(Path(path).parent) if is_ours else _same(status))]))
 
     def _folder(self, path: str) -> Group:
         problems: list[OSError] = []
@@ -179,7 +179,7 @@ def _tables(folders: list[Folder]) -> list[tuple[Item, Key]]:
 
 def _runs(folders: list[Folder]) -> tuple[list[tuple[Item, Key]], list[Item]]:
     """Return the run folders, sorted, and broken items for those that may not be entered."""
-    found = [one for one, names in folders if "run.json" in names and not names.isdisjoint({"job.out", "outcome.json"})]
+    found = [one for one, names in folders if not names.isdisjoint({"job.out", "outcome.json"}) and is_run(one, names)]
     runs, broken = list[tuple[Item, Key]](), list[Item]()
     for folder in sorted(found):
         log = folder / "job.out"
@@ -227,7 +227,7 @@ def _logs_beside(folders: list[Folder]) -> tuple[str, ...]:
     logs = [
         folder / name
         for folder, names in folders
-        if RUN not in names and not any(folder.is_relative_to(one) for one in of_jube)
+        if not is_run(folder, names) and not any(folder.is_relative_to(one) for one in of_jube)
         for name in sorted(names)
         if _LOG.search(name) and not name.startswith(".")
     ]

@@ -136,7 +136,7 @@ def measure_folder(
     Raises NlpBenchError when run.json or outcome.json is missing, or a file is unreadable; every end of the run is a result.
     """
     try:
-        run = read_json(folder / "run.json", schemas.RUN)
+        run = _run(folder)
         asked = requested(folder, run)
         check_types(Run, run, f"{folder / 'run.json'}: run")
         ended = ended or _outcome(folder)
@@ -224,6 +224,18 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
     )
     entry = judge(entry, run, ended) if judge else entry
     return FolderMeasurement(run=run, ended=ended, entry=with_machine(entry, log, run_dir=folder, run=run, nodes=nodes))
+
+
+def _run(folder: Path) -> dict[str, Any]:
+    path = folder / seal.RUN
+    if not path.exists():
+        remedy = "look again in a minute, or put it back"
+        alone = f"nlp-bench report - < {shlex.quote(str(folder / 'job.out'))}"
+        raise NlpBenchError(
+            f"{folder}: run.json is missing, or not seen from here yet, so nobody can say whether the run is whole; {remedy} "
+            f"(the log alone, as anybody's: {alone})"
+        )
+    return read_json(path, schemas.RUN)
 
 
 def _outcome(folder: Path) -> dict[str, Any]:
