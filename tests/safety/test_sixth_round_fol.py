@@ -1,14 +1,25 @@
 """Faults of a sixth round, the site around the tool: what is read of a run, and how it is followed."""
 
 import json
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 from support.ours import write_our_run
 from support.published import published_log, write_run
 
+from faults.stand_in import stub_run
 from nlp_bench.cli.main import main
+from nlp_bench.launch.follow import sync as syncing
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.slurm import Slurm
+from nlp_bench.launch.submission import Submission
+
+LINE = "[default0]: iteration {:8d}/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
+WHOLE = "Submitted batch job 7\n" + "".join(map(LINE.format, range(1, 5))) + " training finished: 4 iterations\n"
+HALF = WHOLE[: WHOLE.index("3/")]
 
 
 def rows(capsys: pytest.CaptureFixture[str], *paths: Path) -> list[tuple[str, str]]:
@@ -72,3 +83,49 @@ def test_logs_beside_somebody_elses_records_are_read(tmp_path: Path, capsys: pyt
     shutil.rmtree(run)
     for path in (tmp_path, tmp_path / "job.out"):
         assert {outcome for outcome, _ in rows(capsys, path)} <= {"MEASURED", "VALID"}
+
+
+@pytest.fixture
+def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of 50 iterations whose job 7 Slurm calls COMPLETED, as a login node sees it that sees none of the job's records."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    run = tmp_path / "run"
+    run.mkdir()
+    stub_run("well").write(run)
+    Submission(job_ids=["7"], comment="nlp-bench:1").write(run)
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: slurm.job("COMPLETED", job_id="7", exit_code="0:0"))
+    return run
+
+
+@pytest.mark.parametrize("seen", ["", HALF])
+def test_a_log_that_is_not_seen_to_its_end_is_waited_for(
+    ended: Path, capsys: pytest.CaptureFixture[str], seen: str
+) -> None:
+    (ended / "job.out").write_text(seen)
+    for _ in range(2):
+        main(["sync", str(ended)])
+        printed = capsys.readouterr()
+        assert "the end of job.out and the job's own records are not visible from here yet; waiting up to 300 s" in (
+            printed.out + printed.err
+        )
+    assert not (ended / "outcome.json").exists()
+    (ended / "job.out").write_text(WHOLE)
+    assert main(["sync", str(ended)]) == 0
+    assert json.loads((ended / "outcome.json").read_text())["outcome"] == "VALID"
+    assert not list(ended.glob(".ended-without-a-log.*"))
+
+
+def test_a_log_whose_end_never_comes_is_decided_without_it(ended: Path) -> None:
+    (ended / "job.out").write_text(HALF)
+    main(["sync", str(ended)])
+    (trace,) = ended.glob(".ended-without-a-log.*")
+    os.utime(trace, (time.time() - syncing.GONE_S - 60,) * 2)
+    main(["sync", str(ended)])
+    assert json.loads((ended / "outcome.json").read_text())["outcome"] == "INCOMPLETE"
+
+
+def test_a_training_that_says_it_is_done_is_not_waited_for(ended: Path) -> None:
+    """Its log ends as it should, and lacks iterations for another reason."""
+    (ended / "job.out").write_text(HALF + "\n training finished: 2 iterations\n")
+    main(["sync", str(ended)])
+    assert json.loads((ended / "outcome.json").read_text())["outcome"] == "INCOMPLETE"

@@ -23,6 +23,7 @@ from nlp_bench.config.scheduler import (
 )
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
+from nlp_bench.last_start import says_finished
 from nlp_bench.launch import chain, lock, once
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, gather, read_record, write_record
@@ -42,7 +43,7 @@ from nlp_bench.reason import Reason
 GONE_S = 300
 """Seconds for which the scheduler must answer "not there" before a job without a record counts as lost."""
 NOT_VISIBLE = ".ended-without-a-log.{job_id}"
-"""Trace of a follower's first look at a job that has ended and whose log is not there: how long it waits already."""
+"""Trace of a follower's first look at a job that has ended and whose log is not there, or not to its end: how long it waits already."""
 ELSEWHERE_S = 3600
 """Seconds without output after which a local run counts as ended if its machine was rebooted, or is another of the same name."""
 UNKNOWN_S = 6 * 3600
@@ -200,12 +201,20 @@ def _late(scheduler: Scheduler, run_dir: Path, job: Job, record: ScriptRecord | 
         return f"{scheduler.title} does not know the job; waiting in case its record is late"
     is_by_log = job.state is State.ENDED and job.outcome in {None, Outcome.FAILED} and job.fault is None
     looked = run_dir / NOT_VISIBLE.format(job_id=job.job_id)
-    if record is None and is_by_log and not (run_dir / "job.out").exists() and not _waited(looked):
-        said = f"{scheduler.title}: {_in_words(job)}"
-        return f"{said}; job.out and the job's own records are not visible from here yet; waiting up to {GONE_S} s"
+    unseen = _unseen(run_dir, ending) if record is None and is_by_log else ""
+    if unseen and not _waited(looked):
+        return f"{scheduler.title}: {_in_words(job)}; {unseen} from here yet; waiting up to {GONE_S} s"
     with contextlib.suppress(OSError):
         looked.unlink(missing_ok=True)
     return ""
+
+
+def _unseen(run_dir: Path, ending: Ending) -> str:
+    """Return what of a job without records is not visible: its log, or the end of it where it stops early and the job did not fail."""
+    if not (run_dir / "job.out").exists():
+        return "job.out and the job's own records are not visible"
+    is_cut = ending.outcome is Outcome.INCOMPLETE and not says_finished(run_dir)
+    return "the end of job.out and the job's own records are not visible" if is_cut else ""
 
 
 def _waited(looked: Path) -> bool:
