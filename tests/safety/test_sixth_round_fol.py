@@ -1,5 +1,6 @@
 """Faults of a sixth round, the site around the tool: what is read of a run, and how it is followed."""
 
+import errno
 import json
 import os
 import shutil
@@ -12,6 +13,8 @@ from support.published import published_log, write_run
 
 from faults.stand_in import stub_run
 from nlp_bench.cli.main import main
+from nlp_bench.config.scheduler import Job, State
+from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
@@ -45,14 +48,7 @@ def test_a_run_whose_run_json_is_not_seen_has_no_number(
     elif record == "empty":
         (run / "outcome.json").write_text("")
     elif record == "closed":
-        read = Path.open
-
-        def lost(path: Path, *args: str, **options: int) -> object:
-            if path.name == "outcome.json":
-                raise OSError(116, "Stale file handle", str(path))
-            return read(path, *args, **options)  # type: ignore[call-overload]
-
-        monkeypatch.setattr(Path, "open", lost)
+        lose(monkeypatch, "outcome.json")
     for path in (run, tmp_path, run / "job.out"):
         ((outcome, why),) = rows(capsys, path)
         assert outcome == "UNKNOWN"
@@ -129,3 +125,34 @@ def test_a_training_that_says_it_is_done_is_not_waited_for(ended: Path) -> None:
     (ended / "job.out").write_text(HALF + "\n training finished: 2 iterations\n")
     main(["sync", str(ended)])
     assert json.loads((ended / "outcome.json").read_text())["outcome"] == "INCOMPLETE"
+
+
+def lose(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let the file server lose files of this name: they are listed, and cannot be opened."""
+    read = Path.open
+
+    def lost(path: Path, *args: str, **options: int) -> object:
+        if path.name == name:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+        return read(path, *args, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", lost)
+
+
+def test_a_record_that_cannot_be_read_at_the_moment_decides_nothing(
+    ended: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm has forgotten the job long ago: the record of its script is all that says how it ended."""
+    (ended / "job.out").write_text(WHOLE)
+    write_record(ended, ScriptRecord(exit_status=0, signal="", job_id="7", restarts=0))
+    for name in ("submit.json", "job.out"):
+        os.utime(ended / name, (time.time() - 86400,) * 2)
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: Job(state=State.GONE, job_id="7"))
+    with monkeypatch.context() as moment:
+        lose(moment, "ended.json")
+        assert main(["sync", str(ended)]) == 1
+        printed = capsys.readouterr()
+        assert f"cannot read {ended}/ended.json: Stale file handle" in printed.out + printed.err
+    assert not (ended / "outcome.json").exists()
+    main(["sync", str(ended)])
+    assert json.loads((ended / "outcome.json").read_text())["outcome"] == "VALID"

@@ -1,6 +1,7 @@
 """What the log and the job script of a run say about its end: the first error, the scheduler's notice, a loss that is not finite."""
 
 import datetime as dt
+import errno
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,6 +18,8 @@ from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
 NAME, SCHEMA = "ended.json", "nlp-bench/ended/1"
+NO_RECORD = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.EFBIG})
+"""What the system, or `opened`, says of a file that is not there or is no record; anything else may pass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +44,17 @@ def write_record(run_dir: Path, record: ScriptRecord) -> None:
 
 
 def read_record(run_dir: Path, job_id: str | None) -> ScriptRecord | None:
-    """Return the record of this job, None where there is none that can be read."""
+    """Return the record of this job, None where there is none, or a damaged one.
+
+    Raises NlpBenchError where it cannot be read at the moment (a file server that has lost it): what it says may decide.
+    """
     path = run_dir / NAME
-    if not path.exists():
-        return None
     try:
         record = {"elapsed_s": None, **read_json(path, SCHEMA)}
         refuse_types(record, path, exit_status=int, signal=str, job_id=str | None, restarts=int, elapsed_s=int | None)
-    except NlpBenchError:
+    except NlpBenchError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno not in NO_RECORD:
+            raise
         return None
     if record["job_id"] != job_id:
         return None
