@@ -1,8 +1,13 @@
 """Which other packages are installed, and what to type for one that is not."""
 
+import os
+import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import one_line
 
 EXTRAS = {
     "numpy": "",
@@ -57,3 +62,37 @@ def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | N
     return NlpBenchError(
         f"{what} needs the Python package {module}, which is not installed here\n  {remedy(module)}{checkout}"
     )
+
+
+def not_loadable(error: ImportError) -> NlpBenchError | None:
+    """Return the error for a package of PYTHONPATH that this Python cannot load, mostly another Python's; None for any other failed import."""
+    own = Path(os.path.realpath(__file__)).parent
+    files = [file for file in _files_of(error) if not file.is_relative_to(own)]
+    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        folder = Path(os.path.realpath(entry))
+        found = next((file for file in files if file.is_relative_to(folder)), None)
+        if found is not None:
+            version = ".".join(map(str, sys.version_info[:2]))
+            name = found.relative_to(folder).parts[0].removesuffix(".py")
+            why = one_line(" ".join(str(_root(error)).split()))[:160]
+            return NlpBenchError(
+                f"{name} of {entry} cannot be loaded by this Python ({version}), mostly because it is another Python's: {why}\n"
+                f"  PYTHONPATH names {entry}: unset PYTHONPATH, or unload the module that sets it (module list, module unload)"
+            )
+    return None
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__ or error
+    return error
+
+
+def _files_of(error: ImportError) -> Iterator[Path]:
+    """Yield the files through which an import went, and the one that lacks what was wanted of it."""
+    step = error.__traceback__
+    while step:
+        yield Path(os.path.realpath(step.tb_frame.f_code.co_filename))
+        step = step.tb_next
+    if error.path:
+        yield Path(os.path.realpath(error.path))

@@ -4,6 +4,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -156,3 +158,28 @@ def test_a_record_that_cannot_be_read_at_the_moment_decides_nothing(
     assert not (ended / "outcome.json").exists()
     main(["sync", str(ended)])
     assert json.loads((ended / "outcome.json").read_text())["outcome"] == "VALID"
+
+
+@pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment")])
+def test_a_package_of_another_python_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A module of the site puts a numpy of its own Python on PYTHONPATH, before the one that is installed here."""
+    (tmp_path / "module/numpy").mkdir(parents=True)
+    (tmp_path / "module/numpy/__init__.py").write_text(
+        "try:\n    import numpy._compiled\nexcept ImportError as error:\n    raise ImportError('READ THIS\\n') from error\n"
+    )
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
+    (tmp_path / "venv/nlp-bench.key").touch()
+    (tmp_path / "x.log").write_text(published_log())
+    variables = {**os.environ, "NLP_BENCH_VENV": str(tmp_path / "venv")}
+    variables["PYTHONPATH"] = f"{tmp_path}/module:{os.environ.get('PYTHONPATH', '')}"
+    command = [sys.executable, "-P", "-m", "nlp_bench", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=120
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in said
+    assert f"numpy of {tmp_path}/module cannot be loaded by this Python" in said
+    assert "No module named 'numpy._compiled'" in said
+    assert f"PYTHONPATH names {tmp_path}/module: unset PYTHONPATH, or unload the module that sets it" in said

@@ -56,11 +56,11 @@ def _reported(error: BaseException) -> int:
     if isinstance(error, NlpBenchError):
         _say(f"error: {error}")
         return error.exit_code
-    if isinstance(error, ModuleNotFoundError):
-        from nlp_bench.packages import lacking
+    if isinstance(error, ImportError):
+        from nlp_bench.packages import lacking, not_loadable
 
-        if missing := lacking(error):
-            return _reported(missing)
+        if why := lacking(error) or not_loadable(error):
+            return _reported(why)
     if isinstance(error, OSError):
         _discard_output()
     if isinstance(error, BrokenPipeError):

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from nlp_bench.files import age_s
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.folder import environment_folder
 from nlp_bench.machine.node import text_of
-from nlp_bench.packages import installed_version
+from nlp_bench.packages import installed_version, not_loadable
 from nlp_bench.programs import ask
 
 VERSION = sys.version_info[:2]
@@ -83,6 +84,11 @@ def environment(place: Place) -> Finding:  # noqa: PLR0911  # one answer per cas
     missing = [package for package, version in found.items() if version is None]
     if missing:
         return failed(f"{', '.join(missing)} cannot be imported by this Python", str(folder), *facts, remedy=remedy)
+    try:
+        import_module("numpy")  # the version alone would be that of any other Python's, from PYTHONPATH
+    except ImportError as error:
+        why, _, how = str(not_loadable(error) or f"numpy cannot be loaded: {error}").partition("\n  ")
+        return failed(why, str(folder), *facts, remedy=how or remedy)
     pins = dict(re.findall(r"^([\w-]+)==([^\s;]+)", _constraints(), re.MULTILINE))
     plain = {package: str(version).partition("+")[0] for package, version in found.items()}  # 2.13.0+cpu
     others = [f"{p} {found[p]}, pinned is {pins[p]}" for p in plain if plain[p] != pins.get(p, plain[p])]
