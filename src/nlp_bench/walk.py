@@ -1,11 +1,13 @@
 """The one walk through a folder that the user named: each real folder once, no link out of it followed, the depth bounded.
 
 A link to a folder is followed where it stays inside the named folder, or inside the run of JUBE around the named folder: JUBE links the
-folders of earlier steps into later ones. A link to a file is that file. What is skipped is reported on stderr.
+folders of earlier steps into later ones. A link to a file is that file. Snapshots of the file system below the named folder are not
+entered. What is skipped is reported on stderr.
 """
 
 import functools
 import os
+import re
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -30,6 +32,8 @@ _RECORDS = {"outcome.json": b'"nlp-bench/outcome/', "submit.json": b'"nlp-bench/
 """Records that only a run folder holds, by their name and schema; run.json is also in folders that plan one."""
 OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})
 """They hold no other run, and another user's may be closed."""
+_COPIES = re.compile(r"[.~]snapshots?|\.zfs|\.Trash(-\d+)?")
+"""Folders in which a file system shows what was there before (NetApp, Spectrum Scale, ZFS, Btrfs), or was deleted (freedesktop.org): no further runs."""
 JUBE_FILES = ("configuration.xml", "workpackages.xml")
 """Mark the folder of a run of JUBE (000000), which holds the folders of its steps (000003_train/work)."""
 
@@ -62,17 +66,27 @@ def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[
             (problems.append(error) if problems is not None else skipped.append(f"{folder}: {explained(error)}"))
             continue
         yield folder, names
-        left += [(path, depth + 1) for path in reversed(folders)]
+        copies = [path for path in folders if _COPIES.fullmatch(path.name)]
+        skipped += [f"{path}: copies of folders, by the file system (snapshots, trash){NAME_IT}" for path in copies]
+        left += [(path, depth + 1) for path in reversed(folders) if path not in copies]
         for path in linked:
-            try:
-                target = Path(os.path.realpath(path))
-            except OSError:
-                continue
-            if target.is_relative_to(within):
+            if why := _why_not(path, within, top):
+                skipped.append(f"{path} is a link to {why}{NAME_IT}")
+            elif why is None:
                 links.insert(0, (path, depth + 1))
-            elif target not in Path(within).parents:  # a link back up leads to nothing new
-                skipped.append(f"{path} is a link to {target}, outside {top}{NAME_IT}")
     report_skipped(tuple(skipped), str(top))
+
+
+def _why_not(link: Path, within: str, top: Path) -> str | None:
+    """Return why a link to a folder is not followed, "" where that need not be said, None for one that is followed."""
+    try:
+        target = Path(os.path.realpath(link))
+    except OSError:
+        return ""
+    if not target.is_relative_to(within):
+        return "" if target in Path(within).parents else f"{target}, outside {top}"  # one back up leads to nothing new
+    is_copy = any(map(_COPIES.fullmatch, target.relative_to(within).parts))
+    return f"{target}, copies of folders by the file system" if is_copy else None
 
 
 def _content(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
