@@ -378,7 +378,9 @@ def read_json(path: Path, schema: str) -> dict[str, Any]:
     try:
         record = parse_record(record_text(path), parse_constant=_finite_number, parse_float=_finite_number)
     except OSError as error:
-        raise NlpBenchError(f"cannot read {path}: {error.strerror}") from error
+        # What `opened` and `record_text` say of the file itself is no matter of the system's.
+        why = error.strerror if error.errno in {errno.EINVAL, errno.EFBIG} else explained(error)
+        raise NlpBenchError(f"cannot read {path}: {why}") from error
     except ValueError as error:
         raise NlpBenchError(f"{path} is not JSON: {error}") from error
     family, _, version = schema.rpartition("/")

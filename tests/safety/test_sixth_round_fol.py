@@ -214,3 +214,14 @@ def test_logs_in_a_named_snapshot_are_read(tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "b.log").write_text(published_log())
     assert len(rows(capsys, tmp_path / ".snapshot")) == 1
     assert len(rows(capsys, tmp_path)) == 1
+
+
+@pytest.mark.parametrize("name", ["run.json", "outcome.json"])
+def test_a_record_that_the_file_server_has_lost_has_its_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    run = write_run(tmp_path / "run")
+    lose(monkeypatch, name)
+    ((outcome, why),) = rows(capsys, run)
+    assert outcome == "UNKNOWN"
+    assert f"cannot read {run}/{name}: Stale file handle; the file server has lost the file: repeat" in why
