@@ -1,5 +1,6 @@
 """Faults of a sixth round, the site around the tool: what is read of a run, and how it is followed."""
 
+import contextlib
 import errno
 import json
 import os
@@ -16,11 +17,12 @@ from support.published import published_log, write_run
 from faults.stand_in import stub_run
 from nlp_bench.cli.main import main
 from nlp_bench.config.scheduler import Job, State
+from nlp_bench.launch import lock
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
-from nlp_bench.launch.submission import Submission
+from nlp_bench.launch.submission import Submission, machine_identity
 
 LINE = "[default0]: iteration {:8d}/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
 WHOLE = "Submitted batch job 7\n" + "".join(map(LINE.format, range(1, 5))) + " training finished: 4 iterations\n"
@@ -225,3 +227,56 @@ def test_a_record_that_the_file_server_has_lost_has_its_remedy(
     ((outcome, why),) = rows(capsys, run)
     assert outcome == "UNKNOWN"
     assert f"cannot read {run}/{name}: Stale file handle; the file server has lost the file: repeat" in why
+
+
+HERE = machine_identity()
+ELSEWHERE = "another-start pid:[4026531836]"
+
+
+def local_run(run: Path, place: str | None, age_s: float) -> Path:
+    """Write a local run of a machine of another name, whose log is `age_s` old."""
+    run.mkdir()
+    stub_run("well", launcher="local").write(run)
+    Submission(script_pid=2**22 + 1, pid=2**22 + 1, host="a1b2c3d4e5f6", place=place).write(run)
+    (run / "job.out").write_text(HALF)
+    for name in ("submit.json", "job.out"):
+        os.utime(run / name, (time.time() - age_s,) * 2)
+    return run
+
+
+@pytest.mark.parametrize(("place", "age_s"), [(HERE, 10), (ELSEWHERE, 86400)])
+def test_a_dead_run_of_a_machine_that_has_another_name_now_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str | None, age_s: float
+) -> None:
+    """A container gets a random name at each start, and a machine may be renamed."""
+    run = local_run(tmp_path / "run", place, age_s)
+    main(["sync", str(run)])
+    assert "running on" not in capsys.readouterr().out
+    outcome = json.loads((run / "outcome.json").read_text())["outcome"]
+    assert outcome == ("FAILED" if place == HERE else "UNKNOWN")
+
+
+@pytest.mark.parametrize(("place", "age_s"), [(HERE, 86400), (ELSEWHERE, 60), (ELSEWHERE, 86400)])
+def test_a_run_of_a_machine_of_another_name_that_goes_on_is_not_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], place: str | None, age_s: float
+) -> None:
+    """It is known by the lock of its folder, where that reaches here, and by its log."""
+    run = local_run(tmp_path / "run", place, age_s)
+    with lock.held(run) if age_s > syncing.ELSEWHERE_S else contextlib.nullcontext():
+        main(["sync", str(run)])
+    assert "running on a1b2c3d4e5f6" in capsys.readouterr().out or place == HERE
+    assert not (run / "outcome.json").exists()
+
+
+def test_a_run_elsewhere_with_long_intervals_is_not_ended_between_two_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the lock does not reach here, the log alone tells: it is no hour late whose lines are an hour apart."""
+    monkeypatch.setattr(lock, "is_held", lambda _: None)
+    run = local_run(tmp_path / "run", ELSEWHERE, 0)
+    (run / "job.out").write_text(HALF.replace("0.1000", "3000.0"))
+    for name in ("submit.json", "job.out"):
+        os.utime(run / name, (time.time() - 1.1 * syncing.ELSEWHERE_S,) * 2)
+    main(["sync", str(run)])
+    assert "running on a1b2c3d4e5f6" in capsys.readouterr().out
+    assert not (run / "outcome.json").exists()

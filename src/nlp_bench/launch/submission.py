@@ -69,6 +69,12 @@ class Submission:
         return {*self.job_ids, *self.before, *(str(attempt["job_id"]) for attempt in self.attempts)}
 
     @property
+    def is_from_here(self) -> bool:
+        """Whether this machine, or container, wrote it: it may have another name by now. By the name where an identity is not known."""
+        own = machine_identity()
+        return self.host == socket.gethostname() if None in {own, self.place} else self.place == own
+
+    @property
     def is_intent(self) -> bool:
         """Whether the run was about to be handed over, and nobody has written down that all of it was."""
         return bool(self.comment) and (not self.job_ids or self.parts_left > 0)

@@ -28,15 +28,9 @@ from nlp_bench.launch import chain, lock, once
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, gather, read_record, write_record
 from nlp_bench.launch.follow import retry
+from nlp_bench.launch.follow.progress import progress
 from nlp_bench.launch.scheduler import local
-from nlp_bench.launch.submission import (
-    Submission,
-    asked_scheduler,
-    machine_identity,
-    read_submission,
-    repeat_command,
-    scheduler_of,
-)
+from nlp_bench.launch.submission import Submission, asked_scheduler, read_submission, repeat_command, scheduler_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
@@ -45,7 +39,7 @@ GONE_S = 300
 NOT_VISIBLE = ".ended-without-a-log.{job_id}"
 """Trace of a follower's first look at a job that has ended and whose log is not there, or not to its end: how long it waits already."""
 ELSEWHERE_S = 3600
-"""Seconds without output after which a local run counts as ended if its machine was rebooted, or is another of the same name."""
+"""Seconds without output after which a local run counts as ended if its machine was rebooted, or is another one, and nobody holds its folder."""
 UNKNOWN_S = 6 * 3600
 """Seconds after which a job that the queue still lists, in a state that nobody knows, counts as lost."""
 SILENT_S = 6 * 3600
@@ -304,16 +298,25 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
 
 
 def _local_state(run_dir: Path, submission: Submission) -> str | None:
-    if submission.host != socket.gethostname():
-        return f"running on {submission.host}"
-    is_other = submission.place not in {None, machine_identity()} and machine_identity() is not None
-    if is_other and not _unchanged_for(run_dir, ELSEWHERE_S):  # a machine that was restarted has another identity
-        return f"running on another machine or container that is called {submission.host}"
+    is_elsewhere, is_renamed = not submission.is_from_here, submission.host != socket.gethostname()
+    where = submission.host if is_renamed else f"another machine or container that is called {submission.host}"
+    # A machine that was restarted has another identity, a container another name as well.
+    if is_elsewhere and not _unchanged_for(run_dir, _stall_s(run_dir) if is_renamed else ELSEWHERE_S):
+        return f"running on {where}"
     is_held = lock.is_held(run_dir)
-    if is_held is False or (is_held is None and local.killed_submit(submission)):
+    if is_held is False or (is_held is None and (is_elsewhere or local.killed_submit(submission))):
         return None
+    if is_elsewhere:
+        return f"running on {where}"
     local.end_left_script(run_dir)
     return "running here"
+
+
+def _stall_s(run_dir: Path) -> float:
+    """Return the seconds of silence after which a run of another machine has ended: none of its own pauses is so long."""
+    run = read_run(run_dir)
+    far = progress(run, run_dir / "job.out")
+    return max(ELSEWHERE_S, far.stall_limit_s if far else run.limits.silence_s(0.0, has_pauses=True))
 
 
 def _in_words(job: Job) -> str:

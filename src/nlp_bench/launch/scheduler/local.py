@@ -168,7 +168,9 @@ def _stop(process: "subprocess.Popen[bytes]") -> int:
 
 def killed_submit(submission: Submission | None) -> str | None:
     """Return the sentence on a local run of this machine whose `submit` is gone, None for any other."""
-    if submission is None or submission.script_pid is None or submission.host != socket.gethostname():
+    if submission is None or submission.script_pid is None:
+        return None
+    if submission.host != socket.gethostname() and not submission.is_from_here:
         return None
     if " submit" in _command(submission.pid):
         return None
