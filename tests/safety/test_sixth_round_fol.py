@@ -1,6 +1,8 @@
 """Faults of a sixth round, the site around the tool: what is read of a run, and how it is followed."""
 
 import contextlib
+import dataclasses
+import datetime as dt
 import errno
 import json
 import os
@@ -16,8 +18,9 @@ from support.published import published_log, write_run
 
 from faults.stand_in import stub_run
 from nlp_bench.cli.main import main
+from nlp_bench.config.run import Limits
 from nlp_bench.config.scheduler import Job, State
-from nlp_bench.launch import lock
+from nlp_bench.launch import lock, once
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.scheduler import slurm
@@ -280,3 +283,22 @@ def test_a_run_elsewhere_with_long_intervals_is_not_ended_between_two_lines(
     main(["sync", str(run)])
     assert "running on a1b2c3d4e5f6" in capsys.readouterr().out
     assert not (run / "outcome.json").exists()
+
+
+@pytest.mark.parametrize(("ahead_s", "age_s"), [(86400, 1), (-86400, 7200), (7200, 7200)])
+def test_a_job_is_not_cancelled_by_the_clock_of_another_machine(
+    ended: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, ahead_s: int, age_s: int
+) -> None:
+    """The clock of the machine that looks is a day ahead of the submission's, or behind; the file server's dates the record."""
+    dataclasses.replace(stub_run("well"), limits=Limits(max_pending_s=3600)).write(ended)
+    at = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=ahead_s)
+    Submission(job_ids=["7"], comment=once.new_comment(ended), submitted=at.isoformat()).write(ended)
+    os.utime(ended / "submit.json", (time.time() - age_s,) * 2)
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(slurm, "ask", lambda *words, **_: asked.append(words))
+    pending = slurm.job("PENDING", reason="Resources", job_id="7")
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: pending)
+    main(["sync", str(ended)])
+    has_waited = ahead_s == age_s
+    assert asked == ([("scancel", "--state=PENDING", "7")] if has_waited else [])
+    assert ("cancelled, it has waited too long" in capsys.readouterr().out) is has_waited

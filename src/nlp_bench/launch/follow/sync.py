@@ -33,6 +33,7 @@ from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, asked_scheduler, read_submission, repeat_command, scheduler_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
+from nlp_bench.seal import SUBMISSION
 
 GONE_S = 300
 """Seconds for which the scheduler must answer "not there" before a job without a record counts as lost."""
@@ -290,7 +291,8 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
     if job.state is State.WAITING:
         waited_s = 0.0  # where the record does not tell
         with contextlib.suppress(ValueError):
-            waited_s = time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
+            by_record_s = time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
+            waited_s = min(by_record_s, age_s(run_dir / SUBMISSION))  # the clock of this machine may be ahead
         if once.may_act(run_dir, submission) and retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s):
             return f"{_in_words(job)}; cancelled, it has waited too long"
         return RunState(_in_words(job), Kind.WAITS)
