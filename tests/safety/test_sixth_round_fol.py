@@ -302,3 +302,30 @@ def test_a_job_is_not_cancelled_by_the_clock_of_another_machine(
     has_waited = ahead_s == age_s
     assert asked == ([("scancel", "--state=PENDING", "7")] if has_waited else [])
     assert ("cancelled, it has waited too long" in capsys.readouterr().out) is has_waited
+
+
+@pytest.mark.parametrize("off_s", [1000, -1000])
+def test_a_log_that_grows_is_not_stalled_whatever_its_time_says(
+    ended: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, off_s: int
+) -> None:
+    """The clock of the node that dates it is ahead, or behind."""
+    (ended / "job.out").write_text("")
+    lines = [LINE.format(number) for number in (1, 2, 3)]
+
+    def grows(_: float) -> None:
+        with (ended / "job.out").open("a") as log:
+            log.write(lines.pop(0))
+        os.utime(ended / "job.out", (time.time() + off_s,) * 2)
+
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: slurm.job("RUNNING", job_id="7") if lines else done)
+    done = slurm.job("CANCELLED", job_id="7")
+    monkeypatch.setattr("nlp_bench.launch.follow.watch.time.sleep", grows)
+    grows(0)
+    main(["watch", str(ended)])
+    (first, second) = [line for line in capsys.readouterr().err.splitlines() if "iteration" in line and "/4" in line][
+        :2
+    ]
+    assert "iteration 1/4" in first
+    assert "STALLED" in first  # nothing else is known
+    assert "iteration 2/4" in second
+    assert "STALLED" not in second

@@ -1,5 +1,6 @@
 """How far a training is and how well its speed is known, from its log: one of a gigabyte is looked at every few seconds."""
 
+import math
 import os
 import re
 import time
@@ -80,6 +81,26 @@ def progress(run: Run, log: Path) -> Progress | None:
             interval_s, has_pauses=iteration >= run.training.iterations or "--save" in run.tuning.train_args
         ),
     )
+
+
+class Growth:
+    """When one log has grown, as its looks see it: the clock that dates its changes may be minutes off, as a node's on Lustre."""
+
+    def __init__(self) -> None:
+        """Know nothing of it."""
+        self._size: int | None = None
+        self._before_s = self._looked_s = -math.inf
+
+    def silent_s(self, log: Path, dated_s: float) -> float:
+        """Return the silence `dated_s` by the log's own time, but no more than the time since the last look that saw it shorter."""
+        try:
+            size = log.stat().st_size
+        except OSError:
+            return dated_s
+        if size != self._size:
+            self._size, self._before_s = size, self._looked_s
+        self._looked_s = time.monotonic()
+        return min(dated_s, self._looked_s - self._before_s)
 
 
 BLOCK_BYTES = 1 << 20

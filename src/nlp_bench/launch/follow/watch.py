@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import real
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.launch.follow.progress import BoundTracker, Progress, progress
+from nlp_bench.launch.follow.progress import BoundTracker, Growth, Progress, progress
 from nlp_bench.launch.follow.runs import continue_jube, find_runs, jube_runs, jube_status
 from nlp_bench.launch.follow.sync import Kind, RunState, sync
 from nlp_bench.launch.submission import asked_scheduler, read_submission
@@ -116,6 +116,7 @@ class _Watching:
         self.paths, self.options = paths, options
         self.earlier = set(_existing(paths)) if options.only_new else set()
         self.bounds: dict[Path, BoundTracker] = {}
+        self.growth: dict[Path, Growth] = {}
         self.shown: dict[Path, str] = {}
         self.ended: dict[Path, Look] = {}
         self.faults: dict[Path, int] = {}
@@ -169,7 +170,10 @@ class _Watching:
         """Return how far a run is, and how well its mean time is known."""
         run, log = read_run(folder), folder / "job.out"
         bounds = self.bounds.setdefault(folder, BoundTracker(run, log, self.options.until))
-        return progress(run, log), bounds.look()
+        far = progress(run, log)
+        if far:
+            far = replace(far, silent_s=self.growth.setdefault(folder, Growth()).silent_s(log, far.silent_s))
+        return far, bounds.look()
 
     def _show(self, look: Look) -> None:
         line = look.line()
