@@ -329,3 +329,25 @@ def test_a_log_that_grows_is_not_stalled_whatever_its_time_says(
     assert "STALLED" in first  # nothing else is known
     assert "iteration 2/4" in second
     assert "STALLED" not in second
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "remedy"),
+    [
+        (
+            "unix time: 18000002",
+            "unix time: 18000402",
+            "the time of day of its lines and the times that they log disagree",
+        ),
+        ("loss: 7.000000E+00", "loss: nan", "a loss that is not finite asks for another precision"),
+    ],
+)
+def test_an_invalid_run_has_the_remedy_of_its_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, remedy: str
+) -> None:
+    run = write_our_run(tmp_path / "run")
+    (run / "job.out").write_text((run / "job.out").read_text().replace(old, new))
+    assert main(["report", str(run)]) == 1
+    said = "".join(capsys.readouterr())
+    assert "INVALID" in said
+    assert f"its number must not be used: {remedy}" in said

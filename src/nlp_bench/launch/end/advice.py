@@ -32,6 +32,12 @@ AGAIN = "nlp-bench submit --run DIR/run.json"
 """The same training in a new folder, as another job: an ended folder takes no second one."""
 GO_ON, IN_MORE_TIME = AGAIN + " --load CHECKPOINTS", AGAIN + " --timelimit LONGER"
 LOST_LOG = "run it again, and keep programs that clean up or rotate logs away from its folder; what each rank printed is in ranks"
+UNUSABLE = "its number must not be used: "
+NOT_FINITE = UNUSABLE + "a loss that is not finite asks for another precision, or a smaller learning rate"
+CLOCK = (
+    UNUSABLE
+    + "the time of day of its lines and the times that they log disagree: where its nodes' clock was set meanwhile, run it again"
+)
 
 REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
     (Outcome.VALID, ""): ("none is needed", "nlp-bench measure DIR", REPORT),
@@ -42,9 +48,13 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "give the whole log of a run that reached its last iteration; in a run folder no run ends so", REPORT,
     ),
     (Outcome.INVALID, ""): (
-        "its number must not be used: a loss that is not finite asks for another precision, a broken rule for what the rule names",
-        REPORT,
+        UNUSABLE + "look at what the reason names, mend that and run it again", REPORT, AGAIN,
     ),
+    (Outcome.INVALID, "not-finite"): (NOT_FINITE, REPORT, LOOK),
+    (Outcome.INVALID, "loss-not-finite"): (NOT_FINITE, REPORT, LOOK),
+    (Outcome.INVALID, "broken-rule"): (UNUSABLE + "do what the rule asks for and run it again", REPORT, AGAIN),
+    (Outcome.INVALID, "stamps-vs-time-slow"): (CLOCK, REPORT, AGAIN),
+    (Outcome.INVALID, "stamps-vs-time-fast"): (CLOCK, REPORT, AGAIN),
     (Outcome.INVALID, "broken-seal"): (
         "put the original of the file that is named back; where there is none, the run has to be done again", REPORT, AGAIN,
     ),
