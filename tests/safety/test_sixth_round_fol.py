@@ -27,6 +27,7 @@ from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission, machine_identity
 
+ROOT = Path(__file__).resolve().parents[2]
 LINE = "[default0]: iteration {:8d}/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
 WHOLE = "Submitted batch job 7\n" + "".join(map(LINE.format, range(1, 5))) + " training finished: 4 iterations\n"
 HALF = WHOLE[: WHOLE.index("3/")]
@@ -351,3 +352,16 @@ def test_an_invalid_run_has_the_remedy_of_its_reason(
     said = "".join(capsys.readouterr())
     assert "INVALID" in said
     assert f"its number must not be used: {remedy}" in said
+
+
+def test_the_home_of_another_python_is_dropped(tmp_path: Path) -> None:
+    """Python would end with a fatal error of its own, before the first line of ours."""
+    (tmp_path / "x.log").write_text(published_log())
+    command = ["bash", str(ROOT / "benchmark/env/nlp-bench"), "report", "x.log", "--sequence-length", "2048"]
+    variables = {**os.environ, "PYTHONHOME": str(tmp_path), "NLP_BENCH_VENV": str(tmp_path)}
+    variables["NLP_BENCH_PYTHON"] = sys.executable
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "MEASURED" in done.stdout + done.stderr or "VALID" in done.stdout
