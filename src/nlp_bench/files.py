@@ -206,6 +206,19 @@ def age_s(path: Path) -> float:
     return abs(now_s - path.stat().st_mtime)
 
 
+def temporary_folder() -> Path:
+    """Return the folder for temporary files. Raises NlpBenchError where there is none: a container may have neither /tmp nor TMPDIR."""
+    import tempfile  # noqa: PLC0415  # few callers need it, and start-up is measured
+
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise NlpBenchError(
+            "there is no folder for temporary files: neither TMPDIR nor /tmp, /var/tmp, /usr/tmp or the current folder can be written; "
+            "set TMPDIR to a folder that exists, is writable and has room"
+        ) from error
+
+
 def replace_folder(folder: Path, output: Path) -> None:
     """Move the finished `folder` to `output`, where another folder may be: afterwards there is the old one or the new one.
 

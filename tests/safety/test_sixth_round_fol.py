@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -365,3 +366,27 @@ def test_the_home_of_another_python_is_dropped(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "MEASURED" in done.stdout + done.stderr or "VALID" in done.stdout
+
+
+def test_without_a_folder_for_temporary_files_the_remedy_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have none that can be written."""
+
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    bundle = str(tmp_path / "evidence.tar.gz")
+    assert main(["bundle", str(write_run(tmp_path / "run")), "--output", bundle]) == 0
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    for words in (["verify", bundle], ["bundle", "--redact-report", str(tmp_path / "run")]):
+        assert main(words) == 1
+        said = "".join(capsys.readouterr())
+        assert "there is no folder for temporary files" in said
+        assert "set TMPDIR to a folder that exists, is writable and has room" in said
+    assert main(["doctor", "--checks", "disk,writable,clock", "--runs", str(tmp_path)]) == 1
+    said = "".join(capsys.readouterr())
+    assert "the check itself broke" not in said
+    assert "1 failed" in said
+    assert "failed   writable  there is no folder for temporary files" in said
+    assert "next: set TMPDIR to a folder" in said

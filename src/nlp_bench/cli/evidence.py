@@ -64,6 +64,7 @@ class Bundle(Command, JudgedOptions, LogOptions):
         from nlp_bench.evidence.make import make_bundle
         from nlp_bench.evidence.manifest import Options
         from nlp_bench.evidence.text import made_talk, made_text, redactions_text
+        from nlp_bench.files import temporary_folder
 
         if self.redact_report and self.sign:
             raise UsageError("--sign: with --redact-report no bundle is made; leave one of them out")
@@ -79,7 +80,7 @@ class Bundle(Command, JudgedOptions, LogOptions):
         )
         paths = self.paths
         if self.redact_report:
-            with tempfile.TemporaryDirectory(prefix="nlp-bench-redact-") as private:
+            with tempfile.TemporaryDirectory(prefix="nlp-bench-redact-", dir=temporary_folder()) as private:
                 made = make_bundle(paths, Path(private, "e"), wanted, with_ranks=self.ranks, force=False)
             print(redactions_text(made.manifest, is_json=self.format == "json"), end="")
             return 0

@@ -16,6 +16,8 @@ from nlp_bench.build.environment import this_machine
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.software import command_of
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import temporary_folder
 from nlp_bench.launch.nodes.resources import VISIBLE, visible_gpus
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.machine.node import NCCL_PACKAGES, infiniband
@@ -326,6 +328,11 @@ def disk(place: Place) -> Iterator[Finding]:
 def writable(place: Place) -> Iterator[Finding]:
     """Write and remove 1 MiB where runs, data and builds are written: only that shows rights, read-only mounts and quotas reliably."""
     folders = dict.fromkeys(place.written_folders().values())
+    try:
+        temporary_folder()
+    except NlpBenchError as error:
+        what, _, remedy = str(error).partition("; ")
+        yield failed(what, remedy=remedy)
     for folder in folders:
         word, start = shlex.quote(str(folder)), time.monotonic()
         remedy = f"ls -ld {word}; df -h {word}; quota -s; or name another folder (--runs, NLP_BENCH_BUILD_DIR)"

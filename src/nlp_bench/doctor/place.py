@@ -1,8 +1,8 @@
 """What the checks examine: the machine, the system file that describes it, and the planned run."""
 
+import contextlib
 import os
 import shlex
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.system import System
 from nlp_bench.data import default_folder
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import temporary_folder
 from nlp_bench.launch.scheduler.slurm import CONFIG, cluster_name, is_absent
 from nlp_bench.machine.nvml import Nvml, NvmlError
 from nlp_bench.programs import Answer, ask
@@ -108,12 +109,9 @@ class Place:
         For a folder that does not exist yet it is the nearest one above it that does.
         """
         cache = Path(self.run.data.cache) if self.run and self.run.data.cache else default_folder(self.root)
-        wanted = {
-            "runs": self.runs,
-            "data": cache,
-            "build": build_folder(self.root),
-            "temporary": Path(tempfile.gettempdir()),
-        }
+        wanted = {"runs": self.runs, "data": cache, "build": build_folder(self.root)}
+        with contextlib.suppress(NlpBenchError):  # `writable` says so
+            wanted["temporary"] = temporary_folder()
         every = {name: path.absolute() for name, path in wanted.items()}
         return {name: next(p for p in (path, *path.parents) if p.is_dir()) for name, path in every.items()}
 

@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.evidence.manifest import is_safe
-from nlp_bench.files import open_for_reading, writing
+from nlp_bench.files import open_for_reading, temporary_folder, writing
 from nlp_bench.walk import MANIFEST, MAX_DEPTH
 
 TOP = "evidence"
@@ -75,7 +75,7 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
         _check_folder(folder, max_bytes)
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="nlp-bench-verify-") as private:
+    with tempfile.TemporaryDirectory(prefix="nlp-bench-verify-", dir=temporary_folder()) as private:
         folder = Path(private)
         try:
             with open_for_reading(path) as stream:

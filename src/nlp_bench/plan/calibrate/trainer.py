@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import temporary_folder
 from nlp_bench.machine.timing import summary
 from nlp_bench.plan.calibrate.record import Facts, Measurement, measured
 
@@ -41,7 +42,7 @@ def _run(layers: int, batches: int, device_kind: str, precision: str) -> Measure
     own = device_kind == "cpu" and os.environ.get("OMP_NUM_THREADS") == "1"
     command = [sys.executable, "-m", "nlp_bench.train", *words]
     environment = inherited | {"NLP_BENCH_ACCELERATOR": device_kind} | hidden
-    with tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+", dir=temporary_folder()) as errors:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process:
             try:
                 seconds = _seconds(process, own=own)
