@@ -7,7 +7,7 @@ import bisect
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 
 from nlp_bench.redact_rules import (
     MAX_WORD,
@@ -51,7 +51,15 @@ class _Span(NamedTuple):
     """First byte that the rule examined."""
 
 
-def redact(source: BinaryIO, target: BinaryIO) -> list[Redaction]:
+class Readable(Protocol):
+    """What gives bytes: a file, or one as long as it was when it was opened."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to `size` bytes, none at the end."""
+        ...
+
+
+def redact(source: Readable, target: BinaryIO) -> list[Redaction]:
     """Copy `source` to `target` without secrets and return what was blacked out; no line is added or lost.
 
     UTF-16 is searched by the lower byte of each character.

@@ -2,7 +2,6 @@
 
 import io
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,10 +19,10 @@ from nlp_bench.evidence.manifest import LOG, RULES, RUN_FOLDER, Member, Options,
 from nlp_bench.files import opened
 from nlp_bench.inputs.find import Item, Kind, find
 from nlp_bench.inputs.read import ReadOptions, read_item
-from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
+from nlp_bench.logs.source import HEAD_BYTES, Snapshot, is_packed, open_log
 from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.redact import redact
+from nlp_bench.redact import Readable, redact
 from nlp_bench.walk import RANKS, SNAPSHOT, is_bundle
 
 SUFFIXES = frozenset(
@@ -51,11 +50,16 @@ class Collected:
     remarks: list[str] = field(default_factory=list)
 
     def add(self, source: Path, path: str) -> None:
-        """Copy a text file to `path` of the bundle without its secrets. Raises NlpBenchError naming what cannot be read."""
-        with opened_file(source) as stream:
-            self.add_stream(stream, path)
+        """Copy a text file, as long as it is now, to `path` of the bundle without its secrets.
 
-    def add_stream(self, source: BinaryIO, path: str) -> None:
+        Raises NlpBenchError naming what cannot be read, or was changed while it was.
+        """
+        with opened_file(source) as stream:
+            snapshot = Snapshot(stream)
+            self.add_stream(snapshot, path)
+            _refuse_change(source, snapshot.change())
+
+    def add_stream(self, source: Readable, path: str) -> None:
         """Copy a text to `path` of the bundle without its secrets."""
         target = self.folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -144,8 +148,11 @@ def _add_log(item: Item, collected: Collected) -> None:
         log = collected.folder.with_name(f"{collected.folder.name}.stdin")
         if sys.stdin is None:
             raise UsageError("PATH -: standard input is closed")
+        snapshot = Snapshot(sys.stdin.buffer)
         with log.open("wb") as target:
-            shutil.copyfileobj(sys.stdin.buffer, target)
+            for block in iter(lambda: snapshot.read(1 << 20), b""):
+                target.write(block)
+        _refuse_change("standard input", snapshot.change())
     with opened_file(log) as stream:
         is_packed_log = is_packed(stream.read(HEAD_BYTES))
     if is_packed_log:
@@ -162,6 +169,7 @@ def _add_packed(log: Path, path: str, collected: Collected) -> None:
         for block in source.blocks():
             text = bytes(block.data[block.begin : block.end])
             target.write(text if text.endswith(b"\n") or block.is_last else text + b"\n")
+    _refuse_change(log, source.change)
     collected.add(plain, path)
     if source.damage:
         collected.remarks.append(f"{path}: {one_line(source.damage)}; what could be read is in the bundle")
@@ -172,6 +180,14 @@ def plain_name(name: str) -> str:
     for suffix in (".gz", ".xz", ".zst", ".bz2"):
         name = name.removesuffix(suffix)
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._")[-80:] or "train.log"
+
+
+def _refuse_change(source: Path | str, change: str | None) -> None:
+    """Raise NlpBenchError for a file that was cut or written anew while it was copied: its parts never stood in it together."""
+    if change:
+        raise NlpBenchError(
+            f"cannot bundle {source}: {change}; keep programs that rotate or rewrite it away (logrotate's copytruncate, say), then repeat"
+        )
 
 
 def opened_file(path: Path) -> BinaryIO:

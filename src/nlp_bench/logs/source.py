@@ -28,7 +28,7 @@ _XZ_MEMORY_BYTES = 1 << 28  # four times what `xz -9` needs
 _UNPACKED_BYTES = 1 << 16
 # Small, because the output of a step is lost if it hits a corrupt byte, and gzip expands up to 1032 times.
 _PACKED_BYTES = 1 << 12
-_SAMPLE_BYTES, _MAX_SAMPLES = 64, 256
+_SAMPLE_BYTES, _MAX_SAMPLES = 512, 256  # a line of a training is mostly shorter: two runs differ within it
 CUT = "the file was cut while it was read: {read} of its {size} bytes are counted"
 ANEW = "the file was written anew in place while it was read: what is counted may never have stood in it together"
 
@@ -77,8 +77,10 @@ class Source:
     def __init__(self, stream: BinaryIO) -> None:
         self.damage: str | None = None
         """Why reading stopped early (a compressed stream that is cut or corrupt, a disk error), else None."""
+        self.change: str | None = None
+        """After reading: that the file was cut or written anew meanwhile, else None; part of `damage` too."""
         self.num_bytes = 0  # bytes of the log so far, after decompression
-        self._snapshot = _Snapshot(stream)
+        self._snapshot = Snapshot(stream)
         self.size_bytes = self._snapshot.size_bytes  # size of the file on disk when it was opened, None for a pipe
         self._pieces: Iterator[bytes] | None = None
         self._piece = b""
@@ -96,7 +98,8 @@ class Source:
         block `damage` says whether bytes that the file had when it was opened were lost meanwhile.
         """
         yield from _Blocks(self._read).blocks()
-        self.damage = self._snapshot.change() or self.damage
+        self.change = self._snapshot.change()
+        self.damage = self.change or self.damage
 
     def _read(self, target: memoryview) -> int:
         """Fill `target` and return the number of bytes; fewer than its length mean that the log ends there."""
@@ -140,7 +143,7 @@ class _OtherFormatError(OSError):
     """The first bytes are of a format that is not read; the message says how to convert it."""
 
 
-class _Snapshot:
+class Snapshot:
     """A stream that ends where its file ended when it was opened; a pipe ends at its end.
 
     A file that is replaced by another one keeps its bytes for a process that has it open. One that is cut, or rewritten in place,
@@ -172,6 +175,7 @@ class _Snapshot:
         return count
 
     def read(self, size: int) -> bytes:
+        """Return the next `size` bytes, fewer at the end. Raises OSError."""
         read = bytearray()
         while len(read) < size and (count := self.readinto(memoryview(buffer := bytearray(size - len(read))))):
             read += buffer[:count]
@@ -286,7 +290,7 @@ class _Blocks:
         self.number += 1
 
 
-def _unpacked(stream: _Snapshot, data: bytes, method: Callable[[], Any]) -> Iterator[bytes]:
+def _unpacked(stream: Snapshot, data: bytes, method: Callable[[], Any]) -> Iterator[bytes]:
     """Yield the text of a compressed stream whose first bytes are `data`; it may have several members.
 
     Raises EOFError where it is cut, OSError for other bytes after it, and the libraries' errors.
