@@ -1,13 +1,19 @@
 """JUBE's done file `ready`: the outcome and the hash of the record that states it, so that a bare file is recognised."""
 
+import contextlib
+import os
 import shlex
+import sys
 from pathlib import Path
 
 from nlp_bench import schemas
-from nlp_bench.files import read_json, refuse_types, sha256_of, write_text
+from nlp_bench.files import read_json, real, refuse_types, sha256_of, write_text
 from nlp_bench.seal import OUTCOME
+from nlp_bench.walk import JUBE_FILES
 
 MARKER = "ready"
+JUBE_ERROR = "error"
+"""JUBE's own file in the folder of a step whose command has failed: `jube continue` passes such a step over for good."""
 METRICS = "metrics.txt"
 """The record of a rehearsal for JUBE instead of outcome.json: it has run no job."""
 
@@ -18,6 +24,7 @@ def write_marker(run_dir: Path) -> None:
     record = read_json(path, schemas.OUTCOME)
     refuse_types(record, path, outcome=str)
     _write(run_dir, record["outcome"], path)
+    _let_jube_go_on(run_dir)
 
 
 def write_rehearsed(run_dir: Path, text: str) -> None:
@@ -57,9 +64,27 @@ def contradiction(run_dir: Path) -> str | None:
 
 
 def repair(run_dir: Path) -> None:
-    """Write the marker where outcome.json exists without one, or with one that holds no hash. Raises NlpBenchError."""
+    """Write the marker where outcome.json exists without one, or with one that holds no hash, and let JUBE see it. Raises NlpBenchError."""
     if (run_dir / OUTCOME).exists() and _stated(run_dir) is None:
         write_marker(run_dir)
+    _let_jube_go_on(run_dir)
+
+
+def _let_jube_go_on(run_dir: Path) -> None:
+    """Remove JUBE_ERROR of a training step that has its outcome: a `submit` that was killed, or met a full disk, left JUBE with it.
+
+    Another user's stays: it is for its owner to let JUBE run the step's commands again.
+    """
+    step = real(run_dir).parent
+    error = step / JUBE_ERROR
+    with contextlib.suppress(OSError):
+        if any((step.parent / name).is_file() for name in JUBE_FILES) and error.lstat().st_uid == os.geteuid():
+            error.unlink()
+            run = step.parent
+            again = shlex.join(["jube", "continue", str(run.parent), "--id", run.name.lstrip("0") or "0"])
+            print(
+                f"nlp-bench: {error} of JUBE is removed: the step has its outcome now; next: {again}", file=sys.stderr
+            )
 
 
 def _write(run_dir: Path, text: str, record: Path) -> None:

@@ -2,16 +2,23 @@
 
 import gzip
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from support.published import published_log
+from support.ours import write_our_run
+from support.published import published_log, write_run
 
 from nlp_bench.cli.main import main
 from nlp_bench.evidence import collect
+from nlp_bench.launch.follow import runs
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.slurm import Slurm
+from nlp_bench.launch.submission import Submission
 from nlp_bench.logs.source import Source
 
 Change = Callable[[Path], object]
@@ -74,3 +81,59 @@ def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
     assert main(["bundle", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "e.tar.gz")]) == 1
     assert f"cannot bundle {log}: the file was cut while it was read" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["train.log.gz"]
+
+
+POINT = """name: point
+outpath: runs
+step:
+  - name: train
+    do:
+      - {done_file: ready, _: "test -e outcome.json || { cp -r #RUN#/. .; rm ready; exit 1; }"}
+  - name: measure
+    depend: train
+    do: "cat train/ready"
+"""
+
+
+@pytest.mark.skipif(shutil.which("jube") is None, reason="no JUBE on this machine")
+def test_jube_goes_on_from_a_step_whose_submit_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """JUBE has a step whose command failed for one that never ends; its outcome was decided afterwards."""
+    run = write_run(tmp_path / "run", outcome="FAILED", exit_status=1)
+    (run / "ready").write_text("")
+    (tmp_path / "point.yaml").write_text(POINT.replace("#RUN#", str(run)))
+
+    def jube(*words: str) -> str:
+        done = subprocess.run(["jube", *words], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout
+
+    jube("run", "point.yaml", "--hide-animation")
+    (step,) = (tmp_path / "runs/000000").glob("*_train")
+    assert (step / "error").exists()
+    assert "ERROR" in jube("status", "runs", "--id", "0")
+    jube("continue", "runs", "--id", "0", "--hide-animation")
+    assert "ERROR" in jube("status", "runs", "--id", "0")
+    Submission().write(step / "work")
+    assert main(["sync", str(tmp_path / "runs")]) == 0
+    said = capsys.readouterr().err
+    assert f"{step}/error of JUBE is removed" in said
+    assert f"next: jube continue {tmp_path}/runs --id 0" in said
+    jube("continue", "runs", "--id", "0", "--hide-animation")
+    assert "FINISHED" in jube("status", "runs", "--id", "0")
+
+
+def test_what_jube_has_for_failed_stays_without_an_outcome(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = tmp_path / "runs/000000/000003_train"
+    run = write_our_run(step / "work")
+    (step.parent / "configuration.xml").write_text("")
+    (step / "error").write_text("")
+    (run / "outcome.json").unlink()
+    Submission(comment="c", job_ids=["7"]).write(run)
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: slurm.job("RUNNING", job_id="7"))
+    assert main(["sync", str(tmp_path)]) == 0
+    assert (step / "error").exists()
+    monkeypatch.setattr(runs, "_jube", lambda *_: "000000 ERROR")
+    assert main(["watch", "--once", "--continue", str(tmp_path / "runs")]) == 1
+    said = capsys.readouterr().err
+    assert f"000000: JUBE: ERROR; why: cat {step}/error; once that is mended: rm {step}/error; jube continue" in said

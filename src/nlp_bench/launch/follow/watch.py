@@ -18,6 +18,7 @@ from nlp_bench.launch.follow.progress import BoundTracker, Growth, Progress, pro
 from nlp_bench.launch.follow.runs import continue_jube, find_runs, jube_runs, jube_status
 from nlp_bench.launch.follow.sync import Kind, RunState, sync
 from nlp_bench.launch.submission import asked_scheduler, read_submission
+from nlp_bench.marker import JUBE_ERROR
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
 
@@ -202,10 +203,7 @@ class _Watching:
             except NlpBenchError as error:
                 word = f"error: {error}"
             if self.waiting.get(run) != word:
-                self._say(
-                    f"{run.name}: JUBE: {word}"
-                    + (f"; next: jube result -a {run.parent} --id {int(run.name)}" if word == "FINISHED" else "")
-                )
+                self._say(f"{run.name}: JUBE: {word}{_next_of_jube(run, word)}")
             self.waiting[run] = word
 
     def _code(self, looks: list[Look]) -> int:
@@ -214,6 +212,18 @@ class _Watching:
 
     def _say(self, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
+
+
+def _next_of_jube(run: Path, word: str) -> str:
+    """Return what to type where JUBE has come to its end, in one clause; nothing while it goes on."""
+    if word == "FINISHED":
+        return f"; next: jube result -a {run.parent} --id {int(run.name)}"
+    failed = sorted(run.glob(f"*/{JUBE_ERROR}")) if word == "ERROR" else []
+    if not failed:
+        return ""
+    why = shlex.quote(str(failed[0]))
+    again = f"rm {why}; jube continue {shlex.quote(str(run.parent))} --id {int(run.name)}"
+    return f"; why: cat {why}; once that is mended: {again}"
 
 
 def _in_words(known: Bound) -> str:
