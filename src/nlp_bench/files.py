@@ -193,6 +193,16 @@ def _linked(temporary: Path, path: Path) -> bool:
     return True
 
 
+def user_name(number: int) -> str:
+    """Return the name of a user, or the number in words where nobody has a name for it."""
+    import pwd  # noqa: PLC0415  # few callers need it, and start-up is measured
+
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
 def age_s(path: Path) -> float:
     """Return the seconds since a file was changed, by the clock that dated it, which may be a file server's.
 

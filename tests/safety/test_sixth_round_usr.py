@@ -15,6 +15,7 @@ from support.published import published_log, write_run
 
 from nlp_bench.cli.main import main
 from nlp_bench.evidence import collect
+from nlp_bench.files import user_name
 from nlp_bench.launch.follow import runs
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
@@ -137,3 +138,21 @@ def test_what_jube_has_for_failed_stays_without_an_outcome(
     assert main(["watch", "--once", "--continue", str(tmp_path / "runs")]) == 1
     said = capsys.readouterr().err
     assert f"000000: JUBE: ERROR; why: cat {step}/error; once that is mended: rm {step}/error; jube continue" in said
+
+
+def test_a_colleagues_report_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a folder that a group may write to, everybody may replace everybody's files."""
+    words = ["report", str(write_our_run(tmp_path / "run")), "--output", str(tmp_path / "latest")]
+    assert main(words) == main(words) == 0
+    capsys.readouterr()
+    before = (tmp_path / "latest/report.csv").stat().st_ino
+    owner = user_name(os.geteuid())
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert f"loss.png there belongs to {owner} and would be replaced; move it, or give another folder" in said
+    assert (tmp_path / "latest/report.csv").stat().st_ino == before
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert main(words) == 0

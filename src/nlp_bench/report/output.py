@@ -1,10 +1,12 @@
 """The files of `--output`: the texts that standard output gives too, the record, and the plots; each file whole or not at all."""
 
+import contextlib
+import os
 import tempfile
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, explained
-from nlp_bench.files import write_bytes, write_json, write_text
+from nlp_bench.files import user_name, write_bytes, write_json, write_text
 from nlp_bench.inputs.find import is_earlier
 from nlp_bench.report.formats import FORMATS, View
 from nlp_bench.report.page import NO_VALID_RUN
@@ -54,11 +56,21 @@ def prepare(folder: Path, *stems: str) -> None:
     # The record is written first: files beside one of ours are of an earlier call.
     is_ours = is_earlier(folder / f"{stems[0]}.json")
     for path in found:
-        what = "a link" if path.is_symlink() else "" if is_ours and path.is_file() else "none of an earlier call"
+        what = "is a link" if path.is_symlink() else "" if is_ours and path.is_file() else "is none of an earlier call"
+        what = what or _of_another(path)
         if what:
             raise UsageError(
-                f"--output {folder}: {path.name} there is {what} and would be replaced; move it, or give another folder"
+                f"--output {folder}: {path.name} there {what} and would be replaced; move it, or give another folder"
             )
+
+
+def _of_another(path: Path) -> str:
+    """Return in words whose a file is, where it is not this user's; a folder of a group lets everybody replace it. Nothing for root."""
+    with contextlib.suppress(OSError):  # it vanished
+        owner = path.lstat().st_uid
+        if os.geteuid() not in {0, owner}:
+            return f"belongs to {user_name(owner)}"
+    return ""
 
 
 def _is_of(stem: str, stems: tuple[str, ...]) -> bool:

@@ -1,14 +1,13 @@
 """Find the folders of submitted runs, and JUBE's runs, which `jube continue` drives until nothing waits in them."""
 
 import os
-import pwd
 import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.files import real
+from nlp_bench.files import real, user_name
 from nlp_bench.walk import walk
 
 
@@ -61,18 +60,11 @@ def _refuse_foreign(run: Path) -> None:
     """Refuse another user's run of JUBE: its configuration.xml holds the commands of its steps, which would run as the caller."""
     for path in (run, run / "configuration.xml", run / "workpackages.xml"):
         if os.path.lexists(path) and (owner := path.lstat().st_uid) != os.geteuid():
-            name = _user(owner)
+            name = user_name(owner)
             raise NlpBenchError(
-                f"{path} belongs to {name}: jube would run its steps as {_user(os.geteuid())}; let {name} go on with it, or start your own "
+                f"{path} belongs to {name}: jube would run its steps as {user_name(os.geteuid())}; let {name} go on with it, or start your own "
                 "(benchmark/run.sh); without --continue its runs are only looked at"
             )
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
 
 
 def _jube(verb: str, run: Path, *words: str) -> str:
