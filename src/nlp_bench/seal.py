@@ -5,6 +5,7 @@ There is no key: anyone with this program can recompute every hash. docs/evidenc
 """
 
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -237,6 +238,21 @@ def at_end(run_dir: Path) -> dict[str, Any]:
             size = path.stat().st_size
             found[name] = {"bytes": size, "sha256": sha256_of(path, size)}
     return found
+
+
+_UNPACK = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd", ".bz2": "bunzip2 -k"}
+"""The command that unpacks a file, by its suffix."""
+
+
+def refuse_packed(run_dir: Path) -> None:
+    """Raise NlpBenchError where the log of the run was packed, by a cleaning job of the site, say: its hashes and its number are those of the text."""
+    log = run_dir / LOG
+    packed = [log.with_name(log.name + suffix) for suffix in _UNPACK]
+    found = None if os.path.lexists(log) else next((path for path in packed if os.path.isfile(path)), None)  # noqa: PTH113  # false, too, where it cannot be looked at
+    if found:
+        raise NlpBenchError(
+            f"{log} is missing, and {found.name} lies beside it; unpack that and repeat: {_UNPACK[found.suffix]} {shlex.quote(str(found))}"
+        )
 
 
 def refuse_changed(run_dir: Path) -> str:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
-from support.ours import write_our_run
+from support.ours import seal_run, write_our_run
 from support.published import published_log, write_run
 
 from nlp_bench.cli.main import main
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
 from nlp_bench.evidence import collect
 from nlp_bench.files import user_name
 from nlp_bench.launch.follow import runs
@@ -23,6 +25,13 @@ from nlp_bench.launch.submission import Submission
 from nlp_bench.logs.source import Source
 
 Change = Callable[[Path], object]
+
+
+def undecided(folder: Path) -> Path:
+    """Write a run that was handed over to Slurm as job 7, and of which nothing more is known."""
+    resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(folder)
+    Submission(comment="c", job_ids=["7"]).write(folder)
+    return folder
 
 
 def rewrite(path: Path) -> None:
@@ -156,3 +165,34 @@ def test_a_colleagues_report_is_not_replaced(
     assert (tmp_path / "latest/report.csv").stat().st_ino == before
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert main(words) == 0
+
+
+def test_a_log_that_was_packed_behind_its_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cleaning jobs of a site pack what is old; a VALID result is not replaced by what follows from no log."""
+    run = write_our_run(tmp_path / "run")
+    seal_run(run)
+    assert main(["measure", str(run)]) == 0
+    log, result = run / "job.out", (run / "result.json").read_text()
+    (run / "job.out.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    said = f"job.out is missing, and job.out.gz lies beside it; unpack that and repeat: gunzip -k {run}/job.out.gz"
+    for words in (["measure"], ["bundle", "--output", str(tmp_path / "e.tar.gz")], ["report"]):
+        capsys.readouterr()
+        assert main([*words, str(run)]) == 1
+        printed = capsys.readouterr()
+        assert said in " ".join((printed.out + printed.err).split())
+    assert (run / "result.json").read_text() == result
+    assert not (tmp_path / "e.tar.gz").exists()
+
+
+def test_a_run_whose_log_was_packed_before_its_end_was_decided_is_not_decided_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    undecided(tmp_path)
+    (tmp_path / "job.out.xz").write_bytes(b"\xfd7zXZ")
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: slurm.job("COMPLETED", job_id="7"))
+    assert main(["sync", str(tmp_path)]) == 1
+    assert (
+        f"job.out.xz lies beside it; unpack that and repeat: unxz -k {tmp_path}/job.out.xz" in capsys.readouterr().err
+    )
+    assert not (tmp_path / "outcome.json").exists()

@@ -23,6 +23,7 @@ from nlp_bench.logs.source import HEAD_BYTES, Snapshot, is_packed, open_log
 from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.redact import Readable, redact
+from nlp_bench.seal import refuse_packed
 from nlp_bench.walk import RANKS, SNAPSHOT, is_bundle
 
 SUFFIXES = frozenset(
@@ -106,6 +107,7 @@ def _bundle_around(item: Item, top: str) -> Path | None:
 
 
 def _add_run(item: Item, collected: Collected, *, with_ranks: bool) -> None:
+    refuse_packed(item.folder)
     path = f"runs/{len(collected.members) + 1:03d}"
     for count, file in enumerate(_run_files(item.folder, with_ranks=with_ranks)):
         inside = file.relative_to(item.folder).as_posix()

@@ -133,7 +133,8 @@ def measure_folder(
     `redacted` names files of a bundle in which secrets were blacked out: their hashes are no longer those of the chain of evidence.
     `judge` holds the result to rules before its energy is computed: a run without a number has none.
 
-    Raises NlpBenchError when run.json or outcome.json is missing, or a file is unreadable; every end of the run is a result.
+    Raises NlpBenchError when run.json or outcome.json is missing, a file is unreadable, or the log of a VALID run was packed; every end
+    of the run is a result.
     """
     try:
         run = _run(folder)
@@ -156,6 +157,8 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
     judge: Judge | None,
 ) -> FolderMeasurement:
     given = read_word(ended.get("outcome"), folder / "outcome.json")
+    if given is Outcome.VALID:  # no other end has a number to lose
+        seal.refuse_packed(folder)
     log, sealed = _read(folder)
     attempt = log.attempts[-1] if log and log.attempts else Attempt()
     attempt = replace(attempt, records=attempt.records.chosen(attempt.records.whole))

@@ -101,8 +101,9 @@ class Facts:
 def decide(run: Run, run_dir: Path, *, exit_status: int | None, job: Job | None = None, signal: str = "") -> Ending:
     """Decide how a run ended; `job` is what the scheduler says, None where there is none or it does not answer.
 
-    The first of RULES that applies decides; without one the run is VALID.
+    The first of RULES that applies decides; without one the run is VALID. Raises NlpBenchError where its log was packed before.
     """
+    seal.refuse_packed(run_dir)
     scheduler = get_scheduler(run.launch.launcher)
     log = gather(run_dir, scheduler)
     is_enough = run.tuning.until is not None and log.is_finished and log.enough_at == log.last_iteration
