@@ -55,6 +55,13 @@ REMEDIES = {
 """The remedy for each error of the operating system, by errno."""
 
 
+def with_file(error: NlpBenchError | OSError, place: object) -> str:
+    """Return an error in a sentence; one of the operating system with its file, or with `place` where it names none."""
+    if isinstance(error, NlpBenchError):
+        return str(error)
+    return f"{place if error.filename is None else error.filename}: {explained(error)}"
+
+
 def explained(error: OSError) -> str:
     """Return the operating system's message and the remedy."""
     message = error.strerror or str(error) or type(error).__name__

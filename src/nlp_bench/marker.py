@@ -5,9 +5,11 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 
 from nlp_bench import schemas
-from nlp_bench.files import read_json, real, refuse_types, sha256_of, write_text
+from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import read_json, real, refuse_types, sha256_of, user_name, write_text
 from nlp_bench.seal import OUTCOME
 from nlp_bench.walk import JUBE_FILES
 
@@ -21,10 +23,26 @@ METRICS = "metrics.txt"
 def write_marker(run_dir: Path) -> None:
     """Write the marker of outcome.json; repeated, it is the same. Raises NlpBenchError."""
     path = run_dir / OUTCOME
-    record = read_json(path, schemas.OUTCOME)
+    record = read_outcome(run_dir)
     refuse_types(record, path, outcome=str)
     _write(run_dir, record["outcome"], path)
     _let_jube_go_on(run_dir)
+
+
+def read_outcome(run_dir: Path) -> dict[str, Any]:
+    """Return outcome.json. Raises NlpBenchError, with what helps where somebody of the group has decided and kept the record to themselves."""
+    _refuse_closed(run_dir / OUTCOME)
+    return read_json(run_dir / OUTCOME, schemas.OUTCOME)
+
+
+def _refuse_closed(path: Path) -> None:
+    if not path.is_file() or os.access(path, os.R_OK):
+        return
+    owner, folder, name = user_name(path.stat().st_uid), shlex.quote(str(path.parent)), shlex.quote(str(path))
+    raise NlpBenchError(
+        f"{path} belongs to {owner} and may not be read by you: let {owner} type chmod g+r {name}, or decide anew: "
+        f"rm -f {folder}/{OUTCOME} {folder}/{MARKER}; nlp-bench sync {folder}"
+    )
 
 
 def write_rehearsed(run_dir: Path, text: str) -> None:
@@ -92,8 +110,9 @@ def _write(run_dir: Path, text: str, record: Path) -> None:
 
 
 def _stated(run_dir: Path) -> str | None:
-    """Return the hash that the marker names, its last word; None where there is no marker or it names none."""
+    """Return the hash that the marker names, its last word; None where there is no marker or it names none. Raises NlpBenchError."""
     path = run_dir / MARKER
+    _refuse_closed(path)
     words = path.read_text(encoding="utf-8", errors="replace").split() if path.is_file() else []
     return words[-1] if words and words[-1].startswith("sha256:") else None
 

@@ -4,6 +4,7 @@ import gzip
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import BinaryIO
 import pytest
 from support.ours import seal_run, write_our_run
 from support.published import published_log, write_run
+from support.users import ROOT, as_user, open_folder
 
+from nlp_bench import marker
 from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
@@ -24,6 +27,9 @@ from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission
 from nlp_bench.logs.source import Source
 
+__all__ = ["open_folder"]
+
+ANNA, BERT, GROUP = 20001, 20002, 20003
 Change = Callable[[Path], object]
 
 
@@ -196,3 +202,32 @@ def test_a_run_whose_log_was_packed_before_its_end_was_decided_is_not_decided_wi
         f"job.out.xz lies beside it; unpack that and repeat: unxz -k {tmp_path}/job.out.xz" in capsys.readouterr().err
     )
     assert not (tmp_path / "outcome.json").exists()
+
+
+def test_a_colleagues_record_that_may_not_be_read_is_named(open_folder: Path) -> None:
+    """A sync of the same group under umask 077 decides, and keeps the record to itself."""
+    run = write_our_run(open_folder / "run")
+    Submission(comment="c", job_ids=["7"]).write(run)
+    marker.write_marker(run)
+    for path in (run, *run.iterdir()):
+        os.chown(path, ANNA, GROUP) if os.geteuid() == 0 else None
+    for name in ("outcome.json", "ready"):
+        os.chown(run / name, BERT, GROUP) if os.geteuid() == 0 else None
+        (run / name).chmod(0o600)
+
+    def said(*words: str) -> str:
+        done = subprocess.run(
+            [*as_user(ANNA, GROUP), sys.executable, "-m", "nlp_bench", *words, str(run)], cwd=open_folder, capture_output=True,
+            text=True, check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
+        )  # fmt: skip
+        assert done.returncode == 1, done
+        assert "Errno" not in done.stdout + done.stderr
+        return " ".join((done.stdout + done.stderr).split())
+
+    for words in (["sync"], ["watch", "--once"], ["measure"], ["report"]):
+        found = said(*words)
+        assert f"belongs to user {BERT} and may not be read by you: let user {BERT} type chmod g+r {run}/" in found
+        assert f"rm -f {run}/outcome.json {run}/ready; nlp-bench sync {run}" in found
+        assert "run it again" not in found
+    (run / "ready").chmod(0o644)
+    assert f"{run}/outcome.json belongs to user {BERT}" in said("sync")

@@ -232,7 +232,7 @@ class Sync(Command):
     every: float = poll_every(60.0, "with --wait: longest time between two looks (60)")
 
     def run(self) -> int:
-        from nlp_bench.errors import NlpBenchError, explained
+        from nlp_bench.errors import NlpBenchError, with_file
         from nlp_bench.escape import one_line
         from nlp_bench.launch.end.advice import short
         from nlp_bench.launch.follow.runs import find_runs
@@ -256,7 +256,7 @@ class Sync(Command):
                 ending = wait(folder, poll_s=self.every) if self.wait else None
                 ending, state = (ending, "ended") if ending else sync(folder)
             except (NlpBenchError, OSError) as error:  # one damaged folder must not hide the others
-                say(f"error: {f'{folder}: {explained(error)}' if isinstance(error, OSError) else error}")
+                say(f"error: {with_file(error, folder)}")
                 num_faults += 1
                 continue
             print(f"{one_line(folder)}: {ending.text() if ending else state}")

@@ -246,7 +246,7 @@ def _outcome(folder: Path) -> dict[str, Any]:
     if not path.exists():
         remedy = f"decide it with: nlp-bench sync {shlex.quote(str(folder))}"
         raise NlpBenchError(f"{folder}: there is no outcome.json, the run may not have ended; {remedy}")
-    return read_json(path, schemas.OUTCOME)
+    return marker.read_outcome(folder)
 
 
 def _read(folder: Path) -> tuple[Log | None, seal.SealedLog]:

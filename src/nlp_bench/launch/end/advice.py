@@ -132,6 +132,9 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
     (Outcome.UNKNOWN, ""): (
         "no one knows how it ended: the log is all there is, and it carries no number; run it again", LOOK, AGAIN,
     ),
+    (Outcome.UNKNOWN, "unreadable"): (
+        "a record or the log could not be read: mend what the reason names, then look again; the run itself may be well", REPORT,
+    ),
 }  # fmt: skip
 """What to change or to look at, in one sentence, and what to type next, the first one first: of each outcome, and of those of its reasons
 that ask for something else, by their codes."""

@@ -16,7 +16,7 @@ from nlp_bench.config.scheduler import Job, Scheduler, State, get_scheduler
 from nlp_bench.escape import one_line
 from nlp_bench.launch import starts
 from nlp_bench.launch.end.log_facts import LogFacts, gather
-from nlp_bench.marker import write_marker
+from nlp_bench.marker import read_outcome, write_marker
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason
 
@@ -321,7 +321,7 @@ def read_ending(run_dir: Path) -> Ending | None:
     path = run_dir / "outcome.json"
     if not path.exists():
         return None
-    record = files.read_json(path, schemas.OUTCOME)
+    record = read_outcome(run_dir)
     files.refuse_types(record, path, outcome=str, reasons=list, evidence=str | None)
     sources = record.get("sources")
     return Ending(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.run import read_run
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, with_file
 from nlp_bench.escape import one_line
 from nlp_bench.files import real
 from nlp_bench.launch.end.advice import advice, short
@@ -158,7 +158,7 @@ class _Watching:
             to_type = _to_type(folder) if far and far.is_stalled and state.kind is not Kind.SILENT else ()
         except (NlpBenchError, OSError) as error:
             self.faults[folder] = self.faults.get(folder, 0) + 1
-            return Look(folder=folder, ending=None, state=RunState(f"error: {error}"), progress=None)
+            return Look(folder=folder, ending=None, state=RunState(f"error: {with_file(error, folder)}"), progress=None)
         if known and known.is_enough and not to_type and not self.bounds[folder].ends_itself:
             to_type = _to_read(folder)
         self.faults.pop(folder, None)
