@@ -65,17 +65,33 @@ def with_file(error: NlpBenchError | OSError, place: object) -> str:
 def explained(error: OSError) -> str:
     """Return the operating system's message and the remedy."""
     message = error.strerror or str(error) or type(error).__name__
+    if error.errno == errno.ENOENT and _is_nowhere(error.filename):
+        return f"{message}; the current folder was deleted: go to one that exists (cd), then repeat"
     if link := next((link for name in (error.filename2, error.filename) if (link := _dead_link(name))), ""):
         return f"{message}; {link}"
     remedy = REMEDIES.get(error.errno or 0, "check that the folder exists, is writable and has room")
     return f"{message}; {remedy}"
 
 
+def _is_nowhere(name: object) -> bool:
+    """Return whether a path is one from a current folder that was deleted."""
+    if isinstance(name, str | os.PathLike) and os.path.isabs(name):  # noqa: PTH117  # pathlib is not imported here
+        return False
+    try:
+        os.getcwd()  # noqa: PTH109
+    except FileNotFoundError:
+        return True
+    return False
+
+
 def _dead_link(name: object) -> str:
     """Return which link on a file's path is dangling, and the remedy; "" where none is."""
     if not isinstance(name, str | os.PathLike):
         return ""
-    path = os.path.abspath(name)  # noqa: PTH100  # pathlib's own raises for a link to itself
+    try:
+        path = os.path.abspath(name)  # noqa: PTH100  # pathlib's own raises for a link to itself
+    except FileNotFoundError:  # from a current folder that was deleted
+        return ""
     while path != os.path.dirname(path):  # noqa: PTH120
         with contextlib.suppress(OSError):  # it is no link, or vanishes meanwhile
             target = os.readlink(path)  # noqa: PTH115

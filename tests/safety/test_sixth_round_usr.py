@@ -231,3 +231,62 @@ def test_a_colleagues_record_that_may_not_be_read_is_named(open_folder: Path) ->
         assert "run it again" not in found
     (run / "ready").chmod(0o644)
     assert f"{run}/outcome.json belongs to user {BERT}" in said("sync")
+
+
+@pytest.fixture
+def gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Stand in a folder that is deleted, as a purge of the scratch does; return a finished run of another one."""
+    run, folder = write_our_run(tmp_path / "run"), tmp_path / "gone"
+    seal_run(run)
+    folder.mkdir()
+    monkeypatch.delenv("NLP_BENCH_ROOT", raising=False)
+    with monkeypatch.context() as there:
+        there.chdir(folder)
+        folder.rmdir()
+        yield run
+
+
+def test_absolute_paths_are_read_where_the_current_folder_was_deleted(
+    gone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, rates = str(gone.parent / "e.tar.gz"), "steady 36361.59 tokens/s"
+    for words in (
+        ["report", str(gone)],
+        ["measure", str(gone)],
+        ["check", "--model", "tiny", "--offline"],
+        ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2"],
+        ["submit", "--model", "tiny", "--print"],
+        ["bundle", "--output", made, str(gone)],
+        ["verify", made],
+    ):
+        assert main(words) == 0, words
+        printed = capsys.readouterr()
+        assert "No such file" not in printed.out + printed.err
+        assert words[0] not in {"bundle", "verify"} or rates in printed.out
+
+
+def test_what_a_deleted_current_folder_cannot_take_is_said(gone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", str(gone)]) == 1
+    assert "evidence.tar.gz: No such file or directory; the current folder was deleted: go to one that exists (cd)" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_current_folder_that_may_not_be_read_is_passed_over(open_folder: Path) -> None:
+    """As after sudo -u: the folder is another user's and closed."""
+    closed = open_folder / "closed"
+    (closed / "benchmark/jube").mkdir(parents=True)
+    shutil.copytree(ROOT / "benchmark/models", closed / "benchmark/models")
+    shutil.copy(ROOT / "benchmark/jube/nlp_benchmark.yaml", closed / "benchmark/jube")
+    (closed / "benchmark").chmod(0o700)
+    for words in (
+        ["check", "--model", "tiny", "--offline"],
+        ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2"],
+        ["submit", "--model", "tiny", "--print"],
+    ):
+        done = subprocess.run(
+            [*as_user(ANNA), sys.executable, "-P", "-m", "nlp_bench", *words], cwd=closed, capture_output=True, text=True,
+            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert f"{closed}/benchmark may not be read: what lies there is passed over; go to another" in done.stderr

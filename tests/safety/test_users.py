@@ -186,9 +186,9 @@ def test_what_was_set_aside_of_another_user_is_in_nobodys_way(shared: Path) -> N
 
 
 def test_a_current_folder_that_has_gone_is_named(tmp_path: Path) -> None:
-    words = f'mkdir gone; cd gone; rmdir ../gone; "{sys.executable}" -m nlp_bench check --model tiny --system local'
+    words = f'mkdir gone; cd gone; rmdir ../gone; "{sys.executable}" -m nlp_bench check --model tiny --system local --output .'
     done = subprocess.run(
         ["bash", "-c", words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=False
     )  # fmt: skip
-    assert "nlp-bench: error: the current folder: No such file or directory" in done.stderr
+    assert "No such file or directory; the current folder was deleted: go to one that exists (cd)" in done.stderr
     assert "Traceback" not in done.stderr

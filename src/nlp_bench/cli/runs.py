@@ -49,7 +49,7 @@ class Check(Command, Request):
 
     def run(self) -> int:
         from nlp_bench import schemas
-        from nlp_bench.config.catalog import find, root
+        from nlp_bench.config.catalog import find, here, root
         from nlp_bench.config.resolve import resolve, resolve_system
         from nlp_bench.config.run import read_run, summary
         from nlp_bench.config.scheduler import LOCAL, get_scheduler
@@ -74,9 +74,8 @@ class Check(Command, Request):
         resolved = resolve(request, ask_scheduler=not (self.offline or is_rehearsal or is_elsewhere))
         check_arguments(resolved)
         program_words(resolved)  # raises for what the other trainer cannot do
-        script_text(
-            resolved, root=root(), run_dir=(self.output or Path()).absolute()
-        )  # raises for what no script can hold
+        place = self.output or next(iter(here()), root())
+        script_text(resolved, root=root(), run_dir=place.absolute())  # raises for what no script can hold
         if self.output:
             resolved.write(record_folder(self.output, "run.json", schemas.RUN))
         print(summary(resolved))

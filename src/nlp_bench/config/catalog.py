@@ -49,24 +49,38 @@ def root() -> Path:
     """Return the working folder, which holds environment, data, builds and reports.
 
     It is NLP_BENCH_ROOT, else the current folder if it holds the workflow, else the checkout that this package is run from,
-    else the current folder. Raises UsageError for an NLP_BENCH_ROOT that is no folder.
+    else the current folder. Raises UsageError for an NLP_BENCH_ROOT that is no folder, and where none of them is there.
     """
     named = os.environ.get("NLP_BENCH_ROOT")
     if not named:
-        here = Path.cwd()
-        return here if (here / WORKFLOW).is_file() else checkout() or here
+        found = here()
+        if own := next((one for one in found if _is_file(one / WORKFLOW)), checkout() or next(iter(found), None)):
+            return own
+        raise UsageError("the current folder was deleted; go to one that exists (cd), or name one as NLP_BENCH_ROOT")
     if not Path(named).is_dir():
         raise UsageError(f"NLP_BENCH_ROOT: {named} is no folder; name a checkout of nlp-bench, or unset it")
     return real(named)
 
 
-_HERE: ContextVar[Path | None] = ContextVar("here", default=None)
+def here() -> list[Path]:
+    """Return the current folder as a list, an empty one where it was deleted."""
+    try:
+        return [Path.cwd()]
+    except FileNotFoundError:
+        return []
+
+
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113  # false, too, in a folder that is closed
+
+
+_HERE: ContextVar[list[Path] | None] = ContextVar("here", default=None)
 
 
 @contextlib.contextmanager
-def found_from(folder: Path) -> Iterator[None]:
-    """Look data files up from `folder` within the block, whatever the current folder is: an unpacked bundle brings none of its own."""
-    token = _HERE.set(folder)
+def found_from(folders: list[Path]) -> Iterator[None]:
+    """Look data files up from `folders` (`here()`) within the block, whatever the current folder is: an unpacked bundle brings none of its own."""
+    token = _HERE.set(folders)
     try:
         yield
     finally:
@@ -76,23 +90,24 @@ def found_from(folder: Path) -> Iterator[None]:
 def places() -> list[Path]:
     """Return the folders that hold models/, systems/, rules/ and the tables, in the order in which they are searched."""
     named = os.environ.get("NLP_BENCH_ROOT")
-    own = real(named or _HERE.get() or Path.cwd()) / "benchmark"
+    looked = _HERE.get()
+    current = [Path(named)] if named else here() if looked is None else looked
+    own = [real(one) / "benchmark" for one in current]
     word = os.environ.get("NLP_BENCH_HOME") or os.path.expanduser("~/.config/nlp-bench")  # noqa: PTH111  # pathlib raises without a home
     home = [] if word.startswith("~") else [Path(word).absolute()]
-    found = [one for one in dict.fromkeys((own, *home, shipped() / "benchmark")) if _may_be_read(one)]
-    return [one for one in found if one != own or named or _is_trusted(own)]
+    every = dict.fromkeys((*own, *home, shipped() / "benchmark"))
+    found = [one for one in every if _may_be_read(one, is_current=one in own and not named)]
+    return [one for one in found if one not in own or named or _is_trusted(one)]
 
 
 @functools.cache
-def _may_be_read(place: Path) -> bool:
+def _may_be_read(place: Path, *, is_current: bool) -> bool:
     """Return whether a folder of data files is readable or missing; one that is not readable is reported once."""
     try:
         (place / "models").stat()
     except PermissionError:
-        print(
-            f"nlp-bench: {place} may not be read: what lies there is passed over; name another as NLP_BENCH_HOME",
-            file=sys.stderr,
-        )
+        remedy = "go to another folder (cd)" if is_current else "name another as NLP_BENCH_HOME"
+        print(f"nlp-bench: {place} may not be read: what lies there is passed over; {remedy}", file=sys.stderr)
         return False
     except OSError:
         return True
@@ -106,7 +121,7 @@ def _is_trusted(place: Path) -> bool:
         is_own = place.stat().st_uid in {0, os.geteuid()}
     except OSError:  # it is not there
         return True
-    if is_own or (place.parent / WORKFLOW).is_file():
+    if is_own or _is_file(place.parent / WORKFLOW):
         return True
     print(
         f"nlp-bench: {place} belongs to another user: what lies there is passed over; NLP_BENCH_ROOT={place.parent} takes it",
@@ -118,7 +133,7 @@ def _is_trusted(place: Path) -> bool:
 def names(kind: str) -> list[str]:
     """Return the names of all data files of `kind` ("models", "systems" or "rules"), sorted; what editors and file servers leave is none."""
     found = (path for place in places() for path in (place / kind).glob("*.toml"))
-    return sorted({path.stem for path in found if not path.name.startswith(".") and os.path.isfile(path)})  # noqa: PTH113  # false, too, where it cannot be looked at
+    return sorted({path.stem for path in found if not path.name.startswith(".") and _is_file(path)})
 
 
 def find(kind: str, name: str) -> Path:
@@ -129,7 +144,7 @@ def find(kind: str, name: str) -> Path:
     if name.endswith(".toml"):
         return real(name)
     for place in places():
-        if (path := place / kind / f"{name}.toml").is_file():
+        if _is_file(path := place / kind / f"{name}.toml"):
             return path
     field = kind if kind == "rules" else kind.removesuffix("s")
     raise UsageError(
@@ -141,18 +156,18 @@ def find(kind: str, name: str) -> Path:
 def table(name: str) -> Path:
     """Return the file that is called `name` ("accelerators.toml" or "plan.toml"); the shipped one where the user has none."""
     found = (place / name for place in places())
-    return next((path for path in found if path.is_file()), shipped() / "benchmark" / name)
+    return next((path for path in found if _is_file(path)), shipped() / "benchmark" / name)
 
 
 def part(name: str) -> Path:
     """Return another file by its place in a checkout ("jube/submit.job.in"): of the working folder, else the shipped one."""
     own = root() / name
-    return own if own.is_file() else shipped() / name
+    return own if _is_file(own) else shipped() / name
 
 
 def has_workflow() -> bool:
     """Return whether the working folder is a checkout or what `nlp-bench init` made, with the scripts that error messages name."""
-    return checkout() is not None or (root() / WORKFLOW).is_file()
+    return checkout() is not None or _is_file(root() / WORKFLOW)
 
 
 def load_model(name: str, *, is_shipped: bool = False) -> Model:

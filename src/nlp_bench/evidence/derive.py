@@ -53,7 +53,7 @@ def derive(
     It is done in that folder, by the paths of the manifest: no path in the result depends on where the bundle is. A run that
     cannot be measured is an entry without a number.
     """
-    with catalog.found_from(Path.cwd()), working_in(folder):
+    with catalog.found_from(catalog.here()), working_in(folder):
         overrides, rules = options.overrides(), rules_of(Path(), options)
         measured = [
             measure(Path(member.path), member.kind, overrides, member.redacted(redactions), rules=rules)

@@ -55,7 +55,7 @@ def find(name: str, folder: Path | None = None) -> Path:
     """
     if name.endswith(".toml") or "/" in name:
         path = real((folder or Path()) / name)
-        return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+        return next((path.relative_to(one) for one in catalog.here() if path.is_relative_to(one)), path)
     return catalog.find("rules", name)
 
 
