@@ -1,7 +1,9 @@
 """Faults that a sixth round of fresh eyes thought of: logs on the move, other users, folders that go away, limits."""
 
+import errno
 import gzip
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,11 +21,13 @@ from nlp_bench import marker
 from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
+from nlp_bench.errors import NlpBenchError
 from nlp_bench.evidence import collect
 from nlp_bench.files import user_name
 from nlp_bench.launch.follow import runs
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
+from nlp_bench.launch.snapshot import take
 from nlp_bench.launch.submission import Submission
 from nlp_bench.logs.source import Source
 
@@ -290,3 +294,23 @@ def test_a_current_folder_that_may_not_be_read_is_passed_over(open_folder: Path)
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert f"{closed}/benchmark may not be read: what lies there is passed over; go to another" in done.stderr
+
+
+def test_a_snapshot_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota of files, or a file system without free inodes: it was a list of Python's, cut in the middle."""
+    mkdir = os.mkdir
+
+    def full(path: str | Path, *words: int, **options: int) -> None:
+        if "snapshot/src/nlp_bench/" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        mkdir(path, *words, **options)
+
+    monkeypatch.setattr(os, "mkdir", full)
+    run = resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
+    said = (
+        f"--snapshot-code: cannot write {tmp_path}/snapshot: No space left on device; the file system is full: make room "
+        "(`df -h`, `df -i`) and repeat; nothing was submitted"
+    )
+    with pytest.raises(NlpBenchError, match=f"^{re.escape(said)}$"):
+        take(run, tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -40,20 +40,23 @@ def take(run: Run, run_dir: Path) -> Path:
                 _copy(whole)
                 _refuse_other(run, whole)
                 whole.rename(folder)
-    except (OSError, shutil.Error) as error:
-        said = explained(error) if isinstance(error, OSError) and error.strerror else str(error)[:200]
-        raise NlpBenchError(f"--snapshot-code: cannot write {folder}: {said}; nothing was submitted") from error
+    except OSError as error:
+        raise NlpBenchError(
+            f"--snapshot-code: cannot write {folder}: {explained(error)}; nothing was submitted"
+        ) from error
     _refuse_other(run, folder)
     return folder
 
 
 def _copy(target: Path) -> None:
     package = Path(nlp_bench.__file__).parent
-    shutil.copytree(package, target / "src/nlp_bench", ignore=shutil.ignore_patterns("__pycache__", "*.part"))
-    for path in (path for pattern in DATA for path in sorted(root().glob(pattern)) if path.is_file()):
-        place = target / path.relative_to(root())
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, place)
+    code = ((path, Path("src/nlp_bench", path.relative_to(package))) for path in sorted(package.rglob("*")))
+    data = ((path, path.relative_to(root())) for pattern in DATA for path in sorted(root().glob(pattern)))
+    for path, name in (*code, *data):  # shutil.copytree keeps of an error its text alone
+        if path.is_file() and "__pycache__" not in name.parts and path.suffix != ".part":
+            place = target / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, place)
     made = origin()
     write_json(target / SNAPSHOT, {"schema": SCHEMA, "version": made.version, "commit": made.commit})
     # Checked by the hash of its source: a time that a file system rounds would compile it anew in every rank.
