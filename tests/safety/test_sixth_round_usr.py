@@ -314,3 +314,29 @@ def test_a_snapshot_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(NlpBenchError, match=f"^{re.escape(said)}$"):
         take(run, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [["sync"], ["watch", "--once"], ["measure"]])
+def test_runs_are_followed_where_a_login_node_allows_no_more_processes(open_folder: Path, words: list[str]) -> None:
+    """OpenBLAS starts a thread for each core, and interrupts the process where it may not."""
+    run, uid = write_our_run(open_folder / "run"), 20077
+    seal_run(run)
+    for path in (run, *run.iterdir()):
+        os.chown(path, uid, GROUP) if os.geteuid() == 0 else None
+    done = subprocess.run(
+        [*as_user(uid, GROUP), "bash", "-c", 'ulimit -u 1; exec "$@"', "bash", sys.executable, "-m", "nlp_bench", *words, str(run)],
+        cwd=open_folder, capture_output=True, text=True, check=False, timeout=100,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "OMP_NUM_THREADS": "2"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "OpenBLAS" not in done.stderr
+
+
+def test_the_one_thread_of_numpy_is_not_handed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that sync submits again, or a training of JUBE's, would compute with it."""
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    run = write_our_run(tmp_path / "run")
+    seal_run(run)
+    for words in (["sync"], ["watch", "--once"]):
+        assert main([*words, str(run)]) == 0
+        assert "OPENBLAS_NUM_THREADS" not in os.environ

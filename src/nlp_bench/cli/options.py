@@ -16,6 +16,7 @@ from nlp_bench.files import real
 if TYPE_CHECKING:
     from nlp_bench.measure.sizes import Overrides
 
+_THREADS = "OPENBLAS_NUM_THREADS"
 LOG, ASKED = "what a log may not say", "what is asked"
 
 
@@ -134,7 +135,18 @@ def refuse_one_file(named: Mapping[str, Path | None]) -> None:
 
 def use_one_thread() -> None:
     """Keep numpy from starting a thread for each core: no linear algebra is done, and a login node may limit threads."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault(_THREADS, "1")
+
+
+def load_in_one_thread() -> None:
+    """Load numpy as `use_one_thread` does where jobs and trainings are started too: they must not inherit the variable."""
+    is_own = _THREADS not in os.environ
+    use_one_thread()
+    try:
+        import numpy  # noqa: F401, ICN001  # which reads the variable now
+    finally:
+        if is_own:
+            del os.environ[_THREADS]
 
 
 def say(*lines: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.options import form, poll_every, refuse_to_replace, say
+from nlp_bench.cli.options import form, load_in_one_thread, poll_every, refuse_to_replace, say
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, value
 from nlp_bench.config.request import Request, from_options
@@ -231,6 +231,7 @@ class Sync(Command):
     every: float = poll_every(60.0, "with --wait: longest time between two looks (60)")
 
     def run(self) -> int:
+        load_in_one_thread()  # a lost run may be submitted again
         from nlp_bench.errors import NlpBenchError, with_file
         from nlp_bench.escape import one_line
         from nlp_bench.launch.end.advice import short
@@ -290,6 +291,7 @@ class Watch(Command):
 
     def run(self) -> int:
         """Print a line per run whenever it has moved; return 0 when every run is VALID, 3 when the hours are over before, else 1."""
+        load_in_one_thread()  # JUBE may train here
         from nlp_bench.launch.follow.watch import WatchOptions, watch
         from nlp_bench.measure.anytime import percent
 
@@ -323,6 +325,7 @@ class Measure(Command):
     """Where the lines for JUBE go (default RUN_DIR/metrics.txt)."""
 
     def run(self) -> int:
+        load_in_one_thread()  # a run that has not ended is followed, as in sync
         from nlp_bench.files import write_json, write_text
         from nlp_bench.launch.end.advice import advice
         from nlp_bench.launch.end.ending import Ending

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.options import say
+from nlp_bench.cli.options import load_in_one_thread, say
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, option, value
 from nlp_bench.config.request import CheckpointOptions, LimitOptions, Request, from_options
@@ -67,6 +67,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
 
     def _submit(self) -> int:
         """Submit, and report the run's folder and what to type next."""
+        load_in_one_thread()
         from nlp_bench.config.catalog import root
         from nlp_bench.launch import folder, lock
         from nlp_bench.launch.chain import check_checkpoint, with_checkpoints
