@@ -21,6 +21,7 @@ from nlp_bench import marker
 from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
+from nlp_bench.config.scheduler import Job
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.evidence import collect
 from nlp_bench.files import user_name
@@ -39,6 +40,7 @@ Change = Callable[[Path], object]
 
 def undecided(folder: Path) -> Path:
     """Write a run that was handed over to Slurm as job 7, and of which nothing more is known."""
+    folder.mkdir(parents=True, exist_ok=True)
     resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(folder)
     Submission(comment="c", job_ids=["7"]).write(folder)
     return folder
@@ -340,3 +342,37 @@ def test_the_one_thread_of_numpy_is_not_handed_on(tmp_path: Path, monkeypatch: p
     for words in (["sync"], ["watch", "--once"]):
         assert main([*words, str(run)]) == 0
         assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
+def test_a_run_that_is_moved_while_it_is_watched_is_said_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        undecided(tmp_path / "runs" / name)
+    asked = list[object]()
+
+    def query(*words: object, **_: object) -> Job:
+        asked.append(words)
+        if len(asked) == 3:
+            (tmp_path / "runs/a").rename(tmp_path / "archived")
+        return slurm.job("RUNNING" if len(asked) < 6 else "TIMEOUT", job_id="7")
+
+    monkeypatch.setattr(Slurm, "query", query)
+    assert main(["watch", "--every", "0.01", str(tmp_path / "runs")]) == 1
+    assert capsys.readouterr().err.count(f"{tmp_path}/runs/a is gone or was moved; name its new place") == 1
+
+
+def test_a_watched_folder_that_goes_away_ends_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = undecided(tmp_path / "run")
+
+    def query(*_: object, **__: object) -> Job:
+        run.rename(tmp_path / "archived")
+        return slurm.job("PENDING", job_id="7")
+
+    monkeypatch.setattr(Slurm, "query", query)
+    assert main(["watch", "--every", "0.01", str(run)]) == 1
+    said = capsys.readouterr().err
+    assert f"{run} is gone or was moved" in said
+    assert "no submitted run below" not in said

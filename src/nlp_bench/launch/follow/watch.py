@@ -120,6 +120,7 @@ class _Watching:
         self.growth: dict[Path, Growth] = {}
         self.shown: dict[Path, str] = {}
         self.ended: dict[Path, Look] = {}
+        self.gone: set[Path] = set()
         self.faults: dict[Path, int] = {}
         self.waiting: dict[Path, str] = {}
         self.num_ended: dict[Path, int] = {}
@@ -132,15 +133,17 @@ class _Watching:
             looks = [self._look(folder) for folder in _existing(self.paths) if folder not in self.earlier]
             for look in looks:
                 self._show(look)
+            gone = self._gone(looks)
             if options.drives:
                 self._drive(looks)
             if not looks and options.while_pid is None and not self.waiting:
-                print("nlp-bench: no submitted run below " + " ".join(map(str, self.paths)), file=sys.stderr)
+                if not gone:
+                    self._say("nlp-bench: no submitted run below " + " ".join(map(str, self.paths)))
                 return 1
             goes_on = any(look.outcome is None and self.faults.get(look.folder, 0) < MAX_FAULTS for look in looks)
             goes_on = goes_on or "RUNNING" in self.waiting.values()
             if options.once or (not alive and (options.while_pid is not None or not goes_on)):
-                return self._code(looks)
+                return 1 if gone else self._code(looks)
             if time.monotonic() >= self.last:
                 self._say(f"nlp-bench: {options.max_hours:g} hours are over; go on with the same command")
                 return OUT_OF_HOURS
@@ -166,6 +169,14 @@ class _Watching:
         if ending:
             self.ended[folder] = look
         return look
+
+    def _gone(self, looks: list[Look]) -> set[Path]:
+        """Return the runs that had not ended when they were last seen, and whose folders are no longer there; each is said once."""
+        gone = self.shown.keys() - self.ended.keys() - {look.folder for look in looks}
+        for folder in sorted(gone - self.gone):
+            self._say(f"nlp-bench: {folder} is gone or was moved; name its new place to follow it there")
+        self.gone = gone
+        return gone
 
     def _far(self, folder: Path) -> tuple[Progress | None, Bound | None]:
         """Return how far a run is, and how well its mean time is known."""
