@@ -222,7 +222,7 @@ def mounts(options: str, place: Path) -> list[str]:
     ("then", "error", "remedy"),
     [
         ("head -c 200000 /dev/zero > fill 2> /dev/null; true", "No space left on device", "df -h"),
-        ("mount -o remount,ro .", "Read-only file system", "can only be read here"),
+        ("mount -o remount,ro .", "Read-only file system", "nlp-bench report ."),
     ],
 )
 def test_a_full_and_a_read_only_disk_are_said_and_the_old_result_stays(

@@ -376,3 +376,14 @@ def test_a_watched_folder_that_goes_away_ends_the_watch(
     said = capsys.readouterr().err
     assert f"{run} is gone or was moved" in said
     assert "no submitted run below" not in said
+
+
+def test_measure_of_a_folder_that_can_only_be_read_names_report(open_folder: Path) -> None:
+    run = write_our_run(open_folder / "run")
+    done = subprocess.run(
+        [*as_user(ANNA), sys.executable, "-m", "nlp_bench", "measure", str(run)], cwd=open_folder, capture_output=True, text=True,
+        check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"the same numbers without that file: nlp-bench report {run}\n" in done.stderr
+    assert "name a folder of another one" not in done.stderr

@@ -1,5 +1,6 @@
 """The steps of a run as JUBE and the job script call them, and following many runs: check, launch, sync, watch, measure."""
 
+import errno
 import os
 import shlex
 import sys
@@ -13,7 +14,7 @@ from nlp_bench.config.options import argument, flag, value
 from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.system import System
 from nlp_bench.config.values import OneOf, count, duration
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import NlpBenchError, UsageError, with_file
 from nlp_bench.files import real
 
 if TYPE_CHECKING:
@@ -145,7 +146,6 @@ class Launch(Command):
         from nlp_bench import seal
         from nlp_bench.config.run import read_run
         from nlp_bench.config.scheduler import get_scheduler
-        from nlp_bench.errors import NlpBenchError
         from nlp_bench.launch import starts
         from nlp_bench.launch.folder import refuse_importable
         from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS, addresses, free_port, meet, port_of
@@ -232,7 +232,6 @@ class Sync(Command):
 
     def run(self) -> int:
         load_in_one_thread()  # a lost run may be submitted again
-        from nlp_bench.errors import NlpBenchError, with_file
         from nlp_bench.escape import one_line
         from nlp_bench.launch.end.advice import short
         from nlp_bench.launch.follow.runs import find_runs
@@ -337,6 +336,12 @@ class Measure(Command):
         folder = self.run_dir
         if not folder.is_dir():
             raise UsageError(f"RUN_DIR {folder} is no folder; give the folder that holds run.json")
+        if not os.access(folder, os.W_OK):  # no option names another place for it
+            why = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
+            raise NlpBenchError(
+                f"cannot write {folder / 'result.json'}: {os.strerror(why)}; the same numbers without that file: nlp-bench report "
+                + shlex.quote(str(folder))
+            )
         if self.metrics == Path("-"):
             raise UsageError(
                 "--metrics -: the lines go to standard output anyway; name a file, or leave the option out"
