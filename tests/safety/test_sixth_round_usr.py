@@ -2,11 +2,14 @@
 
 import errno
 import gzip
+import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +20,7 @@ from support.ours import seal_run, write_our_run
 from support.published import published_log, write_run
 from support.users import ROOT, as_user, open_folder
 
+from faults import stand_in
 from nlp_bench import marker
 from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
@@ -105,42 +109,56 @@ def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
     assert [path.name for path in tmp_path.iterdir()] == ["train.log.gz"]
 
 
-POINT = """name: point
-outpath: runs
-step:
-  - name: train
-    do:
-      - {done_file: ready, _: "test -e outcome.json || { cp -r #RUN#/. .; rm ready; exit 1; }"}
-  - name: measure
-    depend: train
-    do: "cat train/ready"
-"""
-
-
+@pytest.mark.jube
 @pytest.mark.skipif(shutil.which("jube") is None, reason="no JUBE on this machine")
-def test_jube_goes_on_from_a_step_whose_submit_was_killed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """JUBE has a step whose command failed for one that never ends; its outcome was decided afterwards."""
-    run = write_run(tmp_path / "run", outcome="FAILED", exit_status=1)
-    (run / "ready").write_text("")
-    (tmp_path / "point.yaml").write_text(POINT.replace("#RUN#", str(run)))
+def test_jube_goes_on_from_a_step_whose_submit_was_killed_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JUBE has a step whose command failed for one that never ends; the step's own job decided how it ended."""
+    monkeypatch.setenv("NLP_BENCH_VENV", sys.prefix)
+    monkeypatch.setenv("NLP_BENCH_ROOT", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    file = stand_in.jube_file(tmp_path, point=stand_in.stub_run("hang", launcher="local"))
+    jube = subprocess.Popen(["jube", "run", str(file), "--hide-animation"], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    work = tmp_path / "runs/000000/000000_train/work"
+    wait_for(lambda: "iteration " in (work / "job.out").read_text() if (work / "job.out").exists() else False)
+    os.kill(json.loads((work / "submit.json").read_text())["pid"], signal.SIGKILL)
+    assert jube.wait(timeout=60) == 0
+    wait_for((work / "ready").exists)
 
-    def jube(*words: str) -> str:
-        done = subprocess.run(["jube", *words], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
-        return done.stdout
+    def said(*words: str) -> str:
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+        return done.stdout + done.stderr
 
-    jube("run", "point.yaml", "--hide-animation")
-    (step,) = (tmp_path / "runs/000000").glob("*_train")
-    assert (step / "error").exists()
-    assert "ERROR" in jube("status", "runs", "--id", "0")
-    jube("continue", "runs", "--id", "0", "--hide-animation")
-    assert "ERROR" in jube("status", "runs", "--id", "0")
-    Submission().write(step / "work")
+    watched = said(sys.executable, "-m", "nlp_bench", "watch", "--continue", "--every", "1", "runs")
+    assert "JUBE: FINISHED" in watched, watched
+    assert "point,FAILED" in said("jube", "result", "-a", "runs", "--id", "0")
+
+
+def wait_for(condition: Callable[[], bool], bound_s: float = 60) -> None:
+    end = time.monotonic() + bound_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_the_error_of_jubes_is_removed_where_a_step_has_its_outcome(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = tmp_path / "runs/000007/000003_train"
+    run = write_run(step / "work", outcome="FAILED", exit_status=1)
+    (step.parent / "configuration.xml").write_text("")
+    for path in (step / "error", tmp_path / "error"):
+        path.write_text("")
+    Submission().write(run)
     assert main(["sync", str(tmp_path / "runs")]) == 0
     said = capsys.readouterr().err
-    assert f"{step}/error of JUBE is removed" in said
-    assert f"next: jube continue {tmp_path}/runs --id 0" in said
-    jube("continue", "runs", "--id", "0", "--hide-animation")
-    assert "FINISHED" in jube("status", "runs", "--id", "0")
+    assert (
+        f"{step}/error of JUBE is removed: the step has its outcome now; next: jube continue {tmp_path}/runs --id 7"
+        in said
+    )
+    assert not (step / "error").exists()
+    assert (tmp_path / "error").exists()
 
 
 def test_what_jube_has_for_failed_stays_without_an_outcome(
