@@ -16,6 +16,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import user_name
 from nlp_bench.launch import folder, once
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
@@ -429,3 +430,30 @@ def test_a_damaged_record_is_named(
     told = "".join(capsys.readouterr())
     assert "Traceback" not in told
     assert (said or "whether the job was queued is not known") in told
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user")
+@pytest.mark.parametrize(
+    ("answer", "name"), [(UNSURE, "submit.json"), ("exit 1", ".lock"), ('make; echo "$number"', "")]
+)
+def test_a_colleagues_submission_that_was_cut_off_is_not_submitted_again(
+    site: Site,
+    run_dir: Path,
+    capsys: pytest.CaptureFixture[str],
+    answer: str,
+    name: str,
+) -> None:
+    site.sbatch(answer)
+    submit(run_dir)
+    for path in run_dir.iterdir():
+        os.chown(path, 65534, 65534)
+    before = site.numbers()
+    capsys.readouterr()
+    assert submit(run_dir) == (UsageError.exit_code if name else 0)
+    said = capsys.readouterr().err
+    assert (
+        f"{run_dir / name} belongs to {user_name(65534)}, who may have a job for this folder"
+        if name
+        else "nothing was submitted again"
+    ) in said
+    assert site.numbers() == before
