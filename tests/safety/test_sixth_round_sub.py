@@ -15,6 +15,7 @@ from nlp_bench.config import scheduler
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Limits, Run
+from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import user_name
 from nlp_bench.launch import folder, once
@@ -457,3 +458,16 @@ def test_a_colleagues_submission_that_was_cut_off_is_not_submitted_again(
         else "nothing was submitted again"
     ) in said
     assert site.numbers() == before
+
+
+def test_a_folder_with_line_feeds_in_its_name_is_listed(site: Site, run_dir: Path) -> None:
+    """squeue prints it as it is, over several lines, beside the jobs of others."""
+    (site.jobs / "3").write_text("3|/x\ny|z|nlp-bench|(null)\n")
+    site.program(
+        "squeue",
+        f"echo 'nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT'; for job in {site.jobs}/*; do echo -n 'nlp-bench|'; cat $job; done",
+    )
+    jobs = get_scheduler("slurm").jobs(ended=True)
+    assert [(job.job_id, job.work_dir, job.comment) for job in jobs] == [("3", "/x\ny|z", "(null)")]
+    assert submit(run_dir) == 0
+    assert record(run_dir).job_ids == ["8"]

@@ -137,7 +137,8 @@ def _tells(kind: str, code: int, said: str) -> bool:
     sqlite = ("database or disk is full", "disk I/O error")  # it hides the number of the error
     reason = os.strerror(ERRORS[kind]) in said or "not writable" in said or any(words in said for words in sqlite)
     elsewhere = re.search(r"\b(name|give|set) .*\b(another|folder)\b", said)
-    remedy = REMEDIES[ERRORS[kind]] in said or (elsewhere and (code == 2 or kind == READONLY))
+    otherwise = kind == READONLY and "without that file: nlp-bench report" in said
+    remedy = otherwise or REMEDIES[ERRORS[kind]] in said or (elsewhere and (code == 2 or kind == READONLY))
     return reason and bool(remedy)
 
 

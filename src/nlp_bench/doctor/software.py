@@ -23,7 +23,7 @@ from nlp_bench.files import age_s
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.folder import environment_folder
 from nlp_bench.machine.node import text_of
-from nlp_bench.packages import installed_version, not_loadable
+from nlp_bench.packages import installed_version, is_of_pythonpath, not_loadable
 from nlp_bench.programs import ask
 
 VERSION = sys.version_info[:2]
@@ -85,7 +85,8 @@ def environment(place: Place) -> Finding:  # noqa: PLR0911  # one answer per cas
     if missing:
         return failed(f"{', '.join(missing)} cannot be imported by this Python", str(folder), *facts, remedy=remedy)
     try:
-        import_module("numpy")  # the version alone would be that of any other Python's, from PYTHONPATH
+        if is_of_pythonpath("numpy"):  # whose version is found, be it another Python's
+            import_module("numpy")
     except ImportError as error:
         why, _, how = str(not_loadable(error) or f"numpy cannot be loaded: {error}").partition("\n  ")
         return failed(why, str(folder), *facts, remedy=how or remedy)

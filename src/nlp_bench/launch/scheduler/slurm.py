@@ -34,12 +34,14 @@ from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler.slurm_options import SBATCH, SRUN, check_words
 from nlp_bench.launch.scheduler.slurm_text import (
     ACCOUNTED,
+    LISTED,
     MARK,
     accounted,
     field_of,
     hostnames,
     hostnames_command,
     is_accounting,
+    listed,
     plain,
     records,
     rows,
@@ -321,20 +323,19 @@ class Slurm(Scheduler):
         return None if found is None else [job_id] in found
 
     def jobs(self, *, ended: bool) -> list[Listed]:
-        """Ask squeue; the mark divides the folder from the comment, for both may hold bars."""
+        """Ask squeue."""
         if said := self.elsewhere():
             raise SilentError(said)
         states = ["--states=all"] if ended else []
-        answer = self._ask("squeue", f"--user={os.getuid()}", *states, f"--format={MARK}%i|%Z|{MARK}%k")
-        found = rows(answer.out, 2) if answer.is_good else None
-        parts = [(row[0], row[-1].partition(f"|{MARK}")) for row in found or () if row[0].isdigit()]
-        if found is None or not all(mark for _, (_, mark, _) in parts):
+        answer = self._ask("squeue", f"--user={os.getuid()}", *states, f"--format={LISTED}")
+        found = listed(answer.out) if answer.is_good else None
+        if found is None:
             said = (
                 "not in the form that it was asked for, as a wrapper of the site may" if answer.is_good else "no answer"
             )
             raise SilentError(f"squeue: {answer.err.strip() or said}")
-        listed = [Listed(job_id, comment, work_dir) for job_id, (work_dir, _, comment) in parts]
-        return sorted(listed, key=lambda job: (int(job.job_id), job.comment))
+        jobs = [Listed(job_id, comment, work_dir) for job_id, work_dir, comment in found]
+        return sorted(jobs, key=lambda job: (int(job.job_id), job.comment))
 
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
         """Call scancel."""

@@ -37,6 +37,26 @@ def rows(out: str, fields: int) -> list[list[str]] | None:
     return [row for row in marked if row[0].strip() not in _HEADERS] if marked else None
 
 
+LISTED = f"{MARK}%i|%Z|{MARK}%k"
+"""What squeue is asked for of a job: the mark divides the folder from the comment, for both may hold bars."""
+_JOB = re.compile(rf"^\s*{re.escape(MARK)}(?=(?:\d+|JOBID)\|)", re.MULTILINE)
+
+
+def listed(out: str) -> list[tuple[str, str, str]] | None:
+    """Return number, folder and comment of the jobs in squeue's answer to LISTED; None where it is none, or a job is in another form.
+
+    A folder's name may hold line feeds.
+    """
+    found = []
+    for one in _JOB.split(plain(out))[1:]:
+        before, mark, comment = one.partition(f"|{MARK}")
+        if not mark:
+            return None
+        job_id, _, work_dir = before.partition("|")
+        found.append((job_id, work_dir, comment.partition("\n")[0].rstrip()))
+    return [job for job in found if job[0].isdigit()] if found else None
+
+
 ACCOUNTED = "JobID,State,ExitCode,Submit,WorkDir"
 """What sacct is asked for; a folder's name may hold bars, so it comes last."""
 
