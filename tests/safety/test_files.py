@@ -254,7 +254,9 @@ def test_a_signal_ends_with_a_word_its_code_and_no_half_file(tmp_path: Path, num
         "import sys, time; from pathlib import Path; from nlp_bench.cli import main as m; from nlp_bench.files import writing\n"
         "def stay(words):\n"
         f"    with writing(Path({str(tmp_path / 'x')!r})) as stream:\n"
-        "        stream.write(b'half'); print('there', flush=True); time.sleep(60)\n"
+        "        stream.write(b'half'); print('there', flush=True)\n"
+        # A signal just before a long sleep is heard only at its end.
+        "        for _ in range(600): time.sleep(0.1)\n"
         "m._dispatch = stay; sys.exit(m.main([]))"
     )
     process = subprocess.Popen(
