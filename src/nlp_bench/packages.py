@@ -67,17 +67,21 @@ def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | N
 def is_of_pythonpath(module: str) -> bool:
     """Return whether PYTHONPATH leads to the `module` that would be imported; nothing is imported."""
     found = find_spec(module)
-    entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     own = Path(os.path.realpath(found.origin)) if found and found.origin else None
-    return own is not None and any(own.is_relative_to(os.path.realpath(entry)) for entry in entries)
+    return own is not None and any(own.is_relative_to(folder) for folder in _pythonpath().values())
+
+
+def _pythonpath() -> dict[str, Path]:
+    """Return the entries of PYTHONPATH as they are written, each with its folder."""
+    entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    return {entry: Path(os.path.realpath(entry)) for entry in entries}
 
 
 def not_loadable(error: ImportError) -> NlpBenchError | None:
     """Return the error for a package of PYTHONPATH that this Python cannot load, mostly another Python's; None for any other failed import."""
     own = Path(os.path.realpath(__file__)).parent
     files = [file for file in _files_of(error) if not file.is_relative_to(own)]
-    for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
-        folder = Path(os.path.realpath(entry))
+    for entry, folder in _pythonpath().items():
         found = next((file for file in files if file.is_relative_to(folder)), None)
         if found is not None:
             version = ".".join(map(str, sys.version_info[:2]))

@@ -217,19 +217,14 @@ class Scheduler:
 
         A record of a folder names no configuration to be loaded: that of somebody else's would run as this user. They are compared only.
         """
-        known = self.submitted_with
-        names = [name for name in self.selects if name not in self.clusters] if known is not None else []
-        then, here = known or {}, self.selection()
-        shown = [
-            f"{name}={one_line(then[name])}" if then.get(name) else f"without {name}"
-            for name in names
-            if then.get(name) != here.get(name)
-        ]
-        return (
-            f"the run was submitted {'' if shown[0].startswith('without') else 'with '}{', '.join(shown)}: set that, and ask again"
-            if shown
-            else ""
-        )
+        if self.submitted_with is None:
+            return ""
+        then, here = self.submitted_with, self.selection()
+        other = [name for name in self.selects if name not in self.clusters and then.get(name) != here.get(name)]
+        if not other:
+            return ""
+        shown = ", ".join(f"{name}={one_line(then[name])}" if then.get(name) else f"without {name}" for name in other)
+        return f"the run was submitted {'with ' if then.get(other[0]) else ''}{shown}: set that, and ask again"
 
     def led_by(self) -> str:
         """Say which variables of the environment lead the question to a scheduler; nothing where none is set."""

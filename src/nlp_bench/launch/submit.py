@@ -45,9 +45,8 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
     scheduler = scheduler.as_submitted(found.selection if found and found.is_intent else None)
     if elsewhere := scheduler.elsewhere():
         raise NlpBenchError(f"{elsewhere}; nothing was submitted: {repeat_command(run_dir)}")
-    if (
-        found and found.is_intent
-    ):  # the process that wrote it was killed, or the scheduler did not answer, or not clearly
+    # An intent is left where the process that wrote it was killed, or the scheduler did not answer, or not clearly.
+    if found and found.is_intent:
         jobs = max(jobs, len(found.job_ids) + found.parts_left)  # the command that is printed names no --chain
     else:
         try:
