@@ -8,7 +8,6 @@ devices, sparse files, names that lead out, are odd or are given twice, and more
 import contextlib
 import errno
 import gzip
-import os
 import stat
 import tarfile
 import tempfile
@@ -16,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeGuard, cast
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.evidence.manifest import is_safe
@@ -93,7 +92,7 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
         ) as error:
             if is_of_this_machine(error):
                 raise NlpBenchError(
-                    f"{path} cannot be unpacked in {tempfile.gettempdir()} ({os.strerror(getattr(error, 'errno', 0))}); set TMPDIR to "
+                    f"{path} cannot be unpacked in {tempfile.gettempdir()} ({error.strerror}); set TMPDIR to "
                     "a folder with more room, or look at `ulimit -a`"
                 ) from error
             why = getattr(error, "strerror", None) or error
@@ -116,7 +115,7 @@ _OF_THIS_MACHINE = {
 }
 
 
-def is_of_this_machine(error: Exception) -> bool:
+def is_of_this_machine(error: Exception) -> TypeGuard[OSError]:
     """Say whether an error is this machine's (no room, a limit, a disk), so that it says nothing about a bundle."""
     return isinstance(error, OSError) and error.errno in _OF_THIS_MACHINE
 
