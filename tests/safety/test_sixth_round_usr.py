@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -375,9 +376,32 @@ def test_a_run_that_is_moved_while_it_is_watched_is_said_to_be_gone(
             (tmp_path / "runs/a").rename(tmp_path / "archived")
         return slurm.job("RUNNING" if len(asked) < 6 else "TIMEOUT", job_id="7")
 
+    monkeypatch.setattr(runs, "UNSEEN_S", 0.5)
     monkeypatch.setattr(Slurm, "query", query)
     assert main(["watch", "--every", "0.01", str(tmp_path / "runs")]) == 1
     assert capsys.readouterr().err.count(f"{tmp_path}/runs/a is gone or was moved; name its new place") == 1
+
+
+@pytest.mark.parametrize("verb", ["watch", "sync"])
+def test_a_folder_that_a_file_server_hides_for_a_moment_is_followed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+) -> None:
+    run = undecided(tmp_path / "run")
+    asked = list[object]()
+
+    def query(*words: object, **_: object) -> Job:
+        asked.append(words)
+        if len(asked) == 1:
+            run.rename(tmp_path / "hidden")
+            threading.Timer(1.0, (tmp_path / "hidden").rename, [run]).start()
+        return slurm.job("PENDING" if len(asked) < 3 else "TIMEOUT", job_id="7")
+
+    monkeypatch.setattr(Slurm, "query", query)
+    words = ["watch", "--every", "0.01"] if verb == "watch" else ["sync", "--wait", "--every", "0.01"]
+    main([*words, str(run)])
+    said = "".join(capsys.readouterr())
+    assert "TIMEOUT" in said
+    assert "gone" not in said
 
 
 def test_a_watched_folder_that_goes_away_ends_the_watch(
@@ -389,6 +413,7 @@ def test_a_watched_folder_that_goes_away_ends_the_watch(
         run.rename(tmp_path / "archived")
         return slurm.job("PENDING", job_id="7")
 
+    monkeypatch.setattr(runs, "UNSEEN_S", 0.5)
     monkeypatch.setattr(Slurm, "query", query)
     assert main(["watch", "--every", "0.01", str(run)]) == 1
     said = capsys.readouterr().err

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,6 +22,20 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
             if {"run.json", "submit.json"} <= files:
                 found[real(folder)] = None
     return sorted(found)
+
+
+UNSEEN_S = 10.0
+"""Seconds for which a folder that was there must stay unseen before it has gone: a file server that is away for a moment hides it."""
+
+
+def gone(folders: Iterable[Path]) -> set[Path]:
+    """Return those that are not there, nor come back within UNSEEN_S."""
+    missing = {folder for folder in folders if not folder.is_dir()}
+    last = time.monotonic() + UNSEEN_S
+    while missing and time.monotonic() < last:
+        time.sleep(0.5)
+        missing = {folder for folder in missing if not folder.is_dir()}
+    return missing
 
 
 JUBE_TIMEOUT_S = 3600.0

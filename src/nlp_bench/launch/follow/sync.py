@@ -29,6 +29,7 @@ from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_endin
 from nlp_bench.launch.end.log_facts import ScriptRecord, gather, read_record, write_record
 from nlp_bench.launch.follow import retry
 from nlp_bench.launch.follow.progress import progress
+from nlp_bench.launch.follow.runs import gone
 from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, asked_scheduler, read_submission, repeat_command, scheduler_of
 from nlp_bench.outcome import Outcome
@@ -350,7 +351,7 @@ def wait(run_dir: Path, *, poll_s: float) -> Ending | None:
     last_answer = time.monotonic()
     pause_s = min(5.0, poll_s)
     said = ""
-    while run_dir.is_dir():
+    while not gone([run_dir]):
         kind = Kind.SILENT
         try:
             ending, state = sync(run_dir)

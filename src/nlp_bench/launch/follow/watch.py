@@ -15,7 +15,7 @@ from nlp_bench.files import real
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.follow.progress import BoundTracker, Growth, Progress, progress
-from nlp_bench.launch.follow.runs import continue_jube, find_runs, jube_runs, jube_status
+from nlp_bench.launch.follow.runs import continue_jube, find_runs, gone, jube_runs, jube_status
 from nlp_bench.launch.follow.sync import Kind, RunState, sync
 from nlp_bench.launch.submission import asked_scheduler, read_submission
 from nlp_bench.marker import JUBE_ERROR
@@ -120,7 +120,7 @@ class _Watching:
         self.growth: dict[Path, Growth] = {}
         self.shown: dict[Path, str] = {}
         self.ended: dict[Path, Look] = {}
-        self.gone: set[Path] = set()
+        self.lost: set[Path] = set()
         self.faults: dict[Path, int] = {}
         self.waiting: dict[Path, str] = {}
         self.num_ended: dict[Path, int] = {}
@@ -130,20 +130,20 @@ class _Watching:
         options = self.options
         while True:
             alive = options.while_pid is not None and Path(f"/proc/{options.while_pid}").exists()
-            looks = [self._look(folder) for folder in _existing(self.paths) if folder not in self.earlier]
+            looks = [self._look(folder) for folder in self._folders()]
             for look in looks:
                 self._show(look)
-            gone = self._gone(looks)
+            lost = self._lost(looks)
             if options.drives:
                 self._drive(looks)
             if not looks and options.while_pid is None and not self.waiting:
-                if not gone:
+                if not lost:
                     self._say("nlp-bench: no submitted run below " + " ".join(map(str, self.paths)))
                 return 1
             goes_on = any(look.outcome is None and self.faults.get(look.folder, 0) < MAX_FAULTS for look in looks)
             goes_on = goes_on or "RUNNING" in self.waiting.values()
             if options.once or (not alive and (options.while_pid is not None or not goes_on)):
-                return 1 if gone else self._code(looks)
+                return 1 if lost else self._code(looks)
             if time.monotonic() >= self.last:
                 self._say(f"nlp-bench: {options.max_hours:g} hours are over; go on with the same command")
                 return OUT_OF_HOURS
@@ -170,13 +170,21 @@ class _Watching:
             self.ended[folder] = look
         return look
 
-    def _gone(self, looks: list[Look]) -> set[Path]:
+    def _folders(self) -> list[Path]:
+        """Return the runs to look at, once those that a file server hides for a moment are back."""
+        found = _existing(self.paths)
+        unseen = self.shown.keys() - self.ended.keys() - self.lost - set(found)
+        if unseen and gone(unseen) != unseen:
+            found = _existing(self.paths)
+        return [folder for folder in found if folder not in self.earlier]
+
+    def _lost(self, looks: list[Look]) -> set[Path]:
         """Return the runs that had not ended when they were last seen, and whose folders are no longer there; each is said once."""
-        gone = self.shown.keys() - self.ended.keys() - {look.folder for look in looks}
-        for folder in sorted(gone - self.gone):
+        lost = self.shown.keys() - self.ended.keys() - {look.folder for look in looks}
+        for folder in sorted(lost - self.lost):
             self._say(f"nlp-bench: {folder} is gone or was moved; name its new place to follow it there")
-        self.gone = gone
-        return gone
+        self.lost = lost
+        return lost
 
     def _far(self, folder: Path) -> tuple[Progress | None, Bound | None]:
         """Return how far a run is, and how well its mean time is known."""
