@@ -244,14 +244,20 @@ _UNPACK = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd", ".bz2": "bunz
 """The command that unpacks a file, by its suffix."""
 
 
-def refuse_packed(run_dir: Path) -> None:
-    """Raise NlpBenchError where the log of the run was packed, by a cleaning job of the site, say: its hashes and its number are those of the text."""
+def packed_log(run_dir: Path) -> Path | None:
+    """Return the log of the run where it was packed, by a cleaning job of the site, say; None where job.out itself is there, or nothing."""
     log = run_dir / LOG
-    packed = [log.with_name(log.name + suffix) for suffix in _UNPACK]
-    found = None if os.path.lexists(log) else next((path for path in packed if os.path.isfile(path)), None)  # noqa: PTH113  # false, too, where it cannot be looked at
-    if found:
+    if os.path.lexists(log):
+        return None
+    packed = (log.with_name(log.name + suffix) for suffix in _UNPACK)
+    return next((path for path in packed if os.path.isfile(path)), None)  # noqa: PTH113  # false, too, where it cannot be looked at
+
+
+def refuse_packed(run_dir: Path) -> None:
+    """Raise NlpBenchError where the log of the run was packed: its hashes and its number are those of the text."""
+    if found := packed_log(run_dir):
         raise NlpBenchError(
-            f"{log} is missing, and {found.name} lies beside it; unpack that and repeat: {_UNPACK[found.suffix]} {shlex.quote(str(found))}"
+            f"{run_dir / LOG} is missing, and {found.name} lies beside it; unpack that and repeat: {_UNPACK[found.suffix]} {shlex.quote(str(found))}"
         )
 
 

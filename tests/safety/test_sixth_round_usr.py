@@ -207,9 +207,14 @@ def test_a_log_that_was_packed_behind_its_run_is_named(tmp_path: Path, capsys: p
     (run / "job.out.gz").write_bytes(gzip.compress(log.read_bytes()))
     log.unlink()
     said = f"job.out is missing, and job.out.gz lies beside it; unpack that and repeat: gunzip -k {run}/job.out.gz"
-    for words in (["measure"], ["bundle", "--output", str(tmp_path / "e.tar.gz")], ["report"]):
+    for words in (
+        ["measure"],
+        ["bundle", "--output", str(tmp_path / "e.tar.gz")],
+        ["report"],
+        ["report", f"{run}/job.out.gz"],
+    ):
         capsys.readouterr()
-        assert main([*words, str(run)]) == 1
+        assert main(words if words[-1].endswith("job.out.gz") else [*words, str(run)]) == 1
         printed = capsys.readouterr()
         assert said in " ".join((printed.out + printed.err).split())
     assert (run / "result.json").read_text() == result

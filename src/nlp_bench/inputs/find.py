@@ -12,6 +12,7 @@ from pathlib import Path
 from nlp_bench.errors import UsageError
 from nlp_bench.files import opened
 from nlp_bench.inputs.reference import is_reference_table
+from nlp_bench.seal import LOG, packed_log
 from nlp_bench.walk import JUBE_FILES, NAME_IT, is_run, report_skipped, walk
 
 Key = tuple[object, ...]  # identity of a file or folder, the same under all its names
@@ -108,12 +109,13 @@ class _Finder:
         if stat.S_ISDIR(status.st_mode):
             return self._folder(path)
         # Given by its log, a run of ours is still checked against its records: without all its iterations it has no number.
-        is_ours = Path(path).name == "job.out" and is_run(Path(path).parent)
+        folder, name = Path(path).parent, Path(path).name
+        is_ours = name.startswith(LOG) and is_run(folder) and Path(path) in {folder / LOG, packed_log(folder)}
         kind = Kind.RUN if is_ours else Kind.TABLE if is_reference_table(Path(path)) else Kind.LOG
         kind = Kind.RECORD if is_earlier(Path(path)) else kind
         is_regular = stat.S_ISREG(status.st_mode)
         item = Item(path=path, kind=kind, is_regular=is_regular, num_bytes=status.st_size if is_regular else 0)
-        return Group(path=path, items=self._new([(item, _real(Path(path).parent) if is_ours else _same(status))]))
+        return Group(path=path, items=self._new([(item, _real(folder) if is_ours else _same(status))]))
 
     def _folder(self, path: str) -> Group:
         problems: list[OSError] = []
