@@ -229,12 +229,12 @@ def test_a_wrapper_that_is_late_is_ended_with_its_children(
     site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Only the wrapper was killed: its child submitted behind the word that nothing was."""
-    monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 0.5)
-    site.sbatch("echo 'Submit anyway? [y/N]'; ( sleep 1.5; make ) & read -r; wait")
+    monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 2)
+    site.sbatch("echo 'Submit anyway? [y/N]'; ( sleep 4; make ) & read -r; wait")
     assert submit(run_dir) == 1
     said = capsys.readouterr().err
-    assert "sbatch did not answer within 0.5 s and was ended; it had said: Submit anyway? [y/N]" in said
-    time.sleep(1.5)
+    assert "sbatch did not answer within 2 s and was ended; it had said: Submit anyway? [y/N]" in said
+    time.sleep(4)
     assert site.numbers() == []
 
 
