@@ -86,7 +86,7 @@ def processes_of(run_dir: Path) -> list[int]:
         ("gpu_memory", "OUT_OF_MEMORY", "exit status 1, last iteration 2", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB; rank 1 exitcode 1"),
         ("kill", "FAILED", "killed by signal 9 (rank 1)", "rank 1 exitcode -9"),
         ("leave", "FAILED", "rank 1 ended first, without an error of its own", "rank 0"),
-        ("cleanup", "VALID", "completed with errors: exit status 1 behind the last iteration", "rank 1 exitcode 3"),
+        ("cleanup", "VALID", "completed with errors: exit status 1 after the last iteration", "rank 1 exitcode 3"),
     ],
 )  # fmt: skip
 def test_a_rank_that_fails(rank_run: Stub, tmp_path: Path, mode: str, outcome: str, reason: str, evidence: str) -> None:

@@ -187,9 +187,7 @@ def test_a_crash_behind_the_work_leaves_the_number(run: Run, tmp_path: Path, end
     folder = write(tmp_path, "[default0]:RuntimeError: shutting down failed\n", last=40, end=end)
     ending = decide(run, folder, exit_status=3)
     assert ending.outcome is Outcome.VALID
-    assert ending.texts == [
-        "completed with errors: exit status 3 behind the last iteration, when the training was done"
-    ]
+    assert ending.texts == ["completed with errors: exit status 3 after the last iteration, when the training was done"]
     write_ending(folder, ending, exit_status=3, job_id=None)
     assert main(["measure", str(folder)]) == 0
     text = (folder / "metrics.txt").read_text()

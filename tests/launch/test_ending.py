@@ -189,7 +189,7 @@ def test_sync_says_not_submitted(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_clean_exit_has_nothing_to_say(run: Run, tmp_path: Path) -> None:
-    """Done behind the last iteration, with status 0: no errors, whatever stands in the log."""
+    """Done after the last iteration, with status 0: no errors, whatever stands in the log."""
     said = "[default0]: training finished: 40 iterations"
     place = folder(tmp_path, err="srun: error: a warning of a plugin")
     with (place / "job.out").open("a") as log:
@@ -199,9 +199,7 @@ def test_a_clean_exit_has_nothing_to_say(run: Run, tmp_path: Path) -> None:
     assert ending.sources["decided_by"] == "exit status and log"
     broken = decide(run, place, exit_status=3)
     assert (broken.outcome, broken.sources["decided_by"]) == (Outcome.VALID, "end of the training in the log")
-    assert broken.texts == [
-        "completed with errors: exit status 3 behind the last iteration, when the training was done"
-    ]
+    assert broken.texts == ["completed with errors: exit status 3 after the last iteration, when the training was done"]
 
 
 def test_the_end_of_a_long_log_counts(run: Run, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import once
 from nlp_bench.launch.end.ending import Ending, decide
 from nlp_bench.launch.follow.retry import is_due
-from nlp_bench.launch.follow.sync import sync, sync_script
+from nlp_bench.launch.follow.sync import Kind, sync, sync_script
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission, read_submission
@@ -222,3 +222,22 @@ def test_a_notice_of_the_job_before_is_no_evidence(lost: Path, run: Run) -> None
     assert decide(run, lost, exit_status=1).outcome is Outcome.FAILED
     (lost / "job.err").write_text(f"nlp-bench: begin of job 7\n{notice}")
     assert decide(run, lost, exit_status=1).outcome is Outcome.NODE_FAIL
+
+
+def test_a_scheduler_that_is_silent_on_the_rest_of_a_chain_is_silent(
+    lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as an answer, so that a follower never gave up."""
+    replace(run, limits=Limits()).write(lost)
+    Submission(job_ids=["7", "8"], comment="nlp-bench:1").write(lost)
+    asked: list[str] = []
+
+    def query(_: Slurm, job_id: str, **__: object) -> object:
+        asked.append(job_id)
+        return None if asked.count("7") > 1 else slurm.job("FAILED", job_id=job_id)
+
+    monkeypatch.setattr(Slurm, "query", query)
+    ending, state = sync(lost)
+    assert ending is None
+    assert state.endswith("Slurm does not answer, and other jobs of the chain may go on")
+    assert state.kind is Kind.SILENT

@@ -138,8 +138,19 @@ def test_an_error_behind_the_last_iteration_is_only_told(
     text, _, evidence = CRASHES[name]
     assert facts(report(lines(range(1, 41)) + text)) == (0, "VALID", "ended", True, "PASS")
     main(["report", str(tmp_path / "a.log"), "--sequence-length", "2048"])
-    (said,) = [line for line in capsys.readouterr().out.splitlines() if ", behind the last iteration: " in line]
+    (said,) = [line for line in capsys.readouterr().out.splitlines() if ", after the last iteration: " in line]
     assert evidence in said
+
+
+@pytest.mark.parametrize(
+    "word", [" training finished: 40 iterations\n", "[after training is done] datetime: 2026-11-20\n"]
+)
+def test_a_log_that_says_more_iterations_than_it_shows_proves_nothing(report: Call, word: str) -> None:
+    """Its last lines were lost, or taken out: the slow ones, perhaps."""
+    code, run = report(lines(range(1, 25)) + word)
+    assert facts((code, run)) == (0, "MEASURED", "contradicted", True, "NOT PROVEN")
+    assert "the log stops at iteration 24 of 40, and line " in run["reasons"][0]
+    assert facts(report(lines(range(1, 41)) + word)) == (0, "VALID", "ended", True, "PASS")
 
 
 @pytest.mark.parametrize("name", CRASHES)

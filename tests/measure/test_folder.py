@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.ours import write_our_run
 from support.timed import Timer
 
 from nlp_bench.cli.main import main
@@ -223,3 +224,15 @@ def test_changed_parameters_and_switches_are_said(run_dir: Path) -> None:
     assert found.entry.reason_texts == ("not the benchmark as defined: num_layers 96 -> 4",)
     lines = metrics_text(found).splitlines()
     assert "tuning: kernels=torch overlap_grad_reduce recompute_modules=mlp" in lines
+
+
+def test_no_value_of_metrics_holds_a_comma(tmp_path: Path) -> None:
+    """JUBE's csv does not quote: a job that may run in one of two partitions shifted the columns of its row."""
+    folder = write_our_run(tmp_path / "run")
+    run = json.loads((folder / "run.json").read_text())
+    run["launch"]["queue"] = "dc-gpu,dc-gpu-devel"
+    (folder / "run.json").write_text(json.dumps(run))
+    assert main(["measure", str(folder)]) in {0, 1}
+    text = (folder / "metrics.txt").read_text()
+    assert "\nqueue: dc-gpu;dc-gpu-devel\n" in text
+    assert "," not in text

@@ -57,6 +57,18 @@ def test_a_broken_rule_that_was_asked_for_takes_number_and_exit_code(
     assert run["provenance"]["arithmetic"] is None
 
 
+def test_a_broken_rule_takes_all_that_was_worked_out(make_run: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    """The mean time that --until knew of stood in the record of an INVALID run."""
+    seconds = tuple(5.0 + 0.01 * (n % 3) for n in range(100))
+    folder = make_run(torch="2.9.0.dev1", seconds=seconds)
+    run = json.loads((folder / "run.json").read_text())
+    run["tuning"]["until"] = "5%"
+    (folder / "run.json").write_text(json.dumps(run))
+    assert as_json(capsys, str(folder))[1]["until"]["seconds_per_iteration"] == pytest.approx(5.01, abs=0.01)
+    code, run = as_json(capsys, str(folder), "--rules", "jupiter-nlp")
+    assert (code, run["outcome"], run["until"], run["energy"]) == (1, "INVALID", None, None)
+
+
 def test_a_slow_run_keeps_its_number_and_fails_all_the_same(make_run: Make, capsys: pytest.CaptureFixture[str]) -> None:
     slow = make_run(seconds=(6.0, *(5.80 + 0.01 * (n % 3) for n in range(14))))
     code, run = as_json(capsys, str(slow), "--rules", "jupiter-nlp")

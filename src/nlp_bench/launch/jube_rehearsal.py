@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.run import Run
-from nlp_bench.escape import one_line
 from nlp_bench.files import read_object, write_text
 from nlp_bench.launch.prediction import REHEARSAL, prediction
 from nlp_bench.marker import METRICS, write_rehearsed
-from nlp_bench.measure.record import FROM_RUN, switches
+from nlp_bench.measure.record import FROM_RUN, metric_lines, switches
 from nlp_bench.measure.workload import lookup
 
 GIB = 2**30
@@ -67,8 +66,7 @@ def row(run: Run, rehearsal: dict[str, Any], word: str, why: str) -> str:
             "predicted_high90_s": f"{found.high_s:.1f}",
             "predicted_limit": found.limits(),
         }
-    lines = {key: one_line(value).replace(",", ";") for key, value in values.items() if value not in {None, ""}}
-    return "".join(f"{key}: {value}\n" for key, value in lines.items())  # without commas: JUBE's csv does not quote
+    return metric_lines(values)
 
 
 def _most(rehearsal: dict[str, Any], name: str) -> str | None:

@@ -207,19 +207,7 @@ def _possible(entry: "RunResult") -> "RunResult":
     why = _why_impossible(entry)
     if why is None:
         return entry
-    provenance = entry.provenance and replace(
-        entry.provenance, window_first_record=None, window_last_record=None, arithmetic=None
-    )
-    return replace(
-        entry,
-        outcome=Outcome.REFUSED,
-        throughput=None,
-        curves=None,
-        energy=None,
-        rules=None,
-        provenance=provenance,
-        reasons=(Reason("implausible", f"implausible: {why}"), *entry.reasons),
-    )
+    return replace(entry.without_number(Outcome.REFUSED, Reason("implausible", f"implausible: {why}")), rules=None)
 
 
 def _why_impossible(entry: "RunResult") -> str | None:

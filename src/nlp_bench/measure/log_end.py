@@ -3,6 +3,8 @@
 A run of ours has an outcome.json for that; of a log alone its lines have to show it.
 """
 
+import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -27,7 +29,9 @@ class Shown(str, Enum):
     EXCERPT = "excerpt"  # it begins in the middle of a training
     DAMAGED = "damaged"  # it could not be read whole
     NO_LOSS = "no-loss"  # nothing shows that it trained
-    CONTRADICTED = "contradicted"  # it reached its end, and contradicts itself (`measure.contradiction`)
+    CONTRADICTED = (
+        "contradicted"  # it says that it reached its end, and contradicts itself (here or in `measure.contradiction`)
+    )
     CRASHED = "crashed"  # an error ended it
 
 
@@ -48,8 +52,8 @@ class LogEnd:
 
     @property
     def proves(self) -> bool:
-        """Say whether the number, if there is one, may prove a limit: not after a crash."""
-        return self.shown is not Shown.CRASHED
+        """Say whether the number, if there is one, may prove a limit: not after a crash, nor where the log contradicts itself."""
+        return self.shown not in {Shown.CRASHED, Shown.CONTRADICTED}
 
     def to_json(self) -> dict[str, Any]:
         """Return the `ending` object of nlp-bench/report/1."""
@@ -72,11 +76,30 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     if mark and is_failure and not is_over(last.records, log.counts_from):
         return _broken_off(log, attempts, mark)
     is_done = is_over(measured.records, log.counts_from) or (mark is not None and not is_failure and measured is last)
-    said = f"line {mark.line_number}, behind the last iteration: {one_line(mark.text)}" if mark else None
+    if mark and not is_failure and (said_done := _more_than_shown(measured.records, mark)):
+        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED, text=said_done, mark=mark)
+    said = f"line {mark.line_number}, after the last iteration: {one_line(mark.text)}" if mark else None
     remark = said if is_failure else None
     for shown, text in _lacking(log, attempts[0], measured, is_done=is_done):
         return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, remark=remark, mark=mark)
     return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, remark=remark, mark=mark)
+
+
+_ALL_DONE = re.compile(r"training finished: (\d+) iterations|\[after training is done\]")
+"""End marks that say which iteration was the last: ours, and Megatron-LM's, which stands after the last of all."""
+
+
+def _more_than_shown(records: Records, mark: EndMark) -> str | None:
+    """Return the sentence for a log that says more iterations than it shows: lines in between were lost, or taken out."""
+    found, last = _ALL_DONE.search(mark.text), records[-1]
+    if not found:
+        return None
+    done = int(found[1]) if found[1] else last.total_iterations
+    steps = np.diff(records.column("iteration"))
+    interval = float(np.median(steps)) if len(steps) else math.inf
+    if done is None or done - last.iteration < max(interval, 1.0):
+        return None
+    return f"{_stop(records)}, and line {mark.line_number} says: {one_line(mark.text)}"
 
 
 def _broken_off(log: Log, attempts: Sequence[Attempt], mark: EndMark) -> LogEnd:

@@ -5,6 +5,7 @@ result.json is the versioned record with the raw samples that every number can b
 """
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS, *, jo
     entry = measured.entry
     values: dict[str, object] = {
         "outcome": entry.outcome.value,
-        "reason": "; ".join(entry.reason_texts).replace(",", ";") or None,  # JUBE's csv does not quote
+        "reason": "; ".join(entry.reason_texts) or None,
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in FROM_RUN.items()},
         "job_elapsed": clock(job_elapsed_s) if job_elapsed_s is not None else None,
@@ -83,7 +84,13 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS, *, jo
         "tuning": switches(lookup(measured.run, "tuning")),
         **(_numbers(entry, entry.throughput, tokens) if entry.throughput else {}),
     }
-    return "".join(f"{key}: {one_line(value)}\n" for key, value in values.items() if value not in (None, ""))
+    return metric_lines(values)
+
+
+def metric_lines(values: Mapping[str, object]) -> str:
+    """Return a line `key: value` for each value that is known, without commas: JUBE's csv does not quote."""
+    known = {key: one_line(value) for key, value in values.items() if value not in (None, "")}
+    return "".join(f"{key}: {text.replace(',', ';')}\n" for key, text in known.items())
 
 
 def switches(tuning: object) -> str | None:
@@ -95,7 +102,7 @@ def switches(tuning: object) -> str | None:
         if name not in _ELSEWHERE and value not in (None, False, "", []):
             said = " ".join(map(str, value)) if isinstance(value, list) else str(value)
             words.append(name if value is True else f"{name}={said}")
-    return " ".join(words).replace(",", ";")  # JUBE's csv does not quote
+    return " ".join(words)
 
 
 def _numbers(entry: RunResult, throughput: Throughput, tokens: int) -> dict[str, object]:

@@ -4,7 +4,7 @@ It is made once, by `foreign` from a log or by `folder` from a run of ours, and 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -151,8 +151,26 @@ class RunResult:
     """What a published table says besides the rate, None for a run that was measured here."""
 
     def __post_init__(self) -> None:
-        if not self.outcome.has_number and (self.throughput or self.published_tokens_per_second):
+        numbers = (self.throughput, self.published_tokens_per_second, self.until, self.curves)
+        if not self.outcome.has_number and any(number is not None for number in numbers):
             raise ValueError(f"{self.source}: a run that ended {self.outcome.value} carries a number")
+
+    def without_number(self, outcome: Outcome, *reasons: Reason) -> "RunResult":
+        """Return it with `outcome` and `reasons` before its own, without its number and all that was worked out of that."""
+        provenance = self.provenance and replace(
+            self.provenance, window_first_record=None, window_last_record=None, arithmetic=None
+        )
+        return replace(
+            self,
+            outcome=outcome,
+            throughput=None,
+            published_tokens_per_second=None,
+            until=None,
+            curves=None,
+            energy=None,
+            provenance=provenance,
+            reasons=(*reasons, *self.reasons),
+        )
 
     @property
     def reason_texts(self) -> tuple[str, ...]:

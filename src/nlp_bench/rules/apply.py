@@ -102,19 +102,8 @@ def _marked(entry: RunResult, judgement: Judgement) -> RunResult:
     if not voiding:
         return replace(entry, rules=judgement, remarks=(*entry.remarks, judgement.note()))
     reasons = tuple(Reason("broken-rule", f"rule broken: {finding.reason()}") for finding in voiding)
-    provenance = entry.provenance and replace(
-        entry.provenance, window_first_record=None, window_last_record=None, arithmetic=None
-    )
-    return replace(
-        entry,
-        rules=judgement,
-        outcome=Outcome.INVALID,
-        throughput=None,
-        published_tokens_per_second=None,
-        reasons=(*reasons, *entry.reasons),
-        remarks=(*entry.remarks, judgement.note(but=voiding)),
-        provenance=provenance,
-    )
+    remarks = (*entry.remarks, judgement.note(but=voiding))
+    return replace(entry.without_number(Outcome.INVALID, *reasons), rules=judgement, remarks=remarks)
 
 
 def is_accepted(entry: RunResult) -> bool:

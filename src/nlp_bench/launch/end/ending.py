@@ -213,7 +213,7 @@ def _failed_after_the_end(facts: Facts) -> Ending | None:
         return None
     if facts.last_iteration < facts.iterations or facts.log.notice_outcome or _without_beginning(facts):
         return None
-    text = f"completed with errors: {_in_words(facts.exit_status or 0)} behind the last iteration, when the training was done"
+    text = f"completed with errors: {_in_words(facts.exit_status or 0)} after the last iteration, when the training was done"
     return Ending.of(Outcome.VALID, "completed-with-errors", text, facts.log.error)
 
 

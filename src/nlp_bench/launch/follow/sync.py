@@ -171,7 +171,8 @@ def _settle(  # noqa: PLR0913  # one fact each
     others = chain.rest(scheduler, submission, own_id)
     if ending.outcome not in chain.FINAL:
         if others is None:
-            return None, f"{ending.text()}; {_silent(scheduler)}, and other jobs of the chain may go on"
+            text = f"{ending.text()}; {_silent(scheduler)}, and other jobs of the chain may go on"
+            return None, RunState(text, Kind.SILENT)
         num_left = len(others) or (submission.parts_left if submission else 0)
         if num_left:
             return None, f"one job of the chain has ended ({ending.text()}), {num_left} will go on"
