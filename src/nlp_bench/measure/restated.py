@@ -16,7 +16,7 @@ from nlp_bench.logs.record import Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
 from nlp_bench.measure.shape import shaped
-from nlp_bench.measure.sizes import Column, Sizes
+from nlp_bench.measure.sizes import Column, Sizes, mean_batch
 
 OTHER_CLOCK = 0.03  # share by which rates that another clock took may differ from batch / time
 ONE_CLOCK = 0.005  # the same where all lines agree with each other to the digit: one constant for the whole log
@@ -298,6 +298,7 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
     )
     if np.isfinite(consumed).any() and np.isfinite(batch).any():
         yield from _changed_count(claims)
+        batch = mean_batch(records, batch)
         steps = np.diff(iterations, prepend=np.nan)
         usual = np.median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on after a gap
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -164,7 +164,28 @@ def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
     found = _Derivation(attempt, Overrides())
     sequence, batch, tokens = _last(found.sequence), _last(found.batch), attempt.records.column("tokens")
     sizes = {"sequence_length": sequence, "global_batch_size": batch, "num_gpus": found.num_devices}
-    return sizes, tokens if np.isfinite(tokens).any() else found.per_iteration("consumed_tokens")
+    return sizes, tokens if np.isfinite(tokens).any() else growth(attempt.records, "consumed_tokens")
+
+
+def mean_batch(records: Records, batch: Column) -> Column:
+    """Return the mean batch of each record's iterations, of which `batch` is the last one's: during a ramp-up they differ.
+
+    Where it is another than in the line before, the consumed samples tell, if they lie between the two and no line is missing.
+    """
+    grown, before = growth(records, "consumed_samples"), np.concatenate([batch[:1], batch[:-1]])
+    is_between = (grown > np.minimum(before, batch)) & (grown < np.maximum(before, batch))
+    is_next = np.diff(records.column("iteration"), prepend=-np.inf) <= iterations_per_record(records)
+    return np.where(is_between & is_next, grown, batch)
+
+
+def growth(records: Records, name: str) -> Column:
+    """Return how much a cumulative count grew per iteration since the record before, NaN where it did not grow."""
+    if name not in records.columns:
+        return np.full(len(records), np.nan)
+    steps = np.diff(records.column("iteration"), prepend=np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        grown = np.diff(records.column(name), prepend=np.nan) / steps
+    return np.where((grown > 0) & np.isfinite(grown), grown, np.nan)
 
 
 class _Derivation:
@@ -176,7 +197,7 @@ class _Derivation:
         if np.isnan(self.elapsed).all():
             # A clock that was set back (after warm-up) or stood still says nothing about the interval.
             is_wrong = _is_beside_jump(self.records.column("clock_s"))
-            self.elapsed = np.where(is_wrong, np.nan, self.per_iteration("clock_s"))
+            self.elapsed = np.where(is_wrong, np.nan, growth(self.records, "clock_s"))
             if np.isfinite(self.elapsed).any():
                 self.how_time = "differences of the training's clock"
         self.num_devices = overrides.num_gpus or self._devices()
@@ -219,7 +240,7 @@ class _Derivation:
     def _batch(self) -> tuple[Column, str]:
         if stated := self._stated("global_batch_size", self.overrides.global_batch_size):
             return stated
-        samples, size = self.per_iteration("consumed_samples"), len(self.records)
+        samples, size = growth(self.records, "consumed_samples"), len(self.records)
         if size > 1 and np.isfinite(samples[1:]).all():
             return _filled(samples), "differences of consumed samples"
         product = self.records.column("samples_per_second") * self.elapsed
@@ -228,15 +249,6 @@ class _Derivation:
         if is_near and np.all(known >= 0.5):
             return _filled(np.round(product)), "samples per second x time, rounded"
         return np.full(size, np.nan), ""
-
-    def per_iteration(self, name: str) -> Column:
-        """Return how much a cumulative count grew per iteration since the record before, NaN where it did not grow."""
-        if name not in self.records.columns:
-            return np.full(len(self.records), np.nan)
-        steps = np.diff(self.records.column("iteration"), prepend=np.nan)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            grown = np.diff(self.records.column(name), prepend=np.nan) / steps
-        return np.where((grown > 0) & np.isfinite(grown), grown, np.nan)
 
     def _rate(self) -> tuple[Column, str]:
         """Return tokens per second of the whole machine as the log itself states them, NaN where it does not, and in what words."""
@@ -252,9 +264,9 @@ class _Derivation:
 
     def _tokens(self, rate: Column, how_rate: str) -> tuple[Column, str, bool]:
         """Return tokens per iteration, where they come from, and whether that is a rate."""
-        product = self.batch * self.sequence
+        product = mean_batch(self.records, self.batch) * self.sequence
         words = f"global batch size x sequence length ({self.how_batch}, {self.how_sequence})"
-        consumed = self.per_iteration("consumed_tokens")
+        consumed = growth(self.records, "consumed_tokens")
         if len(consumed) > 1 and np.isfinite(consumed[1:]).all():
             # Where all others know their tokens, the first record has those of the second.
             consumed = _filled(consumed)
