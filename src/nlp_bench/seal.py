@@ -371,7 +371,7 @@ class _Chain:
             has_size = path.stat().st_size >= size if name == LOG else path.stat().st_size == size
             if has_size and sha256_of(path, size) == stated.get("sha256"):
                 if name == LOG and self.log.last_record_end > size:
-                    return State.BROKEN, f"{LOG} has iterations behind the {size} bytes that {OUTCOME} was decided by"
+                    return State.BROKEN, f"{LOG} has iterations after the {size} bytes that {OUTCOME} was decided by"
                 return _HOLDS
         return State.BROKEN, (
             f"{name} is not what the run ended with: its SHA-256 is not that of {OUTCOME}; put the original back"

@@ -217,7 +217,7 @@ def test_extended_headers_that_name_nothing_are_left_out(bundle: Bundle, tmp_pat
 
 def test_data_behind_the_end_are_refused(tmp_path: Path) -> None:
     (tmp_path / "e.tar").write_bytes(tar_of((named("evidence/a"), b"")) + b"more")
-    with pytest.raises(UsageError, match="data behind the end of the archive"):
+    with pytest.raises(UsageError, match="data after the end of the archive"):
         verify(tmp_path / "e.tar")
 
 

@@ -250,7 +250,7 @@ class LimitOptions:
     stall_start_s: float = _limit("--stall-start", read=duration("s", least=0), metavar="SECONDS", default=3600.0)
     """Silence allowed before the second line of the log, behind its last one, and around checkpoints (3600)."""
     notice_s: int = _limit("--notice", read=_whole_seconds, metavar="SECONDS", least=0, default=0)
-    """So long before the time limit the ranks stop behind their iteration, with a checkpoint where --save is given (0: never)."""
+    """So long before the time limit the ranks stop after their iteration, with a checkpoint where --save is given (0: never)."""
     max_pending_s: float | None = _limit("--max-pending", read=duration("s", least=0), metavar="SECONDS")
     """Cancel a job that has waited so long in the queue (0: never)."""
     retries: int = _limit("--retries", read=_retries, metavar="N", jube="retries", least=0, default=0)

@@ -240,4 +240,4 @@ def _unpack(source: _Bounded, folder: Path) -> None:
             tar.extract(member, folder, set_attrs=False, **EXTRACT_FILTER)
     while rest := source.read(_CHUNK):
         if rest.strip(b"\0"):
-            raise UsageError("data behind the end of the archive")
+            raise UsageError("data after the end of the archive")

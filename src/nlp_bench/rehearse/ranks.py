@@ -59,7 +59,7 @@ def _numbered(word: str, num_ranks: int, named: dict[str, list[int]]) -> range:
         raise UsageError(f"--ranks: {word[:40]!r} {none_of}")
     low, high = int(first), int(last or first)
     if low > high:
-        raise UsageError(f"--ranks: {word} begins behind its end")
+        raise UsageError(f"--ranks: {word} begins after its end")
     if high >= num_ranks:
         raise UsageError(f"--ranks: {high} {none_of}")
     return range(low, high + 1)

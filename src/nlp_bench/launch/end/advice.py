@@ -42,7 +42,7 @@ CLOCK = (
 REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
     (Outcome.VALID, ""): ("none is needed", "nlp-bench measure DIR", REPORT),
     (Outcome.VALID, "completed-with-errors"): (
-        "the number stands; what broke behind the training is in the evidence", REPORT, LOOK,
+        "the number stands; what broke after the training is in the evidence", REPORT, LOOK,
     ),
     (Outcome.MEASURED, ""): (
         "give the whole log of a run that reached its last iteration; in a run folder no run ends so", REPORT,

@@ -252,7 +252,7 @@ class _Supervisor:
 
     def _ask_ranks(self) -> None:
         print(
-            "nlp-bench: the time limit is near; the ranks are asked to stop behind their iteration",
+            "nlp-bench: the time limit is near; the ranks are asked to stop after their iteration",
             file=sys.stderr,
             flush=True,
         )

@@ -249,7 +249,7 @@ class Slurm(Scheduler):
         if nodes and shutil.which("scontrol") is None:
             raise NlpBenchError(
                 f"scontrol is not on PATH in the job, so that its nodes ({nodes}) are not known: name Slurm's module in software.modules of "
-                "the system file, which are loaded behind `module purge`"
+                "the system file, which are loaded after `module purge`"
             )
         names = hostnames(listing(*hostnames_command(nodes), timeout_s=30) or "") if nodes else []
         if names is None:

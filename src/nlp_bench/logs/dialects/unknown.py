@@ -75,7 +75,7 @@ _TWO_RATES = "the log is of no known program, and its lines state two different 
 
 
 _ASIDE = (
-    "the log is of no known program, and lines behind the heading of an evaluation (line {line}) look like those of the training: say by "
+    "the log is of no known program, and lines after the heading of an evaluation (line {line}) look like those of the training: say by "
     "--pattern which lines are the training's (docs/logs.md)"
 )
 _ALONE = "the log is of no known program, and states tokens per second in one line only; --pattern takes it as a record (docs/logs.md)"
