@@ -24,7 +24,7 @@ Identity = tuple[tuple[str, Value], ...]
 
 def settings_of(entry: RunResult) -> dict[str, Setting]:
     """Return all of NAMES that is known of a run; for batch, sequence and GPUs what its number was computed with."""
-    found = {name: setting for name in NAMES if (setting := entry.workload.setting(name))}
+    found = {name: setting for name in NAMES if (setting := entry.workload.configured(name))}
     for name, attribute in (*_SIZES.items(), ("model", "model"), ("accelerator", "accelerator")):
         value = getattr(entry, attribute)
         if value is not None and (name not in found or found[name].value != value):

@@ -118,6 +118,8 @@ class Workload:
 
     asked: Mapping[str, Setting] = field(default_factory=dict)  # what run.json (or a published table) says
     logged: Mapping[str, Setting] = field(default_factory=dict)  # what the log prints
+    implied: Mapping[str, Setting] = field(default_factory=dict)
+    """What the log of such a run.json prints once it has come so far: a run that failed before is of the same configuration."""
     is_published: bool = False  # whether it is a row of a published table, which may name a model by its size alone
 
     @property
@@ -128,6 +130,10 @@ class Workload:
     def setting(self, name: str) -> Setting | None:
         """Return what ran as far as it is known: the log's word, else what was asked for."""
         return self.logged.get(name) or self.asked.get(name)
+
+    def configured(self, name: str) -> Setting | None:
+        """Return what the log says or, where it ended before, would have said."""
+        return self.logged.get(name) or self.implied.get(name) or self.asked.get(name)
 
     def value(self, name: str) -> Value | None:
         """Return the value of `setting`, None where nobody says it."""
@@ -156,7 +162,8 @@ def workload_of(
     run: Mapping[str, Any] | None, settings: Mapping[str, Fact], attempt: Attempt | None = None
 ) -> Workload:
     """Return the workload of a run: `run` is run.json or None, `settings` and `attempt` what its log says."""
-    return Workload(asked=_asked(run) if run else {}, logged=_logged(settings, attempt))
+    run = run or {}
+    return Workload(asked=_asked(run) if run else {}, logged=_logged(settings, attempt), implied=_implied(run))
 
 
 def lookup(record: Mapping[str, Any], dotted: str) -> Any:
@@ -181,6 +188,33 @@ def _asked(run: Mapping[str, Any]) -> dict[str, Setting]:
         found["gpu"], found["precision"] = None, "fp32"  # CPU ranks train in fp32, whatever the model asks for on a GPU
     # A run.json that somebody wrote by hand may hold a list or an object: that is no setting.
     return {name: Setting(value, RUN_JSON) for name, value in found.items() if isinstance(value, int | float | str)}
+
+
+def _implied(run: Mapping[str, Any]) -> dict[str, Setting]:
+    """Return the arguments that a trainer concludes from a run.json that names its family; --train-args cannot change them."""
+    if not lookup(run, "model.family"):
+        return {}
+
+    def count(dotted: str) -> int:
+        value = lookup(run, dotted)
+        return value if isinstance(value, int) else 0
+
+    is_ours = lookup(run, "tuning.trainer") == "nlp-bench"
+    shared = count("tuning.num_layers_per_virtual_pipeline_stage") * count("parallel.pipeline")
+    stages = count("tuning.num_virtual_stages_per_pipeline_rank")
+    stages = stages or (count("model.architecture.num_layers") // shared if shared > 0 else 0)
+    words, sentinels = count("model.architecture.vocab_size"), count("model.architecture.vocab_extra_ids")
+    groups = count("model.architecture.num_query_groups")
+    found = {
+        "optimizer": "adam",
+        "swiglu": lookup(run, "model.architecture.activation") == "swiglu",
+        # Megatron-LM prints one group where no heads share any.
+        "num_query_groups": groups or (count("model.architecture.num_attention_heads") if is_ours else 1),
+        "vocab_size": words + sentinels if is_ours else None,
+        "sequence_parallel": count("parallel.tensor") > 1 and bool(count("tuning.sequence_parallel")),
+        "virtual_pipeline_model_parallel_size": stages if stages > 1 else None,
+    }
+    return {name: Setting(value, RUN_JSON) for name, value in found.items() if isinstance(value, int | str)}
 
 
 def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, Setting]:

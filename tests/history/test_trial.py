@@ -1,0 +1,58 @@
+"""What an operator of a nightly benchmark relies on: a failed night counts, a copy moves no date, a name is what ran."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.ruled_run import STEPS, asked, log_of
+
+from nlp_bench.cli.main import main
+
+
+def write_night(folder: Path, model: str, *, seed: int = 0, failed: bool = False, **choices: object) -> Path:
+    """Write the folder of a run of ours; one that failed was cancelled before its trainer printed its arguments."""
+    run = asked(model, **choices)
+    run = replace(run, training=replace(run.training, iterations=run.training.log_interval * len(STEPS)))
+    folder.mkdir(parents=True)
+    run.write(folder)
+    seconds = [one * (1 + 0.001 * ((7 * seed + number) % 5)) for number, one in enumerate(STEPS)]
+    ended = {
+        "schema": "nlp-bench/outcome/1", "outcome": "CANCELLED" if failed else "VALID", "reasons": [], "evidence": None,
+        "exit_status": 143 if failed else 0, "job_id": str(seed), "ended": f"2026-01-{seed + 1:02d}T00:00:00+00:00",
+    }  # fmt: skip
+    (folder / "outcome.json").write_text(json.dumps(ended))
+    (folder / "job.out").write_text("Submitted batch job 8\n" if failed else log_of(run, seconds=seconds))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("model", "choices"),
+    [
+        ("13", {}),
+        ("13", {"num_layers_per_virtual_pipeline_stage": 5, "pipeline": 4, "gradient_accumulation_steps": 16}),
+        ("llama_8b", {}),
+        ("t5_3b", {}),
+        ("bert_large", {}),
+    ],
+)
+def test_a_night_that_failed_at_its_start_is_one_of_its_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, choices: dict[str, object]
+) -> None:
+    file = ("--file", str(tmp_path / "h"))
+    for night in range(3):
+        assert (
+            main(["history", "add", str(write_night(tmp_path / str(night), model, seed=night, **choices)), *file]) == 0
+        )
+    lost = write_night(tmp_path / "lost", model, seed=9, failed=True, **choices)
+    capsys.readouterr()
+    assert main(["compare", "history:last", str(lost), "--gate", "5", "--allow-measured", *file]) == 1
+    assert "GATE FAIL: B has no number" in capsys.readouterr().out
+    assert main(["history", "add", str(lost), *file]) == 0
+    capsys.readouterr()
+    assert main(["history", "export", "--format", "json", *file]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [run["outcome"] for run in runs] == ["VALID", "VALID", "VALID", "CANCELLED"], runs[0]["entry"]["reasons"]
+    assert len({run["identity"] for run in runs}) == 1
+    assert main(["history", "trend", "--format", "json", *file]) == 0
+    assert [each["num_failed"] for each in json.loads(capsys.readouterr().out)["configurations"]] == [1]
