@@ -1,10 +1,14 @@
 """What an operator of a nightly benchmark relies on: a failed night counts, a copy moves no date, a name is what ran."""
 
 import json
+import os
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.repeated import write_log
 from support.ruled_run import STEPS, asked, log_of
 
 from nlp_bench.cli.main import main
@@ -56,3 +60,28 @@ def test_a_night_that_failed_at_its_start_is_one_of_its_configuration(
     assert len({run["identity"] for run in runs}) == 1
     assert main(["history", "trend", "--format", "json", *file]) == 0
     assert [each["num_failed"] for each in json.loads(capsys.readouterr().out)["configurations"]] == [1]
+
+
+def dates(file: Path, capsys: pytest.CaptureFixture[str]) -> list[float]:
+    capsys.readouterr()
+    assert main(["history", "export", "--format", "json", "--file", str(file)]) == 0
+    return [run["ended_s"] for run in json.loads(capsys.readouterr().out)["runs"]]
+
+
+def test_a_copy_moves_no_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two times of files the earlier one stays, in either order."""
+    file, log = tmp_path / "h", write_log(tmp_path / "a.log", 65000)
+    for moment, wanted in ((2e9, 2e9), (1.7e9, 1.7e9), (1.9e9, 1.7e9)):
+        os.utime(log, (moment, moment))
+        assert main(["history", "add", str(log), "--file", str(file)]) == 0
+        assert dates(file, capsys) == [wanted]
+
+
+def test_a_log_is_dated_by_its_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A run folder of ours by its outcome.json."""
+    file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
+    log = Path(shutil.copy(run / "job.out", tmp_path / "a.log"))
+    last = float(re.findall(r"unix time: ([0-9.]+)", log.read_text())[-1])
+    for path in (log, run):
+        assert main(["history", "add", str(path), "--file", str(file)]) == 0
+    assert dates(file, capsys) == [pytest.approx(1767225600.0), pytest.approx(last)]

@@ -3,6 +3,7 @@
 import datetime as dt
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -64,6 +65,9 @@ def run_folder(entry: RunResult) -> Path | None:
 
 
 _ESTIMATE, _OPENING, _TRACE = "estimate", "opening", "trace"
+_DATED = "dated_by_file"
+_WITH_YEAR_S = 978_307_200.0  # 2001 in seconds since 1970: a stamp without a year counts as in 2000
+_DAY_S = 86400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +100,12 @@ class Row:
     settings: str = "{}"  # JSON of what is known of workload, configuration and machine: name to [value, source]
     entry: str = "{}"
     """JSON of the run's object in nlp-bench/report/1, its `Estimate` as `estimate`, what its first records are known by as `opening`,
-    and lines by which its parts are known as `trace`."""
+    lines by which its parts are known as `trace`, and as `dated_by_file` whether nothing but its file says when it ended."""
+
+    @property
+    def is_dated_by_file(self) -> bool:
+        """Say whether its time is only that of its file, which a copy has anew."""
+        return bool(json.loads(self.entry).get(_DATED))
 
     @property
     def what(self) -> str:
@@ -144,11 +153,12 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     run = Observation.of(entry)
     estimate, system = run.estimate, run.settings.get("system")
     low, high = entry.ci95 or (None, None)
-    kept = {_ESTIMATE: asdict(estimate) if estimate else None, _OPENING: run.opening}
+    kept: dict[str, Any] = {_ESTIMATE: asdict(estimate) if estimate else None, _OPENING: run.opening}
     kept[_TRACE] = run.trace.to_json() if run.trace else None
     folder, files = run_folder(entry), files_of(entry)
     requested, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
-    moment = _moment(ending.get("ended"))
+    moment = _moment(ending.get("ended")) or _last_stamp(entry)
+    kept[_DATED] = moment is None and bool(files)
     if moment is None and files:
         moment = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
     moment = moment or dt.datetime.fromisoformat(added)
@@ -195,6 +205,15 @@ def _moment(text: object) -> dt.datetime | None:
     except ValueError:
         return None
     return found if found.tzinfo else found.astimezone()
+
+
+def _last_stamp(entry: RunResult) -> dt.datetime | None:
+    """Return when the last line that states a time was written, None where none does with its year."""
+    stamps = [one for one in entry.records.column("stamp_s").tolist() if math.isfinite(one)]
+    is_known = (
+        stamps and _WITH_YEAR_S <= stamps[-1] < dt.datetime.max.replace(tzinfo=dt.timezone.utc).timestamp() - _DAY_S
+    )
+    return dt.datetime.fromtimestamp(stamps[-1], dt.timezone.utc).astimezone() if is_known else None
 
 
 _MOST_DOUBTED = 10

@@ -11,7 +11,7 @@ import functools
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,9 +93,16 @@ class Store:
             self.connection.execute("BEGIN IMMEDIATE")
             for row in rows:
                 is_new = self._id(row.key) is None
-                self.connection.execute(sql, [getattr(row, name) for name in names])
+                kept = row if is_new else self._dated(row)
+                self.connection.execute(sql, [getattr(kept, name) for name in names])
                 found.append((self._id(row.key) or 0, is_new))
         return found
+
+    def _dated(self, row: Row) -> Row:
+        """Return the row with the earlier time, where nothing but a file says when the run ended: a copy is no later run."""
+        told = self.connection.execute("SELECT ended, ended_s FROM runs WHERE key = ?", [row.key]).fetchone()
+        is_later = told[1] is not None and row.ended_s > told[1] and row.is_dated_by_file
+        return replace(row, ended=told[0], ended_s=told[1]) if is_later else row
 
     def _id(self, key: str) -> int | None:
         row = self.connection.execute("SELECT id FROM runs WHERE key = ?", [key]).fetchone()
