@@ -85,3 +85,17 @@ def test_a_log_is_dated_by_its_last_line(tmp_path: Path, capsys: pytest.CaptureF
     for path in (log, run):
         assert main(["history", "add", str(path), "--file", str(file)]) == 0
     assert dates(file, capsys) == [pytest.approx(1767225600.0), pytest.approx(last)]
+
+
+def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without its run folder, too: report, history and compare say the same."""
+    log = write_log(tmp_path / "a.log", 65000)
+    log.write_text(f" > device: CPU, 1 threads per rank\n{log.read_text()}")
+    file = ("--file", str(tmp_path / "h"))
+    assert main(["history", "add", str(log), *file]) == 0
+    for words in (["list"], ["trend", "--allow-measured"]):
+        assert main(["history", *words, *file]) == 0
+    assert main(["report", str(log), "--allow-measured"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("16 CPU") == 4
+    assert "16 GPUs" not in said
