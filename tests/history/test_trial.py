@@ -99,3 +99,18 @@ def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, capsys: pytest.C
     said = capsys.readouterr().out
     assert said.count("16 CPU") == 4
     assert "16 GPUs" not in said
+
+
+def test_what_a_log_is_sealed_with_is_no_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor how far the clocks of its ranks were apart: neither is a choice in which configurations differ."""
+    for number, batch in enumerate((1, 2), start=1):
+        log = write_log(
+            tmp_path / f"{number}.log", 65000, number, micro_batch_size=batch, pipeline_model_parallel_size=1
+        )
+        seal = f" > seal: opened; run.json SHA-256 {str(number) * 64}; nonce none"
+        log.write_text(f"{seal}\n > clocks of the ranks: within 0.00{number} s after a barrier\n{log.read_text()}")
+    assert main(["report", str(tmp_path), "--sweep", "--allow-measured"]) == 0
+    said = capsys.readouterr().out
+    assert "micro batch" in said
+    assert "clock spread" not in said
+    assert "run sha256" not in said

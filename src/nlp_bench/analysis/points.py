@@ -20,9 +20,11 @@ PASSED_OVER = frozenset(
         "train_iters", "train_samples", "log_interval", "seed", "data_path", "mock_data", "tokenizer_type", "num_parameters",
         "padded_vocab_size", "make_vocab_size_divisible_by", "max_position_embeddings", "group_query_attention", "kv_channels",
         "num_gpus", "world_size", "nodes", "gpus_per_node", "params_dtype", "bf16", "fp16", "num_layers_per_virtual_pipeline_stage",
+        "run_sha256", "clock_spread_s",
     }
 )  # fmt: skip
-"""What a log prints that is no choice of configuration, or is the same choice under a second name."""
+"""What a log prints that is no choice of configuration (what it is sealed with, what was measured at its start), or is the same choice
+under a second name."""
 LOG_INTERVAL = 10  # iterations per logged line of the benchmark's runs, for a published row that does not say
 LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size")
 """Logs that do not print these may differ in them: they are never repeats."""
