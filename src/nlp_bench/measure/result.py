@@ -125,7 +125,7 @@ class RunResult:
     sequence_length: int | None = None
     num_gpus: int | None = None  # GPUs (or CPU ranks) of the whole run
     accelerator: str | None = (
-        None  # cuda or cpu, where a run.json or else the log tells it; a CPU run is never shown as one of GPUs
+        None  # cuda or cpu, as run.json or else the log says; a CPU run is never shown as one of GPUs
     )
     model: str | None = None  # name of the model, where a run.json or a table tells it
     records: Records = NO_RECORDS  # the logged intervals of the attempt that was measured
