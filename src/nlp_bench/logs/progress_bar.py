@@ -20,6 +20,7 @@ COARSE_S = 20.0
 """Least difference of a clock with whole seconds that is used: 5 % off at worst, and the errors of neighbours cancel."""
 _MIN_SPAN_S = 60.0
 _MAX_SERIES = 256
+_RESUMED = 1.25  # how much slower the units after the first drawing may be than those before it
 _UNIT = rb"(?:it|batch|step|steps|iter)"
 _RATE = rb"(?:, {1,6}(?:\?|([\d.]{1,12}))(?:(" + _UNIT + rb")/s|s/" + _UNIT + rb"))?(?:, ?([^\]]{0,4000}))?\]"
 _BAR = re.compile(
@@ -101,6 +102,8 @@ class Series:
     num_bars: int = 1
     last: tuple[Line, Bar] | None = None
     base: tuple[float, float] = (0.0, 0.0)
+    first: tuple[float, float] = (0.0, 0.0)
+    """Units and seconds of the first drawing that counts any unit."""
 
     def add(self, line: Line, bar: Bar) -> None:
         """Add the next drawing."""
@@ -113,8 +116,21 @@ class Series:
                 return  # drawn again, or by another process
         self.last = line_of(line, bar), bar
         done, clock = self.base[0] + bar.done, self.base[1] + bar.clock_s
+        self.first = self.first if self.first[0] else (done, clock)
         if not self.points or clock - self.points[-1][2] >= COARSE_S:
             self.points.append((self.last[0], done, clock))
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds per unit between the first drawing that counts any unit and the last; 0 where there is only one."""
+        units = self.base[0] + (self.last[1].done if self.last else 0) - self.first[0]
+        return (self.seconds - self.first[1]) / units if units > 0 else 0.0
+
+    @property
+    def is_resumed(self) -> bool:
+        """Say whether the units of the first drawing were not done in its seconds: it counts on from a checkpoint."""
+        units, clock = self.first
+        return (units - 1) * self.mean_s > _RESUMED * (clock + 1)
 
     @property
     def seconds(self) -> float:
@@ -158,10 +174,14 @@ def report_series(series: Series, findings: Findings, *, has_total: bool = True)
     if not series.last:
         return 0
     total = {"total_iterations": float(series.total)} if series.total and has_total and series.num_bars == 1 else {}
-    if len(series.points) > 1 and series.points[-1][2] - series.points[0][2] >= _MIN_SPAN_S:
-        for line, done, clock in series.points:
+    is_resumed = series.is_resumed
+    points = [point for point in series.points if point[1] >= series.first[0]] if is_resumed else series.points
+    if len(points) > 1 and points[-1][2] - points[0][2] >= _MIN_SPAN_S:
+        for line, done, clock in points:
             findings.record(line, {"iteration": done, "clock_s": clock, **total})
-        return len(series.points)
+        return len(points)
+    if is_resumed:  # its rates are smoothed over the units before it
+        return 0
     line, bar = series.last
     mean = bar.clock_s / bar.done if bar.done and bar.clock_s >= _MIN_SPAN_S else None
     seconds = bar.seconds_per_unit or mean

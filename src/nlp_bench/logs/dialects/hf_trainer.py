@@ -14,8 +14,8 @@ from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import is_cut, late
-from nlp_bench.logs.progress_bar import COARSE_S, BarBook, report_series
-from nlp_bench.logs.quantity import duration_s, number
+from nlp_bench.logs.progress_bar import COARSE_S, BarBook, Series, report_series
+from nlp_bench.logs.quantity import bounds, duration_s, number
 from nlp_bench.logs.scan import Line, slim
 
 LLAMA_FACTORY, SWIFT = "llama-factory", "ms-swift"
@@ -52,8 +52,13 @@ _DEVICE_KEYS = (b"tokens_per_second_per_gpu", b"tokens/train_per_sec_per_gpu")
 _REINFORCED = (b"completion_length", b"completions/mean_length", b"num_completions")
 _LARGEST_JUMP = 1.4
 _CONTRADICTION = 0.05
+_LATE = 1.5  # intervals of logging before the first dict: more than that, and it is not the first of its training
 _TOKEN_DIGITS = 30  # least difference of rounded counts that is used, in units of their last digit
 
+_RESUMED_SUMMARY = (
+    "the Trainer's summary of a training that was resumed, or whose log lacks its beginning, divides the steps since step 0 by the time "
+    "since it was resumed, and nothing shows how many steps that time took"
+)
 
 _DICT = late(rb"\{([^{}]{10,20000})(?:\}|$)")
 # A pair ends with a comma or the brace: one that ends with the line may be cut.
@@ -128,6 +133,7 @@ class _Entry:
     device_rate: float | None = None
     mean_rate: float | None = None
     loss: float | None = None
+    epoch: tuple[float, float] | None = None  # its bounds
     bar: tuple[int, float] | None = None  # steps and seconds of the bar that is drawn next to it
     stated_rate: float | None = None
     """Tokens per second since the start, where the dict states them as well as tokens and time."""
@@ -297,7 +303,7 @@ def _entry(pairs: Mapping[bytes, bytes], line: Line, label: bytes) -> _Entry:
     if tokens is not None and (counted := _count_with_error(tokens)):
         entry.tokens, entry.token_error = counted
     runtime, rate = number(pairs.get(b"train_runtime", b"")), number(pairs.get(b"train_tokens_per_second", b""))
-    entry.keys = tuple(pairs)
+    entry.keys, entry.epoch = tuple(pairs), bounds(pairs.get(b"epoch", b""))
     if runtime:
         entry.clock_s, entry.stated_rate = runtime, rate
         if entry.tokens is None and rate:
@@ -367,10 +373,14 @@ def _report_mean(attempt: _Attempt, findings: Findings) -> bool:
     return bool(entries)
 
 
-def _report_bar(attempt: _Attempt, findings: Findings) -> bool:
+def _bar_of(attempt: _Attempt) -> Series | None:
     total = max(attempt.dicts_by_total, key=lambda total: attempt.dicts_by_total[total], default=None)
-    series = attempt.book.longest(attempt.total_steps or total)
-    return bool(series and (attempt.is_trainer or attempt.entries) and report_series(series, findings))
+    return attempt.book.longest(attempt.total_steps or total)
+
+
+def _report_bar(attempt: _Attempt, findings: Findings) -> bool:
+    series, is_training = _bar_of(attempt), attempt.is_trainer or attempt.entries or attempt.summary
+    return bool(series and is_training and report_series(series, findings))
 
 
 def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> list[float]:
@@ -450,20 +460,47 @@ def _report_steps(attempt: _Attempt, findings: Findings) -> bool:
     return True
 
 
+def _counts_on(attempt: _Attempt) -> bool | None:
+    """Say whether the training was resumed, by its bar, its header or the epochs of its dicts; None where nothing shows it."""
+    series = _bar_of(attempt)
+    if attempt.start_step is not None or (series and series.is_resumed):
+        return True
+    if attempt.is_trainer or (series and series.mean_s):
+        return False
+    epochs = [entry.epoch for entry in attempt.entries if entry.epoch]
+    if len(epochs) < 2:
+        return None
+    first, last = epochs[0][0], epochs[-1][1]
+    return first > _LATE * (last - first) / (len(epochs) - 1)
+
+
 def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
-    """Report the means of the whole run; `train_tokens_per_second` is not used, as its meaning changes with the version."""
+    """Report the means of the whole run; `train_tokens_per_second` is not used, as its meaning changes with the version.
+
+    The rates of a resumed run divide all steps by the time since it was resumed.
+    """
     summary, line = attempt.summary, attempt.summary_line
     if not summary or line is None:
         return False
-    steps = (attempt.total_steps or 0.0) - (attempt.start_step or 0)
+    counts_on, total, start = _counts_on(attempt), attempt.total_steps or 0.0, attempt.start_step or 0
+    steps = total - start
+    if counts_on and (not start or steps <= 0 or attempt.is_gaudi):
+        if not _report_bar(attempt, findings):
+            findings.refuse(_RESUMED_SUMMARY)
+        return True
     values = {"iteration": steps} if steps > 0 else {}
     runtime, samples = summary.get(b"train_runtime"), summary.get(b"train_samples_per_second")
     if runtime and steps > 0 and not attempt.is_gaudi:
         values["elapsed_s"] = runtime / steps
     if samples:
-        values["samples_per_second"] = samples
+        values["samples_per_second"] = samples * steps / total if start else samples
     findings.record(line, values)
     findings.remark("mean over the whole run of the Trainer: warm-up, evaluations and checkpoints are inside")
+    if counts_on is None:
+        findings.remark(
+            "nothing shows that the Trainer began at step 0: the summary of a resumed training is too fast, as it counts the steps "
+            "before"
+        )
     return True
 
 

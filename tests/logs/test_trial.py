@@ -1,0 +1,114 @@
+"""Logs that look whole and tell too fast a time, or too little: resumed trainings, padding in each step, losses beside the times."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nlp_bench.cli.main import main
+
+SIZES = ("--sequence-length", "4096", "--global-batch-size", "256")
+STEP_S = 5
+TRUE_RATE = 256 * 4096 / STEP_S
+HEADER = """***** Running training *****
+  Total train batch size (w. parallel, distributed & accumulation) = 256
+  Total optimization steps = 300
+"""
+
+
+def reported(path: Path, text: str, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    path.write_text(text, encoding="utf-8", newline="")
+    main(["report", str(path), "--format", "json", *(options or SIZES)])
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    return dict(run)
+
+
+def said(run: dict[str, Any]) -> str:
+    return " ".join(run["reasons"])
+
+
+def bar(n: int, seconds: int) -> str:
+    rate = f"{seconds / n:.2f}s/it" if n and seconds else "?it/s"
+    return f"\r{n * 100 // 300:3d}%|######    | {n}/300 [{seconds // 60:02d}:{seconds % 60:02d}<00:10,  {rate}]"
+
+
+def step_dict(n: int) -> str:
+    return f"\n{{'loss': {10 - n / 100:.4f}, 'grad_norm': 1.23, 'learning_rate': 3e-05, 'epoch': {n / 300:.2f}}}\n"
+
+
+def summary(seconds: float, *, clock: bool = False) -> str:
+    """All 300 steps divided by the seconds of this start, as the Trainer does."""
+    time = f"{int(seconds) // 60:02d}:{int(seconds) % 60:02d}" if clock else f"{seconds}"
+    return (
+        f"\n***** train metrics *****\n  train_runtime            = {time}\n"
+        f"  train_samples_per_second = {300 * 256 / seconds:.3f}\n  train_steps_per_second   = {300 / seconds:.3f}\n"
+    )
+
+
+def trained(start: int, *, has_bar: bool, first_s: int = 0, draws_zero: bool = False) -> str:
+    """Steps `start` + 1 to 300 of 300, 5 s each."""
+    text = bar(0, 0) if draws_zero else ""
+    for n in range(start + 1, 301):
+        text += bar(n, first_s + (n - start) * STEP_S) if has_bar else ""
+        text += step_dict(n) if n % 10 == 0 else ""
+    return text
+
+
+@pytest.mark.parametrize("draws_zero", [False, True])
+@pytest.mark.parametrize("start", [50, 200])
+def test_a_resumed_trainer_is_timed_by_its_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], start: int, draws_zero: bool
+) -> None:
+    text = trained(start, has_bar=True, draws_zero=draws_zero) + summary((300.0 - start) * STEP_S)
+    run = reported(tmp_path / "hf.log", text, capsys)
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=0.02)
+    assert run["tokens_per_second"]["reference"] == pytest.approx(TRUE_RATE, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        trained(200, has_bar=False) + summary(500.0),
+        trained(290, has_bar=True, draws_zero=True) + summary(50.0),
+        "  Continuing training from global step 200\n" + summary(500.0),
+        "  Continuing training from checkpoint, will skip to saved global_step\n" + summary(500.0),
+        HEADER + "  Continuing training from checkpoint\n" + summary(500.0),
+    ],
+    ids=["epochs", "a brief bar", "no total", "no start", "neither"],
+)
+def test_the_summary_of_a_resumed_trainer_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    run = reported(tmp_path / "hf.log", text, capsys)
+    assert run["outcome"] == "REFUSED"
+    assert not run["tokens_per_second"] or run["tokens_per_second"]["steady"] is None
+    assert "training that was resumed" in said(run)
+
+
+@pytest.mark.parametrize("clock", [False, True], ids=["seconds", "a runtime that cannot be read"])
+def test_the_steps_since_a_known_checkpoint_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: bool
+) -> None:
+    text = HEADER + "  Continuing training from global step 200\n" + summary(500.0, clock=clock)
+    run = reported(tmp_path / "hf.log", text, capsys)
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        (summary(1500.0), True),
+        (HEADER + summary(1500.0), False),
+        (trained(0, has_bar=True, draws_zero=True) + summary(1500.0), False),
+        (trained(0, has_bar=True, first_s=60) + summary(1500.0), False),
+        (trained(0, has_bar=False) + summary(1500.0), False),
+    ],
+    ids=["nothing else", "header", "bar", "a slow start", "dicts"],
+)
+def test_the_summary_of_a_trainer_from_the_beginning_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, is_told: bool
+) -> None:
+    run = reported(tmp_path / "hf.log", text, capsys)
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
+    assert ("nothing shows that the Trainer began at step 0" in said(run)) is is_told
