@@ -1,6 +1,7 @@
 """Logs that look whole and tell too fast a time, or too little: resumed trainings, padding in each step, losses beside the times."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,43 @@ def test_the_summary_of_a_trainer_from_the_beginning_stays(
     run = reported(tmp_path / "hf.log", text, capsys)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert ("nothing shows that the Trainer began at step 0" in said(run)) is is_told
+
+
+def swift_dict(n: int, seconds: int) -> str:
+    return (
+        f"{{'loss': {10 - n / 100:.4f}, 'token_acc': 0.6, 'grad_norm': 1.1, 'learning_rate': 0.0001, 'memory(GiB)': 20.5, "
+        f"'train_speed(iter/s)': {n / seconds:.6f}, 'epoch': {n / 300:.2f}, 'global_step/max_steps': '{n}/300', "
+        f"'percentage': '{n / 3:.2f}%', 'elapsed_time': '{seconds // 60}m {seconds % 60}s', 'remaining_time': '10m 2s'}}\n"
+    )
+
+
+def tokens_dict(n: int, seconds: int) -> str:
+    return (
+        f"{{'loss': {10 - n / 100:.4f}, 'epoch': {n / 300:.2f}, 'num_input_tokens_seen': {n * 256 * 4096}, "
+        f"'train_runtime': {seconds}.0}}\n"
+    )
+
+
+@pytest.mark.parametrize("a_dict", [swift_dict, tokens_dict])
+@pytest.mark.parametrize(("start", "num_records"), [(200, 9), (0, 30)], ids=["resumed", "from the beginning"])
+def test_the_first_dict_of_a_resumed_training_has_no_time(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    a_dict: Callable[[int, int], str],
+    start: int,
+    num_records: int,
+) -> None:
+    text = "".join(a_dict(n, (n - start) * STEP_S) for n in range(start + 10, 301, 10))
+    run = reported(tmp_path / "train.log", text, capsys)
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
+    assert run["tokens_per_second"]["reference"] == pytest.approx(TRUE_RATE, rel=1e-3)
+    assert (
+        sum(row["num_records"] for row in run["sensitivity"] if row["window"] == "the mean of all lines") == num_records
+    )
+
+
+def test_a_first_dict_at_step_1_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "".join(swift_dict(n, 15 + n * STEP_S) for n in (1, *range(10, 101, 10)))
+    run = reported(tmp_path / "train.log", text, capsys)
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
+    assert run["tokens_per_second"]["reference"] < 0.95 * TRUE_RATE

@@ -396,13 +396,19 @@ def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> l
     return [float(n * (attempt.stride or 1)) for n in range(1, len(entries) + 1)]
 
 
+def _is_late(counts: list[float]) -> bool:
+    """Say whether the first dict counts much more than lies between two: it is not the first one since the count was 0."""
+    return len(counts) > 1 and counts[0] > _LATE * (counts[-1] - counts[0]) / (len(counts) - 1)
+
+
 def _report_tokens(attempt: _Attempt, findings: Findings) -> bool:
     """Report the tokens and the time between two dicts; those of the first one count from the start of the training."""
     entries = _without_echoes([entry for entry in attempt.entries if entry.tokens and entry.clock_s])
     if not entries:
         return False
     steps = _numbered(entries, attempt, findings)
-    before: tuple[float, float, float] | None = None if attempt.start_step is not None else (0.0, 0.0, 0.0)
+    is_late = attempt.start_step is not None or _is_late([entry.tokens or 0.0 for entry in entries])
+    before: tuple[float, float, float] | None = None if is_late else (0.0, 0.0, 0.0)
     has_records = False
     for entry, step in zip(entries, steps, strict=True):
         tokens, clock = entry.tokens or 0.0, entry.clock_s or 0.0
@@ -441,12 +447,12 @@ def _is_outlier(entries: list[_Entry], index: int) -> bool:
 
 
 def _report_steps(attempt: _Attempt, findings: Findings) -> bool:
-    """Report the clock at numbered steps; a clock of whole seconds every COARSE_S."""
+    """Report the clock at numbered steps; a clock of whole seconds every COARSE_S. It begins with this start of the program."""
     entries = [entry for entry in attempt.entries if entry.clock_s is not None and entry.step is not None]
     if not entries:
         return False
     last = None
-    if attempt.start_step is None:
+    if attempt.start_step is None and not _is_late([float(entry.step or 0) for entry in entries]):
         findings.record(entries[0].line, {"iteration": 0.0, "clock_s": 0.0, **attempt.total}, label=entries[0].label)
         last = 0.0
     for entry in entries:
@@ -468,10 +474,7 @@ def _counts_on(attempt: _Attempt) -> bool | None:
     if attempt.is_trainer or (series and series.mean_s):
         return False
     epochs = [entry.epoch for entry in attempt.entries if entry.epoch]
-    if len(epochs) < 2:
-        return None
-    first, last = epochs[0][0], epochs[-1][1]
-    return first > _LATE * (last - first) / (len(epochs) - 1)
+    return _is_late([epochs[0][0], *(epoch[1] for epoch in epochs[1:])]) if len(epochs) > 1 else None
 
 
 def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
