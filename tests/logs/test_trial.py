@@ -153,3 +153,19 @@ def test_a_first_dict_at_step_1_counts(tmp_path: Path, capsys: pytest.CaptureFix
     run = reported(tmp_path / "train.log", text, capsys)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert run["tokens_per_second"]["reference"] < 0.95 * TRUE_RATE
+
+
+@pytest.mark.parametrize(("weights", "is_told"), [(943718, True), (256 * 4096, False)], ids=["padded", "full"])
+def test_padding_that_is_the_same_in_each_step_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], weights: int, is_told: bool
+) -> None:
+    text = "Num_devices: 64, shape (1, 1, 64, 1)\nConfig param global_batch_size_to_train_on: 256\n"
+    text += "Config param max_target_length: 4096\n"
+    text += "".join(
+        f"completed step: {n}, seconds: 5.000, TFLOP/s/device: 180.000, Tokens/s/device: 3276.800, total_weights: {weights}, "
+        f"loss: {10 - n / 100:.3f}\n"
+        for n in range(50)
+    )
+    run = reported(tmp_path / "maxtext.log", text, capsys, "--num-gpus", "64")
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
+    assert ("count padding" in said(run)) is is_told

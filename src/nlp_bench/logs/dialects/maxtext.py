@@ -88,7 +88,9 @@ class _Parser(Parser):
             return
         for (name, value), line in self._facts.items():
             findings.fact(name, value, line)
-        if len(self._weights) > 1:
+        sizes = [findings.known(name) for name in ("global_batch_size", "sequence_length")]
+        whole = sizes[0] * sizes[1] if sizes[0] and sizes[1] else 0.0
+        if len(self._weights) > 1 or any(weights < whole for weights in self._weights):
             findings.remark(_PADDED)
         if not (self._last and len(self._weights) == 1):
             return
