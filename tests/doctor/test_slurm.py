@@ -122,8 +122,13 @@ def test_one_slow_one_down_both_named(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "slow.toml").write_text(system)
     scontrol("update", "nodename=node2", "state=drain", "reason=a bad cable")
     try:
-        words = ["--system", str(tmp_path / "slow.toml"), "--output", str(tmp_path / "out")]
-        code, found, _ = doctor(*words, "--nodes", "all", "--wait", "150")
+        words = ["--system", str(tmp_path / "slow.toml"), "--nodes", "all", "--wait", "150"]
+        # All nodes are this machine, beside other tests: where their rates are too far apart, no node can be an outlier.
+        for number in range(3):
+            code, found, _ = doctor(*words, "--output", str(tmp_path / f"out{number}"))
+            gemm = found["nodes"]["spread"]["gemm"]
+            if gemm["mad"] < 0.08 * gemm["median"]:
+                break
         _, at_rest, _ = doctor("--checks", "partition")
     finally:
         resume("node2")

@@ -153,6 +153,14 @@ def test_a_log_that_says_more_iterations_than_it_shows_proves_nothing(report: Ca
     assert facts(report(lines(range(1, 41)) + word)) == (0, "VALID", "ended", True, "PASS")
 
 
+def test_the_end_of_the_last_start_is_not_held_against_a_longer_start_before_it(report: Call) -> None:
+    done = "[after training is done] datetime: 2026-11-20\n"
+    text = lines(range(1, 31)) + CRASHES["an exception"][0] + lines(range(28, 41), more_s=0.002) + done
+    code, run = report(text)
+    assert facts((code, run)) == (0, "MEASURED", "stops-early", True, "PASS")
+    assert run["reasons"][-1] == "the log stops at iteration 30 of 40"
+
+
 @pytest.mark.parametrize("name", CRASHES)
 def test_an_error_after_which_the_training_goes_on_is_none(report: Call, name: str) -> None:
     text = lines(range(1, 20)) + CRASHES[name][0] + lines(range(20, 41))

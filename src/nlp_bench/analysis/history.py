@@ -67,7 +67,8 @@ def run_folder(entry: RunResult) -> Path | None:
 _ESTIMATE, _OPENING, _TRACE = "estimate", "opening", "trace"
 _DATED = "dated_by_file"
 _WITH_YEAR_S = 978_307_200.0  # 2001 in seconds since 1970: a stamp without a year counts as in 2000
-_DAY_S = 86400.0
+_YEAR_9999_S = 253_370_764_800.0
+"""Its first second: a stamp from then on is damaged, and no time zone moves an earlier one over the end of the calendar."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,11 +210,10 @@ def _moment(text: object) -> dt.datetime | None:
 
 def _last_stamp(entry: RunResult) -> dt.datetime | None:
     """Return when the last line that states a time was written, None where none does with its year."""
-    stamps = [one for one in entry.records.column("stamp_s").tolist() if math.isfinite(one)]
-    is_known = (
-        stamps and _WITH_YEAR_S <= stamps[-1] < dt.datetime.max.replace(tzinfo=dt.timezone.utc).timestamp() - _DAY_S
-    )
-    return dt.datetime.fromtimestamp(stamps[-1], dt.timezone.utc).astimezone() if is_known else None
+    stamps = entry.records.column("stamp_s")
+    last = next((stamp for stamp in reversed(stamps.tolist()) if math.isfinite(stamp)), 0.0)
+    is_known = _WITH_YEAR_S <= last < _YEAR_9999_S
+    return dt.datetime.fromtimestamp(last, dt.timezone.utc).astimezone() if is_known else None
 
 
 _MOST_DOUBTED = 10

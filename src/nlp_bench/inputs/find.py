@@ -53,7 +53,7 @@ class Item:
     @property
     def file(self) -> Path:
         """The log or the table."""
-        return self.folder / "job.out" if self.kind is Kind.RUN else Path(self.path)
+        return self.folder / LOG if self.kind is Kind.RUN else Path(self.path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,10 +181,10 @@ def _tables(folders: list[Folder]) -> list[tuple[Item, Key]]:
 
 def _runs(folders: list[Folder]) -> tuple[list[tuple[Item, Key]], list[Item]]:
     """Return the run folders, sorted, and broken items for those that may not be entered."""
-    found = [one for one, names in folders if not names.isdisjoint({"job.out", "outcome.json"}) and is_run(one, names)]
+    found = [one for one, names in folders if not names.isdisjoint({LOG, "outcome.json"}) and is_run(one, names)]
     runs, broken = list[tuple[Item, Key]](), list[Item]()
     for folder in sorted(found):
-        log = folder / "job.out"
+        log = folder / LOG
         try:
             size = log.stat().st_size if log.exists() else 0
         except OSError as error:

@@ -82,9 +82,11 @@ _FORMS = (
     ),
 )
 """Outcome to the messages of what ends a process, none of which is also in a warning."""
+ALL_DONE = r"training finished: (\d+) iterations|\[after training is done\]"
+"""The marks that say which iteration was the last: our trainer's, and Megatron-LM's after the last of all."""
 _FINISHED = late(
-    r"training finished: \d+ iterations"  # ours
-    r"|\[after training is done\]|\[exiting program (?:at iteration \d+|after [\d.]+ minutes)\]"  # NVIDIA/Megatron-LM training.py
+    rf"{ALL_DONE}"
+    r"|\[exiting program (?:at iteration \d+|after [\d.]+ minutes)\]"  # NVIDIA/Megatron-LM training.py
     r"|\bTraining (?:is )?(?:completed|complete|finished|done)\b(?! after 0)"  # torchtitan, OLMo, transformers, PaddleNLP, Cerebras
     r"|\.Training Over!"  # MindFormers callback.py
     r"|'train_steps_per_second': |\btrain_steps_per_second +="  # transformers trainer_utils.py, speed_metrics

@@ -27,7 +27,7 @@ from nlp_bench.measure.result import RunResult, has_placeholder_loss, supplied_s
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.window import conventions_of
-from nlp_bench.measure.workload import accelerator_of, workload_of
+from nlp_bench.measure.workload import workload_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.seal import NO_LOG, SealedLog, read_sealed_log
@@ -220,7 +220,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         global_batch_size=sizes.global_batch_size,
         sequence_length=sizes.sequence_length,
         num_gpus=sizes.num_devices,
-        accelerator=accelerator_of(workload),
+        accelerator=str(workload.value("accelerator") or "") or None,
         records=records,
         attempts=log.numbered(attempts),
         throughput=None if first else throughput,

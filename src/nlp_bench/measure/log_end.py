@@ -3,7 +3,6 @@
 A run of ours has an outcome.json for that; of a log alone its lines have to show it.
 """
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.escape import one_line
-from nlp_bench.logs.end_marks import OUTSIDE, decisive
+from nlp_bench.logs.end_marks import ALL_DONE, OUTSIDE, decisive
 from nlp_bench.logs.record import Attempt, EndMark, Log, Records
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -29,9 +28,7 @@ class Shown(str, Enum):
     EXCERPT = "excerpt"  # it begins in the middle of a training
     DAMAGED = "damaged"  # it could not be read whole
     NO_LOSS = "no-loss"  # nothing shows that it trained
-    CONTRADICTED = (
-        "contradicted"  # it says that it reached its end, and contradicts itself (here or in `measure.contradiction`)
-    )
+    CONTRADICTED = "contradicted"  # it says that it reached its end, and contradicts itself
     CRASHED = "crashed"  # an error ended it
 
 
@@ -76,7 +73,7 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     if mark and is_failure and not is_over(last.records, log.counts_from):
         return _broken_off(log, attempts, mark)
     is_done = is_over(measured.records, log.counts_from) or (mark is not None and not is_failure and measured is last)
-    if mark and not is_failure and (said_done := _more_than_shown(measured.records, mark)):
+    if mark and not is_failure and (said_done := _more_than_shown(last.records, mark)):
         return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED, text=said_done, mark=mark)
     said = f"line {mark.line_number}, after the last iteration: {one_line(mark.text)}" if mark else None
     remark = said if is_failure else None
@@ -85,19 +82,13 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, remark=remark, mark=mark)
 
 
-_ALL_DONE = re.compile(r"training finished: (\d+) iterations|\[after training is done\]")
-"""End marks that say which iteration was the last: ours, and Megatron-LM's, which stands after the last of all."""
-
-
 def _more_than_shown(records: Records, mark: EndMark) -> str | None:
     """Return the sentence for a log that says more iterations than it shows: lines in between were lost, or taken out."""
-    found, last = _ALL_DONE.search(mark.text), records[-1]
+    found, last = re.search(ALL_DONE, mark.text), records[-1]
     if not found:
         return None
     done = int(found[1]) if found[1] else last.total_iterations
-    steps = np.diff(records.column("iteration"))
-    interval = float(np.median(steps)) if len(steps) else math.inf
-    if done is None or done - last.iteration < max(interval, 1.0):
+    if done is None or len(records) == 1 or done - last.iteration < _interval(records):
         return None
     return f"{_stop(records)}, and line {mark.line_number} says: {one_line(mark.text)}"
 
@@ -131,12 +122,16 @@ def _lacking(log: Log, first: Attempt, measured: Attempt, *, is_done: bool) -> I
 def _is_excerpt(log: Log, attempt: Attempt) -> bool:
     """Say whether the attempt begins in the middle, and nothing before it tells of a start."""
     records = attempt.records
-    steps = np.diff(records.column("iteration"))
-    interval = float(np.median(steps)) if len(steps) else 1.0
-    if records[0].iteration <= log.counts_from - 1 + max(interval, 1.0):
+    if records[0].iteration <= log.counts_from - 1 + _interval(records):
         return False
     facts = (*attempt.facts.values(), *log.settings.values())
     return not any(0 < fact.line_number < records[0].line_number for fact in facts)
+
+
+def _interval(records: Records) -> float:
+    """Return the usual number of iterations from one record to the next, at least 1."""
+    steps = np.diff(records.column("iteration"))
+    return max(float(np.median(steps)), 1.0) if len(steps) else 1.0
 
 
 def _stop(records: Records) -> str:

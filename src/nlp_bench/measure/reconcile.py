@@ -155,12 +155,12 @@ def _arguments_together(claims: Claims) -> Iterator[Contradiction]:
 def _stated_twice(claims: Claims) -> Iterator[Contradiction]:
     """Yield a size that the arguments state twice, once for this number and once otherwise: the first word was used."""
     for fact in ("sequence_length", "global_batch_size"):
-        lines = np.unique(claims.records.column(fact)[claims.records.has(fact)])
-        if len(lines) > 1:
-            continue  # a ramp-up or a curriculum: each line counts its own
         name = _ARGUMENTS[fact]
         first, last = claims.attempt.count(fact), claims.workload.logged.get(name)
         if first and last and isinstance(last.value, int) and last.value < first:
+            lines = np.unique(claims.records.column(fact)[claims.records.has(fact)])
+            if len(lines) > 1:
+                continue  # a ramp-up or a curriculum: each line counts its own
             # The lines' own, the lesser, is what was counted: the first step of a ramp-up, perhaps.
             weight = Weight.DOUBT if last.value in lines else weigh(first / last.value if last.value else np.inf)
             text = (

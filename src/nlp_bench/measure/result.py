@@ -124,9 +124,7 @@ class RunResult:
     global_batch_size: int | None = None  # samples per iteration, the last one where it changes
     sequence_length: int | None = None
     num_gpus: int | None = None  # GPUs (or CPU ranks) of the whole run
-    accelerator: str | None = (
-        None  # cuda or cpu, as run.json or else the log says; a CPU run is never shown as one of GPUs
-    )
+    accelerator: str | None = None  # cuda or cpu, as run.json or else the log says
     model: str | None = None  # name of the model, where a run.json or a table tells it
     records: Records = NO_RECORDS  # the logged intervals of the attempt that was measured
     attempts: Mapping[int, Records] = field(default_factory=dict)

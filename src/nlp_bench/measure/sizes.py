@@ -172,7 +172,10 @@ def mean_batch(records: Records, batch: Column) -> Column:
 
     Where it is another than in the line before, the consumed samples tell, if they lie between the two and no line is missing.
     """
-    grown, before = growth(records, "consumed_samples"), np.concatenate([batch[:1], batch[:-1]])
+    before = np.concatenate([batch[:1], batch[:-1]])
+    if np.array_equal(before, batch, equal_nan=True):
+        return batch
+    grown = growth(records, "consumed_samples")
     is_between = (grown > np.minimum(before, batch)) & (grown < np.maximum(before, batch))
     is_next = np.diff(records.column("iteration"), prepend=-np.inf) <= iterations_per_record(records)
     return np.where(is_between & is_next, grown, batch)

@@ -239,12 +239,6 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
     return logged
 
 
-def accelerator_of(workload: Workload) -> str | None:
-    """Return cuda or cpu, None where neither run.json nor the log says it."""
-    name = workload.value("accelerator")
-    return str(name) if name is not None else None
-
-
 def heading(name: str) -> str:
     """Return what users call a setting."""
     return HEADINGS.get(name, name.replace("_", " "))

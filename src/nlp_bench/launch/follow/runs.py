@@ -30,11 +30,9 @@ UNSEEN_S = 10.0
 
 def gone(folders: Iterable[Path]) -> set[Path]:
     """Return those that are not there, nor come back within UNSEEN_S."""
-    missing = {folder for folder in folders if not folder.is_dir()}
-    last = time.monotonic() + UNSEEN_S
-    while missing and time.monotonic() < last:
+    last, missing = time.monotonic() + UNSEEN_S, set(folders)
+    while (missing := {folder for folder in missing if not folder.is_dir()}) and time.monotonic() < last:
         time.sleep(0.5)
-        missing = {folder for folder in missing if not folder.is_dir()}
     return missing
 
 

@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -173,14 +174,18 @@ class _Watching:
     def _folders(self) -> list[Path]:
         """Return the runs to look at, once those that a file server hides for a moment are back."""
         found = _existing(self.paths)
-        unseen = self.shown.keys() - self.ended.keys() - self.lost - set(found)
+        unseen = self._unseen(found) - self.lost
         if unseen and gone(unseen) != unseen:
             found = _existing(self.paths)
         return [folder for folder in found if folder not in self.earlier]
 
+    def _unseen(self, seen: Iterable[Path]) -> set[Path]:
+        """Return the runs that were followed, have not ended, and are not among `seen`."""
+        return self.shown.keys() - self.ended.keys() - set(seen)
+
     def _lost(self, looks: list[Look]) -> set[Path]:
         """Return the runs that had not ended when they were last seen, and whose folders are no longer there; each is said once."""
-        lost = self.shown.keys() - self.ended.keys() - {look.folder for look in looks}
+        lost = self._unseen(look.folder for look in looks)
         for folder in sorted(lost - self.lost):
             self._say(f"nlp-bench: {folder} is gone or was moved; name its new place to follow it there")
         self.lost = lost
