@@ -103,6 +103,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="for the moments (default 0)")
     parser.add_argument("--first", type=int, default=0, help="number of the first way (default 0)")
     options = parser.parse_args(words)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # below nohup a training ignores it, as it should
     dice, failed, start = random.Random(options.seed), 0, time.perf_counter()  # noqa: S311
     for number in range(options.first, options.first + options.num):
         kind, signalled = CASES[number % len(CASES)]
