@@ -156,3 +156,19 @@ def test_a_log_of_the_first_step_of_a_ramp_up_keeps_its_number(
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["tokens_per_second"]["steady"] == pytest.approx(204_800, rel=2e-3)
     assert "batch is 256 and, further on, 64 (log line" in run["contradictions"][0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("is_lost", "elapsed"), [(False, (1.28, 1.28, 1.92, 2.56, 2.56)), (True, (1.28, 1.28, 2.56, 2.56))]
+)
+def test_behind_a_lost_line_of_a_ramp_up_the_printed_batch_counts(is_lost: bool, elapsed: tuple[float, ...]) -> None:
+    """The batch grew in the lost line: the samples since the line before it are not those of the line behind it."""
+    lines = [(10, 64, 640), (20, 64, 1280), (30, 128, 2240), (40, 128, 3520), (50, 128, 4800)]
+    if is_lost:
+        del lines[2]
+    records = [
+        LogRecord(iteration=number, elapsed_s=seconds, global_batch_size=batch, consumed_samples=samples)
+        for (number, batch, samples), seconds in zip(lines, elapsed, strict=True)
+    ]
+    sizes = sizes_of(Attempt(records=Records.of(records), facts={"sequence_length": Fact(1024, 1)}), Overrides())
+    assert rates(sizes) == pytest.approx([51200.0] * len(lines))
