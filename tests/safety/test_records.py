@@ -147,3 +147,11 @@ def test_newer_records_are_refused_and_older_ones_are_read(
     (here / name).write_text(json.dumps({**record, "schema": f"{family}/2"}))
     assert main([*command, str(here)]) == 1
     assert "install a newer one" in capsys.readouterr().err
+
+
+def test_a_kind_of_network_that_nobody_knows(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Found by tests/soak/fuzz_files.py."""
+    record = json.loads((whole / "run.json").read_text())
+    (whole.parent / "odd.json").write_text(json.dumps(changed(record, ("model", "family"), "/")))
+    assert main(["submit", "--print", "--run", str(whole.parent / "odd.json")]) == 2
+    assert "model.family: '/' is not one of gpt, t5, mt5, bert" in capsys.readouterr().err

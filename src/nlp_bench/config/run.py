@@ -9,7 +9,7 @@ from typing import Any
 from nlp_bench import schemas
 from nlp_bench.config import scheduler
 from nlp_bench.config.model import Architecture, Training, model_shape
-from nlp_bench.config.options import Checked
+from nlp_bench.config.options import Checked, one_of
 from nlp_bench.config.request import (
     MAX_RETRIES,
     BatchOptions,
@@ -23,6 +23,7 @@ from nlp_bench.config.table import build, file_name, no_secret, nonce, timelimit
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json, read_json, write_json
 from nlp_bench.layout.rules import Sizes, asked_sizes, multiple
+from nlp_bench.layout.shape import NETWORKS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,19 +125,22 @@ class Origin:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunModel:
+class RunModel(Checked):
     """The model's identity and shape."""
+
+    WHERE = "model"
 
     name: str
     """Name of the model file."""
-    family: str
-    """The kind of network."""
+    family: str = one_of(*NETWORKS)
+    """The kind of network: gpt, t5, mt5 or bert."""
     parameters_billion: float
     """Nominal size in 10^9 parameters."""
     architecture: Architecture
     """The shape that is trained."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         file_name("model.name", self.name)
 
 
