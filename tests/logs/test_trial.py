@@ -1,6 +1,7 @@
 """Logs that look whole and tell too fast a time, or too little: resumed trainings, padding in each step, losses beside the times."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,28 @@ def test_padding_that_is_the_same_in_each_step_is_told(
     run = reported(tmp_path / "maxtext.log", text, capsys, "--num-gpus", "64")
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert ("count padding" in said(run)) is is_told
+
+
+def olmo_step(n: int, num_devices: int = 64) -> str:
+    stamp = f"2026-01-01 1{n * STEP_S // 3600}:{n * STEP_S // 60 % 60:02d}:{n * STEP_S % 60:02d}.000"
+    return (
+        f"{stamp}\thost:0\tolmo_core.train:512\tINFO\t[step={n}/300,epoch=1,eta=1:23:45]\n    train/CE loss={10 - n / 100:.3f}\n"
+        f"    throughput/device/TPS={TRUE_RATE / num_devices:,.0f}\n    throughput/total tokens={n * 256 * 4096:,}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "".join(swift_dict(n, n * STEP_S) for n in range(10, 301, 10)),
+        HEADER + trained(0, has_bar=False) + summary(1500.0),
+        "".join(olmo_step(n) for n in range(1, 301)),
+    ],
+    ids=["ms-swift", "the Trainer's summary", "OLMo-core"],
+)
+def test_the_losses_of_a_whole_training_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    """Only a finite loss shows that a training was one: a run without is MEASURED at best."""
+    options = (*SIZES, "--num-gpus", "64")
+    assert reported(tmp_path / "train.log", text, capsys, *options)["outcome"] == "VALID"
+    diverged = re.sub(r"('loss': |CE loss=)[\d.]+", r"\1nan", text)
+    assert reported(tmp_path / "nan.log", diverged, capsys, *options)["outcome"] in {"INVALID", "REFUSED"}

@@ -459,9 +459,10 @@ def _report_steps(attempt: _Attempt, findings: Findings) -> bool:
         clock = entry.clock_s or 0.0
         if last is not None and last <= clock < last + COARSE_S * entry.is_coarse:
             continue
-        findings.record(
-            entry.line, {"iteration": float(entry.step or 0), "clock_s": clock, **attempt.total}, label=entry.label
-        )
+        values = {"iteration": float(entry.step or 0), "clock_s": clock, **attempt.total}
+        if entry.loss is not None:
+            values["lm_loss"] = entry.loss
+        findings.record(entry.line, values, label=entry.label)
         last = clock
     return True
 
@@ -497,6 +498,9 @@ def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
         values["elapsed_s"] = runtime / steps
     if samples:
         values["samples_per_second"] = samples * steps / total if start else samples
+    losses = [entry.loss for entry in attempt.entries if entry.loss is not None]
+    if losses:
+        values["lm_loss"] = losses[-1]
     findings.record(line, values)
     findings.remark("mean over the whole run of the Trainer: warm-up, evaluations and checkpoints are inside")
     if counts_on is None:

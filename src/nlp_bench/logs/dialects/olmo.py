@@ -37,16 +37,13 @@ class _Olmo(LinesParser):
         return True
 
 
-def _lines(rate: bytes, steps: bytes, tokens: bytes) -> Lines:
-    """Return the form of one of the programs, by its names of the rates."""
+def _lines(rate: bytes, steps: bytes, tokens: bytes, loss: bytes) -> Lines:
+    """Return the form of one of the programs, by its names of the rates and of the loss."""
+    keys = {rate: "tokens_per_second_per_device", steps: "", tokens: "consumed_tokens", loss: "lm_loss"}
     return Lines(
         head=rb"\[step=<iteration>/(?:<total_iterations>|\?\?\?)[^\]\r\n]{0,200}\]\s*$",
-        pair=rb"(?P<key>throughput/(?:%b|%b|%b))=(?P<value>[\d,.]+)\s*$" % (rate, steps, tokens),
-        keys={
-            b"throughput/" + rate: "tokens_per_second_per_device",
-            b"throughput/" + steps: "",
-            b"throughput/" + tokens: "consumed_tokens",
-        },
+        pair=rb"(?P<key>%b)=(?P<value>[\d,.]+|nan|inf)\s*$" % b"|".join(keys),
+        keys=keys,
         reading=_Olmo,
     )
 
@@ -57,22 +54,29 @@ DIALECTS = (
         title="OLMo",
         source="allenai/OLMo olmo/train.py",
         example="[2026-01-01 10:00:10] INFO     [olmo.train:816, rank=0] [step=2/1000]\n"
+        "    train/CrossEntropyLoss=10.73\n"
         "    throughput/total_tokens=131,072\n"
         "    throughput/device/tokens_per_second=4,096\n"
         "    throughput/device/batches_per_second=0.5000",
         trap="one record goes on over several lines; the rate is of one device, total_tokens are of all",
-        needles=(b"[step=", b"throughput/"),
-        parser=_lines(b"device/tokens_per_second", b"device/batches_per_second", b"total_tokens"),
+        needles=(b"[step=", b"throughput/", b"train/C"),
+        parser=_lines(
+            b"throughput/device/tokens_per_second",
+            b"throughput/device/batches_per_second",
+            b"throughput/total_tokens",
+            b"train/CrossEntropyLoss",
+        ),
     ),
     Dialect(
         name="olmo-core",
         title="OLMo-core",
         source="allenai/OLMo-core src/olmo_core/train/callbacks/speed_monitor.py, console_logger.py",
         example="2026-01-01 10:00:10.000\thost:0\tolmo_core.train:512\tINFO\t[step=10/1000,epoch=1,eta=1:23:45]\n"
+        "    train/CE loss=10.12\n"
         "    throughput/device/TPS=4,096\n"
         "    throughput/total tokens=1,310,720",
         trap="TPS is of one device and of the last step alone; `TPS (actual avg)` is cumulative",
-        needles=(b"[step=", b"throughput/"),
-        parser=_lines(b"device/TPS", b"device/BPS", b"total tokens"),
+        needles=(b"[step=", b"throughput/", b"train/C"),
+        parser=_lines(b"throughput/device/TPS", b"throughput/device/BPS", b"throughput/total tokens", b"train/CE loss"),
     ),
 )
