@@ -9,13 +9,15 @@ from typing import Any
 
 from nlp_bench import schemas
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.files import read_json, real, refuse_types, sha256_of, user_name, write_text
+from nlp_bench.escape import one_line
+from nlp_bench.files import opened, read_json, real, refuse_types, sha256_of, user_name, write_text
 from nlp_bench.seal import OUTCOME
 from nlp_bench.walk import JUBE_FILES
 
 MARKER = "ready"
 JUBE_ERROR = "error"
 """JUBE's own file in the folder of a step whose command has failed: `jube continue` passes such a step over for good."""
+_MOST_SAID_BYTES = 4096
 METRICS = "metrics.txt"
 """The record of a rehearsal for JUBE instead of outcome.json: it has run no job."""
 
@@ -103,6 +105,17 @@ def _let_jube_go_on(run_dir: Path) -> None:
             print(
                 f"nlp-bench: {error} of JUBE is removed: the step has its outcome now; next: {again}", file=sys.stderr
             )
+
+
+def why_failed(step: Path) -> str:
+    """Return in a sentence why the command of a step of JUBE's failed, as far as its last words tell."""
+    said = step / "work" / "stderr"
+    words = b""
+    with contextlib.suppress(OSError), opened(said) as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - _MOST_SAID_BYTES))
+        words = stream.read(_MOST_SAID_BYTES)
+    last = words.decode("utf-8", "replace").strip().rpartition("\n")[2].removeprefix("nlp-bench: error: ")
+    return f"JUBE's step failed, and what follows it was not run: {one_line(last) or f'see {step / JUBE_ERROR}'}"
 
 
 def _write(run_dir: Path, text: str, record: Path) -> None:

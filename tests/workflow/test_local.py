@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from support.jube import Jube
 from support.jube_versions import both_jubes
+from support.ours import seal_run, write_our_run
+
+from nlp_bench.cli.main import main
 
 pytestmark = [pytest.mark.jube, pytest.mark.torchrun]
 
@@ -50,6 +53,26 @@ def test_sweep_gives_one_row_per_point(jube: Jube) -> None:
     jube(nlp_bench, "verify", evidence, "--nonce", "0042e3")
     logs = [path.read_text() for path in jube.runs.rglob("*_train/work/job.out")]
     assert [log.count("; nonce 0042e3\n") for log in logs] == [1, 1]
+
+
+@both_jubes
+def test_a_point_that_check_refuses_is_a_row(jube: Jube, capsys: pytest.CaptureFixture[str]) -> None:
+    jube.set(tp_size="3")
+    jube.run("local")
+    assert jube.status() == "ERROR", jube.log()
+    top = jube.runs / "000000"
+    why = "JUBE's step failed, and what follows it was not run: parallel: nodes*gpus_per_node = 1 is not a multiple of tp*pp = 3"
+    assert main(["report", str(top)]) == 2  # nothing else to report
+    assert why in capsys.readouterr().err
+    assert main(["watch", "--once", str(top)]) == 1
+    assert f"000000_check: {why}" in capsys.readouterr().err
+    seal_run(write_our_run(top / "000007_train/work"))  # another point, which ran
+    (top / "000007_train/error").touch()  # it has a row that says how it ended
+    assert main(["report", "--format", "json", str(top)]) == 1
+    rows = json.loads(capsys.readouterr().out)["runs"]
+    assert [(row["outcome"], why in " ".join(row["reasons"])) for row in rows] == [("VALID", False), ("REFUSED", True)]
+    assert main(["bundle", str(top), "--output", str(jube.folder / "evidence.tar.gz")]) == 0
+    assert why in " ".join(capsys.readouterr())
 
 
 def test_a_run_that_ends_when_it_is_enough_is_a_valid_row(jube: Jube) -> None:

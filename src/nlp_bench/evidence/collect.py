@@ -88,6 +88,8 @@ def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ra
             collected.remarks += [left_out] if left_out not in collected.remarks else []
         elif item.kind is Kind.BROKEN:
             raise UsageError(item.problem)
+        elif item.kind is Kind.STEP:
+            collected.remarks.append(f"left out: {one_line(item.problem)}")
         elif item.kind is Kind.TABLE:
             left_out = f"left out: {one_line(item.path)}, published results without a log to prove them"
             collected.remarks.append(left_out)

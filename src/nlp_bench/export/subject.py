@@ -81,6 +81,9 @@ def subjects(
     for item in (item for group in find(paths) for item in group.items):
         if item.kind is Kind.BROKEN:
             raise UsageError(item.problem)
+        if item.kind is Kind.STEP:
+            refused.append(item.problem)
+            continue
         if item.kind is Kind.TABLE:
             refused.append(f"{item.path}: a table of published results has no runs to export")
             continue

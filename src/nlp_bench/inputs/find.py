@@ -12,6 +12,7 @@ from pathlib import Path
 from nlp_bench.errors import UsageError
 from nlp_bench.files import opened
 from nlp_bench.inputs.reference import is_reference_table
+from nlp_bench.marker import JUBE_ERROR, why_failed
 from nlp_bench.seal import LOG, packed_log
 from nlp_bench.walk import JUBE_FILES, NAME_IT, is_run, report_skipped, walk
 
@@ -30,6 +31,8 @@ class Kind(Enum):
     RUN = "run folder"
     TABLE = "reference table"
     RECORD = "record of nlp-bench"
+    STEP = "failed step of JUBE"
+    """A point of a sweep that came to no run; `problem` says why."""
     BROKEN = "broken"
 
 
@@ -126,7 +129,7 @@ class _Finder:
             if not _is_hidden(problem.filename, path)
         ]
         runs, no_runs = _runs(folders)
-        if found := [*_tables(folders), *runs]:
+        if found := [*_tables(folders), *runs, *_failed_steps(folders, runs)]:
             report_skipped(_logs_beside(folders), path)
             return Group(path=path, items=self._new(found) + no_runs + unreadable)
         logs, no_logs = _logs([one for one in folders if not _is_hidden(one[0], path)], path)
@@ -192,6 +195,18 @@ def _runs(folders: list[Folder]) -> tuple[list[tuple[Item, Key]], list[Item]]:
             continue
         runs.append((Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size), _real(folder)))
     return runs, broken
+
+
+def _failed_steps(folders: list[Folder], runs: list[tuple[Item, Key]]) -> list[tuple[Item, Key]]:
+    """Return the steps of JUBE's that failed and hold none of `runs`, which say themselves how they ended: points that were refused."""
+    own = {key for _, key in runs}
+    return [
+        (Item(path=str(step), kind=Kind.STEP, problem=f"{step}: {why_failed(step)}"), _real(step))
+        for step, names in folders
+        if JUBE_ERROR in names
+        and any((step.parent / name).is_file() for name in JUBE_FILES)
+        and own.isdisjoint({_real(step / "work"), _real(step / "work" / "train")})
+    ]
 
 
 def _logs(folders: list[Folder], top: str) -> tuple[list[tuple[Item, Key]], list[Item]]:

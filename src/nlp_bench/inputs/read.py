@@ -163,7 +163,7 @@ def _judged(*entries: RunResult, options: ReadOptions) -> Read:
 
 
 def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
-    if item.kind is Kind.BROKEN:
+    if item.kind in {Kind.BROKEN, Kind.STEP}:
         raise UsageError(item.problem)
     if item.kind is Kind.TABLE:
         from nlp_bench.inputs.reference import read_reference_table  # noqa: PLC0415  # rarely needed

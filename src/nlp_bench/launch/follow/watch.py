@@ -19,7 +19,7 @@ from nlp_bench.launch.follow.progress import BoundTracker, Growth, Progress, pro
 from nlp_bench.launch.follow.runs import continue_jube, find_runs, gone, jube_runs, jube_status
 from nlp_bench.launch.follow.sync import Kind, RunState, sync
 from nlp_bench.launch.submission import asked_scheduler, read_submission
-from nlp_bench.marker import JUBE_ERROR
+from nlp_bench.marker import JUBE_ERROR, why_failed
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
 
@@ -124,6 +124,7 @@ class _Watching:
         self.lost: set[Path] = set()
         self.faults: dict[Path, int] = {}
         self.waiting: dict[Path, str] = {}
+        self.refused: set[Path] = set()
         self.num_ended: dict[Path, int] = {}
         self.last = time.monotonic() + options.max_hours * 3600 if options.max_hours is not None else float("inf")
 
@@ -135,16 +136,17 @@ class _Watching:
             for look in looks:
                 self._show(look)
             lost = self._lost(looks)
+            refused = self._refused(looks)
             if options.drives:
                 self._drive(looks)
             if not looks and options.while_pid is None and not self.waiting:
-                if not lost:
+                if not lost and not refused:
                     self._say("nlp-bench: no submitted run below " + " ".join(map(str, self.paths)))
                 return 1
             goes_on = any(look.outcome is None and self.faults.get(look.folder, 0) < MAX_FAULTS for look in looks)
             goes_on = goes_on or "RUNNING" in self.waiting.values()
             if options.once or (not alive and (options.while_pid is not None or not goes_on)):
-                return 1 if lost else self._code(looks)
+                return 1 if lost or refused else self._code(looks)
             if time.monotonic() >= self.last:
                 self._say(f"nlp-bench: {options.max_hours:g} hours are over; go on with the same command")
                 return OUT_OF_HOURS
@@ -190,6 +192,16 @@ class _Watching:
             self._say(f"nlp-bench: {folder} is gone or was moved; name its new place to follow it there")
         self.lost = lost
         return lost
+
+    def _refused(self, looks: list[Look]) -> set[Path]:
+        """Return JUBE's steps that failed and hold no run that was looked at: points of a sweep that were refused; each is said once."""
+        seen = {look.folder for look in looks} | self.earlier
+        steps = {path.parent for run in jube_runs(self.paths) for path in run.glob(f"*/{JUBE_ERROR}")}
+        refused = {step for step in steps if seen.isdisjoint({real(step / "work"), real(step / "work" / "train")})}
+        for step in sorted(refused - self.refused):
+            self._say(f"{one_line(_short(step, self.paths))}: {why_failed(step)}")
+        self.refused |= refused
+        return refused
 
     def _far(self, folder: Path) -> tuple[Progress | None, Bound | None]:
         """Return how far a run is, and how well its mean time is known."""
@@ -247,7 +259,7 @@ def _next_of_jube(run: Path, word: str) -> str:
         return ""
     why = shlex.quote(str(failed[0]))
     again = f"rm {why}; jube continue {shlex.quote(str(run.parent))} --id {int(run.name)}"
-    return f"; why: cat {why}; once that is mended: {again}"
+    return f"; why: cat {why}; once that is mended: {again}; a wrong value of a parameter is mended in a new run"
 
 
 def _in_words(known: Bound) -> str:
