@@ -57,3 +57,13 @@ def test_two_lines(words: str, said: str, tmp_path: Path, capsys: pytest.Capture
 def test_an_option_is_not_guessed_from_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--mod", "175"]) == 2
     assert "no option --mod; did you mean --model?" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_the_surroundings_are_settled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nlp_bench.cli.main.settle", interrupted)
+    monkeypatch.setattr("sys.argv", ["nlp-bench", "report", "job.out"])
+    assert main() == 130
+    assert capsys.readouterr().err == "nlp-bench: interrupted; repeat the same command to go on\n"

@@ -30,14 +30,14 @@ def main(arguments: list[str] | None = None) -> int:
     Stopped by a signal it is 128 and the signal's number (130, 143), as in a shell; 141 where the reader has closed the pipe.
     """
     words = sys.argv[1:] if arguments is None else arguments
-    if arguments is None:
-        settle()
-        if words and words[0] in WITH_TORCH:
-            keep_caches_private()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a file name may hold characters that the terminal's encoding lacks
     received: list[int] = []
     try:
+        if arguments is None:
+            settle()
+            if words and words[0] in WITH_TORCH:
+                keep_caches_private()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(errors="replace")  # a file name may hold characters that the terminal's encoding lacks
         with _stoppable(received):
             code = _dispatch(words)
             _flush()  # here, where a full disk or a closed pipe can still be reported
