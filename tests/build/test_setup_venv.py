@@ -128,7 +128,9 @@ def test_real_pip_without_an_index(tmp_path: Path, tools: Path) -> None:
     """The real pip, of this Python; should it find anything against all expectation, that goes into a folder of the test."""
     (tools / "pip").write_text(f'#!/bin/bash\nexec "{sys.executable}" -m pip "$@"\n')
     (tmp_path / "empty").mkdir()
-    done = setup(tmp_path, tools, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path / "empty"), PIP_TARGET=str(tmp_path / "got"))  # fmt: skip
+    # A constraint of the machine's own pip.conf would give another error.
+    alone = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "empty")}
+    done = setup(tmp_path, tools, **alone, PIP_TARGET=str(tmp_path / "got"))
     assert done.returncode == 1
     assert "ERROR: No matching distribution found for torch" in done.stderr
     assert "then repeat the same command" in done.stderr
