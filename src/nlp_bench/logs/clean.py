@@ -1,7 +1,7 @@
 """Removes what terminals, launchers and loggers add to a line of a training: colours, wrappers, time stamps, line breaks."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from nlp_bench.files import parse_json
@@ -33,7 +33,7 @@ _STAMP = re.compile(
 
 def pieces(raw: bytes) -> list[bytes]:
     """Return the texts of one line without colours, split at carriage returns, after which a terminal overwrites the line."""
-    text = _unpacked(raw) if raw.startswith(b'{"log":"') else raw
+    text = _unpacked(raw) if raw.lstrip(b" ")[:1] in _WRAPPERS else raw
     text = text.replace(b"^M", b"\r") if b"^M" in text else text
     # One byte each that every hint has: most lines have none of them.
     if (b"\x1b" in text or b"\\" in text or b"^" in text or b"\x90" in text) and any(h in text for h in _HINTS):
@@ -43,8 +43,21 @@ def pieces(raw: bytes) -> list[bytes]:
     return [piece for piece in text.split(b"\r") if piece] if b"\r" in text else [text]
 
 
+_WRAPPERS = frozenset((b"{", b'"', b">"))
+_CELLS = re.compile(rb'\s*"(.*?)(?:\\n)?",?\s*', re.DOTALL)
+_QUOTED = re.compile(
+    rb" *(?:> ?)*> ?(?=[ \[\d-])(?! [A-Za-z])"
+)  # not `> padded vocab`, which Megatron-LM prints itself
+
+
 def _unpacked(raw: bytes) -> bytes:
-    """Return the text in an object of Docker's json-file driver, or the line where it is none."""
+    """Return the text in an object of Docker's json-file driver, in cells of a CSV file or a notebook, or in a quoted mail; else the line."""
+    if cells := _CELLS.fullmatch(raw):
+        return cells[1].replace(b'","', b" ")
+    if quoted := _QUOTED.match(raw):
+        return raw[quoted.end() :]
+    if not raw.startswith(b'{"log":"'):
+        return raw
     try:
         words = parse_json(raw)["log"]
     except (ValueError, KeyError, TypeError):
@@ -62,6 +75,13 @@ def first_piece(raw: bytes) -> bytes:
     return next(iter(pieces(raw)), b"").strip()
 
 
+def next_pieces(line: "Line", count: int) -> Iterator[list[bytes]]:
+    """Yield the texts of each of the next lines: in a mail that quotes the line, what is quoted of them."""
+    is_quoted = line.text.lstrip(b" ").startswith(b">")
+    for raw in line.following(count):
+        yield pieces(raw.lstrip(b"> ") if is_quoted else raw)
+
+
 _MAX_WRAPPED = 4
 
 
@@ -73,10 +93,11 @@ def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], h
     if is_complete(text) or not line.is_ended:
         return text
     parts = [text]
-    for following in line.following(_MAX_WRAPPED):
+    for texts in next_pieces(line, _MAX_WRAPPED):
+        following = b"".join(texts)
         if head in following:
             break
-        parts.append(b"".join(pieces(following)))
+        parts.append(following)
         whole = b"".join(part.rstrip(b"\r") for part in parts)  # wrapped anywhere, even inside a key
         if is_complete(whole):
             return whole
