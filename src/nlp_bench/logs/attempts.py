@@ -4,6 +4,7 @@ Lost lines may be a biased sample, since the cause may be the value: times from 
 stall that another process writes into. The lines that are left would then be the fast ones.
 """
 
+import itertools
 import math
 import re
 from collections import Counter
@@ -24,6 +25,7 @@ of an interval."""
 MIN_LINES = 3
 """Lost lines from which a log is refused: one may be cut where the writer was killed, another be mixed with the output of a crash."""
 MANY_LINES = 100  # line numbers that are kept
+MIN_PART = 3  # records of a part of a log that was rotated
 _WORD = re.compile(rb"[A-Za-z_]{3,}")
 _NOT_FINITE = {b"nan", b"inf", b"infinity", b"none", b"null"}
 _LOOKED_BYTES = 1024
@@ -274,11 +276,40 @@ def _num_missing(iterations: NDArray[np.float64]) -> int:
     return int(np.sum(np.maximum(np.round(steps / usual) - 1, 0)))
 
 
+def _total(attempt: Attempt) -> float:
+    return float(attempt.records.column("total_iterations")[-1])
+
+
+def _iterations(records: Records) -> str:
+    iterations = records.column("iteration")
+    return f"iterations {iterations.min():.0f} to {iterations.max():.0f}"
+
+
+def _goes_on(earlier: Records, later: Records) -> bool:
+    """Say whether `later`, which stands before `earlier` in the log, begins where that ends: a rotated log, its newest part first.
+
+    By the time of day where the lines have one: a program that begins anew may stop just there too.
+    """
+    ends, begins = earlier.column("iteration").max(), later.column("iteration").min()
+    steps = np.diff(np.sort(np.concatenate([earlier.column("iteration"), later.column("iteration")])))
+    if len(earlier) < MIN_PART or len(later) < MIN_PART or not 0 < begins - ends <= np.median(steps):
+        return False
+    stamps = [part.column("stamp_s")[part.has("stamp_s")] for part in (earlier, later)]
+    return not all(map(len, stamps)) or bool(stamps[0][-1] < stamps[1][0])
+
+
 def refusal_of(attempts: Sequence[Attempt]) -> Refusal | None:
-    """Return why a log has lost too many training lines to give a number, None where it has not.
+    """Return why a log gives no number: its parts are in the wrong order, or too many training lines are lost; None where it does.
 
     Attempts with less than half of the records of the longest are not counted.
     """
+    for (one, later), (two, earlier) in itertools.pairwise((attempt, attempt.records) for attempt in attempts):
+        if _goes_on(earlier, later) and _is_same(_total(one), _total(two)):
+            where = f"{_iterations(earlier)} (from line {earlier.numbers.min()}) stand after {_iterations(later)}"
+            return Refusal(
+                f"the parts of this log are in the wrong order: {where}; put them together oldest first, as in "
+                "`cat job.out.2 job.out.1 job.out > whole.log`, and give that"
+            )
     longest = max((len(attempt.records) for attempt in attempts), default=0)
     for attempt in attempts:
         total = attempt.num_lost + len(_timed(attempt.records))
