@@ -20,6 +20,7 @@ from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.show.table import Column, as_markdown, as_text, columns_of, json_text, percentage
 
 _SMALLEST_P = 1e-4
+_MOST_STOPPED = 3  # logs that were ended before their last iteration, of each side, are named
 
 
 def _columns(found: Comparison) -> list[Column]:
@@ -80,7 +81,11 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
         yield f"time for {found.tokens:,} tokens: A {a:.2f} s, B {b:.2f} s"
     for name, pool in (("A", pair.a), ("B", pair.b)):
         failed = [] if pool.runs else [f"{run.source}: {run.outcome.value}" for run in pool.without_number]
-        yield from (f"{name}: {line}" for line in (*pool.doubts, *pool_lines(pool), *failed))
+        stopped = [f"{run.source} is {run.outcome.value}: {run.stopped}" for run in pool.runs if run.stopped]
+        more = [f"{len(stopped) - _MOST_STOPPED} more stopped early"] if len(stopped) > _MOST_STOPPED else []
+        yield from (
+            f"{name}: {line}" for line in (*pool.doubts, *pool_lines(pool), *stopped[:_MOST_STOPPED], *more, *failed)
+        )
     if pair.num_shared:
         yield f"{pair.num_shared} run(s) of B are runs of A, whole or cut: the same run is on both sides"
     for gate in found.gates:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import Estimate
+from nlp_bench.measure.log_end import Shown
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.trace import TIMES, Kin, Trace, kin_of, trace_of
 from nlp_bench.measure.workload import FREE, FROZEN, Setting, Value
@@ -86,6 +87,7 @@ class Observation:
     program: str | None = None  # the dialect of its log: two programs are no repeats of each other
     reasons: tuple[str, ...] = ()  # why there is no number, or what to know about it
     doubts: tuple[str, ...] = ()  # what speaks against the number: `RunResult.doubts`
+    stopped: str | None = None  # how its log says that it was ended before its last iteration; None where it does not
     overruled: Identity = ()  # sizes that its log states, where a person gave others
     opening: str | None = None  # what `opening_of` gives for its first records
     trace: Trace | None = None  # lines by which a copy or a part of it is known
@@ -107,6 +109,7 @@ class Observation:
             program=entry.dialect,
             reasons=entry.reason_texts,
             doubts=entry.doubts,
+            stopped=entry.ending.text if entry.ending and entry.ending.shown in _STOPPED else None,
             overruled=tuple((each.name, each.logged) for each in entry.sizes_supplied if each.logged is not None),
             opening=opening_of(entry.records),
             trace=entry.trace or (trace_of(entry.records) if measured else None),
@@ -120,6 +123,7 @@ class Observation:
         return frozenset({numbers, self.opening} - {None})
 
 
+_STOPPED = (Shown.ENDED_FROM_OUTSIDE, Shown.STOPS_EARLY, Shown.CRASHED)
 _DIFFERENT = 4  # distinct times that the first records must hold: rounded ones may be equal in two runs
 _NEIGHBOURS, _PAIRS = 50, 100_000
 """Runs next in speed with which each is compared line by line, and comparisons in all: of ten thousand runs each is with its ten next ones."""

@@ -266,7 +266,7 @@ def legend_of_stars(points: Iterable[Point]) -> list[str]:
 def not_placed(entries: Iterable[RunResult]) -> list[str]:
     """Return a sentence for each run whose number of GPUs is not known."""
     why = "the number of GPUs is not in the log"
-    return [f"{e.source}: not placed, {why if e.has_number else (*e.reason_texts, why)[0]}" for e in entries]
+    return [f"{e.source}: not placed, {why if e.has_number else '; '.join(e.reason_texts) or why}" for e in entries]
 
 
 def unplaced_json(entries: Iterable[RunResult]) -> list[dict[str, Any]]:
