@@ -59,7 +59,9 @@ def test_an_option_is_not_guessed_from_its_beginning(capsys: pytest.CaptureFixtu
     assert "no option --mod; did you mean --model?" in capsys.readouterr().err
 
 
-def test_ctrl_c_while_the_surroundings_are_settled(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_while_the_surroundings_are_settled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
 
