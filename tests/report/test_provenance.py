@@ -140,7 +140,10 @@ def test_rates_alone_are_explained_by_their_mean(log: Path) -> None:
     )
     out = explained(log, entry_of(log, num_gpus=8))
     assert "reference none: the log has rates and no times" in out
-    assert "steady    32000.00 tokens/s = 96000 / 3, the mean of the logged rates over 3 iteration(s)" in out
+    assert (
+        "steady    31997.87 tokens/s = the harmonic mean of the logged rates over 3 iteration(s), each taken to have as many tokens"
+        in out
+    )
     assert "from      num_gpus = 8: command line --num-gpus" in out
 
 

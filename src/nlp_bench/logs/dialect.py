@@ -48,6 +48,8 @@ class Dialect:
     """Dialects that take precedence when both have records: names, or "*" for every other one."""
     believes_settings: bool = False
     """Whether values of a printed configuration (`seq_length: 8192`), or Lightning's number of processes, are those that ran."""
+    tokens_vary: bool = False
+    """Whether an iteration has as many tokens as its texts, rather than all of them alike: rates are then averaged as over equal times."""
     counts_from: int = 1  # number of the first iteration of a training
     grammar: "Callable[[], Grammar] | None" = None
     """The strict form of a clean record, for the scanner; the parser must give the same record for such lines."""

@@ -243,6 +243,8 @@ class Findings:
         # A size that is first stated behind the training is that of an evaluation, say.
         last = max((int(attempt.records.numbers.max()) for attempt in attempts), default=0)
         common = {name: fact for name, fact in common.items() if name not in _SIZES or fact.line_number <= last}
+        if self.dialect.tokens_vary and attempts:
+            common = {**common, "tokens_vary": Fact(1.0, int(attempts[0].records.numbers[0]))}
         refusal = self._refusal or refusal_of(attempts)
         return Log(
             dialect=self.name if attempts or refusal else None,

@@ -36,6 +36,7 @@ class Uncertainty:
     num_switches: int = 0  # times that the machine was seen to go from one state to the other
     above_fast: float = 0.0  # how far the mean is above the faster state
     below_slow: float = 0.0  # how far the mean is below the slower state
+    rounding: float = 0.0  # how far the rounding of printed values may move all of them the same way
 
     def sides(self, times: float = 1.0) -> tuple[float, float]:
         """Return how much shorter and how much longer than the mean the time may be, in a log `times` as long that shows the like."""
@@ -58,7 +59,7 @@ class Uncertainty:
             error, switches = self.switching / math.sqrt(times), self.num_switches * max(times, 1.0)
             below = math.hypot(below, min(student_t(1 - FASTER_TAIL, switches) * error, self.above_fast))
             above = math.hypot(above, min(student_t(1 - SLOWER_TAIL, switches) * error, self.below_slow))
-        return below, above
+        return below + self.rounding, above + self.rounding
 
 
 def _gamma(shape: float, scale: float, z: float) -> float:

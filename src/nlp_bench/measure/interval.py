@@ -1,4 +1,4 @@
-"""A 95 % interval of the steady rate that knows three things which a mean and its scatter hide.
+"""A 95 % interval of the steady rate that knows four things which a mean and its scatter hide.
 
 1. *Noise*: neighbouring intervals resemble each other. Student's t on the effective number of values (`series`): a process
    of first order, and from MIN_LONG records on the larger of that and one of the order that Akaike's criterion chooses. There batch
@@ -9,10 +9,11 @@
    comes more rarely: an unseen stall costs UNSEEN iterations where the log shows none, and UNSEEN_WHERE_SEEN where it shows that the
    machine stalls or has too few lines to show it; its rate is an exponential variable with a mean of one in PRIOR iterations before
    the log, so one in PRIOR + n after it. The three numbers were found on step times of long real trainings (docs/number.md).
-3. *States*: where a machine switches between two speeds, the number of switches seen gives the variance of the share of time
+3. *Rounding*: values that scatter by less than half the unit they are printed in may all be rounded the same way: half a unit goes on both sides.
+4. *States*: where a machine switches between two speeds, the number of switches seen gives the variance of the share of time
    in one of two states of a telegraph process (Kac 1974, Rocky Mountain Journal of Mathematics 4:497), never beyond the two speeds.
 
-The three add up by the method of variance estimates recovery (Zou and Donner 2008, Statistics in Medicine 27:1693-1702): each side
+Noise, stalls and states add up by the method of variance estimates recovery (Zou and Donner 2008, Statistics in Medicine 27:1693-1702): each side
 is the root of the sum of the squared sides. The sides are not alike: the truth is slower than the interval in SLOWER_TAIL of the
 cases and faster in FASTER_TAIL, since a machine that is called too fast is bought. Coverage: docs/number.md.
 """
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.measure.estimate import CHOICE_FACTOR, UNSEEN, UNSEEN_WHERE_SEEN, Estimate, Uncertainty
-from nlp_bench.measure.series import MIN_SEGMENT, MIN_VALUES, levels, long_run_variance, median, scatter_of
+from nlp_bench.measure.series import MIN_SEGMENT, MIN_VALUES, half_unit, levels, long_run_variance, median, scatter_of
 from nlp_bench.measure.sizes import Column, Spans
 
 MIN_RECORDS = 3
@@ -38,11 +39,15 @@ LEAST_STALL = 0.002  # share of the typical time; below, an interval is as quick
 FEW_RECORDS = 32
 """Below, the times of the lines are too few, and each too much of a mean, to show whether the machine stalls."""
 MIN_STATE = 1 / 12  # share of the window that a state lasts at least at once; what is shorter is a stall
+LEAST_ROUNDING = 1e-5  # share of the mean below which the rounding of printed values is not looked at
 LEAST_STATES = 0.01  # two states that are nearer are one
 
 
-def estimate_of(spans: Spans) -> Estimate | None:
-    """Return the mean seconds per token with its uncertainty, None for fewer than MIN_RECORDS records or times without scatter."""
+def estimate_of(spans: Spans, printed: Column | None = None) -> Estimate | None:
+    """Return the mean seconds per token with its uncertainty, None for fewer than MIN_RECORDS records or times without scatter.
+
+    `printed` are the times or rates of the records as the log prints them; None where no rounding moves their mean.
+    """
     if len(spans) < MIN_RECORDS:
         return None
     mean, weights = float(spans.seconds.sum() / spans.num_tokens.sum()), spans.num_tokens / spans.num_tokens.mean()
@@ -53,12 +58,26 @@ def estimate_of(spans: Spans) -> Estimate | None:
     error = math.sqrt(found.noise**2 + found.stalls_squared / found.num_iterations**2 + found.switching**2)
     if error <= 1e-12:
         return None
+    if printed is not None:
+        found = replace(found, rounding=_rounding(printed))
     return Estimate(
         seconds_per_token=mean,
         standard_error=CHOICE_FACTOR * error * mean,
         degrees=_degrees(found, error),
         uncertainty=found,
     )
+
+
+def _rounding(printed: Column) -> float:
+    """Return half the unit of the printed values as a share of their mean, 0 where they scatter by so much that rounding evens out.
+
+    What is more than two units from the median is a stall and evens nothing out.
+    """
+    half, mean = half_unit(printed, of_all=True), float(printed.mean())
+    if half < LEAST_ROUNDING * mean:
+        return 0.0
+    calm = printed[np.abs(printed - median(printed)) <= 4.5 * half]
+    return half / mean if 2 * len(calm) > len(printed) and float(calm.std()) < half else 0.0
 
 
 def _degrees(found: Uncertainty, error: float) -> float:

@@ -84,6 +84,8 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     if sustained := sustained_time_ci95_s(entry, tokens):
         is_doubted = entry.doubts or (entry.ending and not entry.ending.proves)
         word = NOT_PROVEN if is_doubted else word_of(sustained, limit_s)
+        if word == PASS and _broken_by_statement(entry, tokens, limit_s):
+            word = NOT_PROVEN
     return Verdict(
         word=NOT_PROVEN if reasons else word_of(interval, limit_s),
         limit_s=limit_s,
@@ -124,12 +126,15 @@ def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
     ending = measured.ending_seconds_per_token
     reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)
     if reason is None and interval[1] <= limit_s:
-        reason = _why_not_without(measured, tokens, limit_s)
-        # What else the log says of its time.
-        slowest = max(entry.slower_statements, key=lambda each: each.slower, default=None)
-        if slowest and reason is None and (time_s := tokens / measured.steady * slowest.slower) > limit_s:
-            reason = f"by {slowest.source} the limit is not kept: {time_s:.2f} s"
+        reason = _why_not_without(measured, tokens, limit_s) or _broken_by_statement(entry, tokens, limit_s)
     return [reason] if reason else []
+
+
+def _broken_by_statement(entry: RunResult, tokens: int, limit_s: float) -> str | None:
+    """Return what else the log says of its time that would break the limit, None where nothing would."""
+    slowest = max(entry.slower_statements, key=lambda each: each.slower, default=None)
+    time_s = tokens / entry.steady * slowest.slower if slowest and entry.steady else 0.0
+    return f"by {slowest.source} the limit is not kept: {time_s:.2f} s" if slowest and time_s > limit_s else None
 
 
 def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str | None:

@@ -18,7 +18,6 @@ from nlp_bench.measure.restated import (
     against_counts,
     against_shape,
     against_time,
-    half_unit,
     restated,
     silent,
 )  # fmt: skip
@@ -365,11 +364,7 @@ def _slower_statements(claims: Claims, found: list[Restated]) -> Iterator[Slower
         if field.is_absolute and OTHER_UNIT < field.high < 1:
             yield SlowerStatement(f"the {WORDS[field.name]} of its lines", 1 / field.high)
     if has_times:
-        times = window.elapsed_s
-        half = half_unit(times)
-        if len(times) > 1 and float(times.std()) < half:  # else the rounding evens out
-            yield SlowerStatement("what the rounding of its times may hide", 1 + half / float(times.mean()))
-        alike = float(times.sum() / (window.num_tokens / window.num_iterations).sum())
+        alike = float(window.elapsed_s.sum() / (window.num_tokens / window.num_iterations).sum())
         yield SlowerStatement("its lines, each counted as many iterations,", alike * claims.measured.steady)
     own = _mean_after_warm_up([claims.attempt], claims.overrides)
     long = [[other] for other in claims.others if len(other.records) >= MIN_ATTEMPT]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
+from nlp_bench.measure.series import SAME_DIGITS, half_unit
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.sizes import Column, Sizes, mean_batch
 
@@ -26,10 +27,7 @@ OVERCLAIMED = 0.1
 COUNTED = 1e-4  # the same of counts, which no clock took
 SILENT = 0.005  # share of the lines that may lack what the others print
 MIN_LINES = 3  # lines from which their agreement to the digit is no chance
-MAX_DECIMALS = 9
-MANY = 4096  # values that are looked at for their decimals
 BY_1000 = 1e-3  # early versions of Megatron-DeepSpeed divide by milliseconds as if they were seconds
-_SLACK = 1e-9
 _MIN_SHARE = 0.5
 _FLOPS = ("tflops", "model_tflops")
 _RATES = (
@@ -184,18 +182,7 @@ def bounds(column: Column) -> tuple[Column, Column]:
     while unit <= most:  # `4.71K`: as many zeros as it ends with may not have been printed
         half[column % unit == 0] = np.maximum(unit / 2, half[0])
         unit *= 10
-    return np.maximum(column - half, 0.0) * (1 - _SLACK), (column + half) * (1 + _SLACK)
-
-
-def half_unit(column: Column) -> float:
-    """Return half a unit of the last decimal that at least half of the finite values need."""
-    known = column[np.isfinite(column)][:MANY]
-    for decimals in range(-MAX_DECIMALS, MAX_DECIMALS + 1):
-        scaled = known * 10.0**decimals
-        is_short = np.abs(scaled - np.round(scaled)) <= _SLACK * np.abs(scaled)
-        if 2 * np.count_nonzero(~is_short) < len(known):
-            return float(0.5 * 10.0**-decimals)
-    return 0.0
+    return np.maximum(column - half, 0.0) * (1 - SAME_DIGITS), (column + half) * (1 + SAME_DIGITS)
 
 
 def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:

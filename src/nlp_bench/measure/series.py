@@ -20,6 +20,9 @@ MIN_VALUES = 8  # below this autocorrelation cannot be seen, and the values are 
 LARGEST = 0.9
 MAX_ORDER = 10  # of an autoregressive process
 LARGEST_SUM = 0.95  # of its coefficients; above, a series has no mean that it stays near
+MAX_DECIMALS, MANY = 9, 4096  # decimals of printed values, and values that are looked at for them
+HOUR_S, ZONE_CHANGE_S = 3600.0, 5.0
+SAME_DIGITS = 1e-9  # share by which a value may differ from its printed digits: it was divided or multiplied since
 
 
 def median(values: Column) -> float:
@@ -28,6 +31,23 @@ def median(values: Column) -> float:
     upper = number // 2
     parted = np.partition(values, upper if number % 2 else (upper - 1, upper))
     return float(parted[upper]) if number % 2 else float((parted[upper - 1] + parted[upper]) / 2)
+
+
+def half_unit(column: Column, *, of_all: bool = False) -> float:
+    """Return half a unit of the last decimal that at least half of the finite values need, or the one that any of them needs."""
+    known = column[np.isfinite(column)][:MANY]
+    for decimals in range(-MAX_DECIMALS, MAX_DECIMALS + 1):
+        scaled = known * 10.0**decimals
+        is_short = np.abs(scaled - np.round(scaled)) <= SAME_DIGITS * np.abs(scaled)
+        if np.count_nonzero(~is_short) < (1 if of_all else len(known) / 2):
+            return float(0.5 * 10.0**-decimals)
+    return 0.0
+
+
+def zone_change(passed: Column, logged: Column) -> NDArray[np.bool_]:
+    """Return the one step between two times of day that is an hour longer than logged: summer time began. None where there are several."""
+    found = np.asarray(np.abs(passed - logged - HOUR_S) <= ZONE_CHANGE_S)
+    return found if np.count_nonzero(found) == 1 else np.zeros(len(found), dtype=np.bool_)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -55,11 +55,14 @@ class Sizes:
 
     tokens: Column  # tokens per iteration of the whole machine; where `has_times` is False, tokens per second
     elapsed_s: Column  # seconds per iteration; where `has_times` is False, 1
-    has_times: bool  # False where the log has rates alone: each record counts alike then
+    has_times: bool  # False where the log has rates alone
+    is_even: bool  # whether each iteration of rates alone is taken to have as many tokens; else to take as much time
     is_of_rates: bool
     """Whether the tokens were computed from a rate that the log states, so that they cannot be held against it."""
     how_tokens: str
     how_time: str
+    is_of_clock: bool
+    """Whether the times are differences of the training's clock, whose rounding evens out."""
     sequence: Column
     sequence_length: int | None  # tokens per sample of the last record
     how_sequence: str
@@ -139,13 +142,14 @@ def iterations_per_record(records: Records, log_interval: int | None = None, cou
 
 def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None, counts_from: int = 1) -> Spans:
     """Return the records that have a time and a size in tokens."""
-    number = iterations_per_record(records, log_interval, counts_from)
-    spans = Spans(
-        records=records,
-        num_iterations=number,
-        num_tokens=sizes.tokens * number,
-        seconds=sizes.elapsed_s * number,
-    )
+    number, tokens, elapsed = iterations_per_record(records, log_interval, counts_from), sizes.tokens, sizes.elapsed_s
+    if (
+        not sizes.has_times and sizes.is_even
+    ):  # the mean of rates is the harmonic one: at half the rate an iteration takes twice as long
+        with np.errstate(divide="ignore"):
+            usual = np.nanmedian(tokens)
+            tokens, elapsed = np.full_like(tokens, usual), usual / tokens
+    spans = Spans(records=records, num_iterations=number, num_tokens=tokens * number, seconds=elapsed * number)
     # NaN is in no range; what is outside was never meant as tokens or seconds, and would overflow further on.
     usable = (spans.num_tokens > 1e-6) & (spans.num_tokens < 1e24) & (spans.seconds > 1e-12) & (spans.seconds < 1e15)
     return spans if usable.all() else spans[usable]
@@ -197,12 +201,13 @@ class _Derivation:
     def __init__(self, attempt: Attempt, overrides: Overrides) -> None:
         self.attempt, self.records, self.overrides = attempt, attempt.records, overrides
         self.elapsed, self.how_time = self.records.column("elapsed_s"), "logged time per iteration"
+        self.is_of_clock = False
         if np.isnan(self.elapsed).all():
             # A clock that was set back (after warm-up) or stood still says nothing about the interval.
             is_wrong = _is_beside_jump(self.records.column("clock_s"))
             self.elapsed = np.where(is_wrong, np.nan, growth(self.records, "clock_s"))
             if np.isfinite(self.elapsed).any():
-                self.how_time = "differences of the training's clock"
+                self.how_time, self.is_of_clock = "differences of the training's clock", True
         self.num_devices = overrides.num_gpus or self._devices()
         self.sequence, self.how_sequence = self._sequence()
         self.batch, self.how_batch = self._batch()
@@ -227,7 +232,9 @@ class _Derivation:
             return np.full(size, float(given)), self.overrides.source(OPTIONS[name])
         stated = self.records.column(name)
         if np.any(stated > 0):
-            return _filled(np.where(stated > 0, stated, np.nan)), f"{words} of the line"
+            filled = _filled(np.where(stated > 0, stated, np.nan))
+            # Where a cut line ends before its own, that of the line before need not be its.
+            return np.where(self.records.whole | (stated > 0), filled, np.nan), f"{words} of the line"
         if count := self.attempt.count(name):
             return np.full(size, float(count)), f"{words} of line {self.attempt.facts[name].line_number}"
         return None
@@ -244,7 +251,7 @@ class _Derivation:
         if stated := self._stated("global_batch_size", self.overrides.global_batch_size):
             return stated
         samples, size = growth(self.records, "consumed_samples"), len(self.records)
-        if size > 1 and np.isfinite(samples[1:]).all():
+        if size > 1 and (np.isfinite(samples) | ~self.records.whole)[1:].all():
             return _filled(samples), "differences of consumed samples"
         product = self.records.column("samples_per_second") * self.elapsed
         known = product[np.isfinite(product)]
@@ -270,9 +277,10 @@ class _Derivation:
         product = mean_batch(self.records, self.batch) * self.sequence
         words = f"global batch size x sequence length ({self.how_batch}, {self.how_sequence})"
         consumed = growth(self.records, "consumed_tokens")
-        if len(consumed) > 1 and np.isfinite(consumed[1:]).all():
-            # Where all others know their tokens, the first record has those of the second.
-            consumed = _filled(consumed)
+        if len(consumed) > 1 and np.isnan(
+            consumed[0]
+        ):  # nothing stands before the first record: it has the tokens of the second
+            consumed = np.concatenate([consumed[1:2], consumed[1:]])
         of_device = self.records.column("tokens_per_device") * (self.num_devices or np.nan)
         is_given = bool(self.overrides.sequence_length or self.overrides.global_batch_size)
         of_rate = (rate * self.elapsed, f"{how_rate} x time")
@@ -296,15 +304,17 @@ class _Derivation:
             # Rates alone. Where the tokens of an iteration are known, each rate is a time; else each counts alike.
             has_times = bool(np.any(np.isfinite(tokens) & np.isfinite(rate)))
             elapsed = tokens / rate if has_times else np.where(np.isfinite(rate), 1.0, np.nan)
-            how_time = f"tokens / ({how_rate})" if has_times else f"{how_rate}, each record counted alike"
+            how_time = f"tokens / ({how_rate})" if has_times else f"{how_rate}, each iteration counted alike"
             tokens, how_tokens = (tokens, how_tokens) if has_times else (rate, how_rate)
         return Sizes(
             tokens=tokens,
             elapsed_s=elapsed,
             has_times=has_times,
+            is_even=not self.attempt.fact("tokens_vary"),
             is_of_rates=is_of_rates or not has_times,
             how_tokens=how_tokens,
             how_time=how_time,
+            is_of_clock=self.is_of_clock,
             sequence=self.sequence,
             sequence_length=_last(self.sequence),
             how_sequence=self.how_sequence,

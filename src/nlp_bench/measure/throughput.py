@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
-from nlp_bench.measure.series import median
+from nlp_bench.measure.series import median, zone_change
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
 from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
 from nlp_bench.measure.window import LogConventions, Window, find_window
@@ -97,6 +97,7 @@ def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
 
 STAMPS, LOGGED = "time of day of the lines", "sum of the logged times"
 SET_BACK = "time of day of the lines, where it goes back the logged time"
+ZONE_CHANGE = "time of day of the lines, less the hour by which it was set forward"
 FINE = 0.02  # times of day whose step is at most this share of an interval tell how the intervals scatter
 
 
@@ -109,7 +110,7 @@ class Sustained:
     first_iteration: int  # first iteration that counts, the same as that of the steady window
     last_iteration: int
     seconds: float  # wall clock
-    clock: str  # STAMPS, SET_BACK or LOGGED
+    clock: str  # STAMPS, SET_BACK, ZONE_CHANGE or LOGGED
     num_missing: int = 0
     """Lines between the first and the last that are not in the sum of the logged times; the time of day has them."""
 
@@ -133,18 +134,29 @@ class Sustained:
         }
 
 
-def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
-    """Return the sustained rate of `spans` from the interval that begins with `first_iteration`."""
+def _printed(spans: Spans, *, is_of_clock: bool) -> NDArray[np.float64] | None:
+    """Return the times, or the rates, of these records as the log prints them; None where they are differences of its clock."""
+    times = spans.records.column("elapsed_s")
+    if np.isfinite(times).all():
+        return times
+    return None if is_of_clock else spans.num_tokens / spans.seconds
+
+
+def sustained_of(spans: Spans, first_iteration: int, *, is_of_clock: bool = False) -> Sustained:
+    """Return the sustained rate of `spans` from the interval that begins with `first_iteration`; `is_of_clock` as of `Sizes`."""
     start = int(np.argmax(spans.first_iterations >= first_iteration))
     part, stamps = spans[start:], spans.records.column("stamp_s")
     seconds, num_tokens = float(part.seconds.sum()), float(part.num_tokens.sum())
     # The time of day at which the first interval begins, and at which it and each after it ends; NaN where it is not known.
     ticks = np.concatenate([[stamps[start - 1] if start else stamps[0] - spans.seconds[0]], stamps[start:]])
     known = np.flatnonzero(np.isfinite(ticks))
-    wall, is_back = np.nan, np.zeros(0, dtype=np.bool_)
+    wall, clock = np.nan, STAMPS
     if len(known) > 1 and np.isfinite(ticks[[0, -1]]).all():
-        is_back = np.diff(ticks[known]) < 0  # a clock that is set back would take away what passed before
-        wall = float(np.where(is_back, np.add.reduceat(part.seconds, known[:-1]), np.diff(ticks[known])).sum())
+        steps, own = np.diff(ticks[known]), np.add.reduceat(part.seconds, known[:-1])
+        # A clock that is set back would take away what passed before, summer time would add an hour.
+        is_back, is_forward = steps < 0, zone_change(steps, own)
+        clock = SET_BACK if is_back.any() else ZONE_CHANGE if is_forward.any() else STAMPS
+        wall = float(np.where(is_back | is_forward, own, steps).sum())
     has_stamps = bool(wall >= seconds)  # NaN is not
     covered = float(part.num_iterations.sum())
     passed = float(part.records.column("iteration")[-1]) - float(part.first_iterations[0]) + 1
@@ -152,10 +164,15 @@ def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
     if has_stamps:
         num_tokens = num_tokens * passed / covered
         steps, resolution = np.diff(ticks), part.records.stamp_resolution_s
-        is_fine = bool(np.all(steps > 0)) and resolution is not None and resolution <= FINE * median(steps)
+        is_fine = (
+            clock == STAMPS
+            and bool(np.all(steps > 0))
+            and resolution is not None
+            and resolution <= FINE * median(steps)
+        )
         part = replace(part, seconds=steps if is_fine else part.seconds * (wall / seconds))
         seconds = wall
-    estimate = estimate_of(part)
+    estimate = estimate_of(part, None if has_stamps else _printed(part, is_of_clock=is_of_clock))
     if estimate:  # of the mean of the lines; gaps between them belong to the wall clock
         mean = seconds / num_tokens
         error = estimate.standard_error * (mean / estimate.seconds_per_token)
@@ -166,7 +183,7 @@ def sustained_of(spans: Spans, first_iteration: int) -> Sustained:
         first_iteration=first_iteration,
         last_iteration=int(spans.records.column("iteration")[-1]),
         seconds=seconds,
-        clock=(SET_BACK if is_back.any() else STAMPS) if has_stamps else LOGGED,
+        clock=clock if has_stamps else LOGGED,
         num_missing=0 if has_stamps else max(num_missing, 0),
     )
 
@@ -247,7 +264,7 @@ def measure_records(records: Records, sizes: Sizes, conventions: LogConventions 
     if not len(spans):
         return None
     window = find_window(spans, conventions)
-    estimate = estimate_of(window.spans)
+    estimate = estimate_of(window.spans, _printed(window.spans, is_of_clock=sizes.is_of_clock))
     reference = reference_tokens_per_second(sizes)
     return Throughput(
         reference=reference,
@@ -260,7 +277,9 @@ def measure_records(records: Records, sizes: Sizes, conventions: LogConventions 
         sizes=sizes,
         steadiness=steadiness_of(window),
         sensitivity=sensitivity(spans, reference),
-        sustained=sustained_of(spans, window.first_iteration) if sizes.has_times else None,
+        sustained=sustained_of(spans, window.first_iteration, is_of_clock=sizes.is_of_clock)
+        if sizes.has_times
+        else None,
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight
+from nlp_bench.measure.series import zone_change
 from nlp_bench.measure.sizes import Column, Spans
 from nlp_bench.measure.window import MAX_MARKED
 
@@ -35,7 +36,6 @@ LONG, HOLE_S = (
     10.0,
 )  # times the usual, and seconds beyond it, from which the job may have stood still in an interval
 STOOD_STILL = 0.8  # share of such an interval in which no recorder took a sample
-_HOUR_S, _ZONE_CHANGE_S = 3600.0, 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +71,8 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
     steps = np.diff(spans.records.column("iteration")[where], prepend=np.nan)
     is_back = between < -resolution_s
     usable = np.isfinite(between) & (steps <= covered) & ~is_back
-    zone_changes = np.abs(between - logged - _HOUR_S) <= _ZONE_CHANGE_S
-    if may_change_zone and np.count_nonzero(zone_changes) == 1:
-        usable &= ~zone_changes
+    if may_change_zone:
+        usable &= ~zone_change(between, logged)
     if not np.any(usable | is_back):
         return None
     offsets, numbers = spans.records.offsets[where], spans.records.numbers[where]

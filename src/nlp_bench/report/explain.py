@@ -113,6 +113,8 @@ def _parts(estimate: Estimate) -> str:
         parts.append(f"{found.num_stalls} stall(s) that cost {found.stalls:.2f} iterations, {cost:.2f} % of the time")
     if found.num_switches:
         parts.append(f"two states with {found.num_switches} change(s) between them, {100 * found.switching:.2f} %")
+    if found.rounding:
+        parts.append(f"rounding of what the log prints {100 * found.rounding:.3g} %")
     parts.append(f"a stall of {found.unseen:.1f} iterations that was not seen")
     return ", ".join(parts)
 
@@ -144,8 +146,8 @@ def _steady_formula(entry: RunResult, measured: Throughput, sums: Arithmetic) ->
     where = f"iterations {window.first_iteration} to {window.last_iteration}, {window.num_records} record(s){lines}"
     if measured.sizes.has_times:
         return f"{exact(sums.window_tokens)} tokens / {exact(sums.window_seconds)} s, {where}"
-    count = sums.window_iterations
-    return f"{exact(sums.window_tokens)} / {count}, the mean of the logged rates over {count} iteration(s), {where}"
+    mean, alike = ("harmonic mean", "to have as many tokens") if measured.sizes.is_even else ("mean", "to last as long")
+    return f"the {mean} of the logged rates over {sums.window_iterations} iteration(s), each taken {alike}, {where}"
 
 
 def _seconds(summary: Summary) -> str:

@@ -38,7 +38,7 @@ def run_lines(entry: RunResult, report: Report) -> Iterator[str]:
         yield from (f"    {line}" for line in as_text(windows, least=(12, 9, 5), has_rule=False))
 
 
-_WORTH_SAYING = 0.005
+_WORTH_SAYING, _WORTH_ROUNDING = 0.005, 0.001
 
 
 def sentences(entry: RunResult, measured: Throughput, tokens: int, judgement: Verdict | None) -> Iterator[str]:
@@ -56,7 +56,9 @@ def sentences(entry: RunResult, measured: Throughput, tokens: int, judgement: Ve
         low, high = interval
         yield (
             f"The 95 % interval is {low:.2f} to {high:.2f} s: of intervals made in this way 95 in 100 hold the true time. "
-            f"Its slow end allows for stalls too rare to show in {_counted(measured)}." + _more(measured)
+            f"Its slow end allows for stalls too rare to show in {_counted(measured)}."
+            + _rounded(measured)
+            + _more(measured)
         )
     elif measured.why_no_interval:
         yield f"How far this can be off is not known: {measured.why_no_interval}."
@@ -106,6 +108,13 @@ def _counted(measured: Throughput) -> str:
     found = measured.estimate.uncertainty if measured.estimate else None
     iterations = f" ({found.num_iterations:.0f} iterations)" if found else ""
     return f"{measured.window.num_records} logged intervals{iterations}"
+
+
+def _rounded(measured: Throughput) -> str:
+    found = measured.estimate.uncertainty if measured.estimate else None
+    if not found or found.rounding < _WORTH_ROUNDING:
+        return ""
+    return f" Its values scatter by less than the last digit that the log prints, and may all be rounded the same way: +-{100 * found.rounding:.2g} % of it."
 
 
 def _left_out(measured: Throughput) -> str:

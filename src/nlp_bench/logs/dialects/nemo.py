@@ -85,6 +85,7 @@ DIALECTS = (
         "mem 24.00 GiB | tps 16384.00(2048.00/gpu) | num_label_tokens 20000",
         trap="the number in brackets is of one device; num_label_tokens is not what tps counts",
         needles=(b"/gpu)",),
+        tokens_vary=True,
         parser=Pattern(
             # Validation lines state no tps.
             record=rb"(?<!\w)step <iteration> \| epoch \d+ \| (?P<fields>[^\r\n]{0,300}?)\| "

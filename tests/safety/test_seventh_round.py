@@ -1,0 +1,169 @@
+"""Faults of a seventh round of fresh eyes: logs as they arrive, real noise, and what their numbers then say."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.samples import FOLDER
+
+from nlp_bench.cli.main import main
+
+TOKENS = 64 * 2048
+MEGATRON = (
+    "iteration {n:8d}/{total:8d} | consumed samples: {samples:12d} | elapsed time per iteration (ms): {ms:.1f} | "
+    "global batch size:    64 | lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: 1.000 | "
+    "number of skipped iterations:   0 | number of nan iterations:   0 |"
+)
+TITAN = "[titan] 2026-03-02 {clock} - root - INFO - step: {n:2d}  loss: 9.0  grad_norm:  1.0  memory: 40.00GiB(50.00%)  tps: {rate:,}  tflops: 20.00  mfu: 2.00%"
+SIZES = ["--sequence-length", "2048", "--num-gpus", "16"]
+STEP = r"step (?P<iteration>\d+) \| loss (?P<lm_loss>[\d.]+) \| (?P<elapsed_s>[\d.]+) s"
+
+
+def report(path: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    capsys.readouterr()
+    main(["report", str(path), "--format", "json", *words])
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)["runs"][0]
+    return found
+
+
+def megatron(times: Iterable[float], first: int = 1, total: int = 0) -> Iterator[str]:
+    values = list(times)
+    for n, seconds in enumerate(values, first):
+        form = {"n": n, "total": total or len(values), "samples": 64 * n, "ms": 1000 * seconds, "loss": 7 - n / 1000}
+        yield MEGATRON.format(**form)
+
+
+def noise(number: int, seed: int = 1) -> "np.ndarray[Any, np.dtype[np.float64]]":
+    return 5 * (1 + 0.01 * np.random.default_rng(seed).standard_normal(number))
+
+
+def test_a_stall_in_a_log_of_rates_costs_the_time_that_it_took(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = noise(300) / 10
+    times[25::50] += 4.0  # a step of eight times the usual time
+    log = tmp_path / "titan.log"
+    rates = (round(TOKENS / 8 / seconds) for seconds in times)
+    log.write_text("\n".join(TITAN.format(n=n, rate=rate, clock="10:00:00,000") for n, rate in enumerate(rates, 1)))
+    found = report(log, "--num-gpus", "8", capsys=capsys)
+    window = times[found["window"]["first_iteration"] - 1 : found["window"]["last_iteration"]]
+    assert found["tokens_per_second"]["steady"] == pytest.approx(TOKENS / window.mean(), rel=1e-4)
+
+
+def test_times_that_are_rounded_to_one_digit_prove_nothing_within_that_digit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times = np.full(200, 0.341)
+    times[20::60] = 0.9  # three stalls, which even out no rounding
+    log = tmp_path / "coarse.log"
+    log.write_text("\n".join(f"step {n} | loss 2.{n} | {seconds:.1f} s" for n, seconds in enumerate(times, 1)))
+    words = ["--sequence-length", "2048", "--global-batch-size", "64", "--pattern", STEP]
+    found = report(log, *words, "--limit", "50", capsys=capsys)
+    low, high = found["time_to_report_s"]["ci95"]
+    truth = 20e6 * times[1:].mean() / TOKENS
+    assert low < truth < high
+    assert found["verdict"]["verdict"] == found["verdict"]["sustained"] == "NOT PROVEN"
+    main(["report", str(log), *words])
+    assert "may all be rounded the same way: +-16 % of it" in " ".join(capsys.readouterr().out.split())
+    log.write_text(log.read_text().replace("0.3 s", "0.341 s"))  # in thousandths nothing is hidden
+    low, high = report(log, *words, capsys=capsys)["time_to_report_s"]["ci95"]
+    assert (high - low) / truth < 0.1
+
+
+def test_summer_time_begins_in_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    times, log, clock = noise(300) * 2, tmp_path / "spring.log", 3600 + 37 * 60.0
+    lines = []
+    for n, line in enumerate(megatron(times), 1):
+        clock += times[n - 1] + 0.001 + (3600 if n == 150 else 0)
+        lines.append(
+            f" [2025-03-30 {int(clock) // 3600:02d}:{int(clock) % 3600 // 60:02d}:{int(clock) % 60:02d}] {line}"
+        )
+    log.write_text("\n".join(lines) + "\n")
+    found = report(log, *SIZES, "--limit", "2000", capsys=capsys)
+    truth = 20e6 * times[1:].mean() / TOKENS
+    assert found["sustained"]["time_to_report_s"] == pytest.approx(truth, rel=0.01)
+    assert found["sustained"]["clock"] == "time of day of the lines, less the hour by which it was set forward"
+    # It may have been a job that stood still: a limit that only holds without the hour is proven by neither number.
+    verdict = report(log, *SIZES, "--limit", f"{1.3 * truth}", capsys=capsys)["verdict"]
+    assert verdict["verdict"] == verdict["sustained"] == "NOT PROVEN"
+
+
+@pytest.mark.parametrize("has_stamps", [False, True])
+def test_parts_of_a_rotated_log_in_the_wrong_order_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], has_stamps: bool
+) -> None:
+    lines = [
+        f"[2026-03-02 10:{n // 12:02d}:{5 * n % 60:02d}] {line}" if has_stamps else line
+        for n, line in enumerate(megatron(noise(60)))
+    ]
+    log = tmp_path / "job.out"
+    log.write_text("\n".join([*lines[40:], *lines[20:40], *lines[:20]]) + "\n")
+    found = report(log, *SIZES, capsys=capsys)
+    assert found["outcome"] == "REFUSED"
+    assert (
+        "iterations 21 to 40 (from line 21) stand after iterations 41 to 60; put them together oldest first"
+        in found["reasons"][0]
+    )
+    log.write_text("\n".join(lines) + "\n")
+    assert report(log, *SIZES, capsys=capsys)["outcome"] == "VALID"
+    if has_stamps:  # a training that began anew, and was ended where the one before it had gone on
+        log.write_text("\n".join([*lines[40:], *(line.replace("02 10", "03 10") for line in lines[:40])]) + "\n")
+        assert report(log, *SIZES, capsys=capsys)["outcome"] != "REFUSED"
+
+
+DUMP = ("------------------------ arguments ------------------------", "  seq_length ...................................... 2048", "  world_size ...................................... 16", "-------------------- end of arguments ---------------------")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "form", ['"Mar 2, 2026 @ 10:00:00.940","train-worker-1","{}"', '      "{}\\n",', "> {}", ">> {}", '{{"log":"{}\\n","stream":"stdout"}}']
+)  # fmt: skip
+def test_the_settings_of_a_log_are_read_in_what_carried_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    log = tmp_path / "carried"
+    lines = [*DUMP, *(f" {line}" for line in megatron(noise(40)))]
+    parts = [line[at : at + 72] for line in lines for at in range(0, len(line), 72)] if ">" in form else lines
+    log.write_text("".join(form.format(part) + "\n" for part in parts))  # a mail breaks lines
+    carried = report(log, capsys=capsys)
+    log.write_text("\n".join(lines) + "\n")
+    bare = report(log, capsys=capsys)
+    names = ("outcome", "sequence_length", "num_gpus", "global_batch_size", "tokens_per_second")
+    assert {name: carried[name] for name in names} == {name: bare[name] for name in names}
+
+
+@pytest.mark.skipif(not FOLDER.is_dir(), reason="needs the samples")
+def test_a_cut_last_line_takes_no_time_from_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (FOLDER / "samples/internevo__InternEvo__7B_demo_rst.log").read_bytes()[:4964]
+    whole, cut = tmp_path / "whole.log", tmp_path / "cut.log"
+    whole.write_bytes(text.rpartition(b"\n")[0] + b"\n")
+    cut.write_bytes(text)  # within the last line, behind its rate and before its tokens
+    one, two = (report(path, "--num-gpus", "8", capsys=capsys) for path in (whole, cut))
+    assert two["tokens_per_second"]["reference"] == one["tokens_per_second"]["reference"]
+
+
+def test_a_comparison_says_which_run_was_ended_before_its_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for seed in range(3):
+        (runs / f"run{seed}.log").write_text("\n".join((*DUMP, *megatron(noise(100, seed)))) + "\n")
+    lines = [*DUMP, *megatron(noise(100, 7))][: len(DUMP) + 60]
+    stopped = tmp_path / "stopped.log"
+    stopped.write_text(
+        "\n".join(
+            [
+                *lines,
+                "slurmstepd: error: *** JOB 4711 ON node017 CANCELLED AT 2026-04-08T02:10:00 DUE TO TIME LIMIT ***",
+            ]
+        )
+    )
+    capsys.readouterr()
+    main(["compare", str(runs), str(stopped), "--same-workload"])
+    assert (
+        f"B: {stopped} is MEASURED: the run was ended from outside (TIMEOUT): the log stops at iteration 60 of 100"
+        in capsys.readouterr().out
+    )
