@@ -42,6 +42,7 @@ class _Parser(Parser):
         self._last: Line | None = None
         self._devices = Bracket()
         self._weights: set[float] = set()
+        self._sums = (0.0, 0.0, 0)  # real tokens, those that one device counts, steps
         self._per_device = Bracket()
         self._is_preference = False
 
@@ -77,6 +78,8 @@ class _Parser(Parser):
         per_second = bounds(rate) if rate else None
         if not (weights and per_second and time):
             return
+        real, counted, steps = self._sums
+        self._sums = real + weights, counted + sum(per_second) / 2 * sum(time) / 2, steps + 1
         if len(self._weights) < 2:  # two show that they differ
             self._weights.add(weights)
         self._per_device.narrow(per_second[0] * time[0], per_second[1] * time[1])
@@ -91,7 +94,8 @@ class _Parser(Parser):
         sizes = [findings.known(name) for name in ("global_batch_size", "sequence_length")]
         whole = sizes[0] * sizes[1] if sizes[0] and sizes[1] else 0.0
         if len(self._weights) > 1 or any(weights < whole for weights in self._weights):
-            findings.remark(_PADDED)
+            real, counted, steps = self._sums
+            findings.remark(f"{_PADDED}: {real / steps:.0f} a step, where each device counts {counted / steps:.0f}")
         if not (self._last and len(self._weights) == 1):
             return
         (weights,), devices = self._weights, self._devices.whole
