@@ -25,7 +25,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.measure.estimate import CHOICE_FACTOR, UNSEEN, UNSEEN_WHERE_SEEN, Estimate, Uncertainty
-from nlp_bench.measure.series import MIN_SEGMENT, MIN_VALUES, half_unit, levels, long_run_variance, median, scatter_of
+from nlp_bench.measure.series import (
+    MANY,
+    MIN_SEGMENT,
+    MIN_VALUES,
+    half_unit,
+    has_decimals,
+    levels,
+    long_run_variance,
+    median,
+    scatter_of,
+)
 from nlp_bench.measure.sizes import Column, Spans
 
 MIN_RECORDS = 3
@@ -39,7 +49,7 @@ LEAST_STALL = 0.002  # share of the typical time; below, an interval is as quick
 FEW_RECORDS = 32
 """Below, the times of the lines are too few, and each too much of a mean, to show whether the machine stalls."""
 MIN_STATE = 1 / 12  # share of the window that a state lasts at least at once; what is shorter is a stall
-LEAST_ROUNDING = 1e-5  # share of the mean below which the rounding of printed values is not looked at
+LEAST_ROUNDING = 1e-4  # share of the mean below which the rounding of printed values is not looked at
 LEAST_STATES = 0.01  # two states that are nearer are one
 
 
@@ -73,9 +83,11 @@ def _rounding(printed: Column) -> float:
 
     What is more than two units from the median is a stall and evens nothing out.
     """
-    half, mean = half_unit(printed, of_all=True), float(printed.mean())
-    if half < LEAST_ROUNDING * mean:
+    mean = float(printed.mean())
+    finest = math.floor(math.log10(0.5 / (LEAST_ROUNDING * mean)))
+    if not has_decimals(printed[:MANY], finest).all():  # most logs print more digits than matter
         return 0.0
+    half = half_unit(printed, of_all=True)
     calm = printed[np.abs(printed - median(printed)) <= 4.5 * half]
     return half / mean if 2 * len(calm) > len(printed) and float(calm.std()) < half else 0.0
 

@@ -33,13 +33,17 @@ def median(values: Column) -> float:
     return float(parted[upper]) if number % 2 else float((parted[upper - 1] + parted[upper]) / 2)
 
 
+def has_decimals(values: Column, decimals: int) -> NDArray[np.bool_]:
+    """Return which values need no more than so many decimals."""
+    scaled = values * 10.0**decimals
+    return np.asarray(np.abs(scaled - np.round(scaled)) <= SAME_DIGITS * np.abs(scaled))
+
+
 def half_unit(column: Column, *, of_all: bool = False) -> float:
     """Return half a unit of the last decimal that at least half of the finite values need, or the one that any of them needs."""
     known = column[np.isfinite(column)][:MANY]
     for decimals in range(-MAX_DECIMALS, MAX_DECIMALS + 1):
-        scaled = known * 10.0**decimals
-        is_short = np.abs(scaled - np.round(scaled)) <= SAME_DIGITS * np.abs(scaled)
-        if np.count_nonzero(~is_short) < (1 if of_all else len(known) / 2):
+        if np.count_nonzero(~has_decimals(known, decimals)) < (1 if of_all else len(known) / 2):
             return float(0.5 * 10.0**-decimals)
     return 0.0
 
