@@ -1,5 +1,6 @@
 """Faults of a seventh round of fresh eyes: logs as they arrive, real noise, and what their numbers then say."""
 
+import datetime as dt
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -167,3 +168,33 @@ def test_a_comparison_says_which_run_was_ended_before_its_time(
         f"B: {stopped} is MEASURED: the run was ended from outside (TIMEOUT): the log stops at iteration 60 of 100"
         in capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize("number", [120, 600])
+def test_lines_that_a_collector_stamps_by_the_block_contradict_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    """A program whose output is a pipe writes 8 KiB at a time, and the rest when it ends, some seconds after its last iteration."""
+    log, times = tmp_path / "pod.log", noise(number) / 6
+    start = dt.datetime(2026, 3, 2, 10, tzinfo=dt.timezone.utc)
+    ends, block, written = np.cumsum(times), [], []
+    for end, line in zip(ends, megatron(times), strict=True):
+        block.append(line)
+        if sum(map(len, block)) > 8192:
+            written += [(end, each) for each in block]
+            block = []
+    written += [(ends[-1] + 4, each) for each in block]
+    stamped = (
+        ((start + dt.timedelta(seconds=float(end))).isoformat(timespec="microseconds"), line) for end, line in written
+    )
+    log.write_text("".join(f"{stamp.removesuffix('+00:00')}Z {line}\n" for stamp, line in stamped))
+    found = report(log, *SIZES, "--limit", "140", capsys=capsys)
+    assert (found["outcome"], found["verdict"]["verdict"], found["reasons"]) == ("VALID", "PASS", [])
+    # Times that add up to more than passed are no matter of blocks.
+    log.write_text(
+        "".join(
+            f"{(start + dt.timedelta(seconds=float(end) / 3)).isoformat(timespec='seconds')[:-6]}Z {line}\n"
+            for end, line in written
+        )
+    )
+    assert any("their times add up to" in reason for reason in report(log, *SIZES, capsys=capsys)["reasons"])

@@ -26,6 +26,8 @@ OUTSIDE, MUCH_OUTSIDE = 0.05, 0.10
 MUCH_IN_WORDS = 0.30  # the same with such words: what they excuse has an end
 SET_BACK, MIN_SET_BACK = 0.01, 2
 """Share of the lines, and number of them, before which a clock may be set back: what lies between them is not looked at."""
+BURST, MIN_BURSTS = 0.1, 3
+"""Share of its logged time before which a line comes after the one before it where both were written in one block, and blocks that show it."""
 MIN_BLOCK, MAX_BLOCKS = 8, 20  # lines of a block, at least, and blocks: late lines even out within one
 ONE_STALL_S = 5.0
 """Seconds that a loaded machine may hold a program up between two of a few lines: too little to call all of them wrong."""
@@ -61,8 +63,9 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
     where = np.flatnonzero(np.isfinite(stamps))
     if len(where) < 2:
         return None
-    known = stamps[where]
-    resolution_s = 1.0 if np.all(known == np.round(known)) else 0.0
+    resolution_s = 1.0 if np.all(stamps[where] == np.round(stamps[where])) else 0.0
+    where, late_s = _ends_of_bursts(where, stamps, spans.seconds)
+    known, resolution_s = stamps[where], resolution_s + late_s
     # Lines without a time of day belong to the next one that has it.
     logged, covered = (
         np.diff(np.cumsum(column)[where], prepend=np.nan) for column in (spans.seconds, spans.num_iterations)
@@ -91,6 +94,18 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
         backward=numbers[is_back],
         is_worded=is_worded,
     )
+
+
+def _ends_of_bursts(where: NDArray[np.intp], stamps: Column, seconds: Column) -> tuple[NDArray[np.intp], float]:
+    """Return those lines with a time of day whose interval ended then, and by how many seconds that may be late.
+
+    A program whose output is a pipe writes lines by the block, and a collector stamps all of them when the block comes: the last line of
+    each has ended within an interval of that, but of the last block, which comes when the program ends.
+    """
+    is_inside = np.diff(stamps[where]) < BURST * np.diff(np.cumsum(seconds)[where])
+    if 2 * np.count_nonzero(is_inside) <= len(is_inside) or np.count_nonzero(~is_inside) < MIN_BURSTS:
+        return where, 0.0
+    return where[:-1][~is_inside], float(np.median(seconds))
 
 
 def against_stamps(claims: Claims) -> Iterator[Contradiction]:
