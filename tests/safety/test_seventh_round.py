@@ -198,3 +198,34 @@ def test_lines_that_a_collector_stamps_by_the_block_contradict_nothing(
         )
     )
     assert any("their times add up to" in reason for reason in report(log, *SIZES, capsys=capsys)["reasons"])
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_finished_run_of_the_trainer_has_the_steady_time_of_its_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_finished: bool
+) -> None:
+    """The summary alone has the evaluation in one mean, without an interval; a run that was killed before it said more."""
+    times, lines, clock = noise(300) * 0.8, [], 0.0
+    for n, seconds in enumerate(times, 1):
+        clock += float(seconds)
+        lines.append(
+            f"{100 * n // 300:3d}%|####      | {n}/300 [{int(clock) // 60:02d}:{int(clock) % 60:02d}<00:10,  4.00s/it]"
+        )
+        if n % 10 == 0:
+            lines.append(
+                f"{{'loss': {3 - n / 200:.4f}, 'grad_norm': 1.1, 'learning_rate': 4.8e-05, 'epoch': {n / 100:.2f}}}"
+            )
+        if n == 150:
+            clock += 90
+            lines.append("{'eval_loss': 2.9, 'eval_runtime': 90.0, 'eval_samples_per_second': 79.6, 'epoch': 1.5}")
+    if is_finished:
+        lines.append(
+            f"{{'train_runtime': {clock + 1:.4f}, 'train_samples_per_second': 14.4, 'train_loss': 2.1, 'epoch': 3.0}}"
+        )
+    log = tmp_path / "trainer.log"
+    log.write_text("\n".join(lines) + "\n")
+    found = report(log, "--sequence-length", "2048", "--global-batch-size", "64", "--num-gpus", "8", capsys=capsys)
+    assert found["outcome"] == ("VALID" if is_finished else "MEASURED")
+    low, high = found["tokens_per_second"]["ci95"]
+    assert low < TOKENS / times[1:].mean() < high
+    assert found["window"]["num_records"] > 20

@@ -5,6 +5,7 @@ since the start of the bar. Its units are the iterations of the loop: steps, mic
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -166,10 +167,12 @@ def _of_line(raw: bytes) -> Sequence[tuple[Bar, str]]:
     return [(bar, loop_of(bar)) for text in pieces(raw) for bar in bars(text)]
 
 
-def report_series(series: Series, findings: Findings, *, has_total: bool = True) -> int:
+def report_series(
+    series: Series, findings: Findings, *, has_total: bool = True, losses: Sequence[tuple[float, float]] = ()
+) -> int:
     """Report the times of a bar; return the number of records.
 
-    Clock readings where it ran for minutes, else the rate of its last drawing.
+    Clock readings where it ran for minutes, with the last of `losses` (units done, loss) before each; else the rate of its last drawing.
     """
     if not series.last:
         return 0
@@ -178,7 +181,9 @@ def report_series(series: Series, findings: Findings, *, has_total: bool = True)
     points = [point for point in series.points if point[1] >= series.first[0]] if is_resumed else series.points
     if len(points) > 1 and points[-1][2] - points[0][2] >= _MIN_SPAN_S:
         for line, done, clock in points:
-            findings.record(line, {"iteration": done, "clock_s": clock, **total})
+            known = losses[: bisect_right(losses, done, key=lambda each: each[0])]
+            loss = {"lm_loss": known[-1][1]} if known else {}
+            findings.record(line, {"iteration": done, "clock_s": clock, **total, **loss})
         return len(points)
     if is_resumed:  # its rates are smoothed over the units before it
         return 0

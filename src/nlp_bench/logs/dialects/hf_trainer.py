@@ -52,6 +52,8 @@ _DEVICE_KEYS = (b"tokens_per_second_per_gpu", b"tokens/train_per_sec_per_gpu")
 _REINFORCED = (b"completion_length", b"completions/mean_length", b"num_completions")
 _LARGEST_JUMP = 1.4
 _CONTRADICTION = 0.05
+_MIN_POINTS, _AGREES = 8, 0.02
+"""Readings of a bar that tell more than the summary, and share by which its last one may differ from the summary's time."""
 _LATE = 1.5  # intervals of logging before the first dict: more than that, and it is not the first of its training
 _TOKEN_DIGITS = 30  # least difference of rounded counts that is used, in units of their last digit
 
@@ -329,7 +331,15 @@ def _report(attempt: _Attempt, findings: Findings) -> None:
         for entry in attempt.entries:
             if entry.bar and entry.tokens:
                 entry.clock_s, entry.is_coarse = entry.bar[1], True
-    sources = (_report_tokens, _report_devices, _report_steps, _report_mean, _report_summary, _report_bar)
+    sources = (
+        _report_tokens,
+        _report_devices,
+        _report_steps,
+        _report_mean,
+        _report_whole_bar,
+        _report_summary,
+        _report_bar,
+    )
     any(source(attempt, findings) for source in sources)
 
 
@@ -381,6 +391,24 @@ def _bar_of(attempt: _Attempt) -> Series | None:
 def _report_bar(attempt: _Attempt, findings: Findings) -> bool:
     series, is_training = _bar_of(attempt), attempt.is_trainer or attempt.entries or attempt.summary
     return bool(series and is_training and report_series(series, findings))
+
+
+def _report_whole_bar(attempt: _Attempt, findings: Findings) -> bool:
+    """Report the bar of a whole run whose summary agrees with it: the summary alone has the evaluations in one mean, without an interval."""
+    series, runtime = _bar_of(attempt), attempt.summary.get(b"train_runtime")
+    if not (series and series.last and runtime) or series.num_bars > 1 or len(series.points) < _MIN_POINTS:
+        return False
+    line, bar = series.last
+    if _counts_on(attempt) or bar.done != series.total or abs(bar.clock_s - runtime) > _AGREES * runtime:
+        return False
+    losses = [
+        (float(at), e.loss) for e in attempt.entries if e.loss is not None and (at := e.step or (e.bar and e.bar[0]))
+    ]
+    series.points[-1] = (line, float(bar.done), bar.clock_s)
+    findings.remark(
+        f"the steps are timed by the progress bar; by the Trainer's summary they took {runtime / bar.done:.4g} s in the mean of the whole run"
+    )
+    return report_series(series, findings, losses=sorted(losses)) > 0
 
 
 def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> list[float]:
