@@ -287,6 +287,30 @@ def test_a_run_elsewhere_with_long_intervals_is_not_ended_between_two_lines(
     assert not (run / "outcome.json").exists()
 
 
+@pytest.mark.parametrize(("age_s", "is_refused"), [(60, True), (86400, False)])
+def test_a_folder_that_another_machine_trains_in_gets_no_second_training(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    age_s: float,
+    *,
+    is_refused: bool,
+) -> None:
+    """The locks of its file system hold on one node alone, so that the lock is free here."""
+    monkeypatch.setenv("NLP_BENCH_VENV", sys.prefix)
+    run = local_run(tmp_path / "run", ELSEWHERE, age_s)
+    record = (run / "submit.json").read_text()
+    code = main(["submit", "--run", str(run / "run.json"), "--run-dir", str(run)])
+    said = capsys.readouterr().err
+    refusal = (
+        f"{run} is running on a1b2c3d4e5f6 as far as can be seen from here; let it end there, or name a new folder"
+    )
+    assert (refusal in said) is is_refused, said
+    assert ((run / "submit.json").read_text() == record) is is_refused
+    assert ((run / "job.out").read_text() == HALF) is is_refused
+    assert code == 1 or not is_refused  # the stand-in of a training does not end well
+
+
 @pytest.mark.parametrize(("ahead_s", "age_s"), [(86400, 1), (-86400, 7200), (7200, 7200)])
 def test_a_job_is_not_cancelled_by_the_clock_of_another_machine(
     ended: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, ahead_s: int, age_s: int

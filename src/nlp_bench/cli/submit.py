@@ -69,9 +69,11 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         """Submit, and report the run's folder and what to type next."""
         load_in_one_thread()
         from nlp_bench.config.catalog import root
+        from nlp_bench.errors import NlpBenchError
         from nlp_bench.launch import folder, lock
         from nlp_bench.launch.chain import check_checkpoint, with_checkpoints
         from nlp_bench.launch.end.ending import read_ending
+        from nlp_bench.launch.follow.sync import far_state
         from nlp_bench.launch.prediction import warnings_of
         from nlp_bench.launch.scheduler.local import has_ended, waiting
         from nlp_bench.launch.submission import read_submission
@@ -93,6 +95,10 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             if earlier and earlier.is_complete:
                 say(f"{run_dir} was submitted at {earlier.submitted}; nothing was submitted again")
                 return _say_submitted(earlier.job_ids, run_dir)
+            if earlier and not earlier.is_intent and (state := far_state(run_dir, earlier)):
+                raise NlpBenchError(
+                    f"{run_dir} is {state} as far as can be seen from here; let it end there, or name a new folder"
+                )
             resolved = with_checkpoints(resolved, run_dir, checkpoints)
             say(f"run folder {run_dir}")
             script = folder.prepare(resolved, root=root(), run_dir=run_dir, is_snapshot=is_snapshot)

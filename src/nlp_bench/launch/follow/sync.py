@@ -302,18 +302,30 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
 
 
 def _local_state(run_dir: Path, submission: Submission) -> str | None:
-    is_elsewhere, is_renamed = not submission.is_from_here, submission.host != socket.gethostname()
-    where = submission.host if is_renamed else f"another machine or container that is called {submission.host}"
-    # A machine that was restarted has another identity, a container another name as well.
-    if is_elsewhere and not _unchanged_for(run_dir, _stall_s(run_dir) if is_renamed else ELSEWHERE_S):
-        return f"running on {where}"
+    if far := far_state(run_dir, submission):
+        return far
+    is_elsewhere = not submission.is_from_here
     is_held = lock.is_held(run_dir)
     if is_held is False or (is_held is None and (is_elsewhere or local.killed_submit(submission))):
         return None
     if is_elsewhere:
-        return f"running on {where}"
+        return f"running on {_where(submission)}"
     local.end_left_script(run_dir)
     return "running here"
+
+
+def far_state(run_dir: Path, submission: Submission) -> str | None:
+    """Return the state of a local run that another machine or container may go on with, by its files alone; its lock may not reach here."""
+    # A machine that was restarted has another identity, a container another name as well.
+    is_renamed = submission.host != socket.gethostname()
+    if submission.is_from_here or _unchanged_for(run_dir, _stall_s(run_dir) if is_renamed else ELSEWHERE_S):
+        return None
+    return f"running on {_where(submission)}"
+
+
+def _where(submission: Submission) -> str:
+    is_renamed = submission.host != socket.gethostname()
+    return submission.host if is_renamed else f"another machine or container that is called {submission.host}"
 
 
 def _stall_s(run_dir: Path) -> float:
