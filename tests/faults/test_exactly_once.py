@@ -33,7 +33,7 @@ class Submit:
     def start(self, path: str | None = None) -> "subprocess.Popen[str]":
         words = [sys.executable, "-m", "nlp_bench", "submit", "--run", str(self.record), "--run-dir", str(self.run_dir)]
         return subprocess.Popen(
-            [*words, "--no-follow"], env={**self.environment, "PATH": path or os.environ["PATH"]}, start_new_session=True,
+            [*words, "--jube-step", "--no-follow"], env={**self.environment, "PATH": path or os.environ["PATH"]}, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 

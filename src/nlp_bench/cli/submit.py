@@ -35,6 +35,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
     """Copy the code into the run's folder: the job runs it as it is now, whatever becomes of the checkout while it waits."""
     no_follow: bool = flag()
     """Leave no background process that waits for the job's end."""
+    jube_step: bool = flag(hidden=True)  # JUBE's step goes on to the table, whatever the outcome: 0
 
     def run(self) -> int:
         if self.rehearse:
@@ -79,9 +80,10 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         from nlp_bench.launch.submission import read_submission
         from nlp_bench.launch.submit import submit
 
-        is_step, is_snapshot = self.recorded is not None, bool(self.snapshot_code)
+        is_step, is_snapshot = self.jube_step, bool(self.snapshot_code)
         if self.recorded and self.run_dir and read_ending(self.run_dir):
-            return _say_ended(self.run_dir, is_step=True)  # JUBE was interrupted behind the submission and asks again
+            # JUBE was interrupted behind the submission and asks again.
+            return _say_ended(self.run_dir, is_step=is_step)
         resolved, checkpoints = self._resolved()
         folder.preflight(with_checkpoints(resolved, Path(), checkpoints), root())
         if checkpoints.load:
@@ -107,7 +109,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
                 submitted = submit(resolved, script, follow=not self.no_follow, jobs=checkpoints.chain, lock=handle)
             except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome
                 _say_ended(run_dir, is_step=True)
-                if self.recorded and read_ending(run_dir):
+                if is_step and read_ending(run_dir):
                     return 0
                 raise
         return _say_submitted(submitted, run_dir) if submitted else _say_ended(run_dir, is_step=is_step)
