@@ -124,6 +124,18 @@ def test_where_a_process_cannot_be_started_the_logs_are_read_here(
     assert as_json(folder, alone_s=0) == expected
 
 
+def test_where_there_is_no_shared_memory_the_logs_are_read_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file system is absent, closed to this user, or read-only."""
+    expected = as_json(folder, alone_s=1e9)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("multiprocessing.heap.Arena.__init__", refused)
+    monkeypatch.setattr("multiprocessing.heap.BufferWrapper._heap", multiprocessing.heap.Heap())
+    assert as_json(folder, alone_s=0) == expected
+
+
 # The thread of the standard library's executor may stumble over the process that is being started; we go on.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_readers_that_die_while_others_are_started_hold_nobody_up(folder: Path) -> None:

@@ -40,9 +40,20 @@ def num_processes() -> int:
 
 def read_many(items: Sequence[Item], all_options: Sequence[ReadOptions], show: Show) -> list[Read]:
     """Return `read_item` of each item with its options; `show` is called with the files and bytes read from time to time."""
-    return _Pool(
-        [(index, item, options) for index, (item, options) in enumerate(zip(items, all_options, strict=True))], show
-    ).run()
+    work = [(index, item, options) for index, (item, options) in enumerate(zip(items, all_options, strict=True))]
+    try:
+        pool = _Pool(work, show)
+    except OSError:  # no shared memory: /dev/shm is absent, or closed to this user
+        return _read_here(work, show)
+    return pool.run()
+
+
+def _read_here(work: list[Work], show: Show) -> list[Read]:
+    results: list[Read] = []
+    for _, item, options in work:
+        results.append(read_item(item, options))
+        show(len(results), sum(one.num_bytes for _, one, _ in work[: len(results)]))
+    return results
 
 
 class _Pool:
