@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.published import published_log
+from support.users import ROOT, as_user, open_folder
 
 from nlp_bench.inputs.find import Item, Kind
 from nlp_bench.inputs.pool import read_many
@@ -23,6 +24,8 @@ from nlp_bench.inputs.read import ReadOptions
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.report.report import Report
+
+__all__ = ["open_folder"]
 
 OVERRIDES = Overrides(sequence_length=2048)
 OPTIONS = ReadOptions(overrides=OVERRIDES)
@@ -162,6 +165,23 @@ from nlp_bench.cli.main import main
 if __name__ == "__main__":
     sys.exit(main(["report", *sys.argv[1:]]))
 """
+
+
+@pytest.mark.parametrize("most", [2, 3, 4, 5, 6])
+def test_where_a_login_node_allows_few_more_processes_the_logs_are_read(open_folder: Path, most: int) -> None:
+    """Threads count too: the one that hands out the work cannot be started, or the one that it needs, or a reader's own."""
+    (open_folder / "logs").mkdir()
+    for number in range(70):  # for two processes
+        (open_folder / f"logs/{number}.log").write_text(published_log(total=100 + number))
+    (open_folder / "program").write_text(PROGRAM)
+    limited = ["bash", "-c", f'ulimit -u {most}; exec "$@"', "bash", sys.executable, str(open_folder / "program")]
+    done = subprocess.run(
+        [*as_user(20080 + most), *limited, "logs", "--sequence-length", "2048", "--format", "csv"], cwd=open_folder,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("MEASURED") == 70
 
 
 def children(pid: int) -> list[int]:

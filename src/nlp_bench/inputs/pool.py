@@ -8,12 +8,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from nlp_bench.inputs.find import Item
 from nlp_bench.inputs.read import Read, ReadOptions, broken, read_item
 from nlp_bench.logs.source import Source
+from nlp_bench.orphans import die_with_parent
 
 MAX_PROCESSES = 16
 CHUNK_FILES, CHUNK_BYTES = 64, 8 << 20
@@ -73,7 +74,8 @@ class _Pool:
                 continue
             suspects = [one for one in left if one[0] not in self.results and self.shared.states[one[0]] == _BEGUN]
             for one in suspects:
-                if not self.round([[one]], 1):
+                self.shared.states[one[0]] = 0
+                if not self.round([[one]], 1) and self.shared.states[one[0]] == _BEGUN:
                     self.results[one[0]] = broken(one[1], _DIED, one[2])
             if not suspects:  # processes cannot be started here at all
                 left = [one for one in left if one[0] not in self.results]
@@ -83,11 +85,13 @@ class _Pool:
     def round(self, chunks: list[list[Work]], count: int) -> bool:
         """Read the chunks; False when a process died or none could be started, which loses what is not yet in `results`."""
         executor = None
-        others = set(multiprocessing.active_children())
+        others, hook = set(multiprocessing.active_children()), threading.excepthook
+        threading.excepthook = lambda _: None  # of the executor's thread, whose death `gather` sees
         try:
             executor = ProcessPoolExecutor(min(count, len(chunks)), self.context, _begin, (self.shared,))
-            self.gather(_submitted(executor, chunks))
-        except (BrokenProcessPool, OSError):  # the second: a login node may allow no more processes
+            futures = _submitted(executor, chunks)
+            self.gather(futures, executor._executor_manager_thread)  # noqa: SLF001  # which hands out the work, and may die
+        except (RuntimeError, OSError):  # a BrokenProcessPool; or a login node allows no more threads, or processes
             # The executor ends the processes that it knows and waits for all, but may miss one that it was starting
             # while another one died; that one would wait for work for ever.
             for process in set(multiprocessing.active_children()) - others:
@@ -99,13 +103,16 @@ class _Pool:
             gc.unfreeze()
             self.shared.stop.value = 1
             if executor:
-                executor.shutdown(wait=True, cancel_futures=True)
+                with suppress(RuntimeError):  # its thread could not be started
+                    executor.shutdown(wait=True, cancel_futures=True)
+            threading.excepthook = hook
             self.shared.stop.value = 0
 
-    def gather(self, waiting: "set[Future[dict[int, Read]]]") -> None:
-        """Collect the results as they arrive. Raises `BrokenProcessPool`, after those that do arrive, when a process died."""
+    def gather(self, waiting: "set[Future[dict[int, Read]]]", manager: Any) -> None:
+        """Collect the results as they arrive. Raises `BrokenProcessPool`, after those that do arrive, when a process died, or the thread `manager`."""
         lost = None
         while waiting:
+            is_alive = manager is None or manager.is_alive()
             done, waiting = wait(waiting, timeout=_WAIT_S)
             for future in done:
                 error = future.exception()
@@ -115,6 +122,8 @@ class _Pool:
                     self.results.update(future.result())
                     gc.freeze()  # none of it is garbage; scanning it repeatedly takes a tenth of the time
             self.show(bytes(self.shared.states).count(_DONE), sum(self.shared.positions))
+            if not (done or is_alive):
+                raise BrokenProcessPool("the thread that hands out the work has ended")
         if lost:
             raise lost
 
@@ -159,7 +168,10 @@ _SHARED: list[Shared] = []  # in a child process: the memory shared with its par
 
 def _begin(shared: Shared) -> None:
     _SHARED[:] = [shared]
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    except RuntimeError:  # this user may have no further thread
+        die_with_parent()
 
 
 def _end_with_parent() -> None:
