@@ -1,5 +1,6 @@
 """What a program inherits from its caller, made the same everywhere: encoding, streams, signals, import path, private caches."""
 
+import atexit
 import contextlib
 import io
 import os
@@ -66,11 +67,18 @@ def keep_caches_private() -> None:
         folder = Path(tempfile.gettempdir()) / f"nlp-bench-{os.getuid()}"
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
+            if folder.parent == Path.cwd() and not folder.parent.stat().st_mode & stat.S_ISVTX:
+                atexit.register(_remove_empty, folder)  # tempfile's last resort: the folder that somebody works in
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             print(f"nlp-bench: {folder} is not yours alone: torch's cache is a new folder", file=sys.stderr)
             folder = Path(tempfile.mkdtemp(prefix="nlp-bench-"))
         os.environ[VARIABLE] = str(folder / "torchinductor")
+
+
+def _remove_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 def _is_open(number: int) -> bool:
