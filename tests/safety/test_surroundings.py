@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.published import published_log
 from support.users import ROOT, as_user, open_folder
 
 from soak.commands import COMMANDS
@@ -88,6 +89,23 @@ def test_out_of_an_archive_it_says_what_to_do(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "cannot run out of an archive" in done.stderr
     assert "pip install" in done.stderr
+
+
+def test_a_report_is_written_where_matplotlib_finds_no_folder_for_its_cache(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(published_log())
+    (tmp_path / "work").mkdir()
+    code = (
+        "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/proc/none']; import sys; "
+        "from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["report", str(tmp_path / "a.log"), "--sequence-length", "2048", "--output", str(tmp_path / "out")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path / "work", capture_output=True, text=True, check=False,
+        env={"PYTHONPATH": str(ROOT / "src"), "HOME": "/proc/none"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "no PNG: matplotlib finds no writable folder for its cache: set MPLCONFIGDIR to one" in done.stderr
+    assert {".html", ".csv", ".svg"} <= {path.suffix for path in (tmp_path / "out").rglob("*")}
 
 
 def test_no_empty_folder_stays_in_the_current_one(tmp_path: Path) -> None:

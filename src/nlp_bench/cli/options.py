@@ -157,9 +157,9 @@ def say(*lines: str) -> None:
 
 def say_written(paths: Sequence[Path]) -> None:
     """Name the files of --output, and what is missing where they hold no plots."""
-    from nlp_bench.packages import is_missing, remedy  # --help stays light
+    from nlp_bench.show.chart import why_no_png  # --help stays light
 
     for path in paths:
         print(f"wrote {path}", file=sys.stderr)
-    if is_missing("matplotlib"):
-        say(f"no PNG: it needs matplotlib, which is not installed here: {remedy('matplotlib')}")
+    if not any(path.suffix == ".png" for path in paths) and (why := why_no_png()):
+        say(f"no PNG: {why}")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from nlp_bench.packages import is_missing
+from nlp_bench.packages import is_missing, remedy
 
 Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond", "circle"]
 EXCLUDED, LIMIT = -1, -2  # colours other than those of the runs, which are counted from 0
@@ -192,15 +192,26 @@ def _log_ticks(low: float, high: float) -> tuple[float, ...]:
 
 
 def plot_files(*plots: Chart | HeatMap, columns: int = COLUMNS) -> dict[str, bytes]:
-    """Return KEY.svg and, where matplotlib is installed, KEY.png of plots side by side; the key is that of the first."""
+    """Return KEY.svg and, where matplotlib can be loaded, KEY.png of plots side by side; the key is that of the first."""
     from nlp_bench.show.svg import svg_file  # noqa: PLC0415  # it draws what is described here
 
     found = {f"{plots[0].key}.svg": svg_file(*plots, columns=columns).encode()}
-    if is_missing("matplotlib"):
+    if why_no_png():
         return found
     from nlp_bench.show.png import png  # noqa: PLC0415  # heavy
 
     return found | {f"{plots[0].key}.png": png(*plots, columns=columns)}
+
+
+def why_no_png() -> str | None:
+    """Return why no PNG can be drawn here and what to do about it, None where matplotlib draws them."""
+    if is_missing("matplotlib"):
+        return f"it needs matplotlib, which is not installed here: {remedy('matplotlib')}"
+    try:
+        import nlp_bench.show.png  # noqa: F401, PLC0415  # heavy
+    except OSError:
+        return "matplotlib finds no writable folder for its cache: set MPLCONFIGDIR to one"
+    return None
 
 
 def empty(key: str, why: str) -> Chart:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.cli.options import say
 from nlp_bench.cli.plan import Plan
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import real
 from nlp_bench.packages import lacking
 
@@ -107,6 +107,10 @@ def write_plot(chart: "Chart", path: Path) -> None:
             from nlp_bench.show.png import png
         except ImportError as error:
             raise lacking(error, "--plot FILE.png (not FILE.svg)") or error from error
+        except OSError as error:
+            from nlp_bench.show.chart import why_no_png
+
+            raise NlpBenchError(f"--plot {path}: {why_no_png()}, or name FILE.svg") from error
         write_bytes(path, png(chart))
     else:
         raise UsageError(f"--plot: {path} ends neither in .svg nor in .png; name a file of one of the two kinds")
