@@ -1,8 +1,10 @@
 """Archives that nobody should unpack are refused; nothing is written outside, nothing is left behind."""
 
+import bz2
 import gzip
 import io
 import json
+import lzma
 import subprocess
 import sys
 import tarfile
@@ -42,6 +44,7 @@ def named(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.T
         ([named("evidence/../../outside")], "leads out"),
         ([named("/absolute")], "absolute"),
         ([named("evidence/.hidden")], "unusual"),
+        ([named("../._a")], "leads out"),
         ([named("evidence/line\nfeed")], "unusual"),
         ([named("evidence/a\\b")], "unusual"),
         ([named("link", tarfile.SYMTYPE, "..")], "is a link"),
@@ -67,6 +70,32 @@ def test_a_name_in_an_extended_header_is_refused(tmp_path: Path) -> None:
     (tmp_path / "e.tar").write_bytes(tar_of((member, b""), form=tarfile.PAX_FORMAT))
     with pytest.raises(UsageError, match="an extended header names another file"):
         verify(tmp_path / "e.tar")
+
+
+FOREIGN = {
+    "zip": b"PK\x03\x04", "xz": lzma.compress(b"tar"), "bzip2": bz2.compress(b"tar"), "7z": b"7z\xbc\xaf'\x1c\0\4", "rar": b"Rar!\x1a",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_an_archive_of_another_kind_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    """A checksum that is bad, or an invalid header, reads like forged evidence."""
+    for content in (FOREIGN[kind], gzip.compress(FOREIGN[kind])):
+        (tmp_path / "e").write_bytes(content)
+        assert main(["verify", str(tmp_path / "e")]) == 2
+        assert f"e: a {kind} file, not .tar, .tar.gz or .tar.zst: unpack it and give" in capsys.readouterr().err
+    (tmp_path / "e").write_bytes(gzip.compress(gzip.compress(b"tar")))
+    assert main(["verify", str(tmp_path / "e")]) == 2
+    assert "compressed twice: decompress it once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["./._evidence", "evidence/._manifest.json", "evidence/.DS_Store", "__MACOSX/._a"])
+def test_what_macos_adds_to_an_archive_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (tmp_path / "e.tar").write_bytes(tar_of((named(name), b"")))
+    assert main(["verify", str(tmp_path / "e.tar")]) == 2
+    said = capsys.readouterr().err
+    assert f"a macOS archiver added {name!r}" in said
+    assert "COPYFILE_DISABLE=1 tar" in said
 
 
 def test_a_bomb_is_met_by_the_limit(tmp_path: Path) -> None:

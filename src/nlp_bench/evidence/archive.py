@@ -34,6 +34,10 @@ MAX_FILES = 100_000
 _CHUNK = _MAX_EXTENDED = 1 << 16
 _OVERRIDES = (b" path=", b" linkpath=", b" size=", b" GNU.sparse")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_FOREIGN = {
+    b"PK\x03\x04": "zip", b"PK\x05\x06": "zip", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"7z\xbc\xaf'\x1c": "7z", b"Rar!": "rar",
+}  # fmt: skip
+"""How files begin that other archivers write."""
 
 
 def form_of(path: Path) -> str | None:
@@ -153,11 +157,25 @@ def _zstd() -> Any:
 
 
 def _unpacked(stream: IO[bytes]) -> IO[bytes]:
-    head = stream.read(4)
-    stream.seek(0)
+    """Return the tar in `stream`. Raises UsageError for an archive of another kind, by its first bytes."""
+    head = _head(stream)
     if head.startswith(_GZIP):
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=stream, mode="rb"))
-    return cast("IO[bytes]", _zstd().ZstdFile(stream, mode="r")) if head == _ZSTD else stream
+        inside = cast("IO[bytes]", gzip.GzipFile(fileobj=stream, mode="rb"))
+    elif head.startswith(_ZSTD):
+        inside = cast("IO[bytes]", _zstd().ZstdFile(stream, mode="r"))
+    else:
+        return stream
+    if _head(inside).startswith((_GZIP, _ZSTD)):
+        raise UsageError("compressed twice: decompress it once and give what comes out")
+    return inside
+
+
+def _head(stream: IO[bytes]) -> bytes:
+    head = stream.read(6)
+    stream.seek(0)
+    if kind := next((kind for mark, kind in _FOREIGN.items() if head.startswith(mark)), None):
+        raise UsageError(f"a {kind} file, not .tar, .tar.gz or .tar.zst: unpack it and give the folder")
+    return head
 
 
 class _Bounded:
@@ -218,6 +236,13 @@ class _Plain(tarfile.TarInfo):
         return member
 
 
+def _is_of_macos(name: str) -> bool:
+    """Whether a name is safe but for the files that macOS adds: ._NAME beside each NAME, and .DS_Store."""
+    parts = name.split("/")
+    others = [part for part in parts if part != ".DS_Store" and not part.startswith("._")]
+    return len(others) < len(parts) and all(map(is_safe, others))
+
+
 def _unpack(source: _Bounded, folder: Path) -> None:
     seen: set[str] = set()
     with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r:", tarinfo=_Plain) as tar:
@@ -226,6 +251,11 @@ def _unpack(source: _Bounded, folder: Path) -> None:
             name = member.name.removeprefix("./").rstrip("/")
             if member.isdir() and name in {"", "."}:
                 continue
+            if _is_of_macos(name):
+                raise UsageError(
+                    f"a macOS archiver added {member.name!r}, which is no part of the bundle: pack it again with "
+                    "COPYFILE_DISABLE=1 tar, or unpack it, remove that and give the folder"
+                )
             if not is_safe(name):
                 raise UsageError(
                     f"unsafe archive: the name {member.name!r} is absolute, leads out or has unusual characters"
