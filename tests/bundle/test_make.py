@@ -134,6 +134,16 @@ def test_without_a_checkout_no_commit_is_known(
     assert "nlp-bench was not run from a git checkout: no commit is known" in made.remarks
 
 
+def test_the_folder_above_an_unpacked_bundle_is_bundled_as_it_is_reported(
+    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sent").mkdir()
+    bundle("sent/evidence")
+    assert main(["report", str(tmp_path / "sent")]) == 0
+    assert main(["bundle", str(tmp_path / "sent"), "--output", str(tmp_path / "again")]) == 0
+    assert main(["verify", str(tmp_path / "again")]) == 0, capsys.readouterr().out
+
+
 def test_a_run_of_another_commit_is_told(bundle: Bundle, our_run: Path, checkout: Path) -> None:
     commit, run = git(checkout, "rev-parse", "HEAD"), json.loads((our_run / "run.json").read_text())
     for made_by, is_told in ((f"{commit}+changes", False), ("abc", True), (None, False)):

@@ -82,8 +82,10 @@ def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ra
     Raises UsageError for a PATH that cannot be read and where there is neither a run nor a log.
     """
     collected = Collected(folder)
-    for top, item in ((group.path, item) for group in find(paths) for item in group.items):
-        if bundle := _bundle_around(item, top):
+    found = [(item, _bundle_around(item, group.path)) for group in find(paths) for item in group.items]
+    has_others = not all(bundle for _, bundle in found)  # else the bundles are what is meant, as for `report`
+    for item, bundle in found:
+        if bundle and has_others:
             left_out = f"left out: {one_line(bundle)}, a bundle that was made before; name it to have its runs too"
             collected.remarks += [left_out] if left_out not in collected.remarks else []
         elif item.kind is Kind.BROKEN:
