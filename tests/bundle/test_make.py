@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tarfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from support.ours import Bundle
@@ -132,6 +133,15 @@ def test_without_a_checkout_no_commit_is_known(
     made = bundle()
     assert made.manifest.nlp_bench == {"version": __version__, "commit": None, "patch": None, "untracked": None}
     assert "nlp-bench was not run from a git checkout: no commit is known" in made.remarks
+
+
+@pytest.mark.usefixtures("checkout")
+def test_a_git_that_cannot_be_started_is_said(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under a limit of processes that is reached: it is a checkout all the same."""
+    monkeypatch.setattr(
+        subprocess, "run", mock.Mock(side_effect=BlockingIOError(11, "Resource temporarily unavailable"))
+    )
+    assert "git does not start: Resource temporarily unavailable: no commit is known" in bundle().remarks
 
 
 def test_the_folder_above_an_unpacked_bundle_is_bundled_as_it_is_reported(

@@ -22,6 +22,7 @@ from nlp_bench.inputs.read import ReadOptions, read_item
 from nlp_bench.logs.source import HEAD_BYTES, Snapshot, is_packed, open_log
 from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
+from nlp_bench.programs import ask
 from nlp_bench.redact import Readable, redact
 from nlp_bench.seal import refuse_packed
 from nlp_bench.walk import RANKS, SNAPSHOT, is_bundle
@@ -218,7 +219,9 @@ def add_software(collected: Collected) -> dict[str, Any]:
     root, commit = checkout()
     record: dict[str, Any] = {"version": __version__, "commit": commit, "patch": None, "untracked": None}
     if root is None or commit is None:
-        collected.remarks.append("nlp-bench was not run from a git checkout: no commit is known")
+        answer = ask("git", "--version") if root and (root / ".git").exists() else None
+        why = answer.err if answer and answer.code is None else "nlp-bench was not run from a git checkout"
+        collected.remarks.append(f"{why}: no commit is known")
         return record
     patch = _git(root, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "--binary", "HEAD", "--", ".")
     if patch is None or len(patch) > MAX_PATCH_BYTES:
