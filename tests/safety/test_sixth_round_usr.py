@@ -435,3 +435,17 @@ def test_measure_of_a_folder_that_can_only_be_read_names_report(open_folder: Pat
     assert done.returncode == 1
     assert f"the same numbers without that file: nlp-bench report {run}\n" in done.stderr
     assert "name a folder of another one" not in done.stderr
+
+
+def test_a_closed_run_that_is_to_be_measured_is_said_to_be_closed_and_whose_it_is(open_folder: Path) -> None:
+    """`report` cannot read it either: it is no other way to its numbers."""
+    run = write_our_run(open_folder / "run")
+    os.chown(run, BERT, BERT) if os.geteuid() == 0 else None
+    run.chmod(0o700)
+    done = subprocess.run(
+        [*as_user(ANNA), sys.executable, "-m", "nlp_bench", "measure", str(run)], cwd=open_folder, capture_output=True,
+        text=True, check=False, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"cannot read {run}: Permission denied; it belongs to user {BERT}, who may measure it or" in done.stderr
+    assert "nlp-bench report" not in done.stderr

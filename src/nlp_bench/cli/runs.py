@@ -15,7 +15,7 @@ from nlp_bench.config.request import Request, from_options
 from nlp_bench.config.system import System
 from nlp_bench.config.values import OneOf, count, duration
 from nlp_bench.errors import NlpBenchError, UsageError, with_file
-from nlp_bench.files import real
+from nlp_bench.files import real, user_name
 
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
@@ -336,6 +336,11 @@ class Measure(Command):
         folder = self.run_dir
         if not folder.is_dir():
             raise UsageError(f"RUN_DIR {folder} is no folder; give the folder that holds run.json")
+        if not os.access(folder, os.R_OK | os.X_OK):
+            raise NlpBenchError(
+                f"cannot read {folder}: {os.strerror(errno.EACCES)}; it belongs to {user_name(folder.stat().st_uid)}, who may "
+                "measure it or open it to you"
+            )
         if not os.access(folder, os.W_OK):  # no option names another place for it
             why = errno.EROFS if os.statvfs(folder).f_flag & os.ST_RDONLY else errno.EACCES
             raise NlpBenchError(
