@@ -4,6 +4,7 @@
 #   bash benchmark/run.sh 175 juwels-booster
 #   bash benchmark/run.sh 175 rehearse    no job: the training step without data and GPUs (docs/bids.md)
 # Afterwards: the table is printed; CSV, markdown, HTML and plots lie in reports/.
+[ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 yaml=$root/benchmark/jube/nlp_benchmark.yaml

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Compile the fused kernels of this machine in the virtual environment.
 #   compile_build.sh [--system NAME | --run RUN_JSON] [options of `nlp-bench build`, for example --apex GIT_URL_OR_PATH]
+[ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
 set -euo pipefail
 
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)

@@ -2,6 +2,14 @@
 # source benchmark/env/activate.bash [--system NAME | --run RUN_JSON]
 # Load the system's modules and variables, then the virtual environment. NAME is a file of benchmark/systems; without it,
 # NLP_BENCH_SYSTEM or the machine we are on.
+if [ -z "${BASH_VERSION:-}" ]; then
+  echo "nlp-bench: error: this shell is not bash: start bash, then source activate.bash" >&2
+  return 2
+fi
+if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
+  echo "nlp-bench: error: run like this it changes nothing in your shell; source it: source $0" >&2
+  exit 2
+fi
 
 nlp_bench_activate() {
   local here root venv lines

@@ -3,6 +3,7 @@
 #   setup_venv.sh [--system NAME | --run RUN_JSON] [--extra test]
 # .venv (or NLP_BENCH_VENV) is a link to .venv-KEY; the key says what is inside (Python, accelerator, versions), so that
 # an environment is never changed under a job that waits or runs with it. A finished one is taken at once.
+[ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
 set -euo pipefail
 export PYTHONSAFEPATH=1 # Python 3.11: import nothing from the current folder; -I and the path in place of -m are for 3.10
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)

@@ -185,3 +185,22 @@ def test_a_finished_one_of_another_user_is_taken_as_it_is(open_folder: Path, too
     assert (done.returncode, done.stderr.splitlines()[-1:]) == (0, [f"nlp-bench: {open_folder}/env/.venv is ready"]), (
         done.stderr
     )
+
+
+@pytest.mark.parametrize("name", ["run.sh", "env/setup_venv.sh", "env/nlp-bench", "../src/compile_build.sh"])
+def test_a_script_that_is_given_to_another_shell_names_bash(name: str) -> None:
+    if not shutil.which("dash"):
+        pytest.skip("there is no dash here")
+    script = ROOT / "benchmark" / name
+    done = subprocess.run(["dash", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (2, f"nlp-bench: error: run it with bash: bash {script}\n")
+
+
+def test_what_is_to_be_sourced_in_bash_says_so() -> None:
+    script = ROOT / "benchmark/env/activate.bash"
+    done = subprocess.run(["bash", script], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, f"source it: source {script}\n" in done.stderr) == (2, True), done.stderr
+    if shutil.which("dash"):
+        words = ["dash", "-c", f'. "{script}"; echo "$?"']
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.stdout, "start bash, then source" in done.stderr) == ("2\n", True), done.stderr
