@@ -20,6 +20,8 @@ from nlp_bench.files import read_object, sha256_of
 RUN, LOG, SUBMISSION, OUTCOME = "run.json", "job.out", "submit.json", "outcome.json"
 VARIABLE = "NLP_BENCH_RUN_SHA256"
 """SHA-256 of the run.json that the launcher read, for the rank that prints the log."""
+MADE_FOR = "NLP_BENCH_MADE_FOR"
+"""SHA-256 of the run.json that a job script was made for: it may wait while its folder becomes another run's."""
 NONE = "none"
 _OPENED = re.compile(r" > seal: opened; run\.json SHA-256 (?P<run>[0-9a-f]{64}|none); nonce (?P<nonce>\S{1,128})")
 _CLOSED = re.compile(r" > seal: closed; (?P<lines>\d{1,12}) lines, SHA-256 (?P<sha256>[0-9a-f]{64})")
@@ -262,7 +264,7 @@ def refuse_packed(run_dir: Path) -> None:
 
 
 def refuse_changed(run_dir: Path) -> str:
-    """Return the SHA-256 of run.json; raises NlpBenchError where it is not the one that was submitted."""
+    """Return the SHA-256 of run.json; raises NlpBenchError where it is not the one that was submitted, or that this job was made for."""
     now = sha256_of(run_dir / RUN)
     stated = read_object(run_dir / SUBMISSION).get("run_sha256")
     if stated not in {None, now}:
@@ -271,7 +273,18 @@ def refuse_changed(run_dir: Path) -> str:
             f"{run_dir / RUN} was changed after it was submitted: its SHA-256 is {now}, {SUBMISSION} has {stated}; nothing is trained; "
             f"put the original back, or submit the changed one as a run of its own: nlp-bench submit --run {folder}/{RUN}"
         )
+    if is_of_another_run(run_dir):
+        raise NlpBenchError(
+            f"{run_dir / RUN} is of another run than this job was submitted for: its SHA-256 is {now}, the job script was made for "
+            f"{os.environ[MADE_FOR]}; nothing is trained; submit the run that is there now anew"
+        )
     return now
+
+
+def is_of_another_run(run_dir: Path) -> bool:
+    """Whether the job script that runs here was made for another run.json than the folder has now."""
+    made_for, path = os.environ.get(MADE_FOR), run_dir / RUN
+    return bool(made_for) and path.is_file() and sha256_of(path) != made_for
 
 
 def check(

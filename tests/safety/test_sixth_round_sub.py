@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -174,9 +176,65 @@ def test_a_job_whose_comment_a_plugin_has_changed_is_found(site: Site, run_dir: 
     site.sbatch(f"make; {UNSURE}", comment)
     assert submit(run_dir) == 0
     assert (record(run_dir).job_ids, site.numbers()) == (["7"], ["7"])
-    (run_dir / "submit.json").unlink()  # its record is lost
-    assert submit(run_dir) == 0
+    (
+        run_dir / "submit.json"
+    ).unlink()  # its record is lost, and what the plugin left does not always show that it is of this run
+    assert submit(run_dir) == int(comment == "charged to proj")
     assert site.numbers() == ["7"]
+
+
+@pytest.mark.parametrize("comment", ["$comment", "proj"])
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_a_job_of_an_earlier_run_of_the_folder_is_not_taken_over(
+    site: Site, run: Run, run_dir: Path, capsys: pytest.CaptureFixture[str], comment: str, *, is_cut_off: bool
+) -> None:
+    """Seen behind `jube remove` on a real Slurm: the old script (time limit, exports) ran to VALID under the records of the new run."""
+    site.sbatch(f"make; {UNSURE}" if is_cut_off else 'make; echo "$number"', comment)
+    assert submit(run_dir) == 0
+    old = (run_dir / "submit.job").read_text()
+    record_of_old = (run_dir / "submit.json").read_text()
+    shutil.rmtree(run_dir)
+    run_dir.mkdir()
+    replace(run, launch=replace(run.launch, timelimit="00:07:00")).write(run_dir)
+    if is_cut_off:  # the folder stayed, and its run.json was replaced
+        intent = {**json.loads(record_of_old), "job_ids": [], "job_id": None, "parts_left": 1}
+        (run_dir / "submit.json").write_text(json.dumps(intent))
+    for _ in range(2):
+        assert submit(run_dir) == 1
+        said = capsys.readouterr().err
+        assert "job 7, which waits or runs, was submitted from this folder, " in said
+        assert "scancel 7, then repeat the same command: nlp-bench submit --run" in said
+        assert site.numbers() == ["7"]
+    ran = subprocess.run(
+        ["bash", "-c", old],
+        env={**os.environ, "SLURM_JOB_ID": "7"},
+        cwd=run_dir,
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # scancel came too late
+    assert (ran.returncode, "Submitted batch job" in ran.stdout) == (1, False)
+    assert "run.json is of another run than this job was submitted for" in ran.stderr
+    assert not (run_dir / "outcome.json").exists()
+    (site.jobs / "7").unlink()
+    site.sbatch('make; echo "$number"')
+    assert submit(run_dir) == 0
+    assert record(run_dir).comment in (site.jobs / "7").read_text()
+    assert f"export NLP_BENCH_MADE_FOR={record(run_dir).run_sha256}\n" in (run_dir / "submit.job").read_text()
+
+
+def test_the_same_run_typed_again_is_the_same_run(
+    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.program("scontrol", "echo 'ClusterName = x'")
+    words = ["submit", "--model", "tiny", "--system", "slurm-sandbox", "--data-path", "mock", "--no-follow"]
+    words += ["--run-dir", str(tmp_path / "new")]
+    assert main(words) == 0
+    (tmp_path / "new/submit.json").unlink()
+    time.sleep(1.1)  # it is resolved at another second
+    assert main(words) == 0
+    assert site.numbers() == ["7"]
+    assert "job 7, which was submitted from this folder before, is found" in capsys.readouterr().err
 
 
 def test_a_job_that_the_folder_had_before_is_not_taken(site: Site, run_dir: Path) -> None:

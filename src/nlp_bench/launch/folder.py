@@ -192,8 +192,11 @@ def interpreter(root: Path) -> str:
     return str(python) if python.exists() else sys.executable
 
 
-def script_text(run: Run, *, root: Path, run_dir: Path, code: Path | None = None) -> str:
-    """Return the job script of `run` from the template jube/submit.job.in; `code` is the snapshot that the job imports, if any."""
+def script_text(run: Run, *, root: Path, run_dir: Path, code: Path | None = None, run_sha256: str | None = None) -> str:
+    """Return the job script of `run` from the template jube/submit.job.in; `code` is the snapshot that the job imports, if any.
+
+    `run_sha256` is of its run.json, where that was written.
+    """
     template = catalog.part("jube/submit.job.in").read_text(encoding="utf-8")
     return job_script(
         run,
@@ -203,23 +206,34 @@ def script_text(run: Run, *, root: Path, run_dir: Path, code: Path | None = None
         python=interpreter(root),
         code=code,
         builds=build_folder(root),
+        run_sha256=run_sha256,
     )
 
 
 def prepare(run: Run, *, root: Path, run_dir: Path, is_snapshot: bool = False) -> Path:
-    """Write run.json and submit.job into the folder, with `is_snapshot` also the code, and return the script's path."""
+    """Write run.json and submit.job into the folder, with `is_snapshot` also the code, and return the script's path.
+
+    A run.json of the same run, which was only resolved earlier, stays: a job that was handed over already is for it.
+    """
     refuse_importable(run_dir)
     code = snapshot.take(run, run_dir) if is_snapshot else None
-    sealed = sha256_of(run.write(run_dir))
+    sealed = sha256_of(run_dir / "run.json" if _is_written(run, run_dir) else run.write(run_dir))
     earlier = read_submission(run_dir)  # of a submission that was cut off
     if earlier:
         replace(earlier, run_sha256=sealed).write(run_dir)
     script = run_dir / "submit.job"
-    write_text(script, script_text(run, root=root, run_dir=run_dir, code=code), errors="surrogateescape")
+    text = script_text(run, root=root, run_dir=run_dir, code=code, run_sha256=sealed)
+    write_text(script, text, errors="surrogateescape")
     mode = script.stat().st_mode
     with contextlib.suppress(PermissionError):  # a file system without modes, CIFS; it is read all the same
         script.chmod(mode | (mode & 0o444) >> 2)  # who may read it may start it
     return script
+
+
+def _is_written(run: Run, run_dir: Path) -> bool:
+    """Whether run.json is that of `run`, resolved at another time."""
+    found = read_object(run_dir / "run.json")
+    return bool(found) and json.loads(json.dumps(run.record())) == {**found, "created": run.created}
 
 
 def refuse_importable(run_dir: Path, version: tuple[int, int] = sys.version_info[:2]) -> None:

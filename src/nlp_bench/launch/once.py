@@ -18,8 +18,9 @@ from pathlib import Path
 
 from nlp_bench.clock import now
 from nlp_bench.config.scheduler import Job, Listed, Scheduler, SilentError, State, UnsureError, patiently
-from nlp_bench.files import real
+from nlp_bench.files import real, sha256_of
 from nlp_bench.launch.submission import Submission
+from nlp_bench.seal import RUN
 
 SETTLE_S = 3.0
 """Seconds between two answers "not there": a request that the scheduler had received but not yet worked on has become a job by then."""
@@ -35,13 +36,23 @@ NO_COMMENT = ("", "(null)")
 """What a job without a comment shows: one that a person has started in the folder; a plugin that changes comments leaves something."""
 REUSED = "its number is another job's by now"
 """Our own reason of a job that is GONE."""
-_WHOLE = re.compile(r"nlp-bench:[0-9a-f]{16}-[0-9a-f]{8}(?:-\d+)?")
-"""A comment of ours, also where a site's plugin has put something around it."""
+_WHOLE = re.compile(r"nlp-bench:[0-9a-f]{16}-(?:[0-9a-f]{16}|[0-9a-f]{8}(?![0-9a-f]))(?:-\d+)?")
+"""A comment of ours, also where a site's plugin has put something around it; one of an older nlp-bench says nothing of run.json."""
+_OF_RUN = re.compile(r"nlp-bench:[0-9a-f]{16}-(?![0-9a-f]{8}(?![0-9a-f]))([0-9a-f]{4,8})")
+"""What it says of run.json, as far as a plugin has left it: the beginning of its SHA-256."""
 
 
 def new_comment(run_dir: Path) -> str:
-    """Return a comment for the jobs of a submission: by folder, and unlike that of any earlier one in a folder of this name."""
-    return f"{folder_comment(run_dir)}-{secrets.token_hex(4)}"
+    """Return a comment for the jobs of a submission: by folder and run.json, and unlike that of any earlier one in a folder of this name."""
+    run_json = run_dir / RUN
+    of_run = sha256_of(run_json)[:8] if run_json.is_file() else secrets.token_hex(4)
+    return f"{folder_comment(run_dir)}-{of_run}{secrets.token_hex(4)}"
+
+
+def is_of_run(comment: str, run_dir: Path) -> bool | None:
+    """Whether a job was submitted for the run.json that is in the folder now; None where its comment does not tell."""
+    found = _OF_RUN.search(comment)
+    return sha256_of(run_dir / RUN).startswith(found.group(1)) if found else None
 
 
 def folder_comment(run_dir: Path) -> str:
@@ -128,12 +139,12 @@ def find_open(scheduler: Scheduler, comment: str, intent: Submission) -> str | N
     return find(scheduler, comment, intent.known, look_s=left_s)
 
 
-def active(scheduler: Scheduler, run_dir: Path) -> list[str]:
+def active(scheduler: Scheduler, run_dir: Path) -> list[Listed]:
     """Return the jobs of this folder that wait or run, whatever submission they are of; their record was lost."""
     own = folder_comment(run_dir)
     jobs = patiently(scheduler, lambda: scheduler.jobs(ended=False))
     return [
-        job.job_id
+        job
         for job in jobs
         if own in job.comment or (job.comment not in NO_COMMENT and _is_of_folder(own, job.work_dir))
     ]

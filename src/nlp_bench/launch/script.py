@@ -9,6 +9,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.config.system import System, is_inherited
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.seal import MADE_FOR
 
 
 def software_lines(system: System) -> list[str]:
@@ -114,16 +115,19 @@ def job_script(  # noqa: PLR0913  # one fact each
     python: str,
     code: Path | None = None,
     builds: Path | None = None,
+    run_sha256: str | None = None,
 ) -> str:
     """Return the text of the job script; nothing outside the arguments is looked at.
 
-    `code` is what the job imports in place of the checkout, which still holds the compiled kernels, in `builds`.
+    `code` is what the job imports in place of the checkout, which still holds the compiled kernels, in `builds`. `run_sha256` is of the
+    run.json that the job is for: it refuses another one.
     A line of options whose token has no value disappears, a token with several values repeats its line; the options of other
     schedulers than the run's are left out.
     Raises NlpBenchError when the template holds a token that is not known.
     """
     scheduler = get_scheduler(run.launch.launcher)
     tokens = scheduler.tokens(run) | _commands(run, root, run_dir, python)
+    tokens["MADE_FOR"] = [f"export {MADE_FOR}={run_sha256}"] if run_sha256 else []
     if code:
         tokens["ROOT"], tokens["PYTHONPATH"] = [shlex.quote(str(code))], [shlex.quote(str(code / "src"))]
         tokens["BUILDS"] = [f"export NLP_BENCH_BUILD_DIR={shlex.quote(str(builds or root / 'build'))}"]

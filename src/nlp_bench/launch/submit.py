@@ -9,8 +9,9 @@ from pathlib import Path
 from nlp_bench import last_start
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import LOCAL, Scheduler, SilentError, State, UnsureError, get_scheduler
+from nlp_bench.config.scheduler import LOCAL, Listed, Scheduler, SilentError, State, UnsureError, get_scheduler
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import one_line
 from nlp_bench.launch import ambient, once
 from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, read_submission, repeat_command
@@ -48,6 +49,7 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
     # An intent is left where the process that wrote it was killed, or the scheduler did not answer, or not clearly.
     if found and found.is_intent:
         jobs = max(jobs, len(found.job_ids) + found.parts_left)  # the command that is printed names no --chain
+        found, is_open = _of_this_run(scheduler, run_dir, found)
     else:
         try:
             others = once.active(scheduler, run_dir)
@@ -58,8 +60,7 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
                 f"{repeat_command(run_dir)}"
             ) from error
         if others:
-            Submission(job_ids=others, selection=scheduler.selection()).write(run_dir)
-            return others
+            return _taken_over(scheduler, run_dir, others)
         comment, is_open = once.new_comment(run_dir), False
         found = Submission(comment=comment, before=before, selection=scheduler.selection())
     job_ids, comment = found.job_ids, str(found.comment)
@@ -96,10 +97,55 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
     return job_ids
 
 
+def _of_this_run(scheduler: Scheduler, run_dir: Path, intent: Submission) -> tuple[Submission, bool]:
+    """Return an intent, and whether its next job may be there; one whose run.json was replaced since is begun anew where it has no job."""
+    if once.is_of_run(str(intent.comment), run_dir) is not False:
+        return intent, True
+    try:
+        known = _found_open(scheduler, run_dir, intent, len(intent.job_ids) + 1)
+        active = {job.job_id for job in once.active(scheduler, run_dir)}
+    except SilentError as error:
+        text = f"{scheduler.title} does not answer ({error}): whether there is a job of the run that was here before is not known"
+        raise NlpBenchError(f"{text}; type this command again: {repeat_command(run_dir)}") from error
+    job_ids = [*intent.job_ids, *([known] if known else [])]
+    if left := [job_id for job_id in job_ids if job_id in active]:
+        raise _other_run(scheduler, run_dir, str(intent.comment), left)
+    before = [*intent.before, *job_ids]
+    return replace(intent, comment=once.new_comment(run_dir), job_ids=[], before=before, unsure=None), False
+
+
+def _taken_over(scheduler: Scheduler, run_dir: Path, jobs: list[Listed]) -> list[str]:
+    """Take jobs over whose record was lost: only those of this very run, for an earlier one may have had a folder of this name."""
+    job_ids = [job.job_id for job in jobs]
+    if other := next((job for job in jobs if not once.is_of_run(job.comment, run_dir)), None):
+        raise _other_run(scheduler, run_dir, other.comment, job_ids)
+    _say_taken_over(job_ids)
+    Submission(job_ids=job_ids, selection=scheduler.selection()).write(run_dir)
+    return job_ids
+
+
+def _other_run(scheduler: Scheduler, run_dir: Path, comment: str, job_ids: list[str]) -> NlpBenchError:
+    """Return the word on jobs of this folder of which nothing shows that they are for the run.json that is there now."""
+    is_other = once.is_of_run(comment, run_dir) is False
+    why = "for another run" if is_other else "and nothing shows that it is for this run"
+    return NlpBenchError(
+        f"job {' '.join(job_ids)}, which waits or runs, was submitted from this folder, {why} (its comment: {one_line(comment)[:80]}); "
+        f"nothing was submitted now: {scheduler.commands(job_ids)[1]}, then repeat the same command: {repeat_command(run_dir)}"
+    )
+
+
+def _say_taken_over(job_ids: list[str]) -> None:
+    text = f"{' '.join(job_ids)}, which was submitted from this folder before, is found: it is not submitted again"
+    print(f"nlp-bench: job {text}", file=sys.stderr)
+
+
 def _found_open(scheduler: Scheduler, run_dir: Path, intent: Submission, part: int) -> str | None:
     """Return the job of a part whose submission was left open: by its log, which a scheduler that lists it otherwise cannot hide, or the list."""
     comment = once.part_comment(str(intent.comment), part)
-    return _started(run_dir, part) or once.find_open(scheduler, comment, intent) or _started(run_dir, part)
+    job_id = _started(run_dir, part) or once.find_open(scheduler, comment, intent) or _started(run_dir, part)
+    if job_id:
+        _say_taken_over([job_id])
+    return job_id
 
 
 def _started(run_dir: Path, part: int) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
-from nlp_bench import marker
+from nlp_bench import marker, seal
 from nlp_bench.config.run import read_run
 from nlp_bench.config.scheduler import (
     ACTIVE,
@@ -34,7 +34,6 @@ from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, asked_scheduler, read_submission, repeat_command, scheduler_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.seal import SUBMISSION
 
 GONE_S = 300
 """Seconds for which the scheduler must answer "not there" before a job without a record counts as lost."""
@@ -117,6 +116,9 @@ def sync_script(
         return ending, "ended"
     scheduler = scheduler_of(run_dir)
     here = scheduler.allocation()
+    submission = read_submission(run_dir)
+    if here and here.job_id not in (submission.job_ids if submission else ()) and seal.is_of_another_run(run_dir):
+        return None, f"job {here.job_id} was submitted for an earlier run of this folder, and decides nothing"
     own = ScriptRecord(
         exit_status=exit_status,
         signal=signal,
@@ -294,7 +296,7 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
         waited_s = 0.0  # where the record does not tell
         with contextlib.suppress(ValueError):
             by_record_s = time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
-            waited_s = min(by_record_s, age_s(run_dir / SUBMISSION))  # the clock of this machine may be ahead
+            waited_s = min(by_record_s, age_s(run_dir / seal.SUBMISSION))  # the clock of this machine may be ahead
         if once.may_act(run_dir, submission) and retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s):
             return f"{_in_words(job)}; cancelled, it has waited too long"
         return RunState(_in_words(job), Kind.WAITS)
