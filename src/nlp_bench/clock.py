@@ -1,6 +1,9 @@
 """The time of day, as records and folder names carry it."""
 
 import datetime as dt
+import time
+
+_BEGAN_UNIX_S, _BEGAN_S = time.time(), time.monotonic()
 
 
 def now() -> str:
@@ -11,6 +14,14 @@ def now() -> str:
 def stamp() -> str:
     """Return the local time for a folder's name, for example 20261120-054210."""
     return _local().strftime("%Y%m%d-%H%M%S")
+
+
+def unix_s() -> float:
+    """Return the seconds since 1970, by the time of day at which this process began: a clock that is set meanwhile changes no difference.
+
+    The trainer's lines and the recorder's samples are both stamped so, to be compared with each other.
+    """
+    return _BEGAN_UNIX_S + (time.monotonic() - _BEGAN_S)
 
 
 def _local() -> dt.datetime:

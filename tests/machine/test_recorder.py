@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -103,6 +104,39 @@ def test_a_signal_ends_it_and_leaves_whole_lines(tmp_path: Path, number: signal.
     assert recording.parent.poll() is None
     assert (recording.folder / "n1.samples.csv").read_bytes().endswith(b"\n")
     recording.close()
+
+
+SET_FORWARD = """
+import itertools, time
+calls, real = itertools.count(), time.time
+time.time = lambda: real() + 300 * next(calls)
+time.time_ns = lambda: int(time.time() * 1e9)
+"""
+TRAINED = (
+    "--num-layers 1 --hidden-size 32 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 1 "
+    "--global-batch-size 2 --train-iters 8 --log-interval 1 --lr 1e-2 --mllog --mock-data --vocab-size 512"
+)
+
+
+def test_a_clock_that_is_set_in_mid_run_enters_neither_the_lines_nor_the_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: `sustained` of a VALID row was 86494 s, not 11374 s, where NTP had set the node's clock 300 s forward."""
+    (tmp_path / "sitecustomize.py").write_text(SET_FORWARD)
+    began_s = time.time()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    recording = Recording(tmp_path, "--interval-s", "0.05")
+    until("samples", lambda: len(recording.lines()) > 5)
+    recording.close()
+    training = subprocess.run(
+        [sys.executable, "-m", "nlp_bench.train", *TRAINED.split()], capture_output=True, text=True, check=True
+    )
+    events = re.findall(r':::MLLOG .*"time_ms": (\d+)', training.stdout)
+    lines = [float(stamp) for stamp in re.findall(r"unix time: (\S+) ", training.stdout)]
+    assert len(lines) == 8
+    samples = [float(row.split(",")[0]) for row in recording.lines()[1:]]
+    for stamps in (lines, samples, [int(event) / 1e3 for event in events]):
+        assert 0 < max(stamps) - min(stamps) < time.time() - began_s
 
 
 def test_a_fault_is_told_in_a_file_and_disturbs_nobody(tmp_path: Path) -> None:

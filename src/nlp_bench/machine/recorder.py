@@ -15,6 +15,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nlp_bench.clock import unix_s
 from nlp_bench.errors import UsageError
 from nlp_bench.files import write_json, write_text
 from nlp_bench.machine.form import ERROR, FACTS, SAMPLES, SCHEMA, TIME
@@ -91,7 +92,7 @@ def record(options: argparse.Namespace, stem: Path, stop: threading.Event) -> No
     facts = {
         "schema": SCHEMA,
         "node": stem.name,
-        "began_unix_s": time.time(),
+        "began_unix_s": unix_s(),
         "interval_s": options.interval_s,
         **host_facts(options.root, os.environ),
         **meters.to_json(),
@@ -109,10 +110,10 @@ def record(options: argparse.Namespace, stem: Path, stop: threading.Event) -> No
 
 def _line(meters: Meters) -> bytes:
     """Return one line; its time is the middle of the reading."""
-    before_s = time.time()
+    before_s = unix_s()
     values = meters.sample()
     cells = ["" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value) for value in values]
-    return ",".join([f"{(before_s + time.time()) / 2:.3f}", *cells]).encode() + b"\n"
+    return ",".join([f"{(before_s + unix_s()) / 2:.3f}", *cells]).encode() + b"\n"
 
 
 def _end_with(parent: int, signals: list[int], stop: threading.Event) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from nlp_bench import seal
+from nlp_bench import clock, seal
 from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.train import world
 from nlp_bench.train.checkpoint.keeper import Keeper
@@ -123,7 +123,7 @@ class Meter:
 
     def read(self, iteration: int) -> Interval:
         """Return the interval that ends with `iteration`, and start the next; every rank must call it."""
-        now_s, unix_time_s = self._now_s(), time.time()
+        now_s, unix_time_s = self._now_s(), clock.unix_s()
         steps, elapsed_s = self.steps, (now_s - self.since_s) / len(self.steps)
         losses = [step.loss for step in steps if step.is_nan or not step.skipped]
         self.steps, self.since_s = [], now_s  # the time of logging counts for the next interval
@@ -175,7 +175,7 @@ def facts_of(trainer: Trainer) -> dict[str, str]:
 def _clock_spread_s(device: torch.device) -> float:
     """Return the spread of the ranks' clocks, read when a reduction ends; an upper bound. All ranks call it."""
     world.greatest(0, device)
-    now_us = time.time_ns() // 1000
+    now_us = int(clock.unix_s() * 1e6)
     return (world.greatest(now_us, device) + world.greatest(-now_us, device)) / 1e6
 
 

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.clock import unix_s
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import Interval, tera_per_gpu
@@ -161,7 +162,7 @@ class MlLog(Watcher):
         """Print the settings before the first iteration; `platform` names the accelerator."""
         self._say, self._batch = say, layout.global_batch_size
         self._has_begun = False
-        init_s = time.time() - (now_s() - STARTUP.started_s)
+        init_s = unix_s() - (now_s() - STARTUP.started_s)
         self._print("init_start", START, time_s=init_s)
         known = {
             "submission_benchmark": f"nlp_bench_{settings.model_family}",
@@ -211,7 +212,7 @@ class MlLog(Watcher):
     def _print(self, key: str, kind: str, value: Any = None, *, time_s: float | None = None, **metadata: Any) -> None:
         event = {
             "namespace": "",
-            "time_ms": round((time.time() if time_s is None else time_s) * 1000),
+            "time_ms": round((unix_s() if time_s is None else time_s) * 1000),
             "event_type": kind,
             "key": key,
             "value": value,
