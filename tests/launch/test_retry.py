@@ -12,6 +12,7 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import once
+from nlp_bench.launch.end.advice import advice
 from nlp_bench.launch.end.ending import Ending, decide
 from nlp_bench.launch.follow.retry import is_due
 from nlp_bench.launch.follow.sync import Kind, sync, sync_script
@@ -165,6 +166,33 @@ def test_an_attempt_that_slurm_never_had_is_handed_over(
     record = read_submission(lost)
     assert record
     assert len(record.attempts) == 1
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_a_prolog_that_failed_is_no_cancel(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch, retries: int) -> None:
+    """Seen on a real Slurm: with --no-requeue it calls such a job CANCELLED; it was said to have been taken out by somebody, and not tried again."""
+    replace(run, limits=Limits(retries=retries)).write(lost)
+    (lost / "job.out").unlink()
+    (lost / "job.err").write_text("Error running slurm prolog: 1\n")
+    shown = slurm.job("CANCELLED", job_id="7", node_name="node1", exit_code="0:0")
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: shown)
+    queues(monkeypatch, "8")
+    ending, state = sync(lost)
+    if retries:
+        assert state == "attempt 2 of 3 is submitted, job 8"
+        record = read_submission(lost)
+        assert record
+        assert record.attempts[0]["outcome"] == "NODE_FAIL"
+        sync(lost)  # the second one waits, and is taken out by a person
+        ending = sync(lost)[0]
+        assert ending
+        assert ending.outcome is Outcome.CANCELLED
+        return
+    assert ending
+    assert ending.text() == (
+        "NODE_FAIL: Slurm: CANCELLED before it started: the prolog of node1 failed; Error running slurm prolog: 1"
+    )
+    assert "--sbatch-arg=--exclude=NODE" in advice(ending, lost).text()
 
 
 def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,8 @@ class Scheduler:
     """Variables with which a script may start the ranks inside an allocation of the user's."""
     memory_limit: "re.Pattern[str] | None" = None
     """Its message in the log when it killed a job for its memory."""
+    prolog_failure: "re.Pattern[str] | None" = None
+    """Its message in the log where a node could not be prepared for the job, whose script then never ran."""
     queues_command = lost_nodes_command = ""
     """Commands that show the queues, and why nodes are down."""
 

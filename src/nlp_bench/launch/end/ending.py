@@ -143,6 +143,16 @@ def _memory_limit(facts: Facts) -> Ending | None:
     return Ending.of(Outcome.OUT_OF_MEMORY, "host-memory", text, facts.log.memory_limit)
 
 
+def _prolog(facts: Facts) -> Ending | None:
+    """Return NODE_FAIL for a job that the scheduler took back since a node could not be prepared for it: nobody has cancelled it."""
+    line = facts.log.prolog_failure
+    if line is None or facts.exit_status is not None or facts.job is None or facts.job.outcome is not Outcome.CANCELLED:
+        return None
+    where = facts.job.node_name or "its node"
+    text = f"{facts.scheduler.title}: {facts.job.word} before it started: the prolog of {where} failed"
+    return Ending.of(Outcome.NODE_FAIL, "prolog", text, line)
+
+
 def _state(facts: Facts) -> Ending | None:
     job = facts.job
     if job is None:
@@ -267,6 +277,7 @@ def _suspended(facts: Facts) -> Ending | None:
 
 RULES: dict[str, Callable[[Facts], Ending | None]] = {
     "{scheduler}'s memory limit": _memory_limit,
+    "{scheduler}'s words in the log": _prolog,
     "{scheduler}'s state": _state,
     "{scheduler}'s exit code": _exit_code,
     "{scheduler}'s notice in the log": _notice,

@@ -113,6 +113,8 @@ class LogFacts:
     """Whether memory was exhausted."""
     memory_limit: str | None
     """The scheduler's words when it killed the job for its memory."""
+    prolog_failure: str | None
+    """The scheduler's words where a node could not be prepared for the job."""
     not_finite: str | None
     """Where a loss was not finite."""
     cause: Reason | None = None
@@ -142,6 +144,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     num_starts, records = _last_start(run_dir / "job.out") if has_logged else (0, NO_RECORDS)
     limit = scheduler.memory_limit
     exceeded = (found for line in lines if limit and (found := limit.search(line)))
+    unprepared = scheduler.prolog_failure
     broken = records.first_broken()
     return LogFacts(
         last_iteration=records[-1].iteration if records else None,
@@ -151,6 +154,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
         notice_outcome=_meaning(notice, node),
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
         memory_limit=next((found.group() for found in exceeded), None),
+        prolog_failure=next((line for line in err.splitlines() if unprepared and unprepared.search(line)), None),
         not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
         cause=_cause(scheduler, err, lines, trained=bool(records)),
         is_finished=any(FINISHED.match(line) for line in lines),

@@ -150,6 +150,7 @@ class Slurm(Scheduler):
     memory_limit = re.compile(
         r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
     )  # OverMemoryKill, whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05
+    prolog_failure = re.compile(r"^.*Error running slurm prolog: \d+")  # slurmd's req.c; the job's state is CANCELLED
     queues_command, lost_nodes_command = "sinfo", "sinfo --list-reasons"
 
     def detect(self) -> str | None:
