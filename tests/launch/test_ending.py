@@ -12,6 +12,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, State
+from nlp_bench.launch.end.advice import advice
 from nlp_bench.launch.end.ending import decide, read_ending, write_ending
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
@@ -116,6 +117,19 @@ def test_decision(
     ending = decide(run, folder(tmp_path, **log), exit_status=exit_status, job=job)  # type: ignore[arg-type]
     assert ending.outcome.value == outcome
     assert reason is None or reason in ending.texts[0]
+
+
+@pytest.mark.parametrize(("exit_status", "state"), [(137, "RUNNING"), (None, "OUT_OF_MEMORY")])
+def test_a_rank_that_linux_killed_lacked_host_memory(
+    run: Run, tmp_path: Path, exit_status: int | None, state: str
+) -> None:
+    """The lines are those of a real Slurm: the advice was a smaller micro batch, and srun's line the evidence."""
+    killed = "slurmstepd: error: Detected 1 oom_kill event in StepId=30.0. Some of the step tasks have been OOM Killed."
+    run.write(folder(tmp_path, last=2, err=f"{killed}\nsrun: error: node2: task 0: Exited with exit code 137\n"))
+    ending = decide(run, tmp_path, exit_status=exit_status, job=slurm.job(state))
+    assert (ending.outcome, ending.reasons[0].code) == (Outcome.OUT_OF_MEMORY, "host-memory")
+    assert ending.evidence == killed
+    assert advice(ending, tmp_path).remedy.startswith("more host memory: --mem")
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,8 @@ class Scheduler:
     """Its message in the log when it killed a job for its memory."""
     prolog_failure: "re.Pattern[str] | None" = None
     """Its message in the log where a node could not be prepared for the job, whose script then never ran."""
+    memory_kill: "re.Pattern[str] | None" = None
+    """Its message in the log where Linux killed a process of the job for lack of host memory."""
     queues_command = lost_nodes_command = ""
     """Commands that show the queues, and why nodes are down."""
 

@@ -167,7 +167,9 @@ def _state(facts: Facts) -> Ending | None:
         said += ", a state that this nlp-bench does not know"
     if not facts.run_log.is_file():
         said += " before it started"
-    return Ending.of(word, "host-memory" if word is Outcome.OUT_OF_MEMORY else "state", said, facts.log.notice)
+    if word is Outcome.OUT_OF_MEMORY:
+        return Ending.of(word, "host-memory", said, facts.log.memory_kill or facts.log.notice)
+    return Ending.of(word, "state", said, facts.log.notice)
 
 
 def _exit_code(facts: Facts) -> Ending | None:
@@ -209,8 +211,11 @@ def _exit_status(facts: Facts) -> Ending | None:
     said = ", ".join(filter(None, (cause.text, status)))
     if facts.exit_status == 128 + 9 and facts.job and facts.job.is_memory_suspect:
         said += " (mostly out of memory)"
+    text = f"{said}, {_last(facts)}"
+    if facts.log.memory_kill:
+        return Ending.of(Outcome.OUT_OF_MEMORY, "host-memory", text, facts.log.memory_kill)
     word = Outcome.OUT_OF_MEMORY if facts.log.out_of_memory else Outcome.FAILED
-    return Ending.of(word, cause.code, f"{said}, {_last(facts)}", facts.log.error)
+    return Ending.of(word, cause.code, text, facts.log.error)
 
 
 def _last(facts: Facts) -> str:

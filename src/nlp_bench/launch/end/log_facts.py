@@ -115,6 +115,8 @@ class LogFacts:
     """The scheduler's words when it killed the job for its memory."""
     prolog_failure: str | None
     """The scheduler's words where a node could not be prepared for the job."""
+    memory_kill: str | None
+    """The scheduler's words where Linux killed a process for lack of host memory."""
     not_finite: str | None
     """Where a loss was not finite."""
     cause: Reason | None = None
@@ -144,7 +146,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     num_starts, records = _last_start(run_dir / "job.out") if has_logged else (0, NO_RECORDS)
     limit = scheduler.memory_limit
     exceeded = (found for line in lines if limit and (found := limit.search(line)))
-    unprepared = scheduler.prolog_failure
+    killed, unprepared = scheduler.memory_kill, scheduler.prolog_failure
     broken = records.first_broken()
     return LogFacts(
         last_iteration=records[-1].iteration if records else None,
@@ -155,6 +157,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
         memory_limit=next((found.group() for found in exceeded), None),
         prolog_failure=next((line for line in err.splitlines() if unprepared and unprepared.search(line)), None),
+        memory_kill=next((line for line in lines if killed and killed.search(line)), None),
         not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
         cause=_cause(scheduler, err, lines, trained=bool(records)),
         is_finished=any(FINISHED.match(line) for line in lines),
