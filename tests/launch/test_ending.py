@@ -133,6 +133,24 @@ def test_a_rank_that_linux_killed_lacked_host_memory(
 
 
 @pytest.mark.parametrize(
+    ("cause", "shown"), [(" DUE TO SIGNAL HUP", "HUP"), (" DUE TO SIGNAL INT", "INT"), ("", "TERM")]
+)
+def test_a_local_run_that_was_ended_names_the_signal_that_came_and_no_queue(
+    tmp_path: Path, cause: str, shown: str
+) -> None:
+    """A lost ssh: the script was ended by TERM for it, and a limit of the queue was suspected."""
+    local = resolve(Request(model="tiny", system="local", data_path="mock"), ask_scheduler=False)
+    local.write(folder(tmp_path, last=8, err=f"nlp-bench: *** JOB local CANCELLED AT 2026-01-01T00:00:00{cause} ***\n"))
+    ending = decide(local, tmp_path, exit_status=143, signal="TERM")
+    assert ending.outcome is Outcome.CANCELLED
+    assert ending.texts == [f"the job was ended from outside by signal {shown}"]
+    remedy = advice(ending, tmp_path).remedy
+    assert "queue" not in remedy
+    assert "nohup" in remedy
+    assert remedy.startswith("its terminal went away") is (shown == "HUP")
+
+
+@pytest.mark.parametrize(
     ("err", "signal", "outcome"),
     [
         ("", "USR1", Outcome.TIMEOUT),

@@ -117,6 +117,13 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
     (Outcome.CANCELLED, ""): (
         "somebody, or a limit of the queue, took it out; submit it again if that was not meant", GO_ON, AGAIN,
     ),
+    (Outcome.CANCELLED, "ended-here"): (
+        "somebody ended it, or its terminal did (a lost ssh): in tmux, or with nohup, it outlives that; submit it again if that was not meant",
+        GO_ON, AGAIN,
+    ),
+    (Outcome.CANCELLED, "hang-up"): (
+        "its terminal went away (a lost ssh, say): start it in tmux or with nohup, then it outlives that; submit it again", GO_ON, AGAIN,
+    ),
     (Outcome.CANCELLED, "max-pending"): (
         "ask for fewer --nodes, another --queue or a shorter --timelimit, or let it wait (--max-pending 0)",
         "QUEUES", AGAIN + " --max-pending 0",

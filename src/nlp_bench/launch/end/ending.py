@@ -4,6 +4,7 @@ outcome.json is the record; the marker `ready` (JUBE's done file) is written aft
 step always ends in `ready`, with the outcome inside, so that a failed point stays a row of JUBE's table.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from nlp_bench import files, last_start, reason, schemas, seal
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import Job, Scheduler, State, get_scheduler
+from nlp_bench.config.scheduler import LOCAL, Job, Scheduler, State, get_scheduler
 from nlp_bench.escape import one_line
 from nlp_bench.launch import starts
 from nlp_bench.launch.end.log_facts import LogFacts, gather
@@ -22,6 +23,8 @@ from nlp_bench.reason import Reason
 
 FINISHED = "end of the training in the log"
 """The rule by which a run with an exit status is VALID; `measure` looks at the log again before it believes that."""
+FIRST_SIGNAL = re.compile(r" DUE TO SIGNAL ([A-Z]+)")
+"""In the notice of the local backend: the signal that `submit` got; its script is then ended by TERM, whatever came."""
 OUT_OF_TIME = ("USR1", "USR2", "ALRM", "XCPU")
 """Signals by which a job is told that its time is nearly over: `sbatch --signal=B:USR1@60`, limits of CPU time."""
 
@@ -189,8 +192,13 @@ def _notice(facts: Facts) -> Ending | None:
         return Ending.of(Outcome.TIMEOUT, code, text, facts.log.notice)
     if word is None and not facts.signal:
         return None
-    by = f" by signal {facts.signal}" if facts.signal else ""
-    return Ending.of(word or Outcome.CANCELLED, code, f"the job was ended from outside{by}", facts.log.notice)
+    came = FIRST_SIGNAL.search(facts.log.notice or "")
+    number = came.group(1) if came else facts.signal
+    by = f" by signal {number}" if number else ""
+    word = word or Outcome.CANCELLED
+    if word is Outcome.CANCELLED and facts.scheduler.name == LOCAL:
+        code = "hang-up" if number == "HUP" else "ended-here"
+    return Ending.of(word, code, f"the job was ended from outside{by}", facts.log.notice)
 
 
 def _not_finite(facts: Facts) -> Ending | None:
