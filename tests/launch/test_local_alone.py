@@ -4,11 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from faults.stand_in import STUB
+from faults.stand_in import STUB, stub_run
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("scontrol", "squeue", "sacct", "sinfo", "sbatch", "srun", "scancel")
@@ -95,3 +96,29 @@ def test_another_machine_is_checked_all_the_same(machine: Machine) -> None:
     done = machine("check", "--model", "13", "--system", "juwels-booster")
     assert done.returncode == 0, done.stderr
     assert "no Slurm answers here: partition, nodes and time limit were not asked for" in done.stderr
+
+
+MODULE = """() {
+  if [[ $1 == purge ]]; then export LOADEDMODULES=; return; fi
+  if [[ $2 == CUDA/12.6 ]]; then echo "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for '$2'" >&2; return 0; fi
+  export LOADEDMODULES=$LOADEDMODULES:$2/13.2
+}"""
+
+
+@pytest.mark.parametrize(
+    ("loads", "num_said"), [(MODULE, 1), (MODULE.replace("export LOADEDMODULES", "local unknown"), 0)]
+)
+def test_a_module_that_is_missing_is_said_where_the_module_system_calls_it_no_failure(
+    machine: Machine, loads: str, num_said: int
+) -> None:
+    """Modules 3.2 prints an error and ends with status 0: the run was VALID with the software of the system, and no word of it."""
+    run = stub_run("ok", launcher="local")
+    software = replace(run.system.software, modules=("GCC", "CUDA/12.6"))
+    record = replace(run, system=replace(run.system, software=software)).write(machine.folder)
+    run_dir = machine.folder / "run"
+    done = machine("submit", "--run", str(record), "--run-dir", str(run_dir), **{"BASH_FUNC_module%%": loads})
+    outcome = json.loads((run_dir / "outcome.json").read_text())
+    assert outcome["outcome"] == "VALID", done.stderr
+    said = "the job asked for CUDA/12.6, which the module system did not load (loaded: GCC/13.2); job.err may say why"
+    assert outcome["reasons"] == [said] * num_said
+    assert outcome["codes"] == ["missing-module"] * num_said

@@ -56,7 +56,7 @@ def host_facts(root: Path, variables: Mapping[str, str]) -> dict[str, Any]:
         "boot_time_unix_s": int(boot_s) if boot_s else None,
         "boot_id": text_of(root / "proc/sys/kernel/random/boot_id").strip() or None,
         "infiniband": infiniband(root),
-        "modules": [name for name in variables.get("LOADEDMODULES", "").split(":") if name],
+        "modules": loaded_modules(variables) or [],
         "slurm": {
             "job_id": variables.get("SLURM_JOB_ID"),
             "node_list": variables.get("SLURM_JOB_NODELIST"),
@@ -65,6 +65,12 @@ def host_facts(root: Path, variables: Mapping[str, str]) -> dict[str, Any]:
         },
         "nccl_package": next((v for name in NCCL_PACKAGES if (v := installed_version(name))), None),
     }
+
+
+def loaded_modules(variables: Mapping[str, str]) -> list[str] | None:
+    """Return the environment modules that are loaded, in their order; None where no module system says so."""
+    known = variables.get("LOADEDMODULES")
+    return None if known is None else [name for name in known.split(":") if name]
 
 
 def infiniband(root: Path) -> list[dict[str, Any]]:

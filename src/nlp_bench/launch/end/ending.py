@@ -123,7 +123,7 @@ def decide(run: Run, run_dir: Path, *, exit_status: int | None, job: Job | None 
     found = next(((name, ending) for name, rule in RULES.items() if (ending := rule(facts))), None)
     name, ending = found or ("exit status and log", Ending(outcome=Outcome.VALID))
     ending = replace(ending, sources=facts.sources(name.format(scheduler=scheduler.title)))
-    return ending.also(*_other_code(run, run_dir))
+    return ending.also(*_other_code(run, run_dir), *_missing_modules(run, run_dir))
 
 
 def _other_code(run: Run, run_dir: Path) -> list[Reason]:
@@ -137,6 +137,22 @@ def _other_code(run: Run, run_dir: Path) -> list[Reason]:
     hashes = f"SHA-256 of the code: {submitted[:12]}, {one_line(str(started))[:12]}"
     text = f"nlp-bench was changed between submission (commit {then}) and start (commit {now_ran}; {hashes})"
     return [Reason("other-code", text)]
+
+
+def _missing_modules(run: Run, run_dir: Path) -> list[Reason]:
+    """Say so where a module that run.json asks for was not loaded: some module systems print an error and end with status 0.
+
+    `GCC` stands for whatever version is the default, and `CUDA/12` for the newest of them.
+    """
+    loaded = files.read_object(run_dir / "environment.json").get("modules")
+    if not isinstance(loaded, list):
+        return []
+    missing = [name for name in run.system.software.modules if not any(str(one).startswith(name) for one in loaded)]
+    if not missing:
+        return []
+    known = one_line(" ".join(map(str, loaded)))[:400] or "none"
+    text = f"the job asked for {', '.join(map(one_line, missing))}, which the module system did not load (loaded: {known}); job.err may say why"
+    return [Reason("missing-module", text)]
 
 
 def _memory_limit(facts: Facts) -> Ending | None:

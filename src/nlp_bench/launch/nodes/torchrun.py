@@ -18,7 +18,7 @@ from nlp_bench.launch.arguments import training_arguments, upstream_command, ups
 from nlp_bench.launch.nodes.rendezvous import Rendezvous
 from nlp_bench.launch.nodes.resources import node_environment
 from nlp_bench.launch.script import variables
-from nlp_bench.machine.node import NCCL_PACKAGES, cpu_model
+from nlp_bench.machine.node import NCCL_PACKAGES, cpu_model, loaded_modules
 from nlp_bench.packages import installed_version
 from nlp_bench.redact import is_secret, without_secrets
 from nlp_bench.walk import RANKS
@@ -122,6 +122,7 @@ def write_provenance(
         "cpu": cpu_model(),
         "python": platform.python_version(),
         "nlp_bench": asdict(origin()),
+        "modules": loaded_modules(os.environ),
         "data": (read_object(Path(data_path).parent / "data.json") or None) if data_path else None,
         "packages": {name: installed_version(name) for name in PACKAGES},
         "variables": {name: "***" if is_secret(name, value) else value for name, value in kept.items()},
