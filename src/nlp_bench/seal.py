@@ -242,6 +242,23 @@ def at_end(run_dir: Path) -> dict[str, Any]:
     return found
 
 
+def log_missing(run_dir: Path) -> str:
+    """Return what of job.out is missing against the size that outcome.json states; "" where nothing is.
+
+    A log that was cut looks so, and one whose end another machine has written and this one does not see yet. It is opened, whereby a
+    network file system looks at it anew.
+    """
+    ended = read_object(run_dir / OUTCOME).get("sealed")
+    stated = ended.get(LOG) if isinstance(ended, dict) else None
+    size = stated.get("bytes") if isinstance(stated, dict) else None
+    path = run_dir / LOG
+    if not isinstance(size, int) or not path.is_file():
+        return ""
+    with path.open("rb") as stream:
+        seen = stream.seek(0, os.SEEK_END)
+    return f"{LOG} has {seen} of {size} bytes" if seen < size else ""
+
+
 _UNPACK = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd", ".bz2": "bunzip2 -k"}
 """The command that unpacks a file, by its suffix."""
 
@@ -322,6 +339,7 @@ class _Chain:
         self.path, self.is_valid, self.log = run_dir, is_valid, log
         self.run = read_object(run_dir / RUN)
         self.run_sha256 = sha256_of(run_dir / RUN)
+        self.missing = log_missing(run_dir)
         self.submitted = read_object(run_dir / SUBMISSION).get("run_sha256")
         ended = read_object(run_dir / OUTCOME).get("sealed")
         self.ended: dict[str, Any] = ended if isinstance(ended, dict) else {}
@@ -339,6 +357,8 @@ class _Chain:
 
     def opening(self) -> _Judged:
         parts, tuning = self.log.parts, self.run.get("tuning")
+        if not parts and self.missing:
+            return _MISSING
         if not parts:
             is_ours = isinstance(tuning, dict) and tuning.get("trainer") == "nlp-bench"
             if self.must_be_sealed and is_ours and (self.path / LOG).exists():
@@ -369,6 +389,8 @@ class _Chain:
         if changed := self.log.why_changed():
             remedy = "compare them with what each rank printed (ranks/ beside it), or run it again"
             return State.BROKEN, f"{LOG}: {changed}; {remedy}"
+        if self.missing and self.log.why_open():
+            return _MISSING
         if still_open := self.log.why_open():
             return (State.BROKEN, f"{LOG}: {still_open}") if self.is_valid else _MISSING
         return _HOLDS if self.log.parts else _MISSING
@@ -386,6 +408,8 @@ class _Chain:
                 if name == LOG and self.log.last_record_end > size:
                     return State.BROKEN, f"{LOG} has iterations after the {size} bytes that {OUTCOME} was decided by"
                 return _HOLDS
+        if name == LOG and self.missing:
+            return State.BROKEN, f"{self.missing}: cut, or not wholly seen from here yet; repeat the same command"
         return State.BROKEN, (
             f"{name} is not what the run ended with: its SHA-256 is not that of {OUTCOME}; put the original back"
         )

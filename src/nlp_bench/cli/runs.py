@@ -4,6 +4,7 @@ import errno
 import os
 import shlex
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -357,6 +358,8 @@ class Measure(Command):
             again = ["nlp-bench", "measure", str(folder), *(["--metrics", str(self.metrics)] if self.metrics else [])]
             not_ended["reasons"] += [f"when it has ended: {shlex.join(again)} and then jube result -a"]
             say(f"{folder}: {'; '.join(not_ended['reasons'])}")
+        else:
+            _await_log(folder)
         measured = measured_folder(folder, source="job.out", ended=not_ended, rules=wanted(None))
         if not_ended is None:
             write_json(folder / "result.json", result_record(measured))
@@ -372,6 +375,21 @@ class Measure(Command):
             )
             print(advice(ending, folder).text(), file=sys.stderr)
         return 0
+
+
+LOG_WAIT_S = 60.0
+"""Seconds for which `measure` waits for the end of a log that another machine has written: a network file system shows it late."""
+
+
+def _await_log(folder: Path) -> None:
+    from nlp_bench import seal
+
+    end, said = time.monotonic() + LOG_WAIT_S, False
+    while (missing := seal.log_missing(folder)) and time.monotonic() < end:
+        if not said:
+            say(f"{folder}: {missing}; waiting up to {LOG_WAIT_S:.0f} s for the rest to be seen from here")
+        said = True
+        time.sleep(1.0)
 
 
 def _not_ended(folder: Path) -> dict[str, Any] | None:

@@ -56,7 +56,7 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
     (Outcome.INVALID, "stamps-vs-time-slow"): (CLOCK, REPORT, AGAIN),
     (Outcome.INVALID, "stamps-vs-time-fast"): (CLOCK, REPORT, AGAIN),
     (Outcome.INVALID, "broken-seal"): (
-        "put the original of the file that is named back; where there is none, the run has to be done again", REPORT, AGAIN,
+        "put the original of the file that is named back, or repeat the command where its end is only not seen yet; else run it again", REPORT, AGAIN,
     ),
     (Outcome.INVALID, "no-beginning"): (LOST_LOG, RANKS, AGAIN),
     (Outcome.INVALID, "suspended"): (

@@ -1,0 +1,50 @@
+"""The end of a log that another machine has written, which a network file system shows late."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from support.ours import seal_run, write_our_run
+
+from nlp_bench.cli import runs
+from nlp_bench.cli.main import main
+
+
+@pytest.fixture
+def cut(tmp_path: Path) -> bytes:
+    """A VALID run whose job.out shows 700 bytes; return the rest."""
+    seal_run(write_our_run(tmp_path / "run"))
+    whole = (tmp_path / "run/job.out").read_bytes()
+    (tmp_path / "run/job.out").write_bytes(whole[:700])
+    return whole[700:]
+
+
+def test_measure_waits_for_the_end_of_the_log(cut: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Seen on NFS: JUBE's row stayed INVALID for ever, for a run that report called VALID a little later."""
+
+    def show() -> None:
+        time.sleep(1.5)
+        with (tmp_path / "run/job.out").open("ab") as log:
+            log.write(cut)
+
+    thread = threading.Thread(target=show)
+    thread.start()
+    assert main(["measure", str(tmp_path / "run")]) == 0
+    thread.join()
+    shown = capsys.readouterr()
+    assert shown.out.startswith("outcome: VALID\n")
+    said = f"job.out has 700 of {700 + len(cut)} bytes; waiting up to 60 s for the rest to be seen from here"
+    assert said in shown.err
+
+
+def test_a_log_that_stays_cut_is_not_called_another_ones(
+    cut: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(runs, "LOG_WAIT_S", 0.0)
+    assert main(["measure", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("outcome: INVALID\n")
+    text = f"job.out has 700 of {700 + len(cut)} bytes: cut, or not wholly seen from here yet; repeat the same command"
+    assert f"INVALID: the chain of evidence is broken: {text}; " in shown.err
+    assert "remedy: put the original of the file that is named back, or repeat the command" in shown.err
