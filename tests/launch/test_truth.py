@@ -191,6 +191,26 @@ def test_words_of_exhausted_memory(run: Run, tmp_path: Path, text: str) -> None:
     assert decide(run, tmp_path, exit_status=137).outcome is Outcome.OUT_OF_MEMORY
 
 
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
+def test_a_file_system_that_became_read_only_is_named_at_once(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: str
+) -> None:
+    """Seen: a progress that stood still for five minutes, and then a log that was "not visible yet"."""
+    says(monkeypatch, state=state, exit_status=0 if state == "COMPLETED" else None)
+    statvfs = os.statvfs
+
+    def read_only(path: object) -> object:
+        found = statvfs(path)  # type: ignore[arg-type]
+        return os.statvfs_result((*found[:8], found.f_flag | os.ST_RDONLY, found.f_namemax))
+
+    monkeypatch.setattr(os, "statvfs", read_only)
+    said = f"{submitted} cannot be written: its file system is read-only"
+    ending, known = sync(submitted)
+    assert (ending, known.endswith(f"; {said}")) == (None, True)
+    main(["watch", "--once", str(submitted)])
+    assert said in capsys.readouterr().err
+
+
 def test_a_suspended_run_has_no_number(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole_log(submitted)
     says(monkeypatch, state="COMPLETED", exit_status=0, suspended_s=12.0)

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import os
 import socket
 import sys
 import time
@@ -56,6 +57,7 @@ class Kind(Enum):
     WAITS = "waits for its (next) start"
     SILENT = "the scheduler does not answer"
     CUT_OFF = "the submission was cut off"
+    READ_ONLY = "its folder cannot be written any more"
 
 
 class RunState(str):
@@ -74,7 +76,19 @@ class RunState(str):
 def sync(run_dir: Path) -> tuple[Ending | None, RunState]:
     """Return the run's ending, deciding and writing it when the job has ended, and how it stands."""
     ending, state = _sync(run_dir)
-    return ending, state if isinstance(state, RunState) else RunState(state)
+    state = state if isinstance(state, RunState) else RunState(state)
+    if ending is None and _is_read_only(run_dir):
+        kind = Kind.READ_ONLY if state.kind is Kind.GOES_ON else state.kind
+        state = RunState(f"{state}; {run_dir} cannot be written: its file system is read-only", kind)
+    return ending, state
+
+
+def _is_read_only(run_dir: Path) -> bool:
+    """Whether the file system of the folder takes nothing from this machine: after an error of its disk, say, in mid-run."""
+    try:
+        return bool(os.statvfs(run_dir).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _sync(run_dir: Path) -> tuple[Ending | None, str]:

@@ -62,7 +62,7 @@ class Look:
         text = self.progress.text()
         if self.progress.is_stalled:
             text += f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
-        if self.progress.is_stalled or self.state.kind is Kind.SILENT:
+        if self.progress.is_stalled or self.state.kind in {Kind.SILENT, Kind.READ_ONLY}:
             text += f"; {self.state}"
         text += f"; {_in_words(self.known)}" if self.known else ""
         return text + (": see {}, or end it with {}".format(*self.to_type) if self.to_type else "")
