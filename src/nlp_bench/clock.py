@@ -3,7 +3,7 @@
 import datetime as dt
 import time
 
-_BEGAN_UNIX_S, _BEGAN_S = time.time(), time.monotonic()
+_BEGAN_UNIX_S, _BEGAN_S = time.time(), time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def now() -> str:
@@ -19,9 +19,9 @@ def stamp() -> str:
 def unix_s() -> float:
     """Return the seconds since 1970, by the time of day at which this process began: a clock that is set meanwhile changes no difference.
 
-    The trainer's lines and the recorder's samples are both stamped so, to be compared with each other.
+    The time in which the machine was suspended counts. The trainer's lines and the recorder's samples are both stamped so, to be compared with each other.
     """
-    return _BEGAN_UNIX_S + (time.monotonic() - _BEGAN_S)
+    return _BEGAN_UNIX_S + (time.clock_gettime(time.CLOCK_BOOTTIME) - _BEGAN_S)
 
 
 def _local() -> dt.datetime:

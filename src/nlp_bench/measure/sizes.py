@@ -144,7 +144,9 @@ def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None,
     """Return the records that have a time and a size in tokens."""
     number, tokens, elapsed = iterations_per_record(records, log_interval, counts_from), sizes.tokens, sizes.elapsed_s
     if sizes.is_of_clock:  # the time from one reading to the next is that of all iterations between them
-        number = np.maximum(np.diff(records.column("iteration"), prepend=records.column("iteration")[:1] - number[:1]), 1)
+        number = np.maximum(
+            np.diff(records.column("iteration"), prepend=records.column("iteration")[:1] - number[:1]), 1
+        )
     if (
         not sizes.has_times and sizes.is_even
     ):  # the mean of rates is the harmonic one: at half the rate an iteration takes twice as long

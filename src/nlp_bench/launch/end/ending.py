@@ -147,7 +147,10 @@ def _missing_modules(run: Run, run_dir: Path) -> list[Reason]:
     loaded = files.read_object(run_dir / "environment.json").get("modules")
     if not isinstance(loaded, list):
         return []
-    missing = [name for name in run.system.software.modules if not any(str(one).startswith(name) for one in loaded)]
+    asked = {name: name if "/" in name else f"{name}/" for name in run.system.software.modules}
+    missing = [
+        name for name, begin in asked.items() if not any(one == name or str(one).startswith(begin) for one in loaded)
+    ]
     if not missing:
         return []
     known = one_line(" ".join(map(str, loaded)))[:400] or "none"

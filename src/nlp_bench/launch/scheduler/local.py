@@ -115,7 +115,7 @@ def _forwarding(process: "subprocess.Popen[bytes]", run_dir: Path) -> Iterator[N
     near_end: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
-        _notice(run_dir, "")
+        _notice(run_dir, f" DUE TO SIGNAL {signal.Signals(number).name.removeprefix('SIG')}")
         _stop(process)
         raise SystemExit(128 + number)
 
