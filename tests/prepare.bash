@@ -2,6 +2,7 @@
 # Install what the tests need; then python, JUBE and Slurm are on PATH. Sourced by tests/run.sh and tests/soak/run.sh,
 # which set `root` (the checkout) and stand in it. With `quick` set: the Python environment alone.
 unset PYTHONDONTWRITEBYTECODE # the tests start some thousand processes, each of which would compile this checkout anew
+export OPENBLAS_NUM_THREADS=1 # several tests run at once: threads of numpy's that wait for each other take the cores of the others
 say() { echo "${0#"$root"/}: $*" >&2; }
 
 need=()

@@ -12,7 +12,7 @@ if [[ ${1:-} == --quick ]]; then quick=1 && shift; fi
 source tests/prepare.bash
 
 cores=$(nproc)
-workers=$((cores < 4 ? cores : 4))
+workers=$((cores < 4 ? cores : 4)) # of all of them twice as many: most wait for Slurm, JUBE and torchrun
 if [[ $quick ]]; then
   say "ruff, pytest"
   ruff check --quiet .
@@ -24,7 +24,7 @@ if (($# == 0)); then
   ruff check --quiet .
   ruff format --check --quiet .
   mypy
-  set -- -n "$workers" --dist loadfile
+  set -- -n "$((2 * workers))" --dist loadfile
 fi
 say "pytest"
 exec python -m pytest "$@"
