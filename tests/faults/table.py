@@ -58,7 +58,9 @@ def read_table() -> list[Fault]:
 
 def problems(rows: list[Fault]) -> list[str]:
     """Return a sentence for each row or test id that cannot be right."""
-    found = [] if [fault.row for fault in rows] == list(range(1, NUM_ROWS + 1)) else [f"rows: not 1 to {NUM_ROWS} in order"]
+    found = (
+        [] if [fault.row for fault in rows] == list(range(1, NUM_ROWS + 1)) else [f"rows: not 1 to {NUM_ROWS} in order"]
+    )
     for fault in rows:
         found += [f"row {fault.row}: how is {fault.how!r}"] if fault.how not in KINDS else []
         found += (
