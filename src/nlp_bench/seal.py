@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -242,14 +243,19 @@ def at_end(run_dir: Path) -> dict[str, Any]:
     return found
 
 
+def _stated_at_end(run_dir: Path) -> dict[str, Any]:
+    """Return what `at_end` gave when outcome.json was written; nothing where that has none of it."""
+    sealed = read_object(run_dir / OUTCOME).get("sealed")
+    return sealed if isinstance(sealed, dict) else {}
+
+
 def log_missing(run_dir: Path) -> str:
     """Return what of job.out is missing against the size that outcome.json states; "" where nothing is.
 
     A log that was cut looks so, and one whose end another machine has written and this one does not see yet. It is opened, whereby a
     network file system looks at it anew.
     """
-    ended = read_object(run_dir / OUTCOME).get("sealed")
-    stated = ended.get(LOG) if isinstance(ended, dict) else None
+    stated = _stated_at_end(run_dir).get(LOG)
     size = stated.get("bytes") if isinstance(stated, dict) else None
     path = run_dir / LOG
     if not isinstance(size, int) or not path.is_file():
@@ -339,11 +345,14 @@ class _Chain:
         self.path, self.is_valid, self.log = run_dir, is_valid, log
         self.run = read_object(run_dir / RUN)
         self.run_sha256 = sha256_of(run_dir / RUN)
-        self.missing = log_missing(run_dir)
         self.submitted = read_object(run_dir / SUBMISSION).get("run_sha256")
-        ended = read_object(run_dir / OUTCOME).get("sealed")
-        self.ended: dict[str, Any] = ended if isinstance(ended, dict) else {}
+        self.ended = _stated_at_end(run_dir)
         self.must_be_sealed = is_valid and self.submitted is not None
+
+    @cached_property
+    def missing(self) -> str:
+        """What of the log is missing; looked at only where a link does not hold."""
+        return log_missing(self.path)
 
     def submission(self) -> _Judged:
         if self.submitted is None:
@@ -389,10 +398,8 @@ class _Chain:
         if changed := self.log.why_changed():
             remedy = "compare them with what each rank printed (ranks/ beside it), or run it again"
             return State.BROKEN, f"{LOG}: {changed}; {remedy}"
-        if self.missing and self.log.why_open():
-            return _MISSING
         if still_open := self.log.why_open():
-            return (State.BROKEN, f"{LOG}: {still_open}") if self.is_valid else _MISSING
+            return (State.BROKEN, f"{LOG}: {still_open}") if self.is_valid and not self.missing else _MISSING
         return _HOLDS if self.log.parts else _MISSING
 
     def at_end(self, name: str) -> _Judged:

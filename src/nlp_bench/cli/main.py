@@ -37,9 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
             if words and words[0] in WITH_TORCH:
                 keep_caches_private()
         if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(
-                errors="replace"
-            )  # a file name may hold characters that the terminal's encoding lacks
+            # A file name may hold characters that the terminal's encoding lacks.
+            sys.stdout.reconfigure(errors="replace")
         with _stoppable(received):
             code = _dispatch(words)
             _flush()  # here, where a full disk or a closed pipe can still be reported

@@ -1,7 +1,7 @@
 """Removes what terminals, launchers and loggers add to a line of a training: colours, wrappers, time stamps, line breaks."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nlp_bench.files import parse_json
@@ -45,9 +45,8 @@ def pieces(raw: bytes) -> list[bytes]:
 
 _WRAPPERS = frozenset((b"{", b'"', b">"))
 _CELLS = re.compile(rb'\s*"(.*?)(?:\\n)?",?\s*', re.DOTALL)
-_QUOTED = re.compile(
-    rb" *(?:> ?)*> ?(?=[ \[\d-])(?! [A-Za-z])"
-)  # not `> padded vocab`, which Megatron-LM prints itself
+# Not `> padded vocab`, which Megatron-LM prints itself.
+_QUOTED = re.compile(rb" *(?:> ?)*> ?(?=[ \[\d-])(?! [A-Za-z])")
 
 
 def _unpacked(raw: bytes) -> bytes:
@@ -75,11 +74,10 @@ def first_piece(raw: bytes) -> bytes:
     return next(iter(pieces(raw)), b"").strip()
 
 
-def next_pieces(line: "Line", count: int) -> Iterator[list[bytes]]:
-    """Yield the texts of each of the next lines: in a mail that quotes the line, what is quoted of them."""
-    is_quoted = line.text.lstrip(b" ").startswith(b">")
-    for raw in line.following(count):
-        yield pieces(raw.lstrip(b"> ") if is_quoted else raw)
+def next_lines(line: "Line", count: int) -> list[bytes]:
+    """Return the next lines, of a mail that quotes the line without its marks."""
+    following = line.following(count)
+    return [raw.lstrip(b"> ") for raw in following] if line.text.lstrip(b" ").startswith(b">") else following
 
 
 _MAX_WRAPPED = 4
@@ -93,8 +91,8 @@ def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], h
     if is_complete(text) or not line.is_ended:
         return text
     parts = [text]
-    for texts in next_pieces(line, _MAX_WRAPPED):
-        following = b"".join(texts)
+    for raw in next_lines(line, _MAX_WRAPPED):
+        following = b"".join(pieces(raw))
         if head in following:
             break
         parts.append(following)

@@ -144,12 +144,10 @@ def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None,
     """Return the records that have a time and a size in tokens."""
     number, tokens, elapsed = iterations_per_record(records, log_interval, counts_from), sizes.tokens, sizes.elapsed_s
     if sizes.is_of_clock:  # the time from one reading to the next is that of all iterations between them
-        number = np.maximum(
-            np.diff(records.column("iteration"), prepend=records.column("iteration")[:1] - number[:1]), 1
-        )
-    if (
-        not sizes.has_times and sizes.is_even
-    ):  # the mean of rates is the harmonic one: at half the rate an iteration takes twice as long
+        iterations = records.column("iteration")
+        number = np.maximum(np.diff(iterations, prepend=iterations[:1] - number[:1]), 1)
+    if not sizes.has_times and sizes.is_even:
+        # The mean of rates is the harmonic one: at half the rate an iteration takes twice as long.
         with np.errstate(divide="ignore"):
             usual = np.nanmedian(tokens)
             tokens, elapsed = np.full_like(tokens, usual), usual / tokens
@@ -281,9 +279,8 @@ class _Derivation:
         product = mean_batch(self.records, self.batch) * self.sequence
         words = f"global batch size x sequence length ({self.how_batch}, {self.how_sequence})"
         consumed = growth(self.records, "consumed_tokens")
-        if len(consumed) > 1 and np.isnan(
-            consumed[0]
-        ):  # nothing stands before the first record: it has the tokens of the second
+        if len(consumed) > 1 and np.isnan(consumed[0]):
+            # Nothing stands before the first record: it has the tokens of the second.
             consumed = np.concatenate([consumed[1:2], consumed[1:]])
         of_device = self.records.column("tokens_per_device") * (self.num_devices or np.nan)
         is_given = bool(self.overrides.sequence_length or self.overrides.global_batch_size)

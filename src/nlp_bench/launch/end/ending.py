@@ -23,8 +23,9 @@ from nlp_bench.reason import Reason
 
 FINISHED = "end of the training in the log"
 """The rule by which a run with an exit status is VALID; `measure` looks at the log again before it believes that."""
-FIRST_SIGNAL = re.compile(r" DUE TO SIGNAL ([A-Z]+)")
-"""In the notice of the local backend: the signal that `submit` got; its script is then ended by TERM, whatever came."""
+DUE_TO_SIGNAL = " DUE TO SIGNAL "
+"""Before the name of the signal that `submit` got, in the notice of the local backend; its script is then ended by TERM, whatever came."""
+_FIRST_SIGNAL = re.compile(f"{DUE_TO_SIGNAL}([A-Z]+)")
 OUT_OF_TIME = ("USR1", "USR2", "ALRM", "XCPU")
 """Signals by which a job is told that its time is nearly over: `sbatch --signal=B:USR1@60`, limits of CPU time."""
 
@@ -211,7 +212,7 @@ def _notice(facts: Facts) -> Ending | None:
         return Ending.of(Outcome.TIMEOUT, code, text, facts.log.notice)
     if word is None and not facts.signal:
         return None
-    came = FIRST_SIGNAL.search(facts.log.notice or "")
+    came = _FIRST_SIGNAL.search(facts.log.notice or "")
     number = came.group(1) if came else facts.signal
     by = f" by signal {number}" if number else ""
     word = word or Outcome.CANCELLED

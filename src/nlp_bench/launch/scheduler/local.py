@@ -20,7 +20,7 @@ from nlp_bench.config.scheduler import LOCAL, get_scheduler
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient
-from nlp_bench.launch.end.ending import OUT_OF_TIME, Ending, decide, read_ending, write_ending
+from nlp_bench.launch.end.ending import DUE_TO_SIGNAL, OUT_OF_TIME, Ending, decide, read_ending, write_ending
 from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.orphans import ANCESTOR, die_with_parent
 from nlp_bench.outcome import Outcome
@@ -115,7 +115,7 @@ def _forwarding(process: "subprocess.Popen[bytes]", run_dir: Path) -> Iterator[N
     near_end: list[int] = []
 
     def stop(number: int, _frame: object) -> None:
-        _notice(run_dir, f" DUE TO SIGNAL {signal.Signals(number).name.removeprefix('SIG')}")
+        _notice(run_dir, DUE_TO_SIGNAL + signal.Signals(number).name.removeprefix("SIG"))
         _stop(process)
         raise SystemExit(128 + number)
 

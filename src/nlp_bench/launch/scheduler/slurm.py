@@ -151,9 +151,7 @@ class Slurm(Scheduler):
         r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
     )  # OverMemoryKill, whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05
     prolog_failure = re.compile(r"^.*Error running slurm prolog: \d+")  # slurmd's req.c; the job's state is CANCELLED
-    memory_kill = re.compile(
-        r"^.*[Dd]etected \d+ oom[-_]kill event.*"
-    )  # slurmstepd's task/cgroup, whatever its step ends with
+    memory_kill = re.compile(r"^.*[Dd]etected \d+ oom[-_]kill event.*")  # slurmstepd's task/cgroup
     queues_command, lost_nodes_command = "sinfo", "sinfo --list-reasons"
 
     def detect(self) -> str | None:

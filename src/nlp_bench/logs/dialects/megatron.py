@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nlp_bench.logs.clean import label_of, next_pieces, pieces
+from nlp_bench.logs.clean import first_piece, label_of, next_lines, pieces
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects.megatron_facts import NEEDLES, Settings
 from nlp_bench.logs.dialects.megatron_keys import NUMBER, field_of, grammar, is_rounded, normal, value_of
@@ -125,8 +125,8 @@ def _unwrapped(body: bytes, line: Line) -> bytes:
     """Return the record joined with the lines on which it continues: a terminal or an editor may have wrapped it anywhere."""
     if _END.search(body) and not body.rpartition(b"|")[2].strip():
         return body
-    for texts in next_pieces(line, _MAX_WRAPPED):
-        follower = next(iter(texts), b"").strip()
+    for text in next_lines(line, _MAX_WRAPPED):
+        follower = first_piece(text)
         if not follower or _START.search(follower) or not _continues(body, follower):
             break
         body = body.rstrip() + follower
