@@ -3,8 +3,9 @@
 
     python benchmark/perf/gpu/correct.py --output OUT [--only attention ...] [--budget 540]
     python benchmark/perf/gpu/correct.py --output OUT --smoke       # the same way on a CPU: proves the way, not the GPU
+    python benchmark/perf/gpu/correct.py --output OUT --prepare     # the CPU's trainings alone, where there is time for them
 
-Each check is written to OUT/correct.json when it ends; a second call tries those that are missing or failed. What a machine lacks (Apex,
+Weights are drawn on the CPU on both sides. The CPU's trainings are kept in OUT/references.json, which may be brought along. Each check is written to OUT/correct.json when it ends; a second call tries those that are missing or failed. What a machine lacks (Apex,
 Transformer Engine) is "not here", never passed. Exit code 1 where a check failed or did not run.
 """
 
@@ -18,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ LOSS = re.compile(r"iteration +(\d+)/.*?lm loss: ([\d.E+-]+).*?grad norm: ([\d.]
 LIMIT_S, CPU_LIMIT_S = 150, 400
 MODEL = (
     "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128 --micro-batch-size 2 "
-    "--global-batch-size 8 --log-interval 1 --lr 1e-3 --vocab-size 1000 --mock-data --lr-decay-iters 20"
+    "--global-batch-size 8 --log-interval 1 --lr 1e-3 --vocab-size 1000 --mock-data --lr-decay-iters 20 --use-cpu-initialization"
 )
 PLAIN = "--attention-dropout 0 --hidden-dropout 0"
 FAMILIES = {
@@ -69,7 +70,8 @@ def train(words: str, *, on_cpu: bool, steps: int) -> Trained:
     """Train in a process of its own, on one rank."""
     command = [sys.executable, "-m", "nlp_bench.train", *f"{MODEL} {words} --train-iters {steps}".split()]
     limit_s = CPU_LIMIT_S if on_cpu else LIMIT_S
-    environment = ENVIRONMENT | ({"CUDA_VISIBLE_DEVICES": ""} if on_cpu else {"NVIDIA_TF32_OVERRIDE": "0"})
+    on_gpu = {"NVIDIA_TF32_OVERRIDE": "0", "TORCHINDUCTOR_COMPILE_THREADS": "1"}  # several at a time share the cores
+    environment = ENVIRONMENT | ({"CUDA_VISIBLE_DEVICES": ""} if on_cpu else on_gpu)
     try:
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=limit_s, check=False, stdin=subprocess.DEVNULL
@@ -102,8 +104,10 @@ class Checks:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.steps = options, 3 if options.smoke else 20
-        self.references: dict[str, Trained] = {}
-        self.lock = threading.Lock()
+        self.path = options.output / "references.json"
+        kept = json.loads(self.path.read_text()) if self.path.is_file() else {}
+        self.references = {words: Trained(**one) for words, one in kept.items() if len(one["losses"]) == self.steps}
+        self.lock, self.profiler = threading.Lock(), threading.Lock()
 
     def all(self) -> dict[str, Callable[[], dict[str, Any]]]:
         """Every check, in the order of worth."""
@@ -137,6 +141,9 @@ class Checks:
         with self.lock:
             if words not in self.references:
                 self.references[words] = train(f"{PLAIN} {words}", on_cpu=True, steps=self.steps)
+                ended = {key: one for key, one in self.references.items() if one.code == 0}
+                kept = {key: asdict(one) | {"text": one.text[-600:]} for key, one in ended.items()}
+                self.path.write_text(json.dumps(kept, indent=1))
             return self.references[words]
 
     def against_cpu(self, words: str, more: str, form: str) -> dict[str, Any]:
@@ -148,7 +155,7 @@ class Checks:
 
     def attention(self, heads: int, width: int, dropout: float) -> dict[str, Any]:
         """Try one attention at a time: the profiler sees the whole process."""
-        with self.lock:
+        with self.profiler:
             return attention(heads, width, dropout, self.options.smoke)
 
     def kernels(self, kernels: str, package: str) -> dict[str, Any]:
@@ -237,9 +244,19 @@ def main() -> int:
     )
     parser.add_argument("--parallel", type=int, default=4, metavar="N", help="trainings at the same time (default 4)")
     parser.add_argument("--smoke", action="store_true", help="on the CPU, three iterations each")
+    parser.add_argument("--prepare", action="store_true", help="train the CPU's side only, for OUT/references.json")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     options.output = options.output.resolve()
+    if options.prepare:
+        checks = Checks(options)
+        ended = {name: checks.reference(words) for name, words in FAMILIES.items()}
+        print(
+            "\n".join(
+                f"{name}: exit {one.code}, losses {one.losses[:1]} to {one.losses[-1:]}" for name, one in ended.items()
+            )
+        )
+        return int(any(one.code != 0 for one in ended.values()))
     path, until = options.output / "correct.json", time.monotonic() + options.budget
     record = json.loads(path.read_text()) if path.exists() else {"schema": SCHEMA, "smoke": options.smoke, "checks": {}}
     wanted = {

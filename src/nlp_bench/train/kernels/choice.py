@@ -46,6 +46,7 @@ def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
         modules, norm = native.modules(on_cpu=device.type == "cpu"), f"torch {settings.normalization}"
     compiled, elementwise = native.compiled_operators(settings, device, torch_off)
     native.install_loss(compiled="cross entropy" in compiled)
+    native.install_gelu(compiled="activation" in compiled)
     native.install_bias()
     gradient = _install_weight_gradient(provider, settings, device, off)
     order = native.order_attention(device, torch_off)

@@ -90,6 +90,7 @@ def _activation(_provider: str) -> list[Pair]:
     def gated(function: Formula) -> Formula:
         return lambda x, bias: function((x + bias).chunk(2, -1)[0]) * (x + bias).chunk(2, -1)[1]
 
+    native.install_gelu(compiled=ON_GPU)
     x, bias = _random(TOKENS, 2, 4 * WIDTH), _random(4 * WIDTH)
     pairs = _both(bias_gelu_impl, lambda x, bias: gelu(x + bias), x, bias)
     pairs += _both(bias_swiglu_impl, gated(F.silu), x, bias)
