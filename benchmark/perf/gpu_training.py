@@ -191,7 +191,7 @@ def command(session: Session, engine: str, model: Model) -> list[str]:
     if engine == "nlp-bench":
         kernels = ["--kernels", session.options.kernels]
         return [sys.executable, "-m", "nlp_bench.train", *words, "--vocab-size", str(model.vocabulary), *kernels]
-    fixed = "--tokenizer-type NullTokenizer --eval-iters 0 --eval-interval 1000".split()
+    fixed = ["--tokenizer-type", "NullTokenizer", "--eval-iters", "0", "--eval-interval", "1000"]
     engine_words = [*fixed, "--vocab-size", str(model.vocabulary - 1)]
     script = str(Path(os.environ["MEGATRON_LM_REPO"]) / "pretrain_gpt.py")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", script]
