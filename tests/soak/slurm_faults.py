@@ -112,6 +112,15 @@ class Injector:
                 self.ask("scontrol", "release", number)
                 print(f"  job {number}: released, held by Slurm ({reason})", flush=True)
 
+    def cancel_again(self) -> None:
+        """Cancel, as an operator does, held jobs that were cancelled before: a killed controller has forgotten it."""
+        cancelled = {job.comment for job in self.jobs if job.record("outcome.json").get("outcome") == "CANCELLED"}
+        for line in self.slurm.ask("squeue", "--noheader", "--states=PENDING", "--format=%i|%r|%k").stdout.splitlines():
+            number, reason, comment = line.split("|", 2)
+            if reason == "JobHeldUser" and comment in cancelled:
+                self.ask("scancel", number)
+                print(f"  job {number}: cancelled again, the killed controller had forgotten it", flush=True)
+
     def undrain(self) -> None:
         """Give nodes back, as an operator does, that Slurm has drained."""
         if time.time() - self.looked_s < DRAINED_S:

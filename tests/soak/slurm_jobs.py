@@ -99,6 +99,7 @@ def let_nodes_end(injector: Injector) -> None:
             left := injector.slurm("squeue", "--noheader", "--format=%T %N").splitlines()
         ) and time.monotonic() < end:
             time.sleep(0.5)
+        injector.cancel_again()
         injector.free({node for state, _, node in (line.partition(" ") for line in left) if state == "COMPLETING"})
 
 
