@@ -18,12 +18,15 @@ Where NLP_BENCH_ORACLE names a file, what really happened is told there, beside 
 
 import contextlib
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 
-from nlp_bench import seal
-from nlp_bench.train.logline import Interval, format_line
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the imports below: of an interrupted one a traceback would be ours to explain
+
+from nlp_bench import seal  # noqa: E402
+from nlp_bench.train.logline import Interval, format_line  # noqa: E402
 
 SEAL = seal.LogSeal()
 STARTED_S = time.time()
