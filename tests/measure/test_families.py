@@ -59,3 +59,15 @@ def test_what_run_json_says_of_a_family_stands_under_megatron_lms_names() -> Non
     found = workload_of({"model": {"family": "t5", "architecture": architecture}}, {})
     names = ("activation", "kv_channels", "num_query_groups", "normalization", "decoder_seq_length", "vocab_extra_ids")
     assert [found.value(name) for name in names] == ["gelu", 96, 4, "RMSNorm", 128, 100]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "asked", "is_on"), [(2, True, True), (2, False, False), (1, True, False), (1, None, False)]
+)
+def test_sequence_parallelism_is_on_where_it_was_asked_for_and_tensor_parallel_ranks_share_a_layer(
+    tensor: int, asked: bool | None, is_on: bool
+) -> None:
+    run = {"model": {"family": "gpt"}, "parallel": {"tensor": tensor}, "tuning": {"sequence_parallel": asked}}
+    found = workload_of(run, {}).configured("sequence_parallel")
+    assert found is not None
+    assert found.value is is_on

@@ -165,3 +165,12 @@ def test_words_do_not_excuse_more_than_a_tenth_of_the_time(kind: str) -> None:
     assert [e.why for e in rarely.excluded] == ["warm-up", kind, kind]
     assert rarely.refused_mark is None
     assert {why: round(aside.seconds) for why, aside in rarely.set_aside.items()} == {kind: 6}
+
+
+@pytest.mark.parametrize("late", [1.4, 1.9])
+def test_a_short_interval_beside_a_late_one_makes_up_for_it(late: float) -> None:
+    times = 1 + NOISE[:200]
+    times[99:101] = late, 0.2  # a line that was printed late is the next one's gain
+    window = found(times)
+    assert reasons(window) == [(1, 1, "warm-up")]
+    assert window.seconds == pytest.approx(times[1:].sum())
