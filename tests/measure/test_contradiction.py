@@ -14,10 +14,18 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
 
-def measured(folder: Path, *, grown: int = 96, skipped: int = 0, wall_s: float = 5.0, stamps: bool = True) -> RunResult:
+def measured(
+    folder: Path,
+    *,
+    grown: int = 96,
+    skipped: int = 0,
+    wall_s: float = 5.0,
+    stamps: bool = True,
+    short: tuple[int, ...] = (),
+) -> RunResult:
     lines = []
     for i in range(1, 41):
-        elapsed = 5 + 0.01 * (i * 7 % 5)
+        elapsed = 2.0 if i in short else 5 + 0.01 * (i * 7 % 5)
         clock = f" unix time: {1.7e9 + i * wall_s:.3f} |" if stamps else ""
         lines.append(
             f" iteration {i:8d}/      40 | consumed samples: {grown * i:12d} | elapsed time per iteration (s): {elapsed:.4f} | "
@@ -52,6 +60,18 @@ def test_a_contradiction_is_told_and_proves_nothing(
     assert said in entry.reason_texts[0]
     assert (entry.outcome, entry.has_number) == (outcome, outcome.has_number)
     assert verdict_of(entry, 20_000_000, 1000).word == NOT_PROVEN
+
+
+@pytest.mark.parametrize(
+    ("short", "outcome", "word"), [((20,), Outcome.VALID, "PASS"), ((20, 30), Outcome.MEASURED, NOT_PROVEN)]
+)
+def test_a_second_interval_that_no_machine_trains_in_proves_nothing_but_takes_no_number(
+    tmp_path: Path, short: tuple[int, ...], outcome: Outcome, word: str
+) -> None:
+    entry = measured(tmp_path, stamps=False, short=short)
+    assert f"{len(short)} of 40 intervals take less than 60 % of the time" in " ".join(entry.reason_texts)
+    assert (entry.outcome, entry.has_number) == (outcome, True)
+    assert verdict_of(entry, 20_000_000, 1000).word == word
 
 
 @pytest.mark.parametrize(("held_up_s", "weight"), [(1.3, Weight.DOUBT), (30.0, Weight.VOID)])
