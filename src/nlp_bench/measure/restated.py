@@ -193,7 +193,7 @@ def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradictio
     codes: list[Code] = []
     implied = np.where(np.isfinite(elapsed), elapsed, 0.0)
     for field in found:
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             means = field.work * field.ratio / field.rate
         is_wrong = field.is_wrong
         if not claims.is_ours and has_times:

@@ -35,8 +35,9 @@ def median(values: Column) -> float:
 
 def has_decimals(values: Column, decimals: int) -> NDArray[np.bool_]:
     """Return which values need no more than so many decimals."""
-    scaled = values * 10.0**decimals
-    return np.asarray(np.abs(scaled - np.round(scaled)) <= SAME_DIGITS * np.abs(scaled))
+    with np.errstate(over="ignore", invalid="ignore"):  # of damaged digits
+        scaled = values * 10.0**decimals
+        return np.asarray(np.abs(scaled - np.round(scaled)) <= SAME_DIGITS * np.abs(scaled))
 
 
 def half_unit(column: Column, *, of_all: bool = False) -> float:
