@@ -146,6 +146,33 @@ def test_a_broken_cell_is_named(tmp_path: Path, report: Call, old: str, new: str
     assert said in err
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace(",", ";"), "line 1: it is not the header of a reference table"),
+        (lambda text: f"Results of March,,,\r\n,,,\r\n{text}", "line 1: it is not the header of a reference table"),
+        (lambda text: text.replace(",1,8,", ",1,8,1,", 1), "line 2: it has more cells than the header"),
+    ],
+    ids=["semicolons", "a line above", "a comma in a number"],
+)
+def test_what_a_spreadsheet_made_of_a_table_is_named(
+    tmp_path: Path, report: Call, change: Callable[[str], str], said: str
+) -> None:
+    text = change((BIGNLP / "t5_3b.csv").read_text())
+    (tmp_path / "t.csv").write_text(text)
+    code, _, err = report(tmp_path / "t.csv")
+    assert code == 2
+    assert said in err
+
+
+def test_empty_rows_that_a_spreadsheet_left_are_no_results(tmp_path: Path, report: Call) -> None:
+    text = (BIGNLP / "t5_3b.csv").read_text()
+    (tmp_path / "t.csv").write_text(text + ",,,,\r\n" * 3)
+    code, out, _ = report(tmp_path / "t.csv")
+    assert code == 0
+    assert "REFUSED" not in out
+
+
 def test_another_baseline_is_not_held_against_the_published_speed_ups(report: Call) -> None:
     (curve,) = curves_of(report, BIGNLP / "t5_3b.csv", "--baseline-gpus", 16)
     assert curve["points"][1]["flags"] == ["baseline"]

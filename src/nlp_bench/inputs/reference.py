@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,8 @@ MORE_COLUMNS = (
     "final_loss",
 )
 """Columns that may follow: `published_` is from the publication's table, `stated_` from its text, both to be checked."""
+_MOST_TITLE_LINES = 5
+"""Lines in which the header is looked for: what a spreadsheet has above it is told, instead of no log being found."""
 _WORKLOAD = {
     "nodes": "nodes",
     "world_size": "num_gpus",
@@ -58,16 +61,15 @@ _WORKLOAD = {
 
 
 def is_reference_table(path: Path) -> bool:
-    """Say whether `path` is a CSV whose header begins as that of a reference table."""
+    """Say whether `path` is a CSV in whose first lines is the header of a reference table, as a spreadsheet may have saved it too."""
     if path.suffix != ".csv":
         return False
     try:
         with io.TextIOWrapper(opened(path), encoding="utf-8-sig", errors="replace") as stream:
-            header = stream.readline(2000).strip()
+            heads = [re.sub("[;\t]", ",", stream.readline(2000)).strip().lower() for _ in range(_MOST_TITLE_LINES)]
     except OSError:
         return False
-    begin = ",".join(COLUMNS)
-    return header == begin or header.startswith(f"{begin},")
+    return any(f"{head},".startswith(",".join(COLUMNS) + ",") for head in heads)
 
 
 def read_reference_table(path: Path) -> list[RunResult]:
@@ -76,11 +78,22 @@ def read_reference_table(path: Path) -> list[RunResult]:
     Raises UsageError naming the file and an unknown column, or line, column and value of a cell that is no number above 0.
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
-        reader = csv.DictReader(stream)
+        reader = csv.DictReader(stream, restkey="")
+        if tuple(reader.fieldnames or ())[: len(COLUMNS)] != COLUMNS:
+            raise UsageError(
+                f"{path} line 1: it is not the header of a reference table as it has to be: {','.join(COLUMNS[:2])},...; a spreadsheet that saved "
+                "the table is to leave no line above it, commas between the cells and a point in the numbers"
+            )
         for name in (reader.fieldnames or ())[len(COLUMNS) :]:
             if name not in MORE_COLUMNS:
                 raise UsageError(f"{path} line 1: unknown column {name!r}{nearest(name, list(MORE_COLUMNS))}")
-        return [_entry(_Row(path=path, line=reader.line_num, cells=cells)) for cells in reader]
+        rows = [_Row(path=path, line=reader.line_num, cells=cells) for cells in reader]
+    for row in rows:
+        if any(row.cells.get("", ())):
+            raise UsageError(
+                f"{path} line {row.line}: it has more cells than the header; write each number without a comma"
+            )
+    return [_entry(row) for row in rows if any(row.cells.values())]
 
 
 @dataclass(frozen=True, kw_only=True)
