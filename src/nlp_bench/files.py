@@ -54,7 +54,10 @@ def real(path: str | Path) -> Path:
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[None]:
     """Make `folder` the current one within the block; one before that this user may not enter is not returned to. Raises OSError."""
-    before = os.open(".", os.O_PATH)  # which needs no right to read it
+    try:
+        before = os.open(".", os.O_PATH)  # which needs no right to read it
+    except PermissionError:  # as after sudo -u in root's home: no relative path could be reached from there
+        before = os.open("/", os.O_PATH)
     try:
         os.chdir(folder)
         yield
@@ -132,8 +135,10 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
     """Yield the stream of a temporary file next to `path`; once it is whole and on the disk, `place` gives it its name."""
-    temporary = path.with_name(f".{path.name[:40]}.{os.urandom(6).hex()}.part")  # a file name may have 255 bytes
+    temporary = path.parent / f".{path.name[:40]}.{os.urandom(6).hex()}.part"  # a file name may have 255 bytes
     try:
+        if not path.name:  # the current folder
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if _is_special(path):  # /dev/null, /dev/stdout, /dev/fd/63 of >(command): written to, never replaced
             with path.open("wb") as stream:
                 yield stream

@@ -90,6 +90,30 @@ def test_another_key_another_bundle_and_another_purpose_are_not_good(
     assert not verify(other.path, Demands(allowed_signers=signers)).is_verified
 
 
+def test_a_list_or_a_signature_that_an_editor_changed_is_not_laid_to_the_signer(
+    our_run: Path, tmp_path: Path, key: Path, signers: Path
+) -> None:
+    made = make_bundle([str(our_run)], tmp_path / "a.tar", Options(), with_ranks=False, force=False, key=key)
+    for content, said in (
+        (b"\xef\xbb\xbf" + signers.read_bytes(), "begins with a byte order mark"),
+        (key.with_name(f"{key.name}.pub").read_bytes(), "line 1 begins with the key; write before it who may sign"),
+    ):
+        (tmp_path / "list").write_bytes(content)
+        with pytest.raises(UsageError, match=said):
+            verify(made.path, Demands(allowed_signers=tmp_path / "list"))
+    mailed = tmp_path / "mailed.sig"
+    mailed.write_bytes((tmp_path / "a.tar.sig").read_bytes().replace(b"\n", b"\r\n"))
+    found = verify(made.path, Demands(allowed_signers=signers, signature=mailed)).signature
+    assert found is not None
+    assert "changed its line ends" in found.text
+
+
+def test_a_key_that_others_may_read_is_named_with_the_reason(our_run: Path, tmp_path: Path, key: Path) -> None:
+    key.chmod(0o644)
+    with pytest.raises(NlpBenchError, match="NOT accessible by others"):
+        make_bundle([str(our_run)], tmp_path / "a.tar", Options(), with_ranks=False, force=False, key=key)
+
+
 def test_what_is_missing_is_said_and_nothing_is_left(
     bundle: Bundle, our_run: Path, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

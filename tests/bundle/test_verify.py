@@ -126,6 +126,8 @@ def test_nothing_depends_on_where_a_bundle_lies(
     shutil.copytree(made.path, "m")
     monkeypatch.setenv("NLP_BENCH_RULES", "nowhere.toml")
     assert verify(Path("m")).is_verified
+    monkeypatch.chdir("m")
+    assert verify(Path()).is_verified
 
 
 def test_another_program_is_told(bundle: Bundle) -> None:

@@ -322,6 +322,23 @@ def test_a_current_folder_that_may_not_be_read_is_passed_over(open_folder: Path)
         assert f"{closed}/benchmark may not be read: what lies there is passed over; go to another" in done.stderr
 
 
+def test_a_bundle_is_made_and_verified_from_a_current_folder_that_may_not_be_entered(open_folder: Path) -> None:
+    """As after sudo -u in root's home: every path of the command line is absolute."""
+    run = write_run(open_folder / "run")
+    seal_run(run)
+    for name, mode in (("closed", 0o700), ("open", 0o777)):
+        (open_folder / name).mkdir()
+        (open_folder / name).chmod(mode)
+    made = str(open_folder / "open/e.tar.gz")
+    for words in (["bundle", str(run), "--output", made], ["verify", made]):
+        done = subprocess.run(
+            [*as_user(ANNA), sys.executable, "-P", "-m", "nlp_bench", *words], cwd=open_folder / "closed", capture_output=True, text=True,
+            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "steady 36361.59 tokens/s" in done.stdout
+
+
 def test_a_snapshot_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota of files, or a file system without free inodes: it was a list of Python's, cut in the middle."""
     mkdir = os.mkdir

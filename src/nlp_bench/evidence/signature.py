@@ -3,6 +3,9 @@
 By hand, for an archive: tar -xOf NAME evidence/manifest.json | ssh-keygen -Y verify -f FILE -I ID -n nlp-bench -s NAME.sig
 """
 
+import codecs
+import re
+import shlex
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -10,11 +13,13 @@ from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
+from nlp_bench.files import real
 
 NAMESPACE = "nlp-bench"
 """What the signature is for: one that was made for another purpose is none for a bundle (ssh-keygen(1), -n)."""
 CHECK_S = 60
 _PROGRAM = "ssh-keygen"
+_HEAD = b"-----BEGIN SSH SIGNATURE-----\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +36,8 @@ class Signature:
 
 def path_of(bundle: Path) -> Path:
     """Return the path of a bundle's signature: next to it, because an extra file inside would be a difference."""
-    return bundle.with_name(f"{bundle.name}.sig")
+    named = real(bundle) if bundle.name in {"", ".."} else bundle  # `verify .` in an unpacked bundle
+    return named.with_name(f"{named.name}.sig")
 
 
 def sign(manifest: Path, key: Path) -> bytes:
@@ -49,7 +55,8 @@ def sign(manifest: Path, key: Path) -> bytes:
             stdin=stream, capture_output=True, check=False,
         )  # fmt: skip
     if done.returncode or not done.stdout:
-        raise NlpBenchError(f"--sign {key}: ssh-keygen made no signature ({_last(done.stderr)}); no bundle was written")
+        said = _last(done.stderr, 3)  # that a key's file is open to others stands before the last line
+        raise NlpBenchError(f"--sign {key}: ssh-keygen made no signature ({said}); no bundle was written")
     return done.stdout
 
 
@@ -63,10 +70,14 @@ def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str 
         raise UsageError(
             f"--allowed-signers {allowed_signers}: there is no such file; it holds lines such as: me@example.org ssh-ed25519 AAAA..."
         )
+    _refuse_list(allowed_signers)
     if not signature.is_file():
         return Signature(
             path=str(signature), is_good=False, text="there is no such file; name it with --signature FILE"
         )
+    if not signature.read_bytes().startswith(_HEAD):
+        text = f"it is not as ssh-keygen makes it; where a mail or an editor changed its line ends: sed -i 's/\\r$//' {shlex.quote(str(signature))}"
+        return Signature(path=str(signature), is_good=False, text=text)
     files = ["-s", str(signature.absolute()), "-f", str(allowed_signers.absolute())]
     names = [identity] if identity else []
     if not names:  # by the list; none where the key is not in it
@@ -81,6 +92,21 @@ def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str 
             return Signature(path=str(signature), is_good=True, identity=name, text=_last(done.stdout))
         text = _last(done.stderr + done.stdout)
     return Signature(path=str(signature), is_good=False, identity=identity, text=text)
+
+
+def _refuse_list(path: Path) -> None:
+    """Refuse a list of signers that ssh-keygen would not find anybody in: the signature would be called not good for it."""
+    listed = path.read_bytes()
+    if listed.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise UsageError(
+            f"--allowed-signers {path}: it begins with a byte order mark, which belongs to the first name for ssh-keygen; save it as "
+            "UTF-8 without one"
+        )
+    for number, line in enumerate(listed.splitlines(), 1):
+        if re.match(rb"(sk-)?(ssh|ecdsa)-\S+\s+AAAA", line):
+            raise UsageError(
+                f"--allowed-signers {path}: line {number} begins with the key; write before it who may sign: me@example.org ssh-ed25519 AAAA..."
+            )
 
 
 def _ssh_keygen(command: list[str], content: bytes) -> "subprocess.CompletedProcess[bytes]":
@@ -99,6 +125,6 @@ def _program(option: str) -> str:
     return found
 
 
-def _last(output: bytes) -> str:
+def _last(output: bytes, number: int = 1) -> str:
     lines = output.decode(errors="replace").strip().splitlines()
-    return one_line(lines[-1])[:200] if lines else "it says nothing"
+    return one_line(" ".join(lines[-number:]))[:300] if lines else "it says nothing"
