@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -183,6 +184,14 @@ def test_what_does_not_count_is_named(runs: Path, capsys: pytest.CaptureFixture[
     assert len(lines) == 3
     for name, why in (("failed", "outcome OOM"), ("elsewhere", "ran on dgx-a100"), ("other-family", "is not planned")):
         assert any(f"/{name}: " in line and why in line for line in lines), name
+
+
+def test_a_copy_of_a_run_is_not_learned_from_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(runs / "000000", runs / "backup")
+    assert main(["plan", "learn", str(runs)]) == 0
+    out = capsys.readouterr().out
+    assert "learned from 4 runs" in out
+    assert f"did not count: {runs}/backup: the run of {runs}/000000 again, a copy" in out
 
 
 def test_a_file_that_has_learned_does_not_learn_twice(runs: Path, tmp_path: Path, capsys: Any) -> None:

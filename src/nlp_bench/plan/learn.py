@@ -162,6 +162,10 @@ def read_rows(paths: Sequence[Path | str], measure: Measure) -> tuple[list[Row],
         row = or_reason(_row, folder, measure)
         if isinstance(row, str):
             refused.append(f"{folder}: {row}")
+        elif first := next((one for one in rows if replace(one, source=row.source) == row), None):
+            refused.append(
+                f"{folder}: the run of {first.source} again, a copy"
+            )  # two runs never have all digits in common
         else:
             rows.append(row)
     return rows, refused
