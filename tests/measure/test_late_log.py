@@ -48,3 +48,16 @@ def test_a_log_that_stays_cut_is_not_called_another_ones(
     text = f"job.out has 700 of {700 + len(cut)} bytes: cut, or not wholly seen from here yet; repeat the same command"
     assert f"INVALID: the chain of evidence is broken: {text}; " in shown.err
     assert "remedy: put the original of the file that is named back, or repeat the command" in shown.err
+
+
+def test_what_was_measured_before_a_log_was_purged_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    seal_run(write_our_run(run))
+    assert main(["measure", str(run)]) == 0
+    result = (run / "result.json").read_bytes()
+    (run / "job.out").unlink()
+    assert main(["measure", str(run)]) == 0
+    shown = capsys.readouterr()
+    assert f"{run}/result.json stays: job.out, from which it was measured, is not there" in shown.err
+    assert "outcome: INVALID\n" in shown.out
+    assert (run / "result.json").read_bytes() == result

@@ -333,6 +333,7 @@ class Measure(Command):
         from nlp_bench.measure.record import metrics_text, result_record
         from nlp_bench.outcome import Outcome
         from nlp_bench.rules.apply import measured_folder, wanted
+        from nlp_bench.seal import LOG, log_missing
 
         folder = self.run_dir
         if not folder.is_dir():
@@ -361,8 +362,11 @@ class Measure(Command):
         else:
             _await_log(folder)
         measured = measured_folder(folder, source="job.out", ended=not_ended, rules=wanted(None))
-        if not_ended is None:
-            write_json(folder / "result.json", result_record(measured))
+        result = folder / "result.json"
+        if not_ended is None and result.exists() and (log_missing(folder) or not (folder / LOG).exists()):
+            say(f"{result} stays: {LOG}, from which it was measured, is not there or not whole")
+        elif not_ended is None:
+            write_json(result, result_record(measured))
         script = read_record(folder, measured.ended.get("job_id"))
         text = metrics_text(measured, job_elapsed_s=script.elapsed_s if script else None)
         write_text(self.metrics or folder / "metrics.txt", text)
