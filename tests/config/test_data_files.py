@@ -58,6 +58,7 @@ def changed(tmp_path: Path, old: str, new: str) -> str:
         ("num_layers = 4", "num_layers = -4", "model.num_layers: -4 must be greater than 0"),
         ("nlp-bench/model/1", "nlp-bench/model/9", "schema is 'nlp-bench/model/9'"),
         ("iterations = 40", "iterations = ", "is not valid TOML"),
+        ('precision = "bf16"', "precision = \u201cbf16\u201d", "; the line reads 'precision = \\u201cbf16\\u201d'"),
         ('"00:10:00"', '"600"', "model.defaults.timelimit: '600' is not HH:MM:SS"),
     ],
 )

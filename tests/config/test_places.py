@@ -57,6 +57,17 @@ def test_a_system_file_elsewhere_may_be_named_by_the_environment(
     assert f", {path}\n" in done.stdout
 
 
+def test_a_tilde_in_the_variable_is_the_home_folder(homes: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell replaces it in the variables of an image or of a service."""
+    text = (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8")
+    path = put(homes[1], "systems/mine.toml", text)
+    monkeypatch.setenv("HOME", str(homes[1].parent))
+    monkeypatch.setenv("NLP_BENCH_HOME", f"~/{homes[1].name}")
+    done = check("--model", "13", "--system", "mine")
+    assert done.returncode == 0, done.stderr
+    assert f", {path}\n" in done.stdout
+
+
 def test_a_model_that_shadows_a_shipped_one_is_said_not_to_be_the_benchmark(homes: list[Path]) -> None:
     text = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
     put(homes[1], "models/175.toml", text.replace("num_attention_heads = 96", "num_attention_heads = 64"))

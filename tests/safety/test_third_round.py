@@ -115,6 +115,41 @@ def test_an_empty_path_is_not_the_current_folder(words: list[str], capsys: pytes
     assert "it is empty; give a path" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--emit-jube", "."], "name a file"),
+        (["bundle", "a.out", "--output", "."], "--output . is a folder; name a file in it, or a new folder"),
+    ],
+    ids=["plan", "bundle"],
+)
+def test_the_current_folder_is_no_file(
+    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) in {1, 2}
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "a.out", "--output=~/out"],
+        ["bundle", "a.out", "--output=~/e.tar.gz"],
+        ["data", "prepare", "x.jsonl", "--output=~/x"],
+    ],
+)
+def test_a_tilde_that_no_shell_replaced_makes_no_folder_of_that_name(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.out").write_text(DUMP + published_log())
+    assert main(words) == UsageError.exit_code
+    assert "begins with a ~ that the shell left as it is; write a blank in place of =" in capsys.readouterr().err
+    assert not (tmp_path / "~").exists()
+
+
 def test_the_api_names_the_argument_that_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(DUMP + published_log())
     with pytest.raises(UsageError, match="PATH is empty"):

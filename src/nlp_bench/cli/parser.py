@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import inspect
+import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -129,6 +130,10 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, "it is empty; give a path, or . for the current folder")
         if not arg_string and action.type is None and action.dest not in self.may_be_empty:
             raise argparse.ArgumentError(action, "it is empty; give a value, or leave the option out")
+        is_path = action.type is Path or (action.type is None and action.option_strings)
+        if is_path and arg_string.startswith("~/") and not os.path.lexists("~"):  # a folder of that name would be made
+            what = f"{arg_string[:80]!r} begins with a ~ that the shell left as it is"
+            raise argparse.ArgumentError(action, f"{what}; write a blank in place of =, or $HOME in place of ~")
         return super()._get_value(action, arg_string)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:

@@ -93,7 +93,7 @@ def places() -> list[Path]:
     looked = _HERE.get()
     current = [Path(named)] if named else here() if looked is None else looked
     own = [real(one) / "benchmark" for one in current]
-    word = os.environ.get("NLP_BENCH_HOME") or os.path.expanduser("~/.config/nlp-bench")  # noqa: PTH111  # pathlib raises without a home
+    word = os.path.expanduser(os.environ.get("NLP_BENCH_HOME") or "~/.config/nlp-bench")  # noqa: PTH111  # pathlib raises without a home
     home = [] if word.startswith("~") else [Path(word).absolute()]
     every = dict.fromkeys((*own, *home, shipped() / "benchmark"))
     found = [one for one in every if _may_be_read(one, is_current=one in own and not named)]

@@ -44,11 +44,20 @@ def read_toml(path: Path, schema: str) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from error
+        raise UsageError(f"{path} is not valid TOML: {error}{_line_of(content, str(error))}") from error
     found = table.pop("schema", None)
     if found != schema:
         raise UsageError(f'{path}: schema is {found!r}; this nlp-bench reads schema = "{schema}"')
     return table
+
+
+def _line_of(content: bytes, said: str) -> str:
+    """Return the line that the reader of TOML names, escaped: a typographic quote or a no-break space looks like what was meant."""
+    number = re.search(r"at line (\d+)", said)
+    if not number:
+        return ""
+    line = content.decode("utf-8-sig").split("\n")[int(number[1]) - 1]
+    return f"; the line reads {without_secrets(line)[:100]!a}"
 
 
 def _not_utf8(path: Path, encoding: str) -> str:

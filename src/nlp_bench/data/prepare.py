@@ -112,8 +112,9 @@ def find_shards(words: tuple[str, ...]) -> list[Path]:
         for path in _named(word):
             place = real(path)
             if place in found:
-                twice = f"by {found[place][1]} and {word}"
-                raise UsageError(f"input: {path} is named twice ({twice}); leave one of the two out")
+                first, named = found[place]
+                same = f"as {first}, by {named}, and as {path}, by {word}"
+                raise UsageError(f"input: {place.name} is named twice ({same}); leave one of the two out")
             found[place] = (path, word)
             require_file("input", path)
     return [path for path, _ in found.values()]
