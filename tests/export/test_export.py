@@ -58,6 +58,27 @@ def test_a_field_that_mlperf_does_not_have_is_refused(our_run: Path, capsys: pyt
     assert "did you mean cooling?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("form", "gap", "filled"),
+    [
+        ("mlperf", '"cooling": ""', '"cooling": "liquid"'),
+        ("torchtitan", "(to be filled: name, company, university or team)", "Example"),
+    ],
+)
+def test_what_was_filled_by_hand_is_not_replaced_by_nothing(
+    form: str, gap: str, filled: str, our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["export", form, str(our_run), "--output", str(tmp_path / "out")]
+    assert main(words) == main(words) == 0
+    (path,) = (tmp_path / "out").iterdir()
+    text = path.read_text().replace(gap, filled)
+    assert filled in text
+    path.write_text(text)
+    assert main(words) == 2
+    assert "has 1 more field(s) filled, by hand or by --set" in capsys.readouterr().err
+    assert path.read_text() == text
+
+
 def test_mllog_events_give_the_same_number_again(
     our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,7 +92,7 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
         read_rows(path)
     with pytest.raises(UsageError, match="cannot read"):
         read_rows(tmp_path / "nothing.csv")
-    path.write_text("\ufeff" + ",".join(REQUIRED) + "\n", encoding="utf-8")  # as spreadsheets save it
+    path.write_text("\ufeff" + ",".join(REQUIRED) + "\n,,,\n,,,\n", encoding="utf-8")  # as spreadsheets save it
     assert read_rows(path) == []
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="UTF-8"):

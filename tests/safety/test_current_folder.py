@@ -54,6 +54,14 @@ def test_the_command_of_a_checkout(trap: Path) -> None:
     assert sprung(trap) == ""
 
 
+def test_a_link_to_the_command_of_a_checkout(trap: Path, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/nlp-bench").symlink_to(ROOT / "benchmark/env/nlp-bench")
+    done = run(trap, str(tmp_path / "bin/nlp-bench"), "--version")
+    assert done.stdout.startswith("nlp-bench "), done.stderr
+    assert sprung(trap) == ""
+
+
 @pytest.mark.parametrize("word", ["python.bash", "activate.bash"])
 def test_the_scripts_that_look_for_a_python(trap: Path, word: str) -> None:
     script = f"source '{ROOT}/benchmark/env/{word}'; nlp_bench_python > /dev/null; nlp-bench --version || true"

@@ -156,6 +156,11 @@ class Verify(Command):
         return 0 if found.is_verified else 1
 
 
+def _gaps(text: str) -> int:
+    """Return how many fields of an exported file are left to be filled by hand."""
+    return sum(map(text.count, ('": ""', "not recorded", "(to be filled")))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Export(Command, TokensOption, LogOptions):
     """Valid runs in the forms of others: MLPerf, torchtitan's benchmark pages, collectors of continuous benchmarking.
@@ -202,7 +207,16 @@ class Export(Command, TokensOption, LogOptions):
                     f"--output {self.output} cannot be made: {explained(error)}; or give another folder"
                 ) from error
             for name, text in documents:
-                refuse_to_replace("--output", self.output / name, mark=text.encode()[:16])
+                path = self.output / name
+                refuse_to_replace("--output", path, mark=text.encode()[:16])
+                if (
+                    path.is_file()
+                    and (lost := _gaps(text) - _gaps(path.read_text(encoding="utf-8", errors="replace"))) > 0
+                ):
+                    raise UsageError(
+                        f"--output {path} has {lost} more field(s) filled, by hand or by --set, which would be replaced by nothing; move it, or "
+                        "name another folder"
+                    )
             for name, text in documents:
                 write_text(self.output / name, text)
                 print(f"wrote {self.output / name}", file=sys.stderr)

@@ -313,7 +313,7 @@ def read_rows(path: str | Path) -> list[dict[str, str]]:
         with io.TextIOWrapper(io.BufferedReader(raw), encoding="utf-8-sig", newline="") as stream:
             table = csv.DictReader(stream)
             _check_header(list(table.fieldnames or ()), path)
-            rows = [_cells_of(row, path, table.line_num) for row in table]
+            rows = [_cells_of(row, path, table.line_num) for row in table if any(row.values())]
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}; name a file of comma-separated values") from error
     except (UnicodeDecodeError, csv.Error) as error:
