@@ -173,6 +173,18 @@ def test_what_was_learned_is_predicted(runs: Path, tmp_path: Path, capsys: pytes
     assert widths[1] < widths[0]
 
 
+def test_what_was_learned_of_one_gpu_is_doubted_for_another(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = str(tmp_path / "mine.toml")
+    assert main(["plan", "learn", str(runs), "--output", mine]) == 0
+    said = "warning: the constants were measured on NVIDIA A100-SXM4-40GB, not on NVIDIA H100 80GB HBM3: neither they nor the interval"
+    for system, nodes in (("juwels-booster", "8"), ("dgx-h100", "4")):
+        words = ["plan", "--model", "13", "--system", system, "--nodes", nodes, "--top", "1", "--constants", mine]
+        assert main(words) == 0
+        assert (said in capsys.readouterr().err) == (system == "dgx-h100")
+
+
 def test_what_does_not_count_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(runs / "failed", "OOM")
     made(runs / "elsewhere", system="dgx-a100", model="13", gpus_per_node=8, tensor=2, pipeline=4)

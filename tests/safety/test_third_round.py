@@ -150,6 +150,14 @@ def test_a_tilde_that_no_shell_replaced_makes_no_folder_of_that_name(
     assert not (tmp_path / "~").exists()
 
 
+@pytest.mark.parametrize("words", [["report", "a.out", "\u2013limit", "560"], ["plan", "\u2014model", "13"]])
+def test_a_dash_that_a_text_made_of_hyphens_is_named(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == UsageError.exit_code
+    said = capsys.readouterr().err
+    assert "begins with a dash that is no hyphen (U+201" in said
+    assert f"; write --{words[-2][1:]}" in said
+
+
 def test_the_api_names_the_argument_that_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(DUMP + published_log())
     with pytest.raises(UsageError, match="PATH is empty"):

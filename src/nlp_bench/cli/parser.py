@@ -16,6 +16,7 @@ from nlp_bench.errors import UsageError, nearest
 
 FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")
 """Options whose value is another program's option, which begins with -- as well."""
+DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 HINTS = {
     "--bf16": "the number format is the model file's; plan --precision bf16 shows what another one would give",
     "--data-parallel-size": "it follows: nodes * GPUs per node / (tp * pp * cp)",
@@ -160,6 +161,11 @@ class Parser(argparse.ArgumentParser):
         """Suggest the nearest option for an unknown one."""
         for word in words[: words.index("--")] if "--" in words else words:
             name = word.partition("=")[0]
+            if name[:1] in DASHES and name[1:] and not os.path.lexists(word):
+                what = (
+                    f"{name[:80]!r} begins with a dash that is no hyphen (U+{ord(name[0]):04X}), as texts make of two"
+                )
+                raise UsageError(f"{self.prog}: {what}; write --{name.lstrip(DASHES + '-')[:80]}")
             if name.startswith("-") and name != "-" and name not in self.spellings and not _is_value(name):
                 raise UsageError(
                     f"{self.prog} has no option {name[:80]}{self._instead(name)}\n  all options: {self.prog} --help"

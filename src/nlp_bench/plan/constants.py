@@ -123,6 +123,8 @@ class Constants:
     """Tables [distance] and [[seen]]: how the ends widen away from what was fitted; None for ends of a user's own machine."""
     machine: Measured | None = None
     """Table [machine] of a user's own file."""
+    learned_on: str | None = None
+    """The GPU whose runs table [interval] of a user's own file was learned from."""
     scratch: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Cache of lookup tables."""
 
@@ -256,6 +258,7 @@ def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Co
         ends={**constants.ends, **_ends(table.get("interval", {}), where)},
         reach=None if {"interval", "machine"} & set(table) else constants.reach,
         machine=_measured(table["machine"], where) if "machine" in table else constants.machine,
+        learned_on=str(table["interval"]["gpu"]) if "gpu" in table.get("interval", {}) else constants.learned_on,
         scratch={},
     )
 
@@ -294,7 +297,7 @@ _MOST = 1e12
 def _ends(table: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]]:
     ends = {}
     for family, entry in table.items():
-        if family == "source":
+        if family in {"source", "gpu"}:
             continue
         if family not in FAMILIES:
             raise UsageError(f"{where}: [interval] {family}: no such framework family{nearest(family, list(FAMILIES))}")

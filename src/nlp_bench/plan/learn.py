@@ -360,7 +360,5 @@ def write_learned(path: Path, lesson: Lesson, base: Path | None) -> None:
         )
     lines = [constant_line(f"scale_{kind}", factor, lesson.source) for kind, factor in lesson.factors.items()]
     head, mark, tail = before.partition("[time]\n")
-    ends = (
-        f"[interval]\nsource = {json.dumps(lesson.source)}\n{FAMILY} = {{ low = {lesson.low}, high = {lesson.high} }}\n"
-    )
+    ends = f"[interval]\nsource = {json.dumps(lesson.source)}\ngpu = {json.dumps(lesson.known[0].gpu)}\n{FAMILY} = {{ low = {lesson.low}, high = {lesson.high} }}\n"
     write_text(path, head + mark + "\n".join(lines) + "\n" + tail + "\n" + ends)

@@ -129,14 +129,18 @@ def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tupl
 
 
 def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
-    """Return where a system file contradicts its GPU's data sheet, and where that is not the shipped one; a measured GPU has none.
+    """Return where a system file contradicts its GPU's data sheet, where that is not the shipped one, and whose the constants are.
 
-    Raises UsageError for a GPU that the table does not have.
+    A measured GPU has none. Raises UsageError for a GPU that the table does not have.
     """
     gpu = system.gpu
     if gpu is None or _measured(system, constants):
         return ()
     found = against_sheet(gpu.name, gpu.memory_gib, gpu.peak_bf16_tflops)
+    theirs = constants.learned_on or (constants.machine.name if constants.machine else gpu.name)
+    if not _same_name(theirs, gpu.name):
+        what = f"the constants were measured on {theirs}, not on {gpu.name}"
+        found = (*found, f"{what}: neither they nor the interval hold for it; plan without --constants")
     return (*found, *deviations(sheet_of(gpu.name, "bf16", gpu.memory_gib).name))
 
 
