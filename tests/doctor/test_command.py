@@ -54,7 +54,9 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(CHECKS)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(CHECKS)
+    assert [line.split(maxsplit=1)[1] for line in lines] == [check.well for check in CHECKS.values()]
 
 
 def test_a_slurm_that_is_down_is_not_no_slurm(

@@ -339,6 +339,18 @@ def test_a_bundle_is_made_and_verified_from_a_current_folder_that_may_not_be_ent
         assert "steady 36361.59 tokens/s" in done.stdout
 
 
+def test_the_doctor_says_that_a_folder_for_runs_is_closed(open_folder: Path) -> None:
+    (open_folder / "closed").mkdir(mode=0o700)
+    runs = open_folder / "closed/runs"
+    done = subprocess.run(
+        [*as_user(ANNA), sys.executable, "-m", "nlp_bench", "doctor", "--system", "local", "--checks", "writable,disk", "--runs", str(runs)],
+        cwd=open_folder, capture_output=True, text=True, check=False, timeout=100,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
+    )  # fmt: skip
+    assert f"{open_folder}/closed: cannot create a file" in done.stdout
+    assert "broke" not in done.stdout
+
+
 def test_a_snapshot_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota of files, or a file system without free inodes: it was a list of Python's, cut in the middle."""
     mkdir = os.mkdir

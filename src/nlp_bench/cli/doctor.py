@@ -68,7 +68,7 @@ class Doctor(Command):
 
         if self.list:
             width = max(map(len, CHECKS))
-            print("\n".join(f"{name:<{width}}  {text}" for name, text in CHECKS.items()))
+            print("\n".join(f"{name:<{width}}  {check.well}" for name, check in CHECKS.items()))
             return 0
         names = chosen(self.checks)
         if self.test_this_node:

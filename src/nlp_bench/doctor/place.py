@@ -113,7 +113,7 @@ class Place:
         with contextlib.suppress(NlpBenchError):  # `writable` says so
             wanted["temporary"] = temporary_folder()
         every = {name: path.absolute() for name, path in wanted.items()}
-        return {name: next(p for p in (path, *path.parents) if p.is_dir()) for name, path in every.items()}
+        return {name: next(p for p in (path, *path.parents) if os.path.isdir(p)) for name, path in every.items()}  # noqa: PTH112  # false in a closed folder
 
 
 def look_around(request: Request, *, runs: Path | None = None) -> Place:
