@@ -84,6 +84,12 @@ def test_an_archive_of_another_kind_is_named(tmp_path: Path, capsys: pytest.Capt
         (tmp_path / "e").write_bytes(content)
         assert main(["verify", str(tmp_path / "e")]) == 2
         assert f"e: a {kind} file, not .tar, .tar.gz or .tar.zst: unpack it and give" in capsys.readouterr().err
+    (tmp_path / "e").write_bytes(gzip.compress(b"tar")[:10] + b"\xff" * 40)
+    assert main(["verify", str(tmp_path / "e")]) == 2
+    assert "copy it again, not as text" in capsys.readouterr().err
+    (tmp_path / "e").write_bytes(b"Content-Transfer-Encoding: base64\n\nH4sIAAAA\n")
+    assert main(["verify", str(tmp_path / "e")]) == 2
+    assert "e: it is not a bundle but a text, a mail or a web page say" in capsys.readouterr().err
     (tmp_path / "e").write_bytes(gzip.compress(gzip.compress(b"tar")))
     assert main(["verify", str(tmp_path / "e")]) == 2
     assert "compressed twice: decompress it once" in capsys.readouterr().err

@@ -101,6 +101,7 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
                 ) from error
             why = getattr(error, "strerror", None) or error
             why = "it is cut; copy it again from where it was made" if isinstance(error, EOFError) else why
+            why = f"it is damaged ({error}); copy it again, not as text" if isinstance(error, zlib.error) else why
             raise UsageError(
                 f"{path} is not a bundle: it cannot be read as .tar, .tar.gz or .tar.zst: {why}"
             ) from error
@@ -164,6 +165,12 @@ def _unpacked(stream: IO[bytes]) -> IO[bytes]:
     elif head.startswith(_ZSTD):
         inside = cast("IO[bytes]", _zstd().ZstdFile(stream, mode="r"))
     else:
+        start = stream.read(512)  # a tar's first header, which has zeros
+        stream.seek(0)
+        if start and b"\0" not in start:
+            raise UsageError(
+                "it is not a bundle but a text, a mail or a web page say; save the attachment or the download itself"
+            )
         return stream
     if _head(inside).startswith((_GZIP, _ZSTD)):
         raise UsageError("compressed twice: decompress it once and give what comes out")
