@@ -151,7 +151,8 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str) -> Any:
 
 def _describe(hint: Any) -> str:
     names = {int: "a whole number", float: "a number", str: "a string in quotes", bool: "true or false"}
-    return names.get(hint, f"a {getattr(hint, '__name__', hint)}")
+    name = "dict" if dataclasses.is_dataclass(hint) else getattr(hint, "__name__", hint)
+    return names.get(hint) or {"tuple": 'a list in brackets, such as ["..."]', "dict": "a table"}.get(name, f"a {name}")
 
 
 NONCE = re.compile(r"[A-Za-z0-9._:+=/@-]{1,128}")
