@@ -78,6 +78,17 @@ def test_logs_of_others(tmp_path: Path, file: str) -> None:
     assert {r.name for r in rows(file)} == {"first"}
 
 
+def test_a_run_that_gets_another_name_is_said_to_lose_the_old_one(
+    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = write_log(tmp_path / "a.log", 65000)
+    add(file, log, name="acceptance")
+    add(file, log)
+    assert "named" not in capsys.readouterr().out
+    add(file, log, name="march")
+    assert "; named acceptance until now, it is no run of history:acceptance any more" in capsys.readouterr().out
+
+
 def test_list_show_export(tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
     add(file, write_run(tmp_path / "run"), write_log(tmp_path / "a.log", 65000))
     said(capsys)

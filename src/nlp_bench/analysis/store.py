@@ -346,14 +346,24 @@ def add_runs(
         else:
             rows.append(row_of(entry, name=name, added=added))
     found: list[tuple[int, bool]] = []
+    names: dict[str, str] = {}
     if rows:
         with open_to_write(file) as store:
+            names = dict(store.connection.execute("SELECT key, name FROM runs"))
             found = store.add(rows)
     lines = []
     for row, (number, is_new) in zip(rows, found, strict=True):
+        older = one_line(names.get(row.key) or "")
+        renamed = (
+            f"; named {older} until now, it is no run of history:{older} any more"
+            if name and older not in {"", name}
+            else ""
+        )
         rate = f" {row.tokens_per_second_steady:.2f} tokens/s" if row.tokens_per_second_steady else ""
         what = "added" if is_new else "was there, measured anew"
-        lines.append(f"run {number} {what}: {row.identity} {row.what} {row.outcome}{rate} ({one_line(row.source)})")
+        lines.append(
+            f"run {number} {what}: {row.identity} {row.what} {row.outcome}{rate} ({one_line(row.source)}){renamed}"
+        )
     return lines, refused
 
 
