@@ -114,7 +114,7 @@ class _Finder:
         # Given by its log, a run of ours is still checked against its records: without all its iterations it has no number.
         folder, name = Path(path).parent, Path(path).name
         is_ours = name.startswith(LOG) and is_run(folder) and Path(path) in {folder / LOG, packed_log(folder)}
-        kind = Kind.RUN if is_ours else Kind.TABLE if is_reference_table(Path(path)) else Kind.LOG
+        kind = Kind.RUN if is_ours else Kind.TABLE if is_reference_table(Path(path), is_named=True) else Kind.LOG
         kind = Kind.RECORD if is_earlier(Path(path)) else kind
         is_regular = stat.S_ISREG(status.st_mode)
         item = Item(path=path, kind=kind, is_regular=is_regular, num_bytes=status.st_size if is_regular else 0)

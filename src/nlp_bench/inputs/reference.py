@@ -60,15 +60,19 @@ _WORKLOAD = {
 }
 
 
-def is_reference_table(path: Path) -> bool:
-    """Say whether `path` is a CSV in whose first lines is the header of a reference table, as a spreadsheet may have saved it too."""
+def is_reference_table(path: Path, *, is_named: bool = False) -> bool:
+    """Say whether `path` is a CSV whose header begins as that of a reference table.
+
+    Of a file that was named also where a spreadsheet has put other signs between the columns, or lines above them: reading it tells which.
+    """
     if path.suffix != ".csv":
         return False
     try:
         with io.TextIOWrapper(opened(path), encoding="utf-8-sig", errors="replace") as stream:
-            heads = [re.sub("[;\t]", ",", stream.readline(2000)).strip().lower() for _ in range(_MOST_TITLE_LINES)]
+            heads = [stream.readline(2000).strip() for _ in range(_MOST_TITLE_LINES if is_named else 1)]
     except OSError:
         return False
+    heads = [re.sub("[;\t]", ",", head).lower() for head in heads] if is_named else heads
     return any(f"{head},".startswith(",".join(COLUMNS) + ",") for head in heads)
 
 
@@ -89,7 +93,7 @@ def read_reference_table(path: Path) -> list[RunResult]:
                 raise UsageError(f"{path} line 1: unknown column {name!r}{nearest(name, list(MORE_COLUMNS))}")
         rows = [_Row(path=path, line=reader.line_num, cells=cells) for cells in reader]
     for row in rows:
-        if any(row.cells.get("", ())):
+        if row.cells.get(""):
             raise UsageError(
                 f"{path} line {row.line}: it has more cells than the header; write each number without a comma"
             )
