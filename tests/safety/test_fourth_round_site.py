@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import stat
 import subprocess
 import sys
 import tarfile
@@ -342,7 +343,25 @@ def test_init_without_room_says_so_in_words(installed: Path, capsys: pytest.Capt
         assert main(["init", str(installed / "bench")]) == UsageError.exit_code
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert "cannot be written: File too large (1 file(s), the first large); name another" in capsys.readouterr().err
+    assert "cannot be written: File too large; name another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o664])
+def test_what_init_writes_has_the_modes_of_new_files(installed: Path, mode: int) -> None:
+    """An installation may be read-only (EasyBuild, Nix), or open to a group that is none of this user's."""
+    scripts = installed / "package/shipped/benchmark/env"
+    scripts.mkdir(parents=True)
+    (scripts / "constraints.txt").write_text("")
+    (scripts / "nlp-bench").write_text("#!/bin/bash\n")
+    for path in (installed / "package").rglob("*"):
+        path.chmod(mode | 0o111 if path.is_dir() else mode)
+    before = os.umask(0o027)
+    try:
+        assert main(["init", str(installed / "bench")]) == 0
+    finally:
+        os.umask(before)
+    made = [installed / "bench", *(installed / "bench").rglob("*")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} <= {0o640, 0o750}
 
 
 @pytest.mark.parametrize(

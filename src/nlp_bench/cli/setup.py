@@ -1,6 +1,7 @@
 """Before any run: `nlp-bench init` makes a working folder, `build` the kernels, `completion` the shell's script."""
 
 import argparse
+import os
 import re
 import shlex
 import shutil
@@ -57,20 +58,12 @@ class Init(Command):
                 (made / "README.md").write_text(_readme(system), encoding="utf-8")
                 made.replace(folder)
         except OSError as error:
-            raise UsageError(f"init: {folder} cannot be written: {_why(error)}; name another folder") from error
+            raise UsageError(
+                f"init: {folder} cannot be written: {error.strerror or error}; name another folder"
+            ) from error
         print(self.folder)
         say(*(f"next: {line}" for line in _next(self.folder, system)))
         return 0
-
-
-def _why(error: OSError) -> str:
-    """Return what the operating system said; shutil gathers the faults of many files in one list."""
-    faults = error.args[0] if isinstance(error, shutil.Error) and error.args else None
-    if not isinstance(faults, list) or not faults:
-        return error.strerror or str(error)
-    source, _, said = faults[0] if isinstance(faults[0], tuple) else ("", "", faults[0])
-    reason = re.sub(r"^\[Errno \d+\] ([^:]*).*", r"\1", str(said), flags=re.DOTALL)
-    return f"{reason} ({len(faults)} file(s), the first {Path(source).name})"
 
 
 def _refuse_word(system: str) -> None:
@@ -117,14 +110,25 @@ def _refuse(folder: Path, system: str | None, like: str | None) -> None:
 
 def _fill(made: Path, shipped: Path) -> None:
     """Copy the shipped files to their places in a checkout, and the package itself, which the environment of the folder is made from."""
-    ignored = shutil.ignore_patterns("__pycache__", "*.so")
-    shutil.copytree(shipped, made, ignore=ignored)
-    shutil.copytree(shipped.parent, made / "src" / "nlp_bench", ignore=ignored)
+    for source, target in ((shipped, made), (shipped.parent, made / "src" / "nlp_bench")):
+        _copy(source, target)
     for path in (made / "benchmark").rglob("*"):
         if path.is_file() and path.read_bytes().startswith(b"#!"):
-            path.chmod(path.stat().st_mode | 0o111)
+            mode = path.stat().st_mode
+            path.chmod(mode | (mode & 0o444) >> 2)
     if text := _shared_packages(made):
         (made / "benchmark" / "env" / "packages.pth").write_text(text, encoding="utf-8")
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy what lies below `source`, with the modes of new files: an installation may be read-only, or open to a group that is none of this user's."""
+    for folder, inside, names in os.walk(source):
+        inside[:] = [name for name in inside if name != "__pycache__"]
+        place = target / Path(folder).relative_to(source)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            if not name.endswith(".so"):
+                shutil.copyfile(Path(folder, name), place / name)
 
 
 def _shared_packages(made: Path) -> str:
