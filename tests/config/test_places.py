@@ -68,6 +68,14 @@ def test_a_tilde_in_the_variable_is_the_home_folder(homes: list[Path], monkeypat
     assert f", {path}\n" in done.stdout
 
 
+def test_a_link_to_nothing_is_not_passed_over_for_the_shipped_file(homes: list[Path]) -> None:
+    (homes[1] / "models").mkdir(parents=True)
+    (homes[1] / "models/13.toml").symlink_to("/gone/13.toml")
+    done = check("--model", "13", "--system", "dgx-h100")
+    assert done.returncode == 2
+    assert f"cannot read {homes[1]}/models/13.toml: No such file" in done.stderr
+
+
 def test_a_model_that_shadows_a_shipped_one_is_said_not_to_be_the_benchmark(homes: list[Path]) -> None:
     text = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
     put(homes[1], "models/175.toml", text.replace("num_attention_heads = 96", "num_attention_heads = 64"))
