@@ -109,6 +109,20 @@ def test_several_configurations_give_several_entries(measure: Call, published: s
     assert second.reference == pytest.approx(2 * first.reference)
 
 
+def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(measure: Call, published: str) -> None:
+    def start(micro: int, records: str) -> str:
+        head, rest = DUMP.split("\n", 1)
+        return f"{head}\n  micro_batch_size ........ {micro}\n{rest}-------------------- end of arguments ---------------------\n{records}"
+
+    fast = published.replace(": 5.", ": 4.")
+    slow_one, fast_one = measure(
+        start(1, published) + start(4, fast) + start(1, published) + start(8, "CUDA out of memory\n")
+    )
+    assert [each.workload.value("micro_batch_size") for each in (slow_one, fast_one)] == [1, 4]
+    assert fast_one.steady > 1.2 * slow_one.steady
+    assert "the log has 2 configurations; this one: micro batch 4" in fast_one.remarks
+
+
 def test_a_training_that_goes_on_from_a_checkpoint_warms_up_again(tmp_path: Path) -> None:
     lines = [
         f" iteration {i:8d}/      24 | consumed samples: {4 * i:12d} | elapsed time per iteration (s): 0.1000 | "

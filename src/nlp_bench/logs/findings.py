@@ -61,6 +61,7 @@ class Findings:
         self.num_records = self.num_torn = self.num_impossible = 0
         self.remarks: dict[str, None] = {}
         self.settings: dict[str, Fact] = {}
+        self.changes: dict[str, list[Fact]] = {}  # each value of a setting that is another than the one before
         self.events: list[Event] = []
         self.ends: list[EndMark] = []
         self._refusal: Refusal | None = None
@@ -69,6 +70,7 @@ class Findings:
         self._places: list[tuple[int, int, int, bool]] = []
         self._labels: dict[bytes, int] = {}
         self._starts: list[tuple[int, dict[str, Fact]]] = [(0, {})]
+        self._start_lines: list[int] = []
         self._stated: set[str] = set()
         self.is_counted = False  # whether the log numbers its iterations
         self._last_offset = -1
@@ -159,8 +161,12 @@ class Findings:
 
     def setting(self, name: str, value: float | str | None, line: Line) -> None:
         """Set a setting of the program; the last value counts, None is ignored."""
-        if value is not None:
-            self.settings[name] = Fact(value, line.number)
+        if value is None:
+            return
+        known = self.settings.get(name)
+        if known is None or known.value != value:
+            self.changes.setdefault(name, []).append(Fact(value, line.number))
+        self.settings[name] = Fact(value, line.number)
 
     def known(self, name: str) -> float | None:
         """Return the number that the log has stated for `name` since the program started, None if none."""
@@ -172,6 +178,7 @@ class Findings:
         self._stated.clear()
         if self.num_records:
             self._starts.append((line.offset, {}))
+            self._start_lines.append(line.number)
 
     def refuse(self, reason: str, *missing: str) -> None:
         """Refuse the log, with the facts that the command line could add; the first reason is kept."""
@@ -252,6 +259,7 @@ class Findings:
             num_bytes=num_bytes,
             counts_from=self.dialect.counts_from,
             refusal=refusal,
+            starts=tuple(self._start_lines),
             remarks=tuple(self.remarks),
             num_torn=self.num_torn,
             num_echoes=num_echoes,

@@ -226,6 +226,7 @@ class _Reading:
             log,
             remarks=(*log.remarks, *remarks),
             settings=self._settings.findings.settings,
+            changes=self._settings.findings.changes,
             events=tuple(self._events.findings.events),
             ends=tuple(self._ends.findings.ends),
         )

@@ -292,6 +292,10 @@ class Log:
     damage: str | None = None  # why reading stopped early (a cut compressed file), None if it did not
     settings: Mapping[str, Fact] = field(default_factory=dict)
     """The program's settings and versions, by the names of `logs.common`; the last value counts."""
+    changes: Mapping[str, Sequence[Fact]] = field(
+        default_factory=dict
+    )  # all values that a setting has had, in their order
+    starts: tuple[int, ...] = ()  # lines in which the program says that it starts, where a record may stand before it
     events: tuple[Event, ...] = ()  # evaluations, checkpoints and profiled iterations, in the order of the log
     ends: tuple[EndMark, ...] = ()  # end marks in the order of the log; of very many the last ones
 
@@ -299,6 +303,15 @@ class Log:
     def num_records(self) -> int:
         """Records of all attempts."""
         return sum(len(attempt.records) for attempt in self.attempts)
+
+    def settings_of(self, attempt: Attempt) -> Mapping[str, Fact]:
+        """Return the settings that hold for an attempt: the last ones before the program started again behind it."""
+        last = int(attempt.records.numbers.max())
+        end = min((line for line in self.starts if line > last), default=None)
+        if end is None:
+            return self.settings
+        known = {name: [fact for fact in facts if fact.line_number < end] for name, facts in self.changes.items()}
+        return {name: facts[-1] for name, facts in known.items() if facts}
 
     def numbered(self, attempts: Sequence[Attempt]) -> dict[int, Records]:
         """Return the records of some of the attempts, by the attempt's number in the file, from 1."""

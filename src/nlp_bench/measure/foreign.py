@@ -27,7 +27,7 @@ from nlp_bench.measure.result import RunResult, has_placeholder_loss, supplied_s
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.window import conventions_of
-from nlp_bench.measure.workload import workload_of
+from nlp_bench.measure.workload import OF_SPEED, Value, heading, workload_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.seal import NO_LOG, SealedLog, read_sealed_log
@@ -64,7 +64,14 @@ def measure_log(
         return [judge(_refused(source, log, overrides))]
     sealed = _sealed_log(path, log)
     log = with_own_events(log, sealed)
-    groups: dict[tuple[object, ...], list[Attempt]] = {}
+    results = [_result(source, log, attempts, overrides, sealed) for attempts in _configurations(log)]
+    return [_with_machine(judge(result), log) for result in _told_apart(results)]
+
+
+def _configurations(log: Log) -> list[list[Attempt]]:
+    """Return the attempts by what they trained and how: a job may try one configuration after the other."""
+    groups: dict[tuple[object, ...], list[tuple[dict[str, Value], list[Attempt]]]] = {}
+    has_changed = any(len(facts) > 1 for facts in log.changes.values())
     for attempt in log.attempts:
         last, length = attempt.records[-1], attempt.fact("sequence_length")
         sizes = (
@@ -73,9 +80,28 @@ def measure_log(
             last.sequence_length or length,
             attempt.fact("num_devices"),
         )
-        groups.setdefault(sizes, []).append(attempt)
+        settings = workload_of(None, log.settings_of(attempt)).values(OF_SPEED) if has_changed else {}
+        alike = groups.setdefault(sizes, [])
+        for known, attempts in alike:
+            if all(known.get(name, value) == value for name, value in settings.items()):
+                known.update(settings)
+                attempts.append(attempt)
+                break
+        else:
+            alike.append((settings, [attempt]))
+    return [attempts for alike in groups.values() for _, attempts in alike]
+
+
+def _told_apart(results: list[RunResult]) -> list[RunResult]:
+    """Return the results of one log, each with a remark on the settings by which it differs from the others."""
+    known = [result.workload.values(OF_SPEED) for result in results]
+    names = [name for name in OF_SPEED if len({values.get(name) for values in known}) > 1]
+    if not names:
+        return results
     return [
-        _with_machine(judge(_result(source, log, attempts, overrides, sealed)), log) for attempts in groups.values()
+        replace(result, remarks=(f"the log has {len(results)} configurations; this one: {words}", *result.remarks))
+        for result, values in zip(results, known, strict=True)
+        if (words := ", ".join(f"{heading(name)} {one_line(values.get(name, 'not stated'))}" for name in names))
     ]
 
 
@@ -175,7 +201,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
             text = f"the only time is that of the first iteration ({log.counts_from}), which is warm-up; a longer log is needed"
             refusal = Reason("only-warm-up", text)
         reasons += _qualifications(attempt, throughput, log.counts_from)
-    workload = workload_of(None, log.settings, attempt)
+    workload = workload_of(None, log.settings_of(attempt), attempt)
     found: tuple[Contradiction, ...] = ()
     slower: tuple[SlowerStatement, ...] = ()
     if throughput and not refusal:

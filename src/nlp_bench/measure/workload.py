@@ -39,6 +39,7 @@ FREE = (
     "nodes", "gpus_per_node", "world_size",
 )  # fmt: skip
 """What a person may tune: the configuration of the run."""
+OF_SPEED = (*SHAPE, "precision", *FREE)  # what a step takes its time for
 _FROM_RUN = {
     "model": "model.name",
     "system": "system.name",
