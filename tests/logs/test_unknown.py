@@ -75,6 +75,13 @@ def test_no_training(tmp_path: Path, name: str) -> None:
         assert not found.has_number, (found.steady, found.dialect, said(found))
 
 
+def test_a_pattern_describes_quoted_cells_as_the_person_sees_them(tmp_path: Path) -> None:
+    text = '"Step","time","time__MIN"\n' + "".join(f'"{n}","0.512","0.5"\n' for n in range(1, 30))
+    said = (r'^"(?P<iteration>\d+)","(?P<elapsed_s>[\d.]+)"',)
+    found = entry(tmp_path, text, Overrides(global_batch_size=64, sequence_length=2048, num_gpus=8, pattern=said))
+    assert found.steady == pytest.approx(RATE)
+
+
 @pytest.mark.usefixtures("alone")
 def test_a_cut_line_is_not_read(tmp_path: Path) -> None:
     text = log(lambda n: f"step {n} | loss 2.31 | tok/s 256000")

@@ -123,6 +123,20 @@ def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(mea
     assert "the log has 2 configurations; this one: micro batch 4" in fast_one.remarks
 
 
+def test_a_log_with_its_newest_line_first_is_refused_with_the_way_to_turn_it_round(measure: Call) -> None:
+    lines = [
+        f"2026-03-01 10:{n:02d}:00 iteration {10 * n:8d}/     300 | elapsed time per iteration (s): 6.0 | global batch size:    96 | lm loss: 8.0E+00 |"
+        for n in range(1, 31)
+    ]
+    (entry,) = measure("\n".join(reversed([*DUMP.splitlines(), *lines])) + "\n")
+    assert entry.reason_texts == (
+        "the lines of this log stand newest first (iteration 300 in line 1, iteration 10 in line 30); turn it round, as in "
+        "`tac LOG | nlp-bench report -`",
+    )
+    (entry,) = measure("\n".join([*DUMP.splitlines(), *lines]) + "\n")
+    assert entry.steady == pytest.approx(2048 * 96 / 6)
+
+
 def test_a_training_that_goes_on_from_a_checkpoint_warms_up_again(tmp_path: Path) -> None:
     lines = [
         f" iteration {i:8d}/      24 | consumed samples: {4 * i:12d} | elapsed time per iteration (s): 0.1000 | "

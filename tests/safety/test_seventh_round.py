@@ -119,7 +119,10 @@ DUMP = ("------------------------ arguments ------------------------", "  seq_le
 
 
 @pytest.mark.parametrize(
-    "form", ['"Mar 2, 2026 @ 10:00:00.940","train-worker-1","{}"', '      "{}\\n",', "> {}", ">> {}", '{{"log":"{}\\n","stream":"stdout"}}']
+    "form",
+    ['"Mar 2, 2026 @ 10:00:00.940","train-worker-1","{}"', 'train-worker-1,"{}"', '      "{}\\n",', "> {}", ">> {}",
+     '{{"log":"{}\\n","stream":"stdout"}}', '{{"@timestamp": "2026-03-02", "log": "{}\\n", "kubernetes": {{"pod_name": "a-0"}}}}',
+     '{{"_index":"a","_source":{{"message":"{}","host":{{"name":"n1"}}}}}}', '{{"labels":{{"pod":"a-0"}},"line":"{}"}}'],
 )  # fmt: skip
 def test_the_settings_of_a_log_are_read_in_what_carried_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str

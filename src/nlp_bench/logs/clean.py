@@ -33,7 +33,7 @@ _STAMP = re.compile(
 
 def pieces(raw: bytes) -> list[bytes]:
     """Return the texts of one line without colours, split at carriage returns, after which a terminal overwrites the line."""
-    text = _unpacked(raw) if raw.lstrip(b" ")[:1] in _WRAPPERS else raw
+    text = _unpacked(raw) if raw.lstrip(b" ")[:1] in WRAPPERS or raw.endswith((b'"', b'"\r')) else raw
     text = text.replace(b"^M", b"\r") if b"^M" in text else text
     # One byte each that every hint has: most lines have none of them.
     if (b"\x1b" in text or b"\\" in text or b"^" in text or b"\x90" in text) and any(h in text for h in _HINTS):
@@ -43,25 +43,30 @@ def pieces(raw: bytes) -> list[bytes]:
     return [piece for piece in text.split(b"\r") if piece] if b"\r" in text else [text]
 
 
-_WRAPPERS = frozenset((b"{", b'"', b">"))
-_CELLS = re.compile(rb'\s*"(.*?)(?:\\n)?",?\s*', re.DOTALL)
+WRAPPERS = frozenset((b"{", b'"', b">"))
+"""First letters of a line in which another one may be wrapped."""
+_CELLS = re.compile(rb'(?:([^",]{1,40}),|\s*)"(.*?)(?:\\n)?",?\s*', re.DOTALL)  # the first one may stand without quotes
+_CARRIED = re.compile(rb'"(?:log|message|MESSAGE|msg|textPayload|line|_raw)": ?("[^"\\]*(?:\\.[^"\\]*)*")', re.DOTALL)
+"""The line of a program in an object of Docker's json-file driver, Fluent Bit, Elasticsearch, journald, Loki or a cloud."""
 # Not `> padded vocab`, which Megatron-LM prints itself.
 _QUOTED = re.compile(rb" *(?:> ?)*> ?(?=[ \[\d-])(?! [A-Za-z])")
 
 
 def _unpacked(raw: bytes) -> bytes:
-    """Return the text in an object of Docker's json-file driver, in cells of a CSV file or a notebook, or in a quoted mail; else the line."""
+    """Return the text in a JSON object of a log's collector, in cells of a CSV file or a notebook, or in a quoted mail; else the line."""
     if cells := _CELLS.fullmatch(raw):
-        return cells[1].replace(b'","', b" ")
+        return b" ".join(filter(None, (cells[1], cells[2].replace(b'","', b" "))))
     if quoted := _QUOTED.match(raw):
         return raw[quoted.end() :]
-    if not raw.startswith(b'{"log":"'):
+    carried = max(_CARRIED.finditer(raw), key=lambda found: len(found[1]), default=None) if raw[:1] == b"{" else None
+    # A record of a training that is itself an object may have a message, too.
+    if not carried or b'loss"' in raw[: carried.start()] or b'loss"' in raw[carried.end() :]:
         return raw
     try:
-        words = parse_json(raw)["log"]
-    except (ValueError, KeyError, TypeError):
+        words = parse_json(carried[1])
+    except ValueError:
         return raw
-    return words.rstrip("\r\n").encode("utf-8", "replace") if isinstance(words, str) else raw
+    return str(words).rstrip("\r\n").encode("utf-8", "replace")
 
 
 def label_of(prefix: bytes) -> bytes:

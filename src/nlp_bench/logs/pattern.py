@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any, AnyStr, NamedTuple, cast
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.clean import WRAPPERS, label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import FACTS, RATES, UNITS, Counted, duration_s, number
@@ -409,6 +409,13 @@ _NEAR = 40  # letters before a group in which its number may begin
 
 class _Given(PatternParser):
     """Lines that a person describes."""
+
+    def take(self, line: Line, findings: Findings) -> None:
+        """Read a line as it is unwrapped, or else as the person sees it: in quoted cells, in an object of JSON."""
+        num_records = findings.num_records
+        super().take(line, findings)
+        if findings.num_records == num_records and line.text.lstrip(b" ")[:1] in WRAPPERS:
+            self.text(line.text, line, findings)
 
     def values(self, values: Values, at: At) -> Values | None:
         """Refuse an expression that reads a part of a number: a greedy `.*` before a group leaves it the last digit."""

@@ -41,6 +41,7 @@ _WORDS = {
 NOTHING = frozenset({"empty-file", "no-training-line"})
 """Codes of the reason where a file has nothing to do with training."""
 MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3  # so many starts of so few records each are no restarts
+NEWEST_FIRST = 0.9  # share of the starts that begin below the one before, where it is the log that was turned round
 ANY_PEAK_TFLOPS = 50_000.0  # above this no device that is sold computes in any format (2026)
 LARGE_PARAMETERS = 1e9
 LARGE_MODEL_S = 0.005
@@ -221,7 +222,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     first = broken or ended or refusal or (void.reason if void else None)
     reasons += [each.reason for each in found if each is not void]
     reasons += [ending.reason] if ending.reason and not first else []
-    if len(attempts) > 1 and (first is None or first.code != "several-writers"):
+    if len(attempts) > 1 and (first is None or first.code not in {"several-writers", "newest-first"}):
         where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
         what = "judged" if first else "measured"
         text = f"{len(attempts)} attempts of this training in the log; the longest is {what} ({where})"
@@ -261,6 +262,13 @@ def _mixed(log: Log) -> Reason | None:
     lengths = [len(attempt.records) for attempt in log.attempts]
     if len(lengths) < MANY_ATTEMPTS or np.median(lengths) > SHORT_ATTEMPT:
         return None
+    first, last = (log.attempts[end].records[0] for end in (0, -1))
+    if np.mean(np.diff([attempt.records[0].iteration for attempt in log.attempts]) < 0) > NEWEST_FIRST:
+        where = f"iteration {first.iteration} in line {first.line_number}, iteration {last.iteration} in line {last.line_number}"
+        text = (
+            f"the lines of this log stand newest first ({where}); turn it round, as in `tac LOG | nlp-bench report -`"
+        )
+        return Reason("newest-first", text)
     words = f"the iterations jump back {len(lengths) - 1} times in {sum(lengths)} records"
     text = f"{words}: several programs or processes write into this log at once; separate them, then give one at a time"
     return Reason("several-writers", text)
