@@ -149,6 +149,31 @@ def test_the_first_dict_of_a_resumed_training_has_no_time(
     )
 
 
+@pytest.mark.parametrize("a_dict", [swift_dict, tokens_dict])
+def test_a_log_to_which_a_resumed_training_appends_counts_both_parts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], a_dict: Callable[[int, int], str]
+) -> None:
+    starts = {
+        n: 0 if n <= 150 else 145 for n in range(10, 301, 10)
+    }  # LLaMA-Factory's trainer_log.jsonl: the clock begins anew
+    run = reported(
+        tmp_path / "train.log", "".join(a_dict(n, (n - begun) * STEP_S) for n, begun in starts.items()), capsys
+    )
+    rates = (
+        run["tokens_per_second"]["steady"],
+        run["tokens_per_second"]["reference"],
+        run["sustained"]["tokens_per_second"],
+    )
+    assert rates == pytest.approx((TRUE_RATE,) * 3, rel=1e-3)
+
+
+def test_a_bar_that_is_full_does_not_stop_before_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = reported(tmp_path / "train.log", "".join(bar(n, 7 + n * STEP_S) for n in range(1, 301)) + "\n", capsys)
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
+    assert run["window"]["last_iteration"] == 300
+    assert "the log stops" not in said(run)
+
+
 def test_a_first_dict_at_step_1_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "".join(swift_dict(n, 15 + n * STEP_S) for n in (1, *range(10, 101, 10)))
     run = reported(tmp_path / "train.log", text, capsys)

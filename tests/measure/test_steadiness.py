@@ -51,6 +51,13 @@ def test_drift_and_modes_are_told() -> None:
     assert "two modes" in " ".join(texts(changing.warnings()))
 
 
+def test_readings_of_a_clock_of_whole_seconds_are_no_two_modes() -> None:
+    even = np.diff(np.floor(np.cumsum(20.4 + NOISE)))
+    assert set(even) == {20.0, 21.0}
+    assert steadiness(even).modes is None
+    assert steadiness(even + 3 * (np.arange(len(even)) // 7 % 2)).modes is not None
+
+
 def test_a_warm_up_of_more_than_a_tenth_of_the_run_is_doubted() -> None:
     times = 1 + NOISE[:100]
     times[:25] += 0.3

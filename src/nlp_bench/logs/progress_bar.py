@@ -179,15 +179,17 @@ def report_series(
     total = {"total_iterations": float(series.total)} if series.total and has_total and series.num_bars == 1 else {}
     is_resumed = series.is_resumed
     points = [point for point in series.points if point[1] >= series.first[0]] if is_resumed else series.points
+    line, bar = series.last
+    if len(points) > 1:  # thinned, it would end before the last drawing
+        points = [*points[:-1], (line, series.base[0] + bar.done, series.seconds)]
     if len(points) > 1 and points[-1][2] - points[0][2] >= _MIN_SPAN_S:
-        for line, done, clock in points:
+        for drawn, done, clock in points:
             known = losses[: bisect_right(losses, done, key=lambda each: each[0])]
             loss = {"lm_loss": known[-1][1]} if known else {}
-            findings.record(line, {"iteration": done, "clock_s": clock, **total, **loss})
+            findings.record(drawn, {"iteration": done, "clock_s": clock, **total, **loss})
         return len(points)
     if is_resumed:  # its rates are smoothed over the units before it
         return 0
-    line, bar = series.last
     mean = bar.clock_s / bar.done if bar.done and bar.clock_s >= _MIN_SPAN_S else None
     seconds = bar.seconds_per_unit or mean
     if seconds is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
-from nlp_bench.measure.series import MIN_VALUES, held, levels, median, scatter_around, scatter_of
+from nlp_bench.measure.series import MIN_VALUES, half_unit, held, levels, median, scatter_around, scatter_of
 from nlp_bench.measure.sizes import Column
 from nlp_bench.measure.window import MAX_MARKED, Window
 from nlp_bench.reason import Reason, texts
@@ -22,6 +22,7 @@ MIN_TREND, MIN_TREND_RECORDS, TREND_P = 0.01, 16, 0.001
 MIN_MODES, MODES_D, MODES_APART, MODES_SHARE = 20, 4.5, 0.03, 0.1
 """Records to see two modes; Ashman's D that they must exceed (a uniform distribution cut in two has 3.5, a normal one 2.7);
 how far they are apart, and the least share of records in one."""
+ONE_UNIT = 1.5  # units of the last digit of the times: what is no further apart may be rounded
 MAX_WARM_UP, MIN_WARM_UP_RECORDS = 0.1, 8
 """Share of the intervals, the first one not counted, above which warm-up is doubted, and records of a window that can doubt it."""
 TARGET = 0.01  # half width of the interval that `num_more` is for, as a share of the rate
@@ -114,6 +115,10 @@ def steadiness_of(window: Window) -> Steadiness:
     stalled = np.flatnonzero(costs > STALL_FACTOR * typical) if number > 2 else np.empty(0, np.intp)
     firsts, lasts = spans.first_iterations, spans.records.column("iteration")
     excess = (costs[stalled] - typical) @ spans.num_tokens[stalled]
+    modes = _modes(costs if np.mean(calm != costs) > MANY_HELD else calm)
+    # By a clock of whole seconds one and the same time is 20 s now and 21 s then.
+    if modes and (modes[1] - modes[0]) * spans.seconds.mean() <= 2 * ONE_UNIT * half_unit(spans.seconds, of_all=True):
+        modes = None
     warm_up = window.set_aside["warm-up"].share if "warm-up" in window.set_aside else 0.0
     is_long = window.num_records >= MIN_WARM_UP_RECORDS and warm_up > MAX_WARM_UP
     return Steadiness(
@@ -126,7 +131,7 @@ def steadiness_of(window: Window) -> Steadiness:
         ),
         stall_share=float(excess / spans.seconds.sum()),
         drift=_drift(calm),
-        modes=_modes(costs if np.mean(calm != costs) > MANY_HELD else calm),
+        modes=modes,
         slowdown=_slowdown(window),
         long_warm_up=warm_up if is_long else None,
         refused_mark=window.refused_mark,

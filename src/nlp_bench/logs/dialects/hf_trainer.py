@@ -398,13 +398,12 @@ def _report_whole_bar(attempt: _Attempt, findings: Findings) -> bool:
     series, runtime = _bar_of(attempt), attempt.summary.get(b"train_runtime")
     if not (series and series.last and runtime) or series.num_bars > 1 or len(series.points) < _MIN_POINTS:
         return False
-    line, bar = series.last
+    bar = series.last[1]
     if _counts_on(attempt) or bar.done != series.total or abs(bar.clock_s - runtime) > _AGREES * runtime:
         return False
     losses = [
         (float(at), e.loss) for e in attempt.entries if e.loss is not None and (at := e.step or (e.bar and e.bar[0]))
     ]
-    series.points[-1] = (line, float(bar.done), bar.clock_s)
     findings.remark(
         f"the steps are timed by the progress bar; by the Trainer's summary they took {runtime / bar.done:.4g} s in the mean of the whole run"
     )
@@ -438,9 +437,10 @@ def _report_tokens(attempt: _Attempt, findings: Findings) -> bool:
     is_late = attempt.start_step is not None or _is_late([entry.tokens or 0.0 for entry in entries])
     before: tuple[float, float, float] | None = None if is_late else (0.0, 0.0, 0.0)
     has_records = False
-    for entry, step in zip(entries, steps, strict=True):
+    for entry, following, step in zip(entries, [*entries[1:], entries[-1]], steps, strict=True):
         tokens, clock = entry.tokens or 0.0, entry.clock_s or 0.0
-        if before is None or tokens < before[1]:
+        # A resumed training counts its tokens on, but its clock begins anew, and stays so: a single time may be torn.
+        if before is None or tokens < before[1] or max(clock, following.clock_s or 0.0) < before[2]:
             before = step, tokens, clock
             continue
         new_tokens, seconds = tokens - before[1], clock - before[2]
