@@ -114,6 +114,7 @@ def test_the_summary_of_a_trainer_from_the_beginning_stays(
     run = reported(tmp_path / "hf.log", text, capsys)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert ("nothing shows that the Trainer began at step 0" in said(run)) is is_told
+    assert run["window"]["last_iteration"] == 300
 
 
 def swift_dict(n: int, seconds: int) -> str:

@@ -53,6 +53,21 @@ def test_whole_logs_are_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert found["sources"] == whole
 
 
+def test_folders_of_logs_that_state_little_are_told_which_options_pool_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side in ("a", "b"):
+        for name in range(3):
+            log = write(tmp_path / f"{side}/{name}.log", more_s=0.002 * name)
+            text = log.read_text()
+            log.write_text(text[text.index(" iteration ") :])  # without the arguments
+    words = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--sequence-length", "2048", "--same-workload"]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert (FLAG in said, "not shown" in said) == (True, False)
+    assert main([*words, FLAG]) == 0
+
+
 def test_an_export_refuses_them_and_names_the_option(logs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", "bigger", logs[0]]) == 1
     out, err = capsys.readouterr()

@@ -384,14 +384,15 @@ def _refuse(found: Differences, *, vouched: bool) -> None:
 def _no_match(a: Side, b: Side) -> str:
     pairs = [(one, two) for one in a.pools for two in b.pools]
     found = [differences(one.settings, two.settings) for one, two in pairs]
-    rows = min(((*f.workload, *f.not_shown, *f.free, *f.machine) for f in found), key=len)
+    nearest = min(found, key=lambda f: len((*f.workload, *f.not_shown, *f.free, *f.machine)))
     counts = f"A has {len(a.pools)} configuration(s), B {len(b.pools)}, and none is in both"
-    if not rows:
+    if not (nearest.workload or nearest.free or nearest.machine):
         lost = (
             "A log that states little stays alone, and so does one that is MEASURED; if these logs are repeats of one run, say so "
-            "with --same-workload or --allow-measured."
+            "with --same-workload and, where logs are MEASURED, --allow-measured."
         )
-        return f"{counts} once\n{lost}"
+        return f"{counts} exactly once\n{lost}"
+    rows = (*nearest.workload, *nearest.not_shown, *nearest.free, *nearest.machine)
     return (
         f"{counts}; the nearest two differ in\n{difference_table(rows)}\nGive folders that hold one configuration each."
     )

@@ -522,6 +522,8 @@ def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
         return True
     values = {"iteration": steps} if steps > 0 else {}
     runtime, samples = summary.get(b"train_runtime"), summary.get(b"train_samples_per_second")
+    if steps <= 0 and runtime and (per_second := summary.get(b"train_steps_per_second")):
+        values["iteration"] = max(1.0, round(runtime * per_second))
     if runtime and steps > 0 and not attempt.is_gaudi:
         values["elapsed_s"] = runtime / steps
     if samples:
