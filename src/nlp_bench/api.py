@@ -556,7 +556,10 @@ def _switch(name: str, value: bool) -> None:
 
 def _path(name: str, value: PathLike) -> str:
     if not isinstance(value, str | os.PathLike):
-        raise UsageError(f"{name}: {value!r:.60} is neither a text nor a path; give it in quotes")
+        several = isinstance(value, list | tuple | set)
+        remedy = "give each as an argument of its own (*paths)" if several else "give it in quotes"
+        remedy = "give the name of the file" if hasattr(value, "read") else remedy
+        raise UsageError(f"{name}: {value!r:.60} is neither a text nor a path; {remedy}")
     return os.fspath(value)
 
 
