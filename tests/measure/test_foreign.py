@@ -120,7 +120,28 @@ def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(mea
     )
     assert [each.workload.value("micro_batch_size") for each in (slow_one, fast_one)] == [1, 4]
     assert fast_one.steady > 1.2 * slow_one.steady
-    assert "the log has 2 configurations; this one: micro batch 4" in fast_one.remarks
+    assert fast_one.remarks == ("the log has 2 configurations; this one is from line 16 on; micro batch 4",)
+
+
+@pytest.mark.parametrize(
+    ("head", "line"),
+    [
+        ("tokens per iteration will be: {:,}", "iter {}: loss 5.0000, time {:.2f}ms, mfu 40.00%"),
+        (
+            "| sequence length T     | 1024   |\n| total batch size      | {}  |",
+            "step {}/19 | loss 5.000000 (+0.51z)| norm 1.0000 (-0.10z)| lr 1.00e-04 | {:.2f} ms | 40.0% bf16 MFU | {:.0f} tok/s",
+        ),
+    ],
+    ids=["nanogpt", "llm.c"],
+)
+def test_two_trainings_of_other_batches_in_one_log_are_two_numbers(measure: Call, head: str, line: str) -> None:
+    text = ""
+    for tokens, ms in ((524288, 500.0), (1048576, 900.0)):
+        text += (
+            "\n".join([head.format(tokens), *(line.format(n, ms + n % 3, 800 * tokens / ms) for n in range(1, 20))])
+            + "\n"
+        )
+    assert [each.steady for each in measure(text)] == pytest.approx([524288 / 0.501, 1048576 / 0.901], rel=1e-3)
 
 
 def test_a_log_with_its_newest_line_first_is_refused_with_the_way_to_turn_it_round(measure: Call) -> None:

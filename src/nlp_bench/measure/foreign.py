@@ -80,6 +80,7 @@ def _configurations(log: Log) -> list[list[Attempt]]:
             last.global_batch_size,
             last.sequence_length or length,
             attempt.fact("num_devices"),
+            attempt.fact("tokens"),
         )
         settings = workload_of(None, log.settings_of(attempt)).values(OF_SPEED) if has_changed else {}
         alike = groups.setdefault(sizes, [])
@@ -94,16 +95,20 @@ def _configurations(log: Log) -> list[list[Attempt]]:
 
 
 def _told_apart(results: list[RunResult]) -> list[RunResult]:
-    """Return the results of one log, each with a remark on the settings by which it differs from the others."""
+    """Return the results of one log; of several each with a remark on where it stands and which settings set it apart."""
     known = [result.workload.values(OF_SPEED) for result in results]
     names = [name for name in OF_SPEED if len({values.get(name) for values in known}) > 1]
-    if not names:
-        return results
-    return [
-        replace(result, remarks=(f"the log has {len(results)} configurations; this one: {words}", *result.remarks))
-        for result, values in zip(results, known, strict=True)
-        if (words := ", ".join(f"{heading(name)} {one_line(values.get(name, 'not stated'))}" for name in names))
-    ]
+    told = []
+    for result, values in zip(results, known, strict=True):
+        words = (f"{heading(name)} {_plain(values.get(name, 'not stated'))}" for name in names)
+        where = f"this one is from line {result.records[0].line_number} on"
+        text = "; ".join(filter(None, (f"the log has {len(results)} configurations", where, ", ".join(words))))
+        told.append(replace(result, remarks=(text, *result.remarks)))
+    return told if len(told) > 1 else results
+
+
+def _plain(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else one_line(value)
 
 
 def _with_machine(result: RunResult, log: Log) -> RunResult:

@@ -18,6 +18,8 @@ _SIZES = (
     ),
 )
 
+_START = rb"tokens per iteration will be: "  # a log to which the program appends may have another number further on
+
 
 class _NanoGpt(PatternParser):
     """Remembers the last evaluation, whose time is part of that of the iteration with the same number."""
@@ -88,6 +90,7 @@ DIALECTS = (
         parser=Pattern(
             record=rb"(?:^|\s)<iteration> \| loss <lm_loss> \| lr [-+\d.eE]{1,40} \| <elapsed_ms> ?ms \| mfu ",
             facts=_SIZES,
+            start=_START,
             reads_each_line=False,
             reading=_NanoGpt,
         ),
@@ -123,6 +126,7 @@ DIALECTS = (
                 rb"batch_size B=\d{1,9} \* seq_len T=<sequence_length> \* num_processes=<num_devices> and total_batch_size=<tokens>",
                 rb"^" + _DESIRED,
             ),
+            start=rb"\| sequence length T {1,40}\|",
             # Tests of single steps, and the line of build-nanogpt, which would match as well.
             skip=rb"\bOK = \d|\bdt: ",
             reads_each_line=False,
@@ -165,6 +169,7 @@ DIALECTS = (
         parser=Pattern(
             record=rb"(?<![\w.])iter <iteration>: loss <lm_loss>, time <elapsed_ms> ?ms(?=[\s,]|$)",
             facts=_SIZES,
+            start=_START,
             reads_each_line=False,
             reading=_NanoGpt,
         ),
