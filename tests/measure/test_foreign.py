@@ -144,6 +144,27 @@ def test_two_trainings_of_other_batches_in_one_log_are_two_numbers(measure: Call
     assert [each.steady for each in measure(text)] == pytest.approx([524288 / 0.501, 1048576 / 0.901], rel=1e-3)
 
 
+def test_the_settings_of_a_start_far_down_in_a_long_log_are_its_own(measure: Call) -> None:
+    head, rest = DUMP.split("\n", 1)
+    line = " iteration {:8d}/    3000 | elapsed time per iteration (s): {:.3f} | global batch size:    96 | lm loss: 8.0E+00 | number of nan iterations:   0 |\n"
+    text = ""
+    for micro, seconds in ((1, 6.0), (2, 5.0)):
+        text += f"{head}\n  micro_batch_size ........ {micro}\n{rest}"
+        text += "".join(line.format(n, seconds + n % 7 / 100) for n in range(1, 2000 * micro))
+    found = {each.workload.value("micro_batch_size"): each.steady for each in measure(text)}
+    assert found == {1: pytest.approx(2048 * 96 / 6.03, rel=1e-3), 2: pytest.approx(2048 * 96 / 5.03, rel=1e-3)}
+
+
+def test_a_small_model_is_not_implausible_since_a_large_one_ran_before_it(measure: Call, published: str) -> None:
+    head, rest = DUMP.split("\n", 1)
+    text = "NVIDIA H100 80GB HBM3\n"
+    for layers, hidden in ((96, 12288), (12, 768)):
+        text += f"{head}\n  hidden_size ........ {hidden}\n  num_layers ........ {layers}\n{rest}{published}"
+    large, small = measure(text.replace("world_size ........ 384", "world_size ........ 8"), num_gpus=8)
+    assert "implausible: 6 x 1.16e+11 parameters" in large.reason_texts[0]
+    assert small.has_number
+
+
 def test_a_log_with_its_newest_line_first_is_refused_with_the_way_to_turn_it_round(measure: Call) -> None:
     lines = [
         f"2026-03-01 10:{n:02d}:00 iteration {10 * n:8d}/     300 | elapsed time per iteration (s): 6.0 | global batch size:    96 | lm loss: 8.0E+00 |"

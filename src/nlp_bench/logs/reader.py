@@ -26,8 +26,8 @@ MANY_LINES, SHORT_BYTES = 4096, 400
 _DIGITS = b"0123456789"
 _SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
 _COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for a log of any program
-_NUM_SURE = 3
-"""Candidates that are left then: the dialect, EVENTS and ENDINGS."""
+_NUM_SURE = 4
+"""Candidates that are left then: the dialect, SETTINGS (a later start may have others), EVENTS and ENDINGS."""
 
 Progress = Callable[[Source], None]
 
@@ -180,8 +180,8 @@ class _Reading:
         self._waiting.clear()
         for candidate in self.candidates if len(self._made) > _NUM_SURE else ():
             if candidate.findings.num_records >= SURE and not candidate.dialect.yields_to:
-                self._search = _search((candidate.dialect, EVENTS, ENDINGS))
-                self._made = [candidate, self._events, self._ends]
+                self._search = _search((candidate.dialect, SETTINGS, EVENTS, ENDINGS))
+                self._made = [candidate, self._settings, self._events, self._ends]
                 return
 
     @property
