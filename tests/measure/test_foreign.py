@@ -165,6 +165,17 @@ def test_a_small_model_is_not_implausible_since_a_large_one_ran_before_it(measur
     assert small.has_number
 
 
+def test_a_second_program_in_the_same_log_is_not_left_out_in_silence(measure: Call, published: str) -> None:
+    titan = "".join(
+        f"[rank0]:[titan] step: {n:2}  loss:  9.0  memory: 4.0GiB(5.0%)  tps: 4,000  mfu: 20.0%\n" for n in range(1, 5)
+    )
+    (entry,) = measure(DUMP + published + titan)
+    assert entry.dialect == "megatron-lm"
+    assert "the log also has 4 training lines of torchtitan (lines 9 to 12): they are not in this number" in str(
+        entry.reason_texts
+    )
+
+
 def test_a_log_with_its_newest_line_first_is_refused_with_the_way_to_turn_it_round(measure: Call) -> None:
     lines = [
         f"2026-03-01 10:{n:02d}:00 iteration {10 * n:8d}/     300 | elapsed time per iteration (s): 6.0 | global batch size:    96 | lm loss: 8.0E+00 |"

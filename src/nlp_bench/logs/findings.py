@@ -214,6 +214,15 @@ class Findings:
         return any(first < line.offset for first in firsts)
 
     @property
+    def lines(self) -> tuple[int, int]:
+        """The first and the last line with a record, 0 where there is none."""
+        self._flush()
+        numbers = [part.numbers for part in self._parts if len(part)]
+        return min((int(each.min()) for each in numbers), default=0), max(
+            (int(each.max()) for each in numbers), default=0
+        )
+
+    @property
     def is_empty(self) -> bool:
         """Say whether the dialect has found nothing: no record, not even a torn one, and no reason to refuse the log."""
         return not self.num_records and self._refusal is None and not self.num_torn

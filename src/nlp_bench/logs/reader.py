@@ -29,6 +29,8 @@ _COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for 
 _NUM_SURE = 4
 """Candidates that are left then: the dialect, SETTINGS (a later start may have others), EVENTS and ENDINGS."""
 
+OTHER_PROGRAM = 3  # records of another program that are told
+
 Progress = Callable[[Source], None]
 
 
@@ -224,12 +226,29 @@ class _Reading:
         remarks = self._separators.remarks(log, best.dialect)
         return replace(
             log,
-            remarks=(*log.remarks, *remarks),
+            remarks=(*log.remarks, *remarks, *_other_programs(best, preferred)),
             settings=self._settings.findings.settings,
             changes=self._settings.findings.changes,
             events=tuple(self._events.findings.events),
             ends=tuple(self._ends.findings.ends),
         )
+
+
+def _other_programs(best: Findings, found: list[Findings]) -> list[str]:
+    """Return a remark on each program all of whose lines stand before or behind those of the best: another training."""
+    said, (first, last) = [], best.lines
+    for other in found if last else ():
+        begin, end = other.lines
+        if (
+            other.num_records >= OTHER_PROGRAM
+            and (begin > last or end < first)
+            and not _yields(best, {other.dialect.name})
+        ):
+            said.append(
+                f"the log also has {other.num_records} training lines of {other.name} (lines {begin} to {end}): they are not in this number; "
+                "give them in a file of their own"
+            )
+    return said
 
 
 def _yields(findings: Findings, names: set[str]) -> bool:
