@@ -156,6 +156,15 @@ def test_a_log_without_gpus_is_named_and_not_placed(report: Call, tmp_path: Path
     assert "x.log: not placed, the number of GPUs is not in the log" in out
 
 
+@pytest.mark.parametrize("view", ["--scaling", "--sweep"])
+def test_a_log_that_came_to_no_line_is_told_beside_the_view(report: Call, tmp_path: Path, view: str) -> None:
+    write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
+    (tmp_path / "16.log").write_text("  world_size ........ 16\n")  # killed before its first iteration
+    _, out, err = report(tmp_path, view)
+    assert "1 file(s) hold no training line: 16.log" in err
+    assert "16.log" not in out
+
+
 def test_csv_has_a_line_per_point_and_full_precision(report: Call, tmp_path: Path) -> None:
     for gpus in (8, 16):
         write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)

@@ -92,8 +92,8 @@ class Report(Command, JudgedOptions, PatternOptions):
         print(text(self.format), end="")
         if view:
             say(*_rules_not_kept(report))  # it decides the exit code, and the view does not show it
-        if self.format.endswith("csv"):
-            say(*(passed.sentence() for passed in report.passed_over))  # its rows have no field for it
+        if self.format.endswith("csv") or (view and self.format != "html"):
+            say(*(passed.sentence() for passed in report.passed_over))  # no field or line of these is for it
         if self.explain:
             from nlp_bench.report.explain import explain
 
