@@ -3,6 +3,7 @@
 Of a log alone its lines have to show how its run ended (`ending`), and that its rate can be true (`why_implausible`).
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -265,8 +266,15 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
 
 def _mixed(log: Log) -> Reason | None:
     """Say that several programs or processes wrote into the log at once, where iterations jump back all the time."""
-    lengths = [len(attempt.records) for attempt in log.attempts]
-    if len(lengths) < MANY_ATTEMPTS or np.median(lengths) > SHORT_ATTEMPT:
+    lines = [attempt.records.numbers for attempt in log.attempts]
+    ends = [0, *(int(numbers.max()) for numbers in lines)]
+    # A program that crashes again and again starts anew each time.
+    lengths = [
+        len(numbers)
+        for end, numbers in zip(ends, lines, strict=False)
+        if bisect_right(log.starts, end) == bisect_right(log.starts, int(numbers.min()))
+    ]
+    if len(lengths) < MANY_ATTEMPTS or 2 * sum(n for n in lengths if n <= SHORT_ATTEMPT) <= log.num_records:
         return None
     first, last = (log.attempts[end].records[0] for end in (0, -1))
     if np.mean(np.diff([attempt.records[0].iteration for attempt in log.attempts]) < 0) > NEWEST_FIRST:
@@ -275,7 +283,7 @@ def _mixed(log: Log) -> Reason | None:
             f"the lines of this log stand newest first ({where}); turn it round, as in `tac LOG | nlp-bench report -`"
         )
         return Reason("newest-first", text)
-    words = f"the iterations jump back {len(lengths) - 1} times in {sum(lengths)} records"
+    words = f"the iterations jump back {len(lines) - 1} times in {log.num_records} records"
     text = f"{words}: several programs or processes write into this log at once; separate them, then give one at a time"
     return Reason("several-writers", text)
 
