@@ -255,11 +255,13 @@ def test_many_starts_of_few_records_each_are_several_writers(measure: Call, leng
 def test_a_crash_loop_and_then_a_whole_training_is_no_log_of_several_writers(
     measure: Call, head: str, num_crashes: int
 ) -> None:
-    lines = [
-        f" iteration {i:8d}/ 60 | elapsed time per iteration (ms): {5000 + 7919 * i % 13}.0 | global batch size: 8 | lm loss: {3 - i / 100:.3f}E+00 | "
-        "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
-        for i in range(1, 61)
-    ]
-    crashed = f"{head}{lines[0]}{lines[1]}RuntimeError: CUDA error: an illegal memory access was encountered\n"
-    (entry,) = measure(crashed * num_crashes + head + "".join(lines), sequence_length=2048)
+    def line(i: int, start: int) -> str:
+        return (
+            f" iteration {i:8d}/ 60 | elapsed time per iteration (ms): {5000 + 7919 * (i + start) % 13}.0 | global batch size: 8 | "
+            f"lm loss: {3 - i / 100:.3f}E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        )
+
+    crash = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    crashed = "".join(f"{head}{line(1, start)}{line(2, start)}{crash}" for start in range(num_crashes))
+    (entry,) = measure(crashed + head + "".join(line(i, 99) for i in range(1, 61)), sequence_length=2048)
     assert (entry.outcome.value, entry.steady) == ("VALID", pytest.approx(8 * 2048 / 5.006, rel=1e-3))
