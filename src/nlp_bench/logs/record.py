@@ -1,6 +1,7 @@
 """The content of a training log of any dialect: logged intervals, attempts, and what was left out."""
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -307,11 +308,14 @@ class Log:
     def settings_of(self, attempt: Attempt) -> Mapping[str, Fact]:
         """Return the settings that hold for an attempt: the last ones before the program started again behind it."""
         last = int(attempt.records.numbers.max())
-        end = min((line for line in self.starts if line > last), default=None)
-        if end is None:
+        place = bisect_right(self.starts, last)
+        if place == len(self.starts):
             return self.settings
-        known = {name: [fact for fact in facts if fact.line_number < end] for name, facts in self.changes.items()}
-        return {name: facts[-1] for name, facts in known.items() if facts}
+        end = self.starts[place]
+        known = {
+            name: bisect_left(facts, end, key=lambda fact: fact.line_number) for name, facts in self.changes.items()
+        }
+        return {name: self.changes[name][number - 1] for name, number in known.items() if number}
 
     def numbered(self, attempts: Sequence[Attempt]) -> dict[int, Records]:
         """Return the records of some of the attempts, by the attempt's number in the file, from 1."""
