@@ -265,3 +265,11 @@ def test_a_crash_loop_and_then_a_whole_training_is_no_log_of_several_writers(
     crashed = "".join(f"{head}{line(1, start)}{line(2, start)}{crash}" for start in range(num_crashes))
     (entry,) = measure(crashed + head + "".join(line(i, 99) for i in range(1, 61)), sequence_length=2048)
     assert (entry.outcome.value, entry.steady) == ("VALID", pytest.approx(8 * 2048 / 5.006, rel=1e-3))
+
+
+def test_lines_that_journalctl_wrote_as_numbers_are_told(measure: Call, published: str) -> None:
+    lines = [
+        f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}'.replace(", ", ",") for line in published.splitlines()
+    ]
+    (entry,) = measure("\n".join(lines) + "\n")
+    assert "journalctl -o cat" in entry.reason_texts[1]

@@ -86,6 +86,12 @@ def _dumped(raw: bytes) -> tuple[tuple[str, Value], ...] | None:
     return tuple((name, value_of(text)) for name, text in known) if found else None
 
 
+_OF_NUMBERS = (
+    b'"MESSAGE":[',
+    b'"MESSAGE" : [',
+)  # systemd src/shared/logs-show.c: what is not printable is an array of bytes
+
+
 class _Settings(Parser):
     """Settings and versions; remembers the kinds of channels that NCCL logged."""
 
@@ -94,6 +100,11 @@ class _Settings(Parser):
 
     def take(self, line: Line, findings: Findings) -> None:
         raw = line.text[:_MAX_BYTES]
+        if any(begin in raw for begin in _OF_NUMBERS):
+            findings.remark(
+                "journalctl wrote lines with colours or progress bars as numbers, which are not read; write the log with `journalctl -o cat` or "
+                "`-o short-iso`"
+            )
         arguments = _dumped(raw)
         if arguments is None:
             for text in pieces(raw):
@@ -224,7 +235,7 @@ SETTINGS = Dialect(
     needles=(  # not the command line: the dump of the arguments has the values that took effect
         b" ....", b" > versions: ", b" > number of parameters: ", b" > padded vocab", b" > attention: ", b" > optimizer: ",
         b" > recompute: ", b" > backend: ", b"NCCL version", b"NCCL INFO version", b"Using network", b"INFO NET/",
-        b"NCCL INFO Channel ", b" > clocks of the ranks: ", b" > checkpoints: loaded ", b" > seal: opened; ",
+        b"NCCL INFO Channel ", b" > clocks of the ranks: ", b" > checkpoints: loaded ", b" > seal: opened; ", *_OF_NUMBERS,
     ),
     parser=_Settings,
 )  # fmt: skip

@@ -216,7 +216,12 @@ class _Reading:
         preferred = [f for f in found if not _yields(f, names)] or found
         if not preferred:
             return Log(
-                dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, ends=tuple(self._ends.findings.ends)
+                dialect=None,
+                attempts=(),
+                num_bytes=num_bytes,
+                damage=damage,
+                remarks=tuple(self._settings.findings.remarks),
+                ends=tuple(self._ends.findings.ends),
             )
         best = max(preferred, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
         log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
@@ -226,7 +231,7 @@ class _Reading:
         remarks = self._separators.remarks(log, best.dialect)
         return replace(
             log,
-            remarks=(*log.remarks, *remarks, *_other_programs(best, preferred)),
+            remarks=(*log.remarks, *remarks, *self._settings.findings.remarks, *_other_programs(best, preferred)),
             settings=self._settings.findings.settings,
             changes=self._settings.findings.changes,
             events=tuple(self._events.findings.events),
