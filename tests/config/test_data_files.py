@@ -24,6 +24,23 @@ def test_system_is_readable(name: str) -> None:
     assert ranks >= 1
 
 
+@pytest.mark.parametrize(
+    ("visible", "settled"),
+    [(None, ("cuda", 4)), ("2", ("cuda", 1)), ("GPU-0,GPU-1,GPU-1", ("cuda", 2)), ("1,9,2", ("cuda", 1)), ("", ("cpu", 1))],
+)  # fmt: skip
+def test_auto_counts_the_gpus_that_are_visible(
+    visible: str | None, settled: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: NVIDIA A100"; done\n')
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr("nlp_bench.config.machine.cpu_ranks", lambda: 1)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert settle(catalog.load_system("local")) == settled
+
+
 @pytest.mark.parametrize("name", ["13", "175"])
 def test_the_benchmarks_have_the_published_shapes(name: str) -> None:
     shape = catalog.load_model(name).architecture

@@ -4,6 +4,7 @@ import os
 import re
 import socket
 import sys
+from itertools import takewhile
 
 from nlp_bench.config import catalog, scheduler
 from nlp_bench.config.system import Detect, System
@@ -61,13 +62,25 @@ def _matches(detect: Detect, host: str, cluster: str | None) -> bool:
 
 
 def num_gpus() -> int:
-    """Return how many GPUs nvidia-smi lists; 0 where there is none."""
+    """Return how many GPUs nvidia-smi lists, of which CUDA_VISIBLE_DEVICES shows; 0 where there is none.
+
+    An empty word, or a number that no GPU has, ends its list (CUDA C++ Programming Guide, "CUDA Environment Variables").
+    """
     answer = ask("nvidia-smi", "-L", timeout_s=20)
     if answer.is_late:
         raise scheduler.NoAnswerError(f"{answer.err}; try again later")
     if not answer.is_good and not answer.is_missing:
         print(f"nlp-bench: warning: nvidia-smi fails, so that no GPU is seen here: {answer.text}", file=sys.stderr)
-    return sum(line.startswith("GPU ") for line in answer.out.splitlines()) if answer.is_good else 0
+    listed = sum(line.startswith("GPU ") for line in answer.out.splitlines()) if answer.is_good else 0
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is None or not listed:
+        return listed
+    known = {*map(str, range(listed))}
+    words = takewhile(lambda word: word in known or word.startswith(("GPU-", "MIG-")), map(str.strip, shown.split(",")))
+    visible = min(listed, len({*words}))
+    if visible < listed:
+        print(f"nlp-bench: CUDA_VISIBLE_DEVICES={shown!r} shows {visible} of {listed} GPUs", file=sys.stderr)
+    return visible
 
 
 def cpu_ranks() -> int:
