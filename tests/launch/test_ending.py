@@ -197,6 +197,23 @@ def test_first_error_is_the_evidence(run: Run, tmp_path: Path) -> None:
     assert ending.evidence == "OSError: [Errno 122] Disk quota exceeded"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "submit.job: line 47: /venv/bin/python: cannot execute binary file: Exec format error",
+        "submit.job: line 47: /venv/bin/python: cannot execute: required file not found",
+        "submit.job: line 47: /venv/bin/python: Permission denied",
+        "/venv/bin/python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file: No such file or directory",
+        "/venv/bin/python: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by /venv/bin/python)",
+        "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /images/nlp.sqsh",
+        "FATAL:   could not open image /images/nlp.sif: no such file or directory",
+    ],
+)
+def test_why_a_program_or_an_image_does_not_start_is_the_evidence(run: Run, tmp_path: Path, line: str) -> None:
+    err = f"nlp-bench: begin of job 7\nslurmstepd: error: pyxis: child 7 failed with error code: 1\n{line}\nsrun: error: n1: task 0: Exited with exit code 1\n"
+    assert decide(run, folder(tmp_path, last=None, err=err), exit_status=127).evidence == line
+
+
 def test_every_prefix_of_a_good_log_is_incomplete(run: Run, tmp_path: Path, each_case: Timer) -> None:
     whole = (folder(tmp_path) / "job.out").read_text()
     for cut in range(0, whole.rindex("iteration"), 97):
