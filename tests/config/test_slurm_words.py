@@ -30,7 +30,7 @@ def test_what_would_break_the_run_is_refused(word: str, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     "word",
     ["--reservation=r", "--exclude=node3", "--constraint=a", "--nodelist=n1", "--wait-all-nodes=1", "--time-min=00:10:00", "--hold", "-H",
-     "-vQ", "-xnode3", "--ntasks-per-gpu=1", "--export=ALL,A=b", "--signal=TERM@60", "--qos=high", "-qhigh"],
+     "--constraint=[a100&ib|h100]", "-vQ", "-xnode3", "--ntasks-per-gpu=1", "--export=ALL,A=b", "--signal=TERM@60", "--qos=high", "-qhigh"],
 )  # fmt: skip
 def test_what_a_site_asks_for_is_taken(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SUBMIT, f"--sbatch-arg={word}"]) == 0

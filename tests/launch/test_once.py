@@ -131,6 +131,35 @@ def test_a_refusal_leaves_nothing(fake: FakeSlurm, run: Run, script: Path) -> No
     assert not (script.parent / "submit.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("said", "last"),
+    [
+        ("no hours left; this node has no connection to the budget, please contact us", "Batch job submission failed: Unspecified error"),
+        ("no hours left; please contact us", "cli_filter plugin terminated with error"),
+    ],
+)  # fmt: skip
+def test_a_refusal_of_the_sites_policy_is_one_whatever_its_words(
+    fake: FakeSlurm, run: Run, script: Path, said: str, last: str
+) -> None:
+    number = "echo '98 of 100 hours are used'" if last.startswith("Batch") else ":"
+    fake.refusing(f"{number}; printf 'sbatch: error: %s\\n' '{said}' '{last}' >&2; exit 1")
+    with pytest.raises(NlpBenchError, match=r"(?s)refused .*no hours left.*; nothing was submitted"):
+        hand_over(run, script)
+    assert not (script.parent / "submit.json").exists()
+
+
+def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
+    fake: FakeSlurm, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JupyterHub's job, say: what was asked for by --queue or --mem is not what it has."""
+    fake.refusing("exit 1")
+    for name, value in {"ID": "55", "NUM_NODES": str(run.parallel.nodes)}.items():
+        monkeypatch.setenv(f"SLURM_JOB_{name}", value)
+    assert hand_over(run, script) == []
+    assert "nlp-bench: trains in job 55, which this terminal is in" in capsys.readouterr().err
+    assert not (fake.tools / "refused").exists()
+
+
 def test_the_intent_stands_before_sbatch_is_called(fake: FakeSlurm, run: Run, script: Path) -> None:
     fake.refusing(f'cat "{script.parent}/submit.json" >&2; exit 1')
     with pytest.raises(NlpBenchError, match='"comment": "nlp-bench:'):

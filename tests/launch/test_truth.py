@@ -19,7 +19,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run, read_run
-from nlp_bench.config.scheduler import ACTIVE, Job, NoAnswerError, State
+from nlp_bench.config.scheduler import ACTIVE, Job, NoAnswerError, State, get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
@@ -143,6 +143,10 @@ def test_an_unknown_word_of_a_silent_queue_decides_nothing(submitted: Path, monk
 def test_a_held_job_says_how_it_goes_on(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     says(monkeypatch, state="REQUEUE_HOLD", reason="job_requeued_in_held_state")
     assert sync(submitted)[1].endswith("; held: scontrol release 7, or scancel 7")
+    says(monkeypatch, state="PENDING", reason="JobHeldAdmin")
+    assert sync(submitted)[1].endswith("; held by an operator, who alone can release it; or scancel 7")
+    says(monkeypatch, state="PENDING", reason="DependencyNeverSatisfied")
+    assert sync(submitted)[1].endswith("; it will never start: scancel 7, then submit it without that --dependency")
 
 
 @pytest.mark.parametrize(
@@ -265,6 +269,20 @@ def test_slurm_is_asked_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert gone.state is State.GONE
     program(tmp_path, "scontrol", f"echo '{DOWN}' >&2; exit 1")
     assert Slurm().query("7") is None
+
+
+def test_an_accounting_that_does_not_answer_is_named(
+    submitted: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm itself answers: its database is out of reach of this node, or down."""
+    tools = tmp_path_factory.mktemp("tools")
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    monkeypatch.setattr(get_scheduler("slurm"), "silence", "")  # what it leaves is of this test
+    program(tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    program(tools, "sacct", "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1")
+    ending, state = sync(submitted)
+    assert ending is None
+    assert "scontrol no longer knows the job, and its accounting does not tell (`sacct`: sacct: error: Problem" in state
 
 
 def test_a_controller_that_is_down_is_not_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

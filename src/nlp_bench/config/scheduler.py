@@ -201,6 +201,8 @@ class Scheduler:
     """Its message in the log where a node could not be prepared for the job, whose script then never ran."""
     memory_kill: "re.Pattern[str] | None" = None
     """Its message in the log where Linux killed a process of the job for lack of host memory."""
+    silence = ""
+    """Why the last `query` has no answer, where another command than the first one has none; the scheduler itself does answer then."""
     queues_command = lost_nodes_command = ""
     """Commands that show the queues, and why nodes are down."""
 

@@ -9,7 +9,16 @@ from pathlib import Path
 from nlp_bench import last_start
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import LOCAL, Listed, Scheduler, SilentError, State, UnsureError, get_scheduler
+from nlp_bench.config.scheduler import (
+    LOCAL,
+    Allocation,
+    Listed,
+    Scheduler,
+    SilentError,
+    State,
+    UnsureError,
+    get_scheduler,
+)
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
 from nlp_bench.launch import ambient, once
@@ -25,16 +34,22 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
     lost, killed.
     """
     scheduler = get_scheduler(run.launch.launcher)
-    is_held = _holds_allocation(scheduler, run)
-    if not is_held and (
+    held = _held_allocation(scheduler, run)
+    if not held and (
         others := ambient.taken_out(os.environ, ambient.of_jobs(), scheduler.kept_variables(run.launch.account))
     ):
         print(ambient.message(others), file=sys.stderr)
-    if run.launch.launcher != LOCAL and not is_held:
+    if run.launch.launcher != LOCAL and not held:
         job_ids = _queue(scheduler, run, script, jobs, lock)
         if follow:
             _follow(script.parent)
         return job_ids
+    if held:
+        again = f"env -u {scheduler.job_id_variable} nlp-bench submit ..."
+        text = (
+            f"trains in job {held.job_id}, which this terminal is in, with what that job has; to queue a job of its own"
+        )
+        print(f"nlp-bench: {text}: {again}", file=sys.stderr)
     local.train(run, script, chain=jobs, lock=lock)
     return []
 
@@ -156,13 +171,14 @@ def _started(run_dir: Path, part: int) -> str | None:
     return own[part - 1] if len(own) >= part else None
 
 
-def _holds_allocation(scheduler: Scheduler, run: Run) -> bool:
-    """Whether this process is inside a running allocation of the run's size: not in another job, nor in a terminal left over from one."""
+def _held_allocation(scheduler: Scheduler, run: Run) -> Allocation | None:
+    """Return the running allocation of the run's size that this process is in: not another job, nor what a terminal has left over from one."""
     own = scheduler.allocation()
     if own is None or own.num_nodes != str(run.parallel.nodes) or not scheduler.job_id.fullmatch(own.job_id):
-        return False
+        return None
     job = scheduler.query(own.job_id)
-    return job is None or job.state is State.RUNNING  # its starter says it where the scheduler does not answer
+    is_running = job is None or job.state is State.RUNNING  # its starter says it where the scheduler does not answer
+    return own if is_running else None
 
 
 def _follow(run_dir: Path) -> None:

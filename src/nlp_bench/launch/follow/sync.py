@@ -259,12 +259,8 @@ def _once_more(run_dir: Path, submission: Submission, ending: Ending, exit_statu
 
 
 def _silent(scheduler: Scheduler) -> RunState:
-    elsewhere = scheduler.elsewhere()
-    text = (
-        f"{scheduler.title} gave no answer that counts: {elsewhere}"
-        if elsewhere
-        else f"{scheduler.title} does not answer"
-    )
+    why = scheduler.elsewhere() or scheduler.silence
+    text = f"{scheduler.title} gave no answer that counts: {why}" if why else f"{scheduler.title} does not answer"
     return RunState(text, Kind.SILENT)
 
 

@@ -30,6 +30,7 @@ from nlp_bench.config.scheduler import (
 from nlp_bench.config.system import Slurm as Settings
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.escape import one_line
 from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler.slurm_options import SBATCH, SRUN, check_words
 from nlp_bench.launch.scheduler.slurm_text import (
@@ -91,8 +92,12 @@ FAULTS = {
 }
 WORK_DIR = re.compile(r" WorkDir=(.*?)(?: [A-Z]\w*=|$)", re.MULTILINE)
 """The folder of a job in `scontrol show job --oneliner`; its name may hold blanks."""
-UNSURE = re.compile(r"contact|timed out|connection|socket|zero bytes|communication|unexpected message", re.IGNORECASE)
+UNSURE = re.compile(
+    r"unable to contact|timed out|connection|socket|zero bytes|communication|unexpected message", re.IGNORECASE
+)
 """What sbatch says where the controller may have taken the job all the same, for example "Socket timed out on send/recv operation"."""
+LAST_WORD = re.compile(r"^sbatch: error: Batch job submission failed: (.+)$", re.MULTILINE)
+"""The line in which sbatch itself says why; above it a plugin of the site may say anything ("no connection to ..., please contact ...")."""
 LOST, OWN_WORDS = 255, re.compile(r"^sbatch: ", re.MULTILINE)
 """The exit status of an ssh whose connection was lost, in a wrapper; sbatch itself has it for an option that is wrong, and says so."""
 PARSABLE = re.compile(r"\s*(\d+)(?:;\S+)?\s*")
@@ -117,7 +122,9 @@ NO_STEP = re.compile(
 FORGOTTEN, PENDING = "Invalid job id specified", "Job is pending execution"
 """Why: a killed controller has not saved the job before its death, or not that it runs (it will begin anew; or its
 number is by now another job's, which waits)."""
-DIRECTIVE_WORD = re.compile(r"[\w.,:;=+@%/\[\]*()-]+")
+WITHOUT_NUMBER = re.compile(r"^[^:,]+(?::(?!\d+(?:,|$))[^:,]+)?(?=,|$)")
+"""A generic resource, or a type of it (gpu:a100), of which Slurm would give one."""
+DIRECTIVE_WORD = re.compile(r"[\w.,:;=+@%/\[\]*()&|-]+")
 
 
 class Slurm(Scheduler):
@@ -206,7 +213,7 @@ class Slurm(Scheduler):
             "NODES": run.parallel.nodes,
             "TASKS_PER_NODE": 1,
             "CPUS_PER_TASK": settings.cpus_per_task,
-            "GRES": f"{settings.gres}:{per_node}" if settings.gres and ":" not in settings.gres else settings.gres,
+            "GRES": WITHOUT_NUMBER.sub(rf"\g<0>:{per_node}", settings.gres),
             "GPUS_PER_NODE": per_node if settings.gpus_per_node_option else None,
             "MEM": settings.mem,
             "HINT": settings.hint,
@@ -270,7 +277,9 @@ class Slurm(Scheduler):
         said, shown = (done.stderr or done.stdout).strip(), plain(done.stdout)
         is_killed = done.returncode < 0 or 128 < done.returncode < LOST
         is_cut_off = is_killed or (done.returncode == LOST and not OWN_WORDS.search(said))
-        is_unsure = UNSURE.search(said) or re.search(r"\d", shown)  # a number: a hook of the site failed behind sbatch
+        why = LAST_WORD.findall(said)
+        is_behind = not why and re.search(r"\d", shown)  # a number: a hook of the site failed behind sbatch
+        is_unsure = UNSURE.search(" ".join(why) or said) or is_behind
         if done.returncode and not is_unsure and not is_cut_off:
             raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
         numbers = set(IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else ""))
@@ -294,6 +303,7 @@ class Slurm(Scheduler):
 
     def query(self, job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
         """Ask scontrol, then the accounting, then the log of completed jobs (`sacct -c`)."""
+        self.silence = ""
         answer = self._ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
         shown = next((line for line in records(answer.out, "JobId").values() if " JobState=" in line), None)
         if answer.is_good and shown:
@@ -313,6 +323,10 @@ class Slurm(Scheduler):
                 )
             is_off = not answer.is_good and (source == "sacct -c" or "accounting storage is disabled" in answer.err)
             if not is_off and not (answer.is_good and is_accounting(answer.out)):
+                said = one_line(answer.text) or "nothing"
+                self.silence = (
+                    f"scontrol no longer knows the job, and its accounting does not tell (`{source}`: {said})"
+                )
                 return None
         return None if self.elsewhere() else Job(state=State.GONE, job_id=job_id, source="scontrol")
 
@@ -435,7 +449,6 @@ def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", *
     parts = word.upper().replace("+", " ").split()
     meaning = STATES.get(parts[0], State.UNKNOWN) if parts else State.UNKNOWN
     outcome = meaning if isinstance(meaning, Outcome) else Outcome.UNKNOWN if meaning is State.UNKNOWN else None
-    is_held = word.upper() in HELD or "held" in reason.lower()
     if exit_code:
         facts["exit_status"] = _status(exit_code)
     known = Job(
@@ -449,9 +462,19 @@ def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", *
         is_memory_suspect=reason == LAUNCH_FAILURE,
         job_id=job_id,
         source="scontrol",
-        remedy=f"held: scontrol release {job_id}, or scancel {job_id}" if job_id and is_held else "",
+        remedy=_remedy(word, reason, job_id) if job_id else "",
     )
     return replace(known, **facts)
+
+
+def _remedy(word: str, reason: str, job_id: str) -> str:
+    """Return what a person can do for a job that will not start by itself; nothing for any other."""
+    if reason == "JobHeldAdmin":
+        return f"held by an operator, who alone can release it; or scancel {job_id}"
+    if reason == "DependencyNeverSatisfied":
+        return f"it will never start: scancel {job_id}, then submit it without that --dependency"
+    is_held = word.upper() in HELD or "held" in reason.lower()
+    return f"held: scontrol release {job_id}, or scancel {job_id}" if is_held else ""
 
 
 def shown_job(line: str, job_id: str) -> Job:
@@ -551,6 +574,6 @@ def _shown_nodes(names: list[str]) -> str | None:
 def _word(name: str, value: str) -> str:
     if not DIRECTIVE_WORD.fullmatch(value):
         raise UsageError(
-            f"launch.{name.lower()}: {value!r} cannot stand in a #SBATCH line; use letters, digits and . , : = + @ % / [ ] ( ) -"
+            f"launch.{name.lower()}: {value!r} cannot stand in a #SBATCH line; use letters, digits and . , : = + @ % / [ ] ( ) & | -"
         )
     return value
