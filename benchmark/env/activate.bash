@@ -15,7 +15,7 @@ nlp_bench_activate() {
   local here root venv lines
   here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
   root=$(CDPATH='' cd -- "$here/../.." && pwd) || return
-  lines=$("$here/nlp-bench" check --print environment "$@") || return
+  lines=$(BASH_ENV='' "$here/nlp-bench" check --print environment "$@") || return
   eval "$lines" || return
   # shellcheck source=benchmark/env/python.bash
   source "$here/python.bash"

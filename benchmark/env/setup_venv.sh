@@ -5,6 +5,7 @@
 # an environment is never changed under a job that waits or runs with it. A finished one is taken at once.
 [ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
 set -euo pipefail
+unset BASH_ENV # this bash has read it; what it prints in those below would be taken for their answers
 export PYTHONSAFEPATH=1 # Python 3.11: import nothing from the current folder; -I and the path in place of -m are for 3.10
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(CDPATH='' cd -- "$here/../.." && pwd)

@@ -177,6 +177,14 @@ def test_a_finished_one_is_taken_at_once(tmp_path: Path, tools: Path) -> None:
     assert done.stderr.splitlines() == [f"nlp-bench: {tmp_path}/env/.venv is ready"]
 
 
+def test_what_a_users_file_for_every_bash_prints_is_no_word_of_the_machine(tmp_path: Path, tools: Path) -> None:
+    (tmp_path / "bashrc").write_text("echo Welcome to the cluster; echo 3 nodes are down\n")
+    done = setup(tmp_path, tools, BASH_ENV=str(tmp_path / "bashrc"))
+    assert done.returncode == 0, done.stderr
+    assert "for cpu" in done.stderr
+    assert is_whole(tmp_path / "env/.venv")
+
+
 def test_a_finished_one_of_another_user_is_taken_as_it_is(open_folder: Path, tools: Path) -> None:
     before = as_user(12345)
     assert setup(open_folder, tools).returncode == 0
