@@ -182,6 +182,7 @@ def test_a_script_that_was_told_to_stop_was_cancelled(run: Run, tmp_path: Path) 
 def test_a_signal_is_named(run: Run, tmp_path: Path) -> None:
     ending = decide(run, folder(tmp_path, last=4), exit_status=-9)
     assert ending.reasons == (Reason("killed", "killed by signal 9, last iteration 4"),)
+    assert "--mem of a job, the limit of a container" in advice(ending, tmp_path).remedy
 
 
 def test_cancelled_while_pending(run: Run, tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ class SlurmOptions:
     exclusive: bool = _job(default=False)
     """Ask for whole nodes."""
     gres: str = _job(metavar="NAME", jube="gres", default="")
-    """Generic resource of the GPUs, for example gpu:4; "gpu" becomes gpu:N with the ranks per node."""
+    """Generic resource of the GPUs, for example gpu:4; gpu becomes gpu:N, gpu:a100 gpu:a100:N, with the ranks per node."""
     mem: str = _job(metavar="SIZE", default="")
     """Memory per node, "0" for all."""
     cpus_per_task: int | None = _job()

@@ -192,7 +192,7 @@ class System(Checked):
     launcher: str
     """The scheduler (slurm), or local, unless a tag says otherwise."""
     accelerator: str = one_of("cuda", "cpu", "auto")
-    """cuda, cpu, or auto: cuda where nvidia-smi lists a GPU."""
+    """cuda, cpu, or auto: cuda where nvidia-smi lists a GPU that CUDA_VISIBLE_DEVICES does not hide."""
     gpus_per_node: int | str = one_of("auto")
     """Ranks per node: GPUs, or CPU ranks; auto counts them."""
     detect: Detect = field(default_factory=Detect)

@@ -98,7 +98,7 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "ls -ld DIR", AGAIN,
     ),
     (Outcome.FAILED, "killed"): (
-        "mostly Linux, out of memory (dmesg of the node tells): ask for more with --mem, or for fewer ranks per node", LOOK, AGAIN,
+        "mostly Linux, out of memory (dmesg of the node tells): ask for more (--mem of a job, the limit of a container), or for fewer ranks per node", LOOK, AGAIN,
     ),
     (Outcome.OUT_OF_MEMORY, ""): (
         "a layout that needs less: a smaller --micro-batch-size, a larger --tp or --pp, --recompute-granularity full; no retry: " + NO_RETRY,
