@@ -84,7 +84,7 @@ def test_the_words_that_end_a_job() -> None:
     ends = {word: kind for word, kind in STATES.items() if kind not in ACTIVE}
     assert ends == {
         "COMPLETED": State.ENDED, "FAILED": Outcome.FAILED, "TIMEOUT": Outcome.TIMEOUT, "DEADLINE": Outcome.TIMEOUT,
-        "CANCELLED": Outcome.CANCELLED, "REVOKED": Outcome.CANCELLED, "PREEMPTED": Outcome.PREEMPTED,
+        "CANCELLED": Outcome.CANCELLED, "PREEMPTED": Outcome.PREEMPTED,
         "NODE_FAIL": Outcome.NODE_FAIL, "BOOT_FAIL": Outcome.NODE_FAIL, "LAUNCH_FAILED": Outcome.NODE_FAIL,
         "RECONFIG_FAIL": Outcome.NODE_FAIL, "OUT_OF_MEMORY": Outcome.OUT_OF_MEMORY,
     }  # fmt: skip
@@ -269,6 +269,23 @@ def test_slurm_is_asked_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert gone.state is State.GONE
     program(tmp_path, "scontrol", f"echo '{DOWN}' >&2; exit 1")
     assert Slurm().query("7") is None
+
+
+def test_a_job_that_another_cluster_of_a_federation_has_started_goes_on(
+    submitted: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = tmp_path_factory.mktemp("tools")
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    program(tools, "scontrol", "echo 'JobId=7 JobState=REVOKED Reason=None ExitCode=0:0 Comment=nlp-bench:1'")
+    assert sync(submitted) == (None, "REVOKED; another cluster of the federation has started it")
+    program(tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    revoked = f"7|REVOKED|0:0|2026-01-01T00:00:00|{submitted}"
+    program(tools, "sacct", f"printf 'JobID|State|ExitCode|Submit|WorkDir\\n{revoked}\\n'")
+    whole_log(submitted)
+    write_record(submitted, ScriptRecord(exit_status=0, signal="", job_id="7", restarts=0))
+    ending, _ = sync(submitted)
+    assert ending
+    assert ending.outcome is Outcome.VALID
 
 
 def test_an_accounting_that_does_not_answer_is_named(

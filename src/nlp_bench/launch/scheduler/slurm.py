@@ -63,19 +63,19 @@ REASONS = {
 """Reasons that name the end of a job whose state is still COMPLETING. Source: JOB REASON CODES of squeue's manual."""
 _MEANINGS: dict[State | Outcome, str] = {
     State.WAITING: "PENDING CONFIGURING EXPEDITING POWER_UP_NODE REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
-    State.RUNNING: "RUNNING RESIZING SIGNALING STOPPED SUSPENDED UPDATE_DB",
+    State.RUNNING: "RUNNING RESIZING SIGNALING STOPPED SUSPENDED UPDATE_DB REVOKED",
     State.ENDING: "STAGE_OUT COMPLETING",
     State.ENDED: "COMPLETED",
     Outcome.FAILED: "FAILED",
     Outcome.TIMEOUT: "TIMEOUT DEADLINE",
-    Outcome.CANCELLED: "CANCELLED REVOKED",
+    Outcome.CANCELLED: "CANCELLED",
     Outcome.PREEMPTED: "PREEMPTED",
     Outcome.NODE_FAIL: "NODE_FAIL BOOT_FAIL LAUNCH_FAILED RECONFIG_FAIL",
     Outcome.OUT_OF_MEMORY: "OUT_OF_MEMORY",
 }
 STATES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
 """What each state means. Source: JOB STATE CODES of squeue's manual, Slurm 22.05 to 25.05 (the newer words are EXPEDITING,
-LAUNCH_FAILED, POWER_UP_NODE, RECONFIG_FAIL and UPDATE_DB)."""
+LAUNCH_FAILED, POWER_UP_NODE, RECONFIG_FAIL and UPDATE_DB). REVOKED: another cluster of the federation has started the job."""
 HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 """States that only a person ends, by `scontrol release`."""
 LAUNCH_FAILURE, OUTPUT_SIGNAL, MEMORY_SIGNAL = "JobLaunchFailure", "53", "125"
@@ -312,7 +312,10 @@ class Slurm(Scheduler):
             return None
         for source in ("sacct", "sacct -c"):
             answer = self._ask(*source.split(), "-X", "-P", "-j", job_id, "-o", ACCOUNTED)
-            if answer.is_good and (found := accounted(answer.out, job_id)):
+            found = accounted(answer.out, job_id) if answer.is_good else None
+            if (
+                found and found["State"] != "REVOKED"
+            ):  # how it ended is in the records of another cluster, and in its own
                 return job(
                     found["State"],
                     exit_code=found["ExitCode"],
@@ -468,7 +471,9 @@ def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", *
 
 
 def _remedy(word: str, reason: str, job_id: str) -> str:
-    """Return what a person can do for a job that will not start by itself; nothing for any other."""
+    """Return what a person can do for a job that will not start here by itself, or should know of it; nothing for any other."""
+    if word == "REVOKED":
+        return "another cluster of the federation has started it"
     if reason == "JobHeldAdmin":
         return f"held by an operator, who alone can release it; or scancel {job_id}"
     if reason == "DependencyNeverSatisfied":
