@@ -556,11 +556,14 @@ def _switch(name: str, value: bool) -> None:
 
 def _path(name: str, value: PathLike) -> str:
     if not isinstance(value, str | os.PathLike):
-        several = isinstance(value, list | tuple | set)
-        remedy = "give each as an argument of its own (*paths)" if several else "give it in quotes"
-        remedy = "give the name of the file" if hasattr(value, "read") else remedy
-        raise UsageError(f"{name}: {value!r:.60} is neither a text nor a path; {remedy}")
+        raise UsageError(f"{name}: {value!r:.60} is neither a text nor a path; {_instead(value)}")
     return os.fspath(value)
+
+
+def _instead(value: object) -> str:
+    if isinstance(value, list | tuple | set):
+        return "give each as an argument of its own (*paths)"
+    return "give the name of the file" if hasattr(value, "read") else "give it in quotes"
 
 
 def _percent(name: str, value: float | None) -> float | None:

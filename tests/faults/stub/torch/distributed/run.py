@@ -23,7 +23,7 @@ import sys
 import time
 from pathlib import Path
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the imports below: of an interrupted one a traceback would be ours to explain
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # interrupted in the imports below, it prints no traceback
 
 from nlp_bench import seal  # noqa: E402
 from nlp_bench.train.logline import Interval, format_line  # noqa: E402
