@@ -61,7 +61,7 @@ def figures() -> list[Figure]:
         Figure(name="full and read-only disks", lane=STARTS, script="soak/full_disk.py", option="--levels", num=8),
         Figure(name="kill points in each writer", lane=COMPUTES, script="soak/kill_points.py", option="--points", num=200),
         Figure(name="fuzzed configuration files, records and bundles", lane=COMPUTES, script="soak/fuzz_files.py", option="--num", num=100_000),
-        Figure(name="fuzzed logs", lane=COMPUTES, script="soak/fuzz_logs.py", option="--num", num=1_000_000),
+        Figure(name="fuzzed logs", lane=COMPUTES, script="soak/fuzz_logs.py", option="--num", num=250_000),
     ]  # fmt: skip
 
 
