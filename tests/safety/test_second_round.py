@@ -109,6 +109,11 @@ def test_plan_replaces_no_file_of_its_user(tmp_path: Path, capsys: pytest.Captur
         assert path.read_text() == "precious"
         assert main([*plan, option, str(path), "--overwrite"]) == 0
         assert path.read_text() != "precious"
+    os.mkfifo(tmp_path / "pipe.svg")
+    for option in ("--output", "--emit-jube", "--plot"):
+        assert main([*plan, option, str(tmp_path / "pipe.svg"), "--overwrite"]) == 2
+        assert f"{option} {tmp_path}/pipe.svg is a pipe, which a file would replace" in capsys.readouterr().err
+    assert (tmp_path / "pipe.svg").is_fifo()
     predict = ["plan", "predict", str(points), "--output", str(tmp_path / "mine.csv")]
     for _ in range(2):  # the second time over its own
         assert main(predict) == 0

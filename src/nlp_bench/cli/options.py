@@ -110,7 +110,9 @@ class HistoryOption:
 
 
 def refuse_to_replace(option: str, path: Path | None, *, overwrite: bool = False, mark: bytes = b"") -> None:
-    """Raise UsageError where `path` is a file already, unless it is empty or begins with `mark`, as this tool's own files do."""
+    """Raise UsageError where `path` is a pipe, or a file already, unless it is empty or begins with `mark`, as this tool's own files do."""
+    if path is not None and os.path.exists(path) and path.is_fifo() and not real(path).is_relative_to("/proc"):  # noqa: PTH110  # >(command)
+        raise UsageError(f"{option} {path} is a pipe, which a file would replace; name a file")
     if path is None or overwrite or not os.path.isfile(path):  # noqa: PTH113  # false, too, where it cannot be looked at
         return
     try:
