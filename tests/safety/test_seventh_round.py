@@ -232,3 +232,20 @@ def test_a_finished_run_of_the_trainer_has_the_steady_time_of_its_bar(
     low, high = found["tokens_per_second"]["ci95"]
     assert low < TOKENS / times[1:].mean() < high
     assert found["window"]["num_records"] > 20
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n", "PDF is not read; take the text out: pdftotext -layout FILE -"),
+        (b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml" + bytes(99), "a document of an office program is not read"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "a document of an office program is not read"),
+    ],
+    ids=["pdf", "docx", "doc"],
+)
+def test_a_log_that_comes_as_a_document_is_named_as_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str
+) -> None:
+    (tmp_path / "log").write_bytes(content)
+    assert main(["report", str(tmp_path / "log")]) == 1
+    assert said in capsys.readouterr().out
