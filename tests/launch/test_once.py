@@ -153,10 +153,15 @@ def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
 ) -> None:
     """JupyterHub's job, say: what was asked for by --queue or --mem is not what it has."""
     fake.refusing("exit 1")
-    for name, value in {"ID": "55", "NUM_NODES": str(run.parallel.nodes)}.items():
-        monkeypatch.setenv(f"SLURM_JOB_{name}", value)
+    script.write_text("env > variables")
+    shell = {"JOB_ID": "55", "JOB_NUM_NODES": str(run.parallel.nodes), "LABELIO": "1", "CPU_BIND_LIST": "0x1"}
+    for name, value in shell.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
     assert hand_over(run, script) == []
-    assert "nlp-bench: trains in job 55, which this terminal is in" in capsys.readouterr().err
+    known = {line.partition("=")[0] for line in (script.parent / "variables").read_text().splitlines()}
+    assert {"SLURM_JOB_ID", "SLURM_OVERLAP"} <= known
+    assert not {"SLURM_LABELIO", "SLURM_CPU_BIND_LIST"} & known  # what its own step is bound to, and how it prints
+    assert "nlp-bench: trains inside job 55, where this was called" in capsys.readouterr().err
     assert not (fake.tools / "refused").exists()
 
 

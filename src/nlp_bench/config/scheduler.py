@@ -195,6 +195,8 @@ class Scheduler:
     """Variables of the job script."""
     in_own_allocation: Mapping[str, str] = {}
     """Variables with which a script may start the ranks inside an allocation of the user's."""
+    step_variables = re.compile(r"(?!)")
+    """Variables of the user's shell in that allocation from which the starter would take what binds another step, or hides the log."""
     memory_limit: "re.Pattern[str] | None" = None
     """Its message in the log when it killed a job for its memory."""
     prolog_failure: "re.Pattern[str] | None" = None

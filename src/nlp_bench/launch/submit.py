@@ -47,7 +47,7 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
     if held:
         again = f"env -u {scheduler.job_id_variable} nlp-bench submit ..."
         text = (
-            f"trains in job {held.job_id}, which this terminal is in, with what that job has; to queue a job of its own"
+            f"trains inside job {held.job_id}, where this was called, with what that job has; to queue a job of its own"
         )
         print(f"nlp-bench: {text}: {again}", file=sys.stderr)
     local.train(run, script, chain=jobs, lock=lock)

@@ -88,12 +88,13 @@ def _run_here(run: Run, script: Path, submission: Submission, *, lock: int) -> i
 
 
 def _environment(run: Run, own: int) -> dict[str, str]:
-    """Return the script's variables: of a scheduler's none in a local run, which is no job; in an allocation that a person holds all.
+    """Return the script's variables: of a scheduler's none in a local run, which is no job; in an allocation that a person holds all but those of another step.
 
     The script's programs end with the process `own`, but not those of a starter or in a container, whose numbers are others.
     """
     if run.launch.launcher != LOCAL:
-        return {**os.environ, **get_scheduler(run.launch.launcher).in_own_allocation}
+        scheduler = get_scheduler(run.launch.launcher)
+        return {**ambient.without(os.environ, scheduler.step_variables), **scheduler.in_own_allocation}
     variables = ambient.without(os.environ, ambient.of_jobs())
     return variables if run.system.container.image else {**variables, ANCESTOR: str(own)}
 

@@ -154,6 +154,9 @@ class Slurm(Scheduler):
     in_own_allocation: Mapping[str, str] = {
         "SLURM_OVERLAP": "1"
     }  # the step of a person's own shell must not block ours
+    step_variables = re.compile(
+        r"SLURM_(?:(?:CPU|MEM)_BIND\w*|LABELIO|STD(?:IN|OUT|ERR)MODE|KILL_BAD_EXIT|MULTI_PROG|REMOTE_CWD|WORKING_DIR)"
+    )  # srun's options in its manual's INPUT ENVIRONMENT VARIABLES; the binds are of the shell's own step
     memory_limit = re.compile(
         r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
     )  # OverMemoryKill, whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05
@@ -227,11 +230,11 @@ class Slurm(Scheduler):
         return tokens
 
     def starter(self, run: Run) -> list[str]:
-        """Return srun with one task per node."""
+        """Return srun with one task per node, whose environment is the script's in a job without its submitter's (sbatch --export=NONE), too."""
         settings, nodes = run.system.slurm, run.parallel.nodes
         cpus = [f"--cpus-per-task={settings.cpus_per_task}"] if settings.cpus_per_task else []
-        words = ["srun", "--kill-on-bad-exit=1", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
-        return [*words, *cpus, *settings.srun_args]
+        sizes = [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+        return ["srun", "--export=ALL", "--kill-on-bad-exit=1", *sizes, *cpus, *settings.srun_args]
 
     def one_by_one(self, run: Run) -> Run:
         """Return `run` with --dependency=singleton: of one name and user, one job at a time."""
