@@ -18,7 +18,8 @@ _SIZES = (
     ),
 )
 
-_START = rb"tokens per iteration will be: "  # a log to which the program appends may have another number further on
+_START = late(rb"tokens per iteration will be: |\| sequence length T {1,40}\|")
+"""Behind records: a log to which a program appends may have another size further on. Before the first record two sizes are in doubt."""
 
 
 class _NanoGpt(PatternParser):
@@ -33,6 +34,8 @@ class _NanoGpt(PatternParser):
         if evaluation := self._evaluation.search(text):
             self.evaluated = int(evaluation[1])
         self.is_next |= not evaluation and self._torn_evaluation.search(text) is not None
+        if findings.num_records and _START.search(text):
+            findings.start(line)
         super().text(text, line, findings)
 
     def values(self, values: Values, at: At) -> Values:
@@ -55,6 +58,8 @@ class _LlmC(PatternParser):
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         self.num_losses += _LOSS_ONLY.search(text) is not None
         self.is_smoothed |= b" MFU" in text  # the trainer in CUDA
+        if findings.num_records and _START.search(text):
+            findings.start(line)
         super().text(text, line, findings)
 
     def finish(self, findings: Findings) -> None:
@@ -90,7 +95,6 @@ DIALECTS = (
         parser=Pattern(
             record=rb"(?:^|\s)<iteration> \| loss <lm_loss> \| lr [-+\d.eE]{1,40} \| <elapsed_ms> ?ms \| mfu ",
             facts=_SIZES,
-            start=_START,
             reads_each_line=False,
             reading=_NanoGpt,
         ),
@@ -126,7 +130,6 @@ DIALECTS = (
                 rb"batch_size B=\d{1,9} \* seq_len T=<sequence_length> \* num_processes=<num_devices> and total_batch_size=<tokens>",
                 rb"^" + _DESIRED,
             ),
-            start=rb"\| sequence length T {1,40}\|",
             # Tests of single steps, and the line of build-nanogpt, which would match as well.
             skip=rb"\bOK = \d|\bdt: ",
             reads_each_line=False,
@@ -169,7 +172,6 @@ DIALECTS = (
         parser=Pattern(
             record=rb"(?<![\w.])iter <iteration>: loss <lm_loss>, time <elapsed_ms> ?ms(?=[\s,]|$)",
             facts=_SIZES,
-            start=_START,
             reads_each_line=False,
             reading=_NanoGpt,
         ),
