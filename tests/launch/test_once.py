@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -163,6 +164,38 @@ def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
     assert not {"SLURM_LABELIO", "SLURM_CPU_BIND_LIST"} & known  # what its own step is bound to, and how it prints
     assert "nlp-bench: trains inside job 55, where this was called" in capsys.readouterr().err
     assert not (fake.tools / "refused").exists()
+
+
+def test_of_two_runs_in_one_allocation_the_second_waits_for_the_first(
+    fake: FakeSlurm,
+    run: Run,
+    script: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    """Both would have all of its GPUs, and half of their time, without a word in either log."""
+    fake.refusing("exit 1")
+    ended = tmp_path / "the first has ended"
+    script.write_text(f"test -e '{ended}' && touch '{tmp_path}/began behind it'")
+    for name, value in {"JOB_ID": "77", "JOB_NUM_NODES": str(run.parallel.nodes)}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def end(release: threading.Event) -> None:
+        with lock.alone_in("77", on_wait=lambda: None):
+            release.set()
+            time.sleep(1.5)
+            ended.touch()
+
+    began = threading.Event()
+    first = threading.Thread(target=end, args=(began,))
+    first.start()
+    began.wait(20)
+    assert hand_over(run, script) == []
+    first.join()
+    assert (tmp_path / "began behind it").exists()
+    assert capsys.readouterr().err.count("another run trains in it; this one begins when that ends") == 1
 
 
 def test_the_intent_stands_before_sbatch_is_called(fake: FakeSlurm, run: Run, script: Path) -> None:

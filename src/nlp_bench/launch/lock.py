@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, explained
+from nlp_bench.files import temporary_folder
 
 NAME = ".lock"
 POLL_S = 0.5
@@ -36,6 +37,23 @@ def held(run_dir: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterat
         yield handle
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def alone_in(job_id: str, *, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Let one run after the other train in an allocation that a person holds: each takes the whole of it, and two at once share its GPUs.
+
+    Those that are started on one machine wait for each other; `on_wait` as above. Nobody waits for a folder that another user laid there.
+    """
+    mine = temporary_folder() / f"nlp-bench-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        mine.mkdir(mode=0o700)
+    if mine.lstat().st_uid != os.getuid() or mine.is_symlink():
+        yield
+        return
+    (mine / f"job-{job_id}").mkdir(mode=0o700, exist_ok=True)
+    with held(mine / f"job-{job_id}", on_wait=on_wait):
+        yield
 
 
 def _taken(handle: int) -> bool:

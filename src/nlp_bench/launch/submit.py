@@ -1,5 +1,7 @@
 """Hand a prepared run to its scheduler, to the allocation that a person already holds, or to this machine: once."""
 
+import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -22,6 +24,7 @@ from nlp_bench.config.scheduler import (
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
 from nlp_bench.launch import ambient, once
+from nlp_bench.launch.lock import alone_in
 from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, read_submission, repeat_command
 
@@ -50,7 +53,10 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
             f"trains inside job {held.job_id}, where this was called, with what that job has; to queue a job of its own"
         )
         print(f"nlp-bench: {text}: {again}", file=sys.stderr)
-    local.train(run, script, chain=jobs, lock=lock)
+    said = "nlp-bench: another run trains in it; this one begins when that ends"
+    waits = functools.cache(lambda: print(said, file=sys.stderr))  # once
+    with alone_in(held.job_id, on_wait=waits) if held else contextlib.nullcontext():
+        local.train(run, script, chain=jobs, lock=lock)
     return []
 
 
