@@ -159,7 +159,7 @@ def test_of_a_refused_log_no_attempt_is_measured(tmp_path: Path, capsys: pytest.
     path.write_text("\n".join(reversed(lines)))
     assert main(["report", str(path), *SIZES, "--format", "json"]) == 1
     reasons = " ".join(json.loads(capsys.readouterr().out)["runs"][0]["reasons"])
-    assert "several programs or processes write into this log" in reasons
+    assert "the lines of this log stand newest first" in reasons
     assert "is measured" not in reasons
 
 
