@@ -331,6 +331,13 @@ def parse(words: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
+def chosen(options: argparse.Namespace, memory_bytes: int | None) -> list[Model]:
+    """Return the models whose names hold one of the words of --models, in their order, all without; as much of each as fits."""
+    every = SMOKE if options.smoke else MODELS
+    named = [model for word in options.models or () for model in every if word in model.name]
+    return [fitted(model, memory_bytes) if memory_bytes else model for model in named or every]
+
+
 def main() -> int:
     """Measure everything that fits into the budget; return 0 where each of our own runs gave a number."""
     options = parse()
@@ -339,11 +346,8 @@ def main() -> int:
     memory = session.record["matmul"]["memory_bytes"]
     session.go_on()
     done = {(run["engine"], run["model"]["name"]) for run in session.record["runs"]}
-    all_models = SMOKE if options.smoke else MODELS
-    named = [model for word in options.models or () for model in all_models if word in model.name]
-    models = [fitted(model, memory) if memory else model for model in named or all_models]
     engines = [one for one in options.only if one != "megatron-lm" or os.environ.get("MEGATRON_LM_REPO")]
-    for model in models:
+    for model in chosen(options, memory):
         for engine in engines:  # rivals in the same minutes
             if (engine, model.name) in done:
                 continue

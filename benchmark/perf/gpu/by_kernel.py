@@ -21,7 +21,7 @@ sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "src")]
 
 import gpu_training  # noqa: E402  # a script finds its neighbours first
 import torch  # noqa: E402
-from gpu_models import MODELS, SMOKE, Model, fitted  # noqa: E402
+from gpu_models import Model  # noqa: E402
 
 SCHEMA = "nlp-bench/gpu-by-kernel/1"
 FIRST, LAST = 6, 8
@@ -32,15 +32,8 @@ ON_GPU = {"kernel", "gpu_memcpy", "gpu_memset"}
 
 def recorded(session: gpu_training.Session, model: Model, folder: Path, words: list[str]) -> dict[str, Any]:
     """Train with the profiler on; return seconds and calls by kernel, and the share of the time without one."""
-    profile = [
-        "--profile",
-        "--profile-step-start",
-        str(FIRST),
-        "--profile-step-end",
-        str(LAST),
-        "--profile-dir",
-        str(folder),
-    ]
+    window = f"--profile --profile-step-start {FIRST} --profile-step-end {LAST}".split()
+    profile = [*window, "--profile-dir", str(folder)]
     ended = session.run("nlp-bench", [*gpu_training.command(session, "nlp-bench", model), *profile, *words])
     traces = sorted(folder.glob("rank0_*.json.gz"))
     if ended is None or not traces:
@@ -105,15 +98,12 @@ def main() -> int:
     }
     on_gpu = torch.cuda.is_available() and not options.smoke
     record["device"] = torch.cuda.get_device_name() if on_gpu else "CPU"
-    for whole in SMOKE if options.smoke else MODELS:
-        if any(word in whole.name for word in options.models):
-            model = fitted(whole, torch.cuda.get_device_properties(0).total_memory) if on_gpu else whole
-            found = recorded(session, model, options.output / gpu_training.slug(model.name), options.words)
-            record["models"][model.name] = found
-            (options.output / "by_kernel.json").write_text(json.dumps(record, indent=1))
-            print(
-                "\n".join(lines(f"{model.name}, {model.layers} layers, micro batch {model.micro}", found)), flush=True
-            )
+    memory = torch.cuda.get_device_properties(0).total_memory if on_gpu else None
+    for model in gpu_training.chosen(options, memory):
+        found = recorded(session, model, options.output / gpu_training.slug(model.name), options.words)
+        record["models"][model.name] = found
+        (options.output / "by_kernel.json").write_text(json.dumps(record, indent=1))
+        print("\n".join(lines(f"{model.name}, {model.layers} layers, micro batch {model.micro}", found)), flush=True)
     return int(any("error" in one for one in record["models"].values()))
 
 

@@ -5,8 +5,9 @@
     python benchmark/perf/gpu/correct.py --output OUT --smoke       # the same way on a CPU: proves the way, not the GPU
     python benchmark/perf/gpu/correct.py --output OUT --prepare     # the CPU's trainings alone, where there is time for them
 
-Weights are drawn on the CPU on both sides. The CPU's trainings are kept in OUT/references.json, which may be brought along. Each check is written to OUT/correct.json when it ends; a second call tries those that are missing or failed. What a machine lacks (Apex,
-Transformer Engine) is "not here", never passed. Exit code 1 where a check failed or did not run.
+Weights are drawn on the CPU on both sides. The CPU's trainings are kept in OUT/references.json, which may be brought along. Each check is
+written to OUT/correct.json when it ends; a second call tries those that are missing or failed. What a machine lacks (Apex, Transformer
+Engine) is "not here", never passed. Exit code 1 where a check failed or did not run.
 """
 
 import argparse

@@ -70,13 +70,13 @@ def here() -> list[Path]:
         return []
 
 
-def _is_link(path: Path) -> bool:
-    """Say whether `path` is a link: one that leads nowhere is not passed over for the shipped file, which says something else."""
-    return os.path.islink(path)  # noqa: PTH114  # false, too, where it cannot be looked at
-
-
 def _is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113  # false, too, in a folder that is closed
+
+
+def _is_meant(path: Path) -> bool:
+    """Say whether `path` is a file or a link: one that leads nowhere is not passed over for the shipped file, which says something else."""
+    return _is_file(path) or os.path.islink(path)  # noqa: PTH114  # false, too, in a folder that is closed
 
 
 _HERE: ContextVar[list[Path] | None] = ContextVar("here", default=None)
@@ -149,7 +149,7 @@ def find(kind: str, name: str) -> Path:
     if name.endswith(".toml"):
         return real(name)
     for place in places():
-        if _is_file(path := place / kind / f"{name}.toml") or _is_link(path):
+        if _is_meant(path := place / kind / f"{name}.toml"):
             return path
     field = kind if kind == "rules" else kind.removesuffix("s")
     raise UsageError(
@@ -161,7 +161,7 @@ def find(kind: str, name: str) -> Path:
 def table(name: str) -> Path:
     """Return the file that is called `name` ("accelerators.toml" or "plan.toml"); the shipped one where the user has none."""
     found = (place / name for place in places())
-    return next((path for path in found if _is_file(path) or _is_link(path)), shipped() / "benchmark" / name)
+    return next((path for path in found if _is_meant(path)), shipped() / "benchmark" / name)
 
 
 def part(name: str) -> Path:
