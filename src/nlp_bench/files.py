@@ -234,6 +234,17 @@ def temporary_folder() -> Path:
         ) from error
 
 
+def user_folder() -> Path:
+    """Return the folder of this user's among those for temporary files, made if needed: somebody else may have made it first, so look whose it is.
+
+    Raises OSError, and NlpBenchError as `temporary_folder`.
+    """
+    folder = temporary_folder() / f"nlp-bench-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    return folder
+
+
 def replace_folder(folder: Path, output: Path) -> None:
     """Move the finished `folder` to `output`, where another folder may be: afterwards there is the old one or the new one.
 

@@ -63,12 +63,15 @@ def keep_caches_private() -> None:
         return
     import tempfile
 
-    with contextlib.suppress(OSError):  # no folder for temporary files: torch reports it where it needs one
-        folder = Path(tempfile.gettempdir()) / f"nlp-bench-{os.getuid()}"
-        with contextlib.suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-            if folder.parent == Path.cwd() and not folder.parent.stat().st_mode & stat.S_ISVTX:
-                atexit.register(_remove_empty, folder)  # tempfile's last resort: the folder that somebody works in
+    from nlp_bench.errors import NlpBenchError
+    from nlp_bench.files import user_folder
+
+    with contextlib.suppress(
+        OSError, NlpBenchError
+    ):  # no folder for temporary files: torch reports it where it needs one
+        folder = user_folder()
+        if folder.parent == Path.cwd() and not folder.parent.stat().st_mode & stat.S_ISVTX:
+            atexit.register(_remove_empty, folder)  # tempfile's last resort: the folder that somebody works in
         found = folder.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             print(f"nlp-bench: {folder} is not yours alone: torch's cache is a new folder", file=sys.stderr)

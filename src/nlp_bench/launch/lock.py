@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, explained
-from nlp_bench.files import temporary_folder
+from nlp_bench.files import user_folder
 
 NAME = ".lock"
 POLL_S = 0.5
@@ -45,9 +45,7 @@ def alone_in(job_id: str, *, on_wait: Callable[[], None]) -> Iterator[None]:
 
     Those that are started on one machine wait for each other; `on_wait` as above. Nobody waits for a folder that another user laid there.
     """
-    mine = temporary_folder() / f"nlp-bench-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        mine.mkdir(mode=0o700)
+    mine = user_folder()
     if mine.lstat().st_uid != os.getuid() or mine.is_symlink():
         yield
         return
