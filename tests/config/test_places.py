@@ -17,6 +17,7 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """./benchmark of the current folder, and NLP_BENCH_HOME."""
     here, home = tmp_path / "here", tmp_path / "home"
     here.mkdir()
+    home.mkdir()
     monkeypatch.chdir(here)
     monkeypatch.delenv("NLP_BENCH_ROOT", raising=False)
     monkeypatch.setenv("NLP_BENCH_HOME", str(home))
@@ -66,6 +67,19 @@ def test_a_tilde_in_the_variable_is_the_home_folder(homes: list[Path], monkeypat
     done = check("--model", "13", "--system", "mine")
     assert done.returncode == 0, done.stderr
     assert f", {path}\n" in done.stdout
+
+
+def test_a_variable_that_names_no_folder_is_not_passed_over_in_silence(
+    homes: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slip of the pen gave the shipped model in place of one's own of that name."""
+    homes[1].rmdir()
+    said = f"nlp-bench: NLP_BENCH_HOME={homes[1]} is no folder: nothing is taken from there; correct or unset it"
+    assert said in check("--model", "13", "--system", "dgx-h100").stderr.splitlines()
+    homes[1].mkdir()
+    assert "NLP_BENCH_HOME" not in check("--model", "13", "--system", "dgx-h100").stderr
+    monkeypatch.delenv("NLP_BENCH_HOME")
+    assert "NLP_BENCH_HOME" not in check("--model", "13", "--system", "dgx-h100").stderr
 
 
 def test_a_link_to_nothing_is_not_passed_over_for_the_shipped_file(homes: list[Path]) -> None:

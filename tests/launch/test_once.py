@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -166,7 +167,9 @@ def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
     assert not (fake.tools / "refused").exists()
 
 
-def test_of_two_runs_in_one_allocation_the_second_waits_for_the_first(
+@pytest.mark.parametrize("is_in_a_job", [True, False])
+def test_of_two_runs_in_one_allocation_or_on_one_machines_gpus_the_second_waits_for_the_first(
+    is_in_a_job: bool,
     fake: FakeSlurm,
     run: Run,
     script: Path,
@@ -181,9 +184,17 @@ def test_of_two_runs_in_one_allocation_the_second_waits_for_the_first(
     for name, value in {"JOB_ID": "77", "JOB_NUM_NODES": str(run.parallel.nodes)}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place = "job-77"
+    if not is_in_a_job:
+        run = replace(run, launch=replace(run.launch, launcher="local"), system=replace(run.system, accelerator="cuda"))
+        place = str(local.gpus(run))
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        assert local.gpus(run) != place  # another GPU than all: nobody waits
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        assert local.gpus(replace(run, system=replace(run.system, accelerator="cpu"))) is None
 
     def end(release: threading.Event) -> None:
-        with lock.alone_in("77", on_wait=lambda: None):
+        with lock.alone_in(place, on_wait=lambda: None):
             release.set()
             time.sleep(1.5)
             ended.touch()
@@ -195,7 +206,8 @@ def test_of_two_runs_in_one_allocation_the_second_waits_for_the_first(
     assert hand_over(run, script) == []
     first.join()
     assert (tmp_path / "began behind it").exists()
-    assert capsys.readouterr().err.count("another run trains in it; this one begins when that ends") == 1
+    where = "in it" if is_in_a_job else "on these GPUs, and CUDA_VISIBLE_DEVICES names no others for this one"
+    assert capsys.readouterr().err.count(f"another run trains {where}; this one begins when that ends") == 1
 
 
 def test_the_intent_stands_before_sbatch_is_called(fake: FakeSlurm, run: Run, script: Path) -> None:

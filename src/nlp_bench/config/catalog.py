@@ -98,16 +98,21 @@ def places() -> list[Path]:
     looked = _HERE.get()
     current = [Path(named)] if named else here() if looked is None else looked
     own = [real(one) / "benchmark" for one in current]
-    word = os.path.expanduser(os.environ.get("NLP_BENCH_HOME") or "~/.config/nlp-bench")  # noqa: PTH111  # pathlib raises without a home
-    home = [] if word.startswith("~") else [Path(word).absolute()]
+    set_home = os.environ.get("NLP_BENCH_HOME", "")
+    word = os.path.expanduser(set_home or "~/.config/nlp-bench")  # noqa: PTH111  # pathlib raises without a home
+    home = [] if word.startswith("~") and not set_home else [Path(word).absolute()]
     every = dict.fromkeys((*own, *home, shipped() / "benchmark"))
-    found = [one for one in every if _may_be_read(one, is_current=one in own and not named)]
+    found = [
+        one
+        for one in every
+        if _may_be_read(one, is_current=one in own and not named, variable=set_home if one in home else "")
+    ]
     return [one for one in found if one not in own or named or _is_trusted(one)]
 
 
 @functools.cache
-def _may_be_read(place: Path, *, is_current: bool) -> bool:
-    """Return whether a folder of data files is readable or missing; one that is not readable is reported once."""
+def _may_be_read(place: Path, *, is_current: bool, variable: str) -> bool:
+    """Return whether a folder of data files is readable or missing; one that is not readable, or that NLP_BENCH_HOME alone names, is reported once."""
     try:
         (place / "models").stat()
     except PermissionError:
@@ -115,7 +120,11 @@ def _may_be_read(place: Path, *, is_current: bool) -> bool:
         print(f"nlp-bench: {place} may not be read: what lies there is passed over; {remedy}", file=sys.stderr)
         return False
     except OSError:
-        return True
+        if variable and not place.is_dir():
+            print(
+                f"nlp-bench: NLP_BENCH_HOME={variable} is no folder: nothing is taken from there; correct or unset it",
+                file=sys.stderr,
+            )
     return True
 
 

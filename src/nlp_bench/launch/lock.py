@@ -40,17 +40,17 @@ def held(run_dir: Path, *, on_wait: Callable[[], None] = lambda: None) -> Iterat
 
 
 @contextlib.contextmanager
-def alone_in(job_id: str, *, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Let one run after the other train in an allocation that a person holds: each takes the whole of it, and two at once share its GPUs.
+def alone_in(place: str, *, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Let one run after the other train at `place`, an allocation that a person holds or a machine's GPUs: two at once would share them.
 
-    Those that are started on one machine wait for each other; `on_wait` as above. Nobody waits for a folder that another user laid there.
+    Those that a user starts on one machine wait for each other; `on_wait` as above. Nobody waits for a folder that another user laid there.
     """
     mine = user_folder()
     if mine.lstat().st_uid != os.getuid() or mine.is_symlink():
         yield
         return
-    (mine / f"job-{job_id}").mkdir(mode=0o700, exist_ok=True)
-    with held(mine / f"job-{job_id}", on_wait=on_wait):
+    (mine / place).mkdir(mode=0o700, exist_ok=True)
+    with held(mine / place, on_wait=on_wait):
         yield
 
 

@@ -53,9 +53,11 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
             f"trains inside job {held.job_id}, where this was called, with what that job has; to queue a job of its own"
         )
         print(f"nlp-bench: {text}: {again}", file=sys.stderr)
-    said = "nlp-bench: another run trains in it; this one begins when that ends"
+    place = f"job-{held.job_id}" if held else local.gpus(run)
+    where = "in it" if held else "on these GPUs, and CUDA_VISIBLE_DEVICES names no others for this one"
+    said = f"nlp-bench: another run trains {where}; this one begins when that ends"
     waits = functools.cache(lambda: print(said, file=sys.stderr))  # once
-    with alone_in(held.job_id, on_wait=waits) if held else contextlib.nullcontext():
+    with alone_in(place, on_wait=waits) if place else contextlib.nullcontext():
         local.train(run, script, chain=jobs, lock=lock)
     return []
 
