@@ -183,6 +183,14 @@ def test_what_was_learned_of_one_gpu_is_doubted_for_another(
         words = ["plan", "--model", "13", "--system", system, "--nodes", nodes, "--top", "1", "--constants", mine]
         assert main(words) == 0
         assert (said in capsys.readouterr().err) == (system == "dgx-h100")
+    rows = (("mine", "A100-SXM-40GB"), ("theirs", "H200-SXM-141GB"))
+    text = "id,layers,hidden,heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,mbs,gbs,precision\n"
+    text += "".join(f"{name},40,5120,40,20480,50304,2048,{gpu},16,4,1,1,64,bf16\n" for name, gpu in rows)
+    (tmp_path / "points.csv").write_text(text)
+    assert main(["plan", "predict", str(tmp_path / "points.csv"), "--constants", mine]) == 0
+    doubts = [line for line in capsys.readouterr().err.splitlines() if "were measured on" in line]
+    assert len(doubts) == 1
+    assert "NVIDIA A100-SXM4-40GB, not on H200-SXM-141GB" in doubts[0]
 
 
 def test_what_does_not_count_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,6 +128,11 @@ class Constants:
     scratch: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
     """Cache of lookup tables."""
 
+    @property
+    def measured_on(self) -> str | None:
+        """The GPU that a user's own file was learned from or measured on, None for the shipped constants."""
+        return self.learned_on or (self.machine.name if self.machine else None)
+
     @cached_property
     def frameworks(self) -> tuple[str, ...]:
         """Names that `Configurations.framework` indexes; the first is this package's trainer."""

@@ -1,6 +1,7 @@
 """A system file, or a GPU's name in any spelling, as the planner's machine: data sheets from benchmark/accelerators.toml."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, deviations, variants
@@ -137,11 +138,28 @@ def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
     if gpu is None or _measured(system, constants):
         return ()
     found = against_sheet(gpu.name, gpu.memory_gib, gpu.peak_bf16_tflops)
-    theirs = constants.learned_on or (constants.machine.name if constants.machine else gpu.name)
-    if not _same_name(theirs, gpu.name):
-        what = f"the constants were measured on {theirs}, not on {gpu.name}"
-        found = (*found, f"{what}: neither they nor the interval hold for it; plan without --constants")
+    theirs = constants.measured_on
+    if theirs and not _same_name(theirs, gpu.name):
+        found = (*found, _elsewhere(theirs, gpu.name))
     return (*found, *deviations(sheet_of(gpu.name, "bf16", gpu.memory_gib).name))
+
+
+def measured_elsewhere(constants: Constants, names: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence for each of the GPUs `names`, in any spelling, on which the constants of a user's own file were not measured."""
+    theirs = constants.measured_on
+    return tuple(_elsewhere(theirs, name) for name in names if theirs and _family(name) != _family(theirs))
+
+
+def _family(words: str) -> str:
+    """Return the name of the table's entry that `words` mean, else the words."""
+    try:
+        return _entry(words).name
+    except UsageError:
+        return words
+
+
+def _elsewhere(theirs: str, name: str) -> str:
+    return f"the constants were measured on {theirs}, not on {name}: neither they nor the interval hold for it; plan without --constants"
 
 
 def _measured(system: System, constants: Constants) -> Measured | None:

@@ -43,11 +43,15 @@ class PlanPredict(Command, ConstantsOption):
     def run(self) -> int:
         from nlp_bench.files import write_text
         from nlp_bench.plan.constants import read_constants
+        from nlp_bench.plan.machines import measured_elsewhere
         from nlp_bench.plan.predict import predictions_of, read_rows
 
         refuse_to_replace("--output", self.output, mark=b"id,iter_time_s,")
         constants = read_constants(self.constants)
-        predicted = predictions_of(read_rows(self.points), constants.cold() if self.cold else constants)
+        rows = read_rows(self.points)
+        predicted = predictions_of(rows, constants.cold() if self.cold else constants)
+        for doubt in measured_elsewhere(constants, dict.fromkeys(row["gpu"] for row in rows if row["gpu"])):
+            say(f"warning: {doubt}")
         reasons: dict[str, list[str]] = {}
         for one, reason in predicted.refused.items():
             reasons.setdefault(reason, []).append(one)
