@@ -94,7 +94,8 @@ def in_image(run: Run, container: Container) -> Run:
         ({"gres": "gpu:a100:4"}, "#SBATCH --gres=gpu:a100:4"),
         ({"gres": "gpu:a100"}, "#SBATCH --gres=gpu:a100:4"),
         ({"gres": "gpu:1g.5gb,nvme:1"}, "#SBATCH --gres=gpu:1g.5gb:4,nvme:1"),
-        ({"gres": "gpu:2"}, "#SBATCH --gres=gpu:2"),
+        ({"gres": "gpu:8"}, "#SBATCH --gres=gpu:8"),
+        ({"gres": "gpu:a100:2,gpu:h100:2"}, "#SBATCH --gres=gpu:a100:2,gpu:h100:2"),
         ({"mem": "0"}, "#SBATCH --mem=0"),
         ({"cpus_per_task": 12}, "#SBATCH --cpus-per-task=12"),
         ({"dependency": "singleton"}, "#SBATCH --dependency=singleton"),
@@ -104,6 +105,15 @@ def in_image(run: Run, container: Container) -> Run:
 )
 def test_every_knob_reaches_the_script(choices: dict[str, object], line: str) -> None:
     assert f"\n{line}\n" in text(offline("175", "juwels-booster", **choices))
+
+
+@pytest.mark.parametrize("gres", ["gpu:2", "nvme:4,gpu:a100:3"])
+def test_fewer_gpus_than_ranks_are_refused_before_the_queue(gres: str) -> None:
+    """The job failed on its node."""
+    with pytest.raises(
+        UsageError, match=r"gres: .* asks for [23] GPUs of each node, where 4 ranks start .* write gpu:4, or gpu alone"
+    ):
+        text(offline("175", "juwels-booster", gres=gres))
 
 
 def test_srun_arguments_come_before_the_program() -> None:

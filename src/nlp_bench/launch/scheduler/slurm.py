@@ -124,6 +124,8 @@ FORGOTTEN, PENDING = "Invalid job id specified", "Job is pending execution"
 number is by now another job's, which waits)."""
 WITHOUT_NUMBER = re.compile(r"^[^:,]+(?::(?!\d+(?:,|$))[^:,]+)?(?=,|$)")
 """A generic resource, or a type of it (gpu:a100), of which Slurm would give one."""
+GPUS = re.compile(r"(?:^|,)gpu(?::[^:,]+)?:(\d+)(?=,|\(|$)")
+"""How many GPUs of a node a generic resource asks for."""
 DIRECTIVE_WORD = re.compile(r"[\w.,:;=+@%/\[\]*()&|-]+")
 
 
@@ -209,6 +211,12 @@ class Slurm(Scheduler):
     def tokens(self, run: Run) -> dict[str, list[str]]:
         """Return the tokens of the #SBATCH lines. Raises UsageError for a value that cannot stand in one."""
         settings, per_node = run.system.slurm, run.parallel.gpus_per_node
+        asked = sum(map(int, GPUS.findall(settings.gres)))
+        if 0 < asked < per_node and run.system.accelerator == "cuda":
+            raise UsageError(
+                f"system.slurm.gres: {settings.gres!r} asks for {asked} GPUs of each node, where {per_node} ranks start "
+                f"(parallel.gpus_per_node); write gpu:{per_node}, or gpu alone, which takes as many as there are ranks"
+            )
         values = {
             "JOB_NAME": run.launch.job_name,
             "QUEUE": run.launch.queue,
