@@ -250,6 +250,16 @@ def test_long_lines_are_cut_and_several_lines_are_counted(bundle: Bundle) -> Non
     assert "runs/001/job.out: 2 lines were removed in front of line 1" in verify(folder).faults
 
 
+def test_line_ends_that_a_checkout_changed_are_the_cause_that_is_named(bundle: Bundle) -> None:
+    folder = bundle().path
+    log = folder / "runs/001/job.out"
+    log.write_bytes(log.read_bytes().replace(b"\n", b"\r\n"))
+    (fault,) = verify(folder).faults
+    assert fault.startswith("runs/001/job.out was changed: it has other line ends (git with core.autocrlf,"), fault
+    changed(log, r"(\(s\): 5\.3)5", r"\g<1>0")
+    assert "runs/001/job.out was changed: its SHA-256 is not that of manifest.json" in verify(folder).faults
+
+
 def test_sums_that_do_not_say_the_same(bundle: Bundle) -> None:
     folder = bundle().path
     sums = folder / "SHA256SUMS"

@@ -25,6 +25,8 @@ _MAX_ALIGNED = 2_000
 MAX_NAMED = 20
 """Changed stretches of one file that are listed one by one."""
 _LONGEST = 400
+_MAX_CONVERTED = 2**28
+"""Bytes of a file up to which its line ends are looked at where it was changed."""
 
 
 class Change(NamedTuple):
@@ -106,6 +108,9 @@ def faults(folder: Path, manifest: Manifest) -> Iterator[str]:
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     changed = [p for p in sorted(listed) if p in present and sha256_of(folder / p) != listed[p].sha256]
     for path in changed:
+        if _has_other_line_ends(folder / path, listed[path]):
+            yield f"{path} was changed: it has other line ends (git with core.autocrlf, a mail, an editor), else it is the listed one; unpack the bundle anew"
+            continue
         yield f"{path} was changed: its SHA-256 is not that of {MANIFEST}"
         record = f"{LINES}/{path}"
         if record in listed and record in present and record not in changed:
@@ -117,6 +122,13 @@ def faults(folder: Path, manifest: Manifest) -> Iterator[str]:
     for path in sorted(present - set(listed) - {MANIFEST, SUMS}):
         yield f"{one_line(path)[:200]!r} is not of this bundle: {MANIFEST} does not list it"
     yield from _wrong_sums(folder, manifest)
+
+
+def _has_other_line_ends(path: Path, listed: File) -> bool:
+    if path.stat().st_size > min(2 * listed.size + 1, _MAX_CONVERTED):
+        return False
+    plain = path.read_bytes().replace(b"\r\n", b"\n")
+    return listed.sha256 in {hashlib.sha256(data).hexdigest() for data in (plain, plain.replace(b"\n", b"\r\n"))}
 
 
 def _changed_lines(folder: Path, path: str) -> Iterator[str]:
