@@ -117,6 +117,14 @@ def test_the_summary_of_a_trainer_from_the_beginning_stays(
     assert run["window"]["last_iteration"] == 300
 
 
+def test_the_loss_beside_the_rate_of_a_device_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rate = f"'tokens_per_second_per_gpu': {TRUE_RATE / 8:.2f}, 'epoch'"
+    text = HEADER + trained(0, has_bar=False).replace("'epoch'", rate) + summary(1500.0)
+    run = reported(tmp_path / "axolotl.log", text, capsys, "--num-gpus", "8")
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
+    assert (run["outcome"], "no loss" in said(run)) == ("VALID", False)
+
+
 def swift_dict(n: int, seconds: int) -> str:
     return (
         f"{{'loss': {10 - n / 100:.4f}, 'token_acc': 0.6, 'grad_norm': 1.1, 'learning_rate': 0.0001, 'memory(GiB)': 20.5, "

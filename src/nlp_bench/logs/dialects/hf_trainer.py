@@ -368,6 +368,8 @@ def _report_devices(attempt: _Attempt, findings: Findings) -> bool:
     entries = [entry for entry in attempt.entries if entry.device_rate]
     for index, entry in enumerate(entries, 1):
         values = {"iteration": float(entry.step or index), "tokens_per_second_per_device": entry.device_rate or 0.0}
+        if entry.loss is not None:
+            values["lm_loss"] = entry.loss
         findings.record(entry.line, values, label=entry.label)
     if entries:
         findings.remark("tokens per second per GPU of the Trainer's callbacks count the trained tokens of one step")
