@@ -17,6 +17,7 @@ from nlp_bench.measure import foreign
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
+from nlp_bench.outcome import Outcome
 
 FULL = Overrides(global_batch_size=64, sequence_length=2048, num_gpus=8)
 
@@ -89,6 +90,13 @@ def test_a_cut_line_is_not_read(tmp_path: Path) -> None:
         found = entry(tmp_path, text[:size])
         assert found.steady == pytest.approx(RATE), text[:size][-40:]
         assert found.num_records == (11 if size < len(text) else 12)
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_loss_that_is_printed_as_a_tensor_is_read(tmp_path: Path) -> None:
+    text = log(lambda n: f"step {n}/12 | loss tensor(2.31, device='cuda:0') | tok/s 256000")
+    assert entry(tmp_path, text).outcome is Outcome.VALID
+    assert entry(tmp_path, text.replace("2.31", "nan")).outcome is Outcome.INVALID
 
 
 def test_a_known_program_is_believed_instead(tmp_path: Path) -> None:

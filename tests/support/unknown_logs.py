@@ -150,6 +150,10 @@ UNREAD: dict[str, tuple[str, Overrides]] = {
         log(lambda n: f"step {n}: loss 2.31; 0.512 s/it; 125.0 samples/s", head="args: seq_len=2048, lr=0.0001\n"),
         NOTHING,
     ),
+    "cumulative": (log(lambda n: f"step {n} | loss 2.31 | cumulative tokens/sec: 256000"), NOTHING),
+    "smoothed": (log(lambda n: f"step {n} | loss 2.31 | smoothed 256.0k tok/s"), NOTHING),
+    "overall": (log(lambda n: f"step {n} | loss 2.31 | overall throughput: 256000 tokens/s"), NOTHING),
+    "average_behind": (log(lambda n: f"step {n} | loss 2.31 | throughput_avg 256000 tokens/s"), NOTHING),
     "samples": (log(lambda n: f"step {n}: loss 2.31; 125.0 samples/s"), LENGTH),
     "time_and_settings": (
         log(lambda n: f"step {n} loss 2.31 time/step 0.512s", head="global_batch_size: 64\nseq_length: 2048\n"),

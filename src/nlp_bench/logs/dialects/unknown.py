@@ -40,14 +40,17 @@ _RATE = re.compile(
 )
 _PER_DEVICE = late(rb"(?:per|/)[ _-]?" + _DEVICE.replace(rb"\b", rb"(?![a-z])"), re.IGNORECASE)
 _LOSS = late(
-    rb"loss[\"']?\]?\s?[:=]?\s{0,4}\[?(?P<lm_loss>[-+]?[\d.]{1,20}(?:e[-+]?\d{1,3})?|nan|inf)(?![\w.])", re.IGNORECASE
+    rb"loss[\"']?\]?\s?[:=]?\s{0,4}(?:tensor\()?\[?(?P<lm_loss>[-+]?[\d.]{1,20}(?:e[-+]?\d{1,3})?|nan|inf)(?![\w.])",
+    re.IGNORECASE,
 )
 _HEADING = late(rb"(?<![a-z])(?:e?val|evaluat\w{1,5}|validati\w{1,4})(?![a-z])|_eval\b", re.IGNORECASE)
 _NAMED = late(rb"[A-Za-z_)\]\"'][:= \t]{1,9}$")
 _TRAINS = late(rb"loss|nll|cost|ppl|perplexity", re.IGNORECASE)
 _OTHER = late(
     rb"\be?val(?:id(?:ation)?|uat\w{1,5})?(?![a-z-])|(?<![a-z])(?:dev|test)[_ /]|infer|generat|rollout|prompt|prefill|decod|sampling|tokeniz|preproc"
-    rb"|sav(?:e|ed|ing)\b|checkpoint|teacher|student|data ?load|forward-only|corpus|actor|reward|\bmax\b|\bmin\b|\baverage|\bavg|\bmean|\bmedian|\bpeak",
+    rb"|sav(?:e|ed|ing)\b|checkpoint|teacher|student|data ?load|forward-only|corpus|actor|reward|\bmax\b|\bmin\b|(?<![a-z])(?:average|avg|mean|median|peak)"
+    # Means of all steps so far, whose last ones they hide.
+    rb"|(?<![a-z])(?:cumulative|overall|running|smoothed)[ _:=)-]{1,3}(?:(?:train\w{0,5}|throughput|rate|speed)[ _:=-]{1,3})?(?:[\d.,]{1,20} ?[km]? ?)?tok",
     re.IGNORECASE,
 )
 _AIMED = late(
