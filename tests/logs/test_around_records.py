@@ -131,6 +131,7 @@ def test_no_bar_of_steps(text: bytes) -> None:
         ("    save-checkpoint .................: (12.0, 13.0)", "checkpoint"),
         (" validation loss at iteration 20 | lm loss value: 8.1E+00 |", "evaluation"),
         ("evaluating on the validation set", "evaluation"),
+        ("[titan] 2026-01-01 10:00:00,000 - root - INFO - validate step: 20  loss:  8.1", "evaluation"),
         ("[default3]: profiling iteration 10 on ranks 0 1", "profiler"),
         ("--profile: profiling iteration by iteration", None),
         ("loading checkpoint from /scratch/run", None),

@@ -201,7 +201,7 @@ _CHECKPOINT = late(
     re.IGNORECASE,
 )
 _EVALUATION = late(
-    rb"\bvalidation loss\b|\bvalid(?:ation)?_loss\b|\beval(?:uation)?[ _]loss\b|\bevaluating\b|\b(?:running|start\w*) (?:evaluation|validation)\b",
+    rb"\bvalidation loss\b|\bvalid(?:ation)?_loss\b|\beval(?:uation)?[ _]loss\b|\bevaluating\b|\bvalidate step:|\b(?:running|start\w*) (?:evaluation|validation)\b",
     re.IGNORECASE,
 )
 _PROFILER = late(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d")
@@ -249,7 +249,16 @@ MACHINE = Dialect(
 )  # fmt: skip
 EVENTS = Dialect(
     name="events",
-    needles=(b"heckpoint", b"alidation", b"alid_loss", b"val_loss", b"val loss", b"valuat", b"profiling iteration"),
+    needles=(
+        b"heckpoint",
+        b"alidation",
+        b"validate step:",
+        b"alid_loss",
+        b"val_loss",
+        b"val loss",
+        b"valuat",
+        b"profiling iteration",
+    ),
     parser=_Events,
 )
 """The time of an interval with an event in it is not of training alone."""
