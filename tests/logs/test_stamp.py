@@ -24,6 +24,8 @@ FORMS = {
     "Primus": ("[%Y%m%d %H:%M:%S][rank-7/8] ", 1.0),
     "nanotron": ("%m/%d/%Y %H:%M:%S [INFO|DP=0]: ", 1.0),
     "rich": ("[%m/%d/%y %H:%M:%S] INFO ", 1.0),
+    "twice twelve hours": ("%m/%d/%Y %I:%M:%S %p ", 1.0),
+    "the same, year first": ("[%Y-%m-%d %I:%M:%S.%f %p] ", 0.001),
     "absl": ("I%m%d %H:%M:%S.123456 140110 ", 1e-6),
     "mmengine": ("%m/%d %H:%M:%S - mmengine - INFO - ", 1.0),
 }

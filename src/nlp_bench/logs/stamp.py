@@ -9,13 +9,14 @@ from functools import lru_cache
 
 HEAD_BYTES = 96
 """Bytes at the beginning of a line that may hold a logger's time; a later date is part of the message."""
-_CLOCK = rb"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?:(Z)|([+-])(\d\d):?(\d\d)(?!\d))?"
+_HALF = rb" ?[AP]M(?![\w-])"  # of a day of 2 x 12 hours
+_CLOCK = rb"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(" + _HALF + rb")?(?:(Z)|([+-])(\d\d):?(\d\d)(?!\d))?"
 _DATED = re.compile(
     rb"(?<!\d)(?:(\d{4}[-/.]\d\d[-/.]\d\d)(?:[T_-]|,?\s{1,2})|(\d{8})[ T_-]|(\d\d/\d\d/(?:\d{4}|\d\d)),? |[IWEF](\d{4}) |(\d\d/\d\d) )"
     + _CLOCK
 )
 _CLOCK_ALONE = re.compile(rb"\d\d:\d\d:\d\d")
-PLAIN_STAMP = rb"(?<!\d)\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![.,]?\d|[:Z+-])"
+PLAIN_STAMP = rb"(?<!\d)\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?![.,]?\d|[:Z+-]|" + _HALF + rb")"
 """The form that the scanner reads itself, and leaves out of `scan.label_of`."""
 _PLAIN = re.compile(PLAIN_STAMP)
 _MLLOG = re.compile(rb'"time_ms": ?(\d{13})(?!\d)')
@@ -36,11 +37,12 @@ def stamp_s(text: bytes, *, is_fine: bool = False) -> float | None:
         return stamp
     for dated in _DATED.finditer(text, 0, HEAD_BYTES):
         days = _days(next(group for group in dated.groups()[:5] if group))
-        hour, minute, second, fraction, _, sign, shift_h, shift_min = dated.groups(b"")[5:]
+        hour, minute, second, fraction, half, _, sign, shift_h, shift_min = dated.groups(b"")[5:]
         if days is None or (is_fine and len(fraction) < 3):
             continue
         shift_s = (int(shift_h) * 3600 + int(shift_min) * 60) * (-1 if sign == b"-" else 1) if sign else 0
-        seconds = days * _DAY_S + int(hour) * 3600 + int(minute) * 60 + int(second) - shift_s
+        hours = int(hour) % 12 + 12 * (b"P" in half) if half else int(hour)
+        seconds = days * _DAY_S + hours * 3600 + int(minute) * 60 + int(second) - shift_s
         return seconds + int(fraction) / 10.0 ** len(fraction) if fraction else float(seconds)
     found = _MLLOG.search(text, 0, HEAD_BYTES) if b'"time_ms"' in text else None
     return int(found[1]) / 1000 if found else None
