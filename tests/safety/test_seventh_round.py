@@ -92,6 +92,20 @@ def test_summer_time_begins_in_a_log(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert verdict["verdict"] == verdict["sustained"] == "NOT PROVEN"
 
 
+def test_midnight_between_dates_with_the_day_first_is_no_month(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    times, log, clock = noise(300), tmp_path / "europe.log", dt.datetime(2026, 1, 5, 23, 50, tzinfo=dt.timezone.utc)
+    lines = []
+    for seconds, line in zip(times, megatron(times), strict=True):
+        clock += dt.timedelta(seconds=seconds + 0.001)
+        lines.append(f"{clock:%d/%m/%Y %H:%M:%S} {line}")
+    log.write_text("\n".join(lines) + "\n")
+    found = report(log, *SIZES, capsys=capsys)
+    assert found["outcome"] == "VALID"
+    assert found["sustained"]["time_to_report_s"] == pytest.approx(20e6 * times[1:].mean() / TOKENS, rel=0.01)
+
+
 @pytest.mark.parametrize("has_stamps", [False, True])
 def test_parts_of_a_rotated_log_in_the_wrong_order_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], has_stamps: bool

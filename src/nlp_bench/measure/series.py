@@ -22,6 +22,7 @@ MAX_ORDER = 10  # of an autoregressive process
 LARGEST_SUM = 0.95  # of its coefficients; above, a series has no mean that it stays near
 MAX_DECIMALS, MANY = 9, 4096  # decimals of printed values, and values that are looked at for them
 HOUR_S, ZONE_CHANGE_S = 3600.0, 5.0
+DAY_S, DAYS_MORE = 86400.0, (27, 30)  # from a day to the same day of the next month, more than to the next day
 SAME_DIGITS = 1e-9  # share by which a value may differ from its printed digits: it was divided or multiplied since
 
 
@@ -53,6 +54,13 @@ def zone_change(passed: Column, logged: Column) -> NDArray[np.bool_]:
     """Return the one step between two times of day that is an hour longer than logged: summer time began. None where there are several."""
     found = np.asarray(np.abs(passed - logged - HOUR_S) <= ZONE_CHANGE_S)
     return found if np.count_nonzero(found) == 1 else np.zeros(len(found), dtype=np.bool_)
+
+
+def month_steps(passed: Column, logged: Column) -> NDArray[np.bool_]:
+    """Return the steps that are a month longer than logged: midnight between dates with the day first, 05/01 and 06/01, whose day is read as the month."""
+    days = (passed - logged) / DAY_S
+    is_whole = np.abs(days - np.round(days)) <= HOUR_S / DAY_S
+    return np.asarray(is_whole & (np.round(days) >= DAYS_MORE[0]) & (np.round(days) <= DAYS_MORE[1]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight
-from nlp_bench.measure.series import zone_change
+from nlp_bench.measure.series import month_steps, zone_change
 from nlp_bench.measure.sizes import Column, Spans
 from nlp_bench.measure.window import MAX_MARKED
 
@@ -73,7 +73,7 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
     between = np.diff(known, prepend=np.nan)
     steps = np.diff(spans.records.column("iteration")[where], prepend=np.nan)
     is_back = between < -resolution_s
-    usable = np.isfinite(between) & (steps <= covered) & ~is_back
+    usable = np.isfinite(between) & (steps <= covered) & ~is_back & ~month_steps(between, logged)
     if may_change_zone:
         usable &= ~zone_change(between, logged)
     if not np.any(usable | is_back):
