@@ -1,8 +1,10 @@
 """Repeats in a report: their verdict is no better than that of the runs they are made of."""
 
 import json
+import random
 import re
 import shutil
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,28 @@ def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, capsys:
 def test_a_limit_in_another_unit_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = repeats_of(write_runs(tmp_path / "runs", 65000, 65200, 65100), 620_000, capsys)
     assert (found["limit"], "not in seconds" in found["limit_reasons"][0]) == ("NOT PROVEN", True)
+
+
+@pytest.mark.parametrize(("apart_s", "num_runs"), [(0, 1), (7, 4)])
+def test_the_files_of_the_ranks_of_one_run_are_one_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], apart_s: int, num_runs: int
+) -> None:
+    """`torchrun --log-dir`: each rank has the jitter of its own clock, and all have the loss of all."""
+    folder = write_runs(tmp_path / "runs", 65000)
+    whole = (folder / "run1.log").read_text()
+    for rank in range(4):
+        source, clock = random.Random(rank), datetime(2026, 1, 1, 10, 0, rank * apart_s, tzinfo=timezone.utc)  # noqa: S311  # a repeatable test
+        lines = []
+        for line in whole.splitlines(keepends=True):
+            if found := re.search(r"\(ms\): ([\d.]+)", line):
+                clock += timedelta(milliseconds=10 * float(found[1]))
+                own = f"(ms): {float(found[1]) * (1 + source.gauss(0, 0.001)):.1f}"
+                line = f"[{clock:%Y-%m-%d %H:%M:%S}]" + line.replace(found[0], own)  # noqa: PLW2901
+            lines.append(line)
+        (folder / f"run{rank + 1}.log").write_text("".join(lines))
+    main(["report", str(folder), "--allow-measured", "--format", "json"])
+    (pool,) = json.loads(capsys.readouterr().out)["repeats"]
+    assert (len(pool["sources"]), len(pool["copies"])) == (num_runs, 4 - num_runs)
 
 
 def test_a_copy_given_as_a_repeat_proves_nothing_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,8 @@ _EQUAL_SHARE, _LEAST_BITS = 0.9, 15.0
 _LEAST_LINES, _LEAST_VALUES, _ALIKE, _VERY_ALIKE, _SAME_SIGN = 16, 8, 0.995, 0.999, 0.8
 """Lines and different steps from which a correlation counts; those of ranks and of times that no two runs have, unless data make their steps
 more than 20 times as uneven as the machine does; and the share of steps of one sign without which there is none."""
+_TOGETHER_S, _RANKS_ALIKE = 1.0, 0.3
+"""Seconds between the lines of two processes of one run, and the correlation of their times at least: each has the jitter of its own clock."""
 _GAP_LINES, _GAP_TIMES, _GAP_S, _LOSS_STEP = 2, 1.5, 10.0, 0.5
 """Between two parts of one log: lines from one to the other, factor on their time and seconds on top (no program starts anew so quickly),
 share by which the loss may differ."""
@@ -41,6 +43,7 @@ class Kin(Enum):
     BEGINNING = "the same first records to the last digit as another run: a copy, counted once"
     LINES = "the same times of the same iterations as another run: a copy or a part of it, counted once"
     NOISE = "line by line as slow and as fast as another run: a copy with other digits, or the same uneven work; counted once (a seed of its own makes it another)"
+    RANKS = "the same iterations with the same losses at the same times of day as another run: another process of one run, counted once"
     PARTS = "goes on where another log ends, or ends where it begins: one run, counted once; give its parts as one log (cat PART1 PART2)"
 
 
@@ -138,6 +141,8 @@ def kin_of(one: Trace | None, two: Trace | None) -> Kin | None:
             return Kin.LINES
         if _are_alike(*times):
             return Kin.NOISE
+        if _are_ranks(one, two) and len(common) >= _LEAST_VALUES and _correlation(*map(np.diff, times)) >= _RANKS_ALIKE:
+            return Kin.RANKS
     return Kin.PARTS if _goes_on(one, two) or _goes_on(two, one) else None
 
 
@@ -162,6 +167,17 @@ def _are_alike(one: Sequence[float], two: Sequence[float]) -> bool:
     if min(len(np.unique(each)) for each in steps) < _LEAST_VALUES:
         return False
     return _correlation(*map(held, steps)) >= _VERY_ALIKE and _correlation(*map(_ranks, steps)) >= _ALIKE
+
+
+def _are_ranks(one: Trace, two: Trace) -> bool:
+    """Return whether both begin and end at the same iterations with the same losses, at the same times of day."""
+    for a, b in ((one.first, two.first), (one.last, two.last)):
+        if a.iteration != b.iteration or a.loss is None or a.loss != b.loss:
+            return False
+        begin, end = a.clocks[0], b.clocks[0]
+        if begin is None or end is None or abs(end - begin) > _TOGETHER_S:
+            return False
+    return True
 
 
 def _correlation(one: Column, two: Column) -> float:
