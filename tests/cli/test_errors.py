@@ -54,6 +54,16 @@ def test_two_lines(words: str, said: str, tmp_path: Path, capsys: pytest.Capture
     assert len(lines) <= 2
 
 
+@pytest.mark.parametrize("name", ["-1.log", "-old.log"])
+def test_a_file_whose_name_begins_with_a_hyphen_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).touch()
+    assert main(["report", name]) == 2
+    assert f"{name}, which is a file here: write ./{name}" in capsys.readouterr().err
+
+
 def test_an_option_is_not_guessed_from_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "--mod", "175"]) == 2
     assert "no option --mod; did you mean --model?" in capsys.readouterr().err

@@ -123,6 +123,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UsageError instead of printing the usage of all options and exiting."""
+        message += _of_a_file(message.removeprefix("unrecognized arguments: "))
         raise UsageError(f"{self.prog.removeprefix('nlp-bench ')}: {message}; see: {self.prog} --help")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
@@ -172,6 +173,8 @@ class Parser(argparse.ArgumentParser):
                 )
 
     def _instead(self, name: str) -> str:
+        if hint := _of_a_file(name):
+            return hint
         if name in HINTS:
             return f"; {HINTS[name]}"
         if "--train-args" in self.spellings:
@@ -185,6 +188,11 @@ class Parser(argparse.ArgumentParser):
         others = ", ".join(other for other in SUBCOMMANDS if name in parser_of(other).spellings)
         near = nearest(name, self.spellings, listed=False) if name.startswith("--") else ""
         return near + (f" (it is an option of {others})" if others else "")
+
+
+def _of_a_file(name: str) -> str:
+    """Return how a file is named that has the name of an option."""
+    return f", which is a file here: write ./{name[:80]}" if name.startswith("-") and os.path.lexists(name) else ""
 
 
 def _is_value(word: str) -> bool:

@@ -368,7 +368,7 @@ _NOT_READ = {
     rb"\x04\x22\x4d\x18": "lz4 is not read; unpack it: lz4 -dc FILE | nlp-bench report -",
     rb"PK\x03\x04[\x00-\xff]{26}\[C|\xd0\xcf\x11\xe0": _OFFICE,  # [Content_Types].xml
     rb"%PDF-": "PDF is not read; take the text out: pdftotext -layout FILE - | nlp-bench report -; better ask for the log itself",
-    rb"PK\x03\x04": "zip is not read; unpack it: unzip -p FILE | nlp-bench report -",
+    rb"PK\x03\x04": "zip is not read; unpack it: unzip -p FILE MEMBER | nlp-bench report -",
     rb"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
     rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]": "UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -",
     rb"(?:[\t\r\n -~]\x00){16}": "UTF-16 is not read; convert it: iconv -f UTF-16LE -t UTF-8 FILE | nlp-bench report -",
