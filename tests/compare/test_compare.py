@@ -2,6 +2,7 @@
 
 import json
 import math
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -287,6 +288,27 @@ def test_the_same_run_on_both_sides_is_noticed(before: str, capsys: pytest.Captu
     assert "1.0000" in text
     assert "no difference found" in text
     assert "the same run is on both sides" in text
+
+
+def test_even_runs_that_begin_alike_by_a_clock_of_whole_seconds_are_no_copies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As by tqdm's bars: 20 s every 4 steps; a cut copy is still one."""
+    for name, period in (("a", 5.0), ("b", 5.05)):
+        (tmp_path / name).mkdir()
+        for run in range(4):
+            source, clock, text = random.Random(f"{name}{run}"), 0.0, ""  # noqa: S311  # a repeatable test
+            for step in range(4, 401, 4):
+                clock += 4 * period * (1 + 0.001 * run if step > 40 else 1) * (1 + source.gauss(0, 0.001))
+                text += f"step {step}/400 loss {9 - step / 100 + source.gauss(0, 0.01):.3f} at {clock:.0f} s\n"
+            (tmp_path / name / f"run{run}.log").write_text(text)
+    (tmp_path / "a" / "cut.log").write_text((tmp_path / "a" / "run0.log").read_text()[:1500])
+    pattern = r"step (?P<iteration>\d+)/(?P<total_iterations>\d+) loss (?P<lm_loss>[\d.]+) at (?P<clock_s>\d+) s"
+    words = ["--pattern", pattern, "--global-batch-size", "8", "--sequence-length", "2048", "--num-gpus", "8"]
+    main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), *words, "--same-workload", "--allow-measured"])
+    out = said(capsys)
+    assert "(4 and 4 runs" in out
+    assert out.count("counted once") == 1
 
 
 def test_markdown_takes_nothing_for_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -142,9 +142,17 @@ def opening_of(records: Records) -> str | None:
     return hashlib.sha256(repr(first).encode()).hexdigest()[:16]
 
 
+def _shared_marks(one: Observation, two: Observation) -> frozenset[object]:
+    """Return the marks that two observations have in common, without first records of whole seconds where both logs are equally long."""
+    shared, traces = one.marks & two.marks, (one.trace, two.trace)
+    is_coarse = all(trace and trace.is_coarse for trace in traces)
+    is_long = len({trace.last.iteration for trace in traces if trace}) == 1
+    return shared - {one.opening} if is_coarse and is_long else shared
+
+
 def kin_between(one: Observation, two: Observation) -> Kin | None:
     """Return why two observations are of one run, None where nothing shows it."""
-    if shared := one.marks & two.marks:
+    if shared := _shared_marks(one, two):
         return Kin.BEGINNING if shared == {one.opening} else Kin.NUMBERS
     return kin_of(one.trace, two.trace)
 
@@ -182,7 +190,8 @@ class _Families:
         for at in self.order:
             for mark in self.runs[at].marks:
                 first = met.setdefault(mark, at)
-                self.join(first, at, kin_between(self.runs[first], self.runs[at]) or Kin.NUMBERS)
+                if why := kin_between(self.runs[first], self.runs[at]):
+                    self.join(first, at, why)
 
     def join_by_lines(self) -> None:
         """Join what is of one run line by line, and the parts of one log."""

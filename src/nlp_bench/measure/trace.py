@@ -67,6 +67,12 @@ class Trace:
     step: int  # iterations from line to line
     period_s: float | None  # seconds per iteration, None where the log has rates alone
 
+    @property
+    def is_coarse(self) -> bool:
+        """Whether its times are of a clock of whole seconds: two even runs of one speed begin alike."""
+        moments = [end.clocks[_CLOCKS.index("clock_s")] for end in (self.first, self.last)]
+        return self.quantity == "clock_s" and all(moment is not None and moment.is_integer() for moment in moments)
+
     def to_json(self) -> dict[str, Any]:
         """Return it as an object."""
         ends = {
