@@ -140,6 +140,14 @@ def tokens_dict(n: int, seconds: int) -> str:
     )
 
 
+def test_the_dicts_of_a_whole_training_number_its_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = HEADER + "".join(tokens_dict(n, n * STEP_S) for n in range(10, 301, 10)) + summary(1500.0)
+    run = reported(tmp_path / "hf.log", text, capsys)
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
+    assert run["window"]["last_iteration"] == 300
+    assert "the options give" not in said(run)
+
+
 @pytest.mark.parametrize("a_dict", [swift_dict, tokens_dict])
 @pytest.mark.parametrize(("start", "num_records"), [(200, 9), (0, 30)], ids=["resumed", "from the beginning"])
 def test_the_first_dict_of_a_resumed_training_has_no_time(

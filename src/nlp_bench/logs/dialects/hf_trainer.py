@@ -420,9 +420,14 @@ def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> l
         known = [float(n) for n in numbers if n]
         if len(known) == len(entries) and all(a < b for a, b in pairwise(known)):
             return known
-    if not attempt.stride:
+    stride = attempt.stride
+    if not stride and attempt.summary and attempt.start_step is None:  # a whole training
+        each, rest = divmod(attempt.total_steps or 0.0, len(entries))
+        # With more dicts than steps in each, no steps behind the last dict can make it a whole number.
+        stride = int(each) if not rest and each < len(entries) else None
+    if not stride:
         findings.remark("the log does not number its steps: an iteration here is one interval of logging")
-    return [float(n * (attempt.stride or 1)) for n in range(1, len(entries) + 1)]
+    return [float(n * (stride or 1)) for n in range(1, len(entries) + 1)]
 
 
 def _is_late(counts: list[float]) -> bool:
