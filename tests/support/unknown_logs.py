@@ -41,6 +41,15 @@ READ: dict[str, tuple[str, Overrides]] = {
         ),
         NOTHING,
     ),
+    "mlx": (
+        log(
+            lambda n: (
+                f"Iter {n}: Train loss 2.310, It/sec 1.953, Tokens/sec 256000.0, Trained Tokens 9, Peak mem 12.345 GB"
+            )
+        ),
+        NOTHING,
+    ),
+    "most_memory": (log(lambda n: f"step {n} | loss 2.31 | tok/s 256000 | max mem 40.1GB | mem_peak 40.1GB"), NOTHING),
     "json_of_words": (log(lambda n: f'{{"global_step": "{n}", "loss": "2.31", "tokens/s": "256000"}}'), NOTHING),
     "python_dictionary": (
         log(lambda n: f"{{'iter': {n}, 'loss': 2.31, 'tokens_per_sec': 256000.0}}", every=10),

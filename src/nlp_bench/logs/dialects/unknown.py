@@ -46,10 +46,14 @@ _LOSS = late(
 _HEADING = late(rb"(?<![a-z])(?:e?val|evaluat\w{1,5}|validati\w{1,4})(?![a-z])|_eval\b", re.IGNORECASE)
 _NAMED = late(rb"[A-Za-z_)\]\"'][:= \t]{1,9}$")
 _TRAINS = late(rb"loss|nll|cost|ppl|perplexity", re.IGNORECASE)
+_MEMORY = rb"[ _:=-]{0,2}(?:(?:gpu|cuda)[ _])?(?:mem|vram|alloc|reserv|[\d.]{1,12} ?[GM]i?B)"
 _OTHER = late(
     rb"\be?val(?:id(?:ation)?|uat\w{1,5})?(?![a-z-])|(?<![a-z])(?:dev|test)[_ /]|infer|generat|rollout|prompt|prefill|decod|sampling|tokeniz|preproc"
-    rb"|sav(?:e|ed|ing)\b|checkpoint|teacher|student|data ?load|forward-only|corpus|actor|reward|\bmax\b|\bmin\b|(?<![a-z])(?:average|avg|mean|median|peak)"
-    # Means of all steps so far, whose last ones they hide.
+    rb"|sav(?:e|ed|ing)\b|checkpoint|teacher|student|data ?load|forward-only|corpus|actor|reward"
+    # Of several times, unless it is of the memory; then means of all steps so far, whose last ones they hide.
+    rb"|\b(?:max\b|min\b|average|avg|mean|median|peak)(?!"
+    + _MEMORY
+    + rb")|(?:put|rate|speed|sec|/s)_(?:average|avg|mean|median|peak)"
     rb"|(?<![a-z])(?:cumulative|overall|running|smoothed)[ _:=)-]{1,3}(?:(?:train\w{0,5}|throughput|rate|speed)[ _:=-]{1,3})?(?:[\d.,]{1,20} ?[km]? ?)?tok",
     re.IGNORECASE,
 )
