@@ -92,6 +92,14 @@ def test_summer_time_begins_in_a_log(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert verdict["verdict"] == verdict["sustained"] == "NOT PROVEN"
 
 
+def test_a_date_in_the_name_before_each_line_is_said_to_be_no_clock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, times = tmp_path / "named.log", noise(100)
+    log.write_text("".join(f"[run 2026-01-05 10:00:00] {line}\n" for line in megatron(times)))
+    assert "give the log without that name" in report(log, *SIZES, capsys=capsys)["reasons"][0]
+
+
 def test_midnight_between_dates_with_the_day_first_is_no_month(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

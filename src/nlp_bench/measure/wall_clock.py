@@ -120,6 +120,10 @@ def against_stamps(claims: Claims) -> Iterator[Contradiction]:
         return
     if total < logged - (FAST * logged + 2 * found.resolution_s + PRINTED_LATE_S):
         text = f"its lines were written within {total:.1f} s, and their times add up to {logged:.1f} s"
+        if not found.seconds.any():
+            text += (
+                ": all have one time of day; if it belongs to a name before each line, give the log without that name"
+            )
         yield Contradiction(Code.STAMPS_VS_TIME_FAST, claims.weigh(1.0), text)
         return
     steady = ~found.has_event
