@@ -30,3 +30,21 @@ def test_a_record_names_what_it_was_made_from(
     assert "(nlp-bench/result/1)" in result
     assert "nlp-bench report 'a run'" in result
     assert "no whole training line" in other
+
+
+@pytest.mark.parametrize("form", ["table", "html"])
+def test_a_report_that_quotes_lines_is_no_log(
+    log: Path, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    log.rename("a.log")
+    words = ["--sequence-length", "2048"]
+    assert main(["report", "a.log", *words, "--explain", "--format", form]) == 0
+    Path("explained.txt").write_text(capsys.readouterr().out)
+    assert main(["report", ".", *words, "--format", "csv"]) == 0
+    found = capsys.readouterr()
+    assert [line.split(",")[0] for line in found.out.splitlines()] == ["source", "a.log"]
+    assert "1 file(s) hold no training line: explained.txt" in found.err
+    assert main(["report", "explained.txt", *words, "--format", "csv"]) == 1
+    assert "explained.txt,,REFUSED," in (text := capsys.readouterr().out)
+    assert "a report of nlp-bench, which quotes lines of the logs" in text

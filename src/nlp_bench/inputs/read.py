@@ -175,6 +175,9 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
         entries = [_read_run(item, options)]
     elif item.is_found and _is_binary(item.path):
         return Read(is_binary=True)
+    elif item.is_regular and _REPORT.match(_head(item.path)):
+        reason = "a report of nlp-bench, which quotes lines of the logs that it was made from; give those logs"
+        return Read() if item.is_found else broken(item, reason, options)
     else:
         with _slow_pattern(item, options.overrides, progress) as watched:
             entries = measured_log(item.path, options.overrides, watched, rules=options.rules)
@@ -186,6 +189,10 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
     return Read(entries=tuple(entries if options.with_records else map(lean, entries)))
 
 
+_REPORT = re.compile(
+    rb"(?: [^\n]*\n)?source +(?:model +)?outcome  |<!DOCTYPE html>[^\0]{,900} - nlp-bench report</title>"
+)
+"""How the table and the page of a report begin: with `--explain` they quote training lines."""
 SLOW_S = 8.0  # seconds for a MiB of lines after which a pattern counts as slow; it should take milliseconds
 
 
