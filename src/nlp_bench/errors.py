@@ -28,7 +28,9 @@ def nearest(word: str, known: list[str], *, listed: bool = True) -> str:
 
     plain = {re.sub(r"[^a-z0-9]", "", one.lower()): one for one in known}
     wanted, numbers = re.sub(r"[^a-z0-9]", "", word[:80].lower()), re.findall(r"[0-9]+", word[:80])
-    same = [one for one in plain if numbers and re.findall(r"[0-9]+", plain[one]) == numbers]
+    found = {one: re.findall(r"[0-9]+", name) for one, name in plain.items()}
+    same = [one for one in plain if numbers and found[one] == numbers]
+    same = same or [one for one in plain if found[one] and {*found[one]} <= {*numbers}]  # gpt3-175b means 175, too
     close = difflib.get_close_matches(wanted, same, n=1, cutoff=0.3) or difflib.get_close_matches(wanted, plain, n=1)
     close = close or sorted((one for one in plain if wanted and one.startswith(wanted)), key=len)
     hint = f"; did you mean {plain[close[0]]}?" if close else ""

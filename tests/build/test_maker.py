@@ -219,9 +219,13 @@ def test_operators_without_a_compiler_are_skipped_loudly(tmp_path: Path, monkeyp
     assert "Python.h (install python3-dev): THE TRAINER" in maker.elementwise_operators(tmp_path, GPU)
 
 
-def test_a_wrong_architecture_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_architecture_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--arch", "sm_90"]) == UsageError.exit_code
     assert "arch: 'sm_90' is not a compute capability like 9.0" in capsys.readouterr().err
+    shipped = Path(__file__).parents[2] / "benchmark/systems/dgx-h100.toml"
+    (tmp_path / "mine.toml").write_text(shipped.read_text(encoding="utf-8").replace('"9.0"', '"sm_90"'))
+    assert main(["build", "--system", str(tmp_path / "mine.toml")]) == UsageError.exit_code
+    assert "system.gpu.compute_capability: 'sm_90' is not a compute capability like 9.0" in capsys.readouterr().err
 
 
 def test_a_folder_that_passes_for_transformer_engine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

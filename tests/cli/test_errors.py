@@ -32,6 +32,7 @@ from nlp_bench.cli.main import main
         ("launch a b", "unrecognized arguments: b"),
         ("reprot x.log", "did you mean report?"),
         ("check --model gpt-175B", "did you mean 175?"),
+        ("check --model gpt3-175b", "did you mean 175?"),
         ("check --model 13b", "did you mean 13?"),
         ("check --model gpt1.3b", "did you mean gpt_1_3b?"),
         ("check --model llama-8b", "did you mean llama_8b?"),

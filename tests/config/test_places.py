@@ -1,5 +1,6 @@
 """A person's own data files come before the shipped ones: ./benchmark, then NLP_BENCH_HOME, then the package; nothing of it is hidden."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -131,6 +132,45 @@ def test_the_tables_are_found_in_the_same_places(homes: list[Path]) -> None:
         assert accelerators() == ()
     finally:
         accelerators.cache_clear()
+
+
+def test_a_layout_of_no_model_is_told(homes: list[Path]) -> None:
+    text = (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8")
+    put(homes[0], "systems/mine.toml", f"{text}\n[layout.175b]\nnodes = 64\n")
+    said = check("--model", "175", "--system", "mine").stderr
+    assert "warning: system.layout.175b is of no model of benchmark/models and not used; did you mean 175?" in said
+    put(homes[0], "systems/mine.toml", f"{text}\n[layout.175]\nnodes = 64\n")
+    done = check("--model", "175", "--system", "mine")
+    assert (done.stderr, "64 node(s)" in done.stdout) == ("", True)
+
+
+@pytest.mark.parametrize("value", ["/usr/x/bin:$PATH", "${HOME}/lib", "$(hostname)", "~/lib"])
+def test_what_no_shell_replaces_in_a_variable_is_refused(homes: list[Path], value: str) -> None:
+    text = (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8")
+    put(homes[0], "systems/mine.toml", f'{text}\nPATH = "{value}"\n')
+    done = check("--model", "13", "--system", "mine")
+    assert done.returncode == 2
+    assert f"system.environment.PATH: '{value}': nothing replaces the $ or ~ in it" in done.stderr
+
+
+def test_constants_that_are_not_the_shipped_ones_are_told_or_refused(homes: list[Path]) -> None:
+    words, text = ("--model", "175", "--system", "juwels-booster"), (SHIPPED / "plan.toml").read_text(encoding="utf-8")
+    path = put(
+        homes[0], "plan.toml", re.sub("products_ampere = { value = [0-9.]+", "products_ampere = { value = 0.85", text)
+    )
+    assert f"warning: {path}: [time] products_ampere = 0.85 instead of" in check(*words).stderr
+    put(homes[0], "plan.toml", re.sub("host_layer_s = .*", "", text))
+    assert f"{path}: time.host_layer_s is missing, by which this nlp-bench plans" in check(*words).stdout
+    put(homes[0], "plan.toml", 'schema = "nlp-bench/plan/1"\n')
+    assert f"{path}: memory is missing, by which this nlp-bench plans" in check(*words).stdout
+    put(homes[0], "plan.toml", text)
+    assert check(*words).stderr == ""
+
+
+def test_a_table_of_ones_own_that_lacks_a_shipped_gpu_is_named(homes: list[Path]) -> None:
+    path = put(homes[1], "accelerators.toml", 'schema = "nlp-bench/accelerators/3"\n')
+    said = check("--model", "13", "--system", "juwels-booster").stdout
+    assert f"is not in {path}, read in place of {SHIPPED}/accelerators.toml (copy that" in said
 
 
 def test_a_root_that_is_no_folder_is_refused(homes: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,11 @@ def test_a_machine_of_gpus_binds_its_ranks(name: str) -> None:
             '[software]\nmodules = "CUDA/12"\n',
             "system.software.modules: 'CUDA/12' is not a list in brackets",
         ),
+        (
+            "[slurm]\n",
+            '[slurm]\nsrun_args = ["--cpu-bind none"]\n',
+            "'--cpu-bind none' is no option; write option and value as one",
+        ),
         ("[gpu]\n", 'gpu = "A100"\n[software]\n', "system.gpu: 'A100' is not a table"),
     ],
 )

@@ -280,13 +280,15 @@ def _machine(arch: str | None, system: "System | None") -> "Machine":
     """Return the machine to build for; a login node without a GPU builds for the system's nodes."""
     from nlp_bench.build.environment import this_machine
 
-    if arch and not re.fullmatch(r"\d+\.\d+", arch):
-        raise UsageError(f"arch: {arch!r} is not a compute capability like 9.0")
+    stated = system.gpu.compute_capability if system and system.gpu else ""
+    for name, word in (("arch", arch), ("system.gpu.compute_capability", stated)):
+        if word and not re.fullmatch(r"\d+\.\d+", word):
+            raise UsageError(f"{name}: {word!r} is not a compute capability like 9.0")
     machine = this_machine(arch)
     if machine.arch != "cpu" or machine.cuda == "none":
         return machine
-    if system and system.gpu and system.gpu.compute_capability:
-        return this_machine(system.gpu.compute_capability)
+    if stated:
+        return this_machine(stated)
     raise UsageError(
         "arch: torch is a CUDA build, but no GPU is seen here; give --arch X.Y, or gpu.compute_capability in the system file"
     )

@@ -90,6 +90,14 @@ def accelerators() -> tuple[Accelerator, ...]:
     return _entries(catalog.table("accelerators.toml"))
 
 
+def named_table() -> str:
+    """Return how messages call the table: one's own stands in for the shipped one, also where it lacks an entry."""
+    from nlp_bench.config import catalog  # noqa: PLC0415  # as above
+
+    path, shipped = catalog.table("accelerators.toml"), catalog.shipped() / TABLE
+    return TABLE if path == shipped else f"{path}, read in place of {shipped} (copy that, and add to the copy)"
+
+
 def deviations(name: str) -> tuple[str, ...]:
     """Return where the entry called `name` is not as in the table that nlp-bench ships."""
     from nlp_bench.config import catalog  # noqa: PLC0415  # as above
@@ -146,7 +154,7 @@ def variants(words: str) -> tuple[Accelerator, ...]:
     if not found:
         near = nearest(words, [entry.name for entry in accelerators()], listed=False)
         raise UsageError(
-            f"{words[:80]!r} is not in {TABLE}: its peak is not known; add an entry with its data sheet{near}"
+            f"{words[:80]!r} is not in {named_table()}: its peak is not known; add an entry with its data sheet{near}"
         )
     return found
 

@@ -7,6 +7,7 @@ the current folder), then in NLP_BENCH_HOME (default ~/.config/nlp-bench), then 
 import contextlib
 import functools
 import os
+import re
 import sys
 from collections.abc import Collection, Iterator
 from contextvars import ContextVar
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from nlp_bench.config.model import Architecture, Model, Training
 from nlp_bench.config.run import RunModel
-from nlp_bench.config.system import System
+from nlp_bench.config.system import System, is_inherited
 from nlp_bench.config.table import Record, build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.files import real
@@ -192,7 +193,26 @@ def load_model(name: str, *, is_shipped: bool = False) -> Model:
 
 def load_system(name: str) -> System:
     """Read one system by its name, or by the path of its .toml file."""
-    return _built(System, find("systems", name), SYSTEM_SCHEMA, "system")
+    system = _built(System, path := find("systems", name), SYSTEM_SCHEMA, "system")
+    _tell_unused(path, tuple(system.layout))
+    for one, text in system.environment.items():
+        if re.search(r"\$[A-Za-z_{(]|^~", text) and not is_inherited(one, text):
+            remedy = f'write what it stands for, or {one} = "${one}" and export {one} before you submit'
+            raise UsageError(
+                f"system.environment.{one}: {text!r}: nothing replaces the $ or ~ in it; {remedy} (in {path})"
+            )
+    return system
+
+
+@functools.cache
+def _tell_unused(path: Path, layouts: tuple[str, ...]) -> None:
+    """Say once which layouts of a system file are of no model that is known: a run of the model that was meant would not have them."""
+    known = names("models") if layouts else []
+    for one in layouts:
+        if one not in known:
+            near = nearest(one, known, listed=False)
+            what = f"system.layout.{one} is of no model of benchmark/models and not used{near} (in {path})"
+            print(f"nlp-bench: warning: {what}", file=sys.stderr)
 
 
 def _built(kind: type[Record], path: Path, schema: str, where: str) -> Record:

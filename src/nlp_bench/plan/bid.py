@@ -129,7 +129,7 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
     constants = _identity(files.constants or catalog.table("plan.toml"))
     if problem.constants != read_constants(files.constants):
         constants += ", corrected by measured runs (--learn)"
-    deviations = problem.deviations_with(row.sizes.recompute)
+    deviations, changes = problem.deviations_with(row.sizes.recompute), constant_deviations(problem.constants)
     words = run_words(problem, row.sizes, model=model, system=system)
     commit = made.commit or ""
     state = commit[commit.index("+") :] if "+" in commit else ""
@@ -140,8 +140,8 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
         problem=problem,
         changed=(
             *(f"{deviation}: not the benchmark" for deviation in deviations),
-            *problem.doubts,
-            *(f"the constants, {constants}: {one}" for one in constant_deviations(problem.constants)),
+            *(doubt for doubt in problem.doubts if not doubt.endswith(changes)),
+            *(f"the constants, {constants}: {one}" for one in changes),
         ),
         near=nearest(offer, rows),
         extrapolated=tuple(extrapolated(offer, rows)),

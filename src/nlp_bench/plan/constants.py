@@ -188,7 +188,18 @@ def _whole(path: Path) -> Constants:
     from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # as above
 
     where = "benchmark/plan.toml"
-    table = read_toml(path, SCHEMA)
+    table, shipped = read_toml(path, SCHEMA), read_toml(_shipped(), SCHEMA)
+    lacking = [one for one in shipped if one not in table] or [
+        f"{one}.{key}"
+        for one in ("memory", "time", "interval", "distance")
+        for key in shipped[one]
+        if key not in table[one]
+    ]
+    if lacking:
+        raise UsageError(
+            f"{path}: {lacking[0]} is missing, by which this nlp-bench plans: a file of another version, or a part of one; copy "
+            f"{_shipped()} anew, or give what differs as --constants FILE"
+        )
     return Constants(
         time={name: _constant(name, entry, where) for name, entry in table["time"].items()},
         memory=memory_constants(table.get("memory", {})),
@@ -198,11 +209,23 @@ def _whole(path: Path) -> Constants:
     )
 
 
-def deviations(constants: Constants) -> tuple[str, ...]:
-    """Return, by tables of the file, in what the constants differ from those that nlp-bench ships."""
+def _shipped() -> Path:
     from nlp_bench.config import catalog  # noqa: PLC0415  # as above
 
-    own = _whole(catalog.shipped() / "benchmark/plan.toml")
+    return catalog.shipped() / "benchmark/plan.toml"
+
+
+def own_file() -> tuple[str, ...]:
+    """Return in what a plan.toml that is found before the shipped one differs from it, with its path."""
+    from nlp_bench.config import catalog  # noqa: PLC0415  # as above
+
+    path = catalog.table("plan.toml")
+    return () if path == _shipped() else tuple(f"{path}: {one}" for one in deviations(_whole(path)))
+
+
+def deviations(constants: Constants) -> tuple[str, ...]:
+    """Return, by tables of the file, in what the constants differ from those that nlp-bench ships."""
+    own = _whole(_shipped())
     found = []
     for name, (ours, theirs) in {
         "time": (_values(own.time), _values(constants.time)),

@@ -4,11 +4,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, deviations, variants
+from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, deviations, named_table, variants
 from nlp_bench.config.system import System
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import GENERATIONS, Machines, struct
-from nlp_bench.plan.constants import Constants, Measured
+from nlp_bench.plan.constants import Constants, Measured, own_file
 
 _POWER = re.compile(r"(?<![0-9])(\d{3,4}) ?W\b", re.IGNORECASE)
 _CLOCK_OF_POWER = 0.4
@@ -82,7 +82,7 @@ def _entry(words: str) -> Accelerator:
         found = tuple(one for one in accelerators() if one.family == longest)
     if not found:
         raise UsageError(
-            f"{words[:80]!r} is not in {TABLE}, so that nothing can be predicted for it; describe it from its data sheet:\n{_LINES}"
+            f"{words[:80]!r} is not in {named_table()}, so that nothing can be predicted for it; describe it from its data sheet:\n{_LINES}"
         )
     forms = [_form(one.name) for one in found]
     for wanted in ({_form(words)} - {""}, {"", "sxm"}):
@@ -130,7 +130,7 @@ def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tupl
 
 
 def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
-    """Return where a system file contradicts its GPU's data sheet, where that is not the shipped one, and whose the constants are.
+    """Return where a system file contradicts its GPU's data sheet, where that or plan.toml is not the shipped one, and whose the constants are.
 
     A measured GPU has none. Raises UsageError for a GPU that the table does not have.
     """
@@ -141,7 +141,7 @@ def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
     theirs = constants.measured_on
     if theirs and not _same_name(theirs, gpu.name):
         found = (*found, _elsewhere(theirs, gpu.name))
-    return (*found, *deviations(sheet_of(gpu.name, "bf16", gpu.memory_gib).name))
+    return (*found, *deviations(sheet_of(gpu.name, "bf16", gpu.memory_gib).name), *own_file())
 
 
 def measured_elsewhere(constants: Constants, names: Iterable[str]) -> tuple[str, ...]:

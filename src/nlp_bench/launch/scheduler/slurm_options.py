@@ -68,7 +68,7 @@ _WITHOUT_VALUE = "HhIkKOQsuvVXlZ"
 def check_words(field: str, words: Sequence[str], refused: Mapping[str, str]) -> None:
     """Refuse words for sbatch or srun that are no option, or one of `refused`; raises UsageError naming field, word and remedy."""
     for word in words:
-        if not word.startswith("-") or word in {"-", "--"}:
+        if not word.startswith("-") or word in {"-", "--"} or (word[1] == "-" and " " in word.partition("=")[0]):
             raise UsageError(f"{field}: {word!r} is no option; write option and value as one word: --name=value")
         for name in _names(word):
             found = next((known for known in refused if name and known.startswith(name)), None)
