@@ -318,3 +318,10 @@ def test_variants_of_gpus_fall_to_their_data_sheet() -> None:
     assert (capped["memory_bytes_per_s"], capped["memory_bytes"]) == (2.4e12, 96 * 2**30)
     assert GENERATIONS[int(machines["MI300X"]["gpu"])] == "other"
     assert np.all(found.configurations.machines.half_flops > 0)
+
+
+def test_columns_that_are_not_read_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = tmp_path / "points.csv"
+    table.write_text(f"{','.join(ROW)},recompute_granularity\n{','.join(ROW.values())},full\n")
+    assert main(["plan", "predict", str(table)]) == 0
+    assert f"{table}: columns that are not read: recompute_granularity\n" in capsys.readouterr().err

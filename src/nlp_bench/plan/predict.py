@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.escape import one_line
 from nlp_bench.files import open_for_reading
 from nlp_bench.layout.rules import RULES, SHARDING, VIRTUAL, Sizes, refuse
 from nlp_bench.plan.configurations import (
@@ -286,7 +288,12 @@ OPTIONAL = (
     "kv_heads", "gated_mlp", "gpu_mem_gb", "gpus_per_node", "internode_gbps_per_node", "vpp", "cp", "dp", "recompute",
     "sequence_parallel", "distributed_optimizer", "sharding", "framework", "software_version", "params_b", *REFUSED_COLUMNS,
 )  # fmt: skip
-"""Optional columns, the last of them read to refuse what is not modelled; others are ignored."""
+"""Optional columns, the last of them read to refuse what is not modelled; others are ignored, and named."""
+BESIDE = (
+    "source_id", "grade", "model", "metric", "value", "unit", "status", "peak_mem_gb", "iter_time_s", "tokens_per_s_per_gpu", "source",
+    "looked_at",
+)  # fmt: skip
+"""Columns of published tables that are no configuration."""
 _GBIT_PER_GPU = {"ampere": 200.0, "other": 200.0}
 """Adapters of the reference designs (DGX A100: 200 Gbit/s for each GPU; DGX H100, GB200 NVL72: 400), where a row does not say."""
 
@@ -337,6 +344,8 @@ def _check_header(header: Sequence[str], path: str | Path) -> None:
     if twice := [name for name in known if header.count(name) > 1]:
         times = header.count(twice[0])
         raise UsageError(f"{path}: column {twice[0]} stands {times} times in the header; leave one of them")
+    if others := [name for name in header if name not in {*known, *BESIDE}]:
+        print(f"nlp-bench: {path}: columns that are not read: {one_line(', '.join(others))}", file=sys.stderr)
 
 
 def _cells_of(row: Mapping[Any, Any], path: str | Path, line: int) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,7 +101,7 @@ class Plan(Command, ConstantsOption):
         text="form of the answer (default table; html: of --bid only)",
     )  # fmt: skip
     output: Path | None = value(metavar="FILE", group=ANSWER)
-    """Write the answer here, or into this folder, instead of printing it."""
+    """Write the answer here, in the form of its ending, or into this folder, instead of printing it."""
     plot: Path | None = value(metavar="FILE", group=ANSWER)
     """Draw time over memory into FILE.svg or FILE.png."""
     rehearse: int | None = value(read=size, group=ANSWER)
@@ -112,6 +112,9 @@ class Plan(Command, ConstantsOption):
 
     def run(self) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra here: its threads only cost start-up
+        ending = self.output.suffix[1:] if self.output and not (self.format or self.bid) else ""
+        if word := next((one for one, its in ENDINGS.items() if its == ending), None):
+            return replace(self, format=word).run()
         self._check()
         written = {"--output": self.target(), "--plot": self.plot, "--emit-jube": self.emit_jube}
         refuse_one_file({"--constants": self.constants, **written})

@@ -1,5 +1,6 @@
 """The questions that `nlp-bench plan` answers, on standard output or in a file."""
 
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -73,7 +74,9 @@ def _rank(options: Plan, problem: "Problem") -> int:
         from nlp_bench.plan.sweep import shortlist, sweep_text
 
         write_text(options.emit_jube, sweep_text(shortlist(found), problem, **words))
-        print(f"wrote {options.emit_jube}; run it with: jube run {options.emit_jube}", file=sys.stderr)
+        print(
+            f"wrote {options.emit_jube}; run it with: jube run {shlex.quote(str(options.emit_jube))}", file=sys.stderr
+        )
     if options.plot:
         from nlp_bench.plan.plot import plan_chart
 
