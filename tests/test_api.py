@@ -167,6 +167,7 @@ def test_plan_says_what_the_command_says(command: Call) -> None:
         (lambda log: nlp_bench.read_log(log, precision="half"), "precision: 'half'"),
         (lambda log: nlp_bench.read_log(log, gpu="abacus"), "'abacus'"),
         (lambda log: nlp_bench.read_log(f"{log}s"), "job.logs does not exist"),
+        (lambda _: nlp_bench.read_log("~/job.out"), "does not exist .nothing has replaced its ~: write the folder out"),
         (lambda _: nlp_bench.read_log(3), "path: 3"),
         (lambda _: nlp_bench.read_logs(), "paths: none is given"),
         (nlp_bench.measure, "log: "),

@@ -216,7 +216,8 @@ def _other_text(path: Path, derived: str) -> Iterator[str]:
 
 def _other_digest(found: str, expected: str | None) -> Iterator[str]:
     if expected and expected.lower() != found:
-        yield f"the digest is {found}, expected {expected.lower()}: this is another bundle, or it was made anew"
+        why = "this is another bundle, or it was made anew, or that is the hash of the archive; the digest is that of manifest.json"
+        yield f"the digest is {found}, expected {expected.lower()}: {why}"
 
 
 def _broken(chain: Mapping[str, Sequence[Finding]]) -> Iterator[str]:

@@ -105,7 +105,8 @@ class _Finder:
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             missing = isinstance(error, FileNotFoundError)
-            what = f"PATH {path} does not exist" if missing else f"cannot read {path}: {why}"
+            tilde = " (nothing has replaced its ~: write the folder out)" if path.startswith("~") else ""
+            what = f"PATH {path} does not exist{tilde}" if missing else f"cannot read {path}: {why}"
             return Group(
                 path=path, items=[_broken(path, f"{what}; give a log file, a folder, a pattern in quotes or -")]
             )
