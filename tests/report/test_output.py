@@ -85,6 +85,17 @@ def test_the_same_report_gives_the_same_bytes(make_run: Make, tmp_path: Path) ->
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
+def test_files_of_an_earlier_call_that_stay_are_named(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "out")]
+    assert main([*words, "--format", "records-csv"]) == 0
+    assert "earlier call" not in capsys.readouterr().err
+    assert main(words) == 0
+    said = f"of an earlier call, and not of these logs perhaps, are in {tmp_path}/out: records.csv\n"
+    assert said in capsys.readouterr().err
+
+
 def test_many_runs(make_run: Make, tmp_path: Path) -> None:
     for number in range(14):
         make_run(tmp_path / f"runs/{number:02d}")

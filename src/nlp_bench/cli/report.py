@@ -100,7 +100,7 @@ class Report(Command, JudgedOptions, PatternOptions):
             # With data on standard output the explanation goes to stderr: standard output stays one document.
             print("\n" + explain(report), end="", file=sys.stdout if self.format == "table" else sys.stderr)
         if self.output:
-            from nlp_bench.report.output import write_report, write_view  # heavy
+            from nlp_bench.report.output import left_over, write_report, write_view  # heavy
 
             written = [*write_report(report, self.output), *(write_view(view, self.output) if view else ())]
             if self.format == "records-csv":
@@ -109,6 +109,8 @@ class Report(Command, JudgedOptions, PatternOptions):
                 written.append(self.output / "records.csv")
                 write_text(written[-1], formats.records_csv(report))
             say_written(written)
+            if earlier := left_over(self.output, written):
+                say(f"of an earlier call, and not of these logs perhaps, are in {self.output}: {', '.join(earlier)}")
         _advise(report)
         return 0 if all(entry.has_number and is_accepted(entry) for entry in report.entries) else 1
 

@@ -77,6 +77,13 @@ def _is_of(stem: str, stems: tuple[str, ...]) -> bool:
     return stem in stems or any(stem.startswith(f"{view}-") for view in NOTHING if view in stems)
 
 
+def left_over(folder: Path, written: list[Path]) -> list[str]:
+    """Return the names of an earlier call's files in `folder` that this one did not write anew."""
+    stems = ("report", *KEYS, *NOTHING, "records")
+    found = (path for path in folder.iterdir() if path.suffix in _ENDINGS and _is_of(path.stem, stems))
+    return sorted(path.name for path in found if path not in written)
+
+
 def write_report(report: Report, folder: Path) -> list[Path]:
     """Write FILES into `folder`, without matplotlib all but the PNG ones; return their paths."""
     plots = _plots(report)
