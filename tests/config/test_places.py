@@ -57,6 +57,8 @@ def test_a_system_file_elsewhere_may_be_named_by_the_environment(
     done = check("--model", "13")
     assert done.returncode == 0, done.stderr
     assert f", {path}\n" in done.stdout
+    monkeypatch.setenv("NLP_BENCH_SYSTEM", "gone")
+    assert "system: 'gone' (of NLP_BENCH_SYSTEM) is not a file of benchmark/systems" in check("--model", "13").stderr
 
 
 def test_a_tilde_in_the_variable_is_the_home_folder(homes: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

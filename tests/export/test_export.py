@@ -58,6 +58,15 @@ def test_a_field_that_mlperf_does_not_have_is_refused(our_run: Path, capsys: pyt
     assert "did you mean cooling?" in capsys.readouterr().err
 
 
+def test_a_field_that_the_records_have_is_not_replaced_in_silence(
+    our_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", "mlperf", str(our_run), "--set", "cooling=liquid", "--set", "cooling=air"]) == 2
+    assert "--set cooling is given twice" in capsys.readouterr().err
+    assert main(["export", "mlperf", str(our_run), "--set", "number_of_nodes=5"]) == 0
+    assert "its records say number_of_nodes '96'; --set has replaced it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("form", "gap", "filled"),
     [

@@ -252,7 +252,9 @@ class Export(Command, TokensOption, LogOptions):
         given = {**({"submitter": self.submitter} if self.submitter else {}), **given_fields(self.given)}
         descriptions = []
         for subject in found:
-            description = system_description(subject, given)
+            description, own = system_description(subject, given), system_description(subject, {})
+            other = [f"{field} {own[field]!r}" for field in given if own[field] and own[field] != description[field]]
+            say(*(f"{subject.entry.source}: its records say {one}; --set has replaced it" for one in other))
             if description not in descriptions:
                 descriptions.append(description)
         for number, description in enumerate(descriptions, start=1):

@@ -162,8 +162,10 @@ def find(kind: str, name: str) -> Path:
         if _is_meant(path := place / kind / f"{name}.toml"):
             return path
     field = kind if kind == "rules" else kind.removesuffix("s")
+    variable = f"NLP_BENCH_{field.upper()}"
+    named = f" (of {variable})" if os.environ.get(variable) == name else ""
     raise UsageError(
-        f"{field}: {name!r} is not a file of benchmark/{kind}{nearest(name, names(kind))}; searched: "
+        f"{field}: {name!r}{named} is not a file of benchmark/{kind}{nearest(name, names(kind))}; searched: "
         f"{', '.join(str(place / kind) for place in places())}; a file elsewhere: its path, which ends with .toml"
     )
 
