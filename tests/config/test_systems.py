@@ -58,6 +58,11 @@ def test_a_machine_of_gpus_binds_its_ranks(name: str) -> None:
             '[slurm]\nsrun_args = ["--cpu-bind none"]\n',
             "'--cpu-bind none' is no option; write option and value as one",
         ),
+        (
+            "[software]\n",
+            '[software]\nmodules = ["CUDA/12 GCC"]\n',
+            "system.software.modules: 'CUDA/12 GCC' is not one module",
+        ),
         ("[gpu]\n", 'gpu = "A100"\n[software]\n', "system.gpu: 'A100' is not a table"),
     ],
 )

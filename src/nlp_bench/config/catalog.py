@@ -197,6 +197,10 @@ def load_system(name: str) -> System:
     """Read one system by its name, or by the path of its .toml file."""
     system = _built(System, path := find("systems", name), SYSTEM_SCHEMA, "system")
     _tell_unused(path, tuple(system.layout))
+    if several := [one for one in system.software.modules if len(one.split()) != 1]:
+        raise UsageError(
+            f"system.software.modules: {several[0]!r} is not one module; give each its own quotes (in {path})"
+        )
     for one, text in system.environment.items():
         if re.search(r"\$[A-Za-z_{(]|^~", text) and not is_inherited(one, text):
             remedy = f'write what it stands for, or {one} = "${one}" and export {one} before you submit'
