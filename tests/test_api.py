@@ -159,6 +159,11 @@ def test_plan_says_what_the_command_says(command: Call) -> None:
     assert best.low_s < best.report_s < best.high_s
 
 
+def test_a_whole_number_may_be_written_as_python_writes_millions(log: Path) -> None:
+    found = nlp_bench.measure(nlp_bench.read_log(log, sequence_length=2048.0), tokens=20e6)
+    assert (found.tokens, type(found.tokens)) == (20_000_000, int)
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -536,12 +536,13 @@ def _fixed(given: dict[str, Any]) -> Any:
     return Fixed(**given)
 
 
-def _count(name: str, value: int | None) -> int | None:
-    """Return a whole number above 0, also one of numpy's; None stays None."""
+def _count(name: str, value: float | None) -> int | None:
+    """Return a whole number above 0, also one of numpy's and 20e6, which is a float of Python's; None stays None."""
     if value is None:
         return None
     try:
-        number = 0 if isinstance(value, bool) else operator.index(value)
+        whole: Any = int(value) if isinstance(value, float) and value.is_integer() else value
+        number = 0 if isinstance(value, bool) else operator.index(whole)
     except TypeError:
         number = 0
     if not 0 < number <= MAX_COUNT:
