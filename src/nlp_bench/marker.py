@@ -74,7 +74,7 @@ def remove_bare(run_dir: Path) -> bool:
 def contradiction(run_dir: Path) -> str | None:
     """Return a sentence where outcome.json is not what the marker was written for, None where they agree or one is missing."""
     outcome = run_dir / OUTCOME
-    if not outcome.exists() or _stated(run_dir) in {None, _digest(outcome)}:
+    if not outcome.exists() or (stated := _stated(run_dir)) is None or stated == _digest(outcome):
         return None  # a bare marker says nothing against it
     folder = shlex.quote(str(run_dir))
     return (
