@@ -85,7 +85,7 @@ def _rounding(printed: Column) -> float:
     """
     mean = float(printed.mean())
     finest = math.floor(math.log10(0.5 / (LEAST_ROUNDING * mean)))
-    if not has_decimals(printed[:MANY], finest).all():  # most logs print more digits than matter
+    if not has_decimals(printed[:MANY], 10.0**finest).all():  # most logs print more digits than matter
         return 0.0
     half = half_unit(printed, of_all=True)
     calm = printed[np.abs(printed - median(printed)) <= 4.5 * half]

@@ -246,7 +246,8 @@ def _repeated(records: Records) -> Iterator[Contradiction]:
     loss, elapsed = records.column("lm_loss"), records.column("elapsed_s")
     known = np.flatnonzero(np.isfinite(loss) & np.isfinite(elapsed))[:MANY_LOSSES]
     known = known[np.array([float(f"{value:.3e}") != value for value in loss[known]], dtype=np.bool_)]
-    _, firsts = np.unique(np.column_stack([loss[known], elapsed[known]]), axis=0, return_index=True)
+    pairs = list(zip(loss[known].tolist(), elapsed[known].tolist(), strict=True))
+    firsts = list({pair: place for place, pair in reversed([*enumerate(pairs)])}.values())
     copies = np.delete(known, firsts)
     if len(copies) > max(MIN_COPIES, COPIES * len(records)):
         lines = records.numbers[copies]
@@ -322,8 +323,9 @@ def _other_scale(claims: Claims) -> Iterator[Contradiction]:
 
 def _attempts(claims: Claims) -> Iterator[Contradiction]:
     """Yield whether another start of the same training was clearly slower (doubted) or faster (a remark) than the one that counts."""
-    own, *others = (_costs(each, claims.overrides) for each in (claims.attempt, *claims.others))
-    for other, costs in zip(claims.others, others, strict=True):
+    own = _costs(claims.attempt, claims.overrides) if claims.others else ()
+    for other in claims.others:
+        costs = _costs(other, claims.overrides)
         if min(len(own), len(costs)) < MIN_ATTEMPT:
             continue
         slower = float(np.median(costs)) / float(np.median(own))
@@ -366,7 +368,7 @@ def _slower_statements(claims: Claims, found: list[Restated]) -> Iterator[Slower
     if has_times:
         alike = float(window.elapsed_s.sum() / (window.num_tokens / window.num_iterations).sum())
         yield SlowerStatement("its lines, each counted as many iterations,", alike * claims.measured.steady)
-    own = _mean_after_warm_up([claims.attempt], claims.overrides)
+    own = _mean_after_warm_up([claims.attempt] if claims.others else [], claims.overrides)
     long = [[other] for other in claims.others if len(other.records) >= MIN_ATTEMPT]
     short = [other for other in claims.others if len(other.records) < MIN_ATTEMPT]
     for others in [*long, short]:

@@ -21,6 +21,7 @@ LARGEST = 0.9
 MAX_ORDER = 10  # of an autoregressive process
 LARGEST_SUM = 0.95  # of its coefficients; above, a series has no mean that it stays near
 MAX_DECIMALS, MANY = 9, 4096  # decimals of printed values, and values that are looked at for them
+_UNITS = np.array([[10.0**decimals] for decimals in range(-MAX_DECIMALS, MAX_DECIMALS + 1)])
 HOUR_S, ZONE_CHANGE_S = 3600.0, 5.0
 DAY_S, DAYS_MORE = 86400.0, (27, 30)  # from a day to the same day of the next month, more than to the next day
 SAME_DIGITS = 1e-9  # share by which a value may differ from its printed digits: it was divided or multiplied since
@@ -34,20 +35,19 @@ def median(values: Column) -> float:
     return float(parted[upper]) if number % 2 else float((parted[upper - 1] + parted[upper]) / 2)
 
 
-def has_decimals(values: Column, decimals: int) -> NDArray[np.bool_]:
-    """Return which values need no more than so many decimals."""
+def has_decimals(values: Column, scale: Column | float) -> NDArray[np.bool_]:
+    """Return which values need no more decimals than `scale`, a power of ten, has zeros; a row for each scale of a column."""
     with np.errstate(over="ignore", invalid="ignore"):  # of damaged digits
-        scaled = values * 10.0**decimals
+        scaled = values * scale
         return np.asarray(np.abs(scaled - np.round(scaled)) <= SAME_DIGITS * np.abs(scaled))
 
 
 def half_unit(column: Column, *, of_all: bool = False) -> float:
     """Return half a unit of the last decimal that at least half of the finite values need, or the one that any of them needs."""
     known = column[np.isfinite(column)][:MANY]
-    for decimals in range(-MAX_DECIMALS, MAX_DECIMALS + 1):
-        if np.count_nonzero(~has_decimals(known, decimals)) < (1 if of_all else len(known) / 2):
-            return float(0.5 * 10.0**-decimals)
-    return 0.0
+    num_without = np.count_nonzero(~has_decimals(known, _UNITS), axis=1)
+    is_enough = num_without < (1 if of_all else len(known) / 2)
+    return float(0.5 * 10.0 ** (MAX_DECIMALS - int(np.argmax(is_enough)))) if is_enough.any() else 0.0
 
 
 def zone_change(passed: Column, logged: Column) -> NDArray[np.bool_]:
