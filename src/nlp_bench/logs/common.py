@@ -100,7 +100,7 @@ class _Settings(Parser):
 
     def take(self, line: Line, findings: Findings) -> None:
         raw = line.text[:_MAX_BYTES]
-        if any(begin in raw for begin in _OF_NUMBERS):
+        if b'"MESSAGE"' in raw and any(begin in raw for begin in _OF_NUMBERS):
             findings.remark(
                 "journalctl wrote lines with colours or progress bars as numbers, which are not read; write the log with `journalctl -o cat` or "
                 "`-o short-iso`"

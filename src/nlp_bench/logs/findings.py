@@ -163,10 +163,10 @@ class Findings:
         """Set a setting of the program; the last value counts, None is ignored."""
         if value is None:
             return
-        known = self.settings.get(name)
+        known, fact = self.settings.get(name), Fact(value, line.number)
         if known is None or known.value != value:
-            self.changes.setdefault(name, []).append(Fact(value, line.number))
-        self.settings[name] = Fact(value, line.number)
+            self.changes.setdefault(name, []).append(fact)
+        self.settings[name] = fact
 
     def known(self, name: str) -> float | None:
         """Return the number that the log has stated for `name` since the program started, None if none."""

@@ -57,6 +57,7 @@ class _Candidate:
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
         self.findings = Findings(dialect)
+        self.is_last_resort = "*" in dialect.yields_to
         self._lookalikes = Lookalikes()
         self._rates: frozenset[str] = frozenset()
 
@@ -91,10 +92,6 @@ class _Candidate:
         except Exception as error:  # noqa: BLE001  # likewise
             self.findings.fail("the end of the log", error)
 
-    @property
-    def is_last_resort(self) -> bool:
-        return "*" in self.dialect.yields_to
-
 
 class _Search:
     """The needles of some dialects; making its tables takes longer than reading a short log, so instances are cached."""
@@ -114,7 +111,7 @@ class _Search:
             for short in [short for short in tree if short in needle] or [needle]:
                 tree.setdefault(short, []).append((needle, wanting[needle]))
         self._tree = list(tree.items())
-        self._known: dict[bytes, tuple[int, ...]] = {}
+        self._known: dict[bytes, tuple[tuple[int, ...], list[tuple[bytes, list[int]]]]] = {}
         self.reads_commas = {index for index, d in enumerate(dialects) if d.prints_commas or d in _COMMON}
         """Indices of the dialects whose parsers read thousands commas, or are not concerned with them."""
         grammar = next((dialect.grammar for dialect in dialects if dialect.grammar), None)
@@ -123,16 +120,19 @@ class _Search:
     def wanting(self, text: bytes) -> tuple[int, ...]:
         """Return the indices, in order, of the dialects with a needle in `text`."""
         shape = text.translate(_SHAPE)
-        wanting = self._known.get(shape)
-        if wanting is None:
+        known = self._known.get(shape)
+        if known is None:
             found = {
                 i for short, group in self._tree if short in text for n, found in group if n in text for i in found
             }
-            wanting = tuple(sorted(found))
+            numbered = [(n, found) for n, found in self._numbered.items() if n.translate(_SHAPE) in shape]
+            known = tuple(sorted(found)), numbered
             if len(self._known) < MANY_LINES and len(text) < SHORT_BYTES:
-                self._known[shape] = wanting
-        numbered = [found for needle, found in self._numbered.items() if needle in text]
-        return tuple(sorted({*wanting}.union(*numbered))) if numbered else wanting
+                self._known[shape] = known
+        wanting, numbered = known
+        if numbered and (more := [found for needle, found in numbered if needle in text]):
+            return tuple(sorted({*wanting}.union(*more)))
+        return wanting
 
 
 _search = cache(_Search)
@@ -201,7 +201,7 @@ class _Reading:
         wanting = self._search.wanting(line.text)
         line = self._separators.plain(line, reads_commas=self._search.reads_commas.issuperset(wanting))
         for index in wanting:
-            candidate = self._candidate(index)
+            candidate = self._made[index] or self._candidate(index)
             if not candidate.is_last_resort:
                 candidate.take(line)
             elif not self._is_known:

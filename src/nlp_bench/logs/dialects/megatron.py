@@ -13,7 +13,7 @@ import numpy as np
 
 from nlp_bench.logs.clean import first_piece, label_of, next_lines, pieces
 from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.dialects.megatron_facts import NEEDLES, Settings
+from nlp_bench.logs.dialects.megatron_facts import NEEDLES, Settings, dumped
 from nlp_bench.logs.dialects.megatron_keys import NUMBER, field_of, grammar, is_rounded, normal, value_of
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
@@ -160,6 +160,9 @@ class _Megatron(Parser):
 
     def take(self, line: Line, findings: Findings) -> None:
         """Read records, or settings; two processes may have written into one line."""
+        if b" ......" in line.text and (argument := dumped(line.text)):
+            self.settings.argument(*argument, line, findings)
+            return
         texts = pieces(line.text)
         for position, text in enumerate(texts, 1):
             is_record = False

@@ -5,6 +5,8 @@ megatron/neox_arguments/arguments.py (`print`), deepspeedai/DeepSpeed deepspeed/
 AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/train/logline.py.
 """
 
+from functools import lru_cache
+
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import Bracket, bounds
@@ -18,6 +20,7 @@ NEEDLES = (
 _RULE = late(rb"-{5} (end of )?arguments -{5}")
 # GPT-NeoX appends dots and whether the value is the default: `  seq_length ...... 2048.......updated`.
 _ARGUMENT = late(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\d{1,18}|True|False)\.*(?:default|updated)?\s*$")
+_PLAIN = late(rb"(?:\[default\d{1,4}\]:)?\s{0,9}\w{2,64} \.{6,} [\w./+-]{1,80}\s*")
 _CURRICULUM = late(rb"\scurriculum_learning \.{2,} \{.{0,200}'enabled': True")
 _ALIGNED = late(
     rb"(?:^|[\s-])(seq_length|global_batch_size|log_interval)\s*:\s*(\d{1,18})(?: \(int\))?\s*$"
@@ -51,6 +54,15 @@ _FACT = {
 _CURRICULA = ("curriculum_learning", "curriculum_learning_legacy", "data_efficiency_curriculum_learning")
 
 
+@lru_cache(maxsize=4096)  # the arguments of many runs are the same
+def dumped(text: bytes) -> tuple[str, bytes] | None:
+    """Return name and value of a line that is one argument of the dump and nothing else; no name where it is no number, None for other lines."""
+    if not _PLAIN.fullmatch(text):
+        return None
+    found = _ARGUMENT.search(text)
+    return (found[1].decode(), found[2]) if found else ("", b"False")
+
+
 class Settings:
     """The settings found so far. The dump of the arguments takes precedence over the output of launchers and engines."""
 
@@ -80,7 +92,7 @@ class Settings:
         elif b":print]" in text:
             self._engine(text, line, findings)
         elif b" .." in text and (argument := _ARGUMENT.search(text)):
-            self._argument(argument[1].decode(), argument[2], line, findings)
+            self.argument(argument[1].decode(), argument[2], line, findings)
         elif _CURRICULUM.search(text):
             self._dump["curriculum_learning"] = 1
         elif b" ......" not in text:  # not a line of the dump
@@ -96,7 +108,8 @@ class Settings:
         if self._batch_line and self._batch.whole and findings.known("global_batch_size") is None:
             findings.fact("global_batch_size", self._batch.whole, self._batch_line)
 
-    def _argument(self, name: str, value: bytes, line: Line, findings: Findings) -> None:
+    def argument(self, name: str, value: bytes, line: Line, findings: Findings) -> None:
+        """Take an argument of the dump, a whole number, True or False."""
         if not value.isdigit():
             if value != b"False":
                 self._dump[name] = 1
