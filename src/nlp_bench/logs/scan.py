@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import product
 from pathlib import Path
@@ -125,28 +125,27 @@ def _hash(text: bytes) -> int:
 
 def _line(block: Block, begin: int, end: int, number: int) -> Line:
     is_ended = end < block.end
-    following = _following(block, end + is_ended)
+    following = partial(_following, block, end + is_ended)
     return Line(number, block.offset + begin - block.begin, bytes(block.data[begin:end]), is_ended, following)
 
 
-def _following(block: Block, begin: int) -> Callable[[int], list[bytes]]:
-
-    def following(count: int) -> list[bytes]:
-        found: list[bytes] = []
-        at = begin
-        while len(found) < count and (end := block.data.find(b"\n", at, block.lookahead_end)) >= 0:
-            found.append(bytes(block.data[at:end]))
-            at = end + 1
-        return found
-
-    return following
+def _following(block: Block, at: int, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    while len(found) < count and (end := block.data.find(b"\n", at, block.lookahead_end)) >= 0:
+        found.append(bytes(block.data[at:end]))
+        at = end + 1
+    return found
 
 
 class _PythonEngine:
     """The engine for a machine without a compiler; the reference of the C engine in tests."""
 
     def __init__(self, needles: tuple[bytes, ...], grammar: Grammar | None) -> None:
-        self.find = re.compile(b"|".join(re.escape(needle) for needle in needles)).search
+        rests: dict[bytes, list[bytes]] = {}  # by the first byte: `re` would try all needles where any may begin
+        for needle in needles:
+            rests.setdefault(needle[:1], []).append(re.escape(needle[1:]))
+        forms = (re.escape(first) + b"(?:" + b"|".join(rest) + b")" for first, rest in rests.items())
+        self.find = re.compile(b"|".join(forms)).search
         self.grammar = grammar
         self.start = re.compile(_START % re.escape(grammar.start)) if grammar else None
         self.again = re.compile(_AGAIN % re.escape(grammar.start)) if grammar else None
