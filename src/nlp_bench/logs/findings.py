@@ -154,7 +154,7 @@ class Findings:
             known = self.known(name) if name in _SIZES else None
             if known and not isinstance(value, str) and not math.isclose(known, value, rel_tol=SAME):
                 own = self._starts[-1][1]
-                own[name] = replace(own[name], other=Fact(value, line.number))
+                own[name] = own[name]._replace(other=Fact(value, line.number))
             return
         self._stated.add(name)
         self._starts[-1][1][name] = Fact(value, line.number)

@@ -335,7 +335,7 @@ def _of_its_shape(attempt: Attempt, log: Log) -> Attempt:
     if not (has_changed and stated and all(fact and isinstance(fact.value, int) for fact in shape)):
         return attempt
     layers, hidden = (int(fact.value) for fact in shape if fact)
-    least = replace(stated[0], value=min(float(stated[0].value), float(PARAMETERS_PER_LAYER * layers * hidden**2)))
+    least = stated[0]._replace(value=min(float(stated[0].value), float(PARAMETERS_PER_LAYER * layers * hidden**2)))
     return replace(attempt, facts={**attempt.facts, "parameters": least})
 
 

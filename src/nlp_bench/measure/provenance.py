@@ -16,7 +16,7 @@ from nlp_bench.measure.throughput import Throughput
 _MAX_STARTS = 50  # of more starts than these only the sum is told: a log of thousands would be told thousands of times
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LogPosition:
     """Where one record stands in the log."""
 
@@ -30,7 +30,7 @@ class LogPosition:
         return {"iteration": self.iteration, "line": self.line, "offset": self.offset}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Origin:
     """One quantity that a number was computed from."""
 
@@ -41,7 +41,7 @@ class Origin:
     """Whether lines of the log state it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class LeftOut:
     """Something in the log that no number was computed from."""
 
@@ -51,7 +51,7 @@ class LeftOut:
     lines: tuple[int, int] | None = None  # first and last line, where they stand together
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Arithmetic:
     """The few numbers that the two rates are computed from, for a pocket calculator."""
 
@@ -64,7 +64,7 @@ class Arithmetic:
     window_iterations: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Provenance:
     """All of it for one run."""
 

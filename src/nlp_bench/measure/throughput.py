@@ -34,7 +34,7 @@ class Summary:
         return cls(mean=centre, median=median, p95=p95, p99=p99, cv=cv)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Choice:
     """The rate of one window."""
 

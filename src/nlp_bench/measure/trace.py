@@ -47,7 +47,7 @@ class Kin(Enum):
     PARTS = "goes on where another log ends, or ends where it begins: one run, counted once; give its parts as one log (cat PART1 PART2)"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class End:
     """The first or the last line of a run."""
 
@@ -56,7 +56,7 @@ class End:
     clocks: tuple[float | None, ...]  # by _CLOCKS
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Trace:
     """Some lines of a run."""
 

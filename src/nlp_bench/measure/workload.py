@@ -7,7 +7,8 @@ count of floating-point operations all read this one record.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from nlp_bench.layout.shape import NETWORKS, OWN
 from nlp_bench.logs.record import Attempt, Fact
@@ -105,12 +106,19 @@ _FROM_FACTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One thing that is known of a run."""
 
     value: Value
     source: str  # RUN_JSON, `log line N`, or what else states it, in words
+
+
+_shared = lru_cache(maxsize=1 << 14, typed=True)(Setting)
+
+
+def _setting(value: Value, source: str) -> Setting:
+    """Return a setting: one object for all runs that have it, which goes to another process once. A 0.0 may be -0.0, which equals it."""
+    return Setting(value, source) if value == 0 and isinstance(value, float) else _shared(value, source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +196,7 @@ def _asked(run: Mapping[str, Any]) -> dict[str, Setting]:
     if found["accelerator"] == "cpu":
         found["gpu"], found["precision"] = None, "fp32"  # CPU ranks train in fp32, whatever the model asks for on a GPU
     # A run.json that somebody wrote by hand may hold a list or an object: that is no setting.
-    return {name: Setting(value, RUN_JSON) for name, value in found.items() if isinstance(value, int | float | str)}
+    return {name: _setting(value, RUN_JSON) for name, value in found.items() if isinstance(value, int | float | str)}
 
 
 def _implied(run: Mapping[str, Any]) -> dict[str, Setting]:
@@ -215,13 +223,15 @@ def _implied(run: Mapping[str, Any]) -> dict[str, Setting]:
         "sequence_parallel": count("parallel.tensor") > 1 and bool(count("tuning.sequence_parallel")),
         "virtual_pipeline_model_parallel_size": stages if stages > 1 else None,
     }
-    return {name: Setting(value, RUN_JSON) for name, value in found.items() if isinstance(value, int | str)}
+    return {name: _setting(value, RUN_JSON) for name, value in found.items() if isinstance(value, int | str)}
 
 
 def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, Setting]:
     facts = attempt.facts if attempt else {}
     found = {_FROM_FACTS[name]: fact for name, fact in facts.items() if name in _FROM_FACTS and not fact.other}
-    logged = {name: Setting(fact.value, f"log line {fact.line_number}") for name, fact in {**found, **settings}.items()}
+    logged = {
+        name: _setting(fact.value, f"log line {fact.line_number}") for name, fact in {**found, **settings}.items()
+    }
     # The number format by the arguments; fp32 where a dump says that it is none of them.
     on = (
         name for name in ("fp8", "bf16", "fp16") if settings.get(name) and settings[name].value not in {False, "False"}
@@ -229,12 +239,12 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
     precision = next(on, None)
     dumped = settings.get(precision) if precision else settings.get("bf16") or settings.get("fp16")
     if dumped:
-        logged["precision"] = Setting(precision or "fp32", f"log line {dumped.line_number}")
+        logged["precision"] = _setting(precision or "fp32", f"log line {dumped.line_number}")
     if attempt and len(attempt.records) and (batch := attempt.records[-1].global_batch_size):
-        logged["global_batch_size"] = Setting(batch, f"log line {attempt.records[-1].line_number}")
+        logged["global_batch_size"] = _setting(batch, f"log line {attempt.records[-1].line_number}")
     if device := logged.pop("gpu", None):
         is_cpu = str(device.value).lower().startswith("cpu")
-        logged["accelerator"] = Setting("cpu" if is_cpu else "cuda", device.source)
+        logged["accelerator"] = _setting("cpu" if is_cpu else "cuda", device.source)
         if not is_cpu:
             logged["gpu"] = device
     return logged
