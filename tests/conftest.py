@@ -1,11 +1,15 @@
 """What holds for all tests."""
 
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
 
 # A shell starts what it puts into the background with Ctrl-C ignored, and programs inherit that: tests that press it would wait.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Several trainings run at once: threads of torch's that wait for each other spin, and take the cores of the others.
+os.environ.setdefault("OMP_THREAD_LIMIT", "1")
 
 pytest_plugins = ("support.timed", "support.jube_versions")
 

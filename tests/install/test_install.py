@@ -19,7 +19,9 @@ from nlp_bench.evidence.archive import EXTRACT_FILTER
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/install.md"
 BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-CLEAN = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+CLEAN = {
+    name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "OMP_THREAD_LIMIT") if name in os.environ
+}
 
 
 def tracked() -> list[str]:
