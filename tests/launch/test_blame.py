@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nlp_bench.cli import runs
 from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
@@ -213,7 +214,10 @@ def test_no_other_end_is_a_finished_one(run: Run, tmp_path: Path, last: int, end
     assert decide(run, write(tmp_path, err, last=last, end=end), exit_status=3).outcome.value == outcome
 
 
-def test_an_outcome_that_claims_to_be_done_is_not_believed(run: Run, tmp_path: Path) -> None:
+def test_an_outcome_that_claims_to_be_done_is_not_believed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "LOG_WAIT_S", 0.5)
     run.write(tmp_path)
     folder = write(tmp_path, "", last=40, end=DONE)
     write_ending(folder, decide(run, folder, exit_status=3), exit_status=3, job_id=None)
