@@ -3,7 +3,6 @@
 On Debian the first is 2.5.1. The second is not on PyPI: its archive lies beside the checkout, or NLP_BENCH_JUBE_ARCHIVE names it.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from support.once import made_once
 
 NEWEST = "2.7.1"
 BESIDE = Path(__file__).resolve().parents[3] / "shared" / "jube" / f"JUBE-REL-{NEWEST}.tar.gz"
@@ -34,21 +34,16 @@ def newest_jube(tmp_path_factory: pytest.TempPathFactory) -> Path:
     archive = Path(os.environ.get("NLP_BENCH_JUBE_ARCHIVE") or BESIDE)
     if not archive.is_file():
         pytest.skip(f"no archive of JUBE {NEWEST} at {archive}: set NLP_BENCH_JUBE_ARCHIVE to its path")
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"jube-{NEWEST}"
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:  # of several workers one installs it
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        programs = folder / "programs"
-        if not programs.exists():
-            python = folder / "venv/bin/python"
-            subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
-            subprocess.run([python, "-m", "pip", "install", "-q", "PyYAML", str(archive)], check=True)
-            programs.with_suffix(".new").mkdir(exist_ok=True)
-            for name in PROGRAMS:
-                (programs.with_suffix(".new") / name).symlink_to(python.with_name(name))
-            programs.with_suffix(".new").rename(programs)
-    return programs
+
+    def install(folder: Path) -> None:
+        python = folder / "venv/bin/python"
+        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", "PyYAML", str(archive)], check=True)
+        (folder / "programs").mkdir()
+        for name in PROGRAMS:
+            (folder / "programs" / name).symlink_to(python.with_name(name))
+
+    return made_once(tmp_path_factory, f"jube-{NEWEST}", install) / "programs"
 
 
 @pytest.fixture

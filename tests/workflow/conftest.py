@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.jube import Jube
+from support.once import made_once
 
 ROOT = Path(__file__).resolve().parents[2]
 VENV = Path(sys.prefix)
@@ -19,22 +20,26 @@ VENV = Path(sys.prefix)
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout in a path with a space; the virtual environment is the tests' own."""
     assert (VENV / "nlp-bench.key").exists(), "these tests run the setup script: start them by tests/run.sh"
-    folder = tmp_path_factory.mktemp("a checkout") / "nlp bench"
-    names = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.split("\0")
-    for name in filter(None, names):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    nlp_bench = str(folder / "benchmark/env/nlp-bench")
-    for step in ("data", "build"):  # once for all tests: copies of the checkout take them along
-        subprocess.run([nlp_bench, step], env=environment(folder), check=True, timeout=300, stdout=subprocess.DEVNULL)
-    return folder
+
+    def make(place: Path) -> None:
+        folder = place / "nlp bench"
+        names = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split("\0")
+        for name in filter(None, names):
+            if (ROOT / name).is_file():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, folder / name)
+        for step in ("data", "build"):
+            words = [str(folder / "benchmark/env/nlp-bench"), step]
+            subprocess.run(words, env=environment(folder), check=True, timeout=300, stdout=subprocess.DEVNULL)
+
+    made = made_once(tmp_path_factory, "checkout", make)
+    return shutil.copytree(made / "nlp bench", tmp_path_factory.mktemp("a checkout") / "nlp bench", symlinks=True)
 
 
 def environment(checkout: Path, **extra: str) -> dict[str, str]:
