@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
@@ -62,6 +63,32 @@ def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | N
     return NlpBenchError(
         f"{what} needs the Python package {module}, which is not installed here\n  {remedy(module)}{checkout}"
     )
+
+
+UNUSED = "wandb"
+
+
+def import_megatron(compiler: Callable[..., Any] | None = None) -> None:
+    """Import megatron-core as if Weights & Biases were not installed; `import wandb` works again afterwards.
+
+    megatron-core 0.16.1 imports it for its inference server's log (inference/contexts/dynamic_context.py) where it can: 0.75 s
+    of processor time in each rank, measured on two cores with wandb 0.27. A wandb that is imported already stays as it is.
+    `compiler` replaces torch.compile meanwhile.
+    """
+    import torch  # noqa: PLC0415  # slow
+
+    module: Any = torch
+    modules: dict[str, Any] = sys.modules
+    hidden = UNUSED not in modules
+    if hidden:
+        modules[UNUSED] = None  # makes the import statement raise ImportError
+    compile_, module.compile = module.compile, compiler or module.compile
+    try:
+        import megatron.core  # noqa: F401, PLC0415  # imports the rest
+    finally:
+        module.compile = compile_
+        if hidden:
+            del modules[UNUSED]
 
 
 def is_of_pythonpath(module: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 from nlp_bench.data.tokenizer import require_file, tokenizer_file
 from nlp_bench.errors import UsageError
 from nlp_bench.files import read_json, read_object, sha256_of
-from nlp_bench.packages import lacking
+from nlp_bench.packages import import_megatron, lacking
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -45,6 +45,8 @@ class Writer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # megatron-core warns of every package that is not installed
             import numpy as np  # noqa: PLC0415  # slow, as is torch, which the next line imports
+
+            import_megatron(lambda function: function)  # without torch's compiler, which nothing here uses
             from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder  # noqa: PLC0415  # as above
         self.prefix = prefix
         self._builder = IndexedDatasetBuilder(f"{prefix}.bin.part", dtype=getattr(np, TOKEN_TYPE[token_bytes]))

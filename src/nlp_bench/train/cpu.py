@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from nlp_bench.packages import import_megatron
+
 EXTENSION = "fused_weight_gradient_mlp_cuda"
 CPU = torch.device("cpu")
 Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]  # replacement of torch.compile, as a decorator
@@ -37,11 +39,7 @@ def install(compiler: Compiler = lambda function: function) -> None:
     tensor: Any = torch.Tensor
     tensor.cuda = lambda self, *_, **__: self  # the tied embedding is moved before first and last stage compare it
     tensor.type = _cuda_type_names(torch.Tensor.type)  # optimizers sort parameters by "torch.cuda.FloatTensor"
-    compile_, module.compile = module.compile, compiler
-    try:
-        import_megatron()
-    finally:
-        module.compile = compile_
+    import_megatron(compiler)
     from megatron.core import jit  # noqa: PLC0415  # after the redirections above
     from megatron.core.tensor_parallel import random  # noqa: PLC0415  # as above
 
@@ -86,23 +84,3 @@ def _cuda_type_names(original: Callable[..., Any]) -> Callable[..., Any]:
         return answer.replace("torch.", "torch.cuda.", 1) if isinstance(answer, str) else answer
 
     return type_name
-
-
-UNUSED = "wandb"
-
-
-def import_megatron() -> None:
-    """Import megatron-core as if Weights & Biases were not installed; `import wandb` works again afterwards.
-
-    megatron-core 0.16.1 imports it for its inference server's log (inference/contexts/dynamic_context.py) where it can: 0.75 s
-    of processor time in each rank, measured on two cores with wandb 0.27. A wandb that is imported already stays as it is.
-    """
-    modules: dict[str, Any] = sys.modules
-    hidden = UNUSED not in modules
-    if hidden:
-        modules[UNUSED] = None  # makes the import statement raise ImportError
-    try:
-        import megatron.core  # noqa: F401, PLC0415  # imports the rest
-    finally:
-        if hidden:
-            del modules[UNUSED]

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 
 from nlp_bench.errors import UsageError
+from nlp_bench.packages import import_megatron
 from nlp_bench.train import cpu
-from nlp_bench.train.cpu import import_megatron
 from nlp_bench.train.layout import Layout, Rank
 from nlp_bench.train.settings import Settings
 
