@@ -4,6 +4,7 @@ Reads lines of JSON `[ranks, [words of the trainer]]`, answers each with the pic
 """
 
 import base64
+import gc
 import json
 import os
 import pickle
@@ -81,5 +82,8 @@ if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     cpu.install()
+    from nlp_bench.rehearse import iteration  # noqa: F401  # imports the rest
+
+    gc.freeze()  # or the collector of each rank looks at all that was imported
     for line in sys.stdin:
         print(base64.b64encode(pickle.dumps(train(*json.loads(line)))).decode(), flush=True)

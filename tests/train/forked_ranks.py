@@ -4,6 +4,7 @@ Reads lines of JSON `[ranks, [words of the trainer]]`, answers each with `[exit 
 rank. What torchrun adds is tested elsewhere.
 """
 
+import gc
 import json
 import os
 import socket
@@ -56,5 +57,6 @@ if __name__ == "__main__":  # what a rank spawns imports this file too, and need
     from nlp_bench.train.__main__ import main
     from nlp_bench.train.loop import train  # noqa: F401  # imports the rest
 
+    gc.freeze()  # or the collector of each rank looks at all that was imported
     for line in sys.stdin:
         print(json.dumps(train_ranks(*json.loads(line))), flush=True)
