@@ -22,7 +22,7 @@ def soak(script: str, *words: str, bound_s: float = 400) -> str:
 
 
 def test_changed_files() -> None:
-    assert "1000 changed files, 0 failed" in soak("fuzz_files.py", "--num", "1000", "--seed", "1")
+    assert "300 changed files, 0 failed" in soak("fuzz_files.py", "--num", "300", "--seed", "1")  # each file four times
 
 
 def test_mutated_logs() -> None:
@@ -49,7 +49,7 @@ def test_signals() -> None:
 
 @pytest.mark.torchrun
 def test_orphans() -> None:
-    assert "3 killed trainings, 0 with a process left" in soak("orphans.py", "--num", "3")
+    assert "1 killed trainings, 0 with a process left" in soak("orphans.py", "--num", "1")
 
 
 @pytest.mark.slurm
