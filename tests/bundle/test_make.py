@@ -209,6 +209,16 @@ def test_logs_of_others_plain_packed_and_from_a_pipe(
         assert found.runs[0]["numbers"][0]["tokens_per_second"]["steady"] == pytest.approx(36361.59, rel=1e-6)
 
 
+def test_a_damaged_packed_log_is_bundled_as_far_as_it_could_be_read_and_that_is_said(
+    bundle: Bundle, tmp_path: Path
+) -> None:
+    (tmp_path / "train.log.gz").write_bytes(gzip.compress(published_log().encode())[:-200])
+    made = bundle("packed", tmp_path / "train.log.gz", sequence_length=2048)
+    (remark,) = (one for one in made.remarks if one.startswith("logs/001/train.log: "))
+    assert "the compressed stream is cut" in remark
+    assert remark.endswith("what could be read is in the bundle")
+
+
 def test_a_run_without_a_number_is_bundled_as_that(bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(published_log())
     made = bundle("no_number", tmp_path / "train.log")
