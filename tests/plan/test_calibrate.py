@@ -400,6 +400,7 @@ def test_a_gpu_of_the_table_has_shares_of_its_data_sheet(tmp_path: Path) -> None
         (["--minutes", "1e9"], "is more than 120 minutes"),
         (["--output", "x.json"], "name it x.toml"),
         (["--output", "no/such/folder/x.toml"], "there is no folder"),
+        (["--system", "nosys"], "system: 'nosys' is not a file of benchmark/systems"),
         (["--from", "nothing.json"], "cannot read nothing.json"),
         (["--precision", "fp8"], "is not one of bf16, fp16, fp32"),
     ],

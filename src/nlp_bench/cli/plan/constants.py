@@ -137,6 +137,10 @@ class PlanCalibrate(Command):
             raise UsageError(f"--output {output}: the constants are TOML; name it {output.with_suffix('.toml')}")
         if output and not output.parent.is_dir():
             raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
+        if self.system:
+            from nlp_bench.config.catalog import load_system
+
+            load_system(self.system)  # before the minutes that it takes
         if output:
             from nlp_bench.plan.calibrate.record import SCHEMA as RECORD
             from nlp_bench.plan.constants import SCHEMA
