@@ -19,6 +19,7 @@ from support.samples import FOLDER
 
 import nlp_bench
 from nlp_bench.cli.main import main
+from nlp_bench.config.accelerators import forget
 
 PAGE = Path(__file__).parents[1] / "docs/api.md"
 CODE = re.compile(r"(?<=^```python\n)(.*?)^```\n(?:\n```text\n.*?^```\n)?", re.MULTILINE | re.DOTALL)
@@ -157,6 +158,19 @@ def test_plan_says_what_the_command_says(command: Call) -> None:
     best = found.configurations[0]
     assert (best.sizes.tp, best.fits, best.rank, len(found.configurations)) == (2, "yes", 1, 3)
     assert best.low_s < best.report_s < best.high_s
+
+
+def test_a_table_that_was_edited_in_the_session_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = (Path(__file__).parents[1] / "benchmark/accelerators.toml").read_text(encoding="utf-8")
+    (tmp_path / "benchmark").mkdir()
+    monkeypatch.chdir(tmp_path)
+    times = []
+    for text in (shipped, shipped.replace("gb_per_s = 1555", "gb_per_s = 155")):
+        Path("benchmark/accelerators.toml").write_text(text, encoding="utf-8")
+        found = nlp_bench.plan("13", "juwels-booster", 8, tp=2, pp=4, cp=1, micro_batch_size=1, top=1)
+        times.append(found.configurations[0].report_s)
+    forget()
+    assert times[1] > 1.5 * times[0]
 
 
 def test_a_whole_number_may_be_written_as_python_writes_millions(log: Path) -> None:

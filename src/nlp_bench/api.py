@@ -20,7 +20,7 @@ from nlp_bench.analysis.comparison_text import record as compare_record
 from nlp_bench.analysis.comparison_text import table as compare_table
 from nlp_bench.analysis.contrast import Gate
 from nlp_bench.analysis.observation import Observation
-from nlp_bench.config.accelerators import FORMATS
+from nlp_bench.config.accelerators import FORMATS, forget
 from nlp_bench.config.values import MAX_COUNT
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.inputs.sources import read_sources
@@ -169,6 +169,7 @@ def read_logs(  # noqa: PLR0913  # likewise
         raise UsageError(f"precision: {precision!r:.60} is not one of {', '.join(FORMATS)}")
     if gpu is not None and not isinstance(gpu, str):
         raise UsageError(f"gpu: {gpu!r:.60} is no name of a GPU, such as 'H100-SXM5'")
+    forget()
     given = Given(gpu=gpu, precision=precision)
     requested = wanted_rules(rules)
     # No other processes: they would run the caller's script again.
@@ -504,6 +505,7 @@ def plan(  # noqa: PLR0913  # the options of nlp-bench plan
     from nlp_bench.plan.problem import make_problem, with_sequence_length  # noqa: PLC0415  # likewise
     from nlp_bench.plan.ranking import ranking  # noqa: PLC0415  # likewise
 
+    forget()
     found = catalog.load_model(_path("model", model))
     length = _count("sequence_length", sequence_length)
     problem = make_problem(

@@ -199,6 +199,12 @@ def _names() -> tuple[tuple[str, Accelerator], ...]:
     return tuple((_folded(name), entry) for entry in accelerators() for name in (entry.name, *entry.logged))
 
 
+def forget() -> None:
+    """Clear the caches, so that the table is read again: in a session of Python it may have been edited."""
+    accelerators.cache_clear()
+    _names.cache_clear()
+
+
 def _longest(named: Sequence[tuple[str, Accelerator]], words: str) -> tuple[Accelerator, ...]:
     """Return the entry whose name `words` are, or begin with before prose goes on; the longest name wins."""
     plain = " ".join(words.split())
