@@ -210,7 +210,7 @@ class System(Checked):
     software: Software = field(default_factory=Software)
     """Modules."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables exported before the ranks start; NAME = "$NAME" is taken from the environment of whoever submits."""
+    """Variables exported before the ranks start; NAME = "$NAME" is taken from the environment of whoever submits, no other $ is replaced."""
     layout: dict[str, Layout] = field(default_factory=dict)
     """Preferred layouts by model name."""
 
