@@ -31,6 +31,10 @@ from nlp_bench.rules.file import forget
         (["check", "--model", "LOOP"], "loop.toml: Too many levels of symbolic links"),
         (["plan", "--model", "13", "--system", "LOOP"], "loop.toml: Too many levels of symbolic links"),
         (["bundle", "--output", "-", "x.log"], "a bundle does not go to standard output"),
+        (
+            ["plan", "--model", "13", "--output", "-"],
+            "--output: - is no name of a file; without --output the answer is printed",
+        ),
         (["history", "list", "--file", "PIPE"], "is no regular file; name one"),
     ],
 )
