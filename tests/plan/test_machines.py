@@ -63,6 +63,11 @@ def test_what_a_machine_lacks_is_said_with_the_remedy() -> None:
         machine_of(load_system("local"), constants(), "bf16")
 
 
+def test_a_slice_of_a_gpu_is_not_planned_as_the_whole() -> None:
+    with pytest.raises(UsageError, match=r"'NVIDIA A100-SXM4-80GB MIG 3g.40gb' is not in benchmark/accelerators.toml"):
+        machine_of(gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb"), constants(), "bf16")
+
+
 def test_a_measured_machine_stands_in_for_the_data_sheet() -> None:
     told = replace(constants(), machine=CPU)
     found = machine_of(system(gpu=None, network=Network()), told, "fp32")

@@ -78,7 +78,7 @@ def _entry(words: str) -> Accelerator:
         plain = " ".join(re.split(r"[^a-z0-9]+", words.casefold()))
         families = {one.family for one in accelerators()}
         named = [one for one in families if re.search(rf"(?<![a-z0-9]){re.escape(one.casefold())}(?![0-9a-z])", plain)]
-        longest = max(named, key=len, default="")
+        longest = "" if "mig" in plain.split() else max(named, key=len, default="")  # a slice is not its GPU
         found = tuple(one for one in accelerators() if one.family == longest)
     if not found:
         raise UsageError(
