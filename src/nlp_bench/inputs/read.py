@@ -190,7 +190,7 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
 
 
 _REPORT = re.compile(
-    rb"(?: [^\n]*\n)?source +(?:model +)?outcome  |<!DOCTYPE html>[^\0]{,900} - nlp-bench report</title>"
+    rb"(?: [^\n]*\n)?source +(?:model +)?outcome  |<!DOCTYPE html>[^\0]{,4000} - nlp-bench report</title>"
 )
 """How the table and the page of a report begin: with `--explain` they quote training lines."""
 SLOW_S = 8.0  # seconds for a MiB of lines after which a pattern counts as slow; it should take milliseconds
