@@ -77,7 +77,8 @@ def opened(path: Path) -> BinaryIO:
 def record_text(path: Path) -> str:
     """Return the text of a record. Raises OSError, also for a file without end, and ValueError for bytes that are no UTF-8."""
     with opened(path) as stream:
-        content = stream.read(MOST_RECORD_BYTES + 1)
+        size = os.fstat(stream.fileno()).st_size or MOST_RECORD_BYTES  # of a pipe 0
+        content = stream.read(min(size, MOST_RECORD_BYTES) + 1)
     if len(content) > MOST_RECORD_BYTES:
         raise OSError(errno.EFBIG, f"it is larger than {MOST_RECORD_BYTES >> 20} MiB, which no record is")
     return content.decode("utf-8")

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
             if _RECORD.match(line):
                 last = end
                 stray = number if parts and not current and stray is None else stray
-            opened, closed = _seal_line(line)
+            opened, closed = _seal_line(line) if line.startswith(b" > seal: ") else (None, None)
             if opened:
                 current = Part(first_line=number, run_sha256=_value(opened["run"]), nonce=_value(opened["nonce"]))
                 parts.append(current)
@@ -163,12 +163,12 @@ def sealed_log_of(path: Path) -> SealedLog:
     if not path.is_file():
         return NO_LOG
     with path.open("rb") as stream:
-        return read_sealed_log(iter(lambda: stream.readline(LONGEST_BYTES), b""))
+        return read_sealed_log(iter(partial(stream.readline, LONGEST_BYTES), b""))
 
 
 def _by_rank(raw: bytes) -> list[bytes]:
     """Return each rank's part of one line of job.out, without torchrun's prefix and what another program put before it."""
-    before, *named = _PREFIX.split(raw)
+    before, *named = _PREFIX.split(raw) if b"[default" in raw else (raw,)
     if not named:
         return [before] if before.startswith((b" ", b"iteration")) else []
     found: list[tuple[bytes, bytes]] = []
@@ -181,8 +181,6 @@ def _by_rank(raw: bytes) -> list[bytes]:
 
 
 def _seal_line(line: bytes) -> tuple[re.Match[str] | None, re.Match[str] | None]:
-    if not line.startswith(b" > seal: "):
-        return None, None
     text = line.decode("utf-8", "replace")
     return _OPENED.fullmatch(text), _CLOSED.fullmatch(text)
 
@@ -249,13 +247,13 @@ def _stated_at_end(run_dir: Path) -> dict[str, Any]:
     return sealed if isinstance(sealed, dict) else {}
 
 
-def log_missing(run_dir: Path) -> str:
-    """Return what of job.out is missing against the size that outcome.json states; "" where nothing is.
+def log_missing(run_dir: Path, at_end: dict[str, Any] | None = None) -> str:
+    """Return what of job.out is missing against the size that outcome.json states; "" where nothing is. `at_end` is what it states, where that was read.
 
     A log that was cut looks so, and one whose end another machine has written and this one does not see yet. It is opened, whereby a
     network file system looks at it anew.
     """
-    stated = _stated_at_end(run_dir).get(LOG)
+    stated = (_stated_at_end(run_dir) if at_end is None else at_end).get(LOG)
     size = stated.get("bytes") if isinstance(stated, dict) else None
     path = run_dir / LOG
     if not isinstance(size, int) or not path.is_file():
@@ -311,13 +309,19 @@ def is_of_another_run(run_dir: Path) -> bool:
 
 
 def check(
-    run_dir: Path, *, is_valid: bool, redacted: frozenset[str] = frozenset(), log: SealedLog | None = None
+    run_dir: Path,
+    *,
+    is_valid: bool,
+    redacted: frozenset[str] = frozenset(),
+    log: SealedLog | None = None,
+    run: dict[str, Any] | None = None,
 ) -> tuple[Finding, ...]:
     """Return every link of the run in `run_dir`, in their order. Files that cannot be read are missing links.
 
-    `log` is its job.out where that was read already; `is_valid` says that the run ended well, so that its log must be closed; `redacted` are files with blacked out secrets.
+    `log` is its job.out, and `run` its run.json, where that was read already; `is_valid` says that the run ended well, so that its log must be closed; `redacted` are files with blacked out secrets.
     """
-    chain = _Chain(run_dir, is_valid=is_valid, log=sealed_log_of(run_dir / LOG) if log is None else log)
+    run = read_object(run_dir / RUN) if run is None else run
+    chain = _Chain(run_dir, is_valid=is_valid, log=sealed_log_of(run_dir / LOG) if log is None else log, run=run)
     judged = (
         (Link.SUBMISSION, RUN, chain.submission()),
         (Link.OPENING, RUN, chain.opening()),
@@ -341,9 +345,8 @@ _HOLDS, _MISSING = (State.HOLDS, ""), (State.MISSING, "")
 class _Chain:
     """What the links of one run are made of; each method judges one link."""
 
-    def __init__(self, run_dir: Path, *, is_valid: bool, log: SealedLog) -> None:
-        self.path, self.is_valid, self.log = run_dir, is_valid, log
-        self.run = read_object(run_dir / RUN)
+    def __init__(self, run_dir: Path, *, is_valid: bool, log: SealedLog, run: dict[str, Any]) -> None:
+        self.path, self.is_valid, self.log, self.run = run_dir, is_valid, log, run
         self.run_sha256 = sha256_of(run_dir / RUN)
         self.submitted = read_object(run_dir / SUBMISSION).get("run_sha256")
         self.ended = _stated_at_end(run_dir)
@@ -352,7 +355,7 @@ class _Chain:
     @cached_property
     def missing(self) -> str:
         """What of the log is missing; looked at only where a link does not hold."""
-        return log_missing(self.path)
+        return log_missing(self.path, self.ended)
 
     def submission(self) -> _Judged:
         if self.submitted is None:

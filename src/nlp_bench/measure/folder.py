@@ -163,7 +163,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
     attempt = log.attempts[-1] if log and log.attempts else Attempt()
     attempt = replace(attempt, records=attempt.records.chosen(attempt.records.whole))
     records = attempt.records
-    seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted, log=sealed)
+    seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted, log=sealed, run=run)
     outcome, why = _objection(folder, ended, given, seals, redacted) or (given, None)
     if outcome is Outcome.VALID:
         outcome, why = next(_against_log(folder, asked, log, records), (outcome, why))
