@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
-from nlp_bench.measure.series import SAME_DIGITS, half_unit
+from nlp_bench.measure.series import SAME_DIGITS, half_unit, median
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.sizes import Column, Sizes, mean_batch
 
@@ -149,7 +149,7 @@ def _held(
     fits = known & (low <= end) & (high >= begin)
     is_exact = bool(known.sum() >= MIN_LINES and fits.sum() >= _MIN_SHARE * known.sum())
     if not is_exact:
-        begin, end = float(np.median(low[known])), float(np.median(high[known]))
+        begin, end = median(low[known]), median(high[known])
     is_wrong = known & ~fits & is_exact
     yield Restated(
         name=name,
@@ -261,7 +261,7 @@ def against_shape(claims: Claims, found: list[Restated]) -> Iterator[Contradicti
         with np.errstate(divide="ignore", invalid="ignore"):
             per_token = field.rate * sizes.elapsed_s * sizes.num_devices * 1e12 / sizes.tokens
         per_token = per_token[np.isfinite(per_token) & (field.rate > 0)]
-        stated = float(np.median(per_token)) if len(per_token) else 0.0
+        stated = median(per_token) if len(per_token) else 0.0
         typical = float(np.nanmedian(field.rate))  # 0 where a small model's rate has too few digits
         digits = half_unit(field.rate) / typical if typical > 0 else np.inf
         if not stated or digits > SAME:
@@ -291,7 +291,7 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
         with np.errstate(divide="ignore", invalid="ignore"):
             grown = np.diff(consumed, prepend=np.nan) / steps / batch
             grown = grown[np.isfinite(grown) & (steps > 0) & (steps <= usual) & (batch > 0)]
-        ratio = float(np.median(grown)) if len(grown) else 1.0
+        ratio = median(grown) if len(grown) else 1.0
         overclaimed = float(np.mean(grown < 1 - COUNTED)) if len(grown) else 0.0
         ratio = float(np.mean(grown)) if ratio >= 1 - COUNTED and overclaimed > OVERCLAIMED else ratio
         if abs(ratio - 1) > COUNTED:
@@ -301,7 +301,7 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
         with np.errstate(divide="ignore", invalid="ignore"):
             lengths = np.diff(tokens) / np.diff(consumed)
         lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
-        ratio = float(np.median(lengths)) / length if len(lengths) else 1.0
+        ratio = median(lengths) / length if len(lengths) else 1.0
         if 1 - ratio > OTHER_CLOCK:  # counts printed for people (1.258B) have few digits
             text = f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample"
             yield Contradiction(Code.TOKENS_VS_SAMPLES, claims.weigh(1 / ratio), text)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight
-from nlp_bench.measure.series import month_steps, zone_change
+from nlp_bench.measure.series import median, month_steps, zone_change
 from nlp_bench.measure.sizes import Column, Spans
 from nlp_bench.measure.window import MAX_MARKED
 
@@ -105,7 +105,7 @@ def _ends_of_bursts(where: NDArray[np.intp], stamps: Column, seconds: Column) ->
     is_inside = np.diff(stamps[where]) < BURST * np.diff(np.cumsum(seconds)[where])
     if 2 * np.count_nonzero(is_inside) <= len(is_inside) or np.count_nonzero(~is_inside) < MIN_BURSTS:
         return where, 0.0
-    return where[:-1][~is_inside], float(np.median(seconds))
+    return where[:-1][~is_inside], median(seconds)
 
 
 def against_stamps(claims: Claims) -> Iterator[Contradiction]:
@@ -158,7 +158,7 @@ def _typical(seconds: Column, logged: Column, resolution_s: float) -> tuple[floa
     edges = np.linspace(0, len(seconds), num_blocks + 1).astype(int)[:-1]
     totals, own = np.add.reduceat(seconds, edges), np.add.reduceat(logged, edges)
     late_s = resolution_s + (PRINTED_LATE_S if num_blocks == 1 else 0.0)
-    return float(np.median(totals / own)), UNIFORM + late_s / float(np.median(own))
+    return median(totals / own), UNIFORM + late_s / median(own)
 
 
 def slower_by_clock(claims: Claims) -> float | None:
@@ -184,7 +184,7 @@ def against_recorders(claims: Claims) -> Iterator[Contradiction]:
     In a stall of the training itself the recorders go on.
     """
     records, seconds = claims.spans.records, claims.spans.seconds
-    stamps, usual_s = records.column("stamp_s"), float(np.median(seconds))
+    stamps, usual_s = records.column("stamp_s"), median(seconds)
     known = [times for times in claims.recorders if len(times) > 1]
     holes = []
     for index in np.flatnonzero((seconds > LONG * usual_s) & (seconds > usual_s + HOLE_S) & np.isfinite(stamps)):
