@@ -103,10 +103,8 @@ def lean(entry: RunResult) -> RunResult:
     if entry.provenance is None:
         return entry
     # Copied: a view would keep all of them alive. The first ones identify the run.
-    number = len(entry.records)
-    records = (
-        entry.records.chosen(np.unique([*range(min(number, FIRST_RECORDS)), number - 1])) if number else entry.records
-    )
+    every = range(len(entry.records))
+    records = entry.records.chosen(np.array(sorted({*every[:FIRST_RECORDS], *every[-1:]}), dtype=np.intp))
     throughput = entry.throughput.without_samples() if entry.throughput else None
     trace = trace_of(entry.records) if throughput else None
     return replace(entry, records=records, attempts={}, throughput=throughput, trace=trace)

@@ -51,8 +51,9 @@ def stated_countings(entry: "RunResult", per_token: dict[str, float | None]) -> 
     known = {name: flops for name, flops in per_token.items() if flops}
     if not known or not entry.num_gpus or entry.throughput is None:
         return
+    last = [*reversed(entry.records[-3:])]
     for field, words in (("tflops", "TFLOPs"), ("model_tflops", "model TFLOP/s")):
-        for record in reversed(entry.records[-3:]):
+        for record in last:
             tokens = record.tokens or (record.global_batch_size or 0) * (entry.sequence_length or 0)
             stated = getattr(record, field)
             if stated and tokens and record.elapsed_s:

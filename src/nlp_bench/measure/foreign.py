@@ -26,6 +26,7 @@ from nlp_bench.measure.log_end import Shown, end_of_log
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
 from nlp_bench.measure.result import RunResult, has_placeholder_loss, supplied_sizes, why_broken
+from nlp_bench.measure.series import median
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.window import conventions_of
@@ -352,7 +353,8 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
     if stated and stated > ANY_PEAK_TFLOPS:
         text = f"the log states {stated:.0f} TFLOP/s per device, more than any device has"
     elif parameters:
-        elapsed = float(np.nanmedian(sizes.elapsed_s)) if sizes.has_times else None
+        known = sizes.elapsed_s[~np.isnan(sizes.elapsed_s)]
+        elapsed = median(known) if sizes.has_times and len(known) else None
         # The family of the device and what none of it exceeds in any format, the fastest variant of a word that means several.
         device, bound = attempt.facts.get("device"), None
         with suppress(NlpBenchError):  # without the data files of the checkout the bound of all devices holds
@@ -373,7 +375,7 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
 def _median(records: Records, name: str) -> float | None:
     column = records.column(name)
     column = column[np.isfinite(column)]
-    return float(np.median(column)) if len(column) else None
+    return median(column) if len(column) else None
 
 
 def _qualifications(attempt: Attempt, measured: Throughput, counts_from: int) -> list[Reason]:

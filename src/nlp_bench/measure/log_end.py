@@ -14,6 +14,7 @@ import numpy as np
 from nlp_bench.escape import one_line
 from nlp_bench.logs.end_marks import ALL_DONE, OUTSIDE, decisive
 from nlp_bench.logs.record import Attempt, EndMark, Log, Records
+from nlp_bench.measure.series import median
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
@@ -131,7 +132,7 @@ def _is_excerpt(log: Log, attempt: Attempt) -> bool:
 def _interval(records: Records) -> float:
     """Return the usual number of iterations from one record to the next, at least 1."""
     steps = np.diff(records.column("iteration"))
-    return max(float(np.median(steps)), 1.0) if len(steps) else 1.0
+    return max(median(steps), 1.0) if len(steps) else 1.0
 
 
 def _stop(records: Records) -> str:

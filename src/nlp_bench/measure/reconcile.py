@@ -206,10 +206,8 @@ def against_training(records: Records, *, is_ours: bool) -> Iterator[Contradicti
     loss = records.column("lm_loss")
     loss = loss[np.isfinite(loss)]
     looked_at = loss[:MANY_LOSSES]
-    values = np.unique(looked_at)
-    is_round = (
-        bool(len(values)) and values[-1] != 0 and all(float(f"{value:.2e}") == value for value in values[:MIN_LOSSES])
-    )
+    values = sorted(set(looked_at.tolist()))
+    is_round = bool(values) and values[-1] != 0 and all(float(f"{value:.2e}") == value for value in values[:MIN_LOSSES])
     few = 1 if is_round else max(1, FEW_LOSSES * len(looked_at))
     if len(loss) >= (MIN_ROUND_LOSSES if is_round else MIN_LOSSES) and len(values) <= few:
         is_one = bool(np.ptp(loss) == 0)

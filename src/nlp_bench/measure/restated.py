@@ -262,7 +262,7 @@ def against_shape(claims: Claims, found: list[Restated]) -> Iterator[Contradicti
             per_token = field.rate * sizes.elapsed_s * sizes.num_devices * 1e12 / sizes.tokens
         per_token = per_token[np.isfinite(per_token) & (field.rate > 0)]
         stated = median(per_token) if len(per_token) else 0.0
-        typical = float(np.nanmedian(field.rate))  # 0 where a small model's rate has too few digits
+        typical = median(field.rate[~np.isnan(field.rate)])  # 0 where a small model's rate has too few digits
         digits = half_unit(field.rate) / typical if typical > 0 else np.inf
         if not stated or digits > SAME:
             continue
@@ -287,7 +287,7 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
         yield from _changed_count(claims)
         batch = mean_batch(records, batch)
         steps = np.diff(iterations, prepend=np.nan)
-        usual = np.median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on after a gap
+        usual = median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on after a gap
         with np.errstate(divide="ignore", invalid="ignore"):
             grown = np.diff(consumed, prepend=np.nan) / steps / batch
             grown = grown[np.isfinite(grown) & (steps > 0) & (steps <= usual) & (batch > 0)]

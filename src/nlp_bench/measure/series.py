@@ -35,6 +35,14 @@ def median(values: Column) -> float:
     return float(parted[upper]) if number % 2 else float((parted[upper - 1] + parted[upper]) / 2)
 
 
+def quantile(ordered: Column, share: float) -> float:
+    """Return a quantile of ascending values, by linear interpolation: what numpy's returns, which loads its masked arrays to compute it."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    part, low, high = place - below, float(ordered[below]), float(ordered[min(below + 1, len(ordered) - 1)])
+    return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
+
+
 def has_decimals(values: Column, scale: Column | float) -> NDArray[np.bool_]:
     """Return which values need no more decimals than `scale`, a power of ten, has zeros; a row for each scale of a column."""
     with np.errstate(over="ignore", invalid="ignore"):  # of damaged digits

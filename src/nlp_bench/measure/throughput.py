@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
-from nlp_bench.measure.series import median, month_steps, zone_change
+from nlp_bench.measure.series import median, month_steps, quantile, zone_change
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
 from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
 from nlp_bench.measure.window import LogConventions, Window, find_window
@@ -29,7 +29,8 @@ class Summary:
     def of(cls, seconds: NDArray[np.float64]) -> "Summary":
         """Summarise `seconds`, which is not empty."""
         centre = float(np.mean(seconds))
-        median, p95, p99 = (float(value) for value in np.percentile(seconds, (50, 95, 99)))
+        ordered = np.sort(seconds)
+        median, p95, p99 = (quantile(ordered, share) for share in (0.5, 0.95, 0.99))
         cv = float(np.std(seconds, ddof=1)) / centre if len(seconds) > 1 else None
         return cls(mean=centre, median=median, p95=p95, p99=p99, cv=cv)
 

@@ -103,8 +103,9 @@ def trace_of(records: Records) -> Trace | None:
         return None
     steps, losses = np.diff(numbers), records.columns.get("lm_loss", np.full(len(records), np.nan))
     hashes = (numbers.astype(np.uint64) * np.uint64(_HASH)) & np.uint64(0xFFFFFFFF)
-    between = np.argpartition(hashes, _BETWEEN)[:_BETWEEN] if len(hashes) > _BETWEEN else np.arange(len(hashes))
-    chosen = np.unique(np.concatenate([np.arange(len(hashes))[:_ENDS], np.arange(len(hashes))[-_ENDS:], between]))
+    every = range(len(hashes))
+    between = np.argpartition(hashes, _BETWEEN)[:_BETWEEN].tolist() if len(hashes) > _BETWEEN else every
+    chosen = sorted({*every[:_ENDS], *every[-_ENDS:], *between})
     times = next(
         (found[name] for name in ("elapsed_s", *_CLOCKS) if name in found and np.isfinite(found[name]).any()), None
     )
