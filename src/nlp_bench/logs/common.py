@@ -156,6 +156,13 @@ _FACTS = {
 }
 
 
+@lru_cache(maxsize=4096)  # as above
+def _is_idle(text: bytes) -> bool:
+    """Say whether a line of a dump states nothing that _Machine reads."""
+    forms = (_EXPERTS, _ARGUMENT, _DEVICE, *_FACTS.values(), *_PARAMETERS)
+    return not any(form.search(text) for form in forms)
+
+
 class _Machine(Parser):
     """The facts of model and accelerators; remembers whether the log mentions experts."""
 
@@ -167,6 +174,8 @@ class _Machine(Parser):
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         text = text[:_MAX_BYTES]
+        if b" ...." in text and _is_idle(text):
+            return
         self.has_experts = self.has_experts or bool(_EXPERTS.search(text))
         for name, form in _FACTS.items():
             for found in form.findall(text):

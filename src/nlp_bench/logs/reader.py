@@ -14,7 +14,7 @@ from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.record import Log
 from nlp_bench.logs.scan import Line, Scanner
-from nlp_bench.logs.separators import Separators, misread_points
+from nlp_bench.logs.separators import Separators, may_be_odd, misread_points
 from nlp_bench.logs.source import Block, Source, open_log
 
 OURS = "megatron-lm"  # dialect of the logs of this project's own trainer
@@ -111,14 +111,14 @@ class _Search:
             for short in [short for short in tree if short in needle] or [needle]:
                 tree.setdefault(short, []).append((needle, wanting[needle]))
         self._tree = list(tree.items())
-        self._known: dict[bytes, tuple[tuple[int, ...], list[tuple[bytes, list[int]]]]] = {}
+        self._known: dict[bytes, tuple[tuple[int, ...], list[tuple[bytes, list[int]]], bool]] = {}
         self.reads_commas = {index for index, d in enumerate(dialects) if d.prints_commas or d in _COMMON}
         """Indices of the dialects whose parsers read thousands commas, or are not concerned with them."""
         grammar = next((dialect.grammar for dialect in dialects if dialect.grammar), None)
         self.scanner = Scanner((*tree, *self._numbered), grammar() if grammar else None)
 
-    def wanting(self, text: bytes) -> tuple[int, ...]:
-        """Return the indices, in order, of the dialects with a needle in `text`."""
+    def wanting(self, text: bytes) -> tuple[tuple[int, ...], bool]:
+        """Return the indices, in order, of the dialects with a needle in `text`, and whether a number in it may not be plain."""
         shape = text.translate(_SHAPE)
         known = self._known.get(shape)
         if known is None:
@@ -126,13 +126,13 @@ class _Search:
                 i for short, group in self._tree if short in text for n, found in group if n in text for i in found
             }
             numbered = [(n, found) for n, found in self._numbered.items() if n.translate(_SHAPE) in shape]
-            known = tuple(sorted(found)), numbered
+            known = tuple(sorted(found)), numbered, may_be_odd(shape)
             if len(self._known) < MANY_LINES and len(text) < SHORT_BYTES:
                 self._known[shape] = known
-        wanting, numbered = known
+        wanting, numbered, is_odd = known
         if numbered and (more := [found for needle, found in numbered if needle in text]):
-            return tuple(sorted({*wanting}.union(*more)))
-        return wanting
+            return tuple(sorted({*wanting}.union(*more))), is_odd
+        return wanting, is_odd
 
 
 _search = cache(_Search)
@@ -198,8 +198,9 @@ class _Reading:
 
     def _take(self, line: Line) -> None:
         """Hand a line to every candidate with a needle in it; last resorts wait until the others have read the block."""
-        wanting = self._search.wanting(line.text)
-        line = self._separators.plain(line, reads_commas=self._search.reads_commas.issuperset(wanting))
+        wanting, is_odd = self._search.wanting(line.text)
+        if is_odd or self._separators.first:
+            line = self._separators.plain(line, reads_commas=self._search.reads_commas.issuperset(wanting))
         for index in wanting:
             candidate = self._made[index] or self._candidate(index)
             if not candidate.is_last_resort:

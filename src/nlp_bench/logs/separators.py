@@ -131,6 +131,11 @@ def _is_grouped(small: NDArray[np.float64], large: NDArray[np.float64]) -> bool:
     return bool(is_whole and small.min() >= 1 and large.max() < 1000 and 1000 * small.max() < 10 * large.max())
 
 
+def may_be_odd(shape: bytes) -> bool:
+    """Say whether `plain_numbers` may change a line, by its text with any digits, unless another line has decimal commas."""
+    return _SUSPECT.search(shape, 0, MAX_BYTES) is not None
+
+
 def plain_numbers(
     text: bytes, *, has_decimal_commas: bool = False, reads_commas: bool = False
 ) -> tuple[bytes, list[Number]]:
