@@ -92,30 +92,37 @@ def check_types(kind: type[Any], record: dict[str, Any], where: str) -> None:
 
     Nothing is built, and keys that are missing or unknown are ignored. Raises UsageError naming the field.
     """
-    for name, hint, nested, is_table in _fields(kind):  # type: ignore[arg-type]  # a class can be hashed
+    for name, hint, plain, nested, is_table in _fields(kind):  # type: ignore[arg-type]  # a class can be hashed
         value = record.get(name)
         if nested and isinstance(value, dict):
             check_types(nested, value, f"{where}.{name}")
-        elif type(value) is hint and hint in {int, str, bool}:
+        elif type(value) in plain and (type(value) is not float or math.isfinite(value)):
             continue  # nearly all of them, without the questions of `_convert`
         elif value is not None and not (is_table and isinstance(value, dict)):
             _convert(hint, value, f"{where}.{name}")
 
 
 @functools.cache
-def _fields(kind: type[Any]) -> tuple[tuple[str, Any, type[Any] | None, bool], ...]:
-    """Return of each field its name, its type, the dataclass in it, and whether it is records by name, which no measurement reads."""
+def _fields(kind: type[Any]) -> tuple[tuple[str, Any, frozenset[Any], type[Any] | None, bool], ...]:
+    """Return of each field its name, its type, the plain types that it may have, the dataclass in it, and whether it is records by name, which no measurement reads."""
     found = []
     for name, hint in _hints(kind).items():  # type: ignore[arg-type]  # a class can be hashed
         is_table = typing.get_origin(hint) is dict
         nested = next((one for one in (hint, *typing.get_args(hint)) if dataclasses.is_dataclass(one)), None)
-        found.append((name, hint, None if is_table else typing.cast("type[Any] | None", nested), is_table))
+        plain = {int, str, bool, float}.intersection(typing.get_args(hint) if _is_union(hint) else (hint,))
+        found.append(
+            (name, hint, frozenset(plain), None if is_table else typing.cast("type[Any] | None", nested), is_table)
+        )
     return tuple(found)
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in {typing.Union, types.UnionType}
 
 
 def _convert(hint: Any, value: Any, where: str) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in {typing.Union, types.UnionType}:
+    if _is_union(hint):
         return _convert_union(arguments, value, where)
     if dataclasses.is_dataclass(hint) and isinstance(value, dict):
         return build(typing.cast("type[Any]", hint), value, where)

@@ -123,10 +123,8 @@ class Findings:
         if not len(rows.values):
             return
         self._flush()
-        columns = {
-            name: np.ascontiguousarray(rows.values[:, i]) for name, i in COLUMN.items() if i < rows.values.shape[1]
-        }
-        columns = {name: column for name, column in columns.items() if not np.isnan(column).all()}
+        given = set(np.flatnonzero((~np.isnan(rows.values)).any(axis=0)).tolist())
+        columns = {name: np.ascontiguousarray(rows.values[:, i]) for name, i in COLUMN.items() if i in given}
         for column in (columns[name] for name in RATES if name in columns):
             impossible = (column < SMALLEST) | (column > LARGEST)
             for index in np.flatnonzero(impossible).tolist():

@@ -240,6 +240,8 @@ def silent(claims: Claims) -> Iterator[Contradiction]:
     elapsed = records.column("elapsed_s")
     for name in (*_RATES, "consumed_samples", "lm_loss"):
         has = records.has(name)[1:]
+        if has.all():
+            continue
         lacks = np.flatnonzero(records.lacks(name)[1:] & np.isfinite(elapsed[1:])) + 1
         if has.sum() >= MIN_LINES and is_silent(len(lacks), len(records)):
             lines = records.numbers[lacks]
