@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.jube import Jube
-from support.jube_versions import both_jubes
+from support.jube_versions import NEWEST, both_jubes
 from support.ours import seal_run, write_our_run
 
 from nlp_bench.cli.main import main
@@ -39,7 +39,6 @@ def test_one_command(jube: Jube) -> None:
     assert {"report.csv", "report.md", "report.html", "report.json", "throughput.png", "throughput.svg"} <= written
 
 
-@both_jubes
 def test_sweep_gives_one_row_per_point(jube: Jube) -> None:
     jube.set(micro_batch_size="1,2", iterations="4", gas="1", nonce="0042e3")
     jube.run("local")
@@ -84,8 +83,12 @@ def test_a_run_that_ends_when_it_is_enough_is_a_valid_row(jube: Jube) -> None:
     assert 50 <= int(row["Iterations"]) < 3000
 
 
-@both_jubes
-@pytest.mark.parametrize("command", ["jube run", "jube-autorun"])
+@pytest.mark.usefixtures("jube_version")
+@pytest.mark.parametrize(
+    ("command", "jube_version"),
+    [("jube run", "on PATH"), ("jube-autorun", "on PATH"), ("jube-autorun", NEWEST)],
+    indirect=["jube_version"],
+)
 def test_the_commands_of_the_readme(jube: Jube, tmp_path: Path, command: str) -> None:
     """From the root of a checkout in a path with a space, as they stand there, with other tags."""
     text = (jube.checkout / "README.md").read_text(encoding="utf-8")

@@ -5,7 +5,6 @@ import subprocess
 
 import pytest
 from support.jube import Jube
-from support.jube_versions import both_jubes
 from support.pages import ROOT, check_block
 
 pytestmark = [pytest.mark.jube]
@@ -28,7 +27,6 @@ def rows(jube: Jube) -> list[dict[str, str]]:
     return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
-@both_jubes
 def test_the_175b_job_of_96_nodes_on_this_machine(laptop: Jube) -> None:
     laptop.run("175", "rehearse")
     assert laptop.status() == "FINISHED", laptop.log()

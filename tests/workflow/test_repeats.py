@@ -14,12 +14,13 @@ pytestmark = [pytest.mark.jube, pytest.mark.torchrun]
 
 
 def repeated(jube: Jube, repeats: str) -> None:
-    """Set `repeats` and a short run as a person does, in a copy of the checkout."""
+    """Set `repeats` and a short run of one rank as a person does, in a copy of the checkout."""
     copy = jube.folder / "checkout"
     shutil.copytree(jube.checkout, copy, ignore=shutil.ignore_patterns("nlp_benchmark_run", "reports"))
     path = copy / "jube/parameters.yaml"
     text = path.read_text(encoding="utf-8")
-    for name, value in {"repeats": repeats, "iterations": "10", "micro_batch_size": "1", "gas": "1"}.items():
+    ones = ("micro_batch_size", "gas", "nodes", "gpus_per_node", "tp_size", "pp_size")
+    for name, value in {"repeats": repeats, "iterations": "10", **dict.fromkeys(ones, "1")}.items():
         text, count = re.subn(rf'(name: {name}, _: )"[^"]*"', rf'\1"{value}"', text)
         assert count == 1
     path.write_text(text, encoding="utf-8")
@@ -31,7 +32,6 @@ def folders(jube: Jube) -> list[Path]:
     return sorted(path.parent for path in jube.runs.rglob("outcome.json") if not path.parent.is_symlink())
 
 
-@both_jubes
 def test_each_repeat_is_a_training_of_its_own(jube: Jube) -> None:
     repeated(jube, "2")
     jube.run("tiny", "local")
