@@ -30,8 +30,8 @@ def nlp_bench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize("name", [FINE, "-a", "a:b%c\\d"])
 def test_a_local_run_works_in_them(tmp_path: Path, name: str) -> None:
-    words = ["submit", "--model", "tiny", "--system", "local", "--data-path", "mock", "--iterations", "4"]
-    done = nlp_bench(tmp_path, *words, f"--run-dir={name}")
+    words = "submit --model tiny --system local --data-path mock --iterations 4 --nhidden 64 --sequence-length 64"
+    done = nlp_bench(tmp_path, *words.split(), f"--run-dir={name}")
     assert (done.returncode, done.stdout) == (0, "VALID\n"), done.stderr
     assert (tmp_path / name / "outcome.json").is_file()
     told = nlp_bench(tmp_path, "report", f"./{name}", "--format", "csv")

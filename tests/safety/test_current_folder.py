@@ -84,7 +84,7 @@ def test_what_a_command_starts(trap: Path) -> None:
 @pytest.mark.parametrize("snapshot", ["true", "false"])
 def test_the_ranks_of_a_run(trap: Path, snapshot: str) -> None:
     """The run's folder is the current one of each rank; a copy of the code in it opens it no further."""
-    words = "submit --model tiny --launcher local --data-path mock --gpus-per-node 2 --iterations 4 --log-interval 2"
+    words = "submit --model tiny --launcher local --data-path mock --gpus-per-node 2 --iterations 4 --log-interval 2 --nhidden 64"
     done = run(
         trap,
         sys.executable,

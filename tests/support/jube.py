@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+SMALL = {"sequence_length": "64", "nhidden": "64"}
+"""Parameters that make an iteration of tiny several times as short."""
+
 
 class Jube:
     """The real jube command in one working folder, with a bound on each call."""

@@ -21,7 +21,7 @@ def verified(jube: Jube, bundle: Path) -> "subprocess.CompletedProcess[str]":
 def test_one_changed_digit_of_a_run_on_slurm_is_caught_with_its_line(slurm_jube: Jube) -> None:
     nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
     run_dir, archive = slurm_jube.folder / "a run", slurm_jube.folder / "evidence.tar.gz"
-    words = "--model tiny --launcher slurm --iterations 12 --nodes 1 --gpus-per-node 1 --tp 1 --pp 1"
+    words = "--model tiny --launcher slurm --iterations 12 --nodes 1 --gpus-per-node 1 --tp 1 --pp 1 --nhidden 64 --sequence-length 64"
     slurm_jube(nlp_bench, "submit", *words.split(), "--run-dir", str(run_dir))
     slurm_jube(nlp_bench, "sync", "--wait", "--poll", "0.5", str(run_dir))
     slurm_jube(nlp_bench, "bundle", str(run_dir), "--output", str(archive))

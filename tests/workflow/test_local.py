@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.jube import Jube
+from support.jube import SMALL, Jube
 from support.jube_versions import NEWEST, both_jubes
 from support.ours import seal_run, write_our_run
 
@@ -26,21 +26,25 @@ def run(command: list[str], jube: Jube, bound_s: float = 240) -> "subprocess.Com
     )
 
 
-@both_jubes
-def test_one_command(jube: Jube) -> None:
+@pytest.mark.usefixtures("jube_version")
+@pytest.mark.parametrize(
+    ("small", "jube_version"), [({}, "on PATH"), ({"iterations": "100", **SMALL}, NEWEST)], indirect=["jube_version"]
+)
+def test_one_command(jube: Jube, small: dict[str, str]) -> None:
+    jube.set(**small)
     done = run(["bash", str(jube.checkout / "benchmark/run.sh"), "local"], jube)
     assert done.returncode == 0, done.stdout + done.stderr
     header, row = (line for line in done.stdout.splitlines() if "|" in line and "---" not in line)
     cells = dict(zip((c.strip() for c in header.split("|")), (c.strip() for c in row.split("|")), strict=True))
     assert cells["Outcome"] == "VALID"
     assert float(cells["time_to_report_in_seconds"]) == pytest.approx(20_000_000 / float(cells["Tokens/sec"]), rel=1e-3)
-    assert re.search(r"iteration \d+/40, \d+ tokens/s", done.stderr), done.stderr
+    assert re.search(r"iteration \d+/(40|100), \d+ tokens/s", done.stderr), done.stderr
     written = {path.name for path in (jube.checkout / "reports/latest").iterdir()}
     assert {"report.csv", "report.md", "report.html", "report.json", "throughput.png", "throughput.svg"} <= written
 
 
 def test_sweep_gives_one_row_per_point(jube: Jube) -> None:
-    jube.set(micro_batch_size="1,2", iterations="4", gas="1", nonce="0042e3")
+    jube.set(micro_batch_size="1,2", iterations="4", gas="1", nonce="0042e3", **SMALL)
     jube.run("local")
     assert jube.status() == "FINISHED", jube.log()
     rows = jube.table()
@@ -75,7 +79,7 @@ def test_a_point_that_check_refuses_is_a_row(jube: Jube, capsys: pytest.CaptureF
 
 
 def test_a_run_that_ends_when_it_is_enough_is_a_valid_row(jube: Jube) -> None:
-    jube.set(iterations="3000", until="90%")
+    jube.set(iterations="3000", until="90%", **SMALL)
     jube.run("local")
     assert jube.status() == "FINISHED", jube.log()
     (row,) = jube.table()
@@ -97,7 +101,7 @@ def test_the_commands_of_the_readme(jube: Jube, tmp_path: Path, command: str) ->
     commands = three.groups() if three and command == "jube run" else one.groups() if one else ()
     jube.folder = tmp_path / "a path with a space"
     jube.folder.mkdir()
-    jube.set(iterations="4")
+    jube.set(iterations="4", **SMALL)
     for words in commands:
         printed = jube("env", "-C", str(jube.checkout), "bash", "-c", re.sub(r"--tag \w+", "--tag tiny local", words))
     assert "VALID" in printed

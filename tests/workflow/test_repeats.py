@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.jube import Jube
+from support.jube import SMALL, Jube
 from support.jube_versions import both_jubes
 
 pytestmark = [pytest.mark.jube, pytest.mark.torchrun]
@@ -20,7 +20,7 @@ def repeated(jube: Jube, repeats: str) -> None:
     path = copy / "jube/parameters.yaml"
     text = path.read_text(encoding="utf-8")
     ones = ("micro_batch_size", "gas", "nodes", "gpus_per_node", "tp_size", "pp_size")
-    for name, value in {"repeats": repeats, "iterations": "10", **dict.fromkeys(ones, "1")}.items():
+    for name, value in {"repeats": repeats, "iterations": "10", **SMALL, **dict.fromkeys(ones, "1")}.items():
         text, count = re.subn(rf'(name: {name}, _: )"[^"]*"', rf'\1"{value}"', text)
         assert count == 1
     path.write_text(text, encoding="utf-8")

@@ -1,13 +1,12 @@
 """Every family of models and every way of spreading one, trained on CPU ranks through JUBE: one table each, losses that fall or agree."""
 
 import pytest
-from support.jube import Jube
+from support.jube import SMALL, Jube
 
 pytestmark = [pytest.mark.jube, pytest.mark.torchrun]
 
 FAMILIES = ("tiny_llama", "tiny_t5", "tiny_mt5", "tiny_bert")
 """tiny itself is trained by every other file here."""
-SMALL = {"sequence_length": "64", "nhidden": "64"}
 LAYOUTS = {
     "gpus_per_node": (1, 2, 4, 2),
     "tp_size": (1, 2, 1, 1),
