@@ -37,8 +37,9 @@ def newest_jube(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def install(folder: Path) -> None:
         python = folder / "venv/bin/python"
-        subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", "PyYAML", str(archive)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)
+        pip = [sys.executable, "-m", "pip", "--python", str(python)]
+        subprocess.run([*pip, "install", "-q", "PyYAML", str(archive)], check=True)
         (folder / "programs").mkdir()
         for name in PROGRAMS:
             (folder / "programs" / name).symlink_to(python.with_name(name))
