@@ -229,6 +229,9 @@ def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: 
     pending = slurm.job("PENDING", reason="Dependency", job_id="7")
     monkeypatch.setattr(Slurm, "query", lambda *_, **__: replace(pending, restarts=1))
     assert sync(lost) == (None, "PENDING (Dependency)")
+    boots = slurm.shown_job("JobId=7 JobState=CONFIGURING Reason=None ExitCode=0:0 BatchHost=node1", "7")
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: boots)
+    assert sync(lost) == (None, "CONFIGURING")  # its nodes start
     Submission(job_ids=["7", "8"], comment="nlp-bench:1").write(lost)
     monkeypatch.setattr(Slurm, "query", lambda *_, **__: pending)
     assert sync(lost) == (None, "PENDING (Dependency)")

@@ -302,6 +302,25 @@ def test_an_accounting_that_does_not_answer_is_named(
     assert "scontrol no longer knows the job, and its accounting does not tell (`sacct`: sacct: error: Problem" in state
 
 
+def test_a_job_that_accounting_alone_calls_running_ends(
+    submitted: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runaway job, as a controller leaves one that was restarted without it: sacct says RUNNING for ever."""
+    tools = tmp_path_factory.mktemp("tools")
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    program(tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    program(tools, "sacct", "printf 'JobID|State|ExitCode\\n7|RUNNING|0:0\\n'")
+    ending, state = sync(submitted)
+    assert (ending, "in case its record is late" in state) == (None, True), state
+    for name in ("submit.json", "job.out"):
+        if (submitted / name).exists():
+            os.utime(submitted / name, (0, 0))
+    ending, _ = sync(submitted)
+    assert ending
+    assert ending.outcome is Outcome.UNKNOWN
+    assert "its accounting still says RUNNING: a runaway job" in ending.texts[0]
+
+
 def test_a_controller_that_is_down_is_not_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("SLURM_CONF", raising=False)

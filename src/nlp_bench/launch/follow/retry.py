@@ -93,10 +93,10 @@ def _say(run_dir: Path, line: str) -> None:
 def given_up(run: Run, run_dir: Path, submission: Submission, job: Job, waited_s: float) -> bool:
     """Cancel a job that has waited longer than --max-pending, and note why; whether it was cancelled.
 
-    A further job of a chain waits for the one before, and a requeued job has had its turn: both stay.
+    A further job of a chain waits for the one before, a requeued job has had its turn, and one that has nodes waits for their boot: all stay.
     """
     limit_s = run.limits.max_pending_s
-    has_begun = len(submission.job_ids) > 1 or submission.parts_left > 0 or job.restarts > 0
+    has_begun = len(submission.job_ids) > 1 or submission.parts_left > 0 or job.restarts > 0 or bool(job.node_name)
     if not limit_s or waited_s <= limit_s or has_begun:
         return False
     reason = f"waited {waited_s:.0f} s in the queue, longer than --max-pending {limit_s:g}: {job.word} ({job.reason})"

@@ -210,7 +210,9 @@ def _settle(  # noqa: PLR0913  # one fact each
 
 def _late(scheduler: Scheduler, run_dir: Path, job: Job, record: ScriptRecord | None, ending: Ending) -> str:
     """Say to a follower what may only be late: the scheduler's record, or the job's files on another machine's side of a shared file system."""
-    if job.state is State.GONE and ending.outcome is Outcome.UNKNOWN and not _unchanged_for(run_dir, GONE_S):
+    # Accounting that has its word for a job that nobody else knows may only be behind: after an outage, for hours.
+    late_s = UNKNOWN_S if job.word else GONE_S
+    if job.state is State.GONE and ending.outcome is Outcome.UNKNOWN and not _unchanged_for(run_dir, late_s):
         return f"{scheduler.title} does not know the job; waiting in case its record is late"
     is_by_log = job.state is State.ENDED and job.outcome in {None, Outcome.FAILED} and job.fault is None
     looked = run_dir / NOT_VISIBLE.format(job_id=job.job_id)

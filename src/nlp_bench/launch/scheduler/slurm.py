@@ -16,6 +16,7 @@ from typing import Any
 from nlp_bench import programs
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import (
+    ACTIVE,
     ASK_TIMEOUT_S,
     Allocation,
     Job,
@@ -327,7 +328,7 @@ class Slurm(Scheduler):
             if (
                 found and found["State"] != "REVOKED"
             ):  # how it ended is in the records of another cluster, and in its own
-                return job(
+                known = job(
                     found["State"],
                     exit_code=found["ExitCode"],
                     job_id=job_id,
@@ -335,6 +336,10 @@ class Slurm(Scheduler):
                     work_dir=found["WorkDir"],
                     submitted=_time(found["Submit"]),
                 )
+                if known.state not in ACTIVE:
+                    return known
+                gone = replace(known, state=State.GONE, reason=f"its accounting still says {known.word}: a runaway job")
+                return None if self.elsewhere() else gone
             is_off = not answer.is_good and (source == "sacct -c" or "accounting storage is disabled" in answer.err)
             if not is_off and not (answer.is_good and is_accounting(answer.out)):
                 said = one_line(answer.text) or "nothing"
