@@ -208,6 +208,10 @@ def test_first_error_is_the_evidence(run: Run, tmp_path: Path) -> None:
         "/venv/bin/python: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by /venv/bin/python)",
         "slurmstepd: error: pyxis:     [ERROR] No such file or directory: /images/nlp.sqsh",
         "FATAL:   could not open image /images/nlp.sif: no such file or directory",
+        'Lmod has detected the following error:  The following module(s) are unknown: "GCC/12"',
+        "ERROR: Unable to locate a modulefile for 'GCC/12'",
+        "ModuleCmd_Load.c(213):ERROR:105: Unable to locate a modulefile for 'GCC/12'",
+        "  ERROR: Module cannot be loaded due to a conflict.",
     ],
 )
 def test_why_a_program_or_an_image_does_not_start_is_the_evidence(run: Run, tmp_path: Path, line: str) -> None:

@@ -65,6 +65,7 @@ def read_record(run_dir: Path, job_id: str | None) -> ScriptRecord | None:
 
 ERROR = re.compile(
     r"^(?:\[(?P<local>\w+)\]: ?|[EF]\d{4} [^\]]*\] )?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp[-_]bench[\w. ]*: error: .*"
+    r"|Lmod has detected the following error: .*|\s*(?:\S+:)?ERROR:(?:\d+:)? (?:Unable to locate a modulefile|Module) .*"  # of modules
     r"|\S*: line \d+: .*: (?:command not found|No such file or directory|Permission denied|cannot execute.*)"  # bash
     r"|[^:]+: (?:error while loading shared libraries|symbol lookup error): .*|[^:]+: [^:]+: version `[^']+' not found .*"  # ld.so
     r"|slurmstepd\S*: error: pyxis: +\[ERROR\] .*|FATAL: .*))$"  # enroot under pyxis, Apptainer
