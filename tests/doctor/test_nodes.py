@@ -122,6 +122,9 @@ def test_the_verdict_names_each_fault_at_its_node(tmp_path: Path) -> None:
     [
         ("Arch=x86_64 State=IDLE ThreadsPerCore=1 NodeAddr=10.0.0.1", "IDLE", "", False),
         ("State=MIXED+CLOUD", "MIXED+CLOUD", "", False),
+        ("State=IDLE+CLOUD+POWERED_DOWN", "IDLE+CLOUD+POWERED_DOWN", "", False),
+        ("State=DOWN+CLOUD+POWERED_DOWN", "DOWN+CLOUD+POWERED_DOWN", "", True),
+        ("State=IDLE+DRAIN+POWERING_DOWN", "IDLE+DRAIN+POWERING_DOWN", "", True),
         ("State=DOWN* Reason=Not responding [slurm@2026-11-20T10:00:00]", "DOWN*", "Not responding", True),
         ("State=IDLE+DRAIN Reason=bad cable [root@2026-11-20T10:00:00]", "IDLE+DRAIN", "bad cable", True),
         ("State=IDLE+NOT_RESPONDING", "IDLE+NOT_RESPONDING", "", True),

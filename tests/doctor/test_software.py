@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,15 @@ def test_versions_that_are_not_the_pinned_ones(place: Make, tmp_path: Path, monk
     (tmp_path / "venv/bin/python").symlink_to(sys.executable)
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
     assert finding("environment", place()).status in {"ok", "warning"}  # an oldest allowed Python has an older numpy
+    monkeypatch.setattr(metadata, "files", lambda _: [metadata.PackagePath("numpy/no_such_file.py")])
+    monkeypatch.setattr(metadata.PackagePath, "locate", lambda self: tmp_path / self, raising=False)
+    found = finding("environment", place())
+    assert (
+        f"are gone (numpy/no_such_file.py, for one): something cleans up this file system; rm -r {tmp_path}"
+        in found.summary
+    )
+    monkeypatch.undo()
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
     monkeypatch.setattr(software, "installed_version", lambda name: {"torch": "1.0+cpu"}.get(name, "2.4.6"))
     found = finding("environment", place())
     assert found.status == "warning"

@@ -26,9 +26,10 @@ MAX_NAMES = 64
 MAX_SHOWN = 10
 """Nodes that are named; a machine that is down altogether has thousands."""
 DOWN = (
-    "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "NO_RESPOND", "MAINT", "POWERED_DOWN", "POWERING_DOWN", "UNKNOWN", "FUTURE", "REBOOT",
+    "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "NO_RESPOND", "MAINT", "UNKNOWN", "FUTURE", "REBOOT",
 )  # fmt: skip
-"""Parts of a node's state (scontrol show node, flags after a +) with which no job starts there; "*" means: does not answer."""
+"""Beginnings of the parts of a node's state (scontrol show node, flags after a +) with which no job starts there; "*" means: does not answer.
+Slurm starts a node that is POWERED_DOWN to save power, or in a cloud, for the job that wants it (its Power Saving Guide)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Node:
     @property
     def is_down(self) -> bool:
         """Whether no job starts there."""
-        return self.state.endswith("*") or any(word in self.state for word in DOWN)
+        return self.state.endswith("*") or any(word.startswith(DOWN) for word in self.state.split("+"))
 
     @property
     def why(self) -> str:

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from importlib import import_module
+from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -93,9 +93,20 @@ def environment(place: Place) -> Finding:  # noqa: PLR0911  # one answer per cas
     pins = dict(re.findall(r"^([\w-]+)==([^\s;]+)", _constraints(), re.MULTILINE))
     plain = {package: str(version).partition("+")[0] for package, version in found.items()}  # 2.13.0+cpu
     others = [f"{p} {found[p]}, pinned is {pins[p]}" for p in plain if plain[p] != pins.get(p, plain[p])]
+    others += [f"{one}; rm -r {shlex.quote(str(folder))} before you set it up anew" for one in _gone()]
     if others and not (place.system and place.system.software.system_site_packages):
         return warning("; ".join(others), str(folder), *facts, remedy=remedy)
     return ok(f"finished: {', '.join(facts)}", str(folder))
+
+
+def _gone() -> list[str]:
+    """Say that installed files are not there, by every twentieth one: a scratch file system removes what nobody has read for months."""
+    parts = [file for package in PACKAGES for file in metadata.files(package) or ()][::20]
+    code = [file for file in parts if file.suffix in {".py", ".so"} and not {"test", "tests"} & {*file.parts}]
+    gone = [file for file in code if not Path(file.locate()).exists()]
+    return (
+        [f"files of its packages are gone ({gone[0]}, for one): something cleans up this file system"] if gone else []
+    )
 
 
 def _constraints() -> str:
