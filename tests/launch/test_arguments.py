@@ -248,6 +248,20 @@ def test_a_printed_script_is_checked_as_a_submitted_one(capsys: pytest.CaptureFi
     assert "num_layers = 96 is not a multiple" in capsys.readouterr().err
 
 
+def test_what_is_still_to_be_made_for_a_system_file_of_ones_own_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The environment is made for the file's path: its name finds nothing."""
+    own = tmp_path / "own system.toml"
+    own.write_text((root() / "benchmark/systems/local.toml").read_text())
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
+    asked = ["submit", "--model", "tiny", "--system", str(own), "--mock-data", "--run-dir", str(tmp_path / "run")]
+    assert main(asked) == 2
+    assert f"setup_venv.sh --system '{own}'`" in capsys.readouterr().err
+    assert main([*asked, "--print"]) == 0
+    assert f"setup_venv.sh --system '{own}'\n" in capsys.readouterr().err
+
+
 def test_files_that_train_args_name_are_found_from_the_run_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

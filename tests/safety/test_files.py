@@ -454,6 +454,22 @@ def test_a_link_that_leads_nowhere_is_named_with_its_target(
     assert link.is_symlink()
 
 
+def test_a_link_to_nothing_above_the_runs_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A scratch that was purged; it was "999 runs of this second exist already"."""
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv/nlp-bench.key").touch()
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
+    monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
+    (tmp_path / "reports").symlink_to("/nowhere/reports")
+    assert main(["submit", "--model", "tiny", "--system", "local", "--mock-data"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        f"{tmp_path}/reports is a link to /nowhere/reports, which does not exist: make that, or remove the link" in said
+    )
+
+
 def test_what_the_system_has_open_is_written_to_and_stays(tmp_path: Path) -> None:
     """As root, --output /dev/null or /dev/stdout put a plain file in its place; /dev/fd does no harm where that comes back."""
     with (tmp_path / "x").open("wb") as stream:

@@ -58,7 +58,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
         say(*warnings_of(resolved, None))
         if has_workflow() and not (resolved.system.container.image or environment_folder(root()).exists()):
-            remedy = f"bash benchmark/env/setup_venv.sh --system {resolved.system.name}"
+            remedy = f"bash benchmark/env/setup_venv.sh --system {shlex.quote(self.system or resolved.system.name)}"
             say(
                 f"no virtual environment is set up here: the script calls the Python that printed it; before it is submitted: {remedy}"
             )
@@ -85,7 +85,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             # JUBE was interrupted behind the submission and asks again.
             return _say_ended(self.run_dir, is_step=is_step)
         resolved, checkpoints = self._resolved()
-        folder.preflight(with_checkpoints(resolved, Path(), checkpoints), root())
+        folder.preflight(with_checkpoints(resolved, Path(), checkpoints), root(), self.system)
         if checkpoints.load:
             check_checkpoint(with_checkpoints(resolved, Path(), checkpoints), checkpoints.load)
         folder.refuse_name(resolved, root(), self.run_dir or root() / "reports/runs", is_snapshot=is_snapshot)

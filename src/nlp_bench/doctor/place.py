@@ -60,7 +60,7 @@ class Place:
 
     def set_up(self) -> str:
         """Return the command that makes the virtual environment."""
-        return self.bash(f"benchmark/env/setup_venv.sh --system {self.system.name if self.system else 'NAME'}")
+        return self.bash(f"benchmark/env/setup_venv.sh --system {shlex.quote(self.system_name or 'NAME')}")
 
     @property
     def is_slurm(self) -> bool:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import stat
 import sys
 import tempfile
@@ -39,9 +40,9 @@ def new_folder(root: Path, run: Run) -> Path:
         folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
         try:
             folder.mkdir(parents=True)
-        except FileExistsError:
-            continue
         except OSError as error:
+            if os.path.lexists(folder):
+                continue  # of another run
             raise UsageError(
                 f"--run-dir: cannot create {folder}: {explained(error)}; or name another folder"
             ) from error
@@ -247,14 +248,14 @@ def refuse_importable(run_dir: Path, version: tuple[int, int] = sys.version_info
             )
 
 
-def preflight(run: Run, root: Path) -> None:
-    """Refuse a run whose data or software is missing, before anything is submitted."""
+def preflight(run: Run, root: Path, system: str | None) -> None:
+    """Refuse a run whose data or software is missing, before anything is submitted; `system` is the name or path that was given, if any."""
     folder = environment_folder(root)
     if not run.system.container.image and not (folder / "nlp-bench.key").exists():
         if catalog.has_workflow() or folder.exists():
             raise UsageError(
                 f"software: no finished virtual environment in {folder}; set it up with "
-                f"`bash benchmark/env/setup_venv.sh --system {run.system.name}`"
+                f"`bash benchmark/env/setup_venv.sh --system {shlex.quote(system or run.system.name)}`"
             )
         if missing := [name for name in ("torch", "megatron") if is_missing(name)]:  # else this Python trains
             raise UsageError(
