@@ -12,11 +12,14 @@ if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
 fi
 
 nlp_bench_activate() {
-  local here root venv lines
+  local here root venv lines strict=$- status=0
   here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
   root=$(CDPATH='' cd -- "$here/../.." && pwd) || return
   lines=$(BASH_ENV='' "$here/nlp-bench" check --print environment "$@") || return
-  eval "$lines" || return
+  set +u # the shell functions of environment modules read unset variables
+  eval "$lines" || status=$?
+  [[ $strict != *u* ]] || set -u
+  ((status == 0)) || return "$status"
   # shellcheck source=benchmark/env/python.bash
   source "$here/python.bash"
   venv=$(nlp_bench_venv "$root")
@@ -27,6 +30,12 @@ nlp_bench_activate() {
   export NLP_BENCH_ROOT=$root PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} # this checkout, whoever made the environment
   # shellcheck disable=SC1091
   source "$venv/bin/activate"
+  if [[ ! -x $VIRTUAL_ENV/bin/python ]]; then
+    echo "nlp-bench: error: $venv was made as $VIRTUAL_ENV, which is gone, and cannot be moved: remove $(readlink -f -- "$venv")," \
+      "then run: bash benchmark/env/setup_venv.sh" >&2
+    deactivate
+    return 1
+  fi
 }
 
 nlp_bench_activate "$@"

@@ -5,6 +5,7 @@
 # an environment is never changed under a job that waits or runs with it. A finished one is taken at once.
 [ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
 set -euo pipefail
+export PIP_USER=0 # a pip.conf that says so ("user = true") lets no pip install into a virtual environment
 unset BASH_ENV # this bash has read it; what it prints in those below would be taken for their answers
 export PYTHONSAFEPATH=1 # Python 3.11: import nothing from the current folder; -I and the path in place of -m are for 3.10
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -110,7 +111,10 @@ check_torch() { # a CPU build on a GPU machine would train on the CPU
 }
 
 # Another user's finished environment is used as it is: who may only read its lock waits on it just so.
-if [[ -e $link.lock && ! -w $link.lock ]]; then exec 9< "$link.lock"; else exec 9>> "$link.lock"; fi
+if [[ -e $link.lock && ! -w $link.lock ]]; then exec 9< "$link.lock"; elif ! { exec 9>> "$link.lock"; } 2> /dev/null; then
+  say "error: $link.lock cannot be written: whoever owns the folder sets it up, or set NLP_BENCH_VENV to a path of your own"
+  exit 1
+fi
 flock 9 # two JUBE points, or two people, never build one environment at the same time
 if ! is_ready key; then
   say "setting up $venv for $accelerator (a few minutes, once)"

@@ -5,6 +5,7 @@ The script is the real one; Python's venv and pip are stand-ins (a real environm
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -175,6 +176,49 @@ def test_a_finished_one_is_taken_at_once(tmp_path: Path, tools: Path) -> None:
     done = setup(tmp_path, tools, DIE_AT="venv-begin")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [f"nlp-bench: {tmp_path}/env/.venv is ready"]
+
+
+def test_a_wish_for_installs_in_the_home_is_not_heeded(tmp_path: Path, tools: Path) -> None:
+    """PIP_USER=1, or user = true in pip.conf, and pip refuses to install into any virtual environment."""
+    (tools / "pip").write_text(PIP.replace("\n", "\n[[ $PIP_USER == 0 ]] || exit 1\n", 1))
+    done = setup(tmp_path, tools, PIP_USER="1")
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_folder_that_only_its_owner_may_write_names_another_way(open_folder: Path) -> None:
+    before = as_user(12345)
+    (open_folder / "env").mkdir()
+    done = setup(open_folder, None, before=before)
+    assert (done.returncode, "or set NLP_BENCH_VENV to a path of your own\n" in done.stderr) == (1, True), done.stderr
+
+
+def activated(venv: Path, before: str = ":") -> "subprocess.CompletedProcess[str]":
+    """Source activate.bash for JUWELS Booster with a stand-in for its modules, which reads an unset variable."""
+    script = f'{before}; module() {{ : $unset; }}; source "{ROOT}/benchmark/env/activate.bash" --system juwels-booster; echo "$? $-"'
+    environment = {**os.environ, "NLP_BENCH_VENV": str(venv), "NLP_BENCH_PYTHON": sys.executable}
+    return subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_script_that_minds_unset_variables_may_source_it(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "nlp-bench.key").touch()
+    (tmp_path / "bin/python").symlink_to(sys.executable)
+    (tmp_path / "bin/activate").write_text(f"VIRTUAL_ENV={shlex.quote(str(tmp_path))}\n")
+    for before, flags in ((":", "0 hBc\n"), ("set -u", "0 huBc\n")):
+        done = activated(tmp_path, before)
+        assert done.stdout == flags, done.stderr
+
+
+def test_an_environment_that_was_moved_is_named(tmp_path: Path) -> None:
+    """A checkout that is moved takes it along, and its scripts name the old place: it was active, without a command."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "old"], check=True)
+    (tmp_path / "old/nlp-bench.key").touch()
+    venv = (tmp_path / "old").rename(tmp_path / "new")
+    done = activated(venv)
+    assert done.stdout.startswith("1 "), done.stderr
+    assert (
+        f"{venv} was made as {tmp_path}/old, which is gone, and cannot be moved: remove {venv}, then run" in done.stderr
+    )
 
 
 def test_what_a_users_file_for_every_bash_prints_is_no_word_of_the_machine(tmp_path: Path, tools: Path) -> None:
