@@ -131,15 +131,16 @@ def texts_of(line: bytes, key: str, place: str) -> str | list[str]:
 
     `place` names file and line. Raises UsageError for a line that is not UTF-8, not JSON, or has no text under the key.
     """
+    array = "; `jq -c '.[]' FILE` makes lines of an array" if line.lstrip().startswith(b"[") else ""
     try:
         record = parse_json(line.decode())
     except UnicodeDecodeError as error:
         raise UsageError(f"{place}: not UTF-8: {error}; convert the file with iconv") from error
     except ValueError as error:
-        raise UsageError(f"{place}: not JSON: {error}") from error
+        raise UsageError(f"{place}: not JSON: {error}{array}") from error
     if not isinstance(record, dict) or key not in record:
         keys = f"its keys are {', '.join(list(record)[:20])}" if isinstance(record, dict) else "it is no object"
-        raise UsageError(f"{place}: no {key!r}: {keys}; name the right one with --json-key")
+        raise UsageError(f"{place}: no {key!r}: {keys}{array or '; name the right one with --json-key'}")
     found = record[key]
     texts = found if isinstance(found, list) else [found]
     if not all(isinstance(one, str) for one in texts):
