@@ -169,6 +169,20 @@ def test_a_cache_that_somebody_else_made_first_is_not_used(shared: Path, mode: i
     assert f"{squatted} is not yours alone" in done.stderr
 
 
+def test_data_that_one_may_only_read_have_their_index_in_the_working_folder(run_as: As, shared: Path) -> None:
+    """It was to be written beside them, which failed in the job; no option names another folder."""
+    (shared / "theirs").mkdir(mode=0o755)
+    for end in (".bin", ".idx"):
+        (shared / f"theirs/text{end}").touch()
+    owned(shared / "theirs", BERT)
+    own = {"NLP_BENCH_ROOT": str(shared)}
+    for uid, cache in ((ANNA, shared / "build/data/cache"), (BERT, shared / "theirs/cache")):
+        words = ("check", "--model", "tiny", "--system", "local", "--data-path", "theirs/text", "--output", f"of{uid}")
+        done = run_as(uid, *words, variables=own)
+        assert done.returncode == 0, done.stderr
+        assert json.loads((shared / f"of{uid}/run.json").read_text())["data"]["cache"] == str(cache)
+
+
 def test_what_was_set_aside_of_another_user_is_in_nobodys_way(shared: Path) -> None:
     """Data that a group makes anew in turn: each can set the other's aside, and not remove it."""
     shared.chmod(0o2775)

@@ -267,7 +267,9 @@ def _data(request: Request) -> Data:
             f"data.path: {' and '.join(missing)} not found; give the prefix without .bin/.idx, or make the pair with "
             "`nlp-bench data prepare`"
         )
-    found = Data(path=str(paths[0]), cache=str(paths[0].parent / "cache"))
+    beside = paths[0].parent / "cache"
+    is_ours = os.access(beside if beside.exists() else beside.parent, os.W_OK)
+    found = Data(path=str(paths[0]), cache=str(beside if is_ours else folder / "cache"))
     if len(paths) == 1:
         return found
     weights = [()] * len(paths) if blend.weights is None else [(f"{weight:g}",) for weight in blend.weights]
