@@ -58,7 +58,7 @@ def test_a_job_that_waits_while_the_checkout_changes(
     assert (told["true"]["outcome"], told["true"]["reasons"]) == ("VALID", [])
     assert "changed" not in logs["true"]
     assert told["false"]["outcome"] == "VALID"
-    assert told["false"]["reasons"][0].startswith("nlp-bench was changed between submission")
+    assert told["false"]["reasons"][0].startswith("nlp-bench was changed between the making of run.json")
     assert "changed train/logline.py" in logs["false"]
     assert "changed launch/nodes/torchrun.py" in logs["false"]
 

@@ -128,7 +128,7 @@ def decide(run: Run, run_dir: Path, *, exit_status: int | None, job: Job | None 
 
 
 def _other_code(run: Run, run_dir: Path) -> list[Reason]:
-    """Say so where the code changed between submission and start: run.json then names a program that did not run."""
+    """Say so where the code changed since run.json was made, at submission or by `check`: it then names a program that did not run."""
     ran = files.read_object(run_dir / "environment.json").get("nlp_bench")
     ran = ran if isinstance(ran, dict) else {}
     started, submitted = ran.get("code_sha256"), run.nlp_bench.code_sha256
@@ -136,7 +136,7 @@ def _other_code(run: Run, run_dir: Path) -> list[Reason]:
         return []
     then, now_ran = (one_line(str(commit or "unknown"))[:60] for commit in (run.nlp_bench.commit, ran.get("commit")))
     hashes = f"SHA-256 of the code: {submitted[:12]}, {one_line(str(started))[:12]}"
-    text = f"nlp-bench was changed between submission (commit {then}) and start (commit {now_ran}; {hashes})"
+    text = f"nlp-bench was changed between the making of run.json (commit {then}) and the start (commit {now_ran}; {hashes})"
     return [Reason("other-code", text)]
 
 
