@@ -42,6 +42,13 @@ def save(folder: Path) -> None:
     (folder / "checkpoints/latest_checkpointed_iteration.txt").write_text("7")
 
 
+def test_a_system_file_of_ones_own_is_in_no_command_by_its_name(folder: Path) -> None:
+    record = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**record, "system": {**record["system"], "name": "own"}}))
+    found = advice(Ending.of(Outcome.OUT_OF_MEMORY, "any", "memory"), folder)
+    assert [command.split()[0] for command in found.commands] == ["tail"]  # and no `nlp-bench plan --system own`
+
+
 ENDINGS = [Ending.of(outcome, code or "any", f"reason {code or 'any'}", "line 7") for outcome, code in REMEDIES]
 
 

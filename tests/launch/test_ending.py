@@ -286,7 +286,8 @@ def test_code_that_changed_while_the_job_waited_is_named(run: Run, tmp_path: Pat
     ending = decide(run, place, exit_status=0)
     assert ending.outcome is Outcome.VALID
     assert re.search(
-        r"changed between the making of run.json \(commit .*\) and the start \(commit f00.*bbbbbbbbbbbb\)", ending.texts[0]
+        r"changed between the making of run.json \(commit .*\) and the start \(commit f00.*bbbbbbbbbbbb\)",
+        ending.texts[0],
     )
     assert "\x1b" not in ending.text()
     older = dataclasses.replace(run, nlp_bench=dataclasses.replace(run.nlp_bench, code_sha256=None))

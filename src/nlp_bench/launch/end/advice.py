@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.config.catalog import names
 from nlp_bench.config.values import clock, seconds_of
 from nlp_bench.escape import one_line
 from nlp_bench.files import read_object
@@ -205,8 +206,13 @@ def _words(run_dir: Path, logs: Sequence[Path]) -> dict[str, str]:
     """Return what stands for the words of REMEDIES, quoted for a shell; empty where this run has none."""
     run, scheduler = read_object(run_dir / "run.json"), scheduler_of(run_dir)
     limit_s = seconds_of(str(lookup(run, "launch.timelimit")))
-    known = {"MODEL": "model.name", "SYSTEM": "system.name", "NODES": "parallel.nodes"}
-    found = {word: lookup(run, dotted) for word, dotted in known.items()}
+    found = {"NODES": lookup(run, "parallel.nodes")}
+    for word, kind in (
+        ("MODEL", "models"),
+        ("SYSTEM", "systems"),
+    ):  # the name of a file that was given by its path finds nothing
+        name = lookup(run, f"{kind.removesuffix('s')}.name")
+        found[word] = name if name in names(kind) else None
     return {
         "DIR": shlex.quote(str(run_dir)),
         "LOGS": shlex.join(map(str, logs)),
