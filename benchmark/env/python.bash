@@ -2,7 +2,8 @@
 # Which Python: sourced by the scripts of this folder.
 
 nlp_bench_venv() { # nlp_bench_venv ROOT: the folder of the virtual environment
-  echo "${NLP_BENCH_VENV:-$1/.venv}"
+  local venv=${NLP_BENCH_VENV:-$1/.venv}
+  echo "${venv%"${venv##*[!/]}"}" # without the slash that a shell puts behind a folder when it completes its name
 }
 
 nlp_bench_python() { # print the first Python 3.10 to 3.13 of PATH that can make virtual environments

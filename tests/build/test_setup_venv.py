@@ -178,6 +178,15 @@ def test_a_finished_one_is_taken_at_once(tmp_path: Path, tools: Path) -> None:
     assert done.stderr.splitlines() == [f"nlp-bench: {tmp_path}/env/.venv is ready"]
 
 
+def test_a_path_that_the_shell_has_completed_is_the_same(tmp_path: Path, tools: Path) -> None:
+    """Tab puts a slash behind a folder, which made another environment of it, or none."""
+    for name in ("env/.venv/", "env/.venv", "env/.venv//"):
+        done = setup(tmp_path, tools, NLP_BENCH_VENV=f"{tmp_path}/{name}")
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (0, f"nlp-bench: {tmp_path}/env/.venv is ready"), (
+            done.stderr
+        )
+
+
 def test_a_wish_for_installs_in_the_home_is_not_heeded(tmp_path: Path, tools: Path) -> None:
     """PIP_USER=1, or user = true in pip.conf, and pip refuses to install into any virtual environment."""
     (tools / "pip").write_text(PIP.replace("\n", "\n[[ $PIP_USER == 0 ]] || exit 1\n", 1))
