@@ -118,21 +118,31 @@ def test_versions_that_are_not_the_pinned_ones(place: Make, tmp_path: Path, monk
     (tmp_path / "venv/bin/python").symlink_to(sys.executable)
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
     assert finding("environment", place()).status in {"ok", "warning"}  # an oldest allowed Python has an older numpy
-    monkeypatch.setattr(metadata, "files", lambda _: [metadata.PackagePath("numpy/no_such_file.py")])
-    monkeypatch.setattr(metadata.PackagePath, "locate", lambda self: tmp_path / self, raising=False)
-    found = finding("environment", place())
-    assert (
-        f"are gone (numpy/no_such_file.py, for one): something cleans up this file system; rm -r {tmp_path}"
-        in found.summary
-    )
-    monkeypatch.undo()
-    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
     monkeypatch.setattr(software, "installed_version", lambda name: {"torch": "1.0+cpu"}.get(name, "2.4.6"))
     found = finding("environment", place())
     assert found.status == "warning"
     assert "torch 1.0+cpu, pinned is " in found.summary
     monkeypatch.setattr(software, "installed_version", lambda name: None if name == "torch" else "1")
     assert finding("environment", place()).summary == "torch cannot be imported by this Python"
+
+
+def test_an_environment_that_a_clean_up_of_the_scratch_took_files_of(
+    place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "nlp-bench.key").touch()
+    (tmp_path / "bin/python").symlink_to(sys.executable)
+    info = tmp_path / "numpy-2.4.6.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: numpy\nVersion: 2.4.6\n")
+    (info / "RECORD").write_text("numpy/no_such_file.py,,\n")
+    monkeypatch.setattr(metadata, "distribution", lambda _: metadata.Distribution.at(info))
+    found = finding("environment", place())
+    assert (
+        f"are gone (numpy/no_such_file.py, for one): something cleans up this file system; rm -r {tmp_path}"
+        in found.summary
+    )
 
 
 def test_builds(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module, metadata
 from importlib.util import find_spec
@@ -101,8 +102,12 @@ def environment(place: Place) -> Finding:  # noqa: PLR0911  # one answer per cas
 
 def _gone() -> list[str]:
     """Say that installed files are not there, by every twentieth one: a scratch file system removes what nobody has read for months."""
-    parts = [file for package in PACKAGES for file in metadata.files(package) or ()][::20]
-    code = [file for file in parts if file.suffix in {".py", ".so"} and not {"test", "tests"} & {*file.parts}]
+    parts: list[metadata.PackagePath] = []
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            found = metadata.distribution(package)
+            parts += (found.files or ()) if found.read_text("RECORD") else ()  # pip's own list
+    code = [file for file in parts[::20] if file.suffix in {".py", ".so"} and not {"test", "tests"} & {*file.parts}]
     gone = [file for file in code if not Path(file.locate()).exists()]
     return (
         [f"files of its packages are gone ({gone[0]}, for one): something cleans up this file system"] if gone else []
