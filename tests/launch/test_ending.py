@@ -85,6 +85,13 @@ def test_a_log_that_has_lost_its_beginning_is_no_valid_run(tmp_path: Path, run: 
         ({"last": 8}, None, "TIMEOUT", "TIMEOUT", "Slurm: TIMEOUT"),
         ({"last": 8}, None, "NODE_FAIL", "NODE_FAIL", "Slurm: NODE_FAIL"),
         (
+            {"err": "training finished: 40 iterations"},
+            None,
+            "TIMEOUT",
+            "TIMEOUT",
+            "Slurm: TIMEOUT behind the last iteration, when the",
+        ),
+        (
             {"last": 8, "err": "[default1]: torch.OutOfMemoryError: CUDA out of memory. Tried"},
             1,
             None,

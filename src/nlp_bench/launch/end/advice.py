@@ -112,6 +112,10 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "a longer --timelimit, fewer --iterations, or --chain N: jobs that go on from each other's checkpoint",
         GO_ON, IN_MORE_TIME, LOOK,
     ),
+    (Outcome.TIMEOUT, "hung-at-its-end"): (
+        "something went on behind the training until the time limit, which a longer one does not mend: look at what each rank printed last",
+        RANKS, LOOK, AGAIN,
+    ),
     (Outcome.TIMEOUT, "told-by-signal"): (
         "it was told that its time was nearly over; with --save it leaves a checkpoint to go on from", GO_ON, IN_MORE_TIME, LOOK,
     ),
