@@ -145,5 +145,9 @@ require_own "$link.new"
 if [[ $(readlink -- "$link") != "$(basename -- "$venv")" ]]; then
   ln -sfn -- "$(basename -- "$venv")" "$link.new"
   mv -T -- "$link.new" "$link"
+  older=()
+  for one in "$link"-????????????; do [[ ! -d $one || $one == "$venv" ]] || older+=("$one"); done
+  ((${#older[@]} == 0)) ||
+    say "the environments of before stay for jobs that wait or run with them; when there are none:$(printf ' %q' rm -r "${older[@]}")"
 fi
 say "$link is ready"

@@ -187,6 +187,15 @@ def test_a_path_that_the_shell_has_completed_is_the_same(tmp_path: Path, tools: 
         )
 
 
+def test_environments_of_before_are_named(tmp_path: Path, tools: Path) -> None:
+    """Each change of the pins makes a new one of some gigabytes, and nothing said that the old ones are still there."""
+    old = tmp_path / "env/.venv-0123456789ab"
+    old.mkdir(parents=True)
+    done = setup(tmp_path, tools)
+    assert (done.returncode, f"when there are none: rm -r {old}\n" in done.stderr) == (0, True), done.stderr
+    assert old.exists()
+
+
 def test_a_wish_for_installs_in_the_home_is_not_heeded(tmp_path: Path, tools: Path) -> None:
     """PIP_USER=1, or user = true in pip.conf, and pip refuses to install into any virtual environment."""
     (tools / "pip").write_text(PIP.replace("\n", "\n[[ $PIP_USER == 0 ]] || exit 1\n", 1))
