@@ -28,8 +28,10 @@ SAME_DIGITS = 1e-9  # share by which a value may differ from its printed digits:
 
 
 def median(values: Column) -> float:
-    """Return the median of `values`, which is not empty and has no NaN: what numpy's returns, in an eighth of its time."""
+    """Return the median of `values`, which has no NaN; NaN where it is empty: what numpy's returns, in an eighth of its time."""
     number = len(values)
+    if not number:
+        return np.nan
     upper = number // 2
     parted = np.partition(values, upper if number % 2 else (upper - 1, upper))
     return float(parted[upper]) if number % 2 else float((parted[upper - 1] + parted[upper]) / 2)
