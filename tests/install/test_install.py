@@ -19,9 +19,7 @@ from nlp_bench.evidence.archive import EXTRACT_FILTER
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/install.md"
 BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"
-CLEAN = {
-    name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "OMP_THREAD_LIMIT") if name in os.environ
-}
+CLEAN = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG", "OMP_WAIT_POLICY") if name in os.environ}
 
 
 def tracked() -> list[str]:
@@ -161,7 +159,7 @@ def test_the_scanner_is_compiled_where_it_is_asked_for(source: Path, tmp_path: P
 
 
 def call(command: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    folder.mkdir(exist_ok=True)
+    (folder / "home").mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
         [command, *words], cwd=folder, env=CLEAN | {"NLP_BENCH_HOME": str(folder / "home")}, capture_output=True, text=True, timeout=200, check=False
     )  # fmt: skip
@@ -227,7 +225,8 @@ def test_the_page_shows_what_an_installed_wheel_does(
     bare: Path, full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "empty"
-    (folder / ".tools").mkdir(parents=True)
+    for name in (".tools", "home"):
+        (folder / name).mkdir(parents=True)
     tool = folder / ".tools/nlp-bench"
     tool.write_text(
         f'#!/bin/sh\ncase $1 in init | rehearse | measure) exec "{full}" "$@" ;; esac\nexec "{bare}" "$@"\n'

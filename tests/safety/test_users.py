@@ -145,10 +145,9 @@ def test_data_that_one_user_made_another_uses(run_as: As, shared: Path) -> None:
     assert (made.returncode, made.stdout.strip().endswith("(made)")) == (0, True), made.stderr
     again = run_as(BERT, *words)
     assert (again.returncode, again.stdout.strip().endswith("(already there)")) == (0, True), again.stderr
-    # Torch would have made TMPDIR/torchinductor_NAME, from which it loads code, whoever was there first.
-    assert {
-        path.name: path.stat().st_mode & 0o777 for path in shared.iterdir() if path.name != "d" and path.is_dir()
-    } == {f"nlp-bench-{ANNA}": 0o700}
+    # Torch makes TMPDIR/torchinductor_NAME where it is imported with its compiler, and loads code from it, whoever was there first.
+    left = {path.name: path.stat().st_mode & 0o777 for path in shared.iterdir() if path.name != "d" and path.is_dir()}
+    assert left.items() <= {f"nlp-bench-{ANNA}": 0o700}.items()
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o700])
