@@ -217,7 +217,7 @@ def test_init_refuses_what_it_must_not_touch(bare: Path, tmp_path: Path) -> None
         done = call(bare, tmp_path, "init", *words)
         assert done.returncode == 2
         assert said in done.stderr
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["full"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["full", "home"]  # which `call` makes
 
 
 @pytest.mark.jube
