@@ -111,13 +111,11 @@ def test_the_sheet_names_the_table_of_data_sheets(
     (tmp_path / "home/accelerators.toml").write_text(shipped.replace("bf16 = 989.4", "bf16 = 1500"))
     monkeypatch.setenv("NLP_BENCH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    accelerators.accelerators.cache_clear()
-    accelerators._names.cache_clear()
+    accelerators.forget()
     try:
         said = sheet_of(capsys)
     finally:
-        accelerators.accelerators.cache_clear()
-        accelerators._names.cache_clear()
+        accelerators.forget()
     assert f"{tmp_path}/home/accelerators.toml: NVIDIA H100 SXM: peak_tflops.bf16 = 1500 instead of 989.4" in said
     assert "a GPU's 1500 TFLOP/s" in said
 

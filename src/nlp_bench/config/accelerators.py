@@ -85,24 +85,25 @@ class Peak:
 @cache
 def accelerators() -> tuple[Accelerator, ...]:
     """Return all entries. Raises UsageError where the table cannot be read, or two entries share a name."""
+    return _entries(_tables()[0])
+
+
+def _tables() -> tuple[Path, Path]:
+    """Return the table that is read, and the one that nlp-bench ships."""
     from nlp_bench.config import catalog  # noqa: PLC0415  # only a log that names its device pays for it
 
-    return _entries(catalog.table("accelerators.toml"))
+    return catalog.table("accelerators.toml"), catalog.shipped() / TABLE
 
 
 def named_table() -> str:
     """Return how messages call the table: one's own stands in for the shipped one, also where it lacks an entry."""
-    from nlp_bench.config import catalog  # noqa: PLC0415  # as above
-
-    path, shipped = catalog.table("accelerators.toml"), catalog.shipped() / TABLE
+    path, shipped = _tables()
     return TABLE if path == shipped else f"{path}, read in place of {shipped} (copy that, and add to the copy)"
 
 
 def deviations(name: str) -> tuple[str, ...]:
     """Return where the entry called `name` is not as in the table that nlp-bench ships."""
-    from nlp_bench.config import catalog  # noqa: PLC0415  # as above
-
-    path, shipped = catalog.table("accelerators.toml"), catalog.shipped() / TABLE
+    path, shipped = _tables()
     if path == shipped:
         return ()
     own, known = (

@@ -197,6 +197,7 @@ def load_system(name: str) -> System:
     """Read one system by its name, or by the path of its .toml file."""
     system = _built(System, path := find("systems", name), SYSTEM_SCHEMA, "system")
     _tell_unused(path, tuple(system.layout))
+    # Asked of the file, not of each System: a run.json that was made before is still read.
     if several := [one for one in system.software.modules if len(one.split()) != 1]:
         raise UsageError(
             f"system.software.modules: {several[0]!r} is not one module; give each its own quotes (in {path})"

@@ -147,10 +147,10 @@ def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
 def measured_elsewhere(constants: Constants, names: Iterable[str]) -> tuple[str, ...]:
     """Return a sentence for each of the GPUs `names`, in any spelling, on which the constants of a user's own file were not measured."""
     theirs = constants.measured_on
-    return tuple(_elsewhere(theirs, name) for name in names if theirs and _family(name) != _family(theirs))
+    return tuple(_elsewhere(theirs, name) for name in names if theirs and _entry_name(name) != _entry_name(theirs))
 
 
-def _family(words: str) -> str:
+def _entry_name(words: str) -> str:
     """Return the name of the table's entry that `words` mean, else the words."""
     try:
         return _entry(words).name

@@ -211,10 +211,8 @@ def _words(run_dir: Path, logs: Sequence[Path]) -> dict[str, str]:
     run, scheduler = read_object(run_dir / "run.json"), scheduler_of(run_dir)
     limit_s = seconds_of(str(lookup(run, "launch.timelimit")))
     found = {"NODES": lookup(run, "parallel.nodes")}
-    for word, kind in (
-        ("MODEL", "models"),
-        ("SYSTEM", "systems"),
-    ):  # the name of a file that was given by its path finds nothing
+    for word, kind in {"MODEL": "models", "SYSTEM": "systems"}.items():
+        # The name of a file that was given by its path finds nothing.
         name = lookup(run, f"{kind.removesuffix('s')}.name")
         found[word] = name if name in names(kind) else None
     return {
