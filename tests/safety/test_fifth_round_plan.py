@@ -154,6 +154,24 @@ def test_a_measured_peak_far_above_the_data_sheet_is_refused(
     assert "NVIDIA H100 80GB HBM3 as its owner measured it (bf16 700 TFLOP/s), in place of the data sheet" in said
 
 
+def test_what_one_gpu_measured_is_not_taken_for_another_whose_name_it_begins_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    h200 = constants_of(
+        tmp_path,
+        '[machine]\nname = "NVIDIA H200"\npeak_tflops = { bf16 = 700 }\nmemory_gb_per_s = 4000\nlink_gb_per_s = 400\nmemory_gib = 141',
+    )
+    shipped = catalog.find("systems", "dgx-h100").read_text()
+    (tmp_path / "h20.toml").write_text(
+        shipped.replace("NVIDIA H100 80GB HBM3", "NVIDIA H20")
+        .replace("memory_gib = 80", "memory_gib = 96")
+        .replace("989.4", "148")
+    )
+    words = ["plan", "--model", "13", "--system", str(tmp_path / "h20.toml"), "--nodes", "4", "--constants", str(h200)]
+    assert main([*words, "--top", "1"]) == 0
+    assert "the constants were measured on NVIDIA H200, not on NVIDIA H20: neither they" in capsys.readouterr().err
+
+
 def test_constants_that_are_not_the_shipped_ones_are_told_on_the_sheet(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

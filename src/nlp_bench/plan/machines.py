@@ -1,5 +1,6 @@
 """A system file, or a GPU's name in any spelling, as the planner's machine: data sheets from benchmark/accelerators.toml."""
 
+import contextlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -138,34 +139,36 @@ def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
     if gpu is None or _measured(system, constants):
         return ()
     found = against_sheet(gpu.name, gpu.memory_gib, gpu.peak_bf16_tflops)
-    theirs = constants.measured_on
-    if theirs and not _same_name(theirs, gpu.name):
-        found = (*found, _elsewhere(theirs, gpu.name))
-    return (*found, *deviations(sheet_of(gpu.name, "bf16", gpu.memory_gib).name), *own_file())
+    sheet = sheet_of(gpu.name, "bf16", gpu.memory_gib)
+    return (*found, *measured_elsewhere(constants, [gpu.name]), *deviations(sheet.name), *own_file())
 
 
 def measured_elsewhere(constants: Constants, names: Iterable[str]) -> tuple[str, ...]:
     """Return a sentence for each of the GPUs `names`, in any spelling, on which the constants of a user's own file were not measured."""
     theirs = constants.measured_on
-    return tuple(_elsewhere(theirs, name) for name in names if theirs and _entry_name(name) != _entry_name(theirs))
+    return tuple(
+        f"the constants were measured on {theirs}, not on {name}: neither they nor the interval hold for it; plan without --constants"
+        for name in names
+        if theirs and not _is_same(theirs, name)
+    )
 
 
-def _entry_name(words: str) -> str:
-    """Return the name of the table's entry that `words` mean, else the words."""
-    try:
-        return _entry(words).name
-    except UsageError:
-        return words
-
-
-def _elsewhere(theirs: str, name: str) -> str:
-    return f"the constants were measured on {theirs}, not on {name}: neither they nor the interval hold for it; plan without --constants"
+def _is_same(one: str, other: str) -> bool:
+    """Return whether two names mean one entry of the table, or, of GPUs that it lacks, whether one has all words of the other."""
+    entries = []
+    for words in (one, other):
+        with contextlib.suppress(UsageError):
+            entries.append(_entry(words).name)
+    if entries:
+        return len(entries) == 2 and entries[0] == entries[1]
+    plain = [set(re.split(r"[^a-z0-9]+", words.casefold())) - {"", "nvidia", "amd"} for words in (one, other)]
+    return plain[0] <= plain[1] or plain[1] <= plain[0]
 
 
 def _measured(system: System, constants: Constants) -> Measured | None:
     """Return what `nlp-bench plan calibrate` measured of the system's GPU, or of its CPU where it has no GPU."""
     measured, gpu = constants.machine, system.gpu
-    return measured if measured is not None and (gpu is None or _same_name(measured.name, gpu.name)) else None
+    return measured if measured is not None and (gpu is None or _is_same(measured.name, gpu.name)) else None
 
 
 def machine_of(system: System, constants: Constants, precision: str) -> Machines:
@@ -244,8 +247,3 @@ def _fabric(system: System, otherwise: float | None) -> float:
         f"system.network: {system.name} has no bandwidth; planning needs both lines: [network] links_per_node = ADAPTERS OF A NODE, "
         "link_gbit_per_s = RATE OF ONE IN ONE DIRECTION"
     )
-
-
-def _same_name(one: str, other: str) -> bool:
-    plain = [" ".join(re.sub(r"nvidia|amd", "", words.casefold()).split()) for words in (one, other)]
-    return plain[0] in plain[1] or plain[1] in plain[0]
