@@ -30,11 +30,9 @@ from nlp_bench.rules.file import forget
         (["check", "--model", "13", "--sbatch-arg=--"], "--sbatch-arg: -- is no value"),
         (["check", "--model", "LOOP"], "loop.toml: Too many levels of symbolic links"),
         (["plan", "--model", "13", "--system", "LOOP"], "loop.toml: Too many levels of symbolic links"),
-        (["bundle", "--output", "-", "x.log"], "a bundle does not go to standard output"),
-        (
-            ["plan", "--model", "13", "--output", "-"],
-            "--output: - is no name of a file; without --output the answer is printed",
-        ),
+        (["bundle", "--output", "-", "x.log"], "--output: - is no name of a file or folder, nor standard output here"),
+        (["plan", "--model", "13", "--output", "-"], "--output: - is no name of a file or folder"),
+        (["data", "prepare", "x.log", "--output", "-"], "--output: - is no name of a file or folder"),
         (["history", "list", "--file", "PIPE"], "is no regular file; name one"),
     ],
 )

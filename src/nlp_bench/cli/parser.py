@@ -132,8 +132,10 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, "it is empty; give a path, or . for the current folder")
         if not arg_string and action.type is None and action.dest not in self.may_be_empty:
             raise argparse.ArgumentError(action, "it is empty; give a value, or leave the option out")
-        if arg_string == "-" and action.dest == "output" and not self.prog.endswith("bundle"):  # which prints no bundle
-            raise argparse.ArgumentError(action, "- is no name of a file; without --output the answer is printed")
+        if arg_string == "-" and action.dest == "output":
+            raise argparse.ArgumentError(
+                action, "- is no name of a file or folder, nor standard output here; give a name"
+            )
         is_path = action.type is Path or (action.type is None and action.option_strings)
         if is_path and arg_string.startswith("~/") and not os.path.lexists("~"):  # a folder of that name would be made
             what = f"{arg_string[:80]!r} begins with a ~ that the shell left as it is"

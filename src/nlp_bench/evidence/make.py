@@ -64,8 +64,6 @@ def make_bundle(  # noqa: PLR0913  # one option each
 
 
 def _check_output(output: Path, form: str | None, *, force: bool) -> None:
-    if output.name == "-":
-        raise UsageError("--output -: a bundle does not go to standard output; name a file, such as evidence.tar.gz")
     if output.name in {"", ".."}:
         raise UsageError(f"--output {output} is a folder; name a file in it, or a new folder")
     if not output.parent.is_dir():
