@@ -144,6 +144,7 @@ READ: dict[str, tuple[str, Overrides]] = {
         log(lambda n: f"step {n}: train loss 2.31, 256000 tok/s\nstep {n}: val loss 2.9, 900000 tok/s"),
         NOTHING,
     ),
+    "time_of_day_in_front": (log(lambda n: f"[10:00:{n:02d}] INFO     step={n} loss=2.31 tok/s=256.0k"), NOTHING),
     "underscores": (log(lambda n: f"step {n} loss 2.31 tokens/s: 256_000"), NOTHING),
     "apostrophes": (log(lambda n: f"step {n} loss 2.31 tokens/s 256'000"), NOTHING),
     "name_of_a_host": (log(lambda n: f"eval-node03: step {n} loss 2.31 tokens/s 256000"), NOTHING),
@@ -163,6 +164,10 @@ UNREAD: dict[str, tuple[str, Overrides]] = {
     "smoothed": (log(lambda n: f"step {n} | loss 2.31 | smoothed 256.0k tok/s"), NOTHING),
     "overall": (log(lambda n: f"step {n} | loss 2.31 | overall throughput: 256000 tokens/s"), NOTHING),
     "average_behind": (log(lambda n: f"step {n} | loss 2.31 | throughput_avg 256000 tokens/s"), NOTHING),
+    "mean_in_the_name": (log(lambda n: f"step {n} loss=2.31 tokens_per_second_avg=256000"), NOTHING),
+    "mean_so_far": (log(lambda n: f"step {n} loss=2.31 tokens_per_sec_so_far=256000"), NOTHING),
+    "mean_since_the_start": (log(lambda n: f"step {n} | loss 2.31 | 256000 tokens/s since start"), NOTHING),
+    "moving_mean": (log(lambda n: f"step {n} | loss 2.31 | EMA tok/s 256000"), NOTHING),
     "samples": (log(lambda n: f"step {n}: loss 2.31; 125.0 samples/s"), LENGTH),
     "time_and_settings": (
         log(lambda n: f"step {n} loss 2.31 time/step 0.512s", head="global_batch_size: 64\nseq_length: 2048\n"),

@@ -29,7 +29,7 @@ _RATE = re.compile(
     + _DEVICE
     + rb")?"
     + _PER
-    + rb"s(?:ec(?:ond)?s?)?)(?![a-z])"
+    + rb"s(?:ec(?:ond)?s?)?)(?![a-z]|_(?!per))"
     rb"(?P<device>[ ,(\[]{0,2}" + _PER + _DEVICE + rb"|[ (\[]{1,2}per[ -]" + _DEVICE + rb")?(?! ?/|[ _-]?per[ _-])"
     # tokens/s: 256,000
     rb"(?:[)\]\"']{0,2}(?P<sign>\s?[:=]\s{0,8}|\s{1,8}))?(?:[\[\"'(]?(?P<behind>"
@@ -53,8 +53,8 @@ _OTHER = late(
     # Of several times, unless it is of the memory; then means of all steps so far, whose last ones they hide.
     rb"|\b(?:max\b|min\b|average|avg|mean|median|peak)(?!"
     + _MEMORY
-    + rb")|(?:put|rate|speed|sec|/s)_(?:average|avg|mean|median|peak)"
-    rb"|(?<![a-z])(?:cumulative|overall|running|smoothed)[ _:=)-]{1,3}(?:(?:train\w{0,5}|throughput|rate|speed)[ _:=-]{1,3})?(?:[\d.,]{1,20} ?[km]? ?)?tok",
+    + rb")|(?:put|rate|speed|sec|/s)_(?:average|avg|mean|median|peak)|\bsince (?:the )?(?:start|begin)"
+    rb"|(?<![a-z])(?:cumulative|overall|running|smoothed|ema)[ _:=)-]{1,3}(?:(?:train\w{0,5}|throughput|rate|speed)[ _:=-]{1,3})?(?:[\d.,]{1,20} ?[km]? ?)?tok",
     re.IGNORECASE,
 )
 _AIMED = late(
@@ -64,7 +64,7 @@ _AIMED = late(
 )
 """Words right before a rate that was not measured: what somebody wants, or a machine could do."""
 _RANK = late(
-    rb"^\W{0,4}(?:rank|local_rank)?\W{0,3}(?P<rank>\d{1,6})\W{0,2}:|rank\W{0,2}(?P<other>\d{1,6})", re.IGNORECASE
+    rb"^\W{0,4}(?:rank|local_rank)?\W{0,3}(?P<rank>\d{1,6})\W{0,2}:(?!\d\d:\d\d)|rank\W{0,2}(?P<other>\d{1,6})", re.IGNORECASE
 )
 _MANY = late(
     rb"(?:world[_ ]size|num[_ ](?:gpus|devices|processes)|\bgpus|\bdevices|\bworld)\W{1,40}(?P<number>\d{1,6})|(?P<times> x )\d{1,6} ?"
