@@ -16,7 +16,11 @@ from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import duration_s
 from nlp_bench.logs.scan import Line, slim
 
-NEEDLES = (b"%|", b"it [")  # between percentage and bar; after the count where the total is unknown
+NEEDLES = (
+    b"%|",
+    b"it [",
+    b"/? [",
+)  # between percentage and bar; after the count where the total is unknown, as tqdm and Lightning write
 COARSE_S = 20.0
 """Least difference of a clock with whole seconds that is used: 5 % off at worst, and the errors of neighbours cancel."""
 _MIN_SPAN_S = 60.0
@@ -25,12 +29,13 @@ _RESUMED = 1.25  # how much slower the units after the first drawing may be than
 _UNIT = rb"(?:it|batch|step|steps|iter)"
 _RATE = rb"(?:, {1,6}(?:\?|([\d.]{1,12}))(?:(" + _UNIT + rb")/s|s/" + _UNIT + rb"))?(?:, ?([^\]]{0,4000}))?\]"
 _BAR = re.compile(
-    rb"(?<![\d.])(\d{1,12})(?:/(\d{1,12}) \[(\d[\d:]{3,15})<(?:\?|[\d:]{4,16}|\d{1,6} days?, [\d:]{4,16})|it \[(\d[\d:]{3,15}))"
+    rb"(?<![\d.])(\d{1,12})(?:/(?:(\d{1,12})|\?) \[(\d[\d:]{3,15})<(?:\?|[\d:]{4,16}|\d{1,6} days?, [\d:]{4,16})|it \[(\d[\d:]{3,15}))"
     + _RATE
 )
 _OTHER_UNIT = re.compile(rb", {1,6}[\d.?]{1,12} ?[a-zA-Z]{1,12}/s|, {1,6}[\d.]{1,12}s/[a-zA-Z]{1,12}")
 _TORN_RATE = re.compile(rb" {0,6}\d[\d.]{0,12}[a-zA-Z]")
 _PERCENT = re.compile(rb"\d{1,3}$")
+_DRAWING = re.compile(rb"\|[^|]{0,4000}\|$")
 _LABEL = re.compile(rb"(?:[\w.\-]{0,40}\d:\s?){1,2}")  # of a rank or a host
 _EPOCH = re.compile(rb"(?:^|[\s:\]])Epoch \d{1,9}[\s:]{0,4}$")
 _TRAINING = re.compile(rb"(?i)\btrain|\bsteps?\b|\biter|\bepochs?\b")
@@ -63,7 +68,7 @@ def bars(text: bytes) -> Iterator[Bar]:
         if postfix and (_OTHER_UNIT.match(b", " + postfix) or _TORN_RATE.match(postfix) or b"%|" in postfix):
             continue  # it counts something else than steps, or runs into another bar
         if total is None:
-            words = before
+            words = _DRAWING.sub(b"", before)
         elif not percent or not drawing.endswith(b"|") or not words[-1:].isdigit():
             continue
         speed = float(rate) if rate and rate.count(b".") < 2 and rate != b"." else 0.0
