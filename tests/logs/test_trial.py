@@ -117,6 +117,38 @@ def test_the_summary_of_a_trainer_from_the_beginning_stays(
     assert run["window"]["last_iteration"] == 300
 
 
+@pytest.mark.parametrize(
+    ("has_header", "has_bar", "words"),
+    [(True, False, "stopped early"), (False, False, "did all planned steps"), (True, True, ""), (False, True, "")],
+)
+def test_the_summary_of_a_trainer_that_stopped_early_is_no_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], has_header: bool, has_bar: bool, words: str
+) -> None:
+    """The Trainer divides all 300 planned steps by the time of the 90 that an EarlyStoppingCallback let it do."""
+    header = HEADER.replace("\n", "\n  Num examples = 76,800\n", 1) if has_header else ""
+    done = trained(0, has_bar=has_bar).partition(bar(91, 91 * STEP_S) if has_bar else step_dict(100))[0]
+    text = (
+        header
+        + done
+        + f"\n{{'train_runtime': 450.0, 'train_samples_per_second': {300 * 256 / 450:.3f}, 'epoch': 0.3}}\n"
+    )
+    run = reported(tmp_path / "hf.log", text, capsys)
+    assert words in said(run)
+    if has_bar:
+        assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=0.02)
+    assert run["outcome"] != "VALID" or has_bar
+
+
+def test_the_batch_of_a_start_that_came_to_no_step_does_not_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`auto_find_batch_size`: out of memory with 512, then 256."""
+    text = HEADER.replace("256", "512") + bar(0, 0) + "\n" + HEADER + trained(0, has_bar=True) + summary(1500.0)
+    run = reported(tmp_path / "hf.log", text, capsys, "--sequence-length", "4096")
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=0.02)
+    assert run["outcome"] == "VALID"
+
+
 def test_the_loss_beside_the_rate_of_a_device_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rate = f"'tokens_per_second_per_gpu': {TRUE_RATE / 8:.2f}, 'epoch'"
     text = HEADER + trained(0, has_bar=False).replace("'epoch'", rate) + summary(1500.0)

@@ -29,18 +29,21 @@ _OWN_WORDS = {
 _NEEDLES = (
     *_OWN_WORDS, b"'loss'", b'"loss"', b"train_runtime", b"train_samples_per_second", b"train_steps_per_second",
     b"train_tokens_per_second", b"unning training", b"atch size (", b"ptimization steps =", b"otal steps =",
-    b"ontinuing training from", b"ogging_steps", b"ogging-steps", b"max_memory_allocated (GB)", b"%|",
+    b"ontinuing training from", b"um examples =", b"epoch    ", b"ogging_steps", b"ogging-steps",
+    b"max_memory_allocated (GB)", b"%|",
 )  # fmt: skip
 """Lines of dicts, of the summary, of the block at the start, and bars; `--logging-steps` is the steps per dict."""
 _BATCH = late(rb"(?i)total (?:train )?batch size \([^()]{1,80}\) = ([\d,]{1,20})(?!\d)")
 _TOTAL = late(rb"(?i)total (?:optimization )?steps = ([\d,]{1,20})(?!\d)")
 _STRIDE = late(rb"(?i)\blogging[_-]steps[= ]\s?(\d{1,9})(?:\.0)?(?![\d.])")
 _OUTPUT = late(rb"TrainOutput\(global_step=(\d{1,12})(?!\d)")
+_EXAMPLES = late(rb"Num examples = ([\d,]{1,20})(?!\d)")
+_EPOCH = late(rb"\bepoch\s{4,24}=\s{1,20}([\d.]{1,12})(?![\w.])")  # of the summary
 _RESUMED = late(rb"(?i)continuing training from (?:global step|checkpoint)[^\d]{0,80}(\d{1,12})?")
 _SUMMARY = late(
     rb"\b(train_runtime|train_samples_per_second|train_steps_per_second)(?:\s{1,20}=|['\"]:)\s{1,20}([\d:.]{1,20})(?![\w:.-])"
 )
-_SETTINGS = late(rb"TrainOutput\(|atch size \(|teps =|ogging[_-]steps|ontinuing training from")
+_SETTINGS = late(rb"TrainOutput\(|atch size \(|um examples =|teps =|ogging[_-]steps|ontinuing training from")
 _SUMMARY_KEYS = (b"train_runtime", b"train_samples_per_second", b"train_steps_per_second")
 _STARTS = (b"***** Running training", b"***** running training")
 _STEP_KEYS = (
@@ -54,12 +57,17 @@ _LARGEST_JUMP = 1.4
 _CONTRADICTION = 0.05
 _MIN_POINTS, _AGREES = 8, 0.02
 """Readings of a bar that tell more than the summary, and share by which its last one may differ from the summary's time."""
+_SHORT = 0.05  # share by which less than the planned steps may seem to be done
 _LATE = 1.5  # intervals of logging before the first dict: more than that, and it is not the first of its training
 _TOKEN_DIGITS = 30  # least difference of rounded counts that is used, in units of their last digit
 
 _RESUMED_SUMMARY = (
     "the Trainer's summary of a training that was resumed, or whose log lacks its beginning, divides the steps since step 0 by the time "
     "since it was resumed, and nothing shows how many steps that time took"
+)
+_STOPPED_SUMMARY = (
+    "the Trainer's summary of a training that was stopped early divides all planned steps by the time of those that were done; "
+    "the progress bar, on standard error, times them"
 )
 
 _DICT = late(rb"\{([^{}]{10,20000})(?:\}|$)")
@@ -164,6 +172,9 @@ class _Attempt:
     is_gaudi: bool = False
     is_trainer: bool = False
     total_steps: float | None = None
+    done_steps: float | None = None  # as its output says at the end
+    num_examples: float | None = None
+    epoch: float | None = None
     stride: int | None = None
     start_step: int | None = None
 
@@ -197,7 +208,7 @@ class _Trainer(Parser):
             if b"{" in text:
                 for pairs in _dicts(text):
                     self._dict(pairs, text, line, findings)
-            elif b"train_" in text or b"max_memory_allocated" in text:
+            elif b"train_" in text or b"max_memory_allocated" in text or b"epoch    " in text:
                 self._summary_block(text, line)
 
     def _bars(self, line: Line) -> None:
@@ -212,11 +223,15 @@ class _Trainer(Parser):
                     attempt.waiting.bar, attempt.waiting = attempt.bar, None
 
     def _start(self, line: Line, findings: Findings) -> None:
-        if self.attempt.has_begun:
+        has_begun = self.attempt.has_begun
+        if has_begun:
             self.finish(findings)
-            findings.start(line)
             self.attempt = _Attempt()
-        self.attempt.is_trainer = True
+        if (
+            has_begun or not findings.num_records
+        ):  # a start that came to no step: another batch may fit (`auto_find_batch_size`)
+            findings.start(line)
+        self.attempt.is_trainer, self.attempt.num_examples = True, None
 
     def _settings(self, text: bytes, line: Line, findings: Findings) -> None:
         attempt = self.attempt
@@ -226,7 +241,10 @@ class _Trainer(Parser):
         if found := _TOTAL.search(text):
             attempt.total_steps = float(found[1].replace(b",", b"") or 0) or None
         if found := _OUTPUT.search(text):
-            attempt.total_steps = attempt.total_steps or float(found[1])
+            attempt.done_steps = float(found[1])
+            attempt.total_steps = attempt.total_steps or attempt.done_steps
+        if found := _EXAMPLES.search(text):  # of the training; an evaluation prints its own behind them
+            attempt.num_examples = attempt.num_examples or float(found[1].replace(b",", b"") or 0)
         if found := _STRIDE.search(text):
             attempt.stride = attempt.stride or int(found[1]) or None
         if found := _RESUMED.search(text):
@@ -244,6 +262,7 @@ class _Trainer(Parser):
                 texts = ((key, number(pairs.get(key, b""))) for key in _SUMMARY_KEYS)
                 attempt.summary = {key: value for key, value in texts if value is not None}
                 attempt.summary_line = slim(line)
+                attempt.epoch = number(pairs.get(b"epoch", b""))
                 # Gaudi's trainer leaves warm-up and evaluation out of its rates, not out of the runtime.
                 attempt.is_gaudi = b"max_memory_allocated (GB)" in pairs
         elif b"train_tokens_per_second" in pairs and b"loss" not in pairs:
@@ -271,6 +290,8 @@ class _Trainer(Parser):
 
     def _summary_block(self, text: bytes, line: Line) -> None:
         attempt = self.attempt
+        if (found := _EPOCH.search(text)) and not is_cut(line, text, found.end()):
+            attempt.epoch = attempt.epoch or number(found[1])
         for found in _SUMMARY.finditer(text):
             key, value = found.groups()
             if is_cut(line, text, found.end()):
@@ -392,7 +413,13 @@ def _bar_of(attempt: _Attempt) -> Series | None:
 
 def _report_bar(attempt: _Attempt, findings: Findings) -> bool:
     series, is_training = _bar_of(attempt), attempt.is_trainer or attempt.entries or attempt.summary
-    return bool(series and is_training and report_series(series, findings))
+    return bool(series and is_training and report_series(series, findings, losses=_losses(attempt)))
+
+
+def _losses(attempt: _Attempt) -> list[tuple[float, float]]:
+    """Return each loss with the steps that were done by then."""
+    numbered = [(entry.step or (entry.bar and entry.bar[0]), entry.loss) for entry in attempt.entries]
+    return sorted((float(at), loss) for at, loss in numbered if at and loss is not None)
 
 
 def _report_whole_bar(attempt: _Attempt, findings: Findings) -> bool:
@@ -403,13 +430,10 @@ def _report_whole_bar(attempt: _Attempt, findings: Findings) -> bool:
     bar = series.last[1]
     if _counts_on(attempt) or bar.done != series.total or abs(bar.clock_s - runtime) > _AGREES * runtime:
         return False
-    losses = [
-        (float(at), e.loss) for e in attempt.entries if e.loss is not None and (at := e.step or (e.bar and e.bar[0]))
-    ]
     findings.remark(
         f"the steps are timed by the progress bar; by the Trainer's summary they took {runtime / bar.done:.4g} s in the mean of the whole run"
     )
-    return report_series(series, findings, losses=sorted(losses)) > 0
+    return report_series(series, findings, losses=_losses(attempt)) > 0
 
 
 def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> list[float]:
@@ -513,19 +537,35 @@ def _counts_on(attempt: _Attempt) -> bool | None:
     return _is_late([epochs[0][0], *(epoch[1] for epoch in epochs[1:])]) if len(epochs) > 1 else None
 
 
+def _shares_done(attempt: _Attempt, batch: float | None) -> list[float]:
+    """Return which share of the planned steps was done, by the Trainer's output, its epochs and its bar, as far as the log has them."""
+    series, runtime = _bar_of(attempt), attempt.summary.get(b"train_runtime", 0.0)
+    total = attempt.total_steps or (series and series.total) or 0.0
+    shares = [attempt.done_steps / total] if attempt.done_steps and total else []
+    epochs = [entry.epoch[1] for entry in attempt.entries if entry.epoch]
+    epoch = attempt.epoch or (2 * epochs[-1] - epochs[-2] if len(epochs) > 1 else None)
+    if epoch and total and batch and attempt.num_examples:  # an epoch may end with a part of a batch
+        shares.append((epoch + 0.01) * (attempt.num_examples / batch + 1) / total)
+    if series and series.last and total and 2 * series.seconds > runtime > 0:
+        shares.append(runtime / total * (series.base[0] + series.last[1].done) / series.seconds)
+    return shares
+
+
 def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
     """Report the means of the whole run; `train_tokens_per_second` is not used, as its meaning changes with the version.
 
-    The rates of a resumed run divide all steps by the time since it was resumed.
+    The rates of a run that was resumed or stopped early divide all planned steps by the time of those that were done.
     """
     summary, line = attempt.summary, attempt.summary_line
     if not summary or line is None:
         return False
     counts_on, total, start = _counts_on(attempt), attempt.total_steps or 0.0, attempt.start_step or 0
     steps = total - start
-    if counts_on and (not start or steps <= 0 or attempt.is_gaudi):
+    is_unknown = counts_on and (not start or steps <= 0 or attempt.is_gaudi)
+    shares = _shares_done(attempt, findings.known("global_batch_size"))
+    if is_unknown or any(share < 1 - _SHORT for share in shares):
         if not _report_bar(attempt, findings):
-            findings.refuse(_RESUMED_SUMMARY)
+            findings.refuse(_RESUMED_SUMMARY if is_unknown else _STOPPED_SUMMARY)
         return True
     values = {"iteration": steps} if steps > 0 else {}
     runtime, samples = summary.get(b"train_runtime"), summary.get(b"train_samples_per_second")
@@ -540,10 +580,11 @@ def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
         values["lm_loss"] = losses[-1]
     findings.record(line, values)
     findings.remark("mean over the whole run of the Trainer: warm-up, evaluations and checkpoints are inside")
-    if counts_on is None:
+    unknown = ["began at step 0"] * (counts_on is None) + ["did all planned steps"] * (not shares)
+    if unknown:
         findings.remark(
-            "nothing shows that the Trainer began at step 0: the summary of a resumed training is too fast, as it counts the steps "
-            "before"
+            f"nothing shows that the Trainer {' and '.join(unknown)}: the summary of a training that was resumed or stopped early is too "
+            "fast, as it counts all planned steps"
         )
     return True
 
