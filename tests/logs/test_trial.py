@@ -149,6 +149,24 @@ def test_the_batch_of_a_start_that_came_to_no_step_does_not_count(
     assert run["outcome"] == "VALID"
 
 
+def nemo_bar(n: int, step_s: float) -> str:
+    at = 9 + n * STEP_S
+    return (
+        f"Epoch 0:   0%|          | {n}/9000 [{at // 60:02d}:{at % 60:02d}<11:00:00, v_num=, reduced_train_loss={9 - n / 100:.3f}, "
+        f"global_step={n - 1}.0, consumed_samples={n * 256}.0, train_step_timing in s={step_s:.3f}]\r"
+    )
+
+
+@pytest.mark.parametrize(("step_s", "by_bar"), [(4.0, True), (4.95, False)])
+def test_steps_that_leave_the_loading_of_data_out_are_timed_by_the_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], step_s: float, by_bar: bool
+) -> None:
+    text = "".join(nemo_bar(n, step_s) for n in range(1, 101)) + "\n"
+    run = reported(tmp_path / "nemo.log", text, capsys, "--sequence-length", "4096")
+    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE * (1 if by_bar else 5 / step_s), rel=1e-3)
+    assert ("timed by the bar" in said(run)) is by_bar
+
+
 def test_the_loss_beside_the_rate_of_a_device_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rate = f"'tokens_per_second_per_gpu': {TRUE_RATE / 8:.2f}, 'epoch'"
     text = HEADER + trained(0, has_bar=False).replace("'epoch'", rate) + summary(1500.0)

@@ -6,6 +6,7 @@ NeMo's metrics have three significant digits (`consumed_samples=1.63e+6`); round
 import math
 import operator
 from functools import partial
+from statistics import fmean, median
 from typing import NamedTuple
 
 from nlp_bench.logs.dialect import Dialect, Parser
@@ -24,6 +25,8 @@ _BETTER = (
     "composer", "fairseq", "jube-table",
 )  # fmt: skip
 _NAME = late(rb"(?:^|,) {0,4}([^=,]{1,80})=")
+_SLOWER, _MIN_PARTS = 1.05, 3
+"""How many times as long as its steps the clock of a bar takes in the median of so many parts of 20 s, from which it counts in their place."""
 _NEMO = (b"global_step=", b"consumed_samples=", b"train_step_timing in s=")
 
 
@@ -46,7 +49,7 @@ class _Step(NamedTuple):
     """One drawing of NeMo's bar."""
 
     line: Line
-    done: int
+    bar: Bar
     metrics: dict[bytes, _Rounded]
 
     def exact(self, name: bytes) -> int | None:
@@ -56,12 +59,12 @@ class _Step(NamedTuple):
     def counts_steps(self) -> bool:
         """Say whether the bar may count training steps: its count is at most one above the step (below it in later epochs)."""
         step = self.metrics.get(b"global_step")
-        return step is None or self.done - step.value <= 1 + step.error
+        return step is None or self.bar.done - step.value <= 1 + step.error
 
     def follows(self, before: "_Step") -> bool:
         """Say whether this is a later step than `before`, not the same bar drawn again."""
         one, two = before.exact(b"global_step"), self.exact(b"global_step")
-        return self.done != before.done if one is None or two is None else two > one
+        return self.bar.done != before.bar.done if one is None or two is None else two > one
 
 
 class _Pending(NamedTuple):
@@ -104,12 +107,15 @@ class _Lightning(Parser):
     def __init__(self, *, is_nemo: bool) -> None:
         self.is_nemo = is_nemo
         self.book = BarBook()
-        self.by_step = Series(None)
+        self.by_step, self.timed = Series(None), Series(None)
+        self.steps: list[tuple[Line, dict[str, float]]] = []
+        self.part: list[float] = []
+        self.slower: list[float] = []
         self.batch = _Batch()
         self.last: _Step | None = None
         self.odd: _Step | None = None
         self.pending: _Pending | None = None
-        self.has_metrics = self.has_times = False
+        self.has_metrics = False
 
     def take(self, line: Line, findings: Findings) -> None:
         """Collect the bars of the line; step times are reported at once."""
@@ -135,14 +141,14 @@ class _Lightning(Parser):
             findings.record(pending.line, {}, is_whole=False)
             return
         metrics = {name: value for name, text in _METRIC.findall(pending.bar.postfix) if (value := _rounded(text))}
-        step = _Step(pending.line, pending.bar.done, metrics)
+        step = _Step(pending.line, pending.bar, metrics)
         if metrics and (self.last is None or step.follows(self.last)):
-            self._step(step, findings)
+            self._step(step)
             number = step.exact(b"global_step")
             if number is not None:
                 self.by_step.add(pending.line, pending.bar._replace(done=number + 1, seconds_per_unit=None))
 
-    def _step(self, step: _Step, findings: Findings) -> None:
+    def _step(self, step: _Step) -> None:
         self.last = step
         self.odd = self.odd if step.counts_steps() else step
         number = step.exact(b"global_step")
@@ -150,10 +156,18 @@ class _Lightning(Parser):
         elapsed, loss = step.metrics.get(b"train_step_timing in s"), step.metrics.get(b"reduced_train_loss")
         if elapsed is None or not elapsed.value > 0:
             return
-        self.has_times = True
-        iteration = float(step.done if number is None else number + 1)
-        values = {"iteration": iteration, "elapsed_s": elapsed.value}
-        findings.record(step.line, values if loss is None else {**values, "lm_loss": loss.value})
+        iteration = step.bar.done if number is None else number + 1
+        values = {"iteration": float(iteration), "elapsed_s": elapsed.value}
+        self.steps.append((step.line, values if loss is None else {**values, "lm_loss": loss.value}))
+        points = self.timed.points
+        before, num_points = points[-1:], len(points)
+        self.part.append(elapsed.value)
+        self.timed.add(step.line, step.bar._replace(done=iteration, seconds_per_unit=None))
+        if len(points) > num_points:
+            self.slower += [
+                (points[-1][2] - clock) / (points[-1][1] - done) / fmean(self.part) for _, done, clock in before
+            ]
+            self.part.clear()
 
     def finish(self, findings: Findings) -> None:
         """Report the batch that NeMo states and, where it states no step times, those of the bar."""
@@ -164,7 +178,8 @@ class _Lightning(Parser):
         batch = self.batch.size() if self.last else None
         if batch and self.last:
             findings.fact("global_batch_size", batch, self.last.line)
-        if self.has_times:
+        if self.steps:
+            self._times(findings)
             return
         if self.odd is None:
             if report_series(series, findings) and not self.is_nemo:
@@ -174,14 +189,27 @@ class _Lightning(Parser):
             return
         if report_series(self.by_step, findings, has_total=False):
             return
-        findings.record(self.odd.line, {"iteration": self.odd.done, "clock_s": series.points[-1][2]})
+        findings.record(self.odd.line, {"iteration": self.odd.bar.done, "clock_s": series.points[-1][2]})
         missing = ("sequence_length",) if batch else ("sequence_length", "global_batch_size")
         step = self.odd.metrics[b"global_step"].value
         findings.refuse(
-            f"the bar counts {self.odd.done} units where global_step is {step:g}: they are not training steps (old bars count "
+            f"the bar counts {self.odd.bar.done} units where global_step is {step:g}: they are not training steps (old bars count "
             "validation too), and a rounded step cannot replace them",
             *missing,
         )
+
+    def _times(self, findings: Findings) -> None:
+        """Report the times of the steps, or those of the bar where its clock shows that they leave something out in each part of the run."""
+        losses = [(values["iteration"], values["lm_loss"]) for _, values in self.steps if "lm_loss" in values]
+        is_slower = len(self.slower) >= _MIN_PARTS and median(self.slower) > _SLOWER
+        if is_slower and report_series(self.timed, findings, losses=losses):
+            findings.remark(
+                f"the steps are timed by the bar: {median(self.slower):.3g} times as much time passed as train_step_timing says, which leaves "
+                "the loading of data out"
+            )
+            return
+        for line, values in self.steps:
+            findings.record(line, values)
 
 
 _OWN_TIMES = (b"SamplesPerSec=", b"train_runtime", b":::MLLOG")
@@ -217,7 +245,8 @@ DIALECTS = (
         "src/lightning/pytorch/callbacks/progress/tqdm_progress.py",
         example="Epoch 0:   1%|          | 250/30000 [10:00<11:54:00, v_num=, reduced_train_loss=3.090, global_step=249.0, "
         "consumed_samples=64000.0, train_step_timing in s=2.400]",
-        trap="three digits only, so the batch cannot be told from consumed_samples=1.63e+6; old bars count validation too",
+        trap="three digits only, so the batch cannot be told from consumed_samples=1.63e+6; old bars count validation too; the time of a step "
+        "leaves the loading of its data out",
         needles=NEEDLES,
         parser=partial(_Lightning, is_nemo=True),
         yields_to=_BETTER,

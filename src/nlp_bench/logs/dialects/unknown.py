@@ -64,7 +64,8 @@ _AIMED = late(
 )
 """Words right before a rate that was not measured: what somebody wants, or a machine could do."""
 _RANK = late(
-    rb"^\W{0,4}(?:rank|local_rank)?\W{0,3}(?P<rank>\d{1,6})\W{0,2}:(?!\d\d:\d\d)|rank\W{0,2}(?P<other>\d{1,6})", re.IGNORECASE
+    rb"^\W{0,4}(?:rank|local_rank)?\W{0,3}(?P<rank>\d{1,6})\W{0,2}:(?!\d\d:\d\d)|rank\W{0,2}(?P<other>\d{1,6})",
+    re.IGNORECASE,
 )
 _MANY = late(
     rb"(?:world[_ ]size|num[_ ](?:gpus|devices|processes)|\bgpus|\bdevices|\bworld)\W{1,40}(?P<number>\d{1,6})|(?P<times> x )\d{1,6} ?"
