@@ -174,8 +174,11 @@ def _why_nothing(log: Log) -> Reason:
         if log.num_torn
         else ""
     )
-    text = f"no whole training line of a known dialect{torn}, and none that states tokens per second; "
-    return Reason("no-training-line", text + "--dialects lists the dialects, --pattern describes other lines")
+    text = (
+        f"no whole training line of a known dialect{torn}, and none that states tokens per second; --dialects lists the dialects, "
+        "--pattern describes other lines; a progress bar is on standard error, perhaps in a file of its own"
+    )
+    return Reason("no-training-line", text)
 
 
 def log_reasons(log: Log) -> list[Reason]:
