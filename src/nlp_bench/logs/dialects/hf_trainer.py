@@ -62,8 +62,8 @@ _LATE = 1.5  # intervals of logging before the first dict: more than that, and i
 _TOKEN_DIGITS = 30  # least difference of rounded counts that is used, in units of their last digit
 
 _RESUMED_SUMMARY = (
-    "the Trainer's summary of a training that was resumed, or whose log lacks its beginning, divides the steps since step 0 by the time "
-    "since it was resumed, and nothing shows how many steps that time took"
+    "the Trainer's summary of a training that was resumed, or whose log lacks its beginning or has another training before it, divides the "
+    "steps since step 0 by the time since it was resumed, and nothing shows how many steps that time took"
 )
 _STOPPED_SUMMARY = (
     "the Trainer's summary of a training that was stopped early divides all planned steps by the time of those that were done; "
