@@ -1,9 +1,11 @@
 """What an operator of a nightly benchmark relies on: a failed night counts, a copy moves no date, a name is what ran."""
 
+import gzip
 import json
 import os
 import re
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,6 +87,25 @@ def test_a_log_is_dated_by_its_last_line(tmp_path: Path, capsys: pytest.CaptureF
     for path in (log, run):
         assert main(["history", "add", str(path), "--file", str(file)]) == 0
     assert dates(file, capsys) == [pytest.approx(1767225600.0), pytest.approx(last)]
+
+
+def test_a_time_without_a_zone_is_of_this_machines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One with a zone is what it says, and so is what is packed."""
+    monkeypatch.setenv("TZ", "EST5")
+    time.tzset()
+    try:
+        for stamp, ended in (("2026-01-02 00:02:00", 1767330120), ("2026-01-02T00:02:00Z", 1767312120)):
+            log, file = write_log(tmp_path / "a.log", 65000), tmp_path / f"{ended}.h"
+            log.write_bytes(gzip.compress(re.sub("(?m)^ iteration", f"[{stamp}] iteration", log.read_text()).encode()))
+            assert main(["history", "add", str(log), "--file", str(file)]) == 0
+            assert dates(file, capsys) == [ended]
+            assert main(["history", "list", "--file", str(file), "--name", "none"]) == 0
+            assert capsys.readouterr().err == "nlp-bench: 0 of 1 runs; the options leave the others out\n"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,8 @@ from nlp_bench.analysis.observation import Observation, different_runs, digest
 from nlp_bench.analysis.repeats import Pool, too_alike_line
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_object
+from nlp_bench.logs.source import open_log
+from nlp_bench.logs.stamp import HEAD_BYTES, has_zone, stamp_s
 from nlp_bench.measure.contradiction import Weight
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.result import RunResult
@@ -158,7 +160,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     kept[_TRACE] = run.trace.to_json() if run.trace else None
     folder, files = run_folder(entry), files_of(entry)
     requested, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
-    moment = _moment(ending.get("ended")) or _last_stamp(entry)
+    moment = _moment(ending.get("ended")) or _last_stamp(entry, files[-1] if files else None)
     kept[_DATED] = moment is None and bool(files)
     if moment is None and files:
         moment = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
@@ -208,12 +210,27 @@ def _moment(text: object) -> dt.datetime | None:
     return found if found.tzinfo else found.astimezone()
 
 
-def _last_stamp(entry: RunResult) -> dt.datetime | None:
-    """Return when the last line that states a time was written, None where none does with its year."""
-    stamps = entry.records.column("stamp_s")
-    last = next((stamp for stamp in reversed(stamps.tolist()) if math.isfinite(stamp)), 0.0)
-    is_known = _WITH_YEAR_S <= last < _YEAR_9999_S
-    return dt.datetime.fromtimestamp(last, dt.timezone.utc).astimezone() if is_known else None
+def _last_stamp(entry: RunResult, log: Path | None) -> dt.datetime | None:
+    """Return when the last line that states a time was written, None where none does with its year. A time without a zone is of this machine's."""
+    stamps = entry.records.column("stamp_s").tolist()
+    last = next((index for index in reversed(range(len(stamps))) if math.isfinite(stamps[index])), None)
+    if last is None or not _WITH_YEAR_S <= stamps[last] < _YEAR_9999_S:
+        return None
+    moment = dt.datetime.fromtimestamp(stamps[last], dt.timezone.utc)
+    line = _line_at(log, int(entry.records.offsets[last])) if log else b""
+    if not has_zone(line) and stamp_s(line) == stamps[last]:
+        moment = moment.replace(tzinfo=None)
+    return moment.astimezone()
+
+
+def _line_at(log: Path, offset: int) -> bytes:
+    """Return the first bytes of the line at `offset`, which counts unpacked ones."""
+    with open_log(str(log)) as source:
+        for block in source.blocks():
+            at = block.begin + offset - block.offset
+            if at < block.end:
+                return bytes(block.data[at : at + HEAD_BYTES])
+    return b""
 
 
 _MOST_DOUBTED = 10

@@ -190,13 +190,14 @@ class History(Command, HistoryOption, PatternOptions):
         from nlp_bench.analysis.history import COLUMNS, SHORT, listed, rows_csv, rows_json
         from nlp_bench.analysis.store import open_to_read
 
-        default = LISTED if self.action == "list" and form == "table" else None
+        most = self.last or (LISTED if self.action == "list" and form == "table" else None)
         with open_to_read(path) as store:
-            rows = store.rows(self._filter(default), COLUMNS if form == "json" else SHORT)
+            rows = store.rows(self._filter(most), COLUMNS if form == "json" else SHORT)
             total = store.count()
         print({"table": listed, "csv": rows_csv, "json": rows_json}[form](rows), end="")
         if len(rows) < total and form == "table":
-            say(f"{len(rows)} of {total} runs; more with --last N")
+            how = "more with --last N" if len(rows) == most else "the options leave the others out"
+            say(f"{len(rows)} of {total} runs; {how}")
         return 0
 
     def _show(self, path: Path, form: str) -> int:

@@ -48,6 +48,12 @@ def stamp_s(text: bytes, *, is_fine: bool = False) -> float | None:
     return int(found[1]) / 1000 if found else None
 
 
+def has_zone(text: bytes) -> bool:
+    """Return whether the time that `stamp_s` reads in `text` is known to be of a zone; any other is that of a clock on a wall."""
+    dated = _DATED.search(text, 0, HEAD_BYTES)
+    return dated is None or any(dated.groups()[10:12])
+
+
 def row_stamp_s(prefix: bytes) -> float | None:
     """Return the stamp in the text before a clean record, NaN where it has no time of day.
 
