@@ -1,5 +1,6 @@
 """Every shipped model and system can be read, and wrong ones are refused by name."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,21 @@ def test_odd_model_is_refused(tmp_path: Path, old: str, new: str, message: str) 
     with pytest.raises(UsageError, match=r".*") as caught:
         catalog.load_model(changed(tmp_path, old, new))
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("gpus_per_node = 4", 'gpus_per_node = "4"', "'4' is not one of auto, and no whole number, which stands without quotes"),
+        ("\n[environment]", '\n[environment]\nqueue = "gpu"', "environment.queue: is no variable but a key of [slurm]; move its line"),
+    ],
+)  # fmt: skip
+def test_odd_system_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    """A line behind the last one of a file belongs to its last table."""
+    text = (catalog.root() / "benchmark/systems/juwels-booster.toml").read_text(encoding="utf-8")
+    (tmp_path / "odd.toml").write_text(text.replace(old, new))
+    with pytest.raises(UsageError, match=re.escape(message)):
+        catalog.load_system(str(tmp_path / "odd.toml"))
 
 
 def test_unknown_names_list_those_that_exist() -> None:

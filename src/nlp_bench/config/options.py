@@ -100,7 +100,8 @@ class Checked:
                 object.__setattr__(self, one.name, held)
             words, least = one.metadata.get("words"), one.metadata.get("least", 1)
             if words and isinstance(held, str) and held not in words:
-                raise UsageError(f"{name}: {held!r} is not one of {', '.join(words)}")
+                number = ", and no whole number, which stands without quotes" if "int" in str(one.type) else ""
+                raise UsageError(f"{name}: {held!r} is not one of {', '.join(words)}{number}")
             if "most" in one.metadata and held is not None:
                 if not least <= held <= one.metadata["most"]:
                     rule = f"{least:g} to {one.metadata['most']:g} {one.metadata['unit']}"

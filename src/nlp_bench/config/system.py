@@ -1,7 +1,7 @@
 """One machine: its nodes, scheduler, software and environment; the only place for site facts."""
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from nlp_bench.config import scheduler
 from nlp_bench.config.model import Layout, Model
@@ -217,8 +217,14 @@ class System(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         file_name("system.name", self.name)
+        tables = ("network", "slurm", "container", "binding", "software")
+        homes = {key.name: table for table in tables for key in fields(getattr(self, table))}
         for name, value in self.environment.items():
             _check_variable(name, value)
+            if name in homes:  # a line that was added at the end of a file whose last table is [environment]
+                raise UsageError(
+                    f"system.environment.{name}: is no variable but a key of [{homes[name]}]; move its line below [{homes[name]}]"
+                )
         further = (self.software.apex, self.software.transformer_engine, *self.slurm.srun_args, *self.container.args)
         no_secret("system", " ".join((self.container.image, *further)))
         scheduler.check_name("system.launcher", self.launcher)
