@@ -222,6 +222,8 @@ def test_frames(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "Float64",
     ]
     assert round(both["time_to_report_steady_s"][1], 2) == 550.03
+    empty = short.to_frame()[["mfu", "joules_per_token", "time_to_report_steady_s", "accelerator", "rules"]]
+    assert [str(kind) for kind in empty.dtypes] == ["Float64"] * 3 + ["string"] * 2
     with pytest.raises(nlp_bench.NlpBenchError, match="tokens or limits differ"):
         nlp_bench.to_frame([named, nlp_bench.measure(read, tokens=7)])
     assert list(nlp_bench.plan("13", "juwels-booster", 8, tp=2, top=2).to_frame()["rank"]) == [1, 2]

@@ -564,9 +564,11 @@ def _path(name: str, value: PathLike) -> str:
 
 
 def _instead(value: object) -> str:
-    if isinstance(value, list | tuple | set):
+    if hasattr(value, "read"):
+        return "give the name of the file"
+    if isinstance(value, Iterable) and not isinstance(value, bytes):
         return "give each as an argument of its own (*paths)"
-    return "give the name of the file" if hasattr(value, "read") else "give it in quotes"
+    return "give it in quotes"
 
 
 def _percent(name: str, value: float | None) -> float | None:

@@ -68,6 +68,8 @@ def test_the_api_takes_no_word_for_a_switch(tmp_path: Path) -> None:
         nlp_bench.plan(13, "juwels-booster")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"give each as an argument of its own \(\*paths\)"):
         nlp_bench.read_logs([tmp_path / "x.log"])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"give each as an argument of its own \(\*paths\)"):
+        nlp_bench.read_logs(tmp_path.glob("*.log"))  # type: ignore[arg-type]
     with (tmp_path / "x.log").open() as file, pytest.raises(UsageError, match="give the name of the file"):
         nlp_bench.read_log(file)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="pattern: 5 is no text"):

@@ -17,7 +17,8 @@ _DTYPES = {"str": "string", "str | None": "string", "bool": "bool", "int": "int6
 
 def frame(report: Report) -> "pd.DataFrame":
     """Return one row per run; counts are Int64, other numbers Float64, texts string, and what is missing is pandas.NA."""
-    return typed_frame(report.fields, report.rows())
+    texts = {name: "string" for name, field in report.fields.items() if field.is_text}
+    return typed_frame(report.fields, report.rows(), texts)
 
 
 def records_frame(records: Sequence[Record]) -> "pd.DataFrame":
@@ -30,14 +31,17 @@ def records_frame(records: Sequence[Record]) -> "pd.DataFrame":
 def typed_frame(
     names: Iterable[str], rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str] | None = None
 ) -> "pd.DataFrame":
-    """Return `rows` with one type per column, as its values have it unless `dtypes` says. Raises NlpBenchError without pandas."""
+    """Return `rows` with one type per column, as its values have it (Float64 where there is none) unless `dtypes` says.
+
+    Raises NlpBenchError without pandas.
+    """
     try:
         import pandas as pd  # noqa: PLC0415  # heavy
     except ImportError as error:
         raise (lacking(error, "a data frame") or error) from error
     columns = {name: [row[name] for row in rows] for name in names}
     series = {
-        name: pd.Series(values, dtype=dtypes[name] if dtypes else _dtype(values)) for name, values in columns.items()
+        name: pd.Series(values, dtype=(dtypes or {}).get(name) or _dtype(values)) for name, values in columns.items()
     }
     made: pd.DataFrame = pd.DataFrame(series)
     return made
@@ -49,4 +53,4 @@ def _dtype(values: list[Any]) -> str:
         return "boolean"
     if known and all(isinstance(value, int) for value in known):
         return "Int64"
-    return "Float64" if known and all(isinstance(value, int | float) for value in known) else "string"
+    return "Float64" if all(isinstance(value, int | float) for value in known) else "string"

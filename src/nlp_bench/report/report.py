@@ -99,7 +99,7 @@ FIELDS: dict[str, Field] = {
     "model": Field(lambda e, _: e.model, heading="model", is_text=True),
     "outcome": Field(lambda e, _: e.outcome.value, heading="outcome", is_text=True),
     "num_gpus": Field(lambda e, _: e.num_gpus, "GPUs", heading="GPUs", people=_ranks),
-    "accelerator": Field(lambda e, _: e.accelerator),
+    "accelerator": Field(lambda e, _: e.accelerator, is_text=True),
     "global_batch_size": Field(lambda e, _: e.global_batch_size, "global batch", "samples", "batch"),
     "sequence_length": Field(lambda e, _: e.sequence_length, "sequence", "tokens"),
     "supplied": Field(
