@@ -133,6 +133,7 @@ def test_without_a_checkout_no_commit_is_known(
     made = bundle()
     assert made.manifest.nlp_bench == {"version": __version__, "commit": None, "patch": None, "untracked": None}
     assert "nlp-bench was not run from a git checkout: no commit is known" in made.remarks
+    assert "runs/001 was made by nlp-bench at commit abc, the bundle at one that is not known" in made.remarks
 
 
 @pytest.mark.usefixtures("checkout")

@@ -53,6 +53,8 @@ def test_output_goes_to_a_file_or_a_folder(capsys: pytest.CaptureFixture[str], t
     assert "searched" in (tmp_path / "a.txt").read_text(encoding="utf-8")
     assert plan(capsys, "--top", "1", "--output", str(tmp_path / "b.json")) == ""
     assert json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))["kind"] == "plan"
+    assert main([*CASE, "--top", "1", "--output", str(tmp_path / "c.xlsx")]) == 2
+    assert "c.xlsx ends in none of .txt, .md, .json, .csv, .html, by which" in capsys.readouterr().err
     assert main([*CASE, "--top", "1", "--emit-jube", f"{tmp_path}/my sweep.yaml"]) == 0
     assert f"run it with: jube run '{tmp_path}/my sweep.yaml'" in capsys.readouterr().err
     assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["kind"] == "plan"

@@ -166,7 +166,7 @@ def _other_commits(collected: Collected, own: str | None) -> Iterator[str]:
         run = read_object(collected.folder / member.path / "run.json") if member.is_ours else {}
         commit = lookup(run, "nlp_bench.commit")
         if isinstance(commit, str) and commit.split("+")[0] != own:
-            yield f"{member.path} was made by nlp-bench at commit {one_line(commit)}, the bundle at {own}"
+            yield f"{member.path} was made by nlp-bench at commit {one_line(commit)}, the bundle at {own or 'one that is not known'}"
 
 
 def _objections(manifest: Manifest, derived: Derived) -> Iterator[str]:
