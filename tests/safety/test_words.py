@@ -207,3 +207,10 @@ def test_a_cache_of_the_data_runs_no_code(tmp_path: Path) -> None:
     np.save(bomb, np.arange(9))
     assert gpt_dataset.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r").sum() == 36
     assert gpt_dataset.numpy.int32 is np.int32
+    held = gpt_dataset.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r")
+    gpt_dataset.numpy.save(
+        str(bomb), np.ones(5), allow_pickle=True
+    )  # another job that began at once builds the same index
+    assert held.sum() == 36
+    assert gpt_dataset.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r").sum() == 5
+    assert list(tmp_path.iterdir()) == [bomb]

@@ -1,6 +1,7 @@
 """Training samples and micro-batches: the same ones in the same order for every parallel layout."""
 
 import os
+import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -213,7 +214,7 @@ def _open(settings: Settings, layout: Layout, length: int, prefix: str, wanted: 
 
 
 class _Numpy(ModuleType):
-    """numpy for megatron-core's datasets: all of it, but `load` does not unpickle.
+    """numpy for megatron-core's datasets: all of it, but `load` does not unpickle, and `save` leaves no half file to another job.
 
     megatron-core 0.16.1 reads its cache of sample indices with `numpy.load(path, allow_pickle=True, mmap_mode="r")` (gpt_dataset.py,
     blended_dataset.py), which unpickles any file without the magic bytes of an array: a file in a shared folder must not run code, and
@@ -225,6 +226,14 @@ class _Numpy(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
+
+    @staticmethod
+    def save(path: str, array: Any, **_: Any) -> None:
+        """Write the file whole or not at all: jobs that begin at once with new data all build its index, and read it while others write."""
+        part = f"{path}.{uuid.uuid4().hex[:8]}.part"
+        with open(part, "wb") as file:  # noqa: PTH123  # given the name alone, numpy would append its own ending
+            np.save(file, array, allow_pickle=False)
+        os.replace(part, path)  # noqa: PTH105  # the names are megatron-core's, words
 
     @staticmethod
     def load(path: str, *_: Any, mmap_mode: Any = None, **__: Any) -> Any:
