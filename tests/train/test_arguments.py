@@ -9,7 +9,7 @@ import pytest
 from nlp_bench.errors import UsageError
 from nlp_bench.train.__main__ import allocator_variable
 from nlp_bench.train.arguments import help_texts, parse
-from nlp_bench.train.layout import Layout
+from nlp_bench.train.layout import Layout, Rank
 from nlp_bench.train.settings import Settings
 
 MINIMAL = (
@@ -267,6 +267,18 @@ def test_a_wrong_argument_ends_at_once_with_status_2_without_torch() -> None:
 )
 def test_the_allocator_is_told_under_the_name_that_torch_knows(torch: str, name: str) -> None:
     assert allocator_variable(torch) == name
+
+
+@pytest.mark.parametrize("name", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"])
+def test_processes_that_know_no_rank_do_not_train_each_for_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`srun -n 2 python -m nlp_bench.train`: two trainings of one rank would write one log."""
+    monkeypatch.setenv(name, "1")
+    assert Rank.from_environment().world_size == 1
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(
+        UsageError, match=rf"{name} is 2, but RANK, WORLD_SIZE, LOCAL_RANK are not set.*; start one torchrun"
+    ):
+        Rank.from_environment()
 
 
 def test_missing_data_are_refused_before_torch(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ from nlp_bench.train.settings.data import resolved_vocab_size
 from nlp_bench.train.settings.parallel import BY_RANKS, argument_of, sizes_of
 from nlp_bench.train.settings.rules import require
 
+TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+"""How many processes srun or an mpirun has started together with this one, which tells them no rank by torchrun's names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
@@ -22,10 +25,17 @@ class Rank:
 
     @classmethod
     def from_environment(cls) -> "Rank":
-        """Read RANK, WORLD_SIZE and LOCAL_RANK; raises UsageError when only some of them are set or one is no number."""
+        """Read RANK, WORLD_SIZE and LOCAL_RANK; raises UsageError when only some are set, one is no number, or none is but others were started too."""
         words = {name: os.environ.get(name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         missing = [name for name, word in words.items() if word is None]
         if len(missing) == len(words):
+            for name in TASKS:
+                if (number := os.environ.get(name, "")).isdigit() and int(number) > 1:
+                    raise UsageError(
+                        f"environment: {name} is {number}, but {', '.join(missing)} are not set: each process would be a training of its "
+                        "own; start one torchrun on each node, or set them for each process (of srun: from SLURM_PROCID, SLURM_NTASKS "
+                        "and SLURM_LOCALID) with MASTER_ADDR and MASTER_PORT"
+                    )
             return cls(rank=0, world_size=1, local_rank=0)
         if missing:
             raise UsageError(f"environment: {', '.join(missing)} not set; start several ranks with torchrun")
