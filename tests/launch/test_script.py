@@ -144,13 +144,14 @@ def test_pyxis_image() -> None:
         ({"runtime": "apptainer"}, "--no-home"),
         ({"runtime": "apptainer", "writable": True}, "--writable-tmpfs"),
         ({"runtime": "apptainer", "args": ("--cleanenv",)}, "--cleanenv"),
+        ({"runtime": "singularity"}, "--no-home"),
     ],
 )
 def test_every_wish_for_a_container_is_a_word(choices: dict[str, object], word: str) -> None:
     words = starter(text(in_image(offline("175", "juwels-booster"), Container(image="image", **choices))))  # type: ignore[arg-type]
     assert word in words[: words.index("python3")]
-    if choices.get("runtime") == "apptainer":  # its options stand before the image
-        assert words.index("apptainer") < words.index(word) < words.index("image")
+    if program := choices.get("runtime"):  # its options stand before the image
+        assert words.index(str(program)) < words.index(word) < words.index("image")
 
 
 def test_without_a_wish_the_entry_point_is_the_sites_choice() -> None:

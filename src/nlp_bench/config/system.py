@@ -138,8 +138,8 @@ class Container(Checked):
 
     image: str = ""
     """Path or address of the image."""
-    runtime: str = one_of("pyxis", "apptainer", default="pyxis")
-    """pyxis (srun --container-image) or apptainer (apptainer exec)."""
+    runtime: str = one_of("pyxis", "apptainer", "singularity", default="pyxis")
+    """pyxis (srun --container-image), apptainer (apptainer exec), or singularity: the same, where the program has its old name."""
     mounts: tuple[str, ...] = ()
     """Further mounts, "outside:inside" or one path for both; the repository, the run folder and the data are always mounted."""
     python: str = "python3"

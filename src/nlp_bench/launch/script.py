@@ -71,7 +71,7 @@ def container_words(run: Run, root: Path, run_dir: Path) -> list[str]:
     nv = ["--nv"] if run.system.accelerator == "cuda" else []
     home = [] if container.home else ["--no-home"]
     writable = ["--writable-tmpfs"] if container.writable else []
-    return ["apptainer", "exec", *nv, *home, *writable, "--bind", mounts, *container.args, container.image]
+    return [container.runtime, "exec", *nv, *home, *writable, "--bind", mounts, *container.args, container.image]
 
 
 def _mounts(run: Run, root: Path, run_dir: Path) -> list[str]:
