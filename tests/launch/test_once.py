@@ -145,7 +145,9 @@ def test_a_refusal_of_the_sites_policy_is_one_whatever_its_words(
 ) -> None:
     number = "echo '98 of 100 hours are used'" if last.startswith("Batch") else ":"
     fake.refusing(f"{number}; printf 'sbatch: error: %s\\n' '{said}' '{last}' >&2; exit 1")
-    with pytest.raises(NlpBenchError, match=r"(?s)refused .*no hours left.*; nothing was submitted"):
+    with pytest.raises(
+        NlpBenchError, match=r"(?s)refused .*no hours left.*; nothing was submitted; .*type: nlp-bench submit --run "
+    ):
         hand_over(run, script)
     assert not (script.parent / "submit.json").exists()
 
