@@ -5,16 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job
 from nlp_bench.errors import UsageError
 from nlp_bench.launch import chain
+from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.launch.chain import CheckpointRequest, resumed, with_checkpoints
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission
+from nlp_bench.train.arguments import parse
+from nlp_bench.train.checkpoint.folder import LAST_FILE, clear, describe, publish, write_record
+from nlp_bench.train.layout import Layout
 
 RUN_DIR = Path("/runs/1")
 
@@ -41,6 +46,20 @@ def test_one_job_goes_on_from_a_folder_that_must_hold_a_checkpoint(run: Run) -> 
     made = with_checkpoints(run, RUN_DIR, CheckpointRequest(load=Path("/old"), exit_interval=5))
     assert made.tuning.train_args == ("--load", "/old", "--exit-interval", "5", "--exit-on-missing-checkpoint")
     assert made.system.slurm.dependency == run.system.slurm.dependency
+
+
+def test_a_training_that_is_done_is_refused_at_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """However it is loaded: under JUBE only the words for the trainer can name it."""
+    asked = ["--model", "tiny", "--system", "local", "--gpus-per-node", "1", "--data-path", "mock", "--iterations", "4"]
+    found = Request(model="tiny", system="local", gpus_per_node=1, data_path="mock", iterations=4)
+    settings = parse(training_arguments(resolve(found, ask_scheduler=False)))
+    path = clear(tmp_path, 4)
+    write_record(path, describe(settings, Layout.of(settings, 1), 4, 16))
+    (path / LAST_FILE).write_text("{}")
+    publish(tmp_path, 4, None)
+    for command in (["check"], ["submit", "--run-dir", str(tmp_path / "run")]):
+        assert main([*command, *asked, "--train-args", f"--load {tmp_path}"]) == 2
+        assert "iter_0000004 holds iteration 4 of 4; raise --iterations to go on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

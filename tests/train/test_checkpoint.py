@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,11 +73,15 @@ def test_only_what_the_tracker_names_is_taken(tmp_path: Path) -> None:
     assert newest(tmp_path) == checkpoint_path(tmp_path, 10)
     (tmp_path / TRACKER).write_text("20\n")
     with pytest.raises(
-        UsageError, match=r"load: .* names iteration 20, but .*iter_0000020 is not a whole checkpoint .*whole ones: 10"
+        UsageError,
+        match=r"load: .* names iteration 20, but .*iter_0000020 is not a whole checkpoint .*of a whole one into it: 10",
     ):
         newest(tmp_path)
     (tmp_path / TRACKER).write_text("latest\n")
     with pytest.raises(UsageError, match="says 'latest', not an iteration"):
+        newest(tmp_path)
+    (checkpoint_path(tmp_path, 10) / RECORD).unlink()  # as Megatron-LM's own are: no iteration in the tracker helps
+    with pytest.raises(UsageError, match=r"those of Megatron-LM and other programs are not read; name another folder$"):
         newest(tmp_path)
 
 
@@ -131,6 +136,17 @@ def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
         start(f"--load {tmp_path / 'nowhere'} --exit-on-missing-checkpoint")
 
 
+def test_a_folder_too_deep_for_sockets_is_refused_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writers of the first checkpoint, maybe hours later, would fail."""
+    monkeypatch.setattr(tempfile, "tempdir", "/" + 75 * "a")
+    with pytest.raises(UsageError, match=r"save: a socket .* TMPDIR, /a+: .*; export TMPDIR=/tmp"):
+        start(f"--save {tmp_path}")
+    monkeypatch.setattr(tempfile, "tempdir", "/" + 74 * "a")
+    assert start(f"--save {tmp_path}") is None
+
+
 def test_checkpoints_of_another_training_are_not_overwritten(tmp_path: Path) -> None:
     made_by_hand(tmp_path, 4)
     with pytest.raises(UsageError, match=r"save: .* holds iter_0000004 of another training; name a new folder"):
@@ -176,7 +192,7 @@ def test_a_checkpoint_or_a_file_in_place_of_their_folder_is_refused(tmp_path: Pa
 def test_a_tracker_that_names_no_iteration_is_refused(tmp_path: Path, word: str) -> None:
     made_by_hand(tmp_path, 4)
     (tmp_path / TRACKER).write_text(word, encoding="utf-8")
-    with pytest.raises(UsageError, match=r"not an iteration; write one into it \(whole ones: 4\)"):
+    with pytest.raises(UsageError, match="not an iteration; write the iteration of a whole one into it: 4"):
         start(f"--load {tmp_path}")
 
 

@@ -56,6 +56,7 @@ class Check(Command, Request):
         from nlp_bench.config.run import read_run, summary
         from nlp_bench.config.scheduler import LOCAL, get_scheduler
         from nlp_bench.launch.arguments import check_arguments
+        from nlp_bench.launch.chain import check_checkpoint
         from nlp_bench.launch.folder import record_folder, script_text
         from nlp_bench.launch.nodes.torchrun import program_words
         from nlp_bench.launch.prediction import prediction
@@ -75,6 +76,7 @@ class Check(Command, Request):
         is_elsewhere = may_be_elsewhere and not _scheduler_answers(str(request.system))
         resolved = resolve(request, ask_scheduler=not (self.offline or is_rehearsal or is_elsewhere))
         check_arguments(resolved)
+        check_checkpoint(resolved, None)
         program_words(resolved)  # raises for what the other trainer cannot do
         place = self.output or next(iter(here()), root())
         script_text(resolved, root=root(), run_dir=place.absolute())  # raises for what no script can hold

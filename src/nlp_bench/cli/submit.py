@@ -86,8 +86,11 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             return _say_ended(self.run_dir, is_step=is_step)
         resolved, checkpoints = self._resolved()
         folder.preflight(with_checkpoints(resolved, Path(), checkpoints), root(), self.system)
-        if checkpoints.load:
-            check_checkpoint(with_checkpoints(resolved, Path(), checkpoints), checkpoints.load)
+        if (
+            checkpoints.load or not self.recorded
+        ):  # a recorded run was checked before, and may be submitted once more behind its end
+            wished = with_checkpoints(resolved, Path(), checkpoints) if checkpoints.load else resolved
+            check_checkpoint(wished, checkpoints.load)
         folder.refuse_name(resolved, root(), self.run_dir or root() / "reports/runs", is_snapshot=is_snapshot)
         run_dir = folder.run_folder(root(), resolved, self.run_dir, recorded=self.recorded)
         with lock.held(run_dir, on_wait=waiting(run_dir)) as handle:

@@ -121,12 +121,16 @@ def _minutes(timelimit: str) -> float | None:
     return int(minutes) if minutes >= 10 else round(minutes, 2)
 
 
-def check_checkpoint(run: Run, folder: Path) -> None:
-    """Refuse at the terminal what the trainer would refuse in the job: no checkpoint in `folder`, or one of another model."""
+def check_checkpoint(run: Run, folder: Path | None) -> None:
+    """Refuse at the terminal what the trainer would refuse in the job: no checkpoint in `folder`, or one of another model or a done training.
+
+    None: what --load among the words for the trainer names, where nothing has to be.
+    """
     from nlp_bench.launch.arguments import training_arguments  # noqa: PLC0415  # 100 options: only where a checkpoint is named
     from nlp_bench.train.arguments import parse  # noqa: PLC0415
     from nlp_bench.train.checkpoint.folder import (  # noqa: PLC0415
         TRACKER,
+        check_load,
         check_start,
         newest,
     )
@@ -135,11 +139,11 @@ def check_checkpoint(run: Run, folder: Path) -> None:
     if run.tuning.trainer != "nlp-bench":
         return  # Megatron-LM's own checkpoints have no record of ours
     settings = parse(training_arguments(run))
-    if newest(folder) is None:
+    if folder and newest(folder) is None:
         raise UsageError(
             f"--load: {folder} holds no checkpoint ({TRACKER} is missing); name the folder that a run has saved to"
         )
-    all_done = check_start(settings, Layout.of(settings, run.parallel.num_gpus))
+    all_done = (check_start if folder else check_load)(settings, Layout.of(settings, run.parallel.num_gpus))
     if all_done is not None:
         raise UsageError(f"--load:{all_done.replace('--train-iters', '--iterations')}")
 

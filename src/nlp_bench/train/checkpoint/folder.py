@@ -8,6 +8,7 @@ Source: Megatron-LM, megatron/training/checkpointing.py (`get_checkpoint_name`, 
 import os
 import re
 import shutil
+import tempfile
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ TRACKER = "latest_checkpointed_iteration.txt"
 RECORD = "nlp-bench.json"  # our record in each checkpoint: its model and training
 LAST_FILE = "metadata.json"  # written last by megatron-core (`dist_checkpointing/core.py`, CONFIG_FNAME)
 NAME = re.compile(r"iter_(\d{7,})")
+
+MOST_OF_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")
+"""A socket's path has at most 107 characters; megatron-core's writers meet at one of Python's multiprocessing."""
 
 
 def checkpoint_path(folder: Path, iteration: int) -> Path:
@@ -42,14 +46,17 @@ def newest(folder: Path, *, option: str = "load") -> Path | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{option}: cannot read {tracker}: {getattr(error, 'strerror', None) or error}") from error
-    listing = f"whole ones: {', '.join(str(_iteration(path)) for path in whole(folder)) or 'none'}"
+    numbers = ", ".join(str(_iteration(path)) for path in whole(folder))
+    remedy = f"write the iteration of a whole one into it: {numbers}"
+    if not numbers:
+        remedy = "no whole one of nlp-bench is there, and those of Megatron-LM and other programs are not read; name another folder"
     if not re.fullmatch("[0-9]{1,18}", word):
-        raise UsageError(f"{option}: {tracker} says {word[:40]!r}, not an iteration; write one into it ({listing})")
+        raise UsageError(f"{option}: {tracker} says {word[:40]!r}, not an iteration; {remedy}")
     path = checkpoint_path(folder, int(word))
     if not is_whole(path):
         raise UsageError(
             f"{option}: {tracker} names iteration {word}, but {path} is not a whole checkpoint of nlp-bench ({LAST_FILE} or {RECORD} is "
-            f"missing); write another iteration into it ({listing})"
+            f"missing); {remedy}"
         )
     return path
 
@@ -233,8 +240,14 @@ def check_start(settings: Settings, layout: Layout) -> str | None:
 
     Every rank calls it before torch is imported. Raises UsageError naming the field, both values and the remedy.
     """
-    path = found_checkpoint(settings)
+    all_done = check_load(settings, layout)
     _check_save(settings)
+    return all_done
+
+
+def check_load(settings: Settings, layout: Layout) -> str | None:
+    """Do the part of `check_start` that only reads."""
+    path = found_checkpoint(settings)
     if path is None:
         return None
     record = read_record(path)
@@ -248,6 +261,11 @@ def check_start(settings: Settings, layout: Layout) -> str | None:
 def _check_save(settings: Settings) -> None:
     if settings.save is None:
         return
+    if len(os.fsencode(tempfile.gettempdir())) > MOST_OF_TMPDIR:
+        raise UsageError(
+            f"save: a socket of the processes that write a checkpoint finds no room in TMPDIR, {tempfile.gettempdir()}: its path may have "
+            f"{MOST_OF_TMPDIR} characters; export TMPDIR=/tmp, or another short one"
+        )
     folder = Path(settings.save)
     try:
         folder.mkdir(parents=True, exist_ok=True)
