@@ -65,6 +65,11 @@ LOSS_NAN = -1.7976931348623157e308
 Column = NDArray[np.float64]
 
 
+def constant(value: float, size: int) -> Column:
+    """Return a column of one value, which takes the memory of one and cannot be written."""
+    return np.broadcast_to(np.float64(value), size)
+
+
 class Records(Sequence[LogRecord]):
     """Intervals in the order of the log, as columns: a million of them take 100 MB less than as objects."""
 
@@ -122,10 +127,10 @@ class Records(Sequence[LogRecord]):
         )
 
     def column(self, name: str) -> Column:
-        """Return the values of one quantity of ROW, NaN where missing (and for `lm_loss` also where the log says nan)."""
+        """Return the values of one quantity of ROW, NaN where missing (and for `lm_loss` also where the log says nan); to read alone."""
         column = self.columns.get(name)
         if column is None:
-            return np.full(len(self), np.nan)
+            return constant(np.nan, len(self))
         return np.where(column == LOSS_NAN, np.nan, column) if name == "lm_loss" else column
 
     def has(self, name: str) -> NDArray[np.bool_]:

@@ -6,6 +6,7 @@ training's own clock; tokens / rate. A rate of one device counts only with the n
 A line every ten iterations is the mean of ten: `Spans` are the lines with the iterations that each stands for.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import OPTIONS
-from nlp_bench.logs.record import NO_RECORDS, Attempt, Records
+from nlp_bench.logs.record import NO_RECORDS, Attempt, Records, constant
 from nlp_bench.measure.workload import RUN_JSON
 
 Column = NDArray[np.float64]
@@ -178,6 +179,8 @@ def mean_batch(records: Records, batch: Column) -> Column:
 
     Where it is another than in the line before, the consumed samples tell, if they lie between the two and no line is missing.
     """
+    if (batch == batch[:1]).all():
+        return batch
     before = np.concatenate([batch[:1], batch[:-1]])
     if np.array_equal(before, batch, equal_nan=True):
         return batch
@@ -190,7 +193,7 @@ def mean_batch(records: Records, batch: Column) -> Column:
 def growth(records: Records, name: str) -> Column:
     """Return how much a cumulative count grew per iteration since the record before, NaN where it did not grow."""
     if name not in records.columns:
-        return np.full(len(records), np.nan)
+        return records.column(name)
     steps = np.diff(records.column("iteration"), prepend=np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         grown = np.diff(records.column(name), prepend=np.nan) / steps
@@ -223,22 +226,28 @@ class _Derivation:
         return whole if whole and np.all(np.abs(ratio / whole - 1) < _WHOLE_TOLERANCE) else None
 
     def _ratio(self, above: str, below: str) -> Column:
+        columns = self.records.columns
+        if not {above, below} <= columns.keys():
+            return np.empty(0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self.records.column(above) / self.records.column(below)
+            ratio = columns[above] / columns[below]
         return ratio[np.isfinite(ratio)]
 
     def _stated(self, name: str, given: int | None) -> tuple[Column, str] | None:
         """Return a count that a person, the lines or one line states, None where nobody does."""
         size, words = len(self.records), name.replace("_", " ")
         if given:
-            return np.full(size, float(given)), self.overrides.source(OPTIONS[name])
+            return constant(given, size), self.overrides.source(OPTIONS[name])
         stated = self.records.column(name)
-        if np.any(stated > 0):
-            filled = _filled(np.where(stated > 0, stated, np.nan))
-            # Where a cut line ends before its own, that of the line before need not be its.
-            return np.where(self.records.whole | (stated > 0), filled, np.nan), f"{words} of the line"
+        is_stated = stated > 0
+        if is_stated.any():
+            if not is_stated.all():
+                # Where a cut line ends before its own, that of the line before need not be its.
+                is_known = self.records.whole | is_stated
+                stated = np.where(is_known, _filled(np.where(is_stated, stated, np.nan)), np.nan)
+            return stated, f"{words} of the line"
         if count := self.attempt.count(name):
-            return np.full(size, float(count)), f"{words} of line {self.attempt.facts[name].line_number}"
+            return constant(count, size), f"{words} of line {self.attempt.facts[name].line_number}"
         return None
 
     def _sequence(self) -> tuple[Column, str]:
@@ -246,8 +255,8 @@ class _Derivation:
             return stated
         ratio, size = self._ratio("consumed_tokens", "consumed_samples"), len(self.records)
         if len(ratio) and np.all(ratio == ratio[0]) and ratio[0] == int(ratio[0]):
-            return np.full(size, ratio[0]), "consumed tokens / consumed samples"
-        return np.full(size, np.nan), ""
+            return constant(ratio[0], size), "consumed tokens / consumed samples"
+        return constant(np.nan, size), ""
 
     def _batch(self) -> tuple[Column, str]:
         if stated := self._stated("global_batch_size", self.overrides.global_batch_size):
@@ -260,46 +269,46 @@ class _Derivation:
         is_near = len(known) and np.all(np.abs(known - np.round(known)) < _WHOLE_TOLERANCE * known)
         if is_near and np.all(known >= 0.5):
             return _filled(np.round(product)), "samples per second x time, rounded"
-        return np.full(size, np.nan), ""
+        return constant(np.nan, size), ""
 
-    def _rate(self) -> tuple[Column, str]:
-        """Return tokens per second of the whole machine as the log itself states them, NaN where it does not, and in what words."""
+    def _rates(self) -> Iterator[tuple[Column, str]]:
+        """Yield tokens per second of the whole machine as the log itself states them, and in what words, the best way first."""
         devices, tokens = self.num_devices or np.nan, f"{_last(self.sequence)} tokens"
-        column, of_devices = self.records.column, f"per second per device x {self.num_devices} devices"
-        ways = (
-            (column("tokens_per_second"), "tokens per second"),
-            (column("tokens_per_second_per_device") * devices, f"tokens {of_devices}"),
-            (column("samples_per_second") * self.sequence, f"samples per second x {tokens}"),
-            (column("samples_per_second_per_device") * devices * self.sequence, f"samples {of_devices} x {tokens}"),
+        of_devices = f"per second per device x {self.num_devices} devices"
+        ways: tuple[tuple[str, tuple[Column | float, ...], str], ...] = (
+            ("tokens_per_second", (), "tokens per second"),
+            ("tokens_per_second_per_device", (devices,), f"tokens {of_devices}"),
+            ("samples_per_second", (self.sequence,), f"samples per second x {tokens}"),
+            ("samples_per_second_per_device", (devices, self.sequence), f"samples {of_devices} x {tokens}"),
         )
-        return _first_known(ways, ways[0])
+        for name, factors, words in ways:
+            if (rate := self.records.columns.get(name)) is not None:
+                for factor in factors:
+                    rate = rate * factor
+                yield rate, words
 
-    def _tokens(self, rate: Column, how_rate: str) -> tuple[Column, str, bool]:
-        """Return tokens per iteration, where they come from, and whether that is a rate."""
-        product = mean_batch(self.records, self.batch) * self.sequence
-        words = f"global batch size x sequence length ({self.how_batch}, {self.how_sequence})"
+    def _tokens(self) -> Iterator[tuple[Column, str]]:
+        """Yield tokens per iteration and where they come from, the best way first."""
+        column, words = self.records.column, f"({self.how_batch}, {self.how_sequence})"
+        product = mean_batch(self.records, self.batch) * self.sequence, f"global batch size x sequence length {words}"
+        if self.overrides.sequence_length or self.overrides.global_batch_size:
+            yield product
+        yield column("tokens"), "tokens of the line"
+        of_device = column("tokens_per_device") * (self.num_devices or np.nan)
+        yield of_device, f"tokens per device of the line x {self.num_devices} devices"
+        yield product
+        yield constant(self.attempt.fact("tokens") or np.nan, len(self.records)), "tokens per iteration, stated once"
         consumed = growth(self.records, "consumed_tokens")
         if len(consumed) > 1 and np.isnan(consumed[0]):
             # Nothing stands before the first record: it has the tokens of the second.
             consumed = np.concatenate([consumed[1:2], consumed[1:]])
-        of_device = self.records.column("tokens_per_device") * (self.num_devices or np.nan)
-        is_given = bool(self.overrides.sequence_length or self.overrides.global_batch_size)
-        of_rate = (rate * self.elapsed, f"{how_rate} x time")
-        ways = (
-            (product if is_given else np.full_like(product, np.nan), words),
-            (self.records.column("tokens"), "tokens of the line"),
-            (of_device, f"tokens per device of the line x {self.num_devices} devices"),
-            (product, words),
-            (np.full(len(product), self.attempt.fact("tokens") or np.nan), "tokens per iteration, stated once"),
-            (consumed, "differences of consumed tokens"),
-        )
-        best = _first_known(ways, of_rate)
-        return *best, best is of_rate
+        yield consumed, "differences of consumed tokens"
 
     def result(self) -> Sizes:
-        rate, words = self._rate()
+        rate, words = _first_known(self._rates()) or (constant(np.nan, len(self.records)), "tokens per second")
         how_rate = f"logged {words}"
-        tokens, how_tokens, is_of_rates = self._tokens(rate, how_rate)
+        known = _first_known(self._tokens())
+        tokens, how_tokens = known or (rate * self.elapsed, f"{how_rate} x time")
         elapsed, how_time, has_times = self.elapsed, self.how_time, True
         if not np.any(np.isfinite(elapsed) & np.isfinite(tokens)) and np.isfinite(rate).any():
             # Rates alone. Where the tokens of an iteration are known, each rate is a time; else each counts alike.
@@ -312,7 +321,7 @@ class _Derivation:
             elapsed_s=elapsed,
             has_times=has_times,
             is_even=not self.attempt.fact("tokens_vary"),
-            is_of_rates=is_of_rates or not has_times,
+            is_of_rates=known is None or not has_times,
             how_tokens=how_tokens,
             how_time=how_time,
             is_of_clock=self.is_of_clock,
@@ -325,8 +334,8 @@ class _Derivation:
         )
 
 
-def _first_known(ways: tuple[tuple[Column, str], ...], otherwise: tuple[Column, str]) -> tuple[Column, str]:
-    return next((way for way in ways if np.isfinite(way[0]).any()), otherwise)
+def _first_known(ways: Iterable[tuple[Column, str]]) -> tuple[Column, str] | None:
+    return next((way for way in ways if np.isfinite(way[0]).any()), None)
 
 
 def _is_beside_jump(clock: Column) -> NDArray[np.bool_]:
@@ -343,8 +352,8 @@ def _is_beside_jump(clock: Column) -> NDArray[np.bool_]:
 
 
 def _last(column: Column) -> int | None:
-    column = column[column > 0]
-    return int(column[-1]) if len(column) else None
+    known = column[-1:] if (column[-1:] > 0).all() else column[column > 0]
+    return int(known[-1]) if len(known) else None
 
 
 def _filled(column: Column) -> Column:
