@@ -312,8 +312,10 @@ def refusal_of(attempts: Sequence[Attempt]) -> Refusal | None:
             )
     longest = max((len(attempt.records) for attempt in attempts), default=0)
     for attempt in attempts:
+        if attempt.num_lost < MIN_LINES or 2 * len(attempt.records) < longest:
+            continue
         total = attempt.num_lost + len(_timed(attempt.records))
-        if attempt.num_lost < MIN_LINES or attempt.num_lost <= MAX_SHARE * total or 2 * len(attempt.records) < longest:
+        if attempt.num_lost <= MAX_SHARE * total:
             continue
         lines = ", ".join(map(str, attempt.lost_lines[:5]))
         return Refusal(

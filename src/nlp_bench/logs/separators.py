@@ -107,9 +107,10 @@ def misread_points(log: Log) -> Refusal | None:
     """
     for attempt in log.attempts:
         elapsed_s = attempt.records.column("elapsed_s")
-        ordered = np.sort(elapsed_s[elapsed_s > 0])
-        if len(ordered) < 2 * _FEWEST:
+        known = elapsed_s[elapsed_s > 0]
+        if len(known) < 2 * _FEWEST or known.max() < 99 * known.min():  # of nearly every log: see _is_grouped
             continue
+        ordered = np.sort(known)
         at = int(np.argmax(ordered[1:] / ordered[:-1])) + 1
         small, large = ordered[:at], ordered[at:]
         if min(len(small), len(large)) < _FEWEST or not any(

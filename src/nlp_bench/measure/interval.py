@@ -35,6 +35,7 @@ from nlp_bench.measure.series import (
     long_run_variance,
     median,
     scatter_of,
+    typical_of,
 )
 from nlp_bench.measure.sizes import Column, Spans
 
@@ -104,14 +105,14 @@ def _degrees(found: Uncertainty, error: float) -> float:
 
 def uncertainty_of(values: Column, num_iterations: float) -> Uncertainty:
     """Return the uncertainty of the mean of `values`, at least two times of intervals of equal weight, in their order."""
-    mean = float(values.mean())
-    states = _states(values)
-    quiet = values
+    mean, quiet, usual = float(values.mean()), values, typical_of(values)
+    states = _states(values, usual)
     if states is not None:
         quiet = np.where(states, values * (median(values[~states]) / median(values[states])), values)
-    is_stalled, typical = _stalled(quiet)
-    calm = np.where(is_stalled, typical, quiet)
-    sizes = _sizes(quiet - typical, is_stalled) * (num_iterations / len(values) / mean)
+        usual = typical_of(quiet)
+    is_stalled, typical = _stalled(quiet, *usual)
+    calm = np.where(is_stalled, typical, quiet) if is_stalled.any() else quiet
+    sizes = _sizes(quiet, typical, is_stalled) * (num_iterations / len(values) / mean)
     noise, degrees = _noise(calm)
     few = len(values) < FEW_RECORDS
     found = Uncertainty(
@@ -127,25 +128,24 @@ def uncertainty_of(values: Column, num_iterations: float) -> Uncertainty:
     return found if states is None else _with_states(found, values, states)
 
 
-def _stalled(values: Column) -> tuple[NDArray[np.bool_], float]:
+def _stalled(values: Column, middle: float, deviation: float) -> tuple[NDArray[np.bool_], float]:
     """Return which values are stalls, and the mean of the others; fewer than MIN_VALUES do not tell a stall from noise."""
     if len(values) < MIN_VALUES:
         return np.zeros(len(values), dtype=np.bool_), float(values.mean())
-    middle = median(values)
-    spread = 1.4826 * median(np.abs(values - middle))
+    spread = 1.4826 * deviation
     if spread * STALL_SPREADS < LEAST_STALL * middle:  # rounded values may have none: then a digit is one
         digits = np.diff(np.unique(values))
         spread = max(spread, float(digits.min(initial=math.inf))) if len(digits) else spread
     is_stalled = values > middle + max(STALL_SPREADS * spread, LEAST_STALL * middle)
-    return is_stalled, float(values[~is_stalled].mean())
+    return is_stalled, float(values[~is_stalled].mean() if is_stalled.any() else values.mean())
 
 
-def _sizes(excess: Column, is_stalled: NDArray[np.bool_]) -> Column:
-    """Return the sum of `excess` over each stretch of neighbours that are stalled."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], is_stalled.view(np.int8), [0]])))
-    if not len(edges):
+def _sizes(values: Column, typical: float, is_stalled: NDArray[np.bool_]) -> Column:
+    """Return the sum of what `values` are above `typical` over each stretch of neighbours that are stalled."""
+    if not is_stalled.any():
         return np.empty(0)
-    sums = np.concatenate([[0.0], np.cumsum(excess)])
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], is_stalled.view(np.int8), [0]])))
+    sums = np.concatenate([[0.0], np.cumsum(values - typical)])
     return np.asarray(np.maximum(sums[edges[1::2]] - sums[edges[::2]], 0.0))
 
 
@@ -172,9 +172,9 @@ def _batched_variance(values: Column, count: int) -> float:
     return float(np.var(means, ddof=1)) * size
 
 
-def _states(values: Column) -> NDArray[np.bool_] | None:
+def _states(values: Column, usual: tuple[float, float]) -> NDArray[np.bool_] | None:
     """Return where the slower of two states holds, None where there is one; what is shorter than MIN_STATE changes no state."""
-    segments = levels(values)
+    segments = levels(values, usual)
     lasting = [(begin, end) for begin, end in segments if end - begin >= max(MIN_SEGMENT, MIN_STATE * len(values))]
     if len(lasting) < 2:
         return None

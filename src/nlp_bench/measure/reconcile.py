@@ -299,10 +299,11 @@ def _fast(claims: Claims) -> Iterator[Contradiction]:
 
 def _other_scale(claims: Claims) -> Iterator[Contradiction]:
     """Yield whether the times change for good by a factor that no machine does: the program prints seconds for milliseconds, say."""
-    costs, number = np.log(claims.spans.seconds_per_token), len(claims.spans)
+    costs, number = claims.spans.seconds_per_token, len(claims.spans)
     least = max(MIN_PART, int(PART * number))
-    if not number or np.ptp(costs) <= np.log(OTHER_SCALE):  # of nearly every log
+    if not number or np.ptp(np.log([costs.min(), costs.max()])) <= np.log(OTHER_SCALE):  # of nearly every log
         return
+    costs = np.log(costs)
     edges = np.unique(np.linspace(least, number - least, NUM_EDGES).astype(int)) if number >= 2 * least else ()
     for edge in edges:
         parts = costs[:edge], costs[edge:]

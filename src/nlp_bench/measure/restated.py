@@ -122,12 +122,9 @@ def _work(name: str, records: Records, sizes: Sizes) -> tuple[Column, bool]:
     if np.isnan(batch).all():
         batch = np.full(len(records), float(sizes.global_batch_size or np.nan))
     tokens = batch * sizes.sequence if sizes.is_of_rates else sizes.tokens
-    known = {
-        "samples_per_second": batch,
-        "samples_per_second_per_device": batch / devices,
-        "tokens_per_second": tokens,
-        "tokens_per_second_per_device": tokens / devices,
-    }.get(name)
+    known = {"samples_per_second": batch, "tokens_per_second": tokens}.get(name.removesuffix("_per_device"))
+    if known is not None and name.endswith("_per_device"):
+        known = known / devices
     if known is not None and np.isfinite(known).any():
         return known, True
     # A constant that nobody states: it grows with the batch, and with the length where that changes.
@@ -145,17 +142,15 @@ def _held(
     known = np.isfinite(low) & np.isfinite(high) & (high > 0)
     if not known.any():
         return
-    begin, end = _deepest(low[known], high[known])
-    fits = known & (low <= end) & (high >= begin)
-    is_exact = bool(known.sum() >= MIN_LINES and fits.sum() >= _MIN_SHARE * known.sum())
-    if not is_exact:
-        begin, end = median(low[known]), median(high[known])
-    is_wrong = known & ~fits & is_exact
+    lows, highs = (low, high) if known.all() else (low[known], high[known])
+    deepest = _deepest(lows, highs) if len(lows) >= MIN_LINES else None
+    begin, end = deepest or (median(lows), median(highs))
+    is_wrong = known & ~((low <= end) & (high >= begin)) if deepest else np.zeros(len(known), dtype=np.bool_)
     yield Restated(
         name=name,
         rate=rate,
         work=work,
-        is_exact=is_exact,
+        is_exact=deepest is not None,
         low=begin,
         high=end,
         is_wrong=is_wrong,
@@ -163,12 +158,18 @@ def _held(
     )
 
 
-def _deepest(low: Column, high: Column) -> tuple[float, float]:
-    """Return the interval in which most of the given ones meet."""
-    begins, ends = np.sort(low), np.sort(high)
+def _deepest(low: Column, high: Column) -> tuple[float, float] | None:
+    """Return the interval in which most of the given ones meet; None where fewer than half of them do."""
+    number = len(low)
+    # Where half of them meet, half of them have begun and half of them have not ended.
+    first, last = np.partition(low, (number - 1) // 2)[(number - 1) // 2], np.partition(high, number // 2)[number // 2]
+    begins, ends = (np.sort(column[(column >= first) & (column <= last)]) for column in (low, high))
+    num_begun, num_ended = np.count_nonzero(low < first), np.count_nonzero(high < first)
     # At each beginning: how many have begun, less those that have ended before.
-    depth = np.arange(1, len(begins) + 1) - np.searchsorted(ends, begins, side="left")
+    depth = np.arange(1, len(begins) + 1) - np.searchsorted(ends, begins, side="left") + (num_begun - num_ended)
     best = int(np.argmax(depth))
+    if 2 * depth[best] < number:
+        return None
     return float(begins[best]), float(ends[np.searchsorted(ends, begins[best], side="left")])
 
 
@@ -177,10 +178,11 @@ def bounds(column: Column) -> tuple[Column, Column]:
 
     A number does not remember how it was printed, but of numbers with `d` decimals nine in ten need all of them.
     """
-    half = np.full(len(column), half_unit(column))
-    unit, most = 10.0, float(np.max(column, initial=0.0, where=np.isfinite(column)))
+    least, unit, most = half_unit(column), 10.0, float(np.max(column[np.isfinite(column)], initial=0.0))
+    half, round_ones = np.full(len(column), least), np.flatnonzero(column == np.rint(column))
     while unit <= most:  # `4.71K`: as many zeros as it ends with may not have been printed
-        half[column % unit == 0] = np.maximum(unit / 2, half[0])
+        round_ones = round_ones[column[round_ones] % unit == 0]
+        half[round_ones] = max(unit / 2, least)
         unit *= 10
     return np.maximum(column - half, 0.0) * (1 - SAME_DIGITS), (column + half) * (1 + SAME_DIGITS)
 
@@ -193,6 +195,9 @@ def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradictio
     codes: list[Code] = []
     implied = np.where(np.isfinite(elapsed), elapsed, 0.0)
     for field in found:
+        if not field.is_wrong.any():
+            yield from _throughout(field, claims)
+            continue
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             means = field.work * field.ratio / field.rate
         is_wrong = field.is_wrong
@@ -239,11 +244,10 @@ def silent(claims: Claims) -> Iterator[Contradiction]:
     records = claims.records
     elapsed = records.column("elapsed_s")
     for name in (*_RATES, "consumed_samples", "lm_loss"):
-        has = records.has(name)[1:]
-        if has.all():
+        if not MIN_LINES <= np.count_nonzero(records.has(name)[1:]) < len(records) - 1:
             continue
         lacks = np.flatnonzero(records.lacks(name)[1:] & np.isfinite(elapsed[1:])) + 1
-        if has.sum() >= MIN_LINES and is_silent(len(lacks), len(records)):
+        if is_silent(len(lacks), len(records)):
             lines = records.numbers[lacks]
             many = f"{len(lacks)} of {len(records)} lines"
             text = f"{many} do not print the {WORDS[name]} that the others print: {named(lines)}"
@@ -285,7 +289,9 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
     iterations, consumed, tokens, batch = map(
         records.column, ("iteration", "consumed_samples", "consumed_tokens", "global_batch_size")
     )
-    if np.isfinite(consumed).any() and np.isfinite(batch).any():
+    offsets = consumed - iterations * batch
+    is_even = (batch == batch[:1]).all() and (offsets == offsets[:1]).all()  # the lines all agree
+    if not is_even and np.isfinite(consumed).any() and np.isfinite(batch).any():
         yield from _changed_count(claims)
         batch = mean_batch(records, batch)
         steps = np.diff(iterations, prepend=np.nan)
@@ -317,7 +323,7 @@ def _changed_count(claims: Claims) -> Iterator[Contradiction]:
     iterations, consumed, batch = map(claims.records.column, ("iteration", "consumed_samples", "global_batch_size"))
     offsets = consumed - iterations * batch
     known = np.isfinite(offsets)
-    if not known.any() or len(set(batch[known])) != 1:
+    if not known.any() or np.ptp(batch[known]):
         return
     values, counts = np.unique(offsets[known], return_counts=True)
     usual = values[int(np.argmax(counts))]

@@ -28,13 +28,25 @@ SAME_DIGITS = 1e-9  # share by which a value may differ from its printed digits:
 
 
 def median(values: Column) -> float:
-    """Return the median of `values`, which has no NaN; NaN where it is empty: what numpy's returns, in an eighth of its time."""
+    """Return the median of `values`, which has no NaN; NaN where it is empty: what numpy's returns, of many in a twentieth of its time."""
     number = len(values)
     if not number:
         return np.nan
     upper = number // 2
-    parted = np.partition(values, upper if number % 2 else (upper - 1, upper))
-    return float(parted[upper]) if number % 2 else float((parted[upper - 1] + parted[upper]) / 2)
+    parted = np.partition(values, upper)  # for two places at once it takes four times as long
+    return float(parted[upper]) if number % 2 else float((parted[:upper].max() + parted[upper]) / 2)
+
+
+def typical_of(values: Column) -> tuple[float, float]:
+    """Return the median of `values` and the median of how far they are from it."""
+    middle = median(values)
+    return middle, median(np.abs(values - middle))
+
+
+def as_slice(indices: NDArray[np.intp]) -> "NDArray[np.intp] | slice[int, int]":
+    """Return rising indices as a slice, which copies nothing, where none is missing between the first and the last."""
+    first, last = (int(indices[0]), int(indices[-1])) if len(indices) else (0, -1)
+    return slice(first, last + 1) if last - first + 1 == len(indices) else indices
 
 
 def quantile(ordered: Column, share: float) -> float:
@@ -142,13 +154,16 @@ _SPREAD = 5 * 1.4826
 _LEAST_SPREAD = 0.10
 
 
-def levels(values: Column) -> list[tuple[int, int]]:
-    """Return the segments [begin, end) of `values` (above 0), each with a level of its own; one segment where nothing changes."""
+def levels(values: Column, typical: tuple[float, float] | None = None) -> list[tuple[int, int]]:
+    """Return the segments [begin, end) of `values` (above 0), each with a level of its own; one segment where nothing changes.
+
+    `typical` is what `typical_of` returns for them, where it is known.
+    """
     pending, done = [(0, len(values))], list[tuple[int, int]]()
     while pending and len(pending) + len(done) < MAX_SEGMENTS:
         # The longest first: where there are more changes than MAX_SEGMENTS, no end of the series is cut finer than the other.
         begin, end = pending.pop(max(range(len(pending)), key=lambda i: pending[i][1] - pending[i][0]))
-        at = _split(values[begin:end])
+        at = _split(values[begin:end], typical if end - begin == len(values) else None)
         if at is None:
             done.append((begin, end))
         else:
@@ -156,16 +171,17 @@ def levels(values: Column) -> list[tuple[int, int]]:
     return sorted(done + pending)
 
 
-def _split(values: Column) -> int | None:
+def _split(values: Column, typical: tuple[float, float] | None) -> int | None:
     """Return where the level of `values` changes most, None where it does not."""
     number = len(values)
     if number < 2 * MIN_SEGMENT:
         return None
-    calm = held(values)
+    calm = held(values, typical)
     sums = np.cumsum(calm)
-    left = np.arange(MIN_SEGMENT, number - MIN_SEGMENT + 1)
-    before, after = sums[left - 1] / left, (sums[-1] - sums[left - 1]) / (number - left)
-    best = int(np.argmax((before - after) ** 2 * left * (number - left)))
+    left = np.arange(MIN_SEGMENT, number - MIN_SEGMENT + 1, dtype=np.float64)
+    right, below = number - left, sums[MIN_SEGMENT - 1 : number - MIN_SEGMENT]
+    before, after = below / left, (sums[-1] - below) / right
+    best = int(np.argmax((before - after) ** 2 * left * right))
     at, first, second = int(left[best]), float(before[best]), float(after[best])
     step = abs(first - second)
     if step < MIN_STEP * min(first, second):
@@ -177,8 +193,8 @@ def _split(values: Column) -> int | None:
     return at if step > MIN_T * error else None
 
 
-def held(values: Column) -> Column:
-    """Return `values` clipped to a few deviations around their median (winsorised)."""
-    middle = median(values)
-    spread = max(_SPREAD * median(np.abs(values - middle)), _LEAST_SPREAD * middle)
+def held(values: Column, typical: tuple[float, float] | None = None) -> Column:
+    """Return `values` clipped to a few deviations around their median (winsorised); `typical` as of `levels`."""
+    middle, deviation = typical or typical_of(values)
+    spread = max(_SPREAD * deviation, _LEAST_SPREAD * middle)
     return np.clip(values, middle - spread, middle + spread)

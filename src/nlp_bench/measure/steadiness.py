@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
-from nlp_bench.measure.series import MIN_VALUES, half_unit, held, levels, median, scatter_around, scatter_of
+from nlp_bench.measure.series import MIN_VALUES, half_unit, held, levels, scatter_around, scatter_of, typical_of
 from nlp_bench.measure.sizes import Column
 from nlp_bench.measure.window import MAX_MARKED, Window
 from nlp_bench.reason import Reason, texts
@@ -109,9 +109,9 @@ def steadiness_of(window: Window) -> Steadiness:
     """Return how steady `window` is."""
     spans = window.spans
     costs = spans.seconds_per_token
-    calm, number = held(costs), len(costs)
+    usual, number = typical_of(costs), len(costs)
+    typical, calm = usual[0], held(costs, usual)
     scatter = scatter_of(costs) if number > 1 else None
-    typical = median(costs)
     stalled = np.flatnonzero(costs > STALL_FACTOR * typical) if number > 2 else np.empty(0, np.intp)
     firsts, lasts = spans.first_iterations, spans.records.column("iteration")
     excess = (costs[stalled] - typical) @ spans.num_tokens[stalled]
@@ -176,12 +176,13 @@ def _drift(costs: Column) -> float | None:
         return None
     place = np.arange(number) - (number - 1) / 2
     squares = float(place @ place)
-    slope = float(place @ costs) / squares
-    residuals = costs - costs.mean() - slope * place
-    scatter = scatter_around(residuals, 2)
+    slope, mean = float(place @ costs) / squares, costs.mean()
+    change = slope * (number - 1) / float(mean)
+    if abs(change) < MIN_TREND:
+        return None
+    scatter = scatter_around(costs - mean - slope * place, 2)
     error = math.sqrt(scatter.variance * number / scatter.num_effective / squares)
-    change = slope * (number - 1) / float(costs.mean())
-    if error <= 0 or abs(change) < MIN_TREND:
+    if error <= 0:
         return None
     chance = 2 * (1 - student_cdf(abs(slope) / error, max(scatter.num_effective - 2, 1.0)))
     return change if chance < TREND_P else None
@@ -194,10 +195,11 @@ def _modes(costs: Column) -> tuple[float, float] | None:
         return None
     values = np.sort(costs)
     least = max(2, math.ceil(MODES_SHARE * number))
-    cut = np.arange(least, number - least + 1)
-    sums = np.cumsum(values)
-    low, high = sums[cut - 1] / cut, (sums[-1] - sums[cut - 1]) / (number - cut)
-    best = int(cut[int(np.argmax(cut * (number - cut) * (high - low) ** 2))])
+    cut = np.arange(least, number - least + 1, dtype=np.float64)
+    rest, sums = number - cut, np.cumsum(values)
+    below = sums[least - 1 : number - least]
+    low, high = below / cut, (sums[-1] - below) / rest
+    best = int(cut[int(np.argmax(cut * rest * (high - low) ** 2))])
     one, two = values[:best], values[best:]
     apart, within = float(two.mean() - one.mean()), math.sqrt((float(one.var()) + float(two.var())) / 2)
     mean = float(values.mean())

@@ -64,32 +64,31 @@ def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
     process_training_results.py; NVIDIA/dgxc-benchmarking pretrain_log_parser.py; NVIDIA-NeMo/Megatron-Bridge
     performance/argument_parser.py and utils/evaluate.py; mosaicml/llm-foundry collect_results.py; AMD-AGI/Primus benchmark_report.py.
     """
-    number, place = len(spans), np.arange(len(spans))
-    firsts, lasts = spans.first_iterations, spans.records.column("iteration")
+    number, firsts, lasts = len(spans), spans.first_iterations, spans.records.column("iteration")
 
-    def between(first: int, last: int) -> NDArray[np.bool_]:
+    def between(first: int, last: int) -> tuple[int, int]:
         # All of the window has to be there: a log that is too short does not have it.
-        return (firsts >= first) & (lasts <= last) & bool(lasts[-1] >= last and firsts[0] <= first)
+        is_there = lasts[-1] >= last and firsts[0] <= first
+        return (int(np.searchsorted(firsts, first)), int(np.searchsorted(lasts, last, "right"))) if is_there else (0, 0)
 
     windows = (
-        ("all lines but the first", "NeMo 2 auto-configurator", place >= 1),
-        ("iterations after 5", "NeMo Launcher, CloudAI (JSON)", firsts > 5),
+        ("all lines but the first", "NeMo 2 auto-configurator", (1, number)),
+        ("iterations after 5", "NeMo Launcher, CloudAI (JSON)", (int(np.searchsorted(firsts, 5, "right")), number)),
         ("iterations 10 to 30", "GCP gpu-recipes", between(10, 30)),
         ("iterations 35 to 44", "NVIDIA dgxc-benchmarking", between(35, 44)),
         # At least the first is left out, as Megatron-Bridge does: max(1, int(len(steps) * share)).
-        ("all but the first 10 %", "Megatron-Bridge (function)", place >= max(1, int(0.1 * number))),
-        ("the last 30 %", "Megatron-Bridge (command line)", place >= max(1, int(0.7 * number))),
-        ("the last 10 lines", "CloudAI (CSV), Megatron-Bridge model cards", place >= number - 10),
-        ("the last line", "llm-foundry, Primus", place >= number - 1),
+        ("all but the first 10 %", "Megatron-Bridge (function)", (max(1, int(0.1 * number)), number)),
+        ("the last 30 %", "Megatron-Bridge (command line)", (max(1, int(0.7 * number)), number)),
+        ("the last 10 lines", "CloudAI (CSV), Megatron-Bridge model cards", (max(0, number - 10), number)),
+        ("the last line", "llm-foundry, Primus", (number - 1, number)),
     )
-    found: dict[bytes, Choice] = {}
-    for name, used_by, mask in windows:
-        key = np.packbits(mask).tobytes()
-        if same := found.get(key):
-            found[key] = replace(same, name=f"{same.name} = {name}", used_by=f"{same.used_by}; {used_by}")
-        elif mask.any():
-            rate = float(spans.num_tokens[mask].sum() / spans.seconds[mask].sum())
-            found[key] = Choice(name=name, used_by=used_by, num_records=int(mask.sum()), tokens_per_second=rate)
+    found: dict[tuple[int, int], Choice] = {}
+    for name, used_by, (begin, end) in windows:
+        if same := found.get((begin, end)):
+            found[begin, end] = replace(same, name=f"{same.name} = {name}", used_by=f"{same.used_by}; {used_by}")
+        elif begin < end:
+            rate = float(spans.num_tokens[begin:end].sum() / spans.seconds[begin:end].sum())
+            found[begin, end] = Choice(name=name, used_by=used_by, num_records=end - begin, tokens_per_second=rate)
     if reference is None:
         return tuple(found.values())
     name, used_by = "the mean of all lines", "jubench-megatron-lm, CARAML (the reference value)"

@@ -7,12 +7,14 @@ order, and the constants are its numbers. 1.4826 makes the median absolute devia
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Attempt, Event, Log
-from nlp_bench.measure.series import MIN_SEGMENT, MIN_STEP, held, levels, median, scatter_of
+from nlp_bench.measure.series import MIN_SEGMENT, MIN_STEP, as_slice, held, levels, median, scatter_of, typical_of
 from nlp_bench.measure.sizes import NO_SPANS, Column, Spans
 
 FIRST_TWICE = frozenset({"megatron-lm", "megatron-bridge"})
@@ -141,21 +143,52 @@ def find_window(spans: Spans, conventions: LogConventions) -> Window:
 
 
 class _Selection:
-    """The intervals with the reason why each does not count, empty where it does."""
+    """The intervals with the reason why each does not count."""
 
     def __init__(self, spans: Spans) -> None:
-        self.spans, self.costs = spans, spans.seconds_per_token
-        self.why = np.full(len(spans), "", dtype=object)
+        self.spans, self.all_costs = spans, spans.seconds_per_token
+        self.why = np.zeros(len(spans), dtype=np.int8)  # place in REASONS, from 1; 0 where it counts
         self.begins_slow = False  # whether the first interval is slower than usual
         self.refused_mark: str | None = None
 
+    @cached_property
     def left(self) -> NDArray[np.intp]:
-        """Return the indices of what still counts."""
-        return np.flatnonzero(self.why == "")
+        """The indices of what still counts."""
+        return np.flatnonzero(self.why == 0)
+
+    @cached_property
+    def costs(self) -> Column:
+        """What still counts, in seconds per token."""
+        return self.all_costs[as_slice(self.left)]
+
+    @cached_property
+    def typical(self) -> tuple[float, float]:
+        """Its median and its median absolute deviation."""
+        return typical_of(self.costs)
+
+    def limit(self) -> float:
+        """Return above what an interval is slow."""
+        typical, spread = self.typical
+        return typical + max(RELATIVE_TOLERANCE * typical, SPREAD_FACTOR * spread)
+
+    def ends_slow(self) -> bool:
+        """Say whether the last interval is left out for its speed."""
+        return bool(self.why[-1] == REASONS.index("slow end") + 1)
+
+    def leave_out(self, where: "NDArray[Any] | slice[Any, Any, Any]", why: str) -> None:
+        """Let the intervals of a mask, of indices or of a slice count no longer."""
+        if len(self.why[where]):
+            self.why[where] = REASONS.index(why) + 1
+            for name in ("left", "costs", "typical"):
+                vars(self).pop(name, None)
+
+    def left_out(self, why: str) -> NDArray[np.intp]:
+        """Return the indices of what does not count for a reason."""
+        return np.flatnonzero(self.why == REASONS.index(why) + 1)
 
     def leave_out_first(self, conventions: LogConventions) -> None:
         """Leave out the first iteration and what falls steeply after it; at least half of the log is kept, or its last interval."""
-        spans, costs = self.spans, self.costs
+        spans, costs = self.spans, self.all_costs
         start = int(spans.first_iterations[0] <= conventions.counts_from and len(spans) > 1)
         if start and conventions.has_first_twice and len(spans) > 2:
             # The second line may hold the first iteration again, where its sum is at least as long.
@@ -164,8 +197,8 @@ class _Selection:
         latest = max(start, min(len(costs) // 2 + 1, len(costs) - 1))
         while start < latest and costs[start] > SETTLING_FACTOR * costs[start + 1]:
             start += 1
-        self.why[:start] = "warm-up"
-        self.begins_slow = bool(costs[0] > _limit(costs[start:]))
+        self.leave_out(slice(start), "warm-up")
+        self.begins_slow = bool(costs[0] > self.limit())
 
     def leave_out_marked(self, events: Sequence[Event]) -> None:
         """Leave out the slow intervals that hold an evaluation or a checkpoint, and all that were profiled."""
@@ -173,39 +206,36 @@ class _Selection:
         where = np.searchsorted(offsets, [event.offset for event in events])
         # What stands before the first record belongs to the start-up, what stands after the last one to no interval.
         inside = [(int(i), event.kind) for i, event in zip(where, events, strict=True) if 0 < i < len(offsets)]
-        limit = _limit(self.costs[self.left()]) if inside else 0.0
+        limit = self.limit() if inside else 0.0
         # In the order of the log: of two kinds in one interval the first is told.
         for kind in dict.fromkeys(kind for _, kind in inside):
             marked = np.unique([index for index, other in inside if other == kind])
             if 2 * len(marked) > len(offsets):
                 continue
-            counts_out = (self.costs[marked] > limit) | (kind == "profiler")  # our own trainer's word needs no doubt
-            marked = marked[(self.why[marked] == "") & counts_out]
+            # Our own trainer's word needs no doubt.
+            counts_out = (self.all_costs[marked] > limit) | (kind == "profiler")
+            marked = marked[(self.why[marked] == 0) & counts_out]
             if kind in WORDS and self._excused(marked) > MAX_MARKED:
                 self.refused_mark = kind
             else:
-                self.why[marked] = kind
+                self.leave_out(marked, kind)
 
     def _excused(self, marked: NDArray[np.intp]) -> float:
         """Return the time that `marked` and all intervals excused before take above the typical one, as a share of the run's."""
-        excused = np.concatenate([marked, np.flatnonzero(np.isin(self.why, WORDS))])
-        tokens, left = self.spans.num_tokens, self.left()
-        excess = (self.costs[excused] - median(self.costs[left])) @ tokens[excused]
-        return float(excess / self.spans.seconds[np.union1d(left, excused)].sum())
+        excused = np.concatenate([marked, *map(self.left_out, WORDS)])
+        excess = (self.all_costs[excused] - self.typical[0]) @ self.spans.num_tokens[excused]
+        return float(excess / self.spans.seconds[np.union1d(self.left, excused)].sum())
 
     def leave_out_implausible(self) -> None:
-        left = self.left()
-        costs = self.costs[left]
-        typical = median(costs)
+        costs, typical = self.costs, self.typical[0]
         fast = costs * IMPLAUSIBLE_FACTOR <= typical
-        late = np.concatenate([[False], costs > LATE_FACTOR * typical, [False]])
-        if 2 * int(fast.sum()) < len(costs):
-            self.why[left[fast & ~late[:-2] & ~late[2:]]] = "implausibly fast"
+        if 0 < 2 * np.count_nonzero(fast) < len(costs):
+            late = np.concatenate([[False], costs > LATE_FACTOR * typical, [False]])
+            self.leave_out(self.left[fast & ~late[:-2] & ~late[2:]], "implausibly fast")
 
     def leave_out_other_levels(self) -> None:
-        left = self.left()
-        costs = self.costs[left]
-        segments = levels(costs)
+        left, costs = self.left, self.costs
+        segments = levels(costs, self.typical)
         if len(segments) < 2:
             return
         means = [median(costs[begin:end]) for begin, end in segments]
@@ -225,55 +255,50 @@ class _Selection:
 
         if before and not comes_back(before):
             if max(before) < level:
-                self.why[left[:begin]] = "fast start"
+                self.leave_out(left[:begin], "fast start")
             elif begin <= MAX_SLOW_START * number and stays_slower(costs[:begin]):
-                self.why[left[:begin]] = "warm-up"
+                self.leave_out(left[:begin], "warm-up")
         if after and number - end <= MAX_SLOW_END * number and stays_slower(costs[end:]) and not comes_back(after):
-            self.why[left[end:]] = "slow end"
+            self.leave_out(left[end:], "slow end")
 
     def leave_out_slow_start(self) -> float:
         """Return the limit in seconds per token."""
-        left = self.left()
-        limit = _limit(self.costs[left])
-        slow = int(np.argmin(self.costs[left] > limit))
+        left, limit = self.left, self.limit()
+        slow = int(np.argmin(self.costs > limit))
         if self.begins_slow and slow <= max(1, MAX_SLOW_START * len(left)):
-            self.why[left[:slow]] = "warm-up"
+            self.leave_out(left[:slow], "warm-up")
         return limit
 
     def leave_out_short_end(self) -> None:
         """Leave out lines at the end that are too few for a level, a tenth of the log at least, and slow without exception."""
-        left = self.left()
-        costs = self.costs[left]
-        number = int(np.argmin(costs[::-1] > _limit(costs)))
+        costs = self.costs
+        number = int(np.argmin(costs[::-1] > self.limit()))
         is_few = max(2, SHORT_END * len(costs)) <= number < MIN_SEGMENT
-        if self.why[-1] != "slow end" and is_few and number <= MAX_SLOW_END * len(costs):
-            self.why[left[-number:]] = "slow end"
+        if not self.ends_slow() and is_few and number <= MAX_SLOW_END * len(costs):
+            self.leave_out(self.left[-number:], "slow end")
 
     def leave_out_fading(self) -> None:
-        left = self.left()
+        left = self.left
         if self.begins_slow and len(left) >= MIN_FADING:
-            fading = _fading(held(self.costs[left]))
-            self.why[left[: fading if fading <= MAX_SLOW_START * len(left) else 0]] = "warm-up"
+            fading = _fading(held(self.costs, self.typical))
+            self.leave_out(left[: fading if fading <= MAX_SLOW_START * len(left) else 0], "warm-up")
 
     def leave_out_transitions(self) -> None:
         """Leave out what lies between warm-up and window, and between window and slow end, and is a little of both."""
-        left = self.left()
+        left, costs = self.left, self.costs
         if len(left) < MIN_FADING // 2:
             return
-        costs = self.costs[left]
-        front = self.costs[: left[0]] - median(costs)
+        front = self.all_costs[: left[0]] - self.typical[0]
         if len(front) > 1 and front[0] > 0 and front[-1] < front[0] / 2:
-            self.why[left[: min(-(-len(front) // 2), len(left) // 4)]] = "warm-up"
-        if self.why[-1] == "slow end" and costs[-1] > np.quantile(costs, 0.75):
-            self.why[left[-1]] = "slow end"
+            self.leave_out(left[: min(-(-len(front) // 2), len(left) // 4)], "warm-up")
+        if self.ends_slow() and costs[-1] > np.quantile(costs, 0.75):
+            self.leave_out(left[-1:], "slow end")
 
     def result(self, limit: float) -> Window:
-        left = self.left()
-        spans = self.spans[left] if len(left) < len(self.spans) else self.spans
-        tail = np.flatnonzero(self.why == "slow end")
+        spans, tail = self.spans[as_slice(self.left)], self.left_out("slow end")
         set_aside = {}
         for why in ("warm-up", *MARKS, "slow end"):
-            where = np.flatnonzero(self.why == why)
+            where = self.left_out(why)
             if len(where := where[where > 0]):  # the first interval warms up, whatever it takes
                 part = self.spans[where]
                 share = len(where) / len(self.spans)
@@ -295,15 +320,16 @@ class _Selection:
 
     def _excluded(self) -> tuple[Excluded, ...]:
         """Return neighbours that were left out for the same reason as one, in the order of the iterations."""
-        out = np.flatnonzero(self.why != "")
+        out = np.flatnonzero(self.why)
         if not len(out):
             return ()
-        firsts, lasts = self.spans.first_iterations[out], self.spans.records.column("iteration")[out]
-        why = self.why[out]
+        spans, why = self.spans[out], self.why[out]
+        firsts, lasts = spans.first_iterations, spans.records.column("iteration")
         is_new = (why[1:] != why[:-1]) | (firsts[1:] != lasts[:-1] + 1)
         begins = np.concatenate([[0], np.flatnonzero(is_new) + 1])
         ends = np.append(begins[1:], len(out)) - 1
-        return tuple(map(Excluded, firsts[begins].astype(int).tolist(), lasts[ends].astype(int).tolist(), why[begins]))
+        reasons = (REASONS[place - 1] for place in why[begins].tolist())
+        return tuple(map(Excluded, firsts[begins].astype(int).tolist(), lasts[ends].astype(int).tolist(), reasons))
 
 
 def _steady_segments(segments: list[tuple[int, int]], means: list[float]) -> tuple[int, int]:
@@ -316,12 +342,6 @@ def _steady_segments(segments: list[tuple[int, int]], means: list[float]) -> tup
         if size > best_size:
             best, best_size = (alike[0], alike[-1]), size
     return best
-
-
-def _limit(costs: Column) -> float:
-    typical = median(costs)
-    spread = median(np.abs(costs - typical))
-    return typical + max(RELATIVE_TOLERANCE * typical, SPREAD_FACTOR * spread)
 
 
 def _fading(costs: Column) -> int:
