@@ -2,6 +2,7 @@
 
 import math
 import random
+import statistics
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,14 @@ def test_a_run_beyond_the_others_is_named() -> None:
     found = observed(1e-5, 1.001e-5, 0.999e-5, 1.0005e-5, 1.3e-5)
     assert [run.source for run in found.outliers] == ["run 1.3e-05"]
     assert any("beyond what the others allow" in line for line in pool_lines(found))
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 30, 300])
+def test_a_run_is_beyond_the_others_from_the_critical_value_on(number: int) -> None:
+    others = [1e-5 * (1 + 1e-3 * math.sin(index)) for index in range(number)]
+    deviation = statistics.stdev(others) * math.sqrt(1 + 1 / number)
+    allowed = statistics.mean(others) + student_t(1 - 0.025 / (number + 1), number - 1) * deviation
+    assert [len(observed(*others, allowed + part * deviation).outliers) for part in (-1e-3, 1e-3)] == [0, 1]
 
 
 def test_few_runs_of_one_kind_have_outliers_in_one_case_of_twenty() -> None:

@@ -120,7 +120,14 @@ class Pool:
     def outliers(self) -> list[Observation]:
         """Runs beyond what the others allow, each at 5 % / number of runs; none among fewer than three."""
         values = self.seconds_per_token
-        return [run for index, run in enumerate(self.runs) if _is_beyond(values, index)]
+        if len(values) < 3 or not (cv := _cv(values)):
+            return []
+        mean, far = math.fsum(values) / len(values), _far(cv, len(values))
+        return [
+            run
+            for index, run in enumerate(self.runs)
+            if abs(values[index] / mean - 1) > far and _is_beyond(values, index)
+        ]
 
     @cached_property
     def num_more_runs(self) -> int | None:
@@ -168,6 +175,15 @@ def _cv(values: Sequence[float]) -> float | None:
         return None
     mean = math.fsum(values) / number
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (number - 1)) / mean
+
+
+def _far(cv: float, number: int) -> float:
+    """Return how far from the mean of all, as a share of it, none is that `_is_beyond` all others: Grubbs's critical value, less its rounding.
+
+    Only the values that are farther are held against the others, which takes as long as there are others.
+    """
+    critical = student_t(1 - 0.025 / number, number - 2)
+    return 0.99 * cv * (number - 1) / math.sqrt(number * ((number - 2) / critical**2 + 1))
 
 
 def _is_beyond(values: Sequence[float], index: int) -> bool:
