@@ -245,5 +245,5 @@ def _fabric(system: System, otherwise: float | None) -> float:
         return otherwise
     raise UsageError(
         f"system.network: {system.name} has no bandwidth; planning needs both lines: [network] links_per_node = ADAPTERS OF A NODE, "
-        "link_gbit_per_s = RATE OF ONE IN ONE DIRECTION"
+        "link_gbit_per_s = RATE OF ONE IN ONE DIRECTION (of a machine of one node, too: no time but the interval depends on it)"
     )
