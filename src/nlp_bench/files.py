@@ -54,10 +54,11 @@ def real(path: str | Path) -> Path:
 @contextlib.contextmanager
 def working_in(folder: Path) -> Iterator[None]:
     """Make `folder` the current one within the block; one before that this user may not enter is not returned to. Raises OSError."""
+    flags = getattr(os, "O_PATH", os.O_RDONLY)  # which needs no right to read it; not on macOS
     try:
-        before = os.open(".", os.O_PATH)  # which needs no right to read it
+        before = os.open(".", flags)
     except PermissionError:  # as after sudo -u in root's home: no relative path could be reached from there
-        before = os.open("/", os.O_PATH)
+        before = os.open("/", flags)
     try:
         os.chdir(folder)
         yield
