@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ MINIMAL = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
     "--micro-batch-size 1 --lr 1e-3 --train-iters 4 --vocab-size 512 --mock-data"
 )
+ROOT = Path(__file__).parents[2]
+LOCAL = "--model tiny --system local --gpus-per-node 1 --data-path mock --run-dir run"
 # What the workflow file of the original 175B benchmark passes, evaluation, checkpoints and tensorboard left out.
 ORIGINAL = (
     "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --num-layers 96 --hidden-size 12288 "
@@ -289,3 +292,17 @@ def test_missing_data_are_refused_before_torch(tmp_path: Path) -> None:
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert answer.returncode == 2
     assert f"data_path: {prefix}.bin does not exist; make it with nlp-bench data" in answer.stderr
+
+
+@pytest.mark.parametrize("words", [["nlp_bench.train", *MINIMAL.split()], ["nlp_bench", "submit", *LOCAL.split()]])
+def test_another_megatron_core_on_pythonpath_is_no_silent_replacement(tmp_path: Path, words: list[str]) -> None:
+    """`export PYTHONPATH=~/Megatron-LM`: its core would train, under the version of the installed one."""
+    (tmp_path / "megatron/core").mkdir(parents=True)
+    (tmp_path / "megatron/core/__init__.py").write_text("raise RuntimeError('imported')\n")
+    own = {"NLP_BENCH_VENV": sys.prefix, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(tmp_path)])}
+    command = [sys.executable, "-m", *words]
+    answer = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **own}, cwd=tmp_path
+    )
+    assert answer.returncode == 2
+    assert f"megatron-core: {tmp_path} would train, not the installed megatron-core" in answer.stderr

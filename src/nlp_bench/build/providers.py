@@ -42,7 +42,11 @@ def _missing_te() -> str | None:
 
 
 def check_shadow() -> None:
-    """Raise UsageError where a folder is importable as Transformer Engine but not installed: megatron-core then fails to start."""
+    """Raise UsageError where a folder is importable as Transformer Engine but not installed: megatron-core then fails to start.
+
+    And where another megatron-core would train than the installed one, whose version the log and the records name.
+    """
+    _check_megatron()
     spec = importlib.util.find_spec("transformer_engine")
     if spec is None:
         return
@@ -54,6 +58,21 @@ def check_shadow() -> None:
             f"kernels: {places} is found as Transformer Engine but no such package is installed; remove it from the search path "
             f"(PYTHONPATH, or the folder that the ranks start in), or {BUILD} --te`"
         ) from None
+
+
+def _check_megatron() -> None:
+    spec = importlib.util.find_spec("megatron.core") if importlib.util.find_spec("megatron") else None
+    try:
+        installed = importlib.metadata.distribution("megatron-core")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    own = Path(str(installed.locate_file("megatron/core/__init__.py")))
+    if spec and spec.origin and own.exists() and not own.samefile(spec.origin):
+        place = Path(spec.origin).parents[2]
+        raise UsageError(
+            f"megatron-core: {place} would train, not the installed megatron-core {installed.version}, which the log and the records name; "
+            f"take {place} out of PYTHONPATH (a checkout of Megatron-LM is measured by --trainer megatron-lm)"
+        )
 
 
 def _missing_apex() -> str | None:

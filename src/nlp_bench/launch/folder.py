@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nlp_bench import schemas
 from nlp_bench.build.environment import build_folder
+from nlp_bench.build.providers import check_shadow
 from nlp_bench.clock import stamp
 from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
@@ -261,5 +262,7 @@ def preflight(run: Run, root: Path, system: str | None) -> None:
             raise UsageError(
                 f"software: {' and '.join(missing)} cannot be imported by {sys.executable}; {remedy(missing[0])}"
             )
+    if not run.system.container.image and run.tuning.trainer == "nlp-bench":
+        check_shadow()
     variables(run.system, os.environ)
     check_arguments(run, files=True)
