@@ -111,6 +111,19 @@ def test_what_sbatch_would_refuse_is_known_before(doctor: Doctor, words: list[st
     assert by_name(found)[check]["remedy"]
 
 
+def test_a_job_that_waits_for_drained_nodes_is_not_refused(doctor: Doctor) -> None:
+    """A maintenance: `sbatch --test-only` finds no nodes, `sbatch` takes the job."""
+    nodes = [f"node{number}" for number in range(1, 6)]
+    scontrol("update", f"nodename={','.join(nodes)}", "state=drain", "reason=maintenance")
+    try:
+        code, found, _ = doctor("--checks", "job")
+    finally:
+        for node in nodes:
+            resume(node)
+    assert (code, by_name(found)["job"]["status"]) == (0, "warning")
+    assert "0 of 5 nodes are up" in by_name(found)["job"]["summary"]
+
+
 def test_one_slow_one_down_both_named(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow/sitecustomize.py").write_text(SLOW.format(name="node3"))

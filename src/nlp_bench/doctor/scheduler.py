@@ -31,6 +31,9 @@ DOWN = (
 """Beginnings of the parts of a node's state (scontrol show node, flags after a +) with which no job starts there; "*" means: does not answer.
 Slurm starts a node that is POWERED_DOWN to save power, or in a cloud, for the job that wants it (its Power Saving Guide)."""
 
+NO_NODES = "Requested node configuration is not available"
+"""What `sbatch --test-only` says of a job that no node can take, drained ones not counted; without the option the job waits for these."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Node:
@@ -162,6 +165,11 @@ def job(place: Place) -> Finding:
     if answer.is_good:
         return ok("sbatch would take the job", text)
     lines = [line for line in script.splitlines() if line.startswith("#SBATCH ")]
+    nodes = run_nodes(place) if NO_NODES in text else []
+    if (num_up := sum(not node.is_down for node in nodes)) < place.run.parallel.nodes <= len(nodes):
+        why = f"while {num_up} of {len(nodes)} nodes are up, which says nothing of the job: it would wait"
+        again = "sinfo -R; when they are back, ask again: nlp-bench doctor --checks job"
+        return warning(f"sbatch --test-only finds no nodes {why} ({text})", *lines, remedy=again)
     options = "--queue, --account, --timelimit, --gres, --nodes"
     remedy = f"change what it names ({options}), then ask again: nlp-bench doctor --checks job"
     return failed(f"sbatch refuses the job: {text}", *lines, remedy=remedy)
