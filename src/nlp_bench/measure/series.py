@@ -181,7 +181,11 @@ def _split(values: Column, typical: tuple[float, float] | None) -> int | None:
     left = np.arange(MIN_SEGMENT, number - MIN_SEGMENT + 1, dtype=np.float64)
     right, below = number - left, sums[MIN_SEGMENT - 1 : number - MIN_SEGMENT]
     before, after = below / left, (sums[-1] - below) / right
-    best = int(np.argmax((before - after) ** 2 * left * right))
+    gain = before - after
+    gain *= gain
+    gain *= left
+    gain *= right
+    best = int(np.argmax(gain))
     at, first, second = int(left[best]), float(before[best]), float(after[best])
     step = abs(first - second)
     if step < MIN_STEP * min(first, second):

@@ -142,8 +142,13 @@ def _printed(spans: Spans, *, is_of_clock: bool) -> NDArray[np.float64] | None:
     return None if is_of_clock else spans.num_tokens / spans.seconds
 
 
-def sustained_of(spans: Spans, first_iteration: int, *, is_of_clock: bool = False) -> Sustained:
-    """Return the sustained rate of `spans` from the interval that begins with `first_iteration`; `is_of_clock` as of `Sizes`."""
+def sustained_of(
+    spans: Spans, first_iteration: int, *, is_of_clock: bool = False, steady: tuple[int, Estimate | None] = (-1, None)
+) -> Sustained:
+    """Return the sustained rate of `spans` from the interval that begins with `first_iteration`; `is_of_clock` as of `Sizes`.
+
+    `steady` is how many of these intervals are in the window, and the estimate of these.
+    """
     start = int(np.argmax(spans.first_iterations >= first_iteration))
     part, stamps = spans[start:], spans.records.column("stamp_s")
     seconds, num_tokens = float(part.seconds.sum()), float(part.num_tokens.sum())
@@ -172,7 +177,10 @@ def sustained_of(spans: Spans, first_iteration: int, *, is_of_clock: bool = Fals
         )
         part = replace(part, seconds=steps if is_fine else part.seconds * (wall / seconds))
         seconds = wall
-    estimate = estimate_of(part, None if has_stamps else _printed(part, is_of_clock=is_of_clock))
+    if not has_stamps and steady[0] == len(part):
+        estimate = steady[1]
+    else:
+        estimate = estimate_of(part, None if has_stamps else _printed(part, is_of_clock=is_of_clock))
     if estimate:  # of the mean of the lines; gaps between them belong to the wall clock
         mean = seconds / num_tokens
         error = estimate.standard_error * (mean / estimate.seconds_per_token)
@@ -277,7 +285,9 @@ def measure_records(records: Records, sizes: Sizes, conventions: LogConventions 
         sizes=sizes,
         steadiness=steadiness_of(window),
         sensitivity=sensitivity(spans, reference),
-        sustained=sustained_of(spans, window.first_iteration, is_of_clock=sizes.is_of_clock)
+        sustained=sustained_of(
+            spans, window.first_iteration, is_of_clock=sizes.is_of_clock, steady=(len(window.spans), estimate)
+        )
         if sizes.has_times
         else None,
     )
