@@ -223,8 +223,8 @@ def scanned(log: Path, *, is_compiled: bool) -> Result:
     with open_log(str(log)) as source:
         for block in source.blocks():
             rows, _ = scanner.scan(block)
-            count += len(rows.values)
-            total += float(rows.values[:, SECONDS].sum())
+            count += len(rows.offsets)
+            total += float(rows.columns[SECONDS].sum()) if len(rows.offsets) else 0.0
     return count, total
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from nlp_bench.build.providers import has_c_compiler
 from nlp_bench.logs import scan
@@ -62,27 +63,38 @@ def block_of(text: bytes, begin: int = 0, end: int | None = None, offset: int = 
 
 def scanned(engine: Engine, text: bytes, grammar: Grammar | None = GRAMMAR) -> tuple[Rows, list[Line]]:
     rows, lines = engine(NEEDLES, grammar).scan(block_of(text))
-    assert rows.values.dtype == np.float64
+    assert {column.dtype for column in rows.columns.values()} <= {np.dtype(np.float64)}
     assert {rows.offsets.dtype, rows.numbers.dtype, rows.labels.dtype} == {np.dtype(np.int64)}
     return rows, lines
+
+
+def table(rows: Rows) -> NDArray[np.float64]:
+    """Return a row for each line, NaN where it lacks a field."""
+    lacking = np.full(len(rows.offsets), np.nan)
+    return np.column_stack([rows.columns.get(i, lacking) for i in range(GRAMMAR.num_columns)])
 
 
 def plain(rows: Rows, lines: list[Line], block: Block) -> tuple[Any, ...]:
     """Return everything a scan says, comparable: the bytes of the numbers, NaN included."""
     texts = [(*line[:4], line.following(3)) for line in lines]
-    return rows.values.tobytes(), *(array.tolist() for array in rows[1:]), texts, block.num_line_ends
+    return (
+        sorted((i, column.tobytes()) for i, column in rows.columns.items()),
+        *(array.tolist() for array in rows[1:]),
+        texts,
+        block.num_line_ends,
+    )
 
 
 def test_a_row(engine: Engine) -> None:
     rows, lines = scanned(engine, b"noise\n" + ROW + b"\r\n")
     assert lines == []
-    assert rows.values.tolist() == [[10, 500, 960, 7241.7 / 1000.0, 10.98846, 0, STAMP_S]]
+    assert table(rows).tolist() == [[10, 500, 960, 7241.7 / 1000.0, 10.98846, 0, STAMP_S]]
     assert (rows.offsets.tolist(), rows.numbers.tolist(), rows.labels.tolist()) == ([6], [2], [0])
 
 
 def test_the_missing_is_nan(engine: Engine) -> None:
     rows, _ = scanned(engine, b"iteration 1/ 2 | elapsed time per iteration (s): .5 |\n")
-    assert np.array_equal(rows.values, [[1, 2, np.nan, 0.5, np.nan, np.nan, np.nan]], equal_nan=True)
+    assert np.array_equal(table(rows), [[1, 2, np.nan, 0.5, np.nan, np.nan, np.nan]], equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +140,7 @@ def test_what_departs_from_the_grammar_is_a_line(engine: Engine, old: bytes, new
     text = ROW.replace(old, new, 1)
     assert text != ROW
     rows, lines = scanned(engine, text + b"\n")
-    assert len(rows.values) == 0
+    assert len(rows.offsets) == 0
     assert [line[:4] for line in lines] == [(1, 0, text, True)]
 
 
@@ -147,7 +159,7 @@ def test_what_departs_from_the_grammar_is_a_line(engine: Engine, old: bytes, new
 )
 def test_the_time_in_front_of_a_row(engine: Engine, prefix: bytes, seconds: float | None) -> None:
     rows, _ = scanned(engine, prefix + ROW[ROW.index(b"iteration") :] + b"\n")
-    assert np.array_equal(rows.values[:, 6], [math.nan if seconds is None else seconds], equal_nan=True)
+    assert np.array_equal(table(rows)[:, 6], [math.nan if seconds is None else seconds], equal_nan=True)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +173,7 @@ def test_the_time_in_front_of_a_row(engine: Engine, prefix: bytes, seconds: floa
 )  # fmt: skip
 def test_a_row_with_another_form_of_time_is_a_line(engine: Engine, prefix: bytes) -> None:
     rows, lines = scanned(engine, prefix + ROW[ROW.index(b"iteration") :] + b"\n")
-    assert (len(rows.values), len(lines)) == (0, 1)
+    assert (len(rows.offsets), len(lines)) == (0, 1)
 
 
 STAMP_PIECES = (
@@ -178,14 +190,14 @@ def test_times_and_labels_are_the_same_in_both_languages(pieces: list[bytes]) ->
         scanned(make, text) for make in (scan._PythonEngine, c_engine(is_simple=False))
     )
     assert len(our_lines) == len(their_lines)
-    assert ours.values.tobytes() == theirs.values.tobytes()
+    assert table(ours).tobytes() == table(theirs).tobytes()
     expected = [label_of(b"".join(pieces))] if len(ours.labels) else []
     assert ours.labels.tolist() == theirs.labels.tolist() == expected
 
 
 def test_a_line_without_its_end_is_no_row(engine: Engine) -> None:
     rows, lines = scanned(engine, ROW + b"\n" + ROW)
-    assert len(rows.values) == 1
+    assert len(rows.offsets) == 1
     assert [line[:4] for line in lines] == [(2, len(ROW) + 1, ROW, False)]
 
 
@@ -208,9 +220,14 @@ def test_places_count_from_the_file(engine: Engine) -> None:
 
 def test_more_rows_and_lines_than_the_arrays_hold(engine: Engine) -> None:
     row = b"iteration 1/ 2 | lm loss: 1 | elapsed time per iteration (s): 1 |\n"
-    rows, lines = scanned(engine, (row + b"device: 1\n") * 20_000)
-    assert rows.numbers.tolist() == list(range(1, 40_000, 2))
+    late = row.replace(b"lm loss: 1", b"consumed samples: 7")
+    rows, lines = scanned(engine, (row + b"device: 1\n") * 20_000 + late)
+    assert rows.numbers.tolist() == [*range(1, 40_000, 2), 40_001]
     assert [line.number for line in lines] == list(range(2, 40_001, 2))
+    # A field that the last line alone has is missing in all others.
+    assert np.array_equal(
+        table(rows)[[0, -2, -1], 2:5], [[np.nan, 1, 1], [np.nan, 1, 1], [7, 1, np.nan]], equal_nan=True
+    )
 
 
 def test_labels_tell_processes_apart_but_not_times() -> None:
@@ -244,9 +261,9 @@ def test_numbers_are_those_of_python_to_the_last_bit(text: str) -> None:
     )
     for is_simple in (False, True):
         rows, _ = scanned(c_engine(is_simple=is_simple), line)
-        assert len(rows.values) == bool(is_plain)
+        assert len(rows.offsets) == bool(is_plain)
         if is_plain:
-            assert rows.values[0, 3:5].tobytes() == struct.pack("=dd", float(text) / 1000.0, float(text))
+            assert table(rows)[0, 3:5].tobytes() == struct.pack("=dd", float(text) / 1000.0, float(text))
 
 
 SEEDS = (

@@ -120,23 +120,20 @@ class Findings:
 
     def rows(self, rows: Rows) -> None:
         """Add clean records of the scanner: columns of ROW in order, as far as the grammar has them."""
-        if not len(rows.values):
+        if not len(rows.offsets):
             return
         self._flush()
-        given = set(np.flatnonzero((~np.isnan(rows.values)).any(axis=0)).tolist())
-        columns = {name: np.ascontiguousarray(rows.values[:, i]) for name, i in COLUMN.items() if i in given}
+        columns = {name: rows.columns[i] for name, i in COLUMN.items() if i in rows.columns}
         for column in (columns[name] for name in RATES if name in columns):
             impossible = (column < SMALLEST) | (column > LARGEST)
             for index in np.flatnonzero(impossible).tolist():
                 number = int(rows.numbers[index])
                 self._impossible(number)
-                self.flagged.append(
-                    Flagged(int(rows.offsets[index]), number, float(rows.values[index, COLUMN["iteration"]]))
-                )
+                self.flagged.append(Flagged(int(rows.offsets[index]), number, float(columns["iteration"][index])))
             column[impossible] = np.nan
-        self.num_records += len(rows.values)
+        self.num_records += len(rows.offsets)
         self.is_counted = True
-        whole = np.ones(len(rows.values), dtype=np.bool_)
+        whole = np.ones(len(rows.offsets), dtype=np.bool_)
         self._parts.append(Records(columns, rows.offsets, rows.numbers, whole, rows.labels))
 
     def _impossible(self, number: int) -> None:

@@ -99,7 +99,9 @@ class Records(Sequence[LogRecord]):
         names = {name: None for part in parts for name in part.columns}
         joined = cls(
             {
-                name: np.concatenate([part.columns.get(name, np.full(len(part), np.nan)) for part in parts])
+                name: np.concatenate(
+                    [part.columns[name] if name in part.columns else constant(np.nan, len(part)) for part in parts]
+                )
                 for name in names
             },
             np.concatenate([part.offsets for part in parts]),

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import product
 from pathlib import Path
@@ -21,6 +21,7 @@ from nlp_bench.logs.source import Block
 from nlp_bench.logs.stamp import HEAD_BYTES, PLAIN_STAMP, row_stamp_s
 
 MAX_NUMBER_BYTES = 64  # more than any program prints
+MAX_COLUMNS = 64  # as in scan.c
 _NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _COUNT = re.compile(rb"\d{1,18}")
 _UNSAFE = re.compile(rb"[\x1b\r\x80-\xff]")
@@ -48,7 +49,7 @@ def slim(line: Line) -> Line:
 class Rows(NamedTuple):
     """The lines that fit the grammar, in the order of the file."""
 
-    values: NDArray[np.float64]  # shape (rows, columns); NaN where a line does not have the field
+    columns: dict[int, NDArray[np.float64]]  # those that any line has; NaN where a line does not have the field
     offsets: NDArray[np.int64]  # byte offset of each line in the log, after decompression
     numbers: NDArray[np.int64]  # line number of each line, counted from 1
     labels: NDArray[np.int64]  # `label_of` the text before the record on its line
@@ -72,7 +73,7 @@ class Grammar:
             if not word or word != word.strip() or set(word) & set(b":|\r\n\x1b") or not word.isascii():
                 raise ValueError(f"keys: {word!r} is empty, not ASCII, or has a blank at an end or one of : | in it")
         columns = [column for column, _, _ in self.keys.values()] + [*self.required, self.stamp or 0]
-        if any(not 0 <= column < self.num_columns for column in columns) or self.num_columns < 2:
+        if any(not 0 <= column < self.num_columns for column in columns) or not 2 <= self.num_columns <= MAX_COLUMNS:
             raise ValueError(f"num_columns: a column of {sorted(set(columns))} is not below {self.num_columns}")
 
 
@@ -137,26 +138,34 @@ def _following(block: Block, at: int, count: int) -> list[bytes]:
     return found
 
 
+@lru_cache(maxsize=64)
+def _pattern(needles: tuple[bytes, ...]) -> re.Pattern[bytes]:
+    """Return the pattern of all needles; of none it is found nowhere."""
+    rests: dict[bytes, list[bytes]] = {}  # by the first byte: `re` would try all needles where any may begin
+    for needle in needles:
+        rests.setdefault(needle[:1], []).append(re.escape(needle[1:]))
+    forms = (re.escape(first) + b"(?:" + b"|".join(rest) + b")" for first, rest in rests.items())
+    return re.compile(b"|".join(forms) or b"(?!)")
+
+
 class _PythonEngine:
     """The engine for a machine without a compiler; the reference of the C engine in tests."""
 
     def __init__(self, needles: tuple[bytes, ...], grammar: Grammar | None) -> None:
-        rests: dict[bytes, list[bytes]] = {}  # by the first byte: `re` would try all needles where any may begin
-        for needle in needles:
-            rests.setdefault(needle[:1], []).append(re.escape(needle[1:]))
-        forms = (re.escape(first) + b"(?:" + b"|".join(rest) + b")" for first, rest in rests.items())
-        self.find = re.compile(b"|".join(forms)).search
-        self.grammar = grammar
+        self.needles, self.grammar = needles, grammar
         self.start = re.compile(_START % re.escape(grammar.start)) if grammar else None
         self.again = re.compile(_AGAIN % re.escape(grammar.start)) if grammar else None
         self.labels: dict[bytes, int] = {}
 
     def scan(self, block: Block) -> tuple[Rows, list[Line]]:
-        data, at = block.data, block.begin
+        data, at, needles = block.data, block.begin, self.needles
+        if block.end - at <= SMALL_BYTES:  # a pattern of all takes longer to make than so few bytes to read
+            needles = tuple(needle for needle in needles if data.find(needle, at, block.end) >= 0)
+        find = _pattern(needles).search
         counted_to, number = block.begin, block.number
         rows: list[tuple[list[float], int, int, int]] = []
         lines: list[Line] = []
-        while found := self.find(data, at, block.end):
+        while found := find(data, at, block.end):
             begin = data.rfind(b"\n", at, found.start()) + 1 or at
             end = data.find(b"\n", found.end(), block.end)
             is_ended = end >= 0
@@ -171,7 +180,8 @@ class _PythonEngine:
         block.num_line_ends = number - block.number + data.count(b"\n", counted_to, block.end)
         num_columns = self.grammar.num_columns if self.grammar else 0
         values = np.array([row[0] for row in rows], np.float64).reshape(len(rows), num_columns)
-        return Rows(values, *(np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))), lines
+        columns = {i: values[:, i].copy() for i in np.flatnonzero(~np.isnan(values).all(axis=0)).tolist()}
+        return Rows(columns, *(np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))), lines
 
     def row(self, text: bytes) -> tuple[list[float], int] | None:
         if self.grammar is None or self.start is None or (at := text.find(self.grammar.start)) < 0:
@@ -224,7 +234,7 @@ _AGAIN = rb"%b[ \t]*\d"
 MANY_SMALL = 4
 """Small logs that are read in Python, before the tables of the compiled engine, which take milliseconds to make, pay off."""
 SMALL_BYTES = 1 << 16  # making the tables of the compiled engine takes longer than reading so few bytes in Python
-_INTERFACE = 2  # as in scan.c: an object of another version is not used
+_INTERFACE = 3  # as in scan.c: an object of another version is not used
 _MAX_ROWS = 1 << 13
 _MAX_LINES = 1 << 10
 _NUM_BUCKETS = 8
@@ -272,7 +282,7 @@ class _Output(ctypes.Structure):
     """`struct output` of scan.c."""
 
     _fields_ = (
-        *(("at", _INT), ("num_line_ends", _INT), ("values", _POINTER)),
+        *(("at", _INT), ("num_line_ends", _INT), ("values", _POINTER), ("given", ctypes.c_uint64)),
         *(("row_begin", _POINTER), ("row_number", _POINTER), ("row_label", _POINTER)),
         *(("max_rows", _INT), ("num_rows", _INT)),
         *(("line_begin", _POINTER), ("line_end", _POINTER), ("line_number", _POINTER)),
@@ -341,11 +351,13 @@ def _buckets(prints: Iterable[bytes], weights: list[float]) -> list[list[bytes]]
 
     buckets: list[list[bytes]] = [[] for _ in range(_NUM_BUCKETS)]
     masks: list[_Masks] = [((0, 0), (0, 0), (0, 0))] * _NUM_BUCKETS
+    costs = [0.0] * _NUM_BUCKETS
     for word in sorted(set(prints), key=lambda word: (-cost(_masks(word)), word)):
         with_it = [_masks(word, each) for each in masks]
-        best = min(range(_NUM_BUCKETS), key=lambda i: cost(with_it[i]) - cost(masks[i]))
+        costs_with_it = [cost(each) for each in with_it]
+        best = min(range(_NUM_BUCKETS), key=lambda i: costs_with_it[i] - costs[i])
         buckets[best].append(word)
-        masks[best] = with_it[best]
+        masks[best], costs[best] = with_it[best], costs_with_it[best]
     return buckets
 
 
@@ -373,6 +385,16 @@ def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b""
     return plan
 
 
+def _joined(parts: list[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    columns = {
+        place: np.concatenate([part.columns.get(place, np.full(len(part.offsets), np.nan)) for part in parts])
+        for place in {place: None for part in parts for place in part.columns}
+    }
+    return Rows(columns, *map(np.concatenate, zip(*(part[1:] for part in parts), strict=True)))
+
+
 class _CEngine:
     """The engine in scan.c; its arrays are reused for every block."""
 
@@ -383,7 +405,7 @@ class _CEngine:
         self.words, self.grammar = words, grammar
         self.num_plans = 0
         self.prepare(b"")
-        self.values = np.empty((_MAX_ROWS, grammar.num_columns if grammar else 0), np.float64)
+        self.values = np.empty((grammar.num_columns if grammar else 0, _MAX_ROWS), np.float64)
         self.rows = np.empty((3, _MAX_ROWS), np.int64)
         self.lines = np.empty((3, _MAX_LINES), np.int64)
         row, line = self.rows.ctypes.data, self.lines.ctypes.data
@@ -403,7 +425,7 @@ class _CEngine:
         self.plan.num_checked = 0
         output.at, output.num_line_ends = block.begin, 0
         while is_full:
-            output.num_rows = output.num_lines = 0
+            output.num_rows = output.num_lines = output.given = 0
             is_full = self.library.nlp_bench_scan(self.plan, address, block.end, self.is_simple, output)
             if output.num_rows or not is_full:
                 parts.append(self.taken(block, output.num_rows))
@@ -415,7 +437,7 @@ class _CEngine:
         is_slow = self.plan.num_checked - num_found > max((block.end - block.begin) >> 10, 64)
         if is_slow and self.num_plans < _MAX_PLANS:
             self.prepare(bytes(block.data[block.begin : min(block.end, block.begin + _SAMPLE_BYTES)]))
-        return parts[0] if len(parts) == 1 else Rows(*map(np.concatenate, zip(*parts, strict=True))), lines
+        return _joined(parts), lines
 
     def prepare(self, sample: bytes) -> None:
         """Make the tables for a log like the sample; only the speed depends on them."""
@@ -425,6 +447,5 @@ class _CEngine:
 
     def taken(self, block: Block, count: int) -> Rows:
         begins, numbers, labels = self.rows[:, :count]
-        return Rows(
-            self.values[:count].copy(), begins + (block.offset - block.begin), numbers + block.number, labels.copy()
-        )
+        columns = {i: column[:count].copy() for i, column in enumerate(self.values) if self.output.given >> i & 1}
+        return Rows(columns, begins + (block.offset - block.begin), numbers + block.number, labels.copy())
