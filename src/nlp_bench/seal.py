@@ -26,8 +26,9 @@ MADE_FOR = "NLP_BENCH_MADE_FOR"
 NONE = "none"
 _OPENED = re.compile(r" > seal: opened; run\.json SHA-256 (?P<run>[0-9a-f]{64}|none); nonce (?P<nonce>\S{1,128})")
 _CLOSED = re.compile(r" > seal: closed; (?P<lines>\d{1,12}) lines, SHA-256 (?P<sha256>[0-9a-f]{64})")
-_MARKING = re.compile(rb" > (?!binding:)[A-Za-z]| checkpoint | profiling iteration ")
-_COUNTED = re.compile(rb" iteration +\d{1,12}/|  \w{1,100} \.{3,50} |" + _MARKING.pattern)
+_COUNTED = re.compile(
+    rb" iteration +\d{1,12}/|  \w{1,100} \.{3,50} |(?P<marking> > (?!binding:)[A-Za-z]| checkpoint | profiling iteration )"
+)
 """Beginnings of the trainer's lines that the closing hash covers: iterations, facts, arguments, and what marks iterations.
 
 Not covered: the places of the ranks, which other ranks print too, and tables of timers. Lines of other programs begin otherwise.
@@ -49,11 +50,13 @@ class LogSeal:
         for line in text.encode("utf-8", "surrogateescape").split(b"\n"):
             self.take_line(line)
 
-    def take_line(self, line: bytes) -> None:
-        """Add one line without its end; one that is not covered changes nothing."""
-        if _COUNTED.match(line):
+    def take_line(self, line: bytes) -> bool:
+        """Add one line without its end, and return whether it marks iterations; one that is not covered changes nothing."""
+        found = _COUNTED.match(line)
+        if found:
             self._digest.update(line + b"\n")
             self.num_lines += 1
+        return bool(found and found["marking"])
 
     @property
     def sha256(self) -> str:
@@ -136,7 +139,8 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
     for number, raw in enumerate(lines, start=1):
         end += len(raw)
         for line in _by_rank(raw.rstrip(b"\r\n")):
-            if _RECORD.match(line):
+            is_record = _RECORD.match(line) is not None
+            if is_record:
                 last = end
                 stray = number if parts and not current and stray is None else stray
             opened, closed = _seal_line(line) if line.startswith(b" > seal: ") else (None, None)
@@ -147,9 +151,8 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
                 current.closed = (int(closed["lines"]), closed["sha256"])
                 current = None
             elif current:
-                current.seal.take_line(line)
-                current.num_records += bool(_RECORD.match(line))
-                if _MARKING.match(line):
+                current.num_records += is_record
+                if current.seal.take_line(line):
                     marking.add(number)
     return SealedLog(parts=parts, stray_line=stray, last_record_end=last, marking_lines=frozenset(marking))
 
@@ -168,9 +171,9 @@ def sealed_log_of(path: Path) -> SealedLog:
 
 def _by_rank(raw: bytes) -> list[bytes]:
     """Return each rank's part of one line of job.out, without torchrun's prefix and what another program put before it."""
-    before, *named = _PREFIX.split(raw) if b"[default" in raw else (raw,)
+    named = _PREFIX.split(raw)[1:] if b"[default" in raw else ()
     if not named:
-        return [before] if before.startswith((b" ", b"iteration")) else []
+        return [raw] if raw.startswith((b" ", b"iteration")) else []
     found: list[tuple[bytes, bytes]] = []
     for rank, text in zip(named[::2], named[1::2], strict=True):
         if found and found[-1][0] == rank:
