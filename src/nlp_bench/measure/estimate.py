@@ -218,14 +218,15 @@ def _fraction(a: float, b: float, x: float) -> float:
     d = 1 / (d or _TINY)
     value = d
     for m in range(1, 500):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        step = 1.0
-        for term in (even, odd):
-            d = 1 / ((1 + term * d) or _TINY)
-            c = (1 + term / c) or _TINY
-            step = c * d
-            value *= step
+        place = a + 2 * m
+        even, odd = m * (b - m) * x / ((place - 1) * place), -(a + m) * (a + b + m) * x / (place * (place + 1))
+        d = 1 / ((1 + even * d) or _TINY)
+        c = (1 + even / c) or _TINY
+        value *= c * d
+        d = 1 / ((1 + odd * d) or _TINY)
+        c = (1 + odd / c) or _TINY
+        step = c * d
+        value *= step
         if abs(step - 1) < 1e-15:
             break
     return value

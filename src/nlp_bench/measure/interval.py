@@ -35,6 +35,7 @@ from nlp_bench.measure.series import (
     long_run_variance,
     median,
     scatter_of,
+    steps_of,
     typical_of,
 )
 from nlp_bench.measure.sizes import Column, Spans
@@ -144,7 +145,7 @@ def _sizes(values: Column, typical: float, is_stalled: NDArray[np.bool_]) -> Col
     """Return the sum of what `values` are above `typical` over each stretch of neighbours that are stalled."""
     if not is_stalled.any():
         return np.empty(0)
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], is_stalled.view(np.int8), [0]])))
+    edges = np.flatnonzero(steps_of(np.concatenate([[0], is_stalled.view(np.int8), [0]])))
     sums = np.concatenate([[0.0], np.cumsum(values - typical)])
     return np.asarray(np.maximum(sums[edges[1::2]] - sums[edges[::2]], 0.0))
 

@@ -21,6 +21,7 @@ from nlp_bench.measure.restated import (
     restated,
     silent,
 )  # fmt: skip
+from nlp_bench.measure.series import steps_of
 from nlp_bench.measure.sizes import Column, Overrides, sizes_of
 from nlp_bench.measure.wall_clock import against_recorders, against_stamps, slower_by_clock
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, heading
@@ -222,7 +223,7 @@ def _skipped(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
     if not np.any(skipped > 0):
         return
     # Of the first line nobody says for how many iterations it stands.
-    covered = np.diff(iterations, prepend=np.nan)
+    covered = steps_of(iterations, np.nan)
     covered[0] = max(1.0, float(np.nanmedian(covered)) if len(covered) > 1 else iterations[0])
     known = np.isfinite(skipped)
     share = float(np.sum(np.minimum(skipped, covered)[known]) / np.sum(covered[known]))
@@ -257,7 +258,7 @@ def _repeated(records: Records) -> Iterator[Contradiction]:
 def _missing(claims: Claims) -> Iterator[Contradiction]:
     """Yield how many lines between the first and the last have no time, or are not there."""
     spans = claims.spans
-    steps, usual = np.diff(spans.records.column("iteration")), spans.num_iterations[1:]
+    steps, usual = steps_of(spans.records.column("iteration")), spans.num_iterations[1:]
     gaps = np.flatnonzero(steps > usual)
     if len(gaps):
         num_missing = float(np.sum(steps[gaps] / float(np.median(usual)) - 1))

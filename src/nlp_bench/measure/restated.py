@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
-from nlp_bench.measure.series import SAME_DIGITS, half_unit, median
+from nlp_bench.measure.series import SAME_DIGITS, half_unit, median, steps_of
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.sizes import Column, Sizes, mean_batch
 
@@ -294,10 +294,10 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
     if not is_even and np.isfinite(consumed).any() and np.isfinite(batch).any():
         yield from _changed_count(claims)
         batch = mean_batch(records, batch)
-        steps = np.diff(iterations, prepend=np.nan)
+        steps = steps_of(iterations, np.nan)
         usual = median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on after a gap
         with np.errstate(divide="ignore", invalid="ignore"):
-            grown = np.diff(consumed, prepend=np.nan) / steps / batch
+            grown = steps_of(consumed, np.nan) / steps / batch
             grown = grown[np.isfinite(grown) & (steps > 0) & (steps <= usual) & (batch > 0)]
         ratio = median(grown) if len(grown) else 1.0
         overclaimed = float(np.mean(grown < 1 - COUNTED)) if len(grown) else 0.0
@@ -307,7 +307,7 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
             yield Contradiction(Code.SAMPLES_VS_BATCH, claims.weigh(1 / max(ratio, 1e-9)), text)
     if np.isfinite(tokens).any() and np.isfinite(consumed).any() and length and len(records) > 1:
         with np.errstate(divide="ignore", invalid="ignore"):
-            lengths = np.diff(tokens) / np.diff(consumed)
+            lengths = steps_of(tokens) / steps_of(consumed)
         lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
         ratio = median(lengths) / length if len(lengths) else 1.0
         if 1 - ratio > OTHER_CLOCK:  # counts printed for people (1.258B) have few digits

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.record import NO_RECORDS, Attempt, Records, constant
+from nlp_bench.measure.series import steps_of
 from nlp_bench.measure.workload import RUN_JSON
 
 Column = NDArray[np.float64]
@@ -129,7 +130,7 @@ def iterations_per_record(records: Records, log_interval: int | None = None, cou
     iterations = records.column("iteration")
     if not len(iterations):
         return iterations
-    steps = np.diff(iterations)
+    steps = steps_of(iterations)
     usual = float(log_interval or 1)
     if not log_interval and len(steps) and steps.min() == steps.max():
         usual = max(1.0, float(steps[0]))
@@ -186,7 +187,7 @@ def mean_batch(records: Records, batch: Column) -> Column:
         return batch
     grown = growth(records, "consumed_samples")
     is_between = (grown > np.minimum(before, batch)) & (grown < np.maximum(before, batch))
-    is_next = np.diff(records.column("iteration"), prepend=-np.inf) <= iterations_per_record(records)
+    is_next = steps_of(records.column("iteration"), -np.inf) <= iterations_per_record(records)
     return np.where(is_between & is_next, grown, batch)
 
 
@@ -194,9 +195,9 @@ def growth(records: Records, name: str) -> Column:
     """Return how much a cumulative count grew per iteration since the record before, NaN where it did not grow."""
     if name not in records.columns:
         return records.column(name)
-    steps = np.diff(records.column("iteration"), prepend=np.nan)
+    steps = steps_of(records.column("iteration"), np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
-        grown = np.diff(records.column(name), prepend=np.nan) / steps
+        grown = steps_of(records.column(name), np.nan) / steps
     return np.where((grown > 0) & np.isfinite(grown), grown, np.nan)
 
 
@@ -343,7 +344,7 @@ def _is_beside_jump(clock: Column) -> NDArray[np.bool_]:
 
     One that is too small makes the interval after the jump too long, one that is too large the interval before it.
     """
-    back = np.flatnonzero(np.diff(clock) < 0) + 1
+    back = np.flatnonzero(steps_of(clock) < 0) + 1
     after = [at + 1 for at in back if at + 1 < len(clock) and clock[at + 1] > clock[at - 1]]
     before = [at - 1 for at in back if at > 1 and clock[at] > clock[at - 2]]
     found = np.zeros(len(clock), dtype=np.bool_)

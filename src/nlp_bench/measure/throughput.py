@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
-from nlp_bench.measure.series import median, month_steps, quantile, zone_change
+from nlp_bench.measure.series import median, month_steps, quantile, steps_of, zone_change
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
 from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
 from nlp_bench.measure.window import LogConventions, Window, find_window
@@ -157,7 +157,7 @@ def sustained_of(
     known = np.flatnonzero(np.isfinite(ticks))
     wall, clock = np.nan, STAMPS
     if len(known) > 1 and np.isfinite(ticks[[0, -1]]).all():
-        steps, own = np.diff(ticks[known]), np.add.reduceat(part.seconds, known[:-1])
+        steps, own = steps_of(ticks[known]), np.add.reduceat(part.seconds, known[:-1])
         # A clock that is set back would take away what passed before, summer time would add an hour, a date that is read otherwise a month.
         is_back, is_forward = (steps < 0) | month_steps(steps, own), zone_change(steps, own)
         clock = SET_BACK if is_back.any() else ZONE_CHANGE if is_forward.any() else STAMPS
@@ -168,7 +168,7 @@ def sustained_of(
     num_missing = round((passed - covered) / median(part.num_iterations))
     if has_stamps:
         num_tokens = num_tokens * passed / covered
-        steps, resolution = np.diff(ticks), part.records.stamp_resolution_s
+        steps, resolution = steps_of(ticks), part.records.stamp_resolution_s
         is_fine = (
             clock == STAMPS
             and bool(np.all(steps > 0))

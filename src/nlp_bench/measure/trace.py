@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.logs.quantity import RATES
 from nlp_bench.logs.record import LOSS_NAN, Records
-from nlp_bench.measure.series import held, median
+from nlp_bench.measure.series import held, median, steps_of
 
 Column = NDArray[np.float64]
 TIMES = (*RATES, "clock_s", "stamp_s")
@@ -95,13 +95,13 @@ class Trace:
 def trace_of(records: Records) -> Trace | None:
     """Return the trace of a run, None where its lines have no numbers or no times."""
     numbers = records.column("iteration")
-    if len(records) < 2 or not np.all(np.diff(numbers) > 0):
+    if len(records) < 2 or not np.all(steps_of(numbers) > 0):
         return None
     found = {name: _seconds(name, records.column(name), numbers) for name in TIMES if name in records.columns}
     quantity = next((name for name, values in found.items() if np.isfinite(values).mean() > 0.5), None)
     if quantity is None:
         return None
-    steps, losses = np.diff(numbers), records.columns.get("lm_loss", np.full(len(records), np.nan))
+    steps, losses = steps_of(numbers), records.columns.get("lm_loss", np.full(len(records), np.nan))
     hashes = (numbers.astype(np.uint64) * np.uint64(_HASH)) & np.uint64(0xFFFFFFFF)
     every = range(len(hashes))
     between = np.argpartition(hashes, _BETWEEN)[:_BETWEEN].tolist() if len(hashes) > _BETWEEN else every
@@ -130,7 +130,7 @@ def _seconds(name: str, values: Column, numbers: Column) -> Column:
     """Return `values`; of a clock the seconds per iteration since the line before."""
     if name not in _CLOCKS:
         return values
-    return np.concatenate([[np.nan], np.diff(values) / np.diff(numbers)])
+    return np.concatenate([[np.nan], steps_of(values) / steps_of(numbers)])
 
 
 def _given(value: float) -> float | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight
-from nlp_bench.measure.series import median, month_steps, zone_change
+from nlp_bench.measure.series import median, month_steps, steps_of, zone_change
 from nlp_bench.measure.sizes import Column, Spans
 from nlp_bench.measure.window import MAX_MARKED
 
@@ -67,11 +67,9 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
     where, late_s = _ends_of_bursts(where, stamps, spans.seconds)
     known, resolution_s = stamps[where], resolution_s + late_s
     # Lines without a time of day belong to the next one that has it.
-    logged, covered = (
-        np.diff(np.cumsum(column)[where], prepend=np.nan) for column in (spans.seconds, spans.num_iterations)
-    )
-    between = np.diff(known, prepend=np.nan)
-    steps = np.diff(spans.records.column("iteration")[where], prepend=np.nan)
+    logged, covered = (steps_of(np.cumsum(column)[where], np.nan) for column in (spans.seconds, spans.num_iterations))
+    between = steps_of(known, np.nan)
+    steps = steps_of(spans.records.column("iteration")[where], np.nan)
     is_back = between < -resolution_s
     usable = np.isfinite(between) & (steps <= covered) & ~is_back & ~month_steps(between, logged)
     if may_change_zone:
@@ -102,7 +100,7 @@ def _ends_of_bursts(where: NDArray[np.intp], stamps: Column, seconds: Column) ->
     A program whose output is a pipe writes lines by the block, and a collector stamps all of them when the block comes: the last line of
     each has ended within an interval of that, but of the last block, which comes when the program ends.
     """
-    is_inside = np.diff(stamps[where]) < BURST * np.diff(np.cumsum(seconds)[where])
+    is_inside = steps_of(stamps[where]) < BURST * steps_of(np.cumsum(seconds)[where])
     if 2 * np.count_nonzero(is_inside) <= len(is_inside) or np.count_nonzero(~is_inside) < MIN_BURSTS:
         return where, 0.0
     return where[:-1][~is_inside], median(seconds)
