@@ -115,16 +115,16 @@ class Plan(Command, ConstantsOption):
         ending = self.output.suffix[1:] if self.output and not (self.format or self.bid) else ""
         if word := next((one for one, its in ENDINGS.items() if its == ending), None):
             return replace(self, format=word).run()
-        if ending and self.target() == self.output:
-            known = ", ".join(f".{its}" for its in ENDINGS.values())
-            raise UsageError(
-                f"--output: {self.output} ends in none of {known}, by which the answer's form is known; give --format, too"
-            )
         self._check()
         written = {"--output": self.target(), "--plot": self.plot, "--emit-jube": self.emit_jube}
         refuse_one_file({"--constants": self.constants, **written})
         for name, path in written.items():
             refuse_to_replace(name, path, overwrite=self.overwrite)
+        if ending and self.target() == self.output:
+            known = ", ".join(f".{its}" for its in ENDINGS.values())
+            raise UsageError(
+                f"--output: {self.output} ends in none of {known}, by which the answer's form is known; give --format, too"
+            )
         from nlp_bench.cli.plan.questions import answer
         from nlp_bench.plan.constants import read_constants
 
