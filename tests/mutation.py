@@ -39,9 +39,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "measure": (
         ("measure/*.py",),
         ("tests/measure/test_figures.py", "tests/measure", "tests/report/test_report.py", "tests/report/test_provenance.py",
-         "tests/safety/test_fifth_round.py", "tests/safety/test_fifth_round_dbt.py", "tests/safety/test_fifth_round_cmp.py",
-         "tests/safety/test_fourth_round.py", "tests/safety/test_third_round.py", "tests/safety/test_second_round.py",
-         "tests/safety/test_sixth_round.py", "tests/safety/test_seventh_round.py",
+         "tests/report/test_doubts.py", "tests/logs/test_doubtful_logs.py", "tests/logs/test_logs_as_they_arrive.py", "tests/compare/test_copies.py",
          *(f"tests/test_golden.py::test_the_output_is_the_expected_one[{name}]" for name in ("fixtures", "judged", "samples"))),
     ),
     "rules": (("rules/*.py",), ("tests/rules",)),

@@ -1,9 +1,16 @@
 """Which files are shards."""
 
+import json
+import os
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
+from nlp_bench.cli.main import main
+from nlp_bench.data import maker
 from nlp_bench.data.prepare import find_shards
 from nlp_bench.errors import UsageError
 
@@ -51,3 +58,51 @@ def test_a_wrong_word_is_named(folder: Path, words: list[str], message: str) -> 
     (folder / "lfs.jsonl").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     with pytest.raises(UsageError, match=message):
         names(folder, *words)
+
+
+def test_an_endless_corpus_is_refused_and_its_tokenizer_needs_few_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data", "--vocab-size", "300", "--output", str(tmp_path / "data")]
+    assert main([*words, "--documents", "1e12"]) == UsageError.exit_code
+    assert "documents: 1000000000000 are more than 10000000" in capsys.readouterr().err
+    assert main(["data", "--vocab-size", "900000000", "--output", str(tmp_path / "data")]) == UsageError.exit_code
+    assert "vocab_size: 900000000 is more than 1000000" in capsys.readouterr().err
+    assert main([*words, "--documents", "50"]) == 0
+    few = (tmp_path / "data/merges.txt").read_text()
+    monkeypatch.setattr(maker, "LEARNED_FROM", 50)
+    assert main([*words, "--documents", "100"]) == 0
+    assert (tmp_path / "data/merges.txt").read_text() == few
+    assert json.loads((tmp_path / "data/data.json").read_text())["num_documents"] == 100
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data", "prepare", "PIPE", "--output", "out/", "--vocab-file", "FILE", "--merge-file", "FILE"),
+        ("data", "prepare", "FILE", "--output", "out/", "--vocab-file", "PIPE", "--merge-file", "FILE"),
+        ("data", "prepare", "FILE", "--output", "out/", "--vocab-file", "FILE", "--merge-file", "PIPE"),
+        ("data", "prepare", "FILE", "--output", "out/", "--tokenizer-model", "PIPE"),
+        ("data", "--input", "PIPE", "--output", "out", "--vocab-file", "FILE", "--merge-file", "FILE"),
+    ],
+)
+def test_a_pipe_as_data_does_not_hang(tmp_path: Path, words: tuple[str, ...]) -> None:
+    os.mkfifo(tmp_path / "p")
+    (tmp_path / "f").write_text('{"text": "a"}\n')
+    names = {"PIPE": "p", "FILE": "f"}
+    command = [sys.executable, "-P", "-m", "nlp_bench", *(names.get(word, word) for word in words)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == UsageError.exit_code
+    assert "p is a pipe, and it is read more than once; write it into a file" in done.stderr
+
+
+def test_a_tar_archive_is_no_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vocab, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    vocab.write_text('{"a": 0, "<|endoftext|>": 1}')
+    merges.write_text("#version: 0.2\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    with tarfile.open(tmp_path / "a.jsonl.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.jsonl", "a.jsonl")
+    words = ["--output", str(tmp_path / "out/"), "--vocab-file", str(vocab), "--merge-file", str(merges)]
+    assert main(["data", "prepare", str(tmp_path / "a.jsonl.tar.gz"), *words]) == UsageError.exit_code
+    assert "a.jsonl.tar.gz is a tar archive; unpack it" in capsys.readouterr().err

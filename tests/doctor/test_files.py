@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import stat
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +14,8 @@ from types import SimpleNamespace
 import pytest
 from support.examining import finding
 
+from nlp_bench.cli.main import main
+from nlp_bench.data import PREFIX
 from nlp_bench.doctor import hardware
 from nlp_bench.doctor.place import Place
 
@@ -120,3 +123,20 @@ def test_data(place: Make, tmp_path: Path) -> None:
     prefix.with_suffix(".bin").write_bytes(bytes(100))
     prefix.with_suffix(".idx").write_bytes(b"MMIDIDX\x00\x00" + bytes(3))
     assert "is not a Megatron index" in finding("data", given).summary
+
+
+def test_doctor_sees_a_wrong_length_in_the_midst_of_an_index(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["data", "--documents", "20", "--vocab-size", "300", "--output", str(tmp_path / "data")]) == 0
+    prefix = tmp_path / "data" / PREFIX
+    words = ["doctor", "--checks", "data", "--model", "tiny", "--system", "local", "--data-path", str(prefix)]
+    assert main(words) == 0
+    assert "1 pair(s) of .bin and .idx are whole" in capsys.readouterr().out
+    content = bytearray(Path(f"{prefix}.idx").read_bytes())
+    content[34 + 4 * 7 : 34 + 4 * 8] = struct.pack("<i", 2**30)
+    Path(f"{prefix}.idx").write_bytes(content)
+    assert main(words) != 0
+    assert "is damaged: sequence 7 or the one behind it has a wrong length or place" in " ".join(
+        capsys.readouterr().out.split()
+    )

@@ -1,5 +1,6 @@
 """GPUs, CUDA, NCCL and the fabric of a node that is not this one."""
 
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,11 +10,14 @@ import pytest
 from support.examining import finding
 
 from nlp_bench.build.environment import Machine
+from nlp_bench.cli.main import main
 from nlp_bench.doctor import hardware
 from nlp_bench.doctor.place import Place
 from nlp_bench.machine.nvml import Nvml
 
 Make = Callable[..., Place]
+
+
 INSIDE = {"SLURM_JOB_ID": "7"}
 """On a compute node."""
 
@@ -184,3 +188,16 @@ def test_a_driver_that_hangs_is_told(place: Callable[..., Place], monkeypatch: p
     is_over.set()
     assert found.status == "failed"
     assert found.summary.startswith("the ranks need GPUs: NVIDIA's driver does not answer within 0.2 s")
+
+
+def test_a_driver_that_fails_is_no_silent_lack_of_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\necho "Driver/library version mismatch" >&2\nexit 18\n')
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert main(["check", "--model", "tiny", "--system", "local"]) == 0
+    assert (
+        "warning: nvidia-smi fails, so that no GPU is seen here: Driver/library version mismatch"
+        in capsys.readouterr().err
+    )

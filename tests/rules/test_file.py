@@ -1,16 +1,28 @@
 """Rule files of a centre: what they extend, and what is refused by name."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.ours import write_our_run
 
+from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
+from nlp_bench.evidence import make
+from nlp_bench.evidence.collect import Collected
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
+from nlp_bench.evidence.verify import verify
 from nlp_bench.rules.checks import TimeLimit
 from nlp_bench.rules.file import forget, load
 
 HEAD = 'schema = "nlp-bench/rules/1"\n'
+
+
 OWN = HEAD + 'extends = "jupiter-nlp"\n'
+
+
 ONE = HEAD + 'models = ["13"]\n[rules.end]\ncheck = "exit-status"\nwhy = "It ends well."\n'
 
 
@@ -126,3 +138,56 @@ def test_two_defaults_of_one_model_are_refused(tmp_path: Path, monkeypatch: pyte
     forget()
     with pytest.raises(UsageError, match=r"^rules: jupiter-nlp and two are both default = true for model 13"):
         defaults_of("13")
+
+
+LAX = """schema = "nlp-bench/rules/1"
+title = "mine"
+default = true
+models = ["175"]
+
+[rules.finite-loss]
+check = "finite-loss"
+why = "mine"
+"""
+
+
+@pytest.fixture
+def other_rules() -> Iterator[None]:
+    """Rules of a folder are read once in a process: other tests read their own again."""
+    yield
+    forget()
+
+
+@pytest.mark.usefixtures("other_rules")
+def test_a_bundle_is_not_judged_by_rules_that_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is derived in its own folder, where a benchmark/ of the sender's would be found before the shipped one."""
+    run = write_our_run(tmp_path / "run")
+    (tmp_path / "lax.toml").write_text(LAX)
+    monkeypatch.chdir(tmp_path)
+    honest = make_bundle([str(run)], tmp_path / "honest", Options(rules="jupiter-nlp"), with_ranks=False, force=False)
+    original = make.add_rules
+
+    def forged(collected: Collected, options: Options) -> Options:
+        collected.add(tmp_path / "lax.toml", "benchmark/rules/jupiter-nlp.toml")
+        return original(collected, options)
+
+    monkeypatch.setattr(make, "add_rules", forged)
+    made = make_bundle([str(run)], tmp_path / "forged", Options(rules="jupiter-nlp"), with_ranks=False, force=False)
+    said = [(one / "report/report.txt").read_text() for one in (honest.path, made.path)]
+    assert said[0] == said[1]
+    assert verify(made.path).is_verified
+
+
+@pytest.mark.usefixtures("other_rules")
+def test_rules_that_are_not_the_shipped_ones_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_our_run(tmp_path / "run")
+    (tmp_path / "benchmark/rules").mkdir(parents=True)
+    (tmp_path / "benchmark/rules/jupiter-nlp.toml").write_text(LAX)
+    monkeypatch.chdir(tmp_path)
+    main(["report", str(run), "--rules", "jupiter-nlp"])
+    assert (
+        f"rules jupiter-nlp are those of {tmp_path}/benchmark/rules/jupiter-nlp.toml, not the ones"
+        in capsys.readouterr().err
+    )

@@ -25,6 +25,8 @@ from nlp_bench.files import parse_json, read_json, recover_folder, replace_folde
 from nlp_bench.logs.source import open_log
 
 SCHEMA = "nlp-bench/x/1"
+
+
 BYTES = os.fsdecode(b"/runs/\xff\xfe/job")
 """A path that is no UTF-8."""
 
@@ -475,3 +477,15 @@ def test_what_the_system_has_open_is_written_to_and_stays(tmp_path: Path) -> Non
     with (tmp_path / "x").open("wb") as stream:
         write_text(Path(f"/dev/fd/{stream.fileno()}"), "text")
     assert (tmp_path / "x").read_text() == "text"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_does_not_fit_is_said_with_unbuffered_streams_too(tmp_path: Path, unbuffered: str) -> None:
+    run = write_our_run(tmp_path / "run")
+    words = (
+        f"ulimit -f 8; exec {sys.executable} -m nlp_bench report {run} --format json --explain > {tmp_path}/cut.json"
+    )
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    found = subprocess.run(["bash", "-c", words], capture_output=True, text=True, env=environment, check=False)
+    assert found.returncode == 1
+    assert "File too large" in found.stderr

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,16 @@ from pathlib import Path
 import pytest
 from support.ours import write_our_run
 from support.published import published_log
+from support.repeated import write_log
+
+from faults.stand_in import stub_run
+from nlp_bench.cli.main import main
+from nlp_bench.errors import UsageError
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.slurm import Slurm
+from nlp_bench.launch.submission import Submission
 
 OPTIONS = ("--sequence-length", "2048", "--num-gpus", "384")
 
@@ -106,3 +117,183 @@ def test_folders_in_folders_without_end_are_bounded_and_the_rest_is_read(tmp_pat
     ):
         assert nlp_bench(*words).returncode > 0, words
     subprocess.run(["rm", "-rf", str(tmp_path / "n")], check=True)  # too deep for pytest, which would fail to tidy up
+
+
+def test_logs_beside_run_folders_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_our_run(tmp_path / "all/run")
+    for name in ("slurm-1.out", "train.log.gz"):
+        (tmp_path / "all" / name).write_text(published_log())
+    main(["report", str(tmp_path / "all")])
+    assert (
+        f"passed over: {tmp_path}/all/slurm-1.out and 1 more: logs beside run folders; name it"
+        in capfd.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["watch", "nowhere"], "DIR nowhere does not exist; give a run folder"),
+        (["watch", ".", "--while-pid", "0"], "--while-pid: "),
+    ],
+)
+def test_watch_names_what_cannot_be_watched(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+    assert main(words) == UsageError.exit_code
+    assert said in capsys.readouterr().err
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize("name", ["report.csv", "loss.png", "scaling-efficiency.svg"])
+def test_a_report_replaces_nothing_of_others(tmp_path: Path, capsys: Capture, name: str) -> None:
+    log, out = write_log(tmp_path / "a.log", 65000), tmp_path / "out"
+    words = ["report", str(log), "--output", str(out), "--scaling"]
+    out.mkdir()
+    (out / name).write_text("mine")
+    assert main(words) == 2
+    assert f"{name} there is none of an earlier call and would be replaced" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == [name]
+    (out / name).unlink()
+    assert [main(words), main(words)] == [0, 0]
+    (out / name).unlink(missing_ok=True)
+    (out / name).symlink_to(tmp_path / "precious")
+    assert main(words) == 2
+    assert f"{name} there is a link and would be replaced; move it, or give another folder" in capsys.readouterr().err
+    assert main([*words[:3], str(log)]) == 2
+    assert f"--output {log} cannot be written: it is a file; give a folder" in capsys.readouterr().err
+
+
+def test_a_trend_replaces_nothing_of_others(tmp_path: Path, capsys: Capture) -> None:
+    file, out = ["--file", str(tmp_path / "h")], tmp_path / "out"
+    assert main(["history", "add", str(write_log(tmp_path / "a.log", 65000)), *file]) == 0
+    words = ["history", "trend", *file, "--allow-measured", "--output", str(out)]
+    assert [main(words), main(words)] == [0, 0]
+    (out / "trend.json").write_text("{}")
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "would be replaced" in capsys.readouterr().err
+
+
+def test_plots_do_not_depend_on_somebodys_style(tmp_path: Path) -> None:
+    """Jupyter exports MPLBACKEND; a matplotlibrc of the current folder may be anybody's, or a pipe."""
+    run = write_our_run(tmp_path / "run")
+    made = []
+    for name, backend in (("plain", None), ("odd", "module://no_such_backend")):
+        folder = tmp_path / name
+        folder.mkdir()
+        if backend:
+            os.mkfifo(folder / "matplotlibrc")
+        words = [sys.executable, "-P", "-m", "nlp_bench", "report", str(run), "--output", "out"]
+        environment = {**os.environ, **({"MPLBACKEND": backend} if backend else {})}
+        subprocess.run(words, cwd=folder, env=environment, check=True, timeout=120, capture_output=True)
+        made.append((folder / "out/throughput.png").read_bytes())
+    assert made[0] == made[1]
+
+
+def test_what_of_a_folder_is_not_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text(published_log())
+    (tmp_path / "gone.log").symlink_to("/scratch/purged/gone.log")
+    os.mkfifo(tmp_path / "p.log")
+    words = ["report", str(tmp_path), "--sequence-length", "2048", "--format", "json"]
+    assert main(words) == 0
+    printed = capsys.readouterr()
+    assert len(json.loads(printed.out)["runs"]) == 1
+    assert f"passed over: {tmp_path}/gone.log is a link to nothing" in printed.err
+    assert f"passed over: {tmp_path}/p.log is no regular file" in printed.err
+
+
+def test_a_log_that_may_not_be_looked_at_is_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that may be read, but not entered, as another user sees it."""
+    (tmp_path / "b").mkdir()
+    for name in ("a.log", "b/slow.log"):
+        (tmp_path / name).write_text(published_log())
+    stat = Path.stat
+
+    def closed(path: Path, **options: bool) -> os.stat_result:
+        if path.parent.name == "b":
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", closed)
+    assert main(["report", str(tmp_path), "--sequence-length", "2048"]) == 1
+    assert f"cannot read {tmp_path}/b/slow.log: Permission denied" in capsys.readouterr().out
+
+
+def test_what_a_bundle_derived_is_no_log_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.log").write_text(published_log())
+    made = make_bundle(
+        [str(tmp_path / "a.log")], tmp_path / "made", Options(sequence_length=2048), with_ranks=False, force=False
+    )
+    assert main(["report", str(made.path), "--sequence-length", "2048", "--format", "json"]) == 0
+    assert [Path(one["source"]).name for one in json.loads(capsys.readouterr().out)["runs"]] == ["a.log"]
+
+
+LINE = "[default0]: iteration {:8d}/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
+
+
+WHOLE = "Submitted batch job 7\n" + "".join(map(LINE.format, range(1, 5))) + " training finished: 4 iterations\n"
+
+
+def rows(capsys: pytest.CaptureFixture[str], *paths: Path) -> list[tuple[str, str]]:
+    """Return outcome and reasons of each row of a report on `paths`."""
+    capsys.readouterr()
+    main(["report", *map(str, paths), "--sequence-length", "2048", "--format", "json"])
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    return [(one["outcome"], "; ".join(one["reasons"])) for one in runs]
+
+
+def test_logs_beside_somebody_elses_records_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder of plain logs, and a log that is copied away from its run."""
+    (tmp_path / "job.out").write_text(published_log())
+    (tmp_path / "outcome.json").write_text('{"outcome": "fine"}')  # of another program
+    run = write_our_run(tmp_path / "run")
+    shutil.copy(run / "job.out", tmp_path / "copy.log")
+    shutil.rmtree(run)
+    for path in (tmp_path, tmp_path / "job.out"):
+        assert {outcome for outcome, _ in rows(capsys, path)} <= {"MEASURED", "VALID"}
+
+
+@pytest.fixture
+def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of 50 iterations whose job 7 Slurm calls COMPLETED, as a login node sees it that sees none of the job's records."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    run = tmp_path / "run"
+    run.mkdir()
+    stub_run("well").write(run)
+    Submission(job_ids=["7"], comment="nlp-bench:1").write(run)
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: slurm.job("COMPLETED", job_id="7", exit_code="0:0"))
+    return run
+
+
+SNAPSHOTS = (".snapshot/hourly.0", ".snapshots/1", ".zfs/snapshot/a", ".Trash-1000/files")
+
+
+@pytest.mark.parametrize("place", SNAPSHOTS)
+def test_a_snapshot_of_the_file_system_is_no_further_run(
+    ended: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """It shows a run in progress as it was, can only be read, and would be followed for ever."""
+    (ended / "job.out").write_text(WHOLE)
+    top = ended.parent
+    shutil.copytree(ended, top / place / "run")
+    (top / "link").symlink_to(top / place)
+    assert main(["sync", str(top)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("VALID") == 1
+    assert f"passed over: {top / Path(place).parts[0]}: copies of folders, by the file system" in printed.err
+    assert f"passed over: {top}/link is a link to {top / place}, copies of folders by the file system" in printed.err
+    assert not (top / place / "run/outcome.json").exists()
+    shutil.copy(ended / "outcome.json", top / place / "run")
+    for named in (top, top / Path(place).parts[0], top / place, top / place / "run"):
+        assert len(rows(capsys, named)) == 1
+
+
+def test_logs_in_a_named_snapshot_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".snapshot").mkdir()
+    (tmp_path / ".snapshot/a.log").write_text(published_log())
+    (tmp_path / "b.log").write_text(published_log())
+    assert len(rows(capsys, tmp_path / ".snapshot")) == 1
+    assert len(rows(capsys, tmp_path)) == 1

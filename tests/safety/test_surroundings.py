@@ -1,18 +1,32 @@
 """Every subcommand without the environment, with a home that may not be read, by a user whom nobody knows: words, no traceback."""
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.published import published_log
+from support.ours import seal_run, write_our_run
+from support.published import published_log, write_run
 from support.users import ROOT, as_user, open_folder
 
+from nlp_bench.cli.main import main
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.scheduler import Job
+from nlp_bench.launch.follow import runs
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.scheduler.slurm import Slurm
+from nlp_bench.launch.submission import Submission
 from soak.commands import COMMANDS
 
 __all__ = ["open_folder"]
+
+
 SCRIPT = """
 import sys
 from nlp_bench.cli.main import main
@@ -23,6 +37,8 @@ for words in sys.argv[1].split("\\n"):
         code = repr(error)
     print("ended:", words.split(" ")[0], code, flush=True)
 """
+
+
 LIGHT = ("check", "measure", "report", "compare", "history", "bundle", "verify", "export", "plan", "doctor")
 """Those that end within a second; build, data, rehearse and the trainings were tried by hand."""
 
@@ -138,3 +154,154 @@ def test_a_compiled_file_that_a_full_disk_cut_is_named_with_the_remedy(tmp_path:
     assert "Traceback" not in done.stderr
     subprocess.run(["bash", "-c", done.stderr.strip().rpartition("repeat: ")[2]], check=True, timeout=100)
     assert called().returncode == 0
+
+
+@pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment")])
+def test_a_package_of_another_python_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A module of the site puts a numpy of its own Python on PYTHONPATH, before the one that is installed here."""
+    (tmp_path / "module/numpy").mkdir(parents=True)
+    (tmp_path / "module/numpy/__init__.py").write_text(
+        "try:\n    import numpy._compiled\nexcept ImportError as error:\n    raise ImportError('READ THIS\\n') from error\n"
+    )
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
+    (tmp_path / "venv/nlp-bench.key").touch()
+    (tmp_path / "x.log").write_text(published_log())
+    variables = {**os.environ, "NLP_BENCH_VENV": str(tmp_path / "venv")}
+    variables["PYTHONPATH"] = f"{tmp_path}/module:{os.environ.get('PYTHONPATH', '')}"
+    command = [sys.executable, "-P", "-m", "nlp_bench", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=120
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in said
+    assert f"numpy of {tmp_path}/module cannot be loaded by this Python" in said
+    assert "No module named 'numpy._compiled'" in said
+    assert f"PYTHONPATH names {tmp_path}/module: unset PYTHONPATH, or unload the module that sets it" in said
+
+
+def test_the_home_of_another_python_is_dropped(tmp_path: Path) -> None:
+    """Python would end with a fatal error of its own, before the first line of ours."""
+    (tmp_path / "x.log").write_text(published_log())
+    command = ["bash", str(ROOT / "benchmark/env/nlp-bench"), "report", "x.log", "--sequence-length", "2048"]
+    variables = {**os.environ, "PYTHONHOME": str(tmp_path), "NLP_BENCH_VENV": str(tmp_path)}
+    variables["NLP_BENCH_PYTHON"] = sys.executable
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "MEASURED" in done.stdout + done.stderr or "VALID" in done.stdout
+
+
+def test_without_a_folder_for_temporary_files_the_remedy_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have none that can be written."""
+
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    bundle = str(tmp_path / "evidence.tar.gz")
+    assert main(["bundle", str(write_run(tmp_path / "run")), "--output", bundle]) == 0
+    monkeypatch.setattr(tempfile, "gettempdir", none)
+    for words in (["verify", bundle], ["bundle", "--redact-report", str(tmp_path / "run")]):
+        assert main(words) == 1
+        said = "".join(capsys.readouterr())
+        assert "there is no folder for temporary files" in said
+        assert "set TMPDIR to a folder that exists, is writable and has room" in said
+    assert main(["doctor", "--checks", "disk,writable,clock", "--runs", str(tmp_path)]) == 1
+    said = "".join(capsys.readouterr())
+    assert "the check itself broke" not in said
+    assert "1 failed" in said
+    assert "failed   writable  there is no folder for temporary files" in said
+    assert "next: set TMPDIR to a folder" in said
+
+
+ANNA, BERT, GROUP = 20001, 20002, 20003
+
+
+def undecided(folder: Path) -> Path:
+    """Write a run that was handed over to Slurm as job 7, and of which nothing more is known."""
+    folder.mkdir(parents=True, exist_ok=True)
+    resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(folder)
+    Submission(comment="c", job_ids=["7"]).write(folder)
+    return folder
+
+
+@pytest.fixture
+def gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Stand in a folder that is deleted, as a purge of the scratch does; return a finished run of another one."""
+    run, folder = write_our_run(tmp_path / "run"), tmp_path / "gone"
+    seal_run(run)
+    folder.mkdir()
+    monkeypatch.delenv("NLP_BENCH_ROOT", raising=False)
+    with monkeypatch.context() as there:
+        there.chdir(folder)
+        folder.rmdir()
+        yield run
+
+
+def test_absolute_paths_are_read_where_the_current_folder_was_deleted(
+    gone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, rates = str(gone.parent / "e.tar.gz"), "steady 36361.59 tokens/s"
+    for words in (
+        ["report", str(gone)],
+        ["measure", str(gone)],
+        ["check", "--model", "tiny", "--offline"],
+        ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2"],
+        ["submit", "--model", "tiny", "--print"],
+        ["bundle", "--output", made, str(gone)],
+        ["verify", made],
+    ):
+        assert main(words) == 0, words
+        printed = capsys.readouterr()
+        assert "No such file" not in printed.out + printed.err
+        assert words[0] not in {"bundle", "verify"} or rates in printed.out
+
+
+def test_what_a_deleted_current_folder_cannot_take_is_said(gone: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bundle", str(gone)]) == 1
+    assert "evidence.tar.gz: No such file or directory; the current folder was deleted: go to one that exists (cd)" in (
+        capsys.readouterr().err
+    )
+
+
+def test_a_current_folder_that_may_not_be_read_is_passed_over(open_folder: Path) -> None:
+    """As after sudo -u: the folder is another user's and closed."""
+    closed = open_folder / "closed"
+    (closed / "benchmark/jube").mkdir(parents=True)
+    shutil.copytree(ROOT / "benchmark/models", closed / "benchmark/models")
+    shutil.copy(ROOT / "benchmark/jube/nlp_benchmark.yaml", closed / "benchmark/jube")
+    (closed / "benchmark").chmod(0o700)
+    for words in (
+        ["check", "--model", "tiny", "--offline"],
+        ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2"],
+        ["submit", "--model", "tiny", "--print"],
+    ):
+        done = subprocess.run(
+            [*as_user(ANNA), sys.executable, "-P", "-m", "nlp_bench", *words], cwd=closed, capture_output=True, text=True,
+            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert f"{closed}/benchmark may not be read: what lies there is passed over; go to another" in done.stderr
+
+
+def test_a_run_that_is_moved_while_it_is_watched_is_said_to_be_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a", "b"):
+        undecided(tmp_path / "runs" / name)
+    asked = list[object]()
+
+    def query(*words: object, **_: object) -> Job:
+        asked.append(words)
+        if len(asked) == 3:
+            (tmp_path / "runs/a").rename(tmp_path / "archived")
+        return slurm.job("RUNNING" if len(asked) < 6 else "TIMEOUT", job_id="7")
+
+    monkeypatch.setattr(runs, "UNSEEN_S", 0.5)
+    monkeypatch.setattr(Slurm, "query", query)
+    assert main(["watch", "--every", "0.01", str(tmp_path / "runs")]) == 1
+    assert capsys.readouterr().err.count(f"{tmp_path}/runs/a is gone or was moved; name its new place") == 1

@@ -6,7 +6,6 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,18 +24,21 @@ from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.submission import Submission, read_submission
 
-Submit = Callable[..., int]
 SBATCH = """\
 for word; do case $word in --comment=*) comment=${{word#--comment=}} ;; esac; done
 number=$(($(ls {jobs} | wc -l) + 7))
 make() {{ echo "$number|$PWD|nlp-bench|{comment}" > {jobs}/$number; }}
 {answer}
 """
+
+
 SQUEUE = """\
 for word; do case $word in --me) echo 'squeue: unrecognized option --me' >&2; exit 1 ;; esac; done
 echo 'nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT'
 for job in $(ls {jobs}); do sed 's/^/nlp-bench|/' {jobs}/$job; done
 """
+
+
 UNSURE = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
 
 

@@ -1,55 +1,27 @@
-"""Faults that were named as left by earlier rounds, and those of a fifth."""
+"""Logs that contradict themselves, were damaged or are none: no number, or a number with its doubt."""
 
+import gzip
+import json
 import os
 import re
+import signal
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.ours import write_our_run
 from support.published import published_log
+from support.repeated import write_log
 
 import nlp_bench
 from nlp_bench.cli.main import main
 from nlp_bench.config.scheduler import get_scheduler
-from nlp_bench.errors import UsageError
-from nlp_bench.evidence.make import make_bundle
-from nlp_bench.evidence.manifest import Options
-from nlp_bench.evidence.verify import Demands, verify
 from nlp_bench.launch.end.log_facts import gather
-
-
-def test_logs_beside_run_folders_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write_our_run(tmp_path / "all/run")
-    for name in ("slurm-1.out", "train.log.gz"):
-        (tmp_path / "all" / name).write_text(published_log())
-    main(["report", str(tmp_path / "all")])
-    assert (
-        f"passed over: {tmp_path}/all/slurm-1.out and 1 more: logs beside run folders; name it"
-        in capfd.readouterr().err
-    )
-
-
-def test_a_bundle_says_which_links_it_leaves_out_and_has_the_log(tmp_path: Path) -> None:
-    run = write_our_run(tmp_path / "run")
-    (tmp_path / "elsewhere.err").write_text("what went wrong\n")
-    (run / "job.err").unlink(missing_ok=True)
-    (run / "job.err").symlink_to(tmp_path / "elsewhere.err")
-    made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
-    assert "runs/001: left out: job.err, a link; a bundle holds files only" in made.remarks
-    (run / "job.out").rename(tmp_path / "job.out")
-    (run / "job.out").symlink_to(tmp_path / "job.out")
-    with pytest.raises(
-        UsageError, match=r"job\.out is a link, and a bundle holds files only; put the log itself there"
-    ):
-        make_bundle([str(run)], tmp_path / "another", Options(), with_ranks=False, force=False)
-
-
-def test_too_few_bytes_for_a_bundle_are_named(tmp_path: Path) -> None:
-    made = make_bundle(
-        [str(write_our_run(tmp_path / "run"))], tmp_path / "e.tar.gz", Options(), with_ranks=False, force=False
-    )
-    with pytest.raises(UsageError, match="unpacks to more than 1 bytes; --max-bytes N allows more"):
-        verify(made.path, Demands(), max_bytes=1)
+from nlp_bench.logs.dialects import all_dialects
+from nlp_bench.logs.reader import OURS, _first_search
 
 
 @pytest.mark.parametrize("order", ["le", "be"])
@@ -57,23 +29,6 @@ def test_utf_16_without_its_mark_is_named(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "x.log").write_bytes(published_log().encode(f"utf-16-{order}"))
     assert main(["report", str(tmp_path / "x.log")]) != 0
     assert f"UTF-16 is not read; convert it: iconv -f UTF-16{order.upper()} -t UTF-8" in "".join(capsys.readouterr())
-
-
-def test_the_api_takes_no_word_for_a_switch(tmp_path: Path) -> None:
-    (tmp_path / "x.log").write_text(published_log())
-    log = nlp_bench.read_log(tmp_path / "x.log", sequence_length=2048)
-    with pytest.raises(UsageError, match="same_workload: 'no' is neither True nor False"):
-        nlp_bench.compare(log, log, same_workload="no")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="model: 13 is neither a text nor a path; give it in quotes"):
-        nlp_bench.plan(13, "juwels-booster")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"give each as an argument of its own \(\*paths\)"):
-        nlp_bench.read_logs([tmp_path / "x.log"])  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"give each as an argument of its own \(\*paths\)"):
-        nlp_bench.read_logs(tmp_path.glob("*.log"))  # type: ignore[arg-type]
-    with (tmp_path / "x.log").open() as file, pytest.raises(UsageError, match="give the name of the file"):
-        nlp_bench.read_log(file)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="pattern: 5 is no text"):
-        nlp_bench.read_log(tmp_path / "x.log", pattern=5)  # type: ignore[arg-type]
 
 
 def measured(folder: Path, *lines: str, **options: int) -> "nlp_bench.Result":
@@ -223,22 +178,6 @@ def test_a_run_of_ours_whose_lines_lost_their_loss_has_no_number(tmp_path: Path)
     assert f"have no loss, the first of them line {last + 1}" in found.reasons[0]
 
 
-def test_the_rule_on_the_loss_is_not_shown_where_lines_have_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rules = 'schema = "nlp-bench/rules/1"\ntitle = "mine"\nmodels = ["175"]\n[rules.finite-loss]\ncheck = "finite-loss"\nwhy = "mine"\n'
-    (tmp_path / "mine.toml").write_text(rules)
-    lines = [re.sub(r" lm loss: \S+ \|", "", line) if n >= 20 else line for n, line in enumerate(MEGATRON)]
-    (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
-    words = ["report", str(tmp_path / "x.log"), "--sequence-length", "4096", "--rules", str(tmp_path / "mine.toml")]
-    main([*words, "--explain"])
-    assert "40 of 60 lines have no loss" in capsys.readouterr().out
-    skipped = [line + " number of skipped iterations: 1 |" if n >= 20 else line for n, line in enumerate(lines)]
-    (tmp_path / "x.log").write_text("\n".join(skipped) + "\n")
-    main([*words, "--explain"])
-    assert "lines have no loss" not in capsys.readouterr().out
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_a_link_to_somebody_elses_file_puts_no_line_of_it_into_a_record(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
@@ -258,42 +197,174 @@ def test_another_logging_interval_is_thought_of_where_lines_seem_to_be_missing(t
     assert "unless the program logged every 5 iterations there" in " ".join(result.reasons)
 
 
-def test_two_modes_are_named_as_they_are(tmp_path: Path) -> None:
-    lines = [re.sub(r"\(ms\): 5", "(ms): 25", line) if n % 2 else line for n, line in enumerate(MEGATRON)]
-    lines = [re.sub(r"^ \[.*?\]", "", line) for line in lines]
-    said = " ".join(measured(tmp_path, *lines, sequence_length=4096).reasons)
-    assert "two modes: intervals take either 66.7 % less or 66.7 % more than the mean" in said
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_log_with_a_hole_is_read_from_a_folder_too(tmp_path: Path, capsys: Capture) -> None:
+    folder = tmp_path / "logs"
+    text = write_log(folder / "whole.log", 65000).read_bytes()
+    middle = text.index(b"\n", len(text) // 2) + 1
+    (folder / "hole.log").write_bytes(text[:middle] + bytes(4096) + text[middle:])
+    (folder / "front.log").write_bytes(bytes(3 << 20) + b"\n" + text)
+    (folder / "packed.gz").write_bytes(gzip.compress(text[:middle] + bytes(100) + text[middle:]))
+    (folder / "zeros").write_bytes(bytes(1 << 20))
+    (folder / "weights").write_bytes(np.arange(4096, dtype=np.float32).tobytes())
+    (folder / "tokens").write_bytes(np.full(4096, 65, dtype=np.int32).tobytes())
+    (folder / "utf-16").write_bytes("words of somebody\n".encode("utf-16") * 9)
+    main(["report", str(folder), "--format", "json"])
+    said = capsys.readouterr()
+    assert sorted(Path(run["source"]).name for run in json.loads(said.out)["runs"]) == [
+        "front.log",
+        "hole.log",
+        "packed.gz",
+        "whole.log",
+    ]
+    main(["report", str(folder)])
+    assert "4 binary file(s) are passed over: tokens, utf-16, weights, zeros" in capsys.readouterr().out.replace(
+        "\\", ""
+    )
+
+
+@pytest.mark.parametrize("kind", ["flipped", "bad sum", "cut"])
+def test_a_damaged_packed_log_has_its_remedy(tmp_path: Path, capsys: Capture, kind: str) -> None:
+    packed = bytearray(gzip.compress(write_log(tmp_path / "a.log", 65000).read_bytes()))
+    at = len(packed) // 2 if kind == "flipped" else -6
+    packed[at] ^= 0xFF
+    (tmp_path / "a.gz").write_bytes(packed[:-40] if kind == "cut" else packed)
+    main(["report", str(tmp_path / "a.gz")])
+    assert "the compressed file is cut or damaged: test it (gzip -t" in capsys.readouterr().out
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "a.log")
+    assert main(["report", str(tmp_path / "b.tar.gz")]) == 1
+    said = capsys.readouterr().out
+    assert "tar is not read; unpack it" in said
+    assert "cut or damaged" not in said
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    "rate",
     [
-        (["watch", "nowhere"], "DIR nowhere does not exist; give a run folder"),
-        (["watch", ".", "--while-pid", "0"], "--while-pid: "),
+        "target 200000 tokens/s, reached 50 %",
+        "roofline_tokens_per_second: 200000",
+        "expected rate: 200k tokens/s",
+        "target tokens/s: 200000",
     ],
 )
-def test_watch_names_what_cannot_be_watched(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
-    assert main(words) == UsageError.exit_code
-    assert said in capsys.readouterr().err
+def test_a_rate_that_somebody_wants_is_not_measured(tmp_path: Path, capsys: Capture, rate: str) -> None:
+    log, lines = tmp_path / "a.log", [f"step {n} loss {9 - n / 20:.4f} {rate}" for n in range(1, 41)]
+    log.write_text("\n".join(lines))
+    assert main(["report", str(log)]) == 1
+    assert "none that states tokens per second" in capsys.readouterr().out
+    log.write_text("\n".join(f"{line} tokens/s {100000 + 7 * n % 90}" for n, line in enumerate(lines)))
+    assert main(["report", str(log), "--num-gpus", "8", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["tokens_per_second"]["steady"] == pytest.approx(
+        100045, rel=1e-3
+    )
 
 
-def test_a_size_against_the_log_proves_no_limit(tmp_path: Path) -> None:
-    (tmp_path / "x.log").write_text("\n".join(["+ python pretrain_gpt.py --seq-length 4096", *MEGATRON]) + "\n")
-    for length, word in ((4096, "PASS"), (8192, "NOT PROVEN")):
-        found = nlp_bench.measure(nlp_bench.read_log(tmp_path / "x.log", sequence_length=length), limit=500).verdict
-        assert found is not None
-        assert found.word == word
-    assert found.reasons == ("the option --sequence-length 8192 is used although the log says 4096",)
-    assert found.sustained == "NOT PROVEN"
+SIZES = ("--sequence-length", "2048", "--num-gpus", "384")
 
 
-def test_options_that_make_other_tokens_than_the_log_counts_prove_no_limit(tmp_path: Path) -> None:
-    lines = (f"step {i} took {2 + 0.01 * (7 * i % 5):.4f} s tokens 196608 loss {9 - i / 50:.3f}" for i in range(1, 60))
-    (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
-    form = r"step (?P<iteration>\d+) took (?P<elapsed_s>[\d.]+) s tokens (?P<tokens>\d+) loss (?P<lm_loss>[\d.]+)"
-    for batch, word in ((96, "PASS"), (192, "NOT PROVEN")):
-        run = nlp_bench.read_log(tmp_path / "x.log", pattern=[form], sequence_length=2048, global_batch_size=batch)
-        found = nlp_bench.measure(run, limit=900).verdict
-        assert found is not None
-        assert found.word == word
-    assert found.reasons == ("the options give 2 times the tokens that the log itself counts",)
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
+def test_an_archive_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str) -> None:
+    (tmp_path / "a.log").write_text(published_log())
+    path = tmp_path / f"logs.tar{ending}"
+    with tarfile.open(path, f"w:{ending[1:]}") as archive:
+        archive.add(tmp_path / "a.log", "a.log")
+        archive.add(tmp_path / "a.log", "b.log")
+    assert main(["report", str(path), *SIZES, "--format", "json"]) == 1
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert [(run["outcome"], run["tokens_per_second"]["steady"]) for run in runs] == [("REFUSED", None)]
+    assert "tar is not read; unpack it" in " ".join(runs[0]["reasons"])
+
+
+def test_of_a_refused_log_no_attempt_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = write_log(tmp_path / "a.log", 65000).read_text().splitlines()
+    path = tmp_path / "reversed.log"
+    path.write_text("\n".join(reversed(lines)))
+    assert main(["report", str(path), *SIZES, "--format", "json"]) == 1
+    reasons = " ".join(json.loads(capsys.readouterr().out)["runs"][0]["reasons"])
+    assert "the lines of this log stand newest first" in reasons
+    assert "is measured" not in reasons
+
+
+@pytest.mark.parametrize(("left_out", "said"), [((), "with nothing left out"), ((-6, -5), "without the 2 lines that are missing"), ((-6,), "without the 1 line that is missing")])  # fmt: skip
+def test_what_is_missing_is_no_part_of_the_sustained_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], left_out: tuple[int, ...], said: str
+) -> None:
+    lines = write_log(tmp_path / "a.log", 65000).read_text().splitlines(keepends=True)
+    (tmp_path / "a.log").write_text(
+        "".join(line for number, line in enumerate(lines) if number - len(lines) not in left_out)
+    )
+    assert main(["report", str(tmp_path / "a.log"), *SIZES]) == 0
+    assert f"Sustained, {said} from iterations" in capsys.readouterr().out
+
+
+def test_a_pattern_that_hangs_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("iteration 111111111111111111111111 y\n" * 40)
+    program = (
+        "import sys; from nlp_bench.inputs import read; read.SLOW_S = 0.3;"
+        "from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    pattern = r"(?P<iteration>(\d+)+)+ (?P<elapsed_ms>x)$"
+    words = [sys.executable, "-c", program, "report", str(tmp_path / "a.log"), "--pattern", pattern]
+    running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    assert running.stderr
+    with running:
+        assert "a.log: still searching for --pattern '(?P<iteration>" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+    assert running.returncode == 130
+
+
+def test_a_folder_as_standard_input_is_a_sentence(tmp_path: Path) -> None:
+    command = Path(__file__).resolve().parents[2] / "benchmark/env/nlp-bench"
+    folder = os.open(tmp_path, os.O_RDONLY)
+    try:
+        done = subprocess.run(
+            [command, "report", "-"], stdin=folder, capture_output=True, text=True, check=False, timeout=60
+        )
+    finally:
+        os.close(folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("nlp-bench: error: standard input is a folder")
+
+
+def test_a_package_without_its_own_dialect_says_so_and_judges_no_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an interrupted copy: the file of the dialect is not there."""
+    run = write_our_run(tmp_path / "run")
+    others = tuple(dialect for dialect in all_dialects() if dialect.name != OURS)
+    monkeypatch.setattr("nlp_bench.logs.reader.all_dialects", lambda: others)
+    _first_search.cache_clear()
+    assert main(["report", str(run)]) == 1
+    said = "".join(capsys.readouterr())
+    _first_search.cache_clear()
+    assert f"the dialect {OURS} is missing in this nlp-bench: install it again" in said
+    assert "INCOMPLETE" not in said
+
+
+DUMP = """------------------------ arguments ------------------------
+  global_batch_size ............................... 96
+  seq_length ...................................... 8192
+  world_size ...................................... 4
+-------------------- end of arguments ---------------------
+"""
+
+
+@pytest.mark.parametrize(("before", "behind", "length"), [("", DUMP, None), (DUMP, "", 8192)])
+def test_the_settings_of_a_start_that_printed_no_line_are_not_those_of_the_run_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], before: str, behind: str, length: int | None
+) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(before + published_log() + behind)
+    assert main(["report", str(path), "--format", "json"]) == (1 if length is None else 0)
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["sequence_length"] == length
+
+
+def test_a_time_without_its_unit_is_not_called_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = " iteration {:8}/ 400 | consumed samples: {:12} | elapsed time per iteration: 10600.0 | global batch size: 64 | lm loss: 9.1E+00 |\n"
+    (tmp_path / "a.log").write_text("".join(line.format(n, 64 * n) for n in range(10, 60, 10)))
+    assert main(["report", str(tmp_path / "a.log")]) == 1
+    assert "begin like one, but are cut, spliced, or lack a word, such as a unit" in capsys.readouterr().out

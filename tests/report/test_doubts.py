@@ -1,18 +1,65 @@
-"""Faults of a fifth round: numbers that a log contradicts, and sizes given by hand, in every view of several runs."""
+"""Numbers that a log contradicts, and sizes given by hand: marked and without proof in every view of several runs."""
 
 import json
-import os
 import re
 from pathlib import Path
 
 import pytest
-from support.published import write_run
+from support.published import published_log
 from support.repeated import write_log, write_runs
 
 import nlp_bench
 from nlp_bench.cli.main import main
+from nlp_bench.errors import UsageError
+
+MEGATRON = [
+    f" [2026-01-01 10:{n // 12:02}:{5 * (n % 12):02}] iteration {n}/ 60 | consumed samples: {64 * n} | elapsed time per iteration (ms): {5000 + n % 7}.1 | "
+    f"global batch size: 64 | lm loss: {9 - n / 20:.6E} | grad norm: 1.000 |"
+    for n in range(1, 61)
+]
+
+
+def test_the_rule_on_the_loss_is_not_shown_where_lines_have_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = 'schema = "nlp-bench/rules/1"\ntitle = "mine"\nmodels = ["175"]\n[rules.finite-loss]\ncheck = "finite-loss"\nwhy = "mine"\n'
+    (tmp_path / "mine.toml").write_text(rules)
+    lines = [re.sub(r" lm loss: \S+ \|", "", line) if n >= 20 else line for n, line in enumerate(MEGATRON)]
+    (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
+    words = ["report", str(tmp_path / "x.log"), "--sequence-length", "4096", "--rules", str(tmp_path / "mine.toml")]
+    main([*words, "--explain"])
+    assert "40 of 60 lines have no loss" in capsys.readouterr().out
+    skipped = [line + " number of skipped iterations: 1 |" if n >= 20 else line for n, line in enumerate(lines)]
+    (tmp_path / "x.log").write_text("\n".join(skipped) + "\n")
+    main([*words, "--explain"])
+    assert "lines have no loss" not in capsys.readouterr().out
+
+
+def test_a_size_against_the_log_proves_no_limit(tmp_path: Path) -> None:
+    (tmp_path / "x.log").write_text("\n".join(["+ python pretrain_gpt.py --seq-length 4096", *MEGATRON]) + "\n")
+    for length, word in ((4096, "PASS"), (8192, "NOT PROVEN")):
+        found = nlp_bench.measure(nlp_bench.read_log(tmp_path / "x.log", sequence_length=length), limit=500).verdict
+        assert found is not None
+        assert found.word == word
+    assert found.reasons == ("the option --sequence-length 8192 is used although the log says 4096",)
+    assert found.sustained == "NOT PROVEN"
+
+
+def test_options_that_make_other_tokens_than_the_log_counts_prove_no_limit(tmp_path: Path) -> None:
+    lines = (f"step {i} took {2 + 0.01 * (7 * i % 5):.4f} s tokens 196608 loss {9 - i / 50:.3f}" for i in range(1, 60))
+    (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
+    form = r"step (?P<iteration>\d+) took (?P<elapsed_s>[\d.]+) s tokens (?P<tokens>\d+) loss (?P<lm_loss>[\d.]+)"
+    for batch, word in ((96, "PASS"), (192, "NOT PROVEN")):
+        run = nlp_bench.read_log(tmp_path / "x.log", pattern=[form], sequence_length=2048, global_batch_size=batch)
+        found = nlp_bench.measure(run, limit=900).verdict
+        assert found is not None
+        assert found.word == word
+    assert found.reasons == ("the options give 2 times the tokens that the log itself counts",)
+
 
 DOUBT = "the samples per second of the log are 0.82 times what its time and sizes give"
+
+
 STEADY = (49300.0, 49200.0, 49350.0)
 
 
@@ -190,6 +237,8 @@ decides = "{decides}"
 limit_s = 1000
 why = "mine"
 """
+
+
 OF_13 = {"num_layers": 40, "hidden_size": 5120, "num_attention_heads": 32}
 
 
@@ -232,21 +281,45 @@ def test_the_history_takes_no_size_that_contradicts_a_log(tmp_path: Path, capsys
     assert not file.exists()
 
 
-def test_measure_names_a_log_that_is_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = write_run(tmp_path / "run")
-    (run / "job.out").unlink()
-    os.mkfifo(run / "job.out")
-    main(["measure", str(run)])
-    said = "".join(capsys.readouterr())
-    assert "job.out is no regular file" in said
-    assert "there is no job.out" not in said
-
-
-def test_measure_writes_no_file_that_is_called_like_standard_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_gate_is_not_proven_by_a_side_of_which_runs_could_not_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = write_run(tmp_path / "run")
-    monkeypatch.chdir(tmp_path)
-    assert main(["measure", str(run), "--metrics", "-"]) == 2
-    assert "--metrics -: the lines go to standard output anyway" in capsys.readouterr().err
-    assert not (tmp_path / "-").exists()
+    a = write_runs(tmp_path / "a", *[65000 + 100 * number for number in range(5)])
+    b = write_runs(tmp_path / "b", *[65000 + 100 * number for number in range(5)], seed=20)
+    words = ["compare", str(a), str(b), "--gate", "3", "--strict", "--allow-measured"]
+    assert main(words) == 0
+    capsys.readouterr()
+    (b / "run9.log").write_text("iteration 10/ 100 | elapsed time per iteration (ms): 5000.0 | lm loss: 2.0 |\n")
+    assert main(words) == 1
+    said = capsys.readouterr().out
+    assert "GATE NOT PROVEN: one run is not in it (B: " in said
+    assert "run9.log), and may be slower; make it readable, or leave it out; --strict stops here" in said
+
+
+DUMP = """------------------------ arguments ------------------------
+  global_batch_size ............................... 96
+  seq_length ...................................... 8192
+  world_size ...................................... 4
+-------------------- end of arguments ---------------------
+"""
+
+
+def test_a_size_against_the_logs_compares_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = write_runs(tmp_path / "a", 65000, 65600, 64700)
+    after = write_runs(tmp_path / "b", 55000, 55600, 54700, seed=40)
+    words = ["compare", str(before), str(after), "--gate", "3", "--same-workload"]
+    assert main([*words, "--global-batch-size", "192"]) == UsageError.exit_code
+    said = capsys.readouterr()
+    assert "the option --global-batch-size 192 is used although the log says" in said.err
+    assert "PASS" not in said.out
+
+
+@pytest.mark.parametrize("words", [["export", "bigger"], ["bundle", "--output", "HERE/x.tar.gz"]])
+def test_a_size_against_the_log_is_not_passed_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    (tmp_path / "a.log").write_text(DUMP + published_log())
+    placed = [word.replace("HERE", str(tmp_path)) for word in words]
+    assert main([*placed, str(tmp_path / "a.log"), "--global-batch-size", "960"]) == UsageError.exit_code
+    assert "is used although the log says 96. Leave the option out" in capsys.readouterr().err
+    assert not (tmp_path / "x.tar.gz").exists()

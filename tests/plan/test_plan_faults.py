@@ -1,26 +1,22 @@
-"""Faults of a fifth round around the planner: bid sheets, tables of points, rehearsals, where answers are written."""
+"""Around the planner: bid sheets, constants, tables of points, rehearsals, and where answers are written."""
 
 import csv
 import json
 import os
 import re
-import struct
+import resource
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.ours import write_our_run
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import accelerators, catalog
 from nlp_bench.config.run import Run, read_run
-from nlp_bench.data import PREFIX, maker
 from nlp_bench.errors import UsageError
-from nlp_bench.evidence.make import make_bundle
-from nlp_bench.evidence.manifest import Options
-from nlp_bench.evidence.verify import verify
-from nlp_bench.files import sha256_of
 from nlp_bench.launch.prediction import warnings_of
-from nlp_bench.redact import without_secrets
+from nlp_bench.plan.constants import read_constants
 
 ON = ["--system", "dgx-h100", "--nodes", "4"]
 
@@ -242,44 +238,6 @@ def test_two_options_do_not_name_one_file(
     assert Path("kept/plan.json").read_text() == "mine"
 
 
-@pytest.mark.parametrize("started", ["submit.json", "outcome.json", "job.out"])
-@pytest.mark.parametrize("command", ["check", "rehearse"])
-def test_the_records_of_a_started_run_are_not_replaced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, started: str
-) -> None:
-    run = tmp_path / "run"
-    layout(run)
-    (run / started).write_text("{}")
-    before = {path.name: path.read_bytes() for path in run.iterdir()}
-    words = ["--model", "13", "--system", "dgx-h100", *(["--offline"] if command == "check" else [])]
-    assert main([command, *words, "--output", str(run)]) == UsageError.exit_code
-    assert f"--output: {run} holds {started}: a run was started there" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-
-
-@pytest.mark.parametrize(("command", "record"), [("check", "run.json"), ("rehearse", "rehearsal.json")])
-def test_a_file_of_somebody_else_is_no_record_to_replace(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, record: str
-) -> None:
-    (tmp_path / record).write_text('{"schema": "theirs/1"}')
-    words = ["--model", "13", "--system", "dgx-h100", *(["--offline"] if command == "check" else [])]
-    assert main([command, *words, "--output", str(tmp_path)]) == UsageError.exit_code
-    assert f"--output: {tmp_path / record} is none of nlp-bench's and would be replaced" in capsys.readouterr().err
-    assert (tmp_path / record).read_text() == '{"schema": "theirs/1"}'
-
-
-def test_check_shows_whether_the_sequence_is_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = []
-    for word in ("yes", "no"):
-        layout(tmp_path / word, "--tp", "2", "--sequence-parallel", word)
-        said += [line for line in capsys.readouterr().out.splitlines() if line.startswith("tuning ")]
-    both = [
-        "tuning  --recompute-granularity selective --sequence-parallel",
-        "tuning  --recompute-granularity selective",
-    ]
-    assert said == [f"{words} --use-distributed-optimizer" for words in both]
-
-
 POINT = {
     "id": "a", "params_b": "175", "layers": "96", "hidden": "12288", "heads": "96", "kv_heads": "96", "ffn": "49152", "vocab": "51200",
     "seq": "2048", "gpu": "A100-SXM4-80GB", "n_gpus": "1024", "tp": "8", "pp": "8", "vpp": "", "mbs": "1", "gbs": "1536",
@@ -343,211 +301,136 @@ def test_deepspeed_shares_out_layers_unevenly(tmp_path: Path) -> None:
     assert one["refused"] == ""
 
 
-def bundled(folder: Path) -> Path:
-    """Make a bundle of a small run, as a folder."""
-    run = write_our_run(folder / "run")
-    return make_bundle([str(run)], folder / "evidence", Options(), with_ranks=False, force=False).path
+ROOT = Path(__file__).resolve().parents[2]
 
 
-def sealed_again(folder: Path, *, sizes: int = 0) -> None:
-    """Make all hashes fit, as a forger does; `sizes` is added to the sizes."""
-    text = (folder / "manifest.json").read_text()
-    for file in json.loads(text)["files"]:
-        path = folder / file["path"]
-        text = text.replace(file["sha256"], sha256_of(path))
-        text = text.replace(f'"size": {file["size"]}', f'"size": {path.stat().st_size + sizes}')
-    (folder / "manifest.json").write_text(text)
-    names = [*(file["path"] for file in json.loads(text)["files"]), "manifest.json"]
-    (folder / "SHA256SUMS").write_text("".join(f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names)))
+POINTS = ROOT / "reports/reference/published_points/points.csv"
+
+
+def test_a_table_of_points_may_come_out_of_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "p")
+    few = "".join(POINTS.read_text(encoding="utf-8").splitlines(keepends=True)[:3])
+    writer = threading.Thread(target=(tmp_path / "p").write_text, args=(few,), daemon=True)
+    writer.start()
+    assert main(["plan", "predict", str(tmp_path / "p")]) == 0
+    writer.join(10)
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_what_gives_no_table_is_not_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nlp_bench.files.PIPE_S", 0.1)
+    os.mkfifo(tmp_path / "p")
+    silent = "it is a pipe, and nothing came out of it within 0.1 s"
+    for path, said in ((str(tmp_path / "p"), silent), ("/dev/zero", "it is a device")):
+        assert main(["plan", "predict", path]) == UsageError.exit_code
+        assert f"cannot read {path}: {said}; name a file of comma-separated values" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "said"),
+    ("change", "said"),
     [
-        ("report/report.json", '{\n "schema"', '{\n "runs": [],\n "schema"', "'runs' stands twice in one object"),
-        ("manifest.json", '{\n "schema"', '{\n "praise": 1,\n "schema"', "praise: no manifest has this key"),
-        ("manifest.json", "nlp-bench report", "nlp-bench trust", "derived_by: it is not what the rest of the manifest"),
-        ("manifest.json", "", "", ""),
+        (lambda head, row: (f"{head},mbs", f"{row},1"), "column mbs stands 2 times in the header; leave one of them"),
+        (lambda head, row: (head, f"{row},7"), "line 2: 1 more cell(s) than the header has columns; put a cell"),
+        (lambda head, row: (head.replace(",", ";"), row), "its columns are divided by semicolons; save the table"),
+        (lambda head, row: (head.replace(",", "\t"), row), "its columns are divided by tabs"),
     ],
 )
-def test_a_bundle_with_words_that_nobody_holds_against_the_log_differs(
-    tmp_path: Path, name: str, old: str, new: str, said: str
+def test_a_table_whose_cells_are_not_where_they_seem_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[str, str], tuple[str, str]], said: str
 ) -> None:
-    folder = bundled(tmp_path)
-    text = (folder / name).read_text()
-    assert old in text
-    (folder / name).write_text(text.replace(old, new, 1))
-    sealed_again(folder)
-    found = verify(folder)
-    assert not found.faults
-    assert found.is_verified == (not said)
-    assert said in " ".join(found.differences.get(name, ()))
+    head, row, *_ = POINTS.read_text(encoding="utf-8").splitlines()
+    path = tmp_path / "points.csv"
+    path.write_text("\n".join(change(head, row)) + "\n")
+    assert main(["plan", "predict", str(path)]) == UsageError.exit_code
+    assert said in capsys.readouterr().err
 
 
-def test_a_manifest_with_a_key_twice_or_wrong_sizes_is_no_good_one(tmp_path: Path) -> None:
-    folder = bundled(tmp_path)
-    sealed_again(folder, sizes=1)
-    assert any("report/report.json has " in fault for fault in verify(folder).faults)
-    path = folder / "manifest.json"
-    path.write_text(path.read_text().replace('"runs"', '"runs": [], "runs"', 1))
-    with pytest.raises(UsageError, match=r"manifest\.json is not the manifest .*'runs' stands twice"):
-        verify(folder)
+def test_a_folder_without_room_for_1_mib_is_not_writable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first write is a short one, as on a file system that is nearly full; the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, before[1]))
+    try:
+        assert main(["doctor", "--system", "local", "--checks", "writable", "--runs", str(tmp_path)]) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert f"{tmp_path}: cannot write 1 MiB: File too large" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("name", "value", "rule"),
     [
-        ('"nodes": 1', '"nodes": 1, "nodes": 2', "'nodes' stands twice in one object; leave one of the two out"),
-        ("{", "\ufeff{", "it begins with a byte order mark; save it as UTF-8 without one"),
-        ('"nodes": 1', f'"nodes": {"9" * 5000}', "a number of 5000 digits, 99999999999999999999..., is in no record"),
+        ("attention_hopper", 1.2, "is a share of the peak: no attention is faster than that; it is at most 1"),
+        ("memory_share", 85, "is a share of the memory's bandwidth: .*; it is at most 1"),
+        ("link_share", 2.5, "is a share of the links' bandwidth: .*; it is at most 2"),
+        ("fabric_share", 1.01, "is a share of the adapters' bandwidth: .*; it is at most 1"),
+        ("score_traffic", 0.1, "is the bytes moved over their least count; it is at least 1"),
+        ("stream_eager", 0.5, "is the bytes moved over their least count; it is at least 1"),
+        ("products_hopper", 1.5, "is a share of the peak: no product is faster than that; it is at most 1"),
     ],
 )
-def test_a_run_json_that_readers_would_read_differently_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+def test_a_constant_that_no_machine_has_is_refused(tmp_path: Path, name: str, value: float, rule: str) -> None:
+    path = tmp_path / "own.toml"
+    text = 'schema = "nlp-bench/plan/1"\n[time]\n{} = {{ value = {}, source = "mine" }}\n'
+    path.write_text(text.format(name, value))
+    with pytest.raises(UsageError, match=rf"\[time\] {name}: {value:g} {rule}"):
+        read_constants(path)
+    path.write_text(text.format(name, 1))
+    assert read_constants(path)[name] == 1
+    for short in ("attention_short", "attention_narrow"):  # tokens, and a width
+        path.write_text(text.format(short, 300))
+        assert read_constants(path)[short] == 300
+
+
+def test_plan_replaces_no_file_of_its_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine, points = tmp_path / "mine", tmp_path / "points.csv"
+    plan = ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8"]
+    published = "reports/reference/published_points/points.csv"
+    points.write_text("\n".join((Path(__file__).resolve().parents[2] / published).read_text().splitlines()[:3]))
+    for option in ("--output", "--emit-jube", "--plot"):
+        path = mine.with_suffix(".txt" if option == "--output" else ".svg")
+        path.write_text("precious")
+        assert main([*plan, option, str(path)]) == 2
+        assert f"{option} {path} exists; name another file, or give --overwrite" in capsys.readouterr().err
+        assert path.read_text() == "precious"
+        assert main([*plan, option, str(path), "--overwrite"]) == 0
+        assert path.read_text() != "precious"
+    os.mkfifo(tmp_path / "pipe.svg")
+    for option in ("--output", "--emit-jube", "--plot"):
+        assert main([*plan, option, str(tmp_path / "pipe.svg"), "--overwrite"]) == 2
+        assert f"{option} {tmp_path}/pipe.svg is a pipe, which a file would replace" in capsys.readouterr().err
+    assert (tmp_path / "pipe.svg").is_fifo()
+    predict = ["plan", "predict", str(points), "--output", str(tmp_path / "mine.csv")]
+    for _ in range(2):  # the second time over its own
+        assert main(predict) == 0
+    assert main([*predict[:-1], str(points)]) == 2
+    for verb in ("calibrate", "learn"):
+        words = ["--from", "nowhere.json"] if verb == "calibrate" else ["nowhere"]
+        mine.with_suffix(".toml").write_text("precious = 1")
+        capsys.readouterr()
+        assert main(["plan", verb, *words, "--output", str(mine.with_suffix(".toml"))]) == 2
+        assert f"{mine}.toml exists; name another file" in capsys.readouterr().err
+
+
+def test_a_rehearsal_of_more_gpus_than_any_machine_has_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["rehearse", "--model", "175", "--system", "juwels-booster", "--tp", "8", "--pp", "8", "--gas", "1"]
+    assert main([*words, "--nodes", "1000000"]) == 2
+    assert "4000000 GPUs in all are more than the 1048576" in capsys.readouterr().err
+
+
+def test_a_long_rehearsal_says_what_takes_so_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    layout(tmp_path / "run")
-    path = tmp_path / "run/run.json"
-    path.write_text(path.read_text().replace(old, new, 1))
-    assert main(["rehearse", "--run", str(path)]) != 0
-    assert f"{path} is not JSON: {said}" in capsys.readouterr().err
+    monkeypatch.setattr("nlp_bench.files.PATIENCE_S", 0.001)
+    assert main(["rehearse", "--model", "tiny", "--system", "local", "--nodes", "1"]) == 0
+    assert "each makes the process groups of all" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ('"hidden_size": 256', '"hidden_size": 4096', "model.parameters_billion: 0.0042, but the architecture has"),
-        (
-            '"parameters_billion": 0.0042',
-            '"parameters_billion": 175',
-            "model.parameters_billion: 175, but the architecture",
-        ),
-        ('"global_batch_size": 8', '"global_batch_size": 1001', "batch: global_batch_size = 1001 is not a multiple of"),
-        (
-            '"gradient_accumulation_steps": 2',
-            '"gradient_accumulation_steps": 3',
-            "batch: global_batch_size = 8 is not dp*",
-        ),
-        ('"sequence_length": 256', '"sequence_length": 64', "batch.sequence_length: 256, but model.architecture"),
-    ],
-)
-def test_an_edited_run_json_that_contradicts_itself_is_not_submitted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
-) -> None:
-    layout(tmp_path / "run")
-    path = tmp_path / "run/run.json"
-    assert old in path.read_text(), path.read_text()
-    path.write_text(path.read_text().replace(old, new, 1))
-    capsys.readouterr()
-    assert main(["submit", "--run", str(path), "--print"]) == UsageError.exit_code
-    printed = capsys.readouterr()
-    assert said in printed.err
-    assert not printed.out
+PLAN = Path(__file__).resolve().parents[2] / "benchmark/plan.toml"
 
 
-def test_what_an_edited_run_json_does_not_say_of_its_model_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    layout(tmp_path / "run", "--iterations", "6")
-    path = tmp_path / "run/run.json"
-    assert main(["submit", "--run", str(path), "--print"]) == 0
-    assert "not the benchmark" not in capsys.readouterr().err
-    path.write_text(path.read_text().replace('"hidden_dropout": 0.0', '"hidden_dropout": 0.3', 1))
-    assert main(["submit", "--run", str(path), "--print"]) == 0
-    assert f"warning: {path}: model.hidden_dropout: 0.3 instead of 0.0: not the benchmark" in capsys.readouterr().err
-
-
-def test_an_endless_corpus_is_refused_and_its_tokenizer_needs_few_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["data", "--vocab-size", "300", "--output", str(tmp_path / "data")]
-    assert main([*words, "--documents", "1e12"]) == UsageError.exit_code
-    assert "documents: 1000000000000 are more than 10000000" in capsys.readouterr().err
-    assert main(["data", "--vocab-size", "900000000", "--output", str(tmp_path / "data")]) == UsageError.exit_code
-    assert "vocab_size: 900000000 is more than 1000000" in capsys.readouterr().err
-    assert main([*words, "--documents", "50"]) == 0
-    few = (tmp_path / "data/merges.txt").read_text()
-    monkeypatch.setattr(maker, "LEARNED_FROM", 50)
-    assert main([*words, "--documents", "100"]) == 0
-    assert (tmp_path / "data/merges.txt").read_text() == few
-    assert json.loads((tmp_path / "data/data.json").read_text())["num_documents"] == 100
-
-
-def test_litter_and_a_broken_system_file_do_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Emacs locks by a dangling link, macOS writes ._ files; somebody else's file may be half written."""
-    systems = tmp_path / "benchmark/systems"
-    systems.mkdir(parents=True)
-    (systems / ".#mine.toml").symlink_to("somebody@host.1:2")
-    (systems / "._mine.toml").write_bytes(b"\0\5\x16\7")
-    (systems / "folder.toml").mkdir()
-    (systems / "half.toml").write_text("schema = ")
-    (systems / "poor.toml").write_text('schema = "nlp-bench/system/1"\n')
-    monkeypatch.chdir(tmp_path)
-    for name in ("NLP_BENCH_ROOT", "NLP_BENCH_SYSTEM"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))  # no scheduler
-    assert main(["check", "--model", "tiny"]) == 0
-    printed = capsys.readouterr()
-    assert "system  local" in printed.out
-    assert f"passed over, while this machine is looked for: {systems}/half.toml is not valid TOML" in printed.err
-    assert f"(in {systems}/poor.toml)" in printed.err
-    assert main(["check", "--model", "tiny", "--system", "folder"]) == UsageError.exit_code
-    assert "did you mean" not in capsys.readouterr().err
-
-
-def test_a_driver_that_fails_is_no_silent_lack_of_gpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\necho "Driver/library version mismatch" >&2\nexit 18\n')
-    (tmp_path / "nvidia-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert main(["check", "--model", "tiny", "--system", "local"]) == 0
-    assert (
-        "warning: nvidia-smi fails, so that no GPU is seen here: Driver/library version mismatch"
-        in capsys.readouterr().err
-    )
-
-
-def test_doctor_sees_a_wrong_length_in_the_midst_of_an_index(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["data", "--documents", "20", "--vocab-size", "300", "--output", str(tmp_path / "data")]) == 0
-    prefix = tmp_path / "data" / PREFIX
-    words = ["doctor", "--checks", "data", "--model", "tiny", "--system", "local", "--data-path", str(prefix)]
-    assert main(words) == 0
-    assert "1 pair(s) of .bin and .idx are whole" in capsys.readouterr().out
-    content = bytearray(Path(f"{prefix}.idx").read_bytes())
-    content[34 + 4 * 7 : 34 + 4 * 8] = struct.pack("<i", 2**30)
-    Path(f"{prefix}.idx").write_bytes(content)
-    assert main(words) != 0
-    assert "is damaged: sequence 7 or the one behind it has a wrong length or place" in " ".join(
-        capsys.readouterr().out.split()
-    )
-
-
-@pytest.mark.parametrize("option", ["--te=--help", "--apex=--upload-pack=touch pwned", "--apex-commit=--exec=x"])
-def test_what_is_built_is_no_option_of_git_or_pip(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
-    named = [] if option.startswith("--apex=") else ["--apex", "https://example.org/apex"]
-    assert main(["build", "--root", str(tmp_path), *named, option]) == UsageError.exit_code
-    name, _, value = option.partition("=")
-    assert f"{name}: {value!r} begins with -, so that git or pip would take it for an option" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        'ssh-keygen -t ed25519 -N "" -f key',
-        "gzip -9 -c a > b",
-        "zip -r all.zip folder",
-        "openssl req -key a.pem -out b",
-        "openssl s_client -connect host:443",
-        'send "hello there"',
-        "isend 4 rank 3, send 5 blocks",
-    ],
-)
-def test_commands_without_a_password_stay(line: str) -> None:
-    assert without_secrets(line) == line
+def test_the_planners_own_file_is_no_file_of_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--constants", str(PLAN)]
+    assert main(words) == UsageError.exit_code
+    assert "leave out those of benchmark/plan.toml" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Faults that a sixth round of fresh eyes thought of: logs on the move, other users, folders that go away, limits."""
+"""Runs of colleagues, folders that go away, and a JUBE that was killed: each is named with its remedy."""
 
 import errno
 import gzip
@@ -11,14 +11,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 from support.ours import seal_run, write_our_run
-from support.published import published_log, write_run
+from support.published import write_run
 from support.users import ROOT, as_user, open_folder
 
 from faults import stand_in
@@ -28,19 +26,16 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.scheduler import Job
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.evidence import collect
 from nlp_bench.files import user_name
 from nlp_bench.launch.follow import runs
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.snapshot import take
 from nlp_bench.launch.submission import Submission
-from nlp_bench.logs.source import Source
 
 __all__ = ["open_folder"]
 
 ANNA, BERT, GROUP = 20001, 20002, 20003
-Change = Callable[[Path], object]
 
 
 def undecided(folder: Path) -> Path:
@@ -49,65 +44,6 @@ def undecided(folder: Path) -> Path:
     resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(folder)
     Submission(comment="c", job_ids=["7"]).write(folder)
     return folder
-
-
-def rewrite(path: Path) -> None:
-    """Write other times over the log in place, as a job that begins anew does."""
-    before = path.read_bytes()
-    path.write_bytes(before.replace(b"(s): 7", b"(s): 3").replace(b"(s): 5", b"(s): 2"))
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda path: os.truncate(path, 0), "the file was cut while it was read"),
-        (rewrite, "the file was written anew in place while it was read"),
-    ],
-)
-def test_a_log_that_changes_while_it_is_bundled_is_not_bundled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: Change, said: str
-) -> None:
-    """logrotate's copytruncate; half of the old lines and half of the new ones are a number that no run had."""
-    log = tmp_path / "train.log"
-    log.write_text(published_log() * 4000)
-    original, changed = collect.redact, list[Path]()
-
-    class _Changing:
-        def __init__(self, source: BinaryIO) -> None:
-            self.source = source
-
-        def read(self, size: int) -> bytes:
-            block = self.source.read(size)
-            if not changed:
-                changed.append(log)
-                change(log)
-            return block
-
-    monkeypatch.setattr(collect, "redact", lambda source, target: original(_Changing(source), target))
-    assert main(["bundle", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "e.tar.gz")]) == 1
-    found = capsys.readouterr().err
-    assert f"cannot bundle {log}: {said}" in found
-    assert "then repeat" in found
-    assert [path.name for path in tmp_path.iterdir()] == ["train.log"]
-
-
-def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = tmp_path / "train.log.gz"
-    log.write_bytes(gzip.compress(published_log().encode()))
-    original = collect.open_log
-
-    @contextmanager
-    def cut(path: str) -> Iterator[Source]:
-        with original(path) as source:
-            os.truncate(path, 100)
-            yield source
-
-    monkeypatch.setattr(collect, "open_log", cut)
-    assert main(["bundle", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "e.tar.gz")]) == 1
-    assert f"cannot bundle {log}: the file was cut while it was read" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["train.log.gz"]
 
 
 @pytest.mark.jube
@@ -263,82 +199,6 @@ def test_a_colleagues_record_that_may_not_be_read_is_named(open_folder: Path) ->
     assert f"{run}/outcome.json belongs to user {BERT}" in said("sync")
 
 
-@pytest.fixture
-def gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Stand in a folder that is deleted, as a purge of the scratch does; return a finished run of another one."""
-    run, folder = write_our_run(tmp_path / "run"), tmp_path / "gone"
-    seal_run(run)
-    folder.mkdir()
-    monkeypatch.delenv("NLP_BENCH_ROOT", raising=False)
-    with monkeypatch.context() as there:
-        there.chdir(folder)
-        folder.rmdir()
-        yield run
-
-
-def test_absolute_paths_are_read_where_the_current_folder_was_deleted(
-    gone: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made, rates = str(gone.parent / "e.tar.gz"), "steady 36361.59 tokens/s"
-    for words in (
-        ["report", str(gone)],
-        ["measure", str(gone)],
-        ["check", "--model", "tiny", "--offline"],
-        ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2"],
-        ["submit", "--model", "tiny", "--print"],
-        ["bundle", "--output", made, str(gone)],
-        ["verify", made],
-    ):
-        assert main(words) == 0, words
-        printed = capsys.readouterr()
-        assert "No such file" not in printed.out + printed.err
-        assert words[0] not in {"bundle", "verify"} or rates in printed.out
-
-
-def test_what_a_deleted_current_folder_cannot_take_is_said(gone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", str(gone)]) == 1
-    assert "evidence.tar.gz: No such file or directory; the current folder was deleted: go to one that exists (cd)" in (
-        capsys.readouterr().err
-    )
-
-
-def test_a_current_folder_that_may_not_be_read_is_passed_over(open_folder: Path) -> None:
-    """As after sudo -u: the folder is another user's and closed."""
-    closed = open_folder / "closed"
-    (closed / "benchmark/jube").mkdir(parents=True)
-    shutil.copytree(ROOT / "benchmark/models", closed / "benchmark/models")
-    shutil.copy(ROOT / "benchmark/jube/nlp_benchmark.yaml", closed / "benchmark/jube")
-    (closed / "benchmark").chmod(0o700)
-    for words in (
-        ["check", "--model", "tiny", "--offline"],
-        ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2"],
-        ["submit", "--model", "tiny", "--print"],
-    ):
-        done = subprocess.run(
-            [*as_user(ANNA), sys.executable, "-P", "-m", "nlp_bench", *words], cwd=closed, capture_output=True, text=True,
-            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert f"{closed}/benchmark may not be read: what lies there is passed over; go to another" in done.stderr
-
-
-def test_a_bundle_is_made_and_verified_from_a_current_folder_that_may_not_be_entered(open_folder: Path) -> None:
-    """As after sudo -u in root's home: every path of the command line is absolute."""
-    run = write_run(open_folder / "run")
-    seal_run(run)
-    for name, mode in (("closed", 0o700), ("open", 0o777)):
-        (open_folder / name).mkdir()
-        (open_folder / name).chmod(mode)
-    made = str(open_folder / "open/e.tar.gz")
-    for words in (["bundle", str(run), "--output", made], ["verify", made]):
-        done = subprocess.run(
-            [*as_user(ANNA), sys.executable, "-P", "-m", "nlp_bench", *words], cwd=open_folder / "closed", capture_output=True, text=True,
-            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
-        assert "steady 36361.59 tokens/s" in done.stdout
-
-
 def test_the_doctor_says_that_a_folder_for_runs_is_closed(open_folder: Path) -> None:
     (open_folder / "closed").mkdir(mode=0o700)
     runs = open_folder / "closed/runs"
@@ -395,25 +255,6 @@ def test_the_one_thread_of_numpy_is_not_handed_on(tmp_path: Path, monkeypatch: p
     for words in (["sync"], ["watch", "--once"]):
         assert main([*words, str(run)]) == 0
         assert "OPENBLAS_NUM_THREADS" not in os.environ
-
-
-def test_a_run_that_is_moved_while_it_is_watched_is_said_to_be_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in ("a", "b"):
-        undecided(tmp_path / "runs" / name)
-    asked = list[object]()
-
-    def query(*words: object, **_: object) -> Job:
-        asked.append(words)
-        if len(asked) == 3:
-            (tmp_path / "runs/a").rename(tmp_path / "archived")
-        return slurm.job("RUNNING" if len(asked) < 6 else "TIMEOUT", job_id="7")
-
-    monkeypatch.setattr(runs, "UNSEEN_S", 0.5)
-    monkeypatch.setattr(Slurm, "query", query)
-    assert main(["watch", "--every", "0.01", str(tmp_path / "runs")]) == 1
-    assert capsys.readouterr().err.count(f"{tmp_path}/runs/a is gone or was moved; name its new place") == 1
 
 
 @pytest.mark.parametrize("verb", ["watch", "sync"])

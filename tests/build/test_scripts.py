@@ -1,0 +1,119 @@
+"""The scripts of the environment, and what init writes."""
+
+import os
+import re
+import resource
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.cli.main import main
+from nlp_bench.config import catalog
+from nlp_bench.errors import UsageError
+from nlp_bench.redact import without_secrets
+
+
+@pytest.mark.parametrize("option", ["--te=--help", "--apex=--upload-pack=touch pwned", "--apex-commit=--exec=x"])
+def test_what_is_built_is_no_option_of_git_or_pip(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    named = [] if option.startswith("--apex=") else ["--apex", "https://example.org/apex"]
+    assert main(["build", "--root", str(tmp_path), *named, option]) == UsageError.exit_code
+    name, _, value = option.partition("=")
+    assert f"{name}: {value!r} begins with -, so that git or pip would take it for an option" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'ssh-keygen -t ed25519 -N "" -f key',
+        "gzip -9 -c a > b",
+        "zip -r all.zip folder",
+        "openssl req -key a.pem -out b",
+        "openssl s_client -connect host:443",
+        'send "hello there"',
+        "isend 4 rank 3, send 5 blocks",
+    ],
+)
+def test_commands_without_a_password_stay(line: str) -> None:
+    assert without_secrets(line) == line
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["benchmark/env/nlp-bench", "--version"],
+        ["-c", "source benchmark/env/activate.bash --system local"],
+        ["benchmark/run.sh", "--help"],
+        ["src/compile_build.sh", "--system", "local", "--no-such-option"],
+    ],
+)
+def test_scripts_work_with_a_cdpath(words: list[str]) -> None:
+    """`cd` prints the folder that it finds by CDPATH, and takes one of another place first."""
+    ways = []
+    for further in ({}, {"CDPATH": ".:.."}):
+        variables = {**os.environ, **further}
+        done = subprocess.run(
+            ["bash", *words], cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=120
+        )
+        ways.append((done.returncode, done.stdout, done.stderr))
+    assert ways[1] == ways[0]
+
+
+def test_no_script_looks_a_folder_up_by_cdpath() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    scripts = [ROOT / name for name in tracked if name.endswith((".sh", ".bash", "env/nlp-bench"))]
+    assert scripts
+    assert not [path for path in scripts if re.search(r"\$\(\s*cd ", path.read_text(encoding="utf-8"))]
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package that was installed, with one file of more than 64 KiB among those that `init` copies."""
+    shipped = tmp_path / "package" / "shipped"
+    shipped.mkdir(parents=True)
+    (shipped / "large").write_bytes(bytes(200_000))
+    monkeypatch.setattr(catalog, "checkout", lambda: None)
+    monkeypatch.setattr(catalog, "shipped", lambda: shipped)
+    return tmp_path
+
+
+def test_init_without_room_says_so_in_words(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (65536, before[1]))
+    try:
+        assert main(["init", str(installed / "bench")]) == UsageError.exit_code
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "cannot be written: File too large; name another" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o664])
+def test_what_init_writes_has_the_modes_of_new_files(installed: Path, mode: int) -> None:
+    """An installation may be read-only (EasyBuild, Nix), or open to a group that is none of this user's."""
+    scripts = installed / "package/shipped/benchmark/env"
+    scripts.mkdir(parents=True)
+    (scripts / "constraints.txt").write_text("")
+    (scripts / "nlp-bench").write_text("#!/bin/bash\n")
+    for path in (installed / "package").rglob("*"):
+        path.chmod(mode | 0o111 if path.is_dir() else mode)
+    before = os.umask(0o027)
+    try:
+        assert main(["init", str(installed / "bench")]) == 0
+    finally:
+        os.umask(before)
+    made = [installed / "bench", *(installed / "bench").rglob("*")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} <= {0o640, 0o750}
+
+
+def test_apex_of_a_folder_without_git_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["build", "--apex", str(tmp_path), "--root", str(tmp_path)]) == UsageError.exit_code
+    assert f"--apex: {tmp_path} is no git repository, and a commit of it is built; clone it" in capsys.readouterr().err

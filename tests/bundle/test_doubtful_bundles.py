@@ -1,0 +1,227 @@
+"""Bundles of what is missing, goes on, changes while it is read, or was forged."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+from support.ours import seal_run, write_our_run
+from support.published import published_log, write_run
+from support.users import ROOT, as_user, open_folder
+
+from nlp_bench.cli.main import main
+from nlp_bench.errors import UsageError
+from nlp_bench.evidence import collect
+from nlp_bench.evidence.make import make_bundle
+from nlp_bench.evidence.manifest import Options
+from nlp_bench.evidence.verify import Demands, verify
+from nlp_bench.files import sha256_of
+from nlp_bench.logs.source import Source
+
+__all__ = ["open_folder"]
+
+
+def test_a_bundle_says_which_links_it_leaves_out_and_has_the_log(tmp_path: Path) -> None:
+    run = write_our_run(tmp_path / "run")
+    (tmp_path / "elsewhere.err").write_text("what went wrong\n")
+    (run / "job.err").unlink(missing_ok=True)
+    (run / "job.err").symlink_to(tmp_path / "elsewhere.err")
+    made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
+    assert "runs/001: left out: job.err, a link; a bundle holds files only" in made.remarks
+    (run / "job.out").rename(tmp_path / "job.out")
+    (run / "job.out").symlink_to(tmp_path / "job.out")
+    with pytest.raises(
+        UsageError, match=r"job\.out is a link, and a bundle holds files only; put the log itself there"
+    ):
+        make_bundle([str(run)], tmp_path / "another", Options(), with_ranks=False, force=False)
+
+
+def test_too_few_bytes_for_a_bundle_are_named(tmp_path: Path) -> None:
+    made = make_bundle(
+        [str(write_our_run(tmp_path / "run"))], tmp_path / "e.tar.gz", Options(), with_ranks=False, force=False
+    )
+    with pytest.raises(UsageError, match="unpacks to more than 1 bytes; --max-bytes N allows more"):
+        verify(made.path, Demands(), max_bytes=1)
+
+
+def bundled(folder: Path) -> Path:
+    """Make a bundle of a small run, as a folder."""
+    run = write_our_run(folder / "run")
+    return make_bundle([str(run)], folder / "evidence", Options(), with_ranks=False, force=False).path
+
+
+def sealed_again(folder: Path, *, sizes: int = 0) -> None:
+    """Make all hashes fit, as a forger does; `sizes` is added to the sizes."""
+    text = (folder / "manifest.json").read_text()
+    for file in json.loads(text)["files"]:
+        path = folder / file["path"]
+        text = text.replace(file["sha256"], sha256_of(path))
+        text = text.replace(f'"size": {file["size"]}', f'"size": {path.stat().st_size + sizes}')
+    (folder / "manifest.json").write_text(text)
+    names = [*(file["path"] for file in json.loads(text)["files"]), "manifest.json"]
+    (folder / "SHA256SUMS").write_text("".join(f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names)))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("report/report.json", '{\n "schema"', '{\n "runs": [],\n "schema"', "'runs' stands twice in one object"),
+        ("manifest.json", '{\n "schema"', '{\n "praise": 1,\n "schema"', "praise: no manifest has this key"),
+        ("manifest.json", "nlp-bench report", "nlp-bench trust", "derived_by: it is not what the rest of the manifest"),
+        ("manifest.json", "", "", ""),
+    ],
+)
+def test_a_bundle_with_words_that_nobody_holds_against_the_log_differs(
+    tmp_path: Path, name: str, old: str, new: str, said: str
+) -> None:
+    folder = bundled(tmp_path)
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+    sealed_again(folder)
+    found = verify(folder)
+    assert not found.faults
+    assert found.is_verified == (not said)
+    assert said in " ".join(found.differences.get(name, ()))
+
+
+def test_a_manifest_with_a_key_twice_or_wrong_sizes_is_no_good_one(tmp_path: Path) -> None:
+    folder = bundled(tmp_path)
+    sealed_again(folder, sizes=1)
+    assert any("report/report.json has " in fault for fault in verify(folder).faults)
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"runs"', '"runs": [], "runs"', 1))
+    with pytest.raises(UsageError, match=r"manifest\.json is not the manifest .*'runs' stands twice"):
+        verify(folder)
+
+
+def test_a_bundle_of_a_run_that_goes_on_proves_no_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_our_run(tmp_path / "run")
+    (folder / "outcome.json").unlink()
+    assert main(["bundle", str(folder), "--output", str(tmp_path / "evidence")]) == 0
+    talk = capsys.readouterr().err
+    assert "1 of 1 run(s) have not ended, or left no record of it" in talk
+    assert "proves how they ended" not in talk
+
+
+def test_an_earlier_bundle_below_a_run_is_left_out_and_reported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_our_run(tmp_path / "run")
+    assert main(["bundle", str(folder), "--output", str(folder / "first")]) == 0
+    assert main(["bundle", str(folder), "--output", str(tmp_path / "second")]) == 0
+    assert "a bundle that was made before" in capsys.readouterr().err
+    assert not list(tmp_path.glob("second/runs/*/first"))
+    assert len(json.loads((tmp_path / "second/manifest.json").read_text())["runs"]) == 1
+    assert main(["report", str(tmp_path / "second"), "--format", "json"]) == 0
+    assert [run["outcome"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["VALID"]
+
+
+def test_what_this_machine_lacks_is_never_said_of_a_bundle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, bundle = write_our_run(tmp_path / "run"), tmp_path / "evidence.tar.gz"
+    assert main(["bundle", str(run), "--output", str(bundle)]) == 0
+    words = f"ulimit -f 4; exec {sys.executable} -m nlp_bench verify {bundle}"
+    found = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert "cannot be unpacked in" in found.stderr
+    assert "not a bundle" not in found.stderr
+
+    def derive(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("nlp_bench.evidence.verify.derive", derive)
+    capsys.readouterr()
+    assert main(["verify", str(bundle)]) == 1
+    said = capsys.readouterr()
+    assert "the memory is used up" in said.err
+    assert "DIFFERS" not in said.out
+
+
+ANNA, BERT, GROUP = 20001, 20002, 20003
+
+
+Change = Callable[[Path], object]
+
+
+def rewrite(path: Path) -> None:
+    """Write other times over the log in place, as a job that begins anew does."""
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b"(s): 7", b"(s): 3").replace(b"(s): 5", b"(s): 2"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda path: os.truncate(path, 0), "the file was cut while it was read"),
+        (rewrite, "the file was written anew in place while it was read"),
+    ],
+)
+def test_a_log_that_changes_while_it_is_bundled_is_not_bundled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: Change, said: str
+) -> None:
+    """logrotate's copytruncate; half of the old lines and half of the new ones are a number that no run had."""
+    log = tmp_path / "train.log"
+    log.write_text(published_log() * 4000)
+    original, changed = collect.redact, list[Path]()
+
+    class _Changing:
+        def __init__(self, source: BinaryIO) -> None:
+            self.source = source
+
+        def read(self, size: int) -> bytes:
+            block = self.source.read(size)
+            if not changed:
+                changed.append(log)
+                change(log)
+            return block
+
+    monkeypatch.setattr(collect, "redact", lambda source, target: original(_Changing(source), target))
+    assert main(["bundle", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "e.tar.gz")]) == 1
+    found = capsys.readouterr().err
+    assert f"cannot bundle {log}: {said}" in found
+    assert "then repeat" in found
+    assert [path.name for path in tmp_path.iterdir()] == ["train.log"]
+
+
+def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "train.log.gz"
+    log.write_bytes(gzip.compress(published_log().encode()))
+    original = collect.open_log
+
+    @contextmanager
+    def cut(path: str) -> Iterator[Source]:
+        with original(path) as source:
+            os.truncate(path, 100)
+            yield source
+
+    monkeypatch.setattr(collect, "open_log", cut)
+    assert main(["bundle", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "e.tar.gz")]) == 1
+    assert f"cannot bundle {log}: the file was cut while it was read" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["train.log.gz"]
+
+
+def test_a_bundle_is_made_and_verified_from_a_current_folder_that_may_not_be_entered(open_folder: Path) -> None:
+    """As after sudo -u in root's home: every path of the command line is absolute."""
+    run = write_run(open_folder / "run")
+    seal_run(run)
+    for name, mode in (("closed", 0o700), ("open", 0o777)):
+        (open_folder / name).mkdir()
+        (open_folder / name).chmod(mode)
+    made = str(open_folder / "open/e.tar.gz")
+    for words in (["bundle", str(run), "--output", made], ["verify", made]):
+        done = subprocess.run(
+            [*as_user(ANNA), sys.executable, "-P", "-m", "nlp_bench", *words], cwd=open_folder / "closed", capture_output=True, text=True,
+            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert "steady 36361.59 tokens/s" in done.stdout

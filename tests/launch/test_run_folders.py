@@ -1,0 +1,147 @@
+"""Which folder a run may begin in, and what a signal or a removed log does to a local run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.ours import write_our_run
+
+from faults import stand_in
+from faults.stand_in import stub_run
+from nlp_bench.cli.main import main
+from nlp_bench.errors import UsageError
+from nlp_bench.launch.folder import run_folder
+from nlp_bench.launch.submission import Submission
+
+
+@pytest.mark.parametrize("name", ["job.out", "job.err", "sync.log", "submit.json", ".lock"])
+def test_a_link_in_a_folder_of_somebody_else_is_not_written_through(tmp_path: Path, name: str) -> None:
+    run, folder = stub_run("well"), tmp_path / "run"
+    folder.mkdir()
+    (tmp_path / "precious").write_text("mine")
+    (folder / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(UsageError, match=rf"--run-dir: .*{name} is a link, .* remove it, or name a new folder"):
+        run_folder(tmp_path, run, folder, recorded=None)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UsageError, match=rf"--run-dir: .*{name} is no regular file"):
+        run_folder(tmp_path, run, folder, recorded=None)
+
+
+def test_a_log_that_lies_there_is_no_log_of_a_new_run(tmp_path: Path) -> None:
+    run, folder = stub_run("well"), tmp_path / "run"
+    folder.mkdir()
+    (folder / "stdout").write_text("JUBE's own")
+    (folder / "job.out").write_text("iteration 1/")
+    with pytest.raises(
+        UsageError, match=r"holds job\.out, the log of a run that was not submitted there.*a new folder"
+    ):
+        run_folder(tmp_path, run, folder, recorded=None)
+    run.write(folder)
+    Submission(job_ids=["7"], comment="nlp-bench:1").write(folder)
+    assert run_folder(tmp_path, run, folder, recorded=None) == folder  # submitted again: a retry, or what was cut off
+    (folder / "job.out").unlink()
+    (folder / "submit.json").unlink()
+    assert run_folder(tmp_path, run, folder, recorded=None) == folder
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def training(
+    folder: Path, mode: str, after: str = "iteration        2/", *before: str
+) -> Iterator["subprocess.Popen[str]"]:
+    """Train on this machine by `nlp-bench submit`, and go on once job.out holds `after`."""
+    record = stand_in.stub_run(mode, launcher="local").write(folder)
+    words = [*before, sys.executable, "-m", "nlp_bench", *stand_in.submit(record, folder / "run")]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))}
+    environment = {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
+    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as submit:
+        end = time.monotonic() + 60
+        while after not in ((folder / "run/job.out").read_text() if (folder / "run/job.out").exists() else ""):
+            assert submit.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        yield submit
+
+
+def outcome_of(run_dir: Path) -> tuple[str, str]:
+    ended = json.loads((run_dir / "outcome.json").read_text())
+    return ended["outcome"], "; ".join(ended["reasons"])
+
+
+@pytest.mark.parametrize(("name", "outcome"), [("QUIT", "CANCELLED"), ("ALRM", "TIMEOUT"), ("USR1", "TIMEOUT")])
+def test_a_signal_to_submit_ends_the_run_with_a_word(tmp_path: Path, name: str, outcome: str) -> None:
+    with training(tmp_path, "hang") as submit:
+        submit.send_signal(getattr(signal, f"SIG{name}"))
+        said, talk = submit.communicate(timeout=60)
+    assert said.startswith(f"{outcome}: ")
+    assert outcome_of(tmp_path / "run")[0] == outcome
+    assert name == "QUIT" or f"signal SIG{name}: the run is told that its time is nearly over" in talk
+
+
+def test_a_hang_up_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
+    with training(tmp_path, "slow 1", "iteration        1/", "nohup") as submit:
+        submit.send_signal(signal.SIGHUP)
+        submit.communicate(timeout=60)
+    assert outcome_of(tmp_path / "run") == ("VALID", "")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_log_that_is_removed_while_the_run_trains_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_replaced: bool
+) -> None:
+    with training(tmp_path, "slow 1", after="iteration        1/") as submit:
+        (tmp_path / "run/job.out").unlink()
+        if is_replaced:
+            (tmp_path / "run/job.out").touch()
+        submit.communicate(timeout=60)
+    word, reasons = outcome_of(tmp_path / "run")
+    assert word == "INCOMPLETE"
+    assert ("removed and replaced" if is_replaced else "job.out is gone") in reasons
+    assert main(["report", str(tmp_path / "run")]) == 1
+    assert "keep programs that clean up or rotate logs away" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["run.json", "command.txt", "environment.json", "submit.job"])
+def test_a_folder_with_files_of_somebody_else_is_no_run_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("nlp_bench.launch.folder.preflight", lambda *_: None)
+    record = stand_in.stub_run("ok", launcher="local").write(tmp_path)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / name).write_text("precious")
+    (own / ".lock").touch()
+    assert main(stand_in.submit(record, own)) == 2
+    assert f"{own} holds {name}, which is of no run that was submitted there" in capsys.readouterr().err
+    assert (own / name).read_text() == "precious"
+
+
+@pytest.mark.parametrize("place", ["/", "checkout"])
+def test_a_root_is_no_run_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr("nlp_bench.launch.folder.preflight", lambda *_: None)
+    record = stand_in.stub_run("ok", launcher="local").write(tmp_path)
+    (tmp_path / "checkout/.git").mkdir(parents=True)
+    assert main(stand_in.submit(record, tmp_path / place)) == 2
+    assert "is the root of " in capsys.readouterr().err
+    assert sorted(path.name for path in (tmp_path / "checkout").iterdir()) == [".git"]
+
+
+def test_a_runs_own_folders_hold_no_other_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Another user's `ranks/` may be closed: it is not searched, so it is no row that was refused."""
+    run = write_our_run(tmp_path / "run")
+    for name in ("ranks", "machine", "snapshot"):
+        write_our_run(run / name / "inner")
+    assert main(["report", str(tmp_path), "--format", "json"]) == 0
+    assert [one["source"] for one in json.loads(capsys.readouterr().out)["runs"]] == [str(run)]
