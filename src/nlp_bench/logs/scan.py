@@ -6,6 +6,7 @@ The grammar is the strict form of Megatron-LM's line; a line with a needle that 
 import ctypes
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
@@ -317,12 +318,12 @@ def _library() -> ctypes.CDLL | None:
     return library if library.nlp_bench_scan_interface() == _INTERFACE else None
 
 
-def _shift(word: bytes, weights: list[float], sample: bytes) -> int:
+def _shift(word: bytes, weights: list[float], counts: Counter[bytes]) -> int:
     """Return the offset of the word's rarest three consecutive bytes."""
 
     def frequency(at: int) -> tuple[int, float]:
         found = word[at : at + 3]
-        return sample.count(found), math.prod(weights[byte] for byte in found)
+        return counts[found], math.prod(weights[byte] for byte in found)
 
     return min(range(max(len(word) - 2, 1)), key=frequency)
 
@@ -339,11 +340,15 @@ def _masks(word: bytes, masks: _Masks = ((0, 0), (0, 0), (0, 0))) -> _Masks:
 
 def _buckets(prints: Iterable[bytes], weights: list[float]) -> list[list[bytes]]:
     """Distribute the fingerprints so that few places of a log match by chance: each goes where it adds the least."""
+    by_nibble = np.array(weights).reshape(16, 16)
+
+    @cache
+    def bits(mask: int) -> NDArray[np.float64]:
+        return np.array([mask >> half & 1 for half in range(16)], np.float64)
 
     @cache
     def share(high: int, low: int) -> float:
-        lows = [half for half in range(16) if low >> half & 1]
-        return sum(weights[half << 4 | other] for half in range(16) if high >> half & 1 for other in lows)
+        return float(bits(high) @ by_nibble @ bits(low))
 
     def cost(masks: _Masks) -> float:
         """Return how often text matches, when each byte is looked up by nibble."""
@@ -364,7 +369,8 @@ def _buckets(prints: Iterable[bytes], weights: list[float]) -> list[list[bytes]]
 def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b"") -> _Plan:
     """Return the tables for the words and the grammar, for a log like the sample."""
     weights = (np.bincount(np.frombuffer(sample, np.uint8), minlength=256) + 1.0).tolist() if sample else _guess()
-    shifts = {word: _shift(word, weights, sample) for word in words}
+    counts = Counter(sample[at : at + 3] for at in range(len(sample)))
+    shifts = {word: _shift(word, weights, counts) for word in words}
     prints = {word: word[shift : shift + 3] for word, shift in shifts.items()}
     plan, ordered = _Plan(), []
     for number, bucket in enumerate(_buckets(prints.values(), weights)):
