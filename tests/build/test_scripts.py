@@ -117,3 +117,20 @@ def test_what_init_writes_has_the_modes_of_new_files(installed: Path, mode: int)
 def test_apex_of_a_folder_without_git_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["build", "--apex", str(tmp_path), "--root", str(tmp_path)]) == UsageError.exit_code
     assert f"--apex: {tmp_path} is no git repository, and a commit of it is built; clone it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("13", "--system: 13 is a model: as a tag of JUBE it would not mean the machine; take another name"),
+        ("slurm", "--system: slurm is a tag of its own"),
+        ("rehearse", "--system: rehearse is a tag of its own"),
+        ("x.toml", "--system: x.toml: name the machine, without .toml: --system x"),
+    ],
+)
+def test_a_machine_is_not_called_like_a_tag(
+    installed: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
+) -> None:
+    assert main(["init", str(installed / "bench"), "--system", name]) == UsageError.exit_code
+    assert said in capsys.readouterr().err
+    assert not (installed / "bench").exists()

@@ -194,34 +194,6 @@ def test_words_of_the_trainer_that_train_nothing_are_refused(
         assert "usage" not in captured.out
 
 
-@pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package that was installed, with one file of more than 64 KiB among those that `init` copies."""
-    shipped = tmp_path / "package" / "shipped"
-    shipped.mkdir(parents=True)
-    (shipped / "large").write_bytes(bytes(200_000))
-    monkeypatch.setattr(catalog, "checkout", lambda: None)
-    monkeypatch.setattr(catalog, "shipped", lambda: shipped)
-    return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("13", "--system: 13 is a model: as a tag of JUBE it would not mean the machine; take another name"),
-        ("slurm", "--system: slurm is a tag of its own"),
-        ("rehearse", "--system: rehearse is a tag of its own"),
-        ("x.toml", "--system: x.toml: name the machine, without .toml: --system x"),
-    ],
-)
-def test_a_machine_is_not_called_like_a_tag(
-    installed: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
-) -> None:
-    assert main(["init", str(installed / "bench"), "--system", name]) == UsageError.exit_code
-    assert said in capsys.readouterr().err
-    assert not (installed / "bench").exists()
-
-
 @pytest.mark.parametrize(
     ("encoding", "name"), [("utf-16", "UTF-16"), ("utf-16-le", "UTF-16"), ("latin-1", "ISO-8859-1")]
 )

@@ -6,6 +6,7 @@ import datetime as dt
 import errno
 import json
 import os
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -421,3 +422,45 @@ def test_an_invalid_run_has_the_remedy_of_its_reason(
     said = "".join(capsys.readouterr())
     assert "INVALID" in said
     assert f"its number must not be used: {remedy}" in said
+
+
+def test_logs_beside_somebody_elses_records_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder of plain logs, and a log that is copied away from its run."""
+    (tmp_path / "job.out").write_text(published_log())
+    (tmp_path / "outcome.json").write_text('{"outcome": "fine"}')  # of another program
+    run = write_our_run(tmp_path / "run")
+    shutil.copy(run / "job.out", tmp_path / "copy.log")
+    shutil.rmtree(run)
+    for path in (tmp_path, tmp_path / "job.out"):
+        assert {outcome for outcome, _ in rows(capsys, path)} <= {"MEASURED", "VALID"}
+
+
+SNAPSHOTS = (".snapshot/hourly.0", ".snapshots/1", ".zfs/snapshot/a", ".Trash-1000/files")
+
+
+@pytest.mark.parametrize("place", SNAPSHOTS)
+def test_a_snapshot_of_the_file_system_is_no_further_run(
+    ended: Path, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    """It shows a run in progress as it was, can only be read, and would be followed for ever."""
+    (ended / "job.out").write_text(WHOLE)
+    top = ended.parent
+    shutil.copytree(ended, top / place / "run")
+    (top / "link").symlink_to(top / place)
+    assert main(["sync", str(top)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.count("VALID") == 1
+    assert f"passed over: {top / Path(place).parts[0]}: copies of folders, by the file system" in printed.err
+    assert f"passed over: {top}/link is a link to {top / place}, copies of folders by the file system" in printed.err
+    assert not (top / place / "run/outcome.json").exists()
+    shutil.copy(ended / "outcome.json", top / place / "run")
+    for named in (top, top / Path(place).parts[0], top / place, top / place / "run"):
+        assert len(rows(capsys, named)) == 1
+
+
+def test_logs_in_a_named_snapshot_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / ".snapshot").mkdir()
+    (tmp_path / ".snapshot/a.log").write_text(published_log())
+    (tmp_path / "b.log").write_text(published_log())
+    assert len(rows(capsys, tmp_path / ".snapshot")) == 1
+    assert len(rows(capsys, tmp_path)) == 1

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,10 @@ from support.ours import write_our_run
 from support.published import published_log
 from support.repeated import write_log
 
-from faults.stand_in import stub_run
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import Options
-from nlp_bench.launch.scheduler import slurm
-from nlp_bench.launch.scheduler.slurm import Slurm
-from nlp_bench.launch.submission import Submission
 
 OPTIONS = ("--sequence-length", "2048", "--num-gpus", "384")
 
@@ -229,71 +224,3 @@ def test_what_a_bundle_derived_is_no_log_of_it(tmp_path: Path, capsys: pytest.Ca
     )
     assert main(["report", str(made.path), "--sequence-length", "2048", "--format", "json"]) == 0
     assert [Path(one["source"]).name for one in json.loads(capsys.readouterr().out)["runs"]] == ["a.log"]
-
-
-LINE = "[default0]: iteration {:8d}/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
-
-
-WHOLE = "Submitted batch job 7\n" + "".join(map(LINE.format, range(1, 5))) + " training finished: 4 iterations\n"
-
-
-def rows(capsys: pytest.CaptureFixture[str], *paths: Path) -> list[tuple[str, str]]:
-    """Return outcome and reasons of each row of a report on `paths`."""
-    capsys.readouterr()
-    main(["report", *map(str, paths), "--sequence-length", "2048", "--format", "json"])
-    runs = json.loads(capsys.readouterr().out)["runs"]
-    return [(one["outcome"], "; ".join(one["reasons"])) for one in runs]
-
-
-def test_logs_beside_somebody_elses_records_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A folder of plain logs, and a log that is copied away from its run."""
-    (tmp_path / "job.out").write_text(published_log())
-    (tmp_path / "outcome.json").write_text('{"outcome": "fine"}')  # of another program
-    run = write_our_run(tmp_path / "run")
-    shutil.copy(run / "job.out", tmp_path / "copy.log")
-    shutil.rmtree(run)
-    for path in (tmp_path, tmp_path / "job.out"):
-        assert {outcome for outcome, _ in rows(capsys, path)} <= {"MEASURED", "VALID"}
-
-
-@pytest.fixture
-def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of 50 iterations whose job 7 Slurm calls COMPLETED, as a login node sees it that sees none of the job's records."""
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    run = tmp_path / "run"
-    run.mkdir()
-    stub_run("well").write(run)
-    Submission(job_ids=["7"], comment="nlp-bench:1").write(run)
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: slurm.job("COMPLETED", job_id="7", exit_code="0:0"))
-    return run
-
-
-SNAPSHOTS = (".snapshot/hourly.0", ".snapshots/1", ".zfs/snapshot/a", ".Trash-1000/files")
-
-
-@pytest.mark.parametrize("place", SNAPSHOTS)
-def test_a_snapshot_of_the_file_system_is_no_further_run(
-    ended: Path, capsys: pytest.CaptureFixture[str], place: str
-) -> None:
-    """It shows a run in progress as it was, can only be read, and would be followed for ever."""
-    (ended / "job.out").write_text(WHOLE)
-    top = ended.parent
-    shutil.copytree(ended, top / place / "run")
-    (top / "link").symlink_to(top / place)
-    assert main(["sync", str(top)]) == 0
-    printed = capsys.readouterr()
-    assert printed.out.count("VALID") == 1
-    assert f"passed over: {top / Path(place).parts[0]}: copies of folders, by the file system" in printed.err
-    assert f"passed over: {top}/link is a link to {top / place}, copies of folders by the file system" in printed.err
-    assert not (top / place / "run/outcome.json").exists()
-    shutil.copy(ended / "outcome.json", top / place / "run")
-    for named in (top, top / Path(place).parts[0], top / place, top / place / "run"):
-        assert len(rows(capsys, named)) == 1
-
-
-def test_logs_in_a_named_snapshot_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / ".snapshot").mkdir()
-    (tmp_path / ".snapshot/a.log").write_text(published_log())
-    (tmp_path / "b.log").write_text(published_log())
-    assert len(rows(capsys, tmp_path / ".snapshot")) == 1
-    assert len(rows(capsys, tmp_path)) == 1
