@@ -13,12 +13,15 @@ cannot give a number is a result with the outcome REFUSED and its reasons; wrong
 """
 # ruff: noqa: TC004  # the names of __all__ are imported when they are used
 
-import importlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = (
+    False  # as in typing, which takes 10 ms to import, in which Ctrl-C would end `python -m nlp_bench` with a traceback
+)
 if TYPE_CHECKING:
+    from typing import Any
+
     from nlp_bench.api import Comparison, Log, Plan, Result, compare, measure, plan, read_log, read_logs, to_frame
     from nlp_bench.errors import NlpBenchError
     from nlp_bench.measure.rows import Record
@@ -59,9 +62,11 @@ class _Package(ModuleType):
         if not (isinstance(value, ModuleType) and name in __all__):
             super().__setattr__(name, value)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> "Any":
         if name not in __all__:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        import importlib  # noqa: PLC0415  # as above
+
         found = getattr(importlib.import_module(_ELSEWHERE.get(name, "nlp_bench.api")), name)
         setattr(self, name, found)
         return found

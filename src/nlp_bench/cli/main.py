@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from nlp_bench import __version__
 from nlp_bench.cli.registry import SUBCOMMANDS
@@ -111,7 +111,10 @@ def _stoppable(received: list[int]) -> Iterator[None]:
     An ignored signal (nohup) stays ignored.
     """
 
-    def stop(number: int, _frame: FrameType | None) -> NoReturn:
+    def stop(number: int, frame: FrameType | None) -> None:
+        if _is_in_import_lock(frame):
+            threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, number)).start()
+            return
         received.append(number)
         raise KeyboardInterrupt if number == signal.SIGINT else _StoppedError(128 + number)
 
@@ -129,6 +132,15 @@ def _stoppable(received: list[int]) -> Iterator[None]:
     finally:
         for number in own:
             signal.signal(number, usual[number])
+
+
+def _is_in_import_lock(frame: FrameType | None) -> bool:
+    """Return whether Python frees the lock of an import, where it prints an exception and drops it."""
+    while frame is not None:
+        if frame.f_code.co_name == "cb" and frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _dispatch(words: list[str]) -> int:
