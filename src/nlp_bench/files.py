@@ -145,8 +145,9 @@ def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
                 yield stream
             return
         # The kernel applies the umask: asking for it with os.umask would change it for every thread meanwhile.
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
+            # Within the `try`: a signal may come as soon as the file is there.
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             with os.fdopen(handle, "wb") as stream:
                 yield stream
                 stream.flush()

@@ -93,6 +93,19 @@ def test_whatever_ends_the_block_the_old_file_stays_and_nothing_else(tmp_path: P
     assert names(tmp_path) == ["x"]
 
 
+def test_a_signal_as_soon_as_the_file_is_there_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.open
+
+    def opened(path: Path, *flags: int) -> int:
+        os.close(real(path, *flags))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", opened)
+    with pytest.raises(KeyboardInterrupt):
+        write_text(tmp_path / "x", "text")
+    assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     "name", ["a b", "ä", "x" * 255, "ü" * 127, "-rf", "$(x)", "a\nb", '"', "\U0001f600", os.fsdecode(b"no\xffutf8")]
 )
