@@ -16,9 +16,8 @@ cannot give a number is a result with the outcome REFUSED and its reasons; wrong
 import sys
 from types import ModuleType
 
-TYPE_CHECKING = (
-    False  # as in typing, which takes 10 ms to import, in which Ctrl-C would end `python -m nlp_bench` with a traceback
-)
+# As in typing, which takes 10 ms to import, in which Ctrl-C would end `python -m nlp_bench` with a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -86,9 +86,8 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             return _say_ended(self.run_dir, is_step=is_step)
         resolved, checkpoints = self._resolved()
         folder.preflight(with_checkpoints(resolved, Path(), checkpoints), root(), self.system)
-        if (
-            checkpoints.load or not self.recorded
-        ):  # a recorded run was checked before, and may be submitted once more behind its end
+        if checkpoints.load or not self.recorded:
+            # A recorded run was checked before, and may be submitted again behind its end.
             wished = with_checkpoints(resolved, Path(), checkpoints) if checkpoints.load else resolved
             check_checkpoint(wished, checkpoints.load)
         folder.refuse_name(resolved, root(), self.run_dir or root() / "reports/runs", is_snapshot=is_snapshot)

@@ -16,11 +16,7 @@ from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import duration_s
 from nlp_bench.logs.scan import Line, slim
 
-NEEDLES = (
-    b"%|",
-    b"it [",
-    b"/? [",
-)  # between percentage and bar; after the count where the total is unknown, as tqdm and Lightning write
+NEEDLES = (b"%|", b"it [", b"/? [")  # between percentage and bar; where the total is unknown, of tqdm and of Lightning
 COARSE_S = 20.0
 """Least difference of a clock with whole seconds that is used: 5 % off at worst, and the errors of neighbours cancel."""
 _MIN_SPAN_S = 60.0

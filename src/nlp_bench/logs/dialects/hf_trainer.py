@@ -227,9 +227,8 @@ class _Trainer(Parser):
         if has_begun:
             self.finish(findings)
             self.attempt = _Attempt()
-        if (
-            has_begun or not findings.num_records
-        ):  # a start that came to no step: another batch may fit (`auto_find_batch_size`)
+        if has_begun or not findings.num_records:
+            # Not only behind steps: after a start that came to none `auto_find_batch_size` tries another batch.
             findings.start(line)
         self.attempt.is_trainer, self.attempt.num_examples = True, None
 
