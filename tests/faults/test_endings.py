@@ -109,9 +109,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], dict[str, str], Act | None, str, st
 }  # fmt: skip
 BEFORE = {"no_output": "mkdir job.out"}
 SETTLED_S = 8
-"""Seconds behind the last word of a requeued job's first start: a node that still ends it takes no second one."""
-PUT_BACK = "Slurm has put the job back into its queue"
-"""The last word: written behind the end of the second start it would change a log that is sealed."""
+"""Seconds behind the end of a requeued job's first start: a node that still ends it takes no second one."""
 PATIENCE_S = 400
 """Seconds for what takes a quarter of them on an idle machine."""
 ANEW = ("node_down_requeue", "preempted_requeue", "requeued")
@@ -137,9 +135,9 @@ def run_dirs(folder: Path) -> dict[str, Path]:
     return {name: found[f"{number:06d}"] for number, name in enumerate(CASES) if f"{number:06d}" in found}
 
 
-def waits(slurm: Sandbox, job: str) -> bool:
-    """Say whether Slurm has put the job back and lets it wait."""
-    return "Reason=BeginTime" in slurm("scontrol", "show", "job", job, "--oneliner")
+def first_start_ended(job: str) -> bool:
+    """Say whether nothing of the job runs: a last word behind the end of the second start would change a log that is sealed."""
+    return not processes_with(f"slurmstepd: [{job}.")
 
 
 def act(slurm: Sandbox, folder: Path, failures: list[str]) -> None:
@@ -159,11 +157,15 @@ def act(slurm: Sandbox, folder: Path, failures: list[str]) -> None:
                     CASES[name][3](slurm, job)  # type: ignore[misc]
                 except AssertionError as error:
                     failures.append(f"{name}: {error}")
-            elif name in anew - left and PUT_BACK in log.read_text(errors="replace") and waits(slurm, job):
-                put_back.setdefault(name, time.monotonic())
-                if time.monotonic() - put_back[name] > SETTLED_S:
+            elif name in anew - left:
+                shown = slurm("scontrol", "show", "job", job, "--oneliner")
+                if "Reason=BeginTime" in shown and first_start_ended(job):
+                    put_back.setdefault(name, time.monotonic())
+                    if time.monotonic() - put_back[name] > SETTLED_S:
+                        anew.remove(name)
+                        slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
+                elif re.search(r"JobState=(RUNNING|COMPLETED) .* Restarts=1 ", shown):  # its two minutes are over
                     anew.remove(name)
-                    slurm("scontrol", "update", f"JobId={job}", "StartTime=now")
         time.sleep(0.3)
     failures += [f"{name}: never trained" for name in left] + [f"{name}: never put back" for name in anew]
 
