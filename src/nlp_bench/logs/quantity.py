@@ -51,6 +51,8 @@ _SUFFIXES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e1
 _NUMBER = re.compile(rb"([-+]?)(\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)((?:[eE][-+]?\d+)?) ?([KkMGBT]?)")
 _PLAIN = re.compile(rb"\d+(?:\.\d*)?")
 _NOT_FINITE = re.compile(rb"[-+]?(?:nan|inf(?:inity)?)", re.IGNORECASE)
+_CLOCK = re.compile(rb"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_UNITS_OF_TIME = re.compile(rb"(?:(\d{1,6})d\s?)?(?:(\d{1,6})h\s?)?(?:(\d{1,6})m\s?)?(?:(\d{1,6})s)?")
 
 
 def number(text: bytes) -> float | None:
@@ -87,11 +89,12 @@ def bounds(text: bytes, units: float = 0.5) -> tuple[float, float] | None:
 
 
 def duration_s(text: bytes) -> float | None:
-    """Return the seconds of a clock text such as `0:14:31.66`, `14:32` or `1 day, 2:03:04`; None when it is none."""
-    found = re.fullmatch(rb"(?:(\d+) days?, )?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text.strip())
+    """Return the seconds of a clock text such as `0:14:31.66`, `14:32`, `1 day, 2:03:04` or `1h 2m 3s`; None when it is none."""
+    text = text.strip()
+    found = _CLOCK.fullmatch(text) or (_UNITS_OF_TIME.fullmatch(text) if text else None)
     if not found:
         return None
-    days, hours, minutes, seconds = (float(part) if part else 0.0 for part in found.groups())
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
     return days * 86400 + hours * 3600 + minutes * 60 + seconds
 
 

@@ -77,7 +77,6 @@ _PAIR = late(
 )
 # Between two pairs there may be one whose value is neither a number nor plain text.
 _OTHER_PAIR = late(rb"""[\s,]{0,8}(?:$|(['"])[^'"]{1,80}\1\s{0,4}:)""")
-_DURATION = late(rb"(?:(\d{1,6})d\s?)?(?:(\d{1,6})h\s?)?(?:(\d{1,6})m\s?)?(?:(\d{1,6})s)?")
 
 
 def _dicts(text: bytes) -> Iterator[Mapping[bytes, bytes]]:
@@ -107,26 +106,13 @@ def is_joined(key: bytes, names: Iterable[bytes]) -> bool:
     return any(name.endswith(key[at:]) for at in places for name in others)
 
 
-def _duration_s(text: bytes) -> float | None:
-    """Return the seconds of `4m 34s`, `1h 2m 3s`, `0:04:34` or `1 day, 2:03:04`; None when it is none of them."""
-    clock = duration_s(text)
-    found = _DURATION.fullmatch(text.strip())
-    if clock is not None or not found or not text.strip():
-        return clock
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
-    return days * 86400 + hours * 3600 + minutes * 60 + seconds
-
-
 def _count_with_error(text: bytes) -> tuple[float, float] | None:
     """Return a count and its error, half the unit of its last digit: 500 for `2.022e+06`, 0 for `2022508`."""
-    value = number(text)
-    if value is None or not 0 <= value < 1e18:
+    value, between = number(text), bounds(text)
+    if value is None or not between or not 0 <= value < 1e18:
         return None
-    if text.isdigit():
-        return value, 0.0
-    digits, _, exponent = text.strip().lower().partition(b"e")
-    unit = 10.0 ** (int(exponent or 0) - len(digits.partition(b".")[2]))
-    return value, unit / 2 if unit > 1 else 0.0
+    error = (between[1] - between[0]) / 2
+    return value, error if error > 0.5 else 0.0
 
 
 @dataclass
@@ -330,7 +316,7 @@ def _entry(pairs: Mapping[bytes, bytes], line: Line, label: bytes) -> _Entry:
         entry.clock_s, entry.stated_rate = runtime, rate
         if entry.tokens is None and rate:
             entry.tokens = rate * runtime
-    elif (elapsed := _duration_s(pairs.get(b"elapsed_time", b""))) is not None:
+    elif (elapsed := duration_s(pairs.get(b"elapsed_time", b""))) is not None:
         entry.clock_s, entry.is_coarse = _finer(elapsed, entry.step, pairs), True
     device = next((pairs[key] for key in _DEVICE_KEYS if key in pairs), b"")
     entry.device_rate, entry.loss = number(device), number(pairs.get(b"loss", b""))
@@ -351,16 +337,8 @@ def _report(attempt: _Attempt, findings: Findings) -> None:
         for entry in attempt.entries:
             if entry.bar and entry.tokens:
                 entry.clock_s, entry.is_coarse = entry.bar[1], True
-    sources = (
-        _report_tokens,
-        _report_devices,
-        _report_steps,
-        _report_mean,
-        _report_whole_bar,
-        _report_summary,
-        _report_bar,
-    )
-    any(source(attempt, findings) for source in sources)
+    exact = (_report_tokens, _report_devices, _report_steps)
+    any(source(attempt, findings) for source in (*exact, _report_mean, _report_whole_bar, _report_summary, _report_bar))
 
 
 def _without_halves(attempt: _Attempt) -> list[_Entry]:
@@ -384,13 +362,16 @@ def _are_paired(attempt: _Attempt) -> bool:
     return not shares or max(shares) < _LARGEST_JUMP * min(shares)
 
 
+def _record(entry: _Entry, values: Mapping[str, float], findings: Findings) -> None:
+    loss = {} if entry.loss is None else {"lm_loss": entry.loss}
+    findings.record(entry.line, {**values, **loss}, label=entry.label)
+
+
 def _report_devices(attempt: _Attempt, findings: Findings) -> bool:
     entries = [entry for entry in attempt.entries if entry.device_rate]
     for index, entry in enumerate(entries, 1):
         values = {"iteration": float(entry.step or index), "tokens_per_second_per_device": entry.device_rate or 0.0}
-        if entry.loss is not None:
-            values["lm_loss"] = entry.loss
-        findings.record(entry.line, values, label=entry.label)
+        _record(entry, values, findings)
     if entries:
         findings.remark("tokens per second per GPU of the Trainer's callbacks count the trained tokens of one step")
     return bool(entries)
@@ -476,11 +457,8 @@ def _report_tokens(attempt: _Attempt, findings: Findings) -> bool:
         new_tokens, seconds = tokens - before[1], clock - before[2]
         if seconds <= (COARSE_S if entry.is_coarse else 0.0) or new_tokens <= 2 * _TOKEN_DIGITS * entry.token_error:
             continue
-        values = {"iteration": step, "tokens": new_tokens / max(1.0, step - before[0]), **attempt.total}
-        values["tokens_per_second"] = new_tokens / seconds
-        if entry.loss is not None:
-            values["lm_loss"] = entry.loss
-        findings.record(entry.line, values, label=entry.label)
+        rates = {"tokens": new_tokens / max(1.0, step - before[0]), "tokens_per_second": new_tokens / seconds}
+        _record(entry, {"iteration": step, **rates, **attempt.total}, findings)
         before, has_records = (step, tokens, clock), True
     return has_records
 
@@ -517,10 +495,7 @@ def _report_steps(attempt: _Attempt, findings: Findings) -> bool:
         clock = entry.clock_s or 0.0
         if last is not None and last <= clock < last + COARSE_S * entry.is_coarse:
             continue
-        values = {"iteration": float(entry.step or 0), "clock_s": clock, **attempt.total}
-        if entry.loss is not None:
-            values["lm_loss"] = entry.loss
-        findings.record(entry.line, values, label=entry.label)
+        _record(entry, {"iteration": float(entry.step or 0), "clock_s": clock, **attempt.total}, findings)
         last = clock
     return True
 
