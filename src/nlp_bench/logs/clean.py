@@ -1,7 +1,6 @@
 """Removes what terminals, launchers and loggers add to a line of a training: colours, wrappers, time stamps, line breaks."""
 
 import re
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nlp_bench.files import parse_json
@@ -88,12 +87,13 @@ def next_lines(line: "Line", count: int) -> list[bytes]:
 _MAX_WRAPPED = 4
 
 
-def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], head: bytes) -> bytes:
-    """Return `text`, joined with as many of the next lines as make it complete; as it is where none do.
+def unwrapped(line: "Line", text: bytes, head: bytes, end: re.Pattern[bytes]) -> bytes:
+    """Return `text`, joined with as many of the next lines as complete its record, which goes from `head` as far as `end`.
 
-    A line with `head` in it is the first of the next record.
+    As it is where it has none, or where none complete it. A line with `head` in it is the first of the next record.
     """
-    if is_complete(text) or not line.is_ended:
+    begin = text.find(head)
+    if begin < 0 or end.search(text, begin) or not line.is_ended:
         return text
     parts = [text]
     for raw in next_lines(line, _MAX_WRAPPED):
@@ -102,6 +102,6 @@ def unwrapped(line: "Line", text: bytes, is_complete: Callable[[bytes], bool], h
             break
         parts.append(following)
         whole = b"".join(part.rstrip(b"\r") for part in parts)  # wrapped anywhere, even inside a key
-        if is_complete(whole):
+        if end.search(whole, begin):
             return whole
     return text

@@ -38,7 +38,7 @@ class _InternEvo(Parser):
         if b"data parallel size: " in text and late(_WORLD).search(text):
             findings.start(line)
             take_facts((_WORLD,), text, line, findings)
-        text = unwrapped(line, text, _is_complete, _HEAD)
+        text = unwrapped(line, text, _HEAD, _PAIRS["consumed_tokens"])
         step, rate = _STEP.search(text), _RATE.search(text)
         if not step or not rate or _TWICE.search(text):
             return
@@ -57,12 +57,6 @@ class _InternEvo(Parser):
                     "the number of devices is not stated; the time of a step is the difference of the lines' time stamps"
                 )
         findings.record(line, values, label=label)
-
-
-def _is_complete(text: bytes) -> bool:
-    """Say whether a record in `text` goes as far as its tokens, or there is none."""
-    begin = text.find(_HEAD)
-    return begin < 0 or _PAIRS["consumed_tokens"].search(text, begin) is not None
 
 
 _OTHER = late(

@@ -12,6 +12,7 @@ from nlp_bench.logs.quantity import Bracket, bounds, number, numbers
 from nlp_bench.logs.scan import Line
 
 _STEP = late(rb"completed step: (\d{1,12}), seconds: (\d+(?:\.\d+)?)(?=,|\s|$)")
+_END = late(rb", (?:loss|Tokens/s/chip): ")  # two old versions end with the rate of the chip
 _KEYS = {
     b"Tokens/s/device": "tokens_per_second_per_device",
     b"TFLOP/s/device": "model_tflops",
@@ -55,7 +56,7 @@ class _Parser(Parser):
         for name, expression in _FACTS.items():
             if fact := expression.search(text):
                 self._facts.setdefault((name, float(fact[1])), line)
-        text = unwrapped(line, text, _is_complete, b"completed step: ")
+        text = unwrapped(line, text, b"completed step: ", _END)
         if step := _STEP.search(text):
             self._record(text, step, line, findings)
 
@@ -103,12 +104,6 @@ class _Parser(Parser):
         if devices and weights % devices == 0 and self._per_device.low <= weights / devices <= self._per_device.high:
             findings.fact("num_devices", devices, self._last)
             findings.fact("tokens", weights, self._last)
-
-
-def _is_complete(text: bytes) -> bool:
-    """Say whether a record in `text` goes as far as its loss, or there is none; two old versions end with the rate of the chip."""
-    begin = text.find(b"completed step: ")
-    return begin < 0 or text.find(b", loss: ", begin) >= 0 or text.find(b", Tokens/s/chip: ", begin) >= 0
 
 
 DIALECTS = (

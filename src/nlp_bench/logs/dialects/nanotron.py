@@ -12,6 +12,7 @@ from nlp_bench.logs.quantity import Bracket, Counted, bounds, numbers
 from nlp_bench.logs.scan import Line
 
 _START = late(rb"(?<![\w-])iteration: (\d{1,12}) / (\d{1,12}) \|")
+_BEHIND = late(rb" \| (?:lm_loss|lr): ")  # the rates and the batch size of a record
 _TIMES = (b"elapsed_time_per_iteration_ms", b"time_per_iteration_ms")
 _KEYS = {
     b"tokens_per_sec": "tokens_per_second",
@@ -37,7 +38,9 @@ class _Parser(Parser):
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read records; two processes may have written into one line."""
-        text = unwrapped(line, text, _is_complete, b"iteration: ")
+        if not _START.search(text):
+            return
+        text = unwrapped(line, text, b"iteration: ", _BEHIND)
         starts = list(_START.finditer(text))
         for position, start in enumerate(starts):
             is_last = position == len(starts) - 1
@@ -83,12 +86,6 @@ class _Parser(Parser):
             if chosen.whole is None:
                 findings.remark(_NEAREST.format(length, chosen.low, chosen.high))
         self._devices.report(findings)
-
-
-def _is_complete(text: bytes) -> bool:
-    """Say whether the first record of `text` goes beyond its rates and its batch size, or there is none."""
-    start = _START.search(text)
-    return start is None or text.find(b" | lm_loss: ", start.end()) >= 0 or text.find(b" | lr: ", start.end()) >= 0
 
 
 DIALECTS = (

@@ -11,6 +11,7 @@ _RECORD = late(
     rb"(?<![\w/])(?i:step):\s*(?P<iteration>\d{1,12})\s+(?P<fields>(?:(?!(?i:step):)[^\r\n]){0,400}?)"
     rb"(?<!\w)(?i:[tw]ps):\s*(?P<rate>[\d,]+(?:\.\d+)?)(?:/[\d,.]+)?(?=\s|$)"
 )
+_BEHIND = late(rb" (?:mfu|tflops|MFU): ")  # the rate; most versions end with `mfu`
 _LOSS = late(rb"(?<!\w)(?i:loss):\s*([-+\w.]+)")
 _NORM = late(rb"(?<!\w)grad_norm:\s*([-+\w.]+)")
 _TFLOPS = late(rb"\s*tflops:\s*([\d,.]+)")
@@ -64,7 +65,8 @@ class _Parser(Parser):
         if b"[rank-" in text and (rank := _RANK.search(text)):
             findings.fact("num_devices", int(rank[1]), line)
         if b"step: " in text or any(word in text for word in _RATES):
-            whole = unwrapped(line, text, _is_complete, b"step: ")
+            has_fields = any(word in text.partition(b"step: ")[2] for word in (b"loss: ", b"memory: "))
+            whole = unwrapped(line, text, b"step: ", _BEHIND) if has_fields else text
             records = list(_RECORD.finditer(whole))
             for found in records:
                 self._record(whole, found, line, findings)
@@ -108,14 +110,6 @@ class _Parser(Parser):
             if len(self._losses) > _REMEMBERED:
                 del self._losses[next(iter(self._losses))]
         findings.record(line, values, label=label)
-
-
-def _is_complete(text: bytes) -> bool:
-    """Say whether a record in `text` goes beyond its rate, or there is none: most versions end with `mfu`."""
-    begin = text.find(b"step: ")
-    if begin < 0 or (text.find(b"loss: ", begin) < 0 and text.find(b"memory: ", begin) < 0):
-        return True
-    return any(text.find(word, begin) >= 0 for word in (b" mfu: ", b" tflops: ", b" MFU: "))
 
 
 DIALECTS = (
