@@ -8,7 +8,7 @@ are for the dialect's own code.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, AnyStr, NamedTuple, cast
@@ -103,6 +103,21 @@ def late(expression: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
 def is_cut(line: Line, text: bytes, end: int) -> bool:
     """Say whether what ends at `text[end]` may be cut short: it ends a line without a line feed."""
     return not line.is_ended and end >= len(text)
+
+
+def pairs_in(form: re.Pattern[bytes], text: bytes, line: Line, may_be_nan: Collection[bytes]) -> dict[bytes, float]:
+    """Return the number (group 2) of each key (group 1) that `form` finds in `text`, the first of each.
+
+    Numbers that may be cut short are left out, and those that are not finite, but for the keys in `may_be_nan`.
+    """
+    pairs: dict[bytes, float] = {}
+    for found in form.finditer(text):
+        value = number(found[2])
+        if value is None or is_cut(line, text, found.end(2)):
+            continue
+        if math.isfinite(value) or found[1] in may_be_nan:
+            pairs.setdefault(found[1], value)
+    return pairs
 
 
 def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: Findings) -> None:

@@ -1,13 +1,9 @@
 """fairseq and metaseq: words per second and per update, as `key=value`, as JSON, or as a table of an epoch."""
 
-import re
-from math import isfinite
-
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import is_cut, late, take_facts
-from nlp_bench.logs.quantity import number
+from nlp_bench.logs.pattern import late, pairs_in, take_facts
 from nlp_bench.logs.scan import Line, slim
 
 _VALUE = rb'"?([-+\d.eE]{1,40}|nan|inf)"?(?=[\s,|}]|$)'
@@ -23,6 +19,7 @@ _BEGIN = late(rb"\bepoch \d|\{|\bloss=")
 _FACTS = (rb"\btraining on (?P<num_devices>\d{1,9}) (?:devices|GPUs)\b",)
 _MOST_WORDS = 1e13  # per second or per update; overflowing meters have printed 8.9e+19
 _LEAST_WALL_S = 10.0  # the wall clock is printed in whole seconds
+_MAY_BE_NAN = (b"loss", b"gnorm")
 _Pairs = dict[bytes, float]
 
 
@@ -38,9 +35,9 @@ class _Parser(Parser):
         """Read one line; those of validation have keys of their own (`valid_wps`) or do not match."""
         take_facts(_FACTS, text, line, findings)
         if line.is_ended and _EPOCH.search(text) and b"| wps " in text:
-            values = _interval(_pairs(_CELL, line, text))
+            values = _interval(pairs_in(_CELL, text, line, _MAY_BE_NAN))
             self.epochs.append((slim(line), values))
-        pairs = _pairs(_PAIR, line, text)
+        pairs = pairs_in(_PAIR, text, line, _MAY_BE_NAN)
         if b"wps" in pairs and self._is_whole(line, text, pairs):
             self._record(line, text, pairs, findings)
         elif b"wps" in pairs:
@@ -93,17 +90,6 @@ class _Parser(Parser):
             findings.record(line, values)
         if self.epochs:
             findings.remark("the records are means of whole epochs")
-
-
-def _pairs(expression: re.Pattern[bytes], line: Line, text: bytes) -> _Pairs:
-    pairs: _Pairs = {}
-    for found in expression.finditer(text):
-        value = number(found[2])
-        if value is None or is_cut(line, text, found.end(2)):
-            continue
-        if isfinite(value) or found[1] in {b"loss", b"gnorm"}:
-            pairs.setdefault(found[1], value)
-    return pairs
 
 
 def _interval(pairs: _Pairs) -> dict[str, float]:

@@ -5,7 +5,7 @@ from math import isfinite
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import is_cut, late
+from nlp_bench.logs.pattern import late, pairs_in
 from nlp_bench.logs.quantity import duration_s, number
 from nlp_bench.logs.scan import Line, slim
 
@@ -19,10 +19,10 @@ _IPS = late(rb"^(?:.{0,120}\s)?ips: ([\d.]{1,30}) tokens/s\s*$")
 _SEQUENCES = {b"sequences/s", b"sequences/sec", b"sample/s", b"sample/sec", b"samples/s", b"samples/sec"}
 _TOLERANCE = 0.01
 _INTERVAL = {
-    "global_step": "iteration",
-    "loss": "lm_loss",
-    "interval_samples_per_second": "samples_per_second",
-    "interval_tokens_per_second_per_device": "tokens_per_second_per_device",
+    b"global_step": "iteration",
+    b"loss": "lm_loss",
+    b"interval_samples_per_second": "samples_per_second",
+    b"interval_tokens_per_second_per_device": "tokens_per_second_per_device",
 }
 
 
@@ -42,8 +42,8 @@ class _Parser(Parser):
             self._once(line, text, findings)
 
     def _interval(self, line: Line, text: bytes, findings: Findings) -> None:
-        pairs = _pairs(line, text)
-        if "global_step" not in pairs:
+        pairs = pairs_in(_PAIR, text, line, (b"loss",))
+        if b"global_step" not in pairs:
             return
         values = {name: pairs[key] for key, name in _INTERVAL.items() if key in pairs}
         elapsed = _seconds_per_step(pairs)
@@ -58,16 +58,16 @@ class _Parser(Parser):
         if _UNIT_LOST.search(text):
             findings.record(line, {}, is_whole=False)  # the rest may be of another field or line
             return
-        pairs, rates = _pairs(line, text), _rates(text)
+        pairs, rates = pairs_in(_PAIR, text, line, (b"loss",)), _rates(text)
         values = {"iteration": float(found[1] or found[3])}
         if found[2] or found[4]:
             values["total_iterations"] = float(found[2] or found[4])
-        if "loss" in pairs:
-            values["lm_loss"] = pairs["loss"]
-        if "avg_batch_cost" in pairs:
-            values["elapsed_s"] = pairs["avg_batch_cost"]
-        elif pairs.get("speed"):
-            values["elapsed_s"] = 1 / pairs["speed"]
+        if b"loss" in pairs:
+            values["lm_loss"] = pairs[b"loss"]
+        if b"avg_batch_cost" in pairs:
+            values["elapsed_s"] = pairs[b"avg_batch_cost"]
+        elif pairs.get(b"speed"):
+            values["elapsed_s"] = 1 / pairs[b"speed"]
         findings.record(line, {**values, **rates}, label=label_of(text[: found.start()]), is_whole=bool(rates))
 
     def _once(self, line: Line, text: bytes, findings: Findings) -> None:
@@ -100,16 +100,6 @@ class _Parser(Parser):
         findings.remark("the rate is the average of the whole run, start-up and checkpoints included")
 
 
-def _pairs(line: Line, text: bytes) -> dict[str, float]:
-    values: dict[str, float] = {}
-    for found in _PAIR.finditer(text):
-        value = number(found[2])
-        if value is None or is_cut(line, text, found.end(2)) or not (isfinite(value) or found[1] == b"loss"):
-            continue
-        values.setdefault(found[1].decode(), value)
-    return values
-
-
 def _rates(text: bytes) -> dict[str, float]:
     """Return the rates: `ips` is of one device next to `ips_total`, which is of the machine; alone in tokens it is of the machine."""
     rates: dict[str, float] = {}
@@ -128,9 +118,9 @@ def _rates(text: bytes) -> dict[str, float]:
     return rates
 
 
-def _seconds_per_step(pairs: dict[str, float]) -> float | None:
+def _seconds_per_step(pairs: dict[bytes, float]) -> float | None:
     """Divide the runtime of the interval by its steps, whose number follows from their rate."""
-    runtime, rate = pairs.get("interval_runtime"), pairs.get("interval_steps_per_second")
+    runtime, rate = pairs.get(b"interval_runtime"), pairs.get(b"interval_steps_per_second")
     if not rate or not runtime or not isfinite(runtime * rate):
         return None
     steps = round(runtime * rate)
