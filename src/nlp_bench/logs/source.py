@@ -4,15 +4,16 @@ Of a file that is still being written, only the bytes that it had when it was op
 """
 
 import ctypes
+import importlib
 import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from nlp_bench.errors import UsageError
 from nlp_bench.files import open_for_reading
@@ -290,20 +291,22 @@ class _Blocks:
         self.number += 1
 
 
-def _unpacked(stream: Snapshot, data: bytes, method: Callable[[], Any]) -> Iterator[bytes]:
+def _unpacked(stream: Snapshot, data: bytes, method: "_Method") -> Iterator[bytes]:
     """Yield the text of a compressed stream whose first bytes are `data`; it may have several members.
 
     Raises EOFError where it is cut, OSError for other bytes after it, and the libraries' errors.
     """
+    module, factory, options, _ = method
+    make = getattr(importlib.import_module(module), factory)
     while True:
         data = data.lstrip(b"\x00")  # xz and tape blocks are padded with zeros
         while len(data) < HEAD_BYTES and (more := stream.read(_PACKED_BYTES)):
             data = (data + more).lstrip(b"\x00")
         if not data:
             return
-        if _method(data) is not method:
+        if _method(data) != method:
             raise OSError(f"{len(data)} or more bytes after the compressed stream are not compressed")
-        member = method()
+        member = make(**options)
         has_limit = hasattr(member, "needs_input")  # not zlib's: small steps bound its output
         while not member.eof:
             text = member.decompress(data, _UNPACKED_BYTES) if has_limit else member.decompress(data)
@@ -317,45 +320,33 @@ def _unpacked(stream: Snapshot, data: bytes, method: Callable[[], Any]) -> Itera
         data = member.unused_data
 
 
-def _method(head: bytes) -> Callable[[], Any] | None:
-    """Return the factory of the decompressor of a stream whose first bytes are `head`, None for plain text."""
+_Method = tuple[str, str, Mapping[str, int], str]
+_ZSTD: _Method = ("backports.zstd", "ZstdDecompressor", {}, "ZstdError")
+_METHODS: Mapping[bytes, _Method] = {
+    b"\x1f\x8b": ("zlib", "decompressobj", {"wbits": 31}, "error"),
+    b"\xfd7zXZ\x00": (
+        "lzma",
+        "LZMADecompressor",
+        {"format": 1, "memlimit": _XZ_MEMORY_BYTES},
+        "LZMAError",
+    ),  # FORMAT_XZ
+    b"BZh": ("bz2", "BZ2Decompressor", {}, "OSError"),
+    b"\x28\xb5\x2f\xfd": _ZSTD,
+}
+"""First bytes to how the rest is decompressed: module (imported for such logs only), factory, its arguments, error."""
+
+
+def _method(head: bytes) -> _Method | None:
+    """Return how a stream is decompressed whose first bytes are `head`, None for plain text."""
     # pzstd, which compresses in parallel, writes a skippable frame first.
     if head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
-        return _zstd
+        return _ZSTD
     return next((method for magic, method in _METHODS.items() if head.startswith(magic)), None)
 
 
-def _gzip() -> Any:
-    import zlib  # noqa: PLC0415  # imported for compressed logs only, here and below
-
-    return zlib.decompressobj(wbits=31)
-
-
-def _xz() -> Any:
-    import lzma  # noqa: PLC0415
-
-    return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES)
-
-
-def _bzip2() -> Any:
-    import bz2  # noqa: PLC0415
-
-    return bz2.BZ2Decompressor()
-
-
-def _zstd() -> Any:
-    from backports import zstd  # noqa: PLC0415
-
-    return zstd.ZstdDecompressor()
-
-
-_METHODS = {b"\x1f\x8b": _gzip, b"\xfd7zXZ\x00": _xz, b"BZh": _bzip2, b"\x28\xb5\x2f\xfd": _zstd}
-
-
 def _unpacking_errors() -> tuple[type[Exception], ...]:
-    names = (("zlib", "error"), ("lzma", "LZMAError"), ("backports.zstd", "ZstdError"))
-    loaded = (getattr(sys.modules[module], name) for module, name in names if module in sys.modules)
-    return (OSError, EOFError, *loaded)
+    loaded = ((sys.modules.get(module), error) for module, _, _, error in _METHODS.values())
+    return (OSError, EOFError, *(getattr(module, error, OSError) for module, error in loaded))
 
 
 def is_packed(head: bytes) -> bool:
