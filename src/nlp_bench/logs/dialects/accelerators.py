@@ -1,7 +1,8 @@
-"""Programs of accelerator vendors: Cerebras, Graphcore's PopTorch, PopXL and PopART examples, AWS Neuron."""
+"""Programs of accelerator vendors: Cerebras, Graphcore's PopTorch, PopXL and PopART examples, AWS Neuron, MindSpore on Ascend."""
 
 from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
+from nlp_bench.logs.quantity import number
 
 _SAMPLES = rb"<samples_per_second> (?:samples|sequences)/s(?:ec)?\b"
 # The arguments are printed as one line `args Namespace(..., seq_len=4096, ...)`.
@@ -20,6 +21,23 @@ class _Graphcore(PatternParser):
                 self.offset += self.last + 1
             self.last = step
             values["iteration"] = self.offset + 1 + step
+        return values
+
+
+_RATE_OF_ONE = late(rb"\| {0,9}([\d.]{1,20}) samples/s/p\b")
+_MAX_NEXT = 2  # the second line follows at once, or after one of another rank
+
+
+class _MindFormers(PatternParser):
+    """Looks for the samples per second of one processor in the line of a step and the next ones."""
+
+    def values(self, values: Values, at: At) -> Values:
+        for text in (at.found.string, *at.line.following(_MAX_NEXT)):
+            if text is not at.found.string and b"per_step_time" in text:
+                break
+            if rate := _RATE_OF_ONE.search(text):
+                value = number(rate[1])
+                return values if value is None else {**values, "samples_per_second_per_device": value}
         return values
 
 
@@ -109,6 +127,24 @@ DIALECTS = (
             record=rb"\bstep <iteration> step_time (?P<elapsed_s>[-+\d.eE]{1,40}|nan|inf)s throughput "
             rb"(?P<samples_per_second>[-+\d.eE]{1,40}|nan|inf) seq/s (?:step )?loss <lm_loss>(?=\s|$)",
             facts=_ARGUMENTS,
+        ),
+    ),
+    Dialect(
+        name="mindformers",
+        title="MindSpore Transformers (MindFormers)",
+        source="mindspore/mindformers mindformers/core/callback/callback.py (MFLossMonitor), "
+        "mindformers/pynative/callback (LossCallback)",
+        example="2026-01-01 10:00:00,000 - [mindformers/core/callback/callback.py:529] - INFO - "
+        "{ Epoch:[  1/  2], step:[   10/  100], loss: 8.500, per_step_time: 2000ms, lr: 1e-05, overflow cond: False, "
+        "loss_scale: 1.0, global_norm: [1.5], train_throughput_per_npu: 150.000T",
+        trap="train_throughput_per_npu is in TFLOP/s, samples/s/p is of one processor, the first step compiles",
+        needles=(b"per_step_time:", b", loss_scale:", b", overflow cond:"),
+        parser=Pattern(
+            record=rb"(?:\{ ?)?(?:Epoch:\[ {0,9}(?P<epoch>\d{1,9})/ {0,9}(?P<epochs>\d{1,9})\], )?"
+            rb"\bstep:? ?\[? {0,9}<iteration> ?/ {0,9}<total_iterations>\]?, "
+            rb"loss:? ?\[? {0,20}(?:<lm_loss>|N/A)[^\r\n]{0,200}?"
+            rb"(?:per_step_time: {0,9}|, time: {0,9})<elapsed_ms> ?ms",
+            reading=_MindFormers,
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""Smaller trainers on PyTorch: AWS's FSDP sample, Composer, IBM's fms-fsdp, Meta's torchtune and lingua, picotron."""
+"""Smaller trainers on PyTorch: AWS's FSDP sample, Composer, IBM's fms-fsdp, Meta's torchtune and lingua, picotron, Colossal-AI, OLMo."""
 
 import json
 import math
@@ -171,7 +171,82 @@ class _Picotron(PatternParser):
         super().finish(findings)
 
 
-_N = rb"[\d.]+[KMBT]?"
+_SUMS = late(
+    rb"\bnum_samples: (\d{1,18}), dp_world_size: (\d{1,9}), flop_megatron: [^,\r\n]{1,60}, flop: [^,\r\n]{1,60}, avg_duration: ([\d.eE+-]{1,40}),? ?"
+)
+
+
+class _ColossalAi(PatternParser):
+    """Counts the reports of an evaluator, which are not numbered; its sums are cumulative."""
+
+    def __init__(self, form: Pattern) -> None:
+        super().__init__(form)
+        self.sums: dict[str, float] = {}
+        self.num_reports = 0
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        sums = _SUMS.search(text)
+        if sums and sums[0].count(b"dp_world_size") == 1:  # else the halves of two lines
+            samples, replicas, duration = (number(part) for part in sums.groups())
+            if samples and replicas and duration:
+                self.sums = {"consumed_samples": samples * replicas, "clock_s": duration}
+        super().text(text, line, findings)
+
+    def values(self, values: Values, _at: At) -> Values:
+        if "elapsed_s" in values:
+            return values
+        self.num_reports += 1
+        values = {**values, **self.sums, "iteration": float(self.num_reports)}
+        self.sums = {}
+        return values
+
+    def finish(self, findings: Findings) -> None:
+        if self.num_reports == 1:
+            findings.remark("the rate is the mean of the measured steps of the whole run")
+
+
+_TOLERANCE = 1e-3
+
+
+class _Olmo(LinesParser):
+    """Counts the devices, which are not stated: tokens per step of all x steps per second / tokens per second of one.
+
+    The tokens of a step are the differences of the cumulative ones, the rates those of one device over a moving window.
+    """
+
+    def __init__(self, form: Lines) -> None:
+        super().__init__(form)
+        self._before: tuple[float, float] | None = None
+        self._per_step = 0.0
+
+    def derive(self, record: Open) -> bool:
+        self.devices.line = record.line
+        iteration, tokens = record.values["iteration"], record.values.get("consumed_tokens")
+        if tokens is None:
+            return True
+        if self._before and iteration > self._before[0]:
+            per_step = (tokens - self._before[1]) / (iteration - self._before[0])
+            # Where the head of a record is lost, its lines join another one: two derivations of the tokens per step must agree.
+            known = (self._per_step, tokens / iteration)
+            # Numbers above 1000 are truncated to integers, so the error may be one unit on either side.
+            rate, steps = (bounds(record.texts.get(key, b""), 1.0) for key in list(self.form.keys)[:2])
+            if rate and steps and any(abs(per_step - other) <= _TOLERANCE * per_step for other in known):
+                self.devices.ratio((per_step * steps[0], per_step * steps[1]), rate)
+            self._per_step = per_step
+        self._before = iteration, tokens
+        return True
+
+
+def _lines(rate: bytes, steps: bytes, tokens: bytes, loss: bytes) -> Lines:
+    """Return the form of one of the programs, by its names of the rates and of the loss."""
+    keys = {rate: "tokens_per_second_per_device", steps: "", tokens: "consumed_tokens", loss: "lm_loss"}
+    return Lines(
+        head=rb"\[step=<iteration>/(?:<total_iterations>|\?\?\?)[^\]\r\n]{0,200}\]\s*$",
+        pair=rb"(?P<key>%b)=(?P<value>[\d,.]+|nan|inf)\s*$" % b"|".join(keys),
+        keys=keys,
+        reading=_Olmo,
+    )
+
 
 DIALECTS = (
     Dialect(
@@ -293,18 +368,61 @@ DIALECTS = (
         trap="`Global batch size` is in tokens",
         needles=(b"Tokens/s/GPU:",),
         parser=Pattern(
-            record=rb"(?<!\w)Step: <iteration>\s*\| Loss:\s*(?P<lm_loss>[-+\w.]+) \| Global batch size:\s*(?P<batch>"
-            + _N
-            + rb") \| "
-            rb"Tokens/s:\s*(?P<tokens_per_second>"
-            + _N
-            + rb") \| Tokens/s/GPU:\s*(?P<tokens_per_second_per_device>"
-            + _N
-            + rb") \| (?:Tokens:\s*(?P<so_far>"
-            + _N
-            + rb")[/ ])?",
+            record=rb"(?<!\w)Step: <iteration>\s*\| Loss:\s*(?P<lm_loss>[-+\w.]+) \| Global batch size:\s*(?P<batch>%(n)b) \| "
+            rb"Tokens/s:\s*(?P<tokens_per_second>%(n)b) \| Tokens/s/GPU:\s*(?P<tokens_per_second_per_device>%(n)b) \| "
+            rb"(?:Tokens:\s*(?P<so_far>%(n)b)[/ ])?" % {b"n": rb"[\d.]+[KMBT]?"},
             devices=("tokens_per_second", "tokens_per_second_per_device"),
             reading=_Picotron,
         ),
+    ),
+    Dialect(
+        name="colossalai",
+        title="Colossal-AI benchmarks and Gemini examples",
+        source="hpcaitech/ColossalAI examples/language/performance_evaluator.py, examples/language/gpt/gemini/train_gpt_demo.py",
+        example="Throughput: 40.00 samples/sec, TFLOPS per GPU by Megatron: 200.00, TFLOPS per GPU: 190.00",
+        trap="Throughput is samples of the machine; the length of a sample is never printed",
+        needles=(b", Step time: ", b", dp_world_size: ", b"TFLOPS per GPU"),
+        parser=Pattern(
+            record=(
+                rb"\[<iteration>/<total_iterations>\] Loss: ?<lm_loss>, Step time: <elapsed_s>s, TFLOPS: ",
+                (
+                    rb"\bThroughput: <samples_per_second> samples/sec ?, "
+                    rb"(?:tokens_per_second_per_device: <tokens_per_second_per_device> ?, )?TFLOPS per GPU"
+                ),
+            ),
+            reads_each_line=False,
+            reading=_ColossalAi,
+        ),
+        counts_from=0,  # the evaluator leaves out the first steps itself
+    ),
+    Dialect(
+        name="olmo",
+        title="OLMo",
+        source="allenai/OLMo olmo/train.py",
+        example="[2026-01-01 10:00:10] INFO     [olmo.train:816, rank=0] [step=2/1000]\n"
+        "    train/CrossEntropyLoss=10.73\n"
+        "    throughput/total_tokens=131,072\n"
+        "    throughput/device/tokens_per_second=4,096\n"
+        "    throughput/device/batches_per_second=0.5000",
+        trap="one record goes on over several lines; the rate is of one device, total_tokens are of all",
+        needles=(b"[step=", b"throughput/", b"train/C"),
+        parser=_lines(
+            b"throughput/device/tokens_per_second",
+            b"throughput/device/batches_per_second",
+            b"throughput/total_tokens",
+            b"train/CrossEntropyLoss",
+        ),
+    ),
+    Dialect(
+        name="olmo-core",
+        title="OLMo-core",
+        source="allenai/OLMo-core src/olmo_core/train/callbacks/speed_monitor.py, console_logger.py",
+        example="2026-01-01 10:00:10.000\thost:0\tolmo_core.train:512\tINFO\t[step=10/1000,epoch=1,eta=1:23:45]\n"
+        "    train/CE loss=10.12\n"
+        "    throughput/device/TPS=4,096\n"
+        "    throughput/total tokens=1,310,720",
+        trap="TPS is of one device and of the last step alone; `TPS (actual avg)` is cumulative",
+        needles=(b"[step=", b"throughput/", b"train/C"),
+        parser=_lines(b"throughput/device/TPS", b"throughput/device/BPS", b"throughput/total tokens", b"train/CE loss"),
     ),
 )
