@@ -201,11 +201,7 @@ def test_the_dicts_of_a_whole_training_number_its_steps(tmp_path: Path, capsys: 
 @pytest.mark.parametrize("a_dict", [swift_dict, tokens_dict])
 @pytest.mark.parametrize(("start", "num_records"), [(200, 9), (0, 30)], ids=["resumed", "from the beginning"])
 def test_the_first_dict_of_a_resumed_training_has_no_time(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    a_dict: Callable[[int, int], str],
-    start: int,
-    num_records: int,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], a_dict: Callable[[int, int], str], start: int, num_records: int
 ) -> None:
     text = "".join(a_dict(n, (n - start) * STEP_S) for n in range(start + 10, 301, 10))
     run = reported(tmp_path / "train.log", text, capsys)

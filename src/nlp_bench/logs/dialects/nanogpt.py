@@ -351,13 +351,7 @@ DIALECTS = (
         source="karpathy/nanoGPT train.py",
         example="iter 1200: loss 3.5000, time 250.00ms, mfu 40.00%",
         trap="mfu is of one process; an iteration with an evaluation contains its time",
-        needles=(
-            b"ms, mfu ",
-            b", time ",
-            b"tokens per iteration will be: ",
-            b", val loss ",
-            b"Overriding: block_size",
-        ),
+        needles=(b"ms, mfu ", b", time ", b"tokens per iteration will be: ", b", val loss ", b"Overriding: block_size"),
         parser=Pattern(
             record=rb"(?<![\w.])iter <iteration>: loss <lm_loss>, time <elapsed_ms> ?ms(?=[\s,]|$)",
             facts=_SIZES,
