@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import Form, Pattern, is_cut, late, take_facts
+from nlp_bench.logs.pattern import Pattern, PatternParser, late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line, slim
 from nlp_bench.logs.stamp import stamp_s
@@ -22,7 +22,7 @@ _TIMER = late(
     rb"(?:global_step=|\d/)(\d{1,18}), (?:RunningAvg)?SamplesPerSec=(%b)(?:, CurrSamplesPerSec=(%b))?(?=[,\s]|$)"
     % (_N, _N)
 )
-_PIPE = Form(
+_PIPE = (
     rb"\bsteps?: {0,8}<iteration>(?: / {0,8}<total_iterations>)? loss: {0,8}(?P<lm_loss>%b).{0,200}? "
     rb"iter time \(s\): {0,8}(?P<elapsed_s>%b) samples/sec: {0,8}(?P<samples_per_second>%b)" % (_N, _N, _N)
 )
@@ -60,23 +60,22 @@ class _Timed(NamedTuple):
     stamp_s: float | None
 
 
-class _Parser(Parser):
-    """Collects the lines of the timer, the chat and rank 0 until it is known which of them the log has."""
+class _DeepSpeed(PatternParser):
+    """Reads the pipeline engine's lines, and collects those of the timer, the chat and rank 0 until it is known which the log has."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Pattern) -> None:
+        super().__init__(form)
         self.timed: list[_Timed] = []
         self.chats: list[tuple[Line, bytes, float]] = []
         self.steps: list[tuple[Line, int, float]] = []
-        self.has_pipe = False
         self.micro: dict[str, int] = {}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        if b"--" in text or b"train_batch_size ." in text:
-            take_facts(_FACTS, text, line, findings)
-            for name, expression in _MICRO.items():
-                if found := expression.search(text):
-                    self.micro.setdefault(name, int(found[1]))
-        self._engine(text, line, findings)
+        super().text(text, line, findings)
+        for name, expression in _MICRO.items() if b"--" in text else ():
+            if found := expression.search(text):
+                self.micro.setdefault(name, int(found[1]))
+        self._timer(text, line)
         if b"Model Parameters:" in text and (found := _CHAT.search(text)):
             latency, rate, batch = number(found["latency"]), number(found["rate"]), float(found["batch"])
             findings.fact("sequence_length", float(found["sequence"]), line)
@@ -92,13 +91,7 @@ class _Parser(Parser):
         ):
             self.steps.append((slim(line), int(found[1]), now))
 
-    def _engine(self, text: bytes, line: Line, findings: Findings) -> None:
-        for found in _PIPE.finditer(text) if b" iter time (s):" in text else ():
-            values, is_whole = _PIPE.quantities(found)
-            label = label_of(text[: found.start()])
-            is_whole = is_whole and not is_cut(line, text, found.end())
-            findings.record(line, values, label=label, is_whole=is_whole)
-            self.has_pipe = True
+    def _timer(self, text: bytes, line: Line) -> None:
         for found in _TIMER.finditer(text) if b"SamplesPerSec=" in text else ():
             mean, rate = number(found[2]), number(found[3] or found[2])
             # In newer versions the rate of the step follows the mean.
@@ -109,7 +102,7 @@ class _Parser(Parser):
                 self.timed.append(_Timed(slim(line), label, int(found[1]), mean, rate, stamp_s(text, is_fine=True)))
 
     def finish(self, findings: Findings) -> None:
-        if self.has_pipe:
+        if self._has_records:
             return
         rates = [timed.mean / timed.rate for timed in self.timed if timed.rate > 0]
         if rates and np.median(rates) < _PER_WORKER and any(timed.mean != timed.rate for timed in self.timed):
@@ -188,7 +181,7 @@ DIALECTS = (
         trap="samples per second of the whole machine in the engine, of one device in DeepSpeed-Chat; RunningAvg is the mean "
         "since the start; the sequence length is on the command line at best",
         needles=_NEEDLES,
-        parser=_Parser,
+        parser=Pattern(record=_PIPE, facts=_FACTS, reads_each_line=False, reading=_DeepSpeed),
         yields_to=_BETTER,
     ),
     Dialect(
