@@ -125,22 +125,9 @@ class _Splitting:
         for name in RATES:
             column = self.raw.columns.get(name)
             times = None if column is None else column if name == "elapsed_s" else 1 / column
-            if times is None or not (compared := _compare(times, group, processes)):
-                continue
-            low, high, best, between = compared
-            apart = times[high] / times[low] - 1
-            worst = int(np.argmax(apart))
-            if not found and best is not None:
-                slowest = processes[best]
-            found[name] = Copies(
-                num_iterations=len(apart),
-                num_differing=int(np.sum(apart > 0)),
-                largest=float(apart[worst]),
-                between_processes=between,
-                line_numbers=(int(self.raw.numbers[low[worst]]), int(self.raw.numbers[high[worst]]))
-                if apart[worst]
-                else (0, 0),
-            )
+            if times is not None and (compared := _compare(times, self.raw.numbers, group, processes)):
+                slowest = slowest if found else compared[1]
+                found[name] = compared[0]
         return found, slowest
 
     def _is_same_total(self, one: int, two: int) -> bool:
@@ -164,13 +151,12 @@ def _is_same(one: float, two: float) -> bool:
 
 
 def _compare(
-    times: Column, group: Mapping[float, int], processes: Sequence[Mapping[float, int]]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], int | None, float] | None:
-    """Compare the times of several processes.
+    times: Column, numbers: NDArray[np.int64], group: Mapping[float, int], processes: Sequence[Mapping[float, int]]
+) -> tuple[Copies, Mapping[float, int]] | None:
+    """Compare the times of several processes, whose lines have these numbers.
 
-    Returns, for each iteration that several print, the index of its fastest and of its slowest copy; the slowest of the processes
-    that print at least half of the iterations, None where none is slower than the first; and its time relative to the fastest, less
-    1. None where no iteration has two times.
+    Returns how they differ, and the slowest of the processes that print at least half of the iterations, empty where none is slower
+    than the first. None where no iteration has two times.
     """
     copies: dict[float, list[int]] = {}
     for process in processes:
@@ -192,11 +178,17 @@ def _compare(
             parts.append(float((own - times[[group[i] for i in both]].sum()) / whole_s))
     slowest = max(ratios, key=ratios.__getitem__, default=None)
     between = max(ratios.values()) / min(ratios.values()) - 1 if ratios else 0.0
-    between = max([between, *parts])
-    if slowest is not None and ratios[slowest] <= 1:
-        slowest = None
     low, high = (np.array([indices[end] for indices in shared]) for end in (0, -1))
-    return low, high, slowest, between
+    apart = times[high] / times[low] - 1
+    worst = int(np.argmax(apart))
+    copies_of_all = Copies(
+        num_iterations=len(apart),
+        num_differing=int(np.sum(apart > 0)),
+        largest=float(apart[worst]),
+        between_processes=max([between, *parts]),
+        line_numbers=(int(numbers[low[worst]]), int(numbers[high[worst]])) if apart[worst] else (0, 0),
+    )
+    return copies_of_all, processes[slowest] if slowest is not None and ratios[slowest] > 1 else {}
 
 
 class Flagged(NamedTuple):
