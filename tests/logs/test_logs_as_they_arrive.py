@@ -1,41 +1,27 @@
 """Logs as they arrive: rotated, quoted, stamped by collectors, cut, with real noise; and what their numbers then say."""
 
 import datetime as dt
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.reported import Reported
 from support.samples import FOLDER
 
 from nlp_bench.cli.main import main
 
+Capture = pytest.CaptureFixture[str]
 TOKENS = 64 * 2048
-
-
 MEGATRON = (
     "iteration {n:8d}/{total:8d} | consumed samples: {samples:12d} | elapsed time per iteration (ms): {ms:.1f} | "
     "global batch size:    64 | lm loss: {loss:.6E} | loss scale: 1.0 | grad norm: 1.000 | "
     "number of skipped iterations:   0 | number of nan iterations:   0 |"
 )
-
-
 TITAN = "[titan] 2026-03-02 {clock} - root - INFO - step: {n:2d}  loss: 9.0  grad_norm:  1.0  memory: 40.00GiB(50.00%)  tps: {rate:,}  tflops: 20.00  mfu: 2.00%"
-
-
 SIZES = ["--sequence-length", "2048", "--num-gpus", "16"]
-
-
 STEP = r"step (?P<iteration>\d+) \| loss (?P<lm_loss>[\d.]+) \| (?P<elapsed_s>[\d.]+) s"
-
-
-def report(path: Path, *words: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    capsys.readouterr()
-    main(["report", str(path), "--format", "json", *words])
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)["runs"][0]
-    return found
 
 
 def megatron(times: Iterable[float], first: int = 1, total: int = 0) -> Iterator[str]:
@@ -49,28 +35,25 @@ def noise(number: int, seed: int = 1) -> "np.ndarray[Any, np.dtype[np.float64]]"
     return 5 * (1 + 0.01 * np.random.default_rng(seed).standard_normal(number))
 
 
-def test_a_stall_in_a_log_of_rates_costs_the_time_that_it_took(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stall_in_a_log_of_rates_costs_the_time_that_it_took(reported: Reported) -> None:
     times = noise(300) / 10
     times[25::50] += 4.0  # a step of eight times the usual time
-    log = tmp_path / "titan.log"
     rates = (round(TOKENS / 8 / seconds) for seconds in times)
-    log.write_text("\n".join(TITAN.format(n=n, rate=rate, clock="10:00:00,000") for n, rate in enumerate(rates, 1)))
-    found = report(log, "--num-gpus", "8", capsys=capsys)
+    lines = (TITAN.format(n=n, rate=rate, clock="10:00:00,000") for n, rate in enumerate(rates, 1))
+    found = reported(lines, "--num-gpus", "8")
     window = times[found["window"]["first_iteration"] - 1 : found["window"]["last_iteration"]]
     assert found["tokens_per_second"]["steady"] == pytest.approx(TOKENS / window.mean(), rel=1e-4)
 
 
 def test_times_that_are_rounded_to_one_digit_prove_nothing_within_that_digit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Capture, reported: Reported
 ) -> None:
     times = np.full(200, 0.341)
     times[20::60] = 0.9  # three stalls, which even out no rounding
     log = tmp_path / "coarse.log"
     log.write_text("\n".join(f"step {n} | loss 2.{n} | {seconds:.1f} s" for n, seconds in enumerate(times, 1)))
     words = ["--sequence-length", "2048", "--global-batch-size", "64", "--pattern", STEP]
-    found = report(log, *words, "--limit", "50", capsys=capsys)
+    found = reported(log, *words, "--limit", "50")
     low, high = found["time_to_report_s"]["ci95"]
     truth = 20e6 * times[1:].mean() / TOKENS
     assert low < truth < high
@@ -78,71 +61,56 @@ def test_times_that_are_rounded_to_one_digit_prove_nothing_within_that_digit(
     main(["report", str(log), *words])
     assert "may all be rounded the same way: +-16 % of it" in " ".join(capsys.readouterr().out.split())
     log.write_text(log.read_text().replace("0.3 s", "0.341 s"))  # in thousandths nothing is hidden
-    low, high = report(log, *words, capsys=capsys)["time_to_report_s"]["ci95"]
+    low, high = reported(log, *words)["time_to_report_s"]["ci95"]
     assert (high - low) / truth < 0.1
 
 
-def test_summer_time_begins_in_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    times, log, clock = noise(300) * 2, tmp_path / "spring.log", 3600 + 37 * 60.0
+def test_summer_time_begins_in_a_log(reported: Reported) -> None:
+    times, clock = noise(300) * 2, 3600 + 37 * 60.0
     lines = []
     for n, line in enumerate(megatron(times), 1):
         clock += times[n - 1] + 0.001 + (3600 if n == 150 else 0)
         lines.append(
             f" [2025-03-30 {int(clock) // 3600:02d}:{int(clock) % 3600 // 60:02d}:{int(clock) % 60:02d}] {line}"
         )
-    log.write_text("\n".join(lines) + "\n")
-    found = report(log, *SIZES, "--limit", "2000", capsys=capsys)
+    found = reported(lines, *SIZES, "--limit", "2000")
     truth = 20e6 * times[1:].mean() / TOKENS
     assert found["sustained"]["time_to_report_s"] == pytest.approx(truth, rel=0.01)
     assert found["sustained"]["clock"] == "time of day of the lines, less the hour by which it was set forward"
     # It may have been a job that stood still: a limit that only holds without the hour is proven by neither number.
-    verdict = report(log, *SIZES, "--limit", f"{1.3 * truth}", capsys=capsys)["verdict"]
+    verdict = reported(lines, *SIZES, "--limit", f"{1.3 * truth}")["verdict"]
     assert verdict["verdict"] == verdict["sustained"] == "NOT PROVEN"
 
 
-def test_a_date_in_the_name_before_each_line_is_said_to_be_no_clock(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log, times = tmp_path / "named.log", noise(100)
-    log.write_text("".join(f"[run 2026-01-05 10:00:00] {line}\n" for line in megatron(times)))
-    assert "give the log without that name" in report(log, *SIZES, capsys=capsys)["reasons"][0]
+def test_a_date_in_the_name_before_each_line_is_said_to_be_no_clock(reported: Reported) -> None:
+    found = reported((f"[run 2026-01-05 10:00:00] {line}" for line in megatron(noise(100))), *SIZES)
+    assert "give the log without that name" in found["reasons"][0]
 
 
-def test_midnight_between_dates_with_the_day_first_is_no_month(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    times, log, clock = noise(300), tmp_path / "europe.log", dt.datetime(2026, 1, 5, 23, 50, tzinfo=dt.timezone.utc)
+def test_midnight_between_dates_with_the_day_first_is_no_month(reported: Reported) -> None:
+    times, clock = noise(300), dt.datetime(2026, 1, 5, 23, 50, tzinfo=dt.timezone.utc)
     lines = []
     for seconds, line in zip(times, megatron(times), strict=True):
         clock += dt.timedelta(seconds=seconds + 0.001)
         lines.append(f"{clock:%d/%m/%Y %H:%M:%S} {line}")
-    log.write_text("\n".join(lines) + "\n")
-    found = report(log, *SIZES, capsys=capsys)
+    found = reported(lines, *SIZES)
     assert found["outcome"] == "VALID"
     assert found["sustained"]["time_to_report_s"] == pytest.approx(20e6 * times[1:].mean() / TOKENS, rel=0.01)
 
 
 @pytest.mark.parametrize("has_stamps", [False, True])
-def test_parts_of_a_rotated_log_in_the_wrong_order_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], has_stamps: bool
-) -> None:
+def test_parts_of_a_rotated_log_in_the_wrong_order_are_refused(reported: Reported, has_stamps: bool) -> None:
     lines = [
         f"[2026-03-02 10:{n // 12:02d}:{5 * n % 60:02d}] {line}" if has_stamps else line
         for n, line in enumerate(megatron(noise(60)))
     ]
-    log = tmp_path / "job.out"
-    log.write_text("\n".join([*lines[40:], *lines[20:40], *lines[:20]]) + "\n")
-    found = report(log, *SIZES, capsys=capsys)
+    found = reported([*lines[40:], *lines[20:40], *lines[:20]], *SIZES)
     assert found["outcome"] == "REFUSED"
-    assert (
-        "iterations 21 to 40 (from line 21) stand after iterations 41 to 60; put them together oldest first"
-        in found["reasons"][0]
-    )
-    log.write_text("\n".join(lines) + "\n")
-    assert report(log, *SIZES, capsys=capsys)["outcome"] == "VALID"
+    assert "iterations 21 to 40 (from line 21) stand after iterations 41 to 60; put them" in found["reasons"][0]
+    assert reported(lines, *SIZES)["outcome"] == "VALID"
     if has_stamps:  # a training that began anew, and was ended where the one before it had gone on
-        log.write_text("\n".join([*lines[40:], *(line.replace("02 10", "03 10") for line in lines[:40])]) + "\n")
-        assert report(log, *SIZES, capsys=capsys)["outcome"] != "REFUSED"
+        anew = [*lines[40:], *(line.replace("02 10", "03 10") for line in lines[:40])]
+        assert reported(anew, *SIZES)["outcome"] != "REFUSED"
 
 
 DUMP = ("------------------------ arguments ------------------------", "  seq_length ...................................... 2048", "  world_size ...................................... 16", "-------------------- end of arguments ---------------------")  # fmt: skip
@@ -154,61 +122,40 @@ DUMP = ("------------------------ arguments ------------------------", "  seq_le
      '{{"log":"{}\\n","stream":"stdout"}}', '{{"@timestamp": "2026-03-02", "log": "{}\\n", "kubernetes": {{"pod_name": "a-0"}}}}',
      '{{"_index":"a","_source":{{"message":"{}","host":{{"name":"n1"}}}}}}', '{{"labels":{{"pod":"a-0"}},"line":"{}"}}'],
 )  # fmt: skip
-def test_the_settings_of_a_log_are_read_in_what_carried_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
-) -> None:
-    log = tmp_path / "carried"
+def test_the_settings_of_a_log_are_read_in_what_carried_it(reported: Reported, form: str) -> None:
     lines = [*DUMP, *(f" {line}" for line in megatron(noise(40)))]
     parts = [line[at : at + 72] for line in lines for at in range(0, len(line), 72)] if ">" in form else lines
-    log.write_text("".join(form.format(part) + "\n" for part in parts))  # a mail breaks lines
-    carried = report(log, capsys=capsys)
-    log.write_text("\n".join(lines) + "\n")
-    bare = report(log, capsys=capsys)
+    carried, bare = reported(form.format(part) for part in parts), reported(lines)  # a mail breaks lines
     names = ("outcome", "sequence_length", "num_gpus", "global_batch_size", "tokens_per_second")
     assert {name: carried[name] for name in names} == {name: bare[name] for name in names}
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="needs the samples")
-def test_a_cut_last_line_takes_no_time_from_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (FOLDER / "samples/internevo__InternEvo__7B_demo_rst.log").read_bytes()[:4964]
-    whole, cut = tmp_path / "whole.log", tmp_path / "cut.log"
-    whole.write_bytes(text.rpartition(b"\n")[0] + b"\n")
-    cut.write_bytes(text)  # within the last line, behind its rate and before its tokens
-    one, two = (report(path, "--num-gpus", "8", capsys=capsys) for path in (whole, cut))
+def test_a_cut_last_line_takes_no_time_from_the_first(reported: Reported) -> None:
+    cut = (FOLDER / "samples/internevo__InternEvo__7B_demo_rst.log").read_bytes()[:4964].decode()
+    # Within the last line, behind its rate and before its tokens.
+    one, two = (reported(text, "--num-gpus", "8") for text in (cut.rpartition("\n")[0] + "\n", cut))
     assert two["tokens_per_second"]["reference"] == one["tokens_per_second"]["reference"]
 
 
-def test_a_comparison_says_which_run_was_ended_before_its_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_comparison_says_which_run_was_ended_before_its_time(tmp_path: Path, capsys: Capture) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     for seed in range(3):
         (runs / f"run{seed}.log").write_text("\n".join((*DUMP, *megatron(noise(100, seed)))) + "\n")
     lines = [*DUMP, *megatron(noise(100, 7))][: len(DUMP) + 60]
     stopped = tmp_path / "stopped.log"
-    stopped.write_text(
-        "\n".join(
-            [
-                *lines,
-                "slurmstepd: error: *** JOB 4711 ON node017 CANCELLED AT 2026-04-08T02:10:00 DUE TO TIME LIMIT ***",
-            ]
-        )
-    )
-    capsys.readouterr()
+    lines.append("slurmstepd: error: *** JOB 4711 ON node017 CANCELLED AT 2026-04-08T02:10:00 DUE TO TIME LIMIT ***")
+    stopped.write_text("\n".join(lines))
     main(["compare", str(runs), str(stopped), "--same-workload"])
-    assert (
-        f"B: {stopped} is MEASURED: the run was ended from outside (TIMEOUT): the log stops at iteration 60 of 100"
-        in capsys.readouterr().out
-    )
+    why = "the run was ended from outside (TIMEOUT): the log stops at iteration 60 of 100"
+    assert f"B: {stopped} is MEASURED: {why}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [120, 600])
-def test_lines_that_a_collector_stamps_by_the_block_contradict_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int
-) -> None:
+def test_lines_that_a_collector_stamps_by_the_block_contradict_nothing(reported: Reported, number: int) -> None:
     """A program whose output is a pipe writes 8 KiB at a time, and the rest when it ends, some seconds after its last iteration."""
-    log, times = tmp_path / "pod.log", noise(number) / 6
+    times = noise(number) / 6
     start = dt.datetime(2026, 3, 2, 10, tzinfo=dt.timezone.utc)
     ends, block, written = np.cumsum(times), [], []
     for end, line in zip(ends, megatron(times), strict=True):
@@ -220,34 +167,25 @@ def test_lines_that_a_collector_stamps_by_the_block_contradict_nothing(
     stamped = (
         ((start + dt.timedelta(seconds=float(end))).isoformat(timespec="microseconds"), line) for end, line in written
     )
-    log.write_text("".join(f"{stamp.removesuffix('+00:00')}Z {line}\n" for stamp, line in stamped))
-    found = report(log, *SIZES, "--limit", "140", capsys=capsys)
+    lines = (f"{stamp.removesuffix('+00:00')}Z {line}" for stamp, line in stamped)
+    found = reported(lines, *SIZES, "--limit", "140")
     assert (found["outcome"], found["verdict"]["verdict"], found["reasons"]) == ("VALID", "PASS", [])
     # Times that add up to more than passed are no matter of blocks.
-    log.write_text(
-        "".join(
-            f"{(start + dt.timedelta(seconds=float(end) / 3)).isoformat(timespec='seconds')[:-6]}Z {line}\n"
-            for end, line in written
-        )
-    )
-    assert any("their times add up to" in reason for reason in report(log, *SIZES, capsys=capsys)["reasons"])
+    fast = ((start + dt.timedelta(seconds=float(end) / 3), line) for end, line in written)
+    lines = (f"{stamp.isoformat(timespec='seconds')[:-6]}Z {line}" for stamp, line in fast)
+    assert any("their times add up to" in reason for reason in reported(lines, *SIZES)["reasons"])
 
 
 @pytest.mark.parametrize("is_finished", [True, False])
-def test_a_finished_run_of_the_trainer_has_the_steady_time_of_its_bar(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], is_finished: bool
-) -> None:
+def test_a_finished_run_of_the_trainer_has_the_steady_time_of_its_bar(reported: Reported, is_finished: bool) -> None:
     """The summary alone has the evaluation in one mean, without an interval; a run that was killed before it said more."""
     times, lines, clock = noise(300) * 0.8, [], 0.0
     for n, seconds in enumerate(times if is_finished else times[:290], 1):
         clock += float(seconds)
-        lines.append(
-            f"{100 * n // 300:3d}%|####      | {n}/300 [{int(clock) // 60:02d}:{int(clock) % 60:02d}<00:10,  4.00s/it]"
-        )
+        passed = f"{int(clock) // 60:02d}:{int(clock) % 60:02d}"
+        lines.append(f"{100 * n // 300:3d}%|####      | {n}/300 [{passed}<00:10,  4.00s/it]")
         if n % 10 == 0:
-            lines.append(
-                f"{{'loss': {3 - n / 200:.4f}, 'grad_norm': 1.1, 'learning_rate': 4.8e-05, 'epoch': {n / 100:.2f}}}"
-            )
+            lines.append(f"{{'loss': {3 - n / 200:.4f}, 'grad_norm': 1.1, 'learning_rate': 5e-05, 'epoch': {n / 100}}}")
         if n == 150:
             clock += 90
             lines.append("{'eval_loss': 2.9, 'eval_runtime': 90.0, 'eval_samples_per_second': 79.6, 'epoch': 1.5}")
@@ -255,9 +193,7 @@ def test_a_finished_run_of_the_trainer_has_the_steady_time_of_its_bar(
         lines.append(
             f"{{'train_runtime': {clock + 1:.4f}, 'train_samples_per_second': 14.4, 'train_loss': 2.1, 'epoch': 3.0}}"
         )
-    log = tmp_path / "trainer.log"
-    log.write_text("\n".join(lines) + "\n")
-    found = report(log, "--sequence-length", "2048", "--global-batch-size", "64", "--num-gpus", "8", capsys=capsys)
+    found = reported(lines, "--sequence-length", "2048", "--global-batch-size", "64", "--num-gpus", "8")
     assert found["outcome"] == ("VALID" if is_finished else "MEASURED")
     low, high = found["tokens_per_second"]["ci95"]
     assert low < TOKENS / times[1:].mean() < high
@@ -274,7 +210,7 @@ def test_a_finished_run_of_the_trainer_has_the_steady_time_of_its_bar(
     ids=["pdf", "docx", "doc"],
 )
 def test_a_log_that_comes_as_a_document_is_named_as_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, said: str
+    tmp_path: Path, capsys: Capture, content: bytes, said: str
 ) -> None:
     (tmp_path / "log").write_bytes(content)
     assert main(["report", str(tmp_path / "log")]) == 1

@@ -1,14 +1,11 @@
 """Logs that look whole and tell too fast a time, or too little: resumed trainings, padding in each step, losses beside the times."""
 
-import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from nlp_bench.cli.main import main
+from support.reported import Reported
 
 SIZES = ("--sequence-length", "4096", "--global-batch-size", "256")
 STEP_S = 5
@@ -17,13 +14,6 @@ HEADER = """***** Running training *****
   Total train batch size (w. parallel, distributed & accumulation) = 256
   Total optimization steps = 300
 """
-
-
-def reported(path: Path, text: str, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
-    path.write_text(text, encoding="utf-8", newline="")
-    main(["report", str(path), "--format", "json", *(options or SIZES)])
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
-    return dict(run)
 
 
 def said(run: dict[str, Any]) -> str:
@@ -59,11 +49,9 @@ def trained(start: int, *, has_bar: bool, first_s: int = 0, draws_zero: bool = F
 
 @pytest.mark.parametrize("draws_zero", [False, True])
 @pytest.mark.parametrize("start", [50, 200])
-def test_a_resumed_trainer_is_timed_by_its_bar(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], start: int, draws_zero: bool
-) -> None:
+def test_a_resumed_trainer_is_timed_by_its_bar(reported: Reported, start: int, draws_zero: bool) -> None:
     text = trained(start, has_bar=True, draws_zero=draws_zero) + summary((300.0 - start) * STEP_S)
-    run = reported(tmp_path / "hf.log", text, capsys)
+    run = reported(text, *SIZES)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=0.02)
     assert run["tokens_per_second"]["reference"] == pytest.approx(TRUE_RATE, rel=0.02)
 
@@ -79,21 +67,17 @@ def test_a_resumed_trainer_is_timed_by_its_bar(
     ],
     ids=["epochs", "a brief bar", "no total", "no start", "neither"],
 )
-def test_the_summary_of_a_resumed_trainer_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    run = reported(tmp_path / "hf.log", text, capsys)
+def test_the_summary_of_a_resumed_trainer_is_refused(reported: Reported, text: str) -> None:
+    run = reported(text, *SIZES)
     assert run["outcome"] == "REFUSED"
     assert not run["tokens_per_second"] or run["tokens_per_second"]["steady"] is None
     assert "was resumed, or whose log lacks its beginning or has another training before it" in said(run)
 
 
 @pytest.mark.parametrize("clock", [False, True], ids=["seconds", "a runtime that cannot be read"])
-def test_the_steps_since_a_known_checkpoint_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: bool
-) -> None:
+def test_the_steps_since_a_known_checkpoint_count(reported: Reported, clock: bool) -> None:
     text = HEADER + "  Continuing training from global step 200\n" + summary(500.0, clock=clock)
-    run = reported(tmp_path / "hf.log", text, capsys)
+    run = reported(text, *SIZES)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
 
 
@@ -108,10 +92,8 @@ def test_the_steps_since_a_known_checkpoint_count(
     ],
     ids=["nothing else", "header", "bar", "a slow start", "dicts"],
 )
-def test_the_summary_of_a_trainer_from_the_beginning_stays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, is_told: bool
-) -> None:
-    run = reported(tmp_path / "hf.log", text, capsys)
+def test_the_summary_of_a_trainer_from_the_beginning_stays(reported: Reported, text: str, is_told: bool) -> None:
+    run = reported(text, *SIZES)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert ("nothing shows that the Trainer began at step 0" in said(run)) is is_told
     assert run["window"]["last_iteration"] == 300
@@ -122,7 +104,7 @@ def test_the_summary_of_a_trainer_from_the_beginning_stays(
     [(True, False, "stopped early"), (False, False, "did all planned steps"), (True, True, ""), (False, True, "")],
 )
 def test_the_summary_of_a_trainer_that_stopped_early_is_no_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], has_header: bool, has_bar: bool, words: str
+    reported: Reported, has_header: bool, has_bar: bool, words: str
 ) -> None:
     """The Trainer divides all 300 planned steps by the time of the 90 that an EarlyStoppingCallback let it do."""
     header = HEADER.replace("\n", "\n  Num examples = 76,800\n", 1) if has_header else ""
@@ -132,19 +114,17 @@ def test_the_summary_of_a_trainer_that_stopped_early_is_no_time(
         + done
         + f"\n{{'train_runtime': 450.0, 'train_samples_per_second': {300 * 256 / 450:.3f}, 'epoch': 0.3}}\n"
     )
-    run = reported(tmp_path / "hf.log", text, capsys)
+    run = reported(text, *SIZES)
     assert words in said(run)
     if has_bar:
         assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=0.02)
     assert run["outcome"] != "VALID" or has_bar
 
 
-def test_the_batch_of_a_start_that_came_to_no_step_does_not_count(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_batch_of_a_start_that_came_to_no_step_does_not_count(reported: Reported) -> None:
     """`auto_find_batch_size`: out of memory with 512, then 256."""
     text = HEADER.replace("256", "512") + bar(0, 0) + "\n" + HEADER + trained(0, has_bar=True) + summary(1500.0)
-    run = reported(tmp_path / "hf.log", text, capsys, "--sequence-length", "4096")
+    run = reported(text, "--sequence-length", "4096")
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=0.02)
     assert run["outcome"] == "VALID"
 
@@ -159,18 +139,18 @@ def nemo_bar(n: int, step_s: float) -> str:
 
 @pytest.mark.parametrize(("step_s", "by_bar"), [(4.0, True), (4.95, False)])
 def test_steps_that_leave_the_loading_of_data_out_are_timed_by_the_bar(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], step_s: float, by_bar: bool
+    reported: Reported, step_s: float, by_bar: bool
 ) -> None:
     text = "".join(nemo_bar(n, step_s) for n in range(1, 101)) + "\n"
-    run = reported(tmp_path / "nemo.log", text, capsys, "--sequence-length", "4096")
+    run = reported(text, "--sequence-length", "4096")
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE * (1 if by_bar else 5 / step_s), rel=1e-3)
     assert ("timed by the bar" in said(run)) is by_bar
 
 
-def test_the_loss_beside_the_rate_of_a_device_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_loss_beside_the_rate_of_a_device_is_read(reported: Reported) -> None:
     rate = f"'tokens_per_second_per_gpu': {TRUE_RATE / 8:.2f}, 'epoch'"
     text = HEADER + trained(0, has_bar=False).replace("'epoch'", rate) + summary(1500.0)
-    run = reported(tmp_path / "axolotl.log", text, capsys, "--num-gpus", "8")
+    run = reported(text, "--num-gpus", "8")
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert (run["outcome"], "no loss" in said(run)) == ("VALID", False)
 
@@ -190,9 +170,9 @@ def tokens_dict(n: int, seconds: int) -> str:
     )
 
 
-def test_the_dicts_of_a_whole_training_number_its_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_dicts_of_a_whole_training_number_its_steps(reported: Reported) -> None:
     text = HEADER + "".join(tokens_dict(n, n * STEP_S) for n in range(10, 301, 10)) + summary(1500.0)
-    run = reported(tmp_path / "hf.log", text, capsys)
+    run = reported(text, *SIZES)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert run["window"]["last_iteration"] == 300
     assert "the options give" not in said(run)
@@ -201,10 +181,10 @@ def test_the_dicts_of_a_whole_training_number_its_steps(tmp_path: Path, capsys: 
 @pytest.mark.parametrize("a_dict", [swift_dict, tokens_dict])
 @pytest.mark.parametrize(("start", "num_records"), [(200, 9), (0, 30)], ids=["resumed", "from the beginning"])
 def test_the_first_dict_of_a_resumed_training_has_no_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], a_dict: Callable[[int, int], str], start: int, num_records: int
+    reported: Reported, a_dict: Callable[[int, int], str], start: int, num_records: int
 ) -> None:
     text = "".join(a_dict(n, (n - start) * STEP_S) for n in range(start + 10, 301, 10))
-    run = reported(tmp_path / "train.log", text, capsys)
+    run = reported(text, *SIZES)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert run["tokens_per_second"]["reference"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert (
@@ -214,14 +194,12 @@ def test_the_first_dict_of_a_resumed_training_has_no_time(
 
 @pytest.mark.parametrize("a_dict", [swift_dict, tokens_dict])
 def test_a_log_to_which_a_resumed_training_appends_counts_both_parts(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], a_dict: Callable[[int, int], str]
+    reported: Reported, a_dict: Callable[[int, int], str]
 ) -> None:
     starts = {
         n: 0 if n <= 150 else 145 for n in range(10, 301, 10)
     }  # LLaMA-Factory's trainer_log.jsonl: the clock begins anew
-    run = reported(
-        tmp_path / "train.log", "".join(a_dict(n, (n - begun) * STEP_S) for n, begun in starts.items()), capsys
-    )
+    run = reported("".join(a_dict(n, (n - begun) * STEP_S) for n, begun in starts.items()), *SIZES)
     rates = (
         run["tokens_per_second"]["steady"],
         run["tokens_per_second"]["reference"],
@@ -230,24 +208,22 @@ def test_a_log_to_which_a_resumed_training_appends_counts_both_parts(
     assert rates == pytest.approx((TRUE_RATE,) * 3, rel=1e-3)
 
 
-def test_a_bar_that_is_full_does_not_stop_before_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = reported(tmp_path / "train.log", "".join(bar(n, 7 + n * STEP_S) for n in range(1, 301)) + "\n", capsys)
+def test_a_bar_that_is_full_does_not_stop_before_its_end(reported: Reported) -> None:
+    run = reported("".join(bar(n, 7 + n * STEP_S) for n in range(1, 301)) + "\n", *SIZES)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert run["window"]["last_iteration"] == 300
     assert "the log stops" not in said(run)
 
 
-def test_a_first_dict_at_step_1_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_first_dict_at_step_1_counts(reported: Reported) -> None:
     text = "".join(swift_dict(n, 15 + n * STEP_S) for n in (1, *range(10, 101, 10)))
-    run = reported(tmp_path / "train.log", text, capsys)
+    run = reported(text, *SIZES)
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert run["tokens_per_second"]["reference"] < 0.95 * TRUE_RATE
 
 
 @pytest.mark.parametrize(("weights", "is_told"), [(943718, True), (256 * 4096, False)], ids=["padded", "full"])
-def test_padding_that_is_the_same_in_each_step_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], weights: int, is_told: bool
-) -> None:
+def test_padding_that_is_the_same_in_each_step_is_told(reported: Reported, weights: int, is_told: bool) -> None:
     text = "Num_devices: 64, shape (1, 1, 64, 1)\nConfig param global_batch_size_to_train_on: 256\n"
     text += "Config param max_target_length: 4096\n"
     text += "".join(
@@ -255,7 +231,7 @@ def test_padding_that_is_the_same_in_each_step_is_told(
         f"loss: {10 - n / 100:.3f}\n"
         for n in range(50)
     )
-    run = reported(tmp_path / "maxtext.log", text, capsys, "--num-gpus", "64")
+    run = reported(text, "--num-gpus", "64")
     assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     assert ("count padding" in said(run)) is is_told
 
@@ -277,9 +253,9 @@ def olmo_step(n: int, num_devices: int = 64) -> str:
     ],
     ids=["ms-swift", "the Trainer's summary", "OLMo-core"],
 )
-def test_the_losses_of_a_whole_training_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_the_losses_of_a_whole_training_are_read(reported: Reported, text: str) -> None:
     """Only a finite loss shows that a training was one: a run without is MEASURED at best."""
     options = (*SIZES, "--num-gpus", "64")
-    assert reported(tmp_path / "train.log", text, capsys, *options)["outcome"] == "VALID"
+    assert reported(text, *options)["outcome"] == "VALID"
     diverged = re.sub(r"('loss': |CE loss=)[\d.]+", r"\1nan", text)
-    assert reported(tmp_path / "nan.log", diverged, capsys, *options)["outcome"] in {"INVALID", "REFUSED"}
+    assert reported(diverged, *options)["outcome"] in {"INVALID", "REFUSED"}
