@@ -15,6 +15,7 @@ import pytest
 from support.ours import write_our_run
 from support.published import published_log
 from support.repeated import write_log
+from support.reported import Reported
 
 import nlp_bench
 from nlp_bench.cli.main import main
@@ -23,9 +24,11 @@ from nlp_bench.launch.end.log_facts import gather
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.reader import OURS, _first_search
 
+Capture = pytest.CaptureFixture[str]
+
 
 @pytest.mark.parametrize("order", ["le", "be"])
-def test_utf_16_without_its_mark_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], order: str) -> None:
+def test_utf_16_without_its_mark_is_named(tmp_path: Path, capsys: Capture, order: str) -> None:
     (tmp_path / "x.log").write_bytes(published_log().encode(f"utf-16-{order}"))
     assert main(["report", str(tmp_path / "x.log")]) != 0
     assert f"UTF-16 is not read; convert it: iconv -f UTF-16{order.upper()} -t UTF-8" in "".join(capsys.readouterr())
@@ -197,9 +200,6 @@ def test_another_logging_interval_is_thought_of_where_lines_seem_to_be_missing(t
     assert "unless the program logged every 5 iterations there" in " ".join(result.reasons)
 
 
-Capture = pytest.CaptureFixture[str]
-
-
 def test_a_log_with_a_hole_is_read_from_a_folder_too(tmp_path: Path, capsys: Capture) -> None:
     folder = tmp_path / "logs"
     text = write_log(folder / "whole.log", 65000).read_bytes()
@@ -250,47 +250,42 @@ def test_a_damaged_packed_log_has_its_remedy(tmp_path: Path, capsys: Capture, ki
         "target tokens/s: 200000",
     ],
 )
-def test_a_rate_that_somebody_wants_is_not_measured(tmp_path: Path, capsys: Capture, rate: str) -> None:
+def test_a_rate_that_somebody_wants_is_not_measured(
+    tmp_path: Path, capsys: Capture, reported: Reported, rate: str
+) -> None:
     log, lines = tmp_path / "a.log", [f"step {n} loss {9 - n / 20:.4f} {rate}" for n in range(1, 41)]
     log.write_text("\n".join(lines))
     assert main(["report", str(log)]) == 1
     assert "none that states tokens per second" in capsys.readouterr().out
-    log.write_text("\n".join(f"{line} tokens/s {100000 + 7 * n % 90}" for n, line in enumerate(lines)))
-    assert main(["report", str(log), "--num-gpus", "8", "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["runs"][0]["tokens_per_second"]["steady"] == pytest.approx(
-        100045, rel=1e-3
-    )
+    found = reported([f"{line} tokens/s {100000 + 7 * n % 90}" for n, line in enumerate(lines)], "--num-gpus", "8")
+    assert found["tokens_per_second"]["steady"] == pytest.approx(100045, rel=1e-3)
 
 
 SIZES = ("--sequence-length", "2048", "--num-gpus", "384")
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
-def test_an_archive_is_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str], ending: str) -> None:
+def test_an_archive_is_no_log(tmp_path: Path, reported: Reported, ending: str) -> None:
     (tmp_path / "a.log").write_text(published_log())
     path = tmp_path / f"logs.tar{ending}"
     with tarfile.open(path, f"w:{ending[1:]}") as archive:
         archive.add(tmp_path / "a.log", "a.log")
         archive.add(tmp_path / "a.log", "b.log")
-    assert main(["report", str(path), *SIZES, "--format", "json"]) == 1
-    runs = json.loads(capsys.readouterr().out)["runs"]
-    assert [(run["outcome"], run["tokens_per_second"]["steady"]) for run in runs] == [("REFUSED", None)]
-    assert "tar is not read; unpack it" in " ".join(runs[0]["reasons"])
+    run = reported(path, *SIZES)
+    assert (run["outcome"], run["tokens_per_second"]["steady"]) == ("REFUSED", None)
+    assert "tar is not read; unpack it" in " ".join(run["reasons"])
 
 
-def test_of_a_refused_log_no_attempt_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_a_refused_log_no_attempt_is_measured(tmp_path: Path, reported: Reported) -> None:
     lines = write_log(tmp_path / "a.log", 65000).read_text().splitlines()
-    path = tmp_path / "reversed.log"
-    path.write_text("\n".join(reversed(lines)))
-    assert main(["report", str(path), *SIZES, "--format", "json"]) == 1
-    reasons = " ".join(json.loads(capsys.readouterr().out)["runs"][0]["reasons"])
+    reasons = " ".join(reported(reversed(lines), *SIZES)["reasons"])
     assert "the lines of this log stand newest first" in reasons
     assert "is measured" not in reasons
 
 
 @pytest.mark.parametrize(("left_out", "said"), [((), "with nothing left out"), ((-6, -5), "without the 2 lines that are missing"), ((-6,), "without the 1 line that is missing")])  # fmt: skip
 def test_what_is_missing_is_no_part_of_the_sustained_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], left_out: tuple[int, ...], said: str
+    tmp_path: Path, capsys: Capture, left_out: tuple[int, ...], said: str
 ) -> None:
     lines = write_log(tmp_path / "a.log", 65000).read_text().splitlines(keepends=True)
     (tmp_path / "a.log").write_text(
@@ -330,7 +325,7 @@ def test_a_folder_as_standard_input_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_a_package_without_its_own_dialect_says_so_and_judges_no_log(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after an interrupted copy: the file of the dialect is not there."""
     run = write_our_run(tmp_path / "run")
@@ -354,16 +349,13 @@ DUMP = """------------------------ arguments ------------------------
 
 @pytest.mark.parametrize(("before", "behind", "length"), [("", DUMP, None), (DUMP, "", 8192)])
 def test_the_settings_of_a_start_that_printed_no_line_are_not_those_of_the_run_before(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], before: str, behind: str, length: int | None
+    reported: Reported, before: str, behind: str, length: int | None
 ) -> None:
-    path = tmp_path / "a.log"
-    path.write_text(before + published_log() + behind)
-    assert main(["report", str(path), "--format", "json"]) == (1 if length is None else 0)
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert run["sequence_length"] == length
+    run = reported(before + published_log() + behind)
+    assert (run["sequence_length"], run["outcome"] == "REFUSED") == (length, length is None)
 
 
-def test_a_time_without_its_unit_is_not_called_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_time_without_its_unit_is_not_called_cut(tmp_path: Path, capsys: Capture) -> None:
     line = " iteration {:8}/ 400 | consumed samples: {:12} | elapsed time per iteration: 10600.0 | global batch size: 64 | lm loss: 9.1E+00 |\n"
     (tmp_path / "a.log").write_text("".join(line.format(n, 64 * n) for n in range(10, 60, 10)))
     assert main(["report", str(tmp_path / "a.log")]) == 1

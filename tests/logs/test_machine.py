@@ -1,11 +1,10 @@
 """What any log says of its model and its accelerators."""
 
-import json
 from pathlib import Path
 
 import pytest
+from support.reported import Reported
 
-from nlp_bench.cli.main import main
 from nlp_bench.logs.reader import read_log
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
@@ -91,18 +90,14 @@ def test_the_printed_configuration_of_nemo(tmp_path: Path, text: str, rate: floa
     assert (entry.steady, entry.num_gpus) == (None, None)
 
 
-def test_a_shape_alone_states_no_number_of_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shape_alone_states_no_number_of_parameters(reported: Reported) -> None:
     """What layers of that width have at least serves to doubt a rate; nobody printed it."""
     line = " iteration {:8d}/ 200 | consumed samples: {} | elapsed time per iteration (ms): 16700.0 | global batch size: 1024 | lm loss: {:.6E} |\n"
     shape = "  num_layers .................... 40\n  hidden_size ................... 5120\n  seq_length .................... 2048\n"
     lines = "".join(line.format(number, 1024 * number, 9 - number / 100) for number in range(1, 21))
-    (tmp_path / "a.log").write_text(f"{shape}{lines}")
-    main(["report", str(tmp_path / "a.log"), "--num-gpus", "8", "--format", "json"])
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    run = reported(f"{shape}{lines}", "--num-gpus", "8")
     assert run["tokens_per_second"]["steady"] == pytest.approx(1024 * 2048 / 16.7)
     assert "num_parameters" not in run["workload"]["logged"]
-    (tmp_path / "a.log").write_text(f"{shape}{lines.replace('16700.0', '2.0')}")
-    main(["report", str(tmp_path / "a.log"), "--num-gpus", "8", "--format", "json"])
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    run = reported(f"{shape}{lines.replace('16700.0', '2.0')}", "--num-gpus", "8")
     assert run["outcome"] == "REFUSED"
     assert "implausible" in run["reasons"][0]

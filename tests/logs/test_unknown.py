@@ -3,11 +3,11 @@
 Every invented program trains with 64 samples of 2048 tokens in 0.512 s on 8 devices: 256 000 tokens per second, 32 000 of each.
 """
 
-import json
 from functools import partial
 from pathlib import Path
 
 import pytest
+from support.reported import Reported
 from support.unknown_logs import DEVICES, FOREIGN, NOTHING, RATE, READ, REFUSED, UNREAD, log
 
 from nlp_bench.cli.main import main
@@ -127,13 +127,14 @@ def test_a_person_describes_the_lines(tmp_path: Path, name: str) -> None:
     assert found.steady == pytest.approx(RATE, rel=2e-3), said(found)
 
 
-def test_a_pattern_is_marked_as_supplied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pattern_is_marked_as_supplied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reported: Reported
+) -> None:
     path = tmp_path / "a.log"
     path.write_text(UNREAD["table"][0])
     (pattern,) = PATTERNS["table"]
-    assert main(["report", str(path), "--pattern", pattern, "--format", "json"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
-    assert run["supplied"] == [{"name": "pattern", "value": pattern, "logged": None, "changes_rate": True}]
+    supplied = reported(path, "--pattern", pattern)["supplied"]
+    assert supplied == [{"name": "pattern", "value": pattern, "logged": None, "changes_rate": True}]
     assert main(["report", str(path), "--pattern", pattern]) == 0
     assert f"--pattern {pattern}" in capsys.readouterr().out
 
