@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ _NOT_FINITE = re.compile(
 )
 """A loss of a training that is no number."""
 _SIZES = frozenset({*OPTIONS, "tokens"})  # what the number is computed with
+_number_of = lru_cache(maxsize=4096)(label_of)
 SAME = 1e-3  # share by which two statements of a size may differ: some are computed from rounded numbers
 
 
@@ -68,7 +70,7 @@ class Findings:
         self._parts: list[Records] = []
         self._rows: list[dict[str, float]] = []
         self._places: list[tuple[int, int, int, bool]] = []
-        self._labels: dict[bytes, int] = {}
+
         self._starts: list[tuple[int, dict[str, Fact]]] = [(0, {})]
         self._start_lines: list[int] = []
         self._stated: set[str] = set()
@@ -109,14 +111,11 @@ class Findings:
         if "stamp_s" not in row and line.offset != self._last_offset and (stamp := stamp_s(line.text)) is not None:
             row["stamp_s"] = stamp
         self._last_offset = line.offset
-        known = self._labels.get(label)
-        if known is None:
-            known = self._labels.setdefault(label, label_of(label))
         if len(self._rows) >= _MANY:
             self._flush()
         self.last_rates = _RATES & row.keys()
         self._rows.append(row)
-        self._places.append((line.offset, line.number, known, is_whole))
+        self._places.append((line.offset, line.number, _number_of(label), is_whole))
 
     def rows(self, rows: Rows) -> None:
         """Add clean records of the scanner: columns of ROW in order, as far as the grammar has them."""
@@ -212,10 +211,8 @@ class Findings:
     def lines(self) -> tuple[int, int]:
         """The first and the last line with a record, 0 where there is none."""
         self._flush()
-        numbers = [part.numbers for part in self._parts if len(part)]
-        return min((int(each.min()) for each in numbers), default=0), max(
-            (int(each.max()) for each in numbers), default=0
-        )
+        numbers = np.concatenate([part.numbers for part in self._parts or [NO_RECORDS]])
+        return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
 
     @property
     def is_empty(self) -> bool:

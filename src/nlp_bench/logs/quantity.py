@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,6 +86,20 @@ def bounds(text: bytes, units: float = 0.5) -> tuple[float, float] | None:
     except OverflowError:  # no number of a training
         return None
     return value - units * unit, value + units * unit
+
+
+class Rounded(NamedTuple):
+    """A number as it was printed."""
+
+    value: float
+    error: float  # half a unit of its last digit; 0 for a whole number with all its digits
+
+
+def rounded(text: bytes) -> Rounded | None:
+    """Return the number in `text` with its error, 500 for `2.022e+06`; None when it is none."""
+    value, between = number(text), bounds(text)
+    error = (between[1] - between[0]) / 2 if between else 0.0
+    return None if value is None else Rounded(value, 0.0 if error <= 0.5 and value % 1 == 0 else error)
 
 
 def duration_s(text: bytes) -> float | None:

@@ -13,7 +13,7 @@ from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, line_of, report_series
-from nlp_bench.logs.quantity import bounds, number
+from nlp_bench.logs.quantity import Rounded, rounded
 from nlp_bench.logs.scan import Line
 
 _METRIC = late(
@@ -30,27 +30,12 @@ _SLOWER, _MIN_PARTS = 1.05, 3
 _NEMO = (b"global_step=", b"consumed_samples=", b"train_step_timing in s=")
 
 
-class _Rounded(NamedTuple):
-    """A metric as it was printed."""
-
-    value: float
-    error: float  # half a unit of its last digit; 0 for an integer with all its digits
-
-
-def _rounded(text: bytes) -> _Rounded | None:
-    value, between = number(text), bounds(text)
-    if value is None or not between:
-        return None if value is None else _Rounded(value, 0.0)
-    error = (between[1] - between[0]) / 2
-    return _Rounded(value, 0.0 if value == int(value) and error <= 0.5 else error)
-
-
 class _Step(NamedTuple):
     """One drawing of NeMo's bar."""
 
     line: Line
     bar: Bar
-    metrics: dict[bytes, _Rounded]
+    metrics: dict[bytes, Rounded]
 
     def exact(self, name: bytes) -> int | None:
         metric = self.metrics.get(name)
@@ -140,7 +125,7 @@ class _Lightning(Parser):
         if not (pending.is_known or is_known):
             findings.record(pending.line, {}, is_whole=False)
             return
-        metrics = {name: value for name, text in _METRIC.findall(pending.bar.postfix) if (value := _rounded(text))}
+        metrics = {name: value for name, text in _METRIC.findall(pending.bar.postfix) if (value := rounded(text))}
         step = _Step(pending.line, pending.bar, metrics)
         if metrics and (self.last is None or step.follows(self.last)):
             self._step(step)

@@ -15,7 +15,7 @@ from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, Series, report_series
-from nlp_bench.logs.quantity import bounds, duration_s, number
+from nlp_bench.logs.quantity import Rounded, bounds, duration_s, number, rounded
 from nlp_bench.logs.scan import Line, slim
 
 LLAMA_FACTORY, SWIFT = "llama-factory", "ms-swift"
@@ -106,13 +106,9 @@ def is_joined(key: bytes, names: Iterable[bytes]) -> bool:
     return any(name.endswith(key[at:]) for at in places for name in others)
 
 
-def _count_with_error(text: bytes) -> tuple[float, float] | None:
-    """Return a count and its error, half the unit of its last digit: 500 for `2.022e+06`, 0 for `2022508`."""
-    value, between = number(text), bounds(text)
-    if value is None or not between or not 0 <= value < 1e18:
-        return None
-    error = (between[1] - between[0]) / 2
-    return value, error if error > 0.5 else 0.0
+def _count(text: bytes) -> Rounded | None:
+    found = rounded(text)
+    return found if found and 0 <= found.value < 1e18 else None
 
 
 @dataclass
@@ -270,8 +266,8 @@ class _Trainer(Parser):
                 attempt.dicts_by_total[attempt.total_of_bar] = attempt.dicts_by_total.get(attempt.total_of_bar, 0) + 1
             attempt.entries.append(entry)
             attempt.waiting = entry
-            total = _count_with_error(pairs.get(b"total_steps", b""))
-            attempt.total_steps = attempt.total_steps or (total and total[0]) or _ratio(pairs)[1]
+            total = _count(pairs.get(b"total_steps", b""))
+            attempt.total_steps = attempt.total_steps or (total and total.value) or _ratio(pairs)[1]
 
     def _summary_block(self, text: bytes, line: Line) -> None:
         attempt = self.attempt
@@ -300,15 +296,15 @@ def _ratio(pairs: Mapping[bytes, bytes]) -> tuple[float | None, float | None]:
     text = next((pairs[key] for key in _STEP_KEYS if key in pairs), b"")
     if not text:
         return None, None
-    step, _, total = (_count_with_error(part) for part in text.partition(b"/"))
-    return step and step[0], total and total[0]
+    step, _, total = (_count(part) for part in text.partition(b"/"))
+    return step and step.value, total and total.value
 
 
 def _entry(pairs: Mapping[bytes, bytes], line: Line, label: bytes) -> _Entry:
     step, _ = _ratio(pairs)
     entry = _Entry(line, label, None if step is None else int(step))
     tokens = next((pairs[key] for key in _TOKEN_KEYS if key in pairs), None)
-    if tokens is not None and (counted := _count_with_error(tokens)):
+    if tokens is not None and (counted := _count(tokens)):
         entry.tokens, entry.token_error = counted
     runtime, rate = number(pairs.get(b"train_runtime", b"")), number(pairs.get(b"train_tokens_per_second", b""))
     entry.keys, entry.epoch = tuple(pairs), bounds(pairs.get(b"epoch", b""))
