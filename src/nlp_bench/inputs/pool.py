@@ -4,12 +4,11 @@ import gc
 import multiprocessing
 import os
 import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 from nlp_bench.inputs.find import Item
 from nlp_bench.inputs.read import Read, ReadOptions, broken, read_item
@@ -25,14 +24,6 @@ Show = Callable[[int, int], None]
 Work = tuple[int, Item, ReadOptions]
 
 
-class Shared(NamedTuple):
-    """Memory shared by the processes and their parent. No locks: each slot has one writer, and a writer may be killed."""
-
-    states: Any  # for each item 0, _BEGUN or _DONE
-    positions: Any  # for each item how many of its bytes are read
-    stop: Any  # set by the parent to make the processes stop at the next block
-
-
 def num_processes() -> int:
     """Return how many processes read at once, at most."""
     has_affinity = hasattr(os, "sched_getaffinity")  # not on macOS
@@ -45,16 +36,8 @@ def read_many(items: Sequence[Item], all_options: Sequence[ReadOptions], show: S
     try:
         pool = _Pool(work, show)
     except OSError:  # no shared memory: /dev/shm is absent, or closed to this user
-        return _read_here(work, show)
+        return [read_item(item, options) for _, item, options in work]
     return pool.run()
-
-
-def _read_here(work: list[Work], show: Show) -> list[Read]:
-    results: list[Read] = []
-    for _, item, options in work:
-        results.append(read_item(item, options))
-        show(len(results), sum(one.num_bytes for _, one, _ in work[: len(results)]))
-    return results
 
 
 class _Pool:
@@ -65,78 +48,80 @@ class _Pool:
         self.results: dict[int, Read] = {}
         # Spawned, not forked: threads of numpy or an open terminal must not be copied.
         self.context = multiprocessing.get_context("spawn")
-        array = self.context.RawArray
-        self.shared = Shared(array("B", len(work)), array("q", len(work)), self.context.RawValue("B", 0))
+        # Shared without locks, as each place has one writer, which may be killed: for each item 0, _BEGUN or _DONE, and the bytes read.
+        self.states, self.positions = (self.context.RawArray(kind, len(work)) for kind in "Bq")
 
     def run(self) -> list[Read]:
-        while left := [one for one in self.work if one[0] not in self.results]:
-            if self.round(_chunks(left), min(num_processes(), len(left))):
-                continue
-            suspects = [one for one in left if one[0] not in self.results and self.shared.states[one[0]] == _BEGUN]
+        while left := self.left():
+            self.round(_chunks(left), num_processes())
+            suspects = [one for one in self.left() if self.states[one[0]] == _BEGUN]
             for one in suspects:
-                self.shared.states[one[0]] = 0
-                if not self.round([[one]], 1) and self.shared.states[one[0]] == _BEGUN:
+                self.states[one[0]] = 0
+                self.round([[one]], 1)
+                if self.states[one[0]] == _BEGUN:
                     self.results[one[0]] = broken(one[1], _DIED, one[2])
-            if not suspects:  # processes cannot be started here at all
-                left = [one for one in left if one[0] not in self.results]
-                self.results.update((index, read_item(item, options)) for index, item, options in left)
+            if not suspects:  # nothing is left, or no process can be started here
+                self.results.update((index, read_item(item, options)) for index, item, options in self.left())
         return [self.results[index] for index, _, _ in self.work]
 
-    def round(self, chunks: list[list[Work]], count: int) -> bool:
-        """Read the chunks; False when a process died or none could be started, which loses what is not yet in `results`."""
-        executor = None
-        others, hook = set(multiprocessing.active_children()), threading.excepthook
-        threading.excepthook = lambda _: None  # of the executor's thread, whose death `gather` sees
+    def left(self) -> list[Work]:
+        """Return the items without a result."""
+        return [one for one in self.work if one[0] not in self.results]
+
+    def round(self, chunks: list[list[Work]], most: int) -> None:
+        """Read the chunks by at most `most` processes; a chunk that one had begun when it died is left, and all are where none can be started."""
+        readers: dict[Any, tuple[BaseProcess, list[Work]]] = {}
+
+        def hand_out(pipe: Any, process: BaseProcess) -> None:
+            readers[pipe] = process, chunks.pop(0)
+            with suppress(OSError):  # one that died already is noticed when it is waited for
+                pipe.send(readers[pipe][1])
+
         try:
-            executor = ProcessPoolExecutor(min(count, len(chunks)), self.context, _begin, (self.shared,))
-            futures = _submitted(executor, chunks)
-            self.gather(futures, executor._executor_manager_thread)  # noqa: SLF001  # which hands out the work, and may die
-        except (RuntimeError, OSError):  # a BrokenProcessPool; or a login node allows no more threads, or processes
-            # The executor ends the processes that it knows and waits for all, but may miss one that it was starting
-            # while another one died; that one would wait for work for ever.
-            for process in set(multiprocessing.active_children()) - others:
-                process.kill()
-            return False
-        else:
-            return True
+            while chunks or readers:
+                with suppress(OSError):  # a login node allows no more processes
+                    while chunks and len(readers) < most:
+                        hand_out(*self.started())
+                if not readers:
+                    return
+                ready: list[Any] = wait(list(readers), _WAIT_S)
+                for pipe in ready:
+                    process, chunk = readers.pop(pipe)
+                    try:
+                        self.results.update(pipe.recv())
+                    except (EOFError, OSError):
+                        most -= 1
+                        chunks += [] if any(self.states[index] for index, _, _ in chunk) else [chunk]
+                        process.join()
+                        continue
+                    gc.freeze()  # none of it is garbage; scanning it repeatedly takes a tenth of the time
+                    if chunks:
+                        hand_out(pipe, process)
+                    else:
+                        _end(process)
+                self.show(bytes(self.states).count(_DONE), sum(self.positions))
         finally:
             gc.unfreeze()
-            self.shared.stop.value = 1
-            if executor:
-                with suppress(RuntimeError):  # its thread could not be started
-                    executor.shutdown(wait=True, cancel_futures=True)
-            threading.excepthook = hook
-            self.shared.stop.value = 0
+            for process, _ in readers.values():
+                _end(process)
 
-    def gather(self, waiting: "set[Future[dict[int, Read]]]", manager: Any) -> None:
-        """Collect the results as they arrive. Raises `BrokenProcessPool`, after those that do arrive, when a process died, or the thread `manager`."""
-        lost = None
-        while waiting:
-            is_alive = manager is None or manager.is_alive()
-            done, waiting = wait(waiting, timeout=_WAIT_S)
-            for future in done:
-                error = future.exception()
-                if isinstance(error, BrokenProcessPool):
-                    lost = error
-                else:
-                    self.results.update(future.result())
-                    gc.freeze()  # none of it is garbage; scanning it repeatedly takes a tenth of the time
-            self.show(bytes(self.shared.states).count(_DONE), sum(self.shared.positions))
-            if not (done or is_alive):
-                raise BrokenProcessPool("the thread that hands out the work has ended")
-        if lost:
-            raise lost
+    def started(self) -> tuple[Any, BaseProcess]:
+        """Start a process; return the pipe to it, and it."""
+        ours, theirs = self.context.Pipe()
+        process = self.context.Process(target=_serve, args=(theirs, self.states, self.positions), daemon=True)
+        # Ctrl-C of a terminal goes to all processes, but the parent ends them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            theirs.close()
+        return ours, process
 
 
-def _submitted(executor: ProcessPoolExecutor, chunks: list[list[Work]]) -> "set[Future[dict[int, Read]]]":
-    """Return the futures of the chunks. Raises `BrokenProcessPool` or `OSError` where processes die or cannot be started."""
-    try:
-        with _sigint_blocked():
-            return {executor.submit(_read_chunk, chunk) for chunk in chunks}
-    except ValueError as error:
-        # A process died while the next one was being started: the executor closes its pipes, whose descriptors are
-        # reused, and a duplicate descriptor is refused ("bad value(s) in fds_to_keep").
-        raise BrokenProcessPool(str(error)) from error
+def _end(process: BaseProcess) -> None:
+    process.kill()  # it writes nothing
+    process.join()
 
 
 def _chunks(work: list[Work]) -> list[list[Work]]:
@@ -153,49 +138,23 @@ def _chunks(work: list[Work]) -> list[list[Work]]:
     return [chunks[index] for index in sorted(range(len(chunks)), key=lambda index: -sizes[index])]
 
 
-@contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Start processes with SIGINT blocked: Ctrl-C of a terminal goes to all of them, but the parent stops them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-_SHARED: list[Shared] = []  # in a child process: the memory shared with its parent
-
-
-def _begin(shared: Shared) -> None:
-    _SHARED[:] = [shared]
-    gc.disable()  # reading leaves no cycles (108 logs, 100 run folders: not one object); looking for them takes 3 % of the time
-    try:
-        threading.Thread(target=_end_with_parent, daemon=True).start()
-    except RuntimeError:  # this user may have no further thread
-        die_with_parent()
-
-
-def _end_with_parent() -> None:
+def _serve(pipe: Any, states: Any, positions: Any) -> None:
+    """Read chunks until the parent ends this process, or dies."""
     parent = multiprocessing.parent_process()
-    if parent:
-        parent.join()
-        os._exit(1)  # the results are not needed any more
+    die_with_parent()
+    gc.disable()  # reading leaves no cycles (108 logs, 100 run folders: not one object); looking for them takes 3 % of the time
 
+    def progress(source: Source) -> None:
+        positions[index] = source.position_bytes
+        if parent and os.getppid() != parent.pid:  # it died before, or the system sends no signal
+            os._exit(1)
 
-def _read_chunk(chunk: list[Work]) -> dict[int, Read]:
-    shared = _SHARED[0]
-    results = {}
-    for index, item, options in chunk:
-
-        def progress(source: Source, index: int = index) -> None:
-            shared.positions[index] = source.position_bytes
-            if shared.stop.value:
-                raise KeyboardInterrupt
-
-        shared.states[index] = _BEGUN
-        results[index] = read_item(item, options, progress)
-        shared.positions[index] = item.num_bytes
-        shared.states[index] = _DONE
-        if shared.stop.value:
-            raise KeyboardInterrupt
-    return results
+    with suppress(EOFError):
+        while True:
+            results = {}
+            for index, item, options in pipe.recv():
+                states[index] = _BEGUN
+                results[index] = read_item(item, options, progress)
+                positions[index] = item.num_bytes
+                states[index] = _DONE
+            pipe.send(results)
