@@ -4,9 +4,7 @@ import gzip
 import json
 import os
 import re
-import signal
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -293,22 +291,6 @@ def test_what_is_missing_is_no_part_of_the_sustained_time(
     )
     assert main(["report", str(tmp_path / "a.log"), *SIZES]) == 0
     assert f"Sustained, {said} from iterations" in capsys.readouterr().out
-
-
-def test_a_pattern_that_hangs_says_how_to_go_on(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text("iteration 111111111111111111111111 y\n" * 40)
-    program = (
-        "import sys; from nlp_bench.inputs import read; read.SLOW_S = 0.3;"
-        "from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    )
-    pattern = r"(?P<iteration>(\d+)+)+ (?P<elapsed_ms>x)$"
-    words = [sys.executable, "-c", program, "report", str(tmp_path / "a.log"), "--pattern", pattern]
-    running = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    assert running.stderr
-    with running:
-        assert "a.log: still searching for --pattern '(?P<iteration>" in running.stderr.readline()
-        running.send_signal(signal.SIGINT)
-    assert running.returncode == 130
 
 
 def test_a_folder_as_standard_input_is_a_sentence(tmp_path: Path) -> None:

@@ -2,11 +2,6 @@
 
 import re
 import shlex
-import signal
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +14,7 @@ from nlp_bench.files import read_object
 from nlp_bench.inputs.find import FAMILY, Item, Kind
 from nlp_bench.logs.reader import Progress
 from nlp_bench.logs.record import FIRST_RECORDS
-from nlp_bench.logs.source import HEAD_BYTES, Source, is_packed, open_log
+from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
 from nlp_bench.measure.curves import curves_of
 from nlp_bench.measure.foreign import NOTHING
 from nlp_bench.measure.provenance import LogPosition
@@ -177,8 +172,7 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
         reason = "a report of nlp-bench, which quotes lines of the logs that it was made from; give those logs"
         return Read() if item.is_found else broken(item, reason, options)
     else:
-        with _slow_pattern(item, options.overrides, progress) as watched:
-            entries = measured_log(item.path, options.overrides, watched, rules=options.rules)
+        entries = measured_log(item.path, options.overrides, progress, rules=options.rules)
         entries = [] if item.is_found and all(map(_has_no_training_line, entries)) else entries
     if options.with_quotes:
         entries = [with_quotes(str(item.file), entry) for entry in entries]
@@ -191,41 +185,6 @@ _REPORT = re.compile(
     rb"(?: [^\n]*\n)?source +(?:model +)?outcome  |<!DOCTYPE html>[^\0]{,4000} - nlp-bench report</title>"
 )
 """How the table and the page of a report begin: with `--explain` they quote training lines."""
-SLOW_S = 8.0  # seconds for a MiB of lines after which a pattern counts as slow; it should take milliseconds
-
-
-@contextmanager
-def _slow_pattern(item: Item, overrides: Overrides, progress: Progress | None) -> Iterator[Progress | None]:
-    """Print a hint while a `--pattern` hangs in a file: some expressions take exponential time in the length of a line.
-
-    By a signal, because threads do not run while `re` is searching.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not (overrides.pattern and item.is_regular and is_main and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL):
-        yield progress
-        return
-
-    def say(*_: object) -> None:
-        given = " ".join(f"--pattern {shlex.quote(one_line(each))}" for each in overrides.pattern)
-        print(
-            f"{chr(13) if sys.stderr.isatty() else ''}nlp-bench: {one_line(item.path)}: still searching for {given}; a repeat of a "
-            "repeat, such as (\\d+)+, takes twice as long for each character of a line: stop with Ctrl-C and write it once, \\d+",
-            file=sys.stderr,
-            flush=True,
-        )
-
-    def restart_timer(source: Source) -> None:
-        signal.setitimer(signal.ITIMER_REAL, SLOW_S)
-        if progress:
-            progress(source)
-
-    signal.signal(signal.SIGALRM, say)
-    signal.setitimer(signal.ITIMER_REAL, SLOW_S)
-    try:
-        yield restart_timer
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def _has_no_training_line(entry: RunResult) -> bool:
