@@ -1,6 +1,7 @@
 """Untrusted text (file names, log lines, model names) escaped for terminals, HTML, SVG, markdown and CSV, and shortened for tables."""
 
 import re
+from collections.abc import Iterable
 from html import escape
 
 _UNSEEN = re.compile(
@@ -38,6 +39,13 @@ def end_of(text: str, most: int) -> str:
 def shortened(text: str, most: int) -> str:
     """Return the first `most` characters, with three dots after them where there are more."""
     return text if len(text) <= most else text[: most - 3].rstrip() + "..."
+
+
+def some(texts: Iterable[object], most: int, between: str = ", ") -> str:
+    """Return `a, b and 3 more`: the first `most` of the texts and how many there are besides."""
+    listed = list(map(str, texts))
+    more = f"{between.strip(', ')} and {len(listed) - most} more" if len(listed) > most else ""
+    return between.join(listed[:most]) + more
 
 
 def escaped_markdown(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
-from nlp_bench.escape import one_line
+from nlp_bench.escape import one_line, some
 from nlp_bench.inputs.find import Group, Item, find
 from nlp_bench.inputs.read import MAX_DRAWN, Read, ReadOptions, read_item
 from nlp_bench.logs.source import Source
@@ -32,19 +32,16 @@ class PassedOver:
         """Return the note for the report, in one line."""
         parts = []
         if self.no_training_line:
-            parts.append(f"{len(self.no_training_line)} file(s) hold no training line: {_some(self.no_training_line)}")
+            parts.append(
+                f"{len(self.no_training_line)} file(s) hold no training line: {some(self.no_training_line, _MAX_NAMES)}"
+            )
         if self.binary:
-            parts.append(f"{len(self.binary)} binary file(s) are passed over: {_some(self.binary)}")
+            parts.append(f"{len(self.binary)} binary file(s) are passed over: {some(self.binary, _MAX_NAMES)}")
         return f"{self.folder}: " + "; ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
         """Return one object of `passed_over` in nlp-bench/report/1."""
         return {"folder": self.folder, "no_training_line": list(self.no_training_line), "binary": list(self.binary)}
-
-
-def _some(names: tuple[str, ...]) -> str:
-    more = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 QUIET_S, STEP_S = 1.0, 0.1

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.escape import some
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.sizes import Overrides, Sizes, Spans
 from nlp_bench.measure.throughput import Throughput
@@ -146,5 +147,4 @@ def doubts(found: Iterable[Contradiction]) -> list[Contradiction]:
 
 def named(lines: Lines) -> str:
     """Return `line 3` or `lines 3, 5, 9 and 12 more`."""
-    more = f" and {len(lines) - 3} more" if len(lines) > 3 else ""
-    return f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:3]))}{more}"
+    return f"line{'s' if len(lines) > 1 else ''} {some(lines, 3)}"

@@ -1,13 +1,13 @@
 """What rules found in one run, as a part of its result: a word each, and the values that it rests on with their sources."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
-from nlp_bench.escape import one_line
+from nlp_bench.escape import one_line, shortened, some
 from nlp_bench.measure.workload import Value
 
 VALID, INVALID, NOT_SHOWN = "VALID", "INVALID", "NOT SHOWN"
@@ -95,8 +95,7 @@ def shown(value: Value) -> str:
     """Return a value in one line, with the digits that a person reads."""
     if isinstance(value, float):
         return f"{value:.10g}"
-    text = one_line(value)
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
+    return shortened(one_line(value), MAX_TEXT)
 
 
 def _plain(value: Value | None) -> Value | None:
@@ -142,7 +141,7 @@ class Judgement:
         failed = [finding for finding in self.having(Status.FAIL) if finding not in but]
         missing = self.having(Status.NOT_SHOWN)
         if failed:
-            said += f", {_some(finding.reason() for finding in failed)}"
+            said += f", {some((finding.reason() for finding in failed), MAX_NAMED, '; ')}"
         if missing:
             words = ", ".join(finding.rule for finding in missing)
             said += f"; not shown: {words}" if self.result == INVALID else f", for want of evidence on {words}"
@@ -154,7 +153,7 @@ class Judgement:
         yield "rules", f"{self.rules}: {self.result}{of} (sha256 {self.digest[:12]} of the rules and their models)"
         for finding in self.findings:
             passed = finding.status is Status.PASS
-            text = _some((e.sentence() for e in finding.evidence), 99) if passed else finding.reason(99)
+            text = "; ".join(e.sentence() for e in finding.evidence) if passed else finding.reason(99)
             yield finding.status.value, f"{finding.rule}: {text}" if passed else f"{text}. {finding.why}"
         if self.free:
             yield "free", ", ".join(f"{name} {shown(value)}" for name, value in self.free.items())
@@ -169,9 +168,3 @@ class Judgement:
             "free": dict(self.free),
             "findings": [finding.to_json() for finding in self.findings],
         }
-
-
-def _some(texts: Iterable[str], most: int = MAX_NAMED) -> str:
-    listed = list(texts)
-    more = len(listed) - most
-    return "; ".join(listed[:most]) + (f"; and {more} more" if more > 0 else "")

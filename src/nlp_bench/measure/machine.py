@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.escape import one_line
+from nlp_bench.escape import one_line, some
 from nlp_bench.files import opened, read_json
 from nlp_bench.logs.record import Fact
 from nlp_bench.machine import form
@@ -266,7 +266,7 @@ def _of_records(nodes: Sequence[NodeRecord], num_nodes: int | None) -> Iterator[
     """Say what records are missing, and where the nodes are not alike."""
     if nodes and num_nodes is not None:  # else it is a run of before there were records, or that was to keep none
         if len(nodes) < num_nodes:
-            there = _named([node.name for node in nodes])
+            there = some((node.name for node in nodes), _MAX_NAMED)
             yield f"machine records of {num_nodes - len(nodes)} of {num_nodes} nodes are missing (there: {there})"
         for node in [node for node in nodes if node.problem][:_MAX_NAMED]:
             yield f"machine record of node {node.name}: {node.problem}"
@@ -284,7 +284,9 @@ def _limits(states: Sequence[GpuState]) -> Iterator[str]:
     for state in states:
         if state.limit_w and state.default_w and state.limit_w < 0.995 * state.default_w:
             groups.setdefault((state.limit_w, state.default_w), []).append(state.where)
-    return (f"{_named(names)} limited to {limit:g} of {default:g} W" for (limit, default), names in groups.items())
+    return (
+        f"{some(names, _MAX_NAMED)} limited to {limit:g} of {default:g} W" for (limit, default), names in groups.items()
+    )
 
 
 def _is_normal(states: Sequence[GpuState]) -> bool:
@@ -306,7 +308,7 @@ def _clocks(states: Sequence[GpuState]) -> Iterator[str]:
     middle = clocks[len(clocks) // 2][0]
     slow = [where for clock, where in clocks if clock < (1 - CLOCK_SPREAD) * middle]
     if slow:
-        yield f"clocks differ: {_named(slow)} ran at {clocks[0][0]:.0f} MHz or more, the median GPU at {middle:.0f} MHz"
+        yield f"clocks differ: {some(slow, _MAX_NAMED)} ran at {clocks[0][0]:.0f} MHz or more, the median GPU at {middle:.0f} MHz"
 
 
 def _nccl(
@@ -319,17 +321,12 @@ def _nccl(
     up = [port for node in nodes for port in node.objects("infiniband") if port.get("state") == "ACTIVE"]
     is_socket = transport == "Socket" or (transport is None and "NET/Socket" in (said["channels"] or ""))
     if is_socket and has_network and up:
-        devices = _named(sorted({one_line(port.get("device") or "?") for port in up}))
+        devices = some(sorted({one_line(port.get("device") or "?") for port in up}), _MAX_NAMED)
         yield f"NCCL uses TCP sockets (NET/Socket) although InfiniBand is up ({devices})"
 
 
-def _named(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_NAMED
-    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
 def _shared(found: Mapping[str, int]) -> str:
-    return _named([f"{count} x {word}" for word, count in found.items()])
+    return some((f"{count} x {word}" for word, count in found.items()), _MAX_NAMED)
 
 
 def machine_lines(truth: MachineTruth | None) -> Iterator[str]:
@@ -338,7 +335,7 @@ def machine_lines(truth: MachineTruth | None) -> Iterator[str]:
         return
     known, nccl = truth.summary, truth.summary["nccl"]
     if nodes := known.get("nodes") or []:
-        what = [f"{len(nodes)} node(s) ({_named(nodes)})"]
+        what = [f"{len(nodes)} node(s) ({some(nodes, _MAX_NAMED)})"]
         what += [_shared(known[name]) for name in ("gpus", "cpu") if known.get(name)]
         what += [f"{name} {', '.join(known[name])}" for name in ("driver", "kernel") if known.get(name)]
         yield "; ".join(what)
