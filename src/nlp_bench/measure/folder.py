@@ -22,7 +22,7 @@ from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.anytime import Bound, percent, replay
-from nlp_bench.measure.contradiction import Claims, Contradiction, SlowerStatement, voiding
+from nlp_bench.measure.contradiction import Claims, Contradiction, voiding
 from nlp_bench.measure.energy import with_machine
 from nlp_bench.measure.foreign import log_reasons, with_own_events
 from nlp_bench.measure.machine import read_nodes
@@ -137,25 +137,19 @@ def measure_folder(
     of the run is a result.
     """
     try:
-        run = _run(folder)
-        asked = requested(folder, run)
-        check_types(Run, run, f"{folder / 'run.json'}: run")
-        ended = ended or _outcome(folder)
-        refuse_types({"reasons": [], **ended}, folder / "outcome.json", reasons=list | None)
-        return _measured(folder, source, run, asked, ended, redacted, judge)
+        return _measured(folder, source, ended, redacted, judge)
     except OSError as error:  # a disk, or a file server that has lost the file
         raise NlpBenchError(f"cannot read {error.filename or folder}: {explained(error)}") from error
 
 
-def _measured(  # noqa: PLR0913, PLR0917  # one record each
-    folder: Path,
-    source: str,
-    run: dict[str, Any],
-    asked: Requested,
-    ended: dict[str, Any],
-    redacted: frozenset[str],
-    judge: Judge | None,
+def _measured(
+    folder: Path, source: str, ended: dict[str, Any] | None, redacted: frozenset[str], judge: Judge | None
 ) -> FolderMeasurement:
+    run = _run(folder)
+    asked = requested(folder, run)
+    check_types(Run, run, f"{folder / 'run.json'}: run")
+    ended = ended or _outcome(folder)
+    refuse_types({"reasons": [], **ended}, folder / "outcome.json", reasons=list | None)
     given = read_word(ended.get("outcome"), folder / "outcome.json")
     if given is Outcome.VALID:  # no other end has a number to lose
         seal.refuse_packed(folder)
@@ -173,8 +167,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
     throughput = seen if outcome is Outcome.VALID else None
     workload = workload_of(run, log.settings if log else {}, attempt)
     nodes = read_nodes(folder)
-    found: tuple[Contradiction, ...] = ()
-    slower: tuple[SlowerStatement, ...] = ()
+    claims = None
     if log and seen:
         claims = Claims(
             log=log,
@@ -187,7 +180,7 @@ def _measured(  # noqa: PLR0913, PLR0917  # one record each
             recorders=[node.times for node in nodes],
             is_ours=True,
         )
-        found, slower = reconcile(claims)
+    found, slower = reconcile(claims)
     void = voiding(found)
     if void and throughput:
         outcome, why, throughput = Outcome.INVALID, void.reason, None

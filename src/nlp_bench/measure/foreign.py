@@ -20,7 +20,7 @@ from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
-from nlp_bench.measure.contradiction import Claims, Contradiction, SlowerStatement, doubts, voiding
+from nlp_bench.measure.contradiction import Claims, doubts, voiding
 from nlp_bench.measure.efficiency import LEAST_FLOPS
 from nlp_bench.measure.log_end import Shown, end_of_log
 from nlp_bench.measure.provenance import provenance_of
@@ -214,8 +214,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
             refusal = Reason("only-warm-up", text)
         reasons += _qualifications(attempt, throughput, log.counts_from)
     workload = workload_of(None, log.settings_of(attempt), attempt)
-    found: tuple[Contradiction, ...] = ()
-    slower: tuple[SlowerStatement, ...] = ()
+    claims = None
     if throughput and not refusal:
         claims = Claims(
             log=log,
@@ -226,7 +225,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
             workload=workload,
             seals=tuple(against_seals(sealed, attempt, is_alone=True)),
         )
-        found, slower = reconcile(claims)
+    found, slower = reconcile(claims)
     void = voiding(found)
     if doubts(found) and ending.outcome is Outcome.VALID:
         ending = replace(ending, outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED)

@@ -12,15 +12,7 @@ import numpy as np
 from nlp_bench.escape import one_line
 from nlp_bench.logs.record import Attempt, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, SlowerStatement, Weight, named, weigh
-from nlp_bench.measure.restated import (
-    WORDS,
-    Restated,
-    against_counts,
-    against_shape,
-    against_time,
-    restated,
-    silent,
-)  # fmt: skip
+from nlp_bench.measure.restated import WORDS, Restated, against_counts, against_shape, against_time, restated, silent
 from nlp_bench.measure.series import steps_of
 from nlp_bench.measure.sizes import Column, Overrides, sizes_of
 from nlp_bench.measure.wall_clock import against_recorders, against_stamps, slower_by_clock
@@ -58,8 +50,10 @@ MIN_PART, PART = 5, 0.1  # lines of such a part at least, and share of all lines
 START = 4  # one in so many lines of another start is its warm-up
 
 
-def reconcile(claims: Claims) -> tuple[tuple[Contradiction, ...], tuple[SlowerStatement, ...]]:
+def reconcile(claims: Claims | None) -> tuple[tuple[Contradiction, ...], tuple[SlowerStatement, ...]]:
     """Return everything in which the statements disagree with the number, the gravest first, and the statements within the tolerances by which it takes longer."""
+    if claims is None:  # nothing was measured
+        return (), ()
     order, found = list(Weight), list(restated(claims.records, claims.sizes))
     contradictions = sorted(_checks(claims, found), key=lambda each: -order.index(each.weight))
     return tuple(contradictions), tuple(each for each in _slower_statements(claims, found) if each.slower > 1)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 AGAINST_LOG = "option-against-log"  # the code of a reason: a size that a person gave is not that of the log
 NO_WORKLOAD = Workload()
+_PARTS = ("machine", "efficiency", "until", "rules", "ending")
 _TOLERANCE = 0.03  # between the tokens that the options give and those that the log counts
 
 
@@ -279,11 +280,7 @@ class RunResult:
             "provenance": self.provenance.to_json() if self.provenance else None,
             "workload": self.workload.to_json(),
             "energy": self.energy.to_json(tokens) if self.energy else None,
-            "machine": self.machine.to_json() if self.machine else None,
-            "efficiency": self.efficiency.to_json() if self.efficiency else None,
-            "until": self.until.to_json() if self.until else None,
-            "rules": self.rules.to_json() if self.rules else None,
-            "ending": self.ending.to_json() if self.ending else None,
+            **{name: part.to_json() if (part := getattr(self, name)) else None for name in _PARTS},
             "seals": [finding.to_json() for finding in self.seals],
             **verdict,
         }

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ Column = NDArray[np.float64]
 TIMES = (*RATES, "clock_s", "stamp_s")
 """Fields of which a record has at least one, the best first."""
 _CLOCKS = ("stamp_s", "clock_s")
+_PLAIN = ("quantity", "step", "period_s")
 _ENDS, _BETWEEN = 16, 64  # lines kept at each end, and between
 _HASH = 0x9E3779B1  # 2^32 / golden ratio: neighbouring numbers are spread evenly (Knuth 6.4)
 _EQUAL_SHARE, _LEAST_BITS = 0.9, 15.0
@@ -47,13 +48,13 @@ class Kin(Enum):
     PARTS = "goes on where another log ends, or ends where it begins: one run, counted once; give its parts as one log (cat PART1 PART2)"
 
 
-@dataclass(frozen=True, kw_only=True)
-class End:
+class End(NamedTuple):
     """The first or the last line of a run."""
 
     iteration: int
     loss: float | None
-    clocks: tuple[float | None, ...]  # by _CLOCKS
+    stamp_s: float | None
+    clock_s: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,26 +71,22 @@ class Trace:
     @property
     def is_coarse(self) -> bool:
         """Whether its times are of a clock of whole seconds: two even runs of one speed begin alike."""
-        moments = [end.clocks[_CLOCKS.index("clock_s")] for end in (self.first, self.last)]
+        moments = (self.first.clock_s, self.last.clock_s)
         return self.quantity == "clock_s" and all(moment is not None and moment.is_integer() for moment in moments)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as an object."""
-        ends = {
-            name: [end.iteration, end.loss, *end.clocks] for name, end in (("first", self.first), ("last", self.last))
+        return {name: getattr(self, name) for name in _PLAIN} | {
+            "first": list(self.first),
+            "last": list(self.last),
+            "lines": [list(line) for line in self.lines.items()],
         }
-        lines = [[iteration, value] for iteration, value in self.lines.items()]
-        return {"quantity": self.quantity, "step": self.step, "period_s": self.period_s, **ends, "lines": lines}
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> "Trace":
         """Return what `to_json` has made an object of."""
-        first, last = (
-            End(iteration=end[0], loss=end[1], clocks=tuple(end[2:])) for end in (given["first"], given["last"])
-        )
-        lines = dict(given["lines"])
-        quantity, step, period_s = (given[name] for name in ("quantity", "step", "period_s"))
-        return cls(quantity=quantity, lines=lines, first=first, last=last, step=step, period_s=period_s)
+        made: dict[str, Any] = {name: given[name] for name in _PLAIN} | {"lines": dict(given["lines"])}
+        return cls(**made, first=End(*given["first"]), last=End(*given["last"]))
 
 
 def trace_of(records: Records) -> Trace | None:
@@ -109,12 +106,10 @@ def trace_of(records: Records) -> Trace | None:
     times = next(
         (found[name] for name in ("elapsed_s", *_CLOCKS) if name in found and np.isfinite(found[name]).any()), None
     )
-    clocks = [records.column(name) for name in _CLOCKS]
+    columns = [losses, *map(records.column, _CLOCKS)]
 
     def end(at: int) -> End:
-        return End(
-            iteration=int(numbers[at]), loss=_given(losses[at]), clocks=tuple(_given(each[at]) for each in clocks)
-        )
+        return End(int(numbers[at]), *(_given(each[at]) for each in columns))
 
     return Trace(
         quantity=quantity,
@@ -185,8 +180,7 @@ def _are_ranks(one: Trace, two: Trace) -> bool:
     for a, b in ((one.first, two.first), (one.last, two.last)):
         if a.iteration != b.iteration or a.loss is None or a.loss != b.loss:
             return False
-        begin, end = a.clocks[0], b.clocks[0]
-        if begin is None or end is None or abs(end - begin) > _TOGETHER_S:
+        if a.stamp_s is None or b.stamp_s is None or abs(b.stamp_s - a.stamp_s) > _TOGETHER_S:
             return False
     return True
 
@@ -212,7 +206,7 @@ def _goes_on(one: Trace, two: Trace) -> bool:
     before, after = one.last.loss, two.first.loss
     if before is not None and after is not None and abs(after - before) > _LOSS_STEP * max(abs(before), abs(after)):
         return False
-    for begin, end in zip(one.last.clocks, two.first.clocks, strict=True):
+    for begin, end in zip(one.last[2:], two.first[2:], strict=True):
         if begin is not None and end is not None:
             return 0 <= end - begin <= _GAP_TIMES * gap * (two.period_s or 0.0) + _GAP_S
     return True
