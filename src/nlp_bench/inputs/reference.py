@@ -18,35 +18,14 @@ from nlp_bench.reason import Reason
 
 DIALECT = "reference-table"
 COLUMNS = (
-    "system",
-    "job_id",
-    "job_time",
-    "model_size_billion",
-    "nodes",
-    "num_gpus",
-    "global_batch_size",
-    "sequence_length",
-    "pipeline_parallel",
-    "tensor_parallel",
-    "iterations",
-    "avg_tflops_per_gpu",
-    "tokens_per_second",
-    "time_to_report_in_seconds",
-    "source",
-)
+    "system", "job_id", "job_time", "model_size_billion", "nodes", "num_gpus", "global_batch_size", "sequence_length",
+    "pipeline_parallel", "tensor_parallel", "iterations", "avg_tflops_per_gpu", "tokens_per_second", "time_to_report_in_seconds", "source",
+)  # fmt: skip
 """First columns of a reference table; counts are integers, an unknown value is an empty cell."""
 MORE_COLUMNS = (
-    "model",
-    "gpu",
-    "log_interval",
-    "published_perfect_linear_tokens_per_second",
-    "published_speed_up",
-    "stated_speed_up",
-    "train_tokens",
-    "published_train_days",
-    "stated_train_days",
-    "final_loss",
-)
+    "model", "gpu", "log_interval", "published_perfect_linear_tokens_per_second", "published_speed_up", "stated_speed_up", "train_tokens",
+    "published_train_days", "stated_train_days", "final_loss",
+)  # fmt: skip
 """Columns that may follow: `published_` is from the publication's table, `stated_` from its text, both to be checked."""
 _MOST_TITLE_LINES = 5
 """Lines in which the header is looked for: what a spreadsheet has above it is told, instead of no log being found."""

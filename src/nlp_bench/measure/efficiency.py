@@ -205,28 +205,22 @@ def with_given(entries: Iterable["RunResult"], given: Given) -> "list[RunResult]
 
 def _possible(entry: "RunResult") -> "RunResult":
     """Return `entry`, without its number where it is more than the accelerator that a person names can do."""
-    why = _why_impossible(entry)
-    if why is None:
-        return entry
-    return replace(entry.without_number(Outcome.REFUSED, Reason("implausible", f"implausible: {why}")), rules=None)
-
-
-def _why_impossible(entry: "RunResult") -> str | None:
     found = entry.efficiency if entry.throughput else None
     if not entry.given.gpu or not found or not found.num_gpus:
-        return None
+        return entry
     executed = max(found.model_tflops_per_gpu or 0.0, found.hardware_tflops_per_gpu or 0.0)
     if not executed and (parameters := entry.workload.count("num_parameters")):
         executed = LEAST_FLOPS * parameters * found.tokens_per_second / found.num_gpus / 1e12
     every = variants(entry.given.gpu)
     peak = max(max(each.peak_tflops.values()) for each in every)
     if executed <= peak:
-        return None
+        return entry
     said = [each.words for each in entry.supplied if each.name not in {"pattern", "precision"}]
-    return (
+    why = (
         f"{found.tokens_per_second:.2f} tokens/s on {found.num_gpus} GPU(s) are {executed:.4g} TFLOP/s per GPU, more than the {peak:g} that "
         f"{every[0].name} reaches in any number format; correct or leave out: {', '.join(said)}"
     )
+    return replace(entry.without_number(Outcome.REFUSED, Reason("implausible", f"implausible: {why}")), rules=None)
 
 
 def _peak(entry: "RunResult", why_not: list[str]) -> Peak | None:

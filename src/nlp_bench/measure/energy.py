@@ -183,14 +183,14 @@ def _metered(nodes: Sequence[NodeRecord], measured: Throughput, job: Job) -> Ene
     except MeterError as error:
         return Energy(why_none=str(error))
     tokens, seconds = measured.window.num_tokens, float(np.sum(ends - begins))
-    sampled = Energy(
+    return Energy(
         boundary=GPUS.format(len(counters), job.num_gpus) if job.is_on_gpus else CPUS.format(len(nodes), job.num_nodes),
         joules=joules,
         joules_per_token=joules / tokens,
         mean_power_w_per_gpu=joules / seconds / job.num_gpus if job.is_on_gpus else None,
         cpu_joules_per_token=_of_cpus_beside(nodes, job, begins, ends, tokens) if job.is_on_gpus else None,
+        **_sampling(counters, job, begins, ends),
     )
-    return _with_sampling(sampled, counters, job, begins, ends)
 
 
 def _intervals(measured: Throughput) -> tuple[Column, Column]:
@@ -269,8 +269,8 @@ def _of_cpus_beside(nodes: Sequence[NodeRecord], job: Job, begins: Column, ends:
         return None
 
 
-def _with_sampling(energy: Energy, counters: Sequence[Counter], job: Job, begins: Column, ends: Column) -> Energy:
-    """Return `energy` with how densely the nodes were sampled within the window, and what that is too little for."""
+def _sampling(counters: Sequence[Counter], job: Job, begins: Column, ends: Column) -> dict[str, Any]:
+    """Return how densely the nodes were sampled within the window, and what that is too little for, by the fields of Energy."""
     begin, end = float(begins[0]), float(ends[-1])
     rates, counts, gaps = [], [], []
     for counter in counters:
@@ -289,11 +289,11 @@ def _with_sampling(energy: Energy, counters: Sequence[Counter], job: Job, begins
         said.append(f"{count} samples in the window; MLPerf's rules ask for at least {FEW_SAMPLES}")
     if job.num_nodes > 1 and spread_s is None:
         said.append("the log does not say how far the nodes' clocks are apart")
-    elif job.num_nodes > 1 and spread_s is not None and spread_s > CLOCKS_APART_S:
+    elif job.num_nodes > 1 and spread_s and spread_s > CLOCKS_APART_S:
         share = 100 * spread_s / float(np.sum(ends - begins))
         said.append(f"the nodes' clocks are {spread_s:.1f} s apart, {share:.1f} % of the window")
     remarks = tuple(f"energy: {text}" for text in said)
-    return replace(energy, samples_per_second=rate, num_samples=count, longest_gap_s=gap_s, remarks=remarks)
+    return {"samples_per_second": rate, "num_samples": count, "longest_gap_s": gap_s, "remarks": remarks}
 
 
 def _stated(measured: Throughput, num_gpus: int | None) -> Energy | None:

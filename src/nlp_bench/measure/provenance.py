@@ -80,10 +80,9 @@ class Provenance:
 
     def to_json(self) -> dict[str, Any]:
         """Return the `provenance` object of nlp-bench/report/1."""
-        names = ("first_record", "last_record", "window_first_record", "window_last_record")
-        positions: list[LogPosition | None] = [getattr(self, name) for name in names]
+        positions = ("first_record", "last_record", "window_first_record", "window_last_record")
         return {
-            **{name: position.to_json() if position else None for name, position in zip(names, positions, strict=True)},
+            **{name: place.to_json() if (place := getattr(self, name)) else None for name in positions},
             "quantities": {name: {"value": one.value, "from": one.source} for name, one in self.quantities.items()},
             "arithmetic": asdict(self.arithmetic) if self.arithmetic else None,
             "left_out": [{**asdict(left), "lines": left.lines and list(left.lines)} for left in self.left_out],
@@ -92,11 +91,7 @@ class Provenance:
 
 
 def provenance_of(
-    log: Log,
-    attempt: Attempt | None,
-    sizes: Sizes | None,
-    throughput: Throughput | None,
-    overrides: Overrides,
+    log: Log, attempt: Attempt | None, sizes: Sizes | None, throughput: Throughput | None, overrides: Overrides
 ) -> Provenance:
     """Return where the numbers of `attempt`, which is one of `log`, come from.
 
@@ -139,13 +134,12 @@ def arithmetic_of(measured: Throughput) -> Arithmetic:
 
 def _quantities(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> dict[str, Origin]:
     """Return the quantities of one attempt, each with whoever states the value that was used as its source."""
+    series = {"tokens_per_second": ("tokens_per_second", sizes.tokens, sizes.how_tokens)}
     if sizes.has_times:
         series = {
             "tokens_per_iteration": ("tokens", sizes.tokens, sizes.how_tokens),
             "seconds_per_iteration": ("elapsed_s", sizes.elapsed_s, sizes.how_time),
         }
-    else:
-        series = {"tokens_per_second": ("tokens_per_second", sizes.tokens, sizes.how_tokens)}
     counts = {
         "sequence_length": ("sequence_length", sizes.how_sequence),
         "global_batch_size": ("global_batch_size", sizes.how_batch),
@@ -165,36 +159,33 @@ def _quantities(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> dict[st
 
 def _of_series(attempt: Attempt, name: str, used: Column, how: str) -> Origin:
     """Return a quantity that each record has: its value only where it is the same for all."""
-    values = used[np.isfinite(used)]
+    values, stated = used[np.isfinite(used)], attempt.records.column(name)
     value = float(values[0]) if len(values) and np.all(values == values[0]) else None
-    stated = attempt.records.column(name)
-    if np.array_equal(stated, used, equal_nan=True) and len(values):
-        return Origin(value=value, source=_lines(attempt, np.isfinite(stated)), is_logged=True)
-    if value is not None and attempt.fact(name) == value:
-        return _of_fact(attempt, name, value)
-    return Origin(value=value, source=f"derived: {how}" if len(values) else None)
+    is_stated = len(values) and np.array_equal(stated, used, equal_nan=True)
+    return _stated(attempt, name, value, np.isfinite(stated) if is_stated else None, how if len(values) else "")
 
 
 def _of_count(attempt: Attempt, name: str, value: int | None, how: str) -> Origin:
     """Return one of the three counts that a person could have given."""
     stated = attempt.records.column(name)
     known = stated[stated > 0]
-    if value is None:
-        return Origin(value=None, source=None)
-    if len(known) and known[-1] == value:
-        return Origin(value=value, source=_lines(attempt, stated > 0), is_logged=True)
-    return (
-        _of_fact(attempt, name, value)
-        if attempt.count(name) == value
-        else Origin(value=value, source=f"derived: {how}")
-    )
+    is_stated = len(known) and known[-1] == value
+    return _stated(attempt, name, value, stated > 0 if is_stated else None, how if value is not None else "")
+
+
+def _stated(attempt: Attempt, name: str, value: float | None, where: NDArray[np.bool_] | None, how: str) -> Origin:
+    """Return a value with the lines `where` all records state it, else the one line that does, else how it was derived."""
+    if where is not None:
+        return Origin(value=value, source=_lines(attempt, where), is_logged=True)
+    if value is not None and attempt.fact(name) == value:
+        return _of_fact(attempt, name, value)
+    return Origin(value=value, source=f"derived: {how}" if how else None)
 
 
 def _of_fact(attempt: Attempt, name: str, value: float | None) -> Origin:
     line = attempt.facts[name].line_number
-    return Origin(
-        value=value, source=f"log line {line}" if line else "log, not a line of its own", is_logged=bool(line)
-    )
+    source = f"log line {line}" if line else "log, not a line of its own"
+    return Origin(value=value, source=source, is_logged=bool(line))
 
 
 def _lines(attempt: Attempt, where: NDArray[np.bool_]) -> str:

@@ -31,12 +31,8 @@ BY_1000 = 1e-3  # early versions of Megatron-DeepSpeed divide by milliseconds as
 _MIN_SHARE = 0.5
 _FLOPS = ("tflops", "model_tflops")
 _RATES = (
-    "samples_per_second",
-    "samples_per_second_per_device",
-    "tokens_per_second",
-    "tokens_per_second_per_device",
-    *_FLOPS,
-)
+    "samples_per_second", "samples_per_second_per_device", "tokens_per_second", "tokens_per_second_per_device", *_FLOPS,
+)  # fmt: skip
 _ENERGY = ("joules_per_device", "watts_per_device")
 WORDS = {
     "samples_per_second": "samples per second",
@@ -146,11 +142,12 @@ def _held(
     deepest = _deepest(lows, highs) if len(lows) >= MIN_LINES else None
     begin, end = deepest or (median(lows), median(highs))
     is_wrong = known & ~((low <= end) & (high >= begin)) if deepest else np.zeros(len(known), dtype=np.bool_)
+    is_exact = deepest is not None
     yield Restated(
         name=name,
         rate=rate,
         work=work,
-        is_exact=deepest is not None,
+        is_exact=is_exact,
         low=begin,
         high=end,
         is_wrong=is_wrong,
