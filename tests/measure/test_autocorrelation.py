@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from support.spans import spans
 
 from nlp_bench.measure.interval import estimate_of
-from nlp_bench.measure.series import LARGEST_SUM, long_run_variance, median, scatter_around, scatter_of
+from nlp_bench.measure.series import median, scatter_around, scatter_of
 
 Values = NDArray[np.float64]
 BY_TWOS = np.tile([1.0, 1.0, -1.0, -1.0], 4)
@@ -46,33 +46,6 @@ def test_by_hand(values: Values, num_means: int, variance: float, autocorrelatio
     )
     assert found.standard_error == pytest.approx(math.sqrt(variance / effective))
     assert scatter_of(values + 7) == scatter_of(values)
-
-
-@pytest.mark.parametrize(("coefficient", "least", "most"), [(0.0, 0.95, 1.2), (0.6, 0.9, 1.25), (0.8, 0.9, 1.35)])
-def test_the_variance_of_the_mean_of_a_process_of_first_order(coefficient: float, least: float, most: float) -> None:
-    """Exactly: n values with covariance r^k / (1 - r^2) at lag k; 300 series of 200 values."""
-    dice, length = np.random.default_rng(1), 200
-    lags = np.arange(1, length)
-    variance = (1 + 2 * np.sum((1 - lags / length) * coefficient**lags)) / (1 - coefficient**2) / length
-    series = [autoregressive((coefficient,), length, dice) for _ in range(300)]
-    assert least < np.mean([scatter_of(one).standard_error ** 2 for one in series]) / variance < most
-    assert 0.92 < np.mean([long_run_variance(one) for one in series]) / length / variance < 1.1
-
-
-def test_the_variance_of_the_mean_of_a_process_of_higher_order() -> None:
-    """Shocks of variance 1 / (1 - sum of the coefficients)^2, of which the first order sees a third."""
-    dice = np.random.default_rng(2)
-    series = [autoregressive((0.3, 0.5), 400, dice) for _ in range(200)]
-    assert 0.85 < np.mean([long_run_variance(one) for one in series]) * (1 - 0.8) ** 2 < 1.1
-
-
-def test_what_has_no_mean_that_it_stays_near_is_bounded() -> None:
-    ramp = np.arange(100.0)
-    shocks = (1 - LARGEST_SUM) ** 2 * long_run_variance(ramp)
-    assert 0.01 * ramp.var() < shocks < 0.1 * ramp.var()
-    assert long_run_variance(ramp + 5) == pytest.approx(long_run_variance(ramp))
-    assert long_run_variance(3 * ramp) == pytest.approx(9 * long_run_variance(ramp))
-    assert long_run_variance(np.zeros(100)) == 0
 
 
 @pytest.mark.parametrize(

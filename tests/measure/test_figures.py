@@ -82,27 +82,78 @@ def series() -> Iterator[tuple[str, "np.typing.NDArray[np.float64]", dict[str, A
     yield "a clock that is set back often", 5 + noise(150, 19), {"clock": 1.0, "back": (40, 60, 90)}
     yield "a clock that is a little slow", 5 + noise(150, 20), {"clock": 1.015}
     yield "long pauses between the lines", 5 + noise(60, 21), {"clock": 1.0, "pauses": {20: 14.0, 40: 9.0}}
+    yield from changed_series()
+
+
+def changed_series() -> Iterator[tuple[str, "np.typing.NDArray[np.float64]", dict[str, Any]]]:
+    for name, number, scatter, changes in CHANGED:
+        times = 5 + scatter * noise(number, 22)
+        for where, seconds in changes:
+            times[where] += seconds
+        yield name, times, {}
+    times = 5 + noise(100, 23)
+    yield "a clock that passes too little time", times, {"clock": 0.5}
+    yield "a clock of whole seconds", times, {"clock": 1.0, "whole": True}
+    yield "a pause behind each line", times, {"clock": 1.0, "pauses": dict.fromkeys(range(100), 0.06)}
+    yield "a clock that is set back once", times, {"clock": 1.012, "back": (60,)}
+    yield "times of a clock of whole seconds", np.diff(np.floor(np.cumsum(20.4 + 2 * noise(400, 24)))), {"digits": 0}
+    yield "two modes", 5 + noise(400, 25) / 3 + 0.5 * (np.arange(400) // 7 % 2), {}
+    yield "small stalls", 5 + noise(400, 26) / 4 + 0.35 * np.isin(np.arange(400), (100, 300)), {}
+    yield "stalls in lines of ten", 5 + noise(40, 27) + 0.75 * np.isin(np.arange(40), (10, 25)), {"every": 10}
+    yield "more levels than are looked for", np.repeat(5 * 1.03 ** np.arange(100), 20), {}
+    yield "scatter without bound", np.array([5.0, 5.1, 5.0, 900.0, 5.2, 5.0]), {}
+    yield "few checkpoints", 5 + noise(200, 28) + 10.0 * np.isin(np.arange(200), (9, 109)), {"checkpoints": (9, 109)}
+    yield "words before quick lines", 5 + noise(60, 29), {"checkpoints": (20, 40)}
+    often = 5 + noise(60, 30) + 15.0 * (np.arange(60) == 30)
+    yield "words before most lines", often, {"checkpoints": range(60)}
+    yield "words before every second line", often, {"checkpoints": range(2, 60, 2)}
+    tens = np.concatenate([[1], np.arange(10, 151, 10)])
+    for first, second in ((7.0, 5.0), (250.0, 5.0)):
+        yield f"the first iteration alone, {first:g} s", np.array([first, second, *(5 + noise(14, 31))]), {"ends": tens}
+    gap = np.concatenate([np.arange(1, 26), np.arange(76, 101)])
+    yield "no lines in the middle", 5 + noise(50, 32), {"ends": gap, "clock": 1.0}
+    yield "an excerpt", 5 + noise(50, 33), {"ends": np.arange(501, 551)}
+
+
+CHANGED: tuple[tuple[str, int, float, list[tuple[Any, float]]], ...] = (
+    ("a slower second half", 201, 5, [(slice(101, None), 0.5)]),
+    ("a level that comes back inside", 500, 10, [(slice(100), 0.5), (slice(350, 450), 0.5)]),
+    ("stalls near the end", 300, 5, [([290, 294, 298, 299], 1.5)]),
+    ("faster at the end", 200, 5, [(slice(160, None), -1.0)]),
+    ("a slow end that it came back from", 300, 5, [(slice(100, 140), 0.75), (slice(270, None), 1.0)]),
+    ("a slow start of 30 %", 400, 5, [(slice(120), 1.0)]),
+    ("a slow start of 25 %", 100, 5, [(slice(25), 1.5)]),
+    ("two steps down at the end", 400, 5, [(slice(280, 340), 0.3), (slice(340, None), 0.9)]),
+    ("a late line and a short one", 200, 5, [(99, 2.0), (100, -4.0)]),
+    ("a line too late and a short one", 200, 5, [(99, 4.5), (100, -4.0)]),
+    ("short, slow and two at once", 200, 5, [(slice(3), 20.0), (slice(60, 62), -4.5), (slice(190, None), 2.0)]),
+    ("a slow last line", 60, 5, [(59, 1.5)]),
+    ("slow at the end of half the lines", 100, 5, [(slice(50, None), 0.5)]),
+)
+"""Name, number of lines, their scatter in units of 0.2 %, and by how many seconds which of them are slower."""
 
 
 def lines_of(
     times: "np.typing.NDArray[np.float64]",
     *,
     every: int = 1,
+    ends: "np.typing.NDArray[np.int64] | None" = None,
+    whole: bool = False,
     digits: int = 4,
     clock: float | None = None,
     checkpoints: "range | tuple[int, ...]" = (),
     back: tuple[int, ...] = (),
     pauses: dict[int, float] | None = None,
 ) -> Iterator[str]:
-    total, now = every * len(times), 1.7e9
-    for index, seconds in enumerate(times):
-        iteration = every * (index + 1)
+    ends = every * np.arange(1, len(times) + 1) if ends is None else ends
+    total, now = ends[-1], 1.7e9
+    for index, (seconds, iteration) in enumerate(zip(times, ends, strict=True)):
         if index in checkpoints:
             yield f"  successfully saved checkpoint at iteration {iteration - 1:7d} to ckpt\n"
         stamp = ""
         if clock:
             now += every * seconds * clock + (pauses or {}).get(index, 0.0) - (30.0 if index in back else 0.0)
-            stamp = f" unix time: {now:.3f} |"
+            stamp = f" unix time: {math.ceil(now) if whole else now:.3f} |"
         yield (
             f" iteration {iteration:8d}/{total:8d} | consumed samples: {96 * iteration:12d} | elapsed time per iteration (s): "
             f"{seconds:.{digits}f} | learning rate: 1.000E-04 | global batch size:    96 | lm loss: {9 - 0.00123 * iteration:.6E} |{stamp}\n"
@@ -124,7 +175,7 @@ def figures_of(folder: Path) -> dict[str, Any]:
         steady_s = result.time_to_report_s.steady
         verdicts = [nlp_bench.measure(log, limit=share * steady_s).verdict for share in PLACES] if steady_s else []
         found[name]["verdicts"] = [one.to_json() for one in verdicts if one]
-        bound = replay(enumerate(times.tolist(), 1), 0.01, 1) if "every" not in form else None
+        bound = replay(enumerate(times.tolist(), 1), 0.01, 1) if not form.keys() & {"every", "ends"} else None
         found[name]["until"] = bound.to_json() if bound else None
     return {"logs": found, "statistics": statistics()}
 

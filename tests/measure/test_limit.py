@@ -6,15 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.simulated import BATCH, SEQUENCE, Kind, measured
-from support.spans import NOISE, spans
 
 from nlp_bench.cli.main import main
-from nlp_bench.logs.record import Attempt, Event, Records
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, verdict_of
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.sizes import Overrides, sizes_of
-from nlp_bench.measure.throughput import measure_records
-from nlp_bench.measure.window import LogConventions
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.report import Report
 from nlp_bench.report.sentences import run_lines
@@ -79,15 +74,6 @@ def test_a_long_run_passes_and_fails() -> None:
     assert "not in seconds" in verdict_of(run, TOKENS, 1000 * time_s).reasons[0]  # a limit in milliseconds
 
 
-def test_a_run_that_ends_too_slow_for_the_limit_has_not_proven_it() -> None:
-    run = entry(throttling=True)
-    slow_s = TOKENS / run.steady * (1 + run.throughput.steadiness.slowdown)
-    between = verdict_of(run, TOKENS, (slow_s + TOKENS / run.steady) / 2)
-    assert between.word == NOT_PROVEN
-    assert "ends at a slower speed" in between.reasons[0]
-    assert verdict_of(run, TOKENS, 1.1 * slow_s).word == PASS
-
-
 def test_what_has_no_interval_or_no_number_proves_nothing() -> None:
     published = RunResult(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
     failed = RunResult(source="job.out", outcome=Outcome.FAILED)
@@ -117,20 +103,6 @@ def test_one_is_told_in_the_singular(five: Path, capsys: pytest.CaptureFixture[s
     assert "the window has 1 logged interval, 3 are needed" in said
 
 
-def test_scatter_without_bound_is_not_told_as_rounding(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    times = (5.0, 5.1, 5.0, 900.0, 5.2, 5.0)
-    five.write_text(
-        "".join(
-            f"iteration {i}/ 9 | elapsed time per iteration (s): {s} | global batch size: 96 |\n"
-            for i, s in enumerate(times, 1)
-        )
-    )
-    main(["report", str(five), "--sequence-length", str(SEQUENCE), "--limit", "560"])
-    said = capsys.readouterr().out
-    assert "the times scatter too much to bound the rate" in said
-    assert "rounded" not in said
-
-
 @pytest.mark.parametrize(
     ("limit", "said"),
     [("1e-9", "its time is 5.5e+11 times the limit of 1e-09 s"), ("9.33", "(is that limit in seconds?)")],
@@ -153,30 +125,3 @@ def test_words_without_a_limit_judge_nothing() -> None:
     said = "\n".join(run_lines(entry(), Report(entries=[], tokens=TOKENS)))
     assert "within 1 %: the run is long enough" in said
     assert not any(word in said for word in (PASS, FAIL, NOT_PROVEN, "limit"))
-
-
-@pytest.mark.parametrize(
-    ("slow", "events", "why"),
-    [
-        (slice(9, None, 20), [Event("checkpoint", 100 * i - 50, i) for i in range(9, 200, 20)], "calls checkpoint"),
-        (slice(1, 40), [], "the warm-up"),
-    ],
-)
-def test_what_was_left_out_has_to_keep_the_limit_too(slow: slice, events: list[Event], why: str) -> None:
-    times = 1 + NOISE[:200] / 4
-    times[slow] += 0.4
-    logged = spans(times)
-    records = Records(
-        {"iteration": logged.records.column("iteration"), "elapsed_s": times, "tokens": np.ones(200)},
-        logged.records.offsets,
-        logged.records.numbers,
-        logged.records.whole,
-    )
-    attempt = Attempt(records=records)
-    found = measure_records(records, sizes_of(attempt, Overrides()), LogConventions(events=events))
-    run = RunResult(source="made", outcome=Outcome.VALID, throughput=found)
-    between = verdict_of(run, 1000, 1000 * 1.019)
-    assert between.word == NOT_PROVEN
-    assert why in between.reasons[0]
-    assert verdict_of(run, 1000, 1000 * 1.2).word == PASS
-    assert verdict_of(run, 1000, 1000 * 0.9).word == FAIL

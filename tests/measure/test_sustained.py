@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from support.spans import NOISE, spans
 
-from nlp_bench.logs.record import Event
 from nlp_bench.measure.sizes import Spans
-from nlp_bench.measure.throughput import LOGGED, SET_BACK, STAMPS, Sustained, sustained_of
+from nlp_bench.measure.throughput import SET_BACK, STAMPS, Sustained, sustained_of
 from nlp_bench.measure.window import LogConventions, find_window
 
 
@@ -19,23 +18,6 @@ def sustained(logged: Spans, **conventions: object) -> Sustained:
     return sustained_of(logged, find_window(logged, LogConventions(**conventions)).first_iteration)
 
 
-def test_without_times_of_day_it_is_the_sum_of_the_logged_times() -> None:
-    times = 1 + NOISE[:100]
-    times[0] = 30
-    found = sustained(spans(times))
-    assert (found.first_iteration, found.last_iteration, found.clock) == (2, 100, LOGGED)
-    assert found.tokens_per_second == pytest.approx(99 / times[1:].sum())
-
-
-def test_what_words_excuse_counts() -> None:
-    times = 1 + NOISE[:60]
-    times[30] = 4.0
-    logged = spans(times)
-    conventions = {"events": [Event("checkpoint", 2950, 7)]}
-    assert find_window(logged, LogConventions(**conventions)).seconds == pytest.approx(times[1:].sum() - 4)
-    assert sustained(logged, **conventions).seconds == pytest.approx(times[1:].sum())
-
-
 def test_what_lies_between_the_logged_iterations_counts() -> None:
     times = 1 + NOISE[:100]
     stamps = np.cumsum(times) + 0.43 * np.arange(100)
@@ -44,27 +26,6 @@ def test_what_lies_between_the_logged_iterations_counts() -> None:
     assert found.tokens_per_second == pytest.approx(99 / (times[1:].sum() + 0.43 * 99))
     low, high = found.ci95
     assert low < found.tokens_per_second < high
-
-
-def test_times_of_day_in_whole_seconds_tell_the_sum() -> None:
-    times = 1 + NOISE[:100]
-    found = sustained(stamped(spans(times), np.ceil(1.5 * np.cumsum(times))))
-    assert found.tokens_per_second == pytest.approx(1 / 1.5, rel=0.02)
-
-
-def test_a_clock_that_is_shorter_than_its_times_is_not_believed() -> None:
-    times = 1 + NOISE[:100]
-    found = sustained(stamped(spans(times), 0.5 * np.cumsum(times)))
-    assert (found.clock, found.seconds) == (LOGGED, pytest.approx(times[1:].sum()))
-
-
-def test_iterations_without_a_line_took_their_part_of_the_clock() -> None:
-    times = 1 + NOISE[:50]
-    ends = np.concatenate([np.arange(1, 26), np.arange(76, 101)])  # 50 iterations have no line
-    logged = spans(times, ends)
-    logged = Spans(records=logged.records, num_iterations=np.ones(50), num_tokens=np.ones(50), seconds=times)
-    stamps = 100.0 + ends
-    assert sustained(stamped(logged, stamps)).tokens_per_second == pytest.approx(1, rel=0.01)
 
 
 def test_a_clock_that_is_set_back_hides_no_other_interval() -> None:

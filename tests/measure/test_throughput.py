@@ -7,8 +7,7 @@ import pytest
 
 from nlp_bench.logs.record import Attempt, LogRecord, Records
 from nlp_bench.measure.estimate import student_cdf, variance_ratio_tail
-from nlp_bench.measure.interval import estimate_of
-from nlp_bench.measure.sizes import Overrides, Sizes, Spans, iterations_per_record, sizes_of, spans_of
+from nlp_bench.measure.sizes import Overrides, Sizes, iterations_per_record, sizes_of
 from nlp_bench.measure.throughput import (
     Summary,
     Throughput,
@@ -27,10 +26,6 @@ def sizes(found: list[LogRecord], sequence_length: int = 2048) -> Sizes:
 
 def measured(found: list[LogRecord]) -> Throughput | None:
     return measure_records(Records.of(found), sizes(found))
-
-
-def spans(found: list[LogRecord], sequence_length: int) -> Spans:
-    return spans_of(Records.of(found), sizes(found, sequence_length))
 
 
 def test_the_five_published_lines(records: Make) -> None:
@@ -67,29 +62,6 @@ def test_nothing_without_times(records: Make) -> None:
     assert time_to_report_s(20_000_000, None) is None
 
 
-def test_a_slow_end_is_left_out_and_a_single_stall_inside_stays(records: Make) -> None:
-    found = measured(records(*[5.0] * 8, 1.0, 1.01, 0.99, 3.0, *[1.0] * 20, 2.0, 2.0, 2.0))
-    assert (found.window.first_iteration, found.window.last_iteration) == (9, 32)
-    assert [(e.first_iteration, e.last_iteration, e.why) for e in found.window.excluded] == [
-        (1, 8, "warm-up"),
-        (33, 35, "slow end"),
-    ]
-    assert found.seconds_per_iteration.p99 > 2
-    two_slow = measured(records(*[5.0] * 8, 1.0, 1.01, 0.99, 3.0, *[1.0] * 20, 2.0, 2.0))
-    assert (two_slow.window.first_iteration, two_slow.window.last_iteration) == (9, 34)
-
-
-def test_an_excerpt_from_the_middle_keeps_its_first_interval(records: Make) -> None:
-    found = measured(records(1.0, 1.0, 1.01, start=500))
-    assert (found.window.first_iteration, len(found.window.spans)) == (501, 3)
-
-
-def test_a_single_record_is_its_own_window_and_has_no_interval(records: Make) -> None:
-    found = measured(records(1.0))
-    assert (len(found.window.spans), found.ci95) == (1, None)
-    assert "1 logged interval, 3 are needed" in found.why_no_interval
-
-
 @pytest.mark.parametrize(
     ("numbers", "expected"),
     [([10, 20, 30], [10, 10, 10]), ([1, 10, 20, 30, 35], [1, 9, 10, 10, 5]), ([7, 8, 9, 60, 61], [1, 1, 1, 1, 1])],
@@ -119,7 +91,3 @@ def test_the_distributions_are_those_of_scipy(degrees: float) -> None:
             assert variance_ratio_tail(ratio, degrees, other) == pytest.approx(
                 stats.f.sf(ratio, degrees, other), rel=1e-8
             )
-
-
-def test_no_interval_where_the_times_bound_nothing(records: Make) -> None:
-    assert estimate_of(spans(records(0.001, 0.001, 100.0), 1)).interval() is None
