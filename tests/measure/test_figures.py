@@ -110,6 +110,7 @@ def changed_series() -> Iterator[tuple[str, "np.typing.NDArray[np.float64]", dic
     tens = np.concatenate([[1], np.arange(10, 151, 10)])
     for first, second in ((7.0, 5.0), (250.0, 5.0)):
         yield f"the first iteration alone, {first:g} s", np.array([first, second, *(5 + noise(14, 31))]), {"ends": tens}
+    yield "a start that fades in noise", 5 + 2.5 * np.exp(-np.arange(400) / 8) + 5 * noise(400, 34), {}
     gap = np.concatenate([np.arange(1, 26), np.arange(76, 101)])
     yield "no lines in the middle", 5 + noise(50, 32), {"ends": gap, "clock": 1.0}
     yield "an excerpt", 5 + noise(50, 33), {"ends": np.arange(501, 551)}
