@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -16,7 +16,7 @@ from nlp_bench.marker import JUBE_ERROR, why_failed
 from nlp_bench.seal import LOG, packed_log
 from nlp_bench.walk import JUBE_FILES, NAME_IT, is_run, report_skipped, walk
 
-Key = tuple[object, ...]  # identity of a file or folder, the same under all its names
+Key = tuple[object, ...]
 Folder = tuple[Path, set[str]]
 _MAGIC = frozenset("*?[")
 FAMILY = "nlp-bench/"  # prefix of the schema of each record
@@ -47,6 +47,7 @@ class Item:
     is_regular: bool = False  # whether another process could open it too; a pipe can be read only here, once
     num_bytes: int = 0  # size on disk, for the progress
     problem: str = ""  # why it cannot be read, if that is known already
+    key: Key = ()  # identity of the file or folder, the same under all its names; empty where it is told each time
 
     @property
     def folder(self) -> Path:
@@ -77,8 +78,16 @@ def find(paths: Sequence[str]) -> list[Group]:
         raise UsageError("PATH - is given twice; standard input can be read once")
     if "" in paths:
         raise UsageError("PATH is empty; give a path, or . for the current folder")
-    finder = _Finder()
-    return [finder.group(match) for path in paths for match in _matches(path)]
+    groups = [_group(match) for path in paths for match in _matches(path)]
+    seen: set[Key] = set()
+    for group in groups:
+        items = group.items.copy()
+        group.items.clear()
+        for item in items:
+            if not item.key or item.key not in seen:
+                group.items.append(item)
+                seen.add(item.key)
+    return groups
 
 
 def _matches(path: str) -> list[str]:
@@ -90,64 +99,49 @@ def _matches(path: str) -> list[str]:
     return sorted(glob.glob(path, recursive=True)) or [path]  # noqa: PTH207  # Path.glob wants a folder and a pattern apart
 
 
-class _Finder:
-    """Remembers what was found, so that nothing counts twice."""
+def _group(path: str) -> Group:
+    """Return all items of `path`."""
+    if path == "-":
+        return Group(path=path, items=[Item(path=path, kind=Kind.LOG)])
+    try:
+        status = Path(path).stat()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        missing = isinstance(error, FileNotFoundError)
+        tilde = " (nothing has replaced its ~: write the folder out)" if path.startswith("~") else ""
+        what = f"PATH {path} does not exist{tilde}" if missing else f"cannot read {path}: {why}"
+        return Group(path=path, items=[_broken(path, f"{what}; give a log file, a folder, a pattern in quotes or -")])
+    if stat.S_ISDIR(status.st_mode):
+        return _folder(path)
+    # Given by its log, a run of ours is still checked against its records: without all its iterations it has no number.
+    folder, name = Path(path).parent, Path(path).name
+    is_ours = name.startswith(LOG) and is_run(folder) and Path(path) in {folder / LOG, packed_log(folder)}
+    kind = Kind.RUN if is_ours else Kind.TABLE if is_reference_table(Path(path), is_named=True) else Kind.LOG
+    kind = Kind.RECORD if is_earlier(Path(path)) else kind
+    is_regular = stat.S_ISREG(status.st_mode)
+    num_bytes, key = status.st_size if is_regular else 0, _real(folder) if is_ours else _same(status)
+    return Group(path=path, items=[Item(path=path, kind=kind, is_regular=is_regular, num_bytes=num_bytes, key=key)])
 
-    def __init__(self) -> None:
-        self.seen: set[Key] = set()
 
-    def group(self, path: str) -> Group:
-        """Return the items of `path`."""
-        if path == "-":
-            return Group(path=path, items=[Item(path=path, kind=Kind.LOG)])
-        try:
-            status = Path(path).stat()
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else str(error)
-            missing = isinstance(error, FileNotFoundError)
-            tilde = " (nothing has replaced its ~: write the folder out)" if path.startswith("~") else ""
-            what = f"PATH {path} does not exist{tilde}" if missing else f"cannot read {path}: {why}"
-            return Group(
-                path=path, items=[_broken(path, f"{what}; give a log file, a folder, a pattern in quotes or -")]
-            )
-        if stat.S_ISDIR(status.st_mode):
-            return self._folder(path)
-        # Given by its log, a run of ours is still checked against its records: without all its iterations it has no number.
-        folder, name = Path(path).parent, Path(path).name
-        is_ours = name.startswith(LOG) and is_run(folder) and Path(path) in {folder / LOG, packed_log(folder)}
-        kind = Kind.RUN if is_ours else Kind.TABLE if is_reference_table(Path(path), is_named=True) else Kind.LOG
-        kind = Kind.RECORD if is_earlier(Path(path)) else kind
-        is_regular = stat.S_ISREG(status.st_mode)
-        item = Item(path=path, kind=kind, is_regular=is_regular, num_bytes=status.st_size if is_regular else 0)
-        return Group(path=path, items=self._new([(item, _real(folder) if is_ours else _same(status))]))
-
-    def _folder(self, path: str) -> Group:
-        problems: list[OSError] = []
-        folders = list(walk(Path(path), problems=problems))
-        unreadable = [
-            _broken(str(problem.filename), f"cannot read {problem.filename}: {problem.strerror}")
-            for problem in problems
-            if not _is_hidden(problem.filename, path)
-        ]
-        runs, no_runs = _runs(folders)
-        if found := [*_tables(folders), *runs, *_failed_steps(folders, runs)]:
-            report_skipped(_logs_beside(folders), path)
-            return Group(path=path, items=self._new(found) + no_runs + unreadable)
-        logs, no_logs = _logs([one for one in folders if not _is_hidden(one[0], path)], path)
-        unreadable += no_runs + no_logs
-        items = self._new(logs)
-        if not logs and not unreadable:
-            what = f"PATH {path} holds no run folder (run.json beside job.out or outcome.json), no reference table"
-            items = [_broken(path, f"{what} and no file that could be a log")]
-        return Group(path=path, is_folder=bool(logs), items=items + unreadable)
-
-    def _new(self, found: Iterable[tuple[Item, Key]]) -> list[Item]:
-        items = []
-        for item, key in found:
-            if key not in self.seen:
-                items.append(item)
-                self.seen.add(key)
-        return items
+def _folder(path: str) -> Group:
+    problems: list[OSError] = []
+    folders = list(walk(Path(path), problems=problems))
+    unreadable = [
+        _broken(str(problem.filename), f"cannot read {problem.filename}: {problem.strerror}")
+        for problem in problems
+        if not _is_hidden(problem.filename, path)
+    ]
+    runs = _runs(folders)
+    found = [*_tables(folders), *runs, *_failed_steps(folders, runs)]
+    if any(item.kind is not Kind.BROKEN for item in found):
+        report_skipped(_logs_beside(folders), path)
+        return Group(path=path, items=found + unreadable)
+    logs = _logs([one for one in folders if not _is_hidden(one[0], path)], path)
+    items = logs + found + unreadable
+    if not items:
+        what = f"PATH {path} holds no run folder (run.json beside job.out or outcome.json), no reference table"
+        items = [_broken(path, f"{what} and no file that could be a log")]
+    return Group(path=path, is_folder=any(item.is_found for item in logs), items=items)
 
 
 def is_earlier(path: Path) -> bool:
@@ -173,20 +167,20 @@ def _real(path: Path) -> Key:
     return (os.path.realpath(path),)
 
 
-def _tables(folders: list[Folder]) -> list[tuple[Item, Key]]:
+def _tables(folders: list[Folder]) -> list[Item]:
     """Return the reference tables, each real one once, sorted."""
     found: dict[Key, Path] = {}
     for path in (folder / name for folder, names in folders for name in sorted(names)):
         if is_reference_table(path):
             found.setdefault(_real(path), path)
     tables = sorted((path, key) for key, path in found.items())
-    return [(Item(path=str(path), kind=Kind.TABLE, is_regular=True), key) for path, key in tables]
+    return [Item(path=str(path), kind=Kind.TABLE, is_regular=True, key=key) for path, key in tables]
 
 
-def _runs(folders: list[Folder]) -> tuple[list[tuple[Item, Key]], list[Item]]:
-    """Return the run folders, sorted, and broken items for those that may not be entered."""
+def _runs(folders: list[Folder]) -> list[Item]:
+    """Return the run folders, sorted, after them broken items for those that may not be entered."""
     found = [one for one, names in folders if not names.isdisjoint({LOG, "outcome.json"}) and is_run(one, names)]
-    runs, broken = list[tuple[Item, Key]](), list[Item]()
+    runs, broken = list[Item](), list[Item]()
     for folder in sorted(found):
         log = folder / LOG
         try:
@@ -194,15 +188,15 @@ def _runs(folders: list[Folder]) -> tuple[list[tuple[Item, Key]], list[Item]]:
         except OSError as error:
             broken.append(_broken(str(folder), f"cannot read {log}: {error.strerror}"))
             continue
-        runs.append((Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size), _real(folder)))
-    return runs, broken
+        runs.append(Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size, key=_real(folder)))
+    return runs + broken
 
 
-def _failed_steps(folders: list[Folder], runs: list[tuple[Item, Key]]) -> list[tuple[Item, Key]]:
+def _failed_steps(folders: list[Folder], runs: list[Item]) -> list[Item]:
     """Return the steps of JUBE's that failed and hold none of `runs`, which say themselves how they ended: points that were refused."""
-    own = {key for _, key in runs}
+    own = {run.key for run in runs}
     return [
-        (Item(path=str(step), kind=Kind.STEP, problem=f"{step}: {why_failed(step)}"), _real(step))
+        Item(path=str(step), kind=Kind.STEP, problem=f"{step}: {why_failed(step)}", key=_real(step))
         for step, names in folders
         if JUBE_ERROR in names
         and any((step.parent / name).is_file() for name in JUBE_FILES)
@@ -210,12 +204,12 @@ def _failed_steps(folders: list[Folder], runs: list[tuple[Item, Key]]) -> list[t
     ]
 
 
-def _logs(folders: list[Folder], top: str) -> tuple[list[tuple[Item, Key]], list[Item]]:
+def _logs(folders: list[Folder], top: str) -> list[Item]:
     """Return the regular files that are not hidden, each real one once and by a name that is no link if there is one, sorted.
 
-    With them broken items for files that may not be looked at. Links to nothing, pipes and the like are said on stderr.
+    After them broken items for files that may not be looked at. Links to nothing, pipes and the like are said on stderr.
     """
-    found: dict[Key, tuple[str, os.stat_result]] = {}
+    found: dict[Key, Item] = {}
     broken, skipped = list[Item](), list[str]()
     for path in (folder / name for folder, names in folders for name in sorted(names) if not name.startswith(".")):
         try:
@@ -230,13 +224,11 @@ def _logs(folders: list[Folder], top: str) -> tuple[list[tuple[Item, Key]], list
             skipped.append(f"{path} is no regular file")
             continue
         key = _same(status)
-        if key not in found or (Path(found[key][0]).is_symlink() and not path.is_symlink()):
-            found[key] = (str(path), status)
+        if key not in found or (Path(found[key].path).is_symlink() and not path.is_symlink()):
+            size = status.st_size
+            found[key] = Item(path=str(path), kind=Kind.LOG, is_found=True, is_regular=True, num_bytes=size, key=key)
     report_skipped(tuple(skipped), top)
-    return [
-        (Item(path=path, kind=Kind.LOG, is_found=True, is_regular=True, num_bytes=status.st_size), key)
-        for key, (path, status) in sorted(found.items(), key=lambda one: one[1][0])
-    ], broken
+    return sorted(found.values(), key=lambda item: item.path) + broken
 
 
 def _logs_beside(folders: list[Folder]) -> tuple[str, ...]:
