@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -109,6 +110,7 @@ class _Pool:
         """Start a process; return the pipe to it, and it."""
         ours, theirs = self.context.Pipe()
         process = self.context.Process(target=_serve, args=(theirs, self.states, self.positions), daemon=True)
+        resource_tracker.ensure_running()  # which unblocks SIGINT when it starts
         # Ctrl-C of a terminal goes to all processes, but the parent ends them.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
