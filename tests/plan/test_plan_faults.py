@@ -280,7 +280,7 @@ def test_a_table_says_yes_and_no_in_any_case(tmp_path: Path, name: str) -> None:
         ({"recompute": "1"}, "recompute = '1' is none of none, selective, full"),
         ({"vpp": "7"}, "vpp: num_layers = 96 is not a multiple of pp*vpp = 8*7"),
         ({"vpp": "2", "pp": "1"}, "vpp: vpp = 2 needs pp above 1"),
-        ({"kv_heads": "7", "params_b": ""}, "kv_heads = 7 does not divide heads = 96"),
+        ({"kv_heads": "7", "params_b": ""}, "heads = 96 is not a multiple of kv_heads = 7"),
         ({"kv_heads": "4", "params_b": ""}, "tp: num_query_groups = 4 is not a multiple of tp = 8"),
         ({"layers": "97"}, "pp: num_layers = 97 is not a multiple of pp = 8"),
         ({"gbs": "95"}, "gbs: global_batch_size = 95 is not a multiple of dp*micro_batch_size = 16*1"),

@@ -73,6 +73,11 @@ class Layer(Generic[Number, Flag]):
         return self.hidden_size * self.ffn_hidden_size * (2 + 1 * self.gated)
 
     @property
+    def layer_weights(self) -> Any:
+        """Entries of the matrices of one layer."""
+        return self.attention_weights + self.feed_forward_weights
+
+    @property
     def norm_parameters(self) -> Any:
         """Parameters of one normalisation."""
         return self.hidden_size * (1 + 1 * self.norm_biases)
@@ -81,7 +86,7 @@ class Layer(Generic[Number, Flag]):
     def divided_parameters(self) -> Any:
         """Parameters that are divided among the tensor-parallel ranks: matrices, and biases of column-parallel ones."""
         columns = self.query_width + 2 * self.key_value_width + self.ffn_hidden_size * (1 + 1 * self.gated)
-        return self.attention_weights + self.feed_forward_weights + columns * self.linear_biases
+        return self.layer_weights + columns * self.linear_biases
 
     @property
     def whole_parameters(self) -> Any:
@@ -139,7 +144,7 @@ class ModelShape(Layer[int, bool]):
         """The layers, in the order in which a pipeline divides them."""
         tokens = self.sequence_length
         core = 4 * tokens**2 * self.query_width  # the scores and their product with the values: 2 s^2 q each
-        products = 2 * tokens * (self.attention_weights + self.feed_forward_weights)
+        products = 2 * tokens * self.layer_weights
         return (Stack(num_layers=self.num_layers, products=products, full_core=core, causal_core=core / 2),)
 
     @property
@@ -166,7 +171,7 @@ class ModelShape(Layer[int, bool]):
     @property
     def weights(self) -> int:
         """Entries of the matrices of layers and embeddings: no biases, no normalisations."""
-        return int(self.depth * (self.attention_weights + self.feed_forward_weights)) + self.table_parameters
+        return int(self.depth * self.layer_weights) + self.table_parameters
 
     @property
     def parameters(self) -> int:
@@ -209,7 +214,7 @@ class T5Shape(ModelShape):
     def stacks(self) -> tuple[Stack, ...]:
         """Encoder and decoder; the cross-attention projects keys and values of every encoder token in every decoder layer."""
         source, target = self.sequence_length, self.decoder_sequence_length
-        weights = self.attention_weights + self.feed_forward_weights
+        weights = self.layer_weights
         cross = self.hidden_size * 2 * (target * self.query_width + source * self.key_value_width)
         own, other = 4 * target**2 * self.query_width, 4 * target * source * self.query_width
         core = 4 * source**2 * self.query_width

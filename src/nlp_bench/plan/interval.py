@@ -177,10 +177,8 @@ def chip_of(generation: str) -> str:
 def sizes_of(c: Configurations) -> dict[str, Numbers]:
     """Return SIZES of N configurations."""
     n, s, m = c.network, c.spread, c.machines
-    key = n.num_query_groups / n.num_attention_heads
-    layer = 2 * n.hidden_size**2 * (1 + key) + n.hidden_size * n.ffn_hidden_size * (2 + n.gated)
     return {
-        "billion_parameters": n.num_layers * layer / 1e9,
+        "billion_parameters": n.num_layers * n.layer_weights / 1e9,
         "gpus": s.num_gpus,
         "sequence": n.sequence_length,
         "context": s.context,

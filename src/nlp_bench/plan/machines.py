@@ -4,6 +4,7 @@ import contextlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, deviations, named_table, variants
 from nlp_bench.config.system import System
@@ -183,39 +184,48 @@ def machine_of(system: System, constants: Constants, precision: str) -> Machines
             f'system.gpus_per_node: {system.name} says "auto", which is counted where the job runs; planning needs a number: --gpus-per-node N'
         )
     measured, gpu = _measured(system, constants), system.gpu
-    nodes = {"gpus_per_node": system.gpus_per_node, "domain": system.gpus_per_node}
     if measured is not None:
-        peaks, peak = measured.peak_tflops, measured.peak_tflops.get(precision)
-        if peak is None:
-            raise UsageError(
-                f"[machine] {measured.name}: {precision} was not measured, only {', '.join(peaks)}; calibrate with --precision {precision}"
-            )
         _refuse_above_sheet(measured)
-        half = peak if precision == "fp32" else peaks.get("bf16", peaks.get("fp16", peak))
-        link = measured.link_gb_per_s * 1e9
-        found = {
-            "gpu": GENERATIONS.index("other"),
-            "peak_flops": peak * 1e12,
-            "half_flops": half * 1e12,
-            "memory_bytes_per_s": measured.memory_gb_per_s * 1e9,
-            "link_bytes_per_s": link,
-            "fabric_bytes_per_s": _fabric(system, link if gpu is None else None),
-            "memory_bytes": measured.memory_gib * 2**30,
-        }
-        return struct(Machines, nodes | found)
-    if gpu is None:
+        sheet, gib = measured_sheet(measured, precision), measured.memory_gib
+    elif gpu is not None:
+        sheet, gib = sheet_of(gpu.name, precision, gpu.memory_gib), gpu.memory_gib
+    else:
         raise UsageError(
             f"system.gpu: {system.name} has no [gpu], so that there is no data sheet to plan with; measure the machine: "
             "nlp-bench plan calibrate --output cpu.toml, then --constants cpu.toml"
         )
-    sheet = sheet_of(gpu.name, precision, gpu.memory_gib)
-    of_sheet = {
+    fabric = _fabric(system, sheet.link_bytes_per_s if gpu is None else None)
+    return struct(Machines, machine_numbers(sheet, system.gpus_per_node, gib, fabric))
+
+
+def measured_sheet(measured: Measured, precision: str) -> Sheet:
+    """Return what `nlp-bench plan calibrate` measured, in place of a data sheet. Raises UsageError for a number format that it did not."""
+    peaks, peak = measured.peak_tflops, measured.peak_tflops.get(precision)
+    if peak is None:
+        raise UsageError(
+            f"[machine] {measured.name}: {precision} was not measured, only {', '.join(peaks)}; calibrate with --precision {precision}"
+        )
+    return Sheet(
+        name=measured.name,
+        generation="other",
+        half_flops=1e12 * (peak if precision == "fp32" else peaks.get("bf16", peaks.get("fp16", peak))),
+        peak_flops=1e12 * peak,
+        memory_bytes_per_s=measured.memory_gb_per_s * 1e9,
+        memory_gib=measured.memory_gib,
+        link_bytes_per_s=measured.link_gb_per_s * 1e9,
+        domain=None,
+    )
+
+
+def machine_numbers(sheet: Sheet, gpus_per_node: float, memory_gib: float, fabric_bytes_per_s: float) -> dict[str, Any]:
+    """Return the fields of Machines for GPUs of this data sheet."""
+    return vars(sheet) | {
         "gpu": GENERATIONS.index(sheet.generation),
-        "domain": sheet.domain or system.gpus_per_node,
-        "fabric_bytes_per_s": _fabric(system, None),
-        "memory_bytes": gpu.memory_gib * 2**30,
+        "gpus_per_node": gpus_per_node,
+        "domain": float(sheet.domain or gpus_per_node),
+        "memory_bytes": memory_gib * 2**30,
+        "fabric_bytes_per_s": fabric_bytes_per_s,
     }
-    return struct(Machines, nodes | vars(sheet) | of_sheet)
 
 
 _MOST_OF_SHEET = 1.2

@@ -14,7 +14,7 @@ import numpy as np
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.files import open_for_reading
-from nlp_bench.layout.rules import RULES, SHARDING, VIRTUAL, Sizes, refuse
+from nlp_bench.layout.rules import RULES, SHARDING, VIRTUAL, Sizes, multiple, refuse
 from nlp_bench.plan.configurations import (
     GENERATIONS,
     PRECISIONS,
@@ -28,8 +28,8 @@ from nlp_bench.plan.configurations import (
     struct,
 )
 from nlp_bench.plan.constants import Constants, precision_of
-from nlp_bench.plan.forecast import Forecast, forecast, peak_memory
-from nlp_bench.plan.machines import sheet_of
+from nlp_bench.plan.forecast import forecast, peak_memory
+from nlp_bench.plan.machines import machine_numbers, sheet_of
 from nlp_bench.plan.problem import VOCAB_MULTIPLE
 
 T = TypeVar("T")
@@ -92,12 +92,6 @@ def _recompute(row: Mapping[str, str]) -> int:
     return max(named, default=RECOMPUTE.index("none"))
 
 
-def stated_memory(words: str) -> float | None:
-    """Return the GiB in a GPU's name."""
-    found = re.search(r"(\d{2,3}) ?G", words)
-    return float(found[1]) if found else None
-
-
 EXPERTS = ("num_experts", "topk", "expert_ffn", "shared_expert_ffn")
 REFUSED_COLUMNS = ("ep", *EXPERTS, "dense_layers", "head_dim", "attention", "sliding_window")
 """Columns that are read only to refuse what is not predicted."""
@@ -110,11 +104,14 @@ _NONE = ("", "0", "1")
 
 def check_known(row: Mapping[str, str]) -> None:
     """Raise UsageError, naming the column, for a model or a layout that nothing here can predict or that cannot exist."""
-    whole = "a mixture of experts is not predicted, only models in which every token sees every weight"
-    parallel = "expert parallelism is not predicted, only dense models (ep blank or 1)"
-    for name in (*EXPERTS, "ep"):
+    experts = "a mixture of experts is not predicted, only models in which every token sees every weight"
+    unknown = {
+        **dict.fromkeys(EXPERTS, experts),
+        "ep": "expert parallelism is not predicted, only dense models (ep blank or 1)",
+    }
+    for name, why in unknown.items():
         if row[name] not in _NONE:
-            raise UsageError(f"{name} = {row[name][:40]!r}: {parallel if name == 'ep' else whole}")
+            raise UsageError(f"{name} = {row[name][:40]!r}: {why}")
     if row["attention"] and row["attention"].lower() not in _PLAIN_ATTENTION:
         raise UsageError(
             f"attention = {row['attention'][:40]!r} is not predicted: only heads with keys and values of their own "
@@ -126,30 +123,15 @@ def check_known(row: Mapping[str, str]) -> None:
         raise UsageError(f"{window} is not predicted: attention is counted over the whole sequence")
     for name in _SWITCHES:
         yes(row, name, otherwise=False)
-    _check_sizes(row)
-
-
-def _check_sizes(row: Mapping[str, str]) -> None:
-    hidden, heads, tensor = (cell(row, name) for name in ("hidden", "heads", "tp"))
-    if hidden % heads:
-        raise UsageError(f"hidden = {hidden:g} is not a multiple of heads = {heads:g} (remainder {hidden % heads:g})")
-    groups = cell(row, "kv_heads", heads)
-    if heads % groups:
-        raise UsageError(f"kv_heads = {groups:g} does not divide heads = {heads:g} (remainder {heads % groups:g})")
+    hidden, heads = int(cell(row, "hidden")), int(cell(row, "heads"))
+    for what, of in (("hidden", "heads"), ("heads", "kv_heads")):
+        number, divisor = int(cell(row, what)), int(cell(row, of, heads))
+        if number % divisor:
+            raise UsageError(multiple(what, number, of, divisor))
     width = cell(row, "head_dim", hidden / heads)
     if width != hidden / heads:
         said = f"head_dim = {width:g} is not hidden / heads = {hidden / heads:g}"
         raise UsageError(f"{said}: heads of another width are not predicted")
-    if tensor > heads:
-        raise UsageError(f"tp = {tensor:g} is more than heads = {heads:g}: a head lies on one rank")
-    gpus, pipeline, context = (cell(row, name, 1.0) for name in ("n_gpus", "pp", "cp"))
-    group = tensor * pipeline * context
-    if group > gpus:
-        raise UsageError(f"tp x pp x cp = {group:g} is more than n_gpus = {gpus:g}")
-    data = cell(row, "dp", gpus // group)
-    if group * data != gpus:
-        product = f"tp x pp x cp x dp = {tensor:g} x {pipeline:g} x {context:g} x {data:g} = {group * data:g}"
-        raise UsageError(f"{product} is not n_gpus = {gpus:g}")
 
 
 _STATE_BYTES = 18.0
@@ -248,9 +230,8 @@ def _sharding_words(text: str) -> tuple[set[str], str | None]:
 
 def _enough(sizes: Mapping[str, Any], ranks: float) -> float:
     """Return the smallest power of two of nodes whose half memory holds the state, in ranks."""
-    h, kv = sizes["hidden_size"], sizes["num_query_groups"] / sizes["num_attention_heads"]
-    layer = 2 * h * h * (1 + kv) + h * sizes["ffn_hidden_size"] * (2 + sizes["gated"])
-    state = _STATE_BYTES * (sizes["num_layers"] * layer + h * sizes["vocab_size"])
+    layers, table = _weights(sizes)
+    state = _STATE_BYTES * (layers + table)
     group = sizes["gpus_per_node"]
     while group < ranks and state / group > 0.5 * sizes["memory_bytes"]:
         group *= 2
@@ -307,8 +288,6 @@ class Points:
     """Their rows' ids."""
     unknown: Flags
     """Whether their framework is none that the constants know, so that they are predicted as another; shape [N]."""
-    all_ids: tuple[str, ...]
-    """Ids of all rows in the order of the table."""
     refused: dict[str, str]
     """Id to the reason."""
 
@@ -374,7 +353,6 @@ def points_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Points
         configurations=completed(_stacked([numbers for _, numbers in found]), unstated, constants),
         ids=tuple(one for one, _ in found),
         unknown=np.array(unknown, dtype=np.bool_),
-        all_ids=tuple(row["id"] for row in rows),
         refused=refused,
     )
 
@@ -418,11 +396,10 @@ def _check_layout(row: Mapping[str, str], trait: Framework, numbers: Mapping[str
     sizes = replace(sizes, **stated)  # not as `spread_of` lowers them
     stages = ("pipeline stages", "virtual stages")
     uneven = trait.uneven_stages or numbers["first_layers"] > 0
-    refuse(sizes, tuple(rule for rule in RULES if rule.code not in (*_FOREIGN, *(stages if uneven else ()))), _column)
-
-
-def _column(field: str) -> str:
-    return _COLUMN_OF.get(field, field)
+    rules = tuple(rule for rule in RULES if rule.code not in (*_FOREIGN, *(stages if uneven else ())))
+    refuse(sizes, rules, lambda field: _COLUMN_OF.get(field, field))
+    if (data := cell(row, "dp", sizes.data)) != sizes.data:
+        raise UsageError(f"dp = {data:g} is not n_gpus / (tp x pp x cp) = {sizes.num_gpus} / {sizes.model_parallel}")
 
 
 _SAME_SIZE = 0.1
@@ -433,16 +410,19 @@ def _check_parameters(row: Mapping[str, str], model: Mapping[str, Any]) -> None:
     """Raise UsageError where the stated number of parameters is not that of the shape, its output layer tied or not."""
     if not row["params_b"]:
         return
-    stated, hidden = cell(row, "params_b") * 1e9, model["hidden_size"]
-    attention = 2 * hidden * hidden * (1 + model["num_query_groups"] / model["num_attention_heads"])
-    layers = model["num_layers"] * (attention + hidden * model["ffn_hidden_size"] * (2 + model["gated"]))
-    table = hidden * model["vocab_size"]
+    stated, (layers, table) = cell(row, "params_b") * 1e9, _weights(model)
     least, most = layers + table, layers + 2 * table
     if not (1 - _SAME_SIZE) * least <= stated <= (1 + _SAME_SIZE) * most:
         counted = f"{least / 1e9:.4g} to {most / 1e9:.4g}"
         raise UsageError(
             f"params_b = {stated / 1e9:g}, but layers, hidden, heads, kv_heads, ffn, gated_mlp and vocab make {counted}"
         )
+
+
+def _weights(model: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the entries of the matrices of all layers, and those of the embedding."""
+    network = struct(Network, model)
+    return float(network.num_layers * network.layer_weights), float(network.hidden_size * network.vocab_size)
 
 
 def _model_numbers(row: Mapping[str, str]) -> dict[str, Any]:
@@ -469,21 +449,12 @@ def _model_numbers(row: Mapping[str, str]) -> dict[str, Any]:
 def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
     if not row["gpu"]:
         raise UsageError("gpu is blank, and no rule fills it")
-    memory = cell(row, "gpu_mem_gb", 0.0)
-    sheet = sheet_of(row["gpu"], precision, memory or stated_memory(row["gpu"]))
+    named = re.search(r"(\d{2,3}) ?G", row["gpu"])
+    memory = cell(row, "gpu_mem_gb", float(named[1]) if named else 0.0) or None
+    sheet = sheet_of(row["gpu"], precision, memory)
     per_node = cell(row, "gpus_per_node", 4.0 if sheet.domain == 72 or "GH200" in sheet.name else 8.0)
     gbit = cell(row, "internode_gbps_per_node", per_node * _GBIT_PER_GPU.get(sheet.generation, 400.0))
-    return {
-        "gpu": GENERATIONS.index(sheet.generation),
-        "gpus_per_node": per_node,
-        "domain": float(sheet.domain or per_node),
-        "peak_flops": sheet.peak_flops,
-        "half_flops": sheet.half_flops,
-        "memory_bytes_per_s": sheet.memory_bytes_per_s,
-        "link_bytes_per_s": sheet.link_bytes_per_s,
-        "fabric_bytes_per_s": gbit * 1e9 / 8,
-        "memory_bytes": (memory or stated_memory(row["gpu"]) or sheet.memory_gib) * 2**30,
-    }
+    return machine_numbers(sheet, per_node, memory or sheet.memory_gib, gbit * 1e9 / 8)
 
 
 def _stacked(rows: Sequence[Mapping[str, Any]]) -> Configurations:
@@ -505,35 +476,20 @@ COLUMNS = ("id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_me
 _GB = 1e9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Predictions:
-    """A table of predictions."""
-
-    rows: tuple[dict[str, str], ...]
-    """One per row of the points, in their order, with COLUMNS; cells are empty where nothing is predicted."""
-    refused: dict[str, str]
-    """Id to the reason why nothing is predicted."""
-
-    def text(self) -> str:
-        """Return the table as comma-separated values."""
-        stream = io.StringIO()
-        table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(self.rows)
-        return stream.getvalue()
-
-
-def predictions_of(rows: Sequence[Mapping[str, str]], constants: Constants) -> Predictions:
-    """Predict the rows of a table of points."""
+def predictions_of(
+    rows: Sequence[Mapping[str, str]], constants: Constants
+) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """Predict the rows of a table of points: return one with COLUMNS for each of them, and by id why nothing is predicted."""
     points, blank = points_of(rows, constants), dict.fromkeys(COLUMNS, "")
     found = {one: {**blank, "id": one, "refused": " ".join(reason.split())} for one, reason in points.refused.items()}
     if points.ids:
-        found |= _cells(points, forecast(points.configurations, constants, points.unknown), constants)
-    return Predictions(rows=tuple(found[one] for one in points.all_ids), refused=points.refused)
+        found |= _cells(points, constants)
+    return [found[row["id"]] for row in rows], points.refused
 
 
-def _cells(points: Points, found: Forecast, constants: Constants) -> dict[str, dict[str, str]]:
+def _cells(points: Points, constants: Constants) -> dict[str, dict[str, str]]:
     """Return cells by id."""
+    found = forecast(points.configurations, constants, points.unknown)
     numbers = (found.seconds.total, found.low, found.high, found.memory.published / _GB)
     columns = [np.broadcast_to(values, (len(points.ids),)) for values in (*numbers, found.memory.words)]
     reach, c = constants.reach, points.configurations

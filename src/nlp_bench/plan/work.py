@@ -20,8 +20,7 @@ def padded_vocab_size(c: Configurations) -> Numbers:
 
 def layer_products(c: Configurations) -> Numbers:
     """FLOPs of the products with weights in one layer."""
-    weights = c.network.attention_weights + c.network.feed_forward_weights
-    return np.asarray(2 * tokens(c) * weights / c.spread.tensor)
+    return np.asarray(2 * tokens(c) * c.network.layer_weights / c.spread.tensor)
 
 
 def layer_core(c: Configurations) -> Numbers:

@@ -44,26 +44,27 @@ class PlanPredict(Command, ConstantsOption):
         from nlp_bench.files import write_text
         from nlp_bench.plan.constants import read_constants
         from nlp_bench.plan.machines import measured_elsewhere
-        from nlp_bench.plan.predict import predictions_of, read_rows
+        from nlp_bench.plan.predict import COLUMNS, predictions_of, read_rows
+        from nlp_bench.show.table import as_csv
 
         refuse_to_replace("--output", self.output, mark=b"id,iter_time_s,")
         constants = read_constants(self.constants)
         rows = read_rows(self.points)
-        predicted = predictions_of(rows, constants.cold() if self.cold else constants)
+        predicted, refused = predictions_of(rows, constants.cold() if self.cold else constants)
         for doubt in measured_elsewhere(constants, dict.fromkeys(row["gpu"] for row in rows if row["gpu"])):
             say(f"warning: {doubt}")
         reasons: dict[str, list[str]] = {}
-        for one, reason in predicted.refused.items():
+        for one, reason in refused.items():
             reasons.setdefault(reason, []).append(one)
         for reason, ids in reasons.items():
             more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
             say(f"not predicted: {', '.join(ids[:_SHOWN])}{more}: {reason}")
+        text = as_csv(COLUMNS, predicted)
         if self.output is None:
-            print(predicted.text(), end="")
-            return 0
-        write_text(self.output, predicted.text())
-        done = len(predicted.rows) - len(predicted.refused)
-        say(f"{done} of {len(predicted.rows)} rows predicted: {self.output}")
+            print(text, end="")
+        else:
+            write_text(self.output, text)
+            say(f"{len(predicted) - len(refused)} of {len(predicted)} rows predicted: {self.output}")
         return 0
 
 

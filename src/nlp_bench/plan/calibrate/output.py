@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import write_text
 from nlp_bench.plan.calibrate.fit import Constant
 from nlp_bench.plan.calibrate.record import WIDTH_BYTES, Calibration
-from nlp_bench.plan.constants import SCHEMA, constant_line, read_constants
-from nlp_bench.plan.machines import Sheet, sheet_of
+from nlp_bench.plan.constants import SCHEMA, Measured, constant_line, read_constants
+from nlp_bench.plan.machines import Sheet, measured_sheet, sheet_of
 from nlp_bench.show.table import Column, as_text
 
 RECORD_SCHEMA = "nlp-bench/calibrated/1"
@@ -43,10 +44,10 @@ HOST = {"step": "per iteration", "batch": "per micro-batch"}
 
 def sheet_or_measured(
     calibration: Calibration, constants: Mapping[str, Constant], system: str | None
-) -> tuple[Sheet, Mapping[str, Any] | None]:
+) -> tuple[Sheet, Measured | None]:
     """Return what measured rates are shares of: the GPU's data sheet (of `system`, where that is given), else the rates themselves.
 
-    The second is table [machine] where these are measurements. Raises NlpBenchError where products or copies were not measured,
+    The second is table [machine] of the latter. Raises NlpBenchError where products or copies were not measured,
     UsageError for a system that is not known or has another GPU.
     """
     sheet = _sheet(calibration, system) if calibration.kind == "cuda" else None
@@ -60,25 +61,16 @@ def sheet_or_measured(
             + "; ".join(calibration.skipped[:3])
         )
     link = constants["link_bytes_per_s"].value if "link_bytes_per_s" in constants else LONELY_LINK
-    peak, gib = peaks.get(calibration.precision, next(iter(peaks.values()))), calibration.memory_bytes / 2**30
-    measured = Sheet(
+    machine = Measured(
         name=calibration.device,
-        generation="other",
-        half_flops=peak,
-        peak_flops=peak,
-        memory_bytes_per_s=copied.value,
-        memory_gib=round(gib, 1),
-        link_bytes_per_s=link,
-        domain=None,
+        kind="cpu" if calibration.kind == "cpu" else "gpu",
+        peak_tflops={name: value / 1e12 for name, value in peaks.items()},
+        memory_gb_per_s=copied.value / 1e9,
+        link_gb_per_s=link / 1e9,
+        memory_gib=round(calibration.memory_bytes / 2**30, 1),
     )
-    return measured, {
-        "name": measured.name,
-        "kind": "cpu" if calibration.kind == "cpu" else "gpu",
-        "peak_tflops": {name: value / 1e12 for name, value in peaks.items()},
-        "memory_gb_per_s": measured.memory_bytes_per_s / 1e9,
-        "link_gb_per_s": link / 1e9,
-        "memory_gib": measured.memory_gib,
-    }
+    sheet = measured_sheet(machine, calibration.precision if calibration.precision in peaks else next(iter(peaks)))
+    return replace(sheet, half_flops=sheet.peak_flops), machine
 
 
 def _sheet(calibration: Calibration, system: str | None) -> Sheet | None:
@@ -119,7 +111,7 @@ def write_constants(
         ),
     ]
     if machine:
-        lines += ["", "[machine]", *(f"{name} = {_toml(value)}" for name, value in machine.items())]
+        lines += ["", "[machine]", *(f"{name} = {_toml(value)}" for name, value in vars(machine).items())]
     write_text(path, "\n".join(lines) + "\n")
 
 
