@@ -12,12 +12,12 @@ import pytest
 from support.browsing import NEEDS_BROWSER, browser, contrast, looked_at
 
 from nlp_bench.cli.parser import parser_of
-from nlp_bench.cli.plan.bid import FORMATS, form_of, sheet
+from nlp_bench.cli.plan.bid import FORMATS
 from nlp_bench.config import catalog
 from nlp_bench.config.request import from_options
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.bid import Files, bid
+from nlp_bench.plan.bid import bid
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.neighbours import (
     Offered,
@@ -62,7 +62,7 @@ def points(tmp_path: Path) -> Path:
 
 
 def test_without_a_margin_the_upper_end_is_committed_to(answered: Answer, points: Path) -> None:
-    made = bid(answered, files=Files(points=points))
+    made = bid(answered, points=points)
     assert made.commitment_s == answered.rows[0].high_s
     assert "upper end of the 90 % interval" in made.basis
 
@@ -71,7 +71,7 @@ def test_without_a_margin_the_upper_end_is_committed_to(answered: Answer, points
 def test_a_margin_is_added_and_held_against_the_interval(
     answered: Answer, points: Path, margin: float, place: str
 ) -> None:
-    made = bid(answered, files=Files(points=points), margin=margin)
+    made = bid(answered, points=points, margin=margin)
     assert made.commitment_s == pytest.approx(answered.rows[0].report_s * (1 + margin / 100))
     assert f"{margin:g} % margin, {place} the upper end" in made.basis
 
@@ -79,17 +79,17 @@ def test_a_margin_is_added_and_held_against_the_interval(
 @pytest.mark.parametrize("margin", [-1.0, float("nan"), 5000.0])
 def test_bad_margin(answered: Answer, points: Path, margin: float) -> None:
     with pytest.raises(UsageError, match="--margin"):
-        bid(answered, files=Files(points=points), margin=margin)
+        bid(answered, points=points, margin=margin)
 
 
 def test_nothing_is_offered_where_nothing_fits(answered: Answer, points: Path) -> None:
     with pytest.raises(NlpBenchError, match="nothing to offer"):
-        bid(replace(answered, rows=()), files=Files(points=points))
+        bid(replace(answered, rows=()), points=points)
 
 
 def test_the_command_runs_what_is_offered(answered: Answer, points: Path) -> None:
     """The options go through the command line, the resolver and back into the planner: same sizes, same prediction."""
-    made = bid(answered, files=Files(points=points))
+    made = bid(answered, points=points)
     words = shlex.split(made.commands["submit"])
     assert words[:2] == ["nlp-bench", "submit"]
     run = resolve(from_options(parser_of("check").read(words[2:])), ask_scheduler=False)
@@ -101,7 +101,7 @@ def test_the_command_runs_what_is_offered(answered: Answer, points: Path) -> Non
 
 @pytest.mark.parametrize("form", ["table", "markdown", "html"])
 def test_the_sheet_says_everything(answered: Answer, points: Path, form: str) -> None:
-    text = sheet(bid(answered, files=Files(points=points)), form)
+    text = FORMATS[form](bid(answered, points=points))
     row = answered.rows[0]
     plain = re.sub(r"\\(.)", r"\1", text)
     for words in (
@@ -119,10 +119,10 @@ def test_the_sheet_says_everything(answered: Answer, points: Path, form: str) ->
 
 def test_predicted_stands_at_every_figure_of_the_offer(answered: Answer, points: Path) -> None:
     """Each line with a figure that the planner made says so, in every form for people."""
-    row, made = answered.rows[0], bid(answered, files=Files(points=points), margin=3.0)
+    row, made = answered.rows[0], bid(answered, points=points, margin=3.0)
     figures = (row.report_s, row.low_s, row.high_s, made.commitment_s)
     words = [*(f"{value:.1f} s" for value in figures), f"{row.tokens_per_second:,.0f}", f"{row.memory_gib:.1f} of"]
-    lines = [line for line in sheet(made, "markdown").splitlines() if any(word in line for word in words)]
+    lines = [line for line in FORMATS["markdown"](made).splitlines() if any(word in line for word in words)]
     assert len(lines) >= 4
     for line in lines:
         assert "predicted" in line, line
@@ -131,11 +131,11 @@ def test_predicted_stands_at_every_figure_of_the_offer(answered: Answer, points:
 def test_another_number_format_is_refused(answered: Answer, points: Path) -> None:
     other = replace(answered, problem=replace(answered.problem, precision="fp16"))
     with pytest.raises(UsageError, match="planned in fp16, but a run trains in the model file's number format"):
-        bid(other, files=Files(points=points))
+        bid(other, points=points)
 
 
 def test_the_record_is_json_with_a_schema(answered: Answer, points: Path) -> None:
-    record = json.loads(sheet(bid(answered, files=Files(points=points)), "json"))
+    record = json.loads(FORMATS["json"](bid(answered, points=points)))
     assert record["schema"] == "nlp-bench/bid/1"
     assert record["predicted"]["report_time_s"] == answered.rows[0].report_s
     assert record["nearest_measurements"][0]["identity"] == "J1"
@@ -145,18 +145,9 @@ def test_the_record_is_json_with_a_schema(answered: Answer, points: Path) -> Non
 def test_text_of_strangers_is_inert(answered: Answer, points: Path) -> None:
     text = points.read_text().replace("GPT3-175B", "<script>alert(1)</script>|`x`")
     points.write_text(text)
-    made = bid(answered, files=Files(points=points))
-    assert "<script>" not in sheet(made, "html")
-    assert "\\<script\\>" in sheet(made, "markdown")
-
-
-def test_formats(answered: Answer, points: Path) -> None:
-    made = bid(answered, files=Files(points=points))
-    with pytest.raises(UsageError, match="'csv' is no format of a bid sheet"):
-        sheet(made, "csv")
-    assert {form_of(Path(f"bid{ending}")) for ending in (".txt", ".md", ".html", ".json")} == set(FORMATS)
-    with pytest.raises(UsageError, match=r"bid\.doc ends in none of"):
-        form_of(Path("bid.doc"))
+    made = bid(answered, points=points)
+    assert "<script>" not in FORMATS["html"](made)
+    assert "\\<script\\>" in FORMATS["markdown"](made)
 
 
 NUMBERS = {
@@ -288,7 +279,7 @@ def test_it_is_quiet_and_readable(
     started: Any, answered: Answer, points: Path, tmp_path: Path, width: int, scheme: str
 ) -> None:
     path = tmp_path / "bid.html"
-    path.write_text(sheet(bid(answered, files=Files(points=points)), "html"), encoding="utf-8")
+    path.write_text(FORMATS["html"](bid(answered, points=points)), encoding="utf-8")
     with looked_at(started, path, width=width, height=900, scheme=scheme) as seen:
         assert seen.said == []
         assert seen.requests == [path.as_uri()]

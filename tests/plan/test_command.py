@@ -116,6 +116,8 @@ def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.Cap
         (["--why", "--emit-jube", "x.yaml"], "--emit-jube goes with the ranking"),
         (["--days", "5"], "--days goes with --model-size"),
         (["--format", "html"], "--format html is of --bid"),
+        (["--bid", "--format", "csv"], "--bid has no --format csv"),
+        (["--bid", "--output", "bid.doc"], "bid.doc ends in none of .txt, .md, .json, .csv, .html"),
         (["--time", "500", "--format", "csv"], "--time has no --format csv"),
         (["--model-size", "auto", "--days", "5"], "--model and --model-size exclude each other"),
     ],

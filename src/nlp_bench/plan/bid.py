@@ -92,26 +92,21 @@ class Bid:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Files:
-    """What a bid reads; None: the checkout's."""
-
-    model: str | None = None
-    """Name or path of the model file."""
-    system: str | None = None
-    """Name or path of the system file."""
-    constants: Path | None = None
-    points: Path | None = None
-    """The published measurements."""
-
-
-def bid(answer: Answer, *, margin: float | None = None, files: Files | None = None) -> Bid:
+def bid(  # noqa: PLR0913  # each is a file or an option
+    answer: Answer,
+    *,
+    margin: float | None = None,
+    model: str | None = None,
+    system: str | None = None,
+    constants: Path | None = None,
+    points: Path | None = None,
+) -> Bid:
     """Offer the best configuration of an answer that fits.
 
     `margin` is added to the predicted time, in percent of it; None: the upper end of the 90 % interval is committed to.
+    `model` and `system` are names or paths, `points` are published measurements; None: the checkout's.
     Raises NlpBenchError where no configuration fits, UsageError on a margin below 0 and on a number format that no run of ours has.
     """
-    files = files or Files()
     if not answer.rows:
         raise NlpBenchError(
             "--bid: no configuration is predicted to fit the GPU, so there is nothing to offer; add --nodes"
@@ -124,13 +119,12 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
             "could prove it; leave --precision out, or write a model file of your own"
         )
     commitment_s, basis = _commitment(row, margin)
-    offer, rows, made = offered(problem, row.sizes), read_points(files.points), origin()
-    model, system = files.model or problem.model.name, files.system or problem.system.name
-    constants = _identity(files.constants or catalog.table("plan.toml"))
-    if problem.constants != read_constants(files.constants):
-        constants += ", corrected by measured runs (--learn)"
+    offer, rows, made = offered(problem, row.sizes), read_points(points), origin()
+    table = _identity(constants or catalog.table("plan.toml"))
+    if problem.constants != read_constants(constants):
+        table += ", corrected by measured runs (--learn)"
     deviations, changes = problem.deviations_with(row.sizes.recompute), constant_deviations(problem.constants)
-    words = run_words(problem, row.sizes, model=model, system=system)
+    words = run_words(problem, row.sizes, model=model or problem.model.name, system=system or problem.system.name)
     commit = made.commit or ""
     state = commit[commit.index("+") :] if "+" in commit else ""
     return Bid(
@@ -141,12 +135,12 @@ def bid(answer: Answer, *, margin: float | None = None, files: Files | None = No
         changed=(
             *(f"{deviation}: not the benchmark" for deviation in deviations),
             *(doubt for doubt in problem.doubts if not doubt.endswith(changes)),
-            *(f"the constants, {constants}: {one}" for one in changes),
+            *(f"the constants, {table}: {one}" for one in changes),
         ),
         near=nearest(offer, rows),
         extrapolated=tuple(extrapolated(offer, rows)),
         rules=tuple(_rules(problem, deviations)),
-        constants=constants,
+        constants=table,
         sheets=_identity(catalog.table("accelerators.toml")),
         program=f"nlp-bench {made.version}" + (f", commit {commit[:12]}{state}" if commit else ""),
         created=now(),

@@ -112,7 +112,7 @@ class Plan(Command, ConstantsOption):
 
     def run(self) -> int:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra here: its threads only cost start-up
-        ending = self.output.suffix[1:] if self.output and not (self.format or self.bid) else ""
+        ending = self.output.suffix[1:] if self.output and not self.format else ""
         if word := next((one for one, its in ENDINGS.items() if its == ending), None):
             return replace(self, format=word).run()
         self._check()

@@ -2,10 +2,8 @@
 
 import textwrap
 from collections.abc import Callable
-from pathlib import Path
 
 from nlp_bench import __version__
-from nlp_bench.errors import UsageError
 from nlp_bench.escape import escaped_markdown
 from nlp_bench.plan.bid import Bid
 from nlp_bench.plan.ranking import rates
@@ -183,21 +181,3 @@ FORMATS: dict[str, Callable[[Bid], str]] = {
     "json": lambda bid: json_text(bid.record()),
 }
 """Writer of each --format."""
-ENDINGS = {".txt": "table", ".md": "markdown", ".html": "html", ".json": "json"}
-"""Format by the suffix of --output."""
-
-
-def sheet(bid: Bid, form: str = "table") -> str:
-    """Return the sheet in a format. Raises UsageError for one that is none of FORMATS."""
-    if form not in FORMATS:
-        raise UsageError(f"--format: {form!r} is no format of a bid sheet; the formats are {', '.join(FORMATS)}")
-    return FORMATS[form](bid)
-
-
-def form_of(path: Path) -> str:
-    """Return the format of a file's suffix. Raises UsageError for an unknown suffix."""
-    if path.suffix not in ENDINGS:
-        raise UsageError(
-            f"--output: {path} ends in none of {', '.join(ENDINGS)}, by which a bid sheet's format is known"
-        )
-    return ENDINGS[path.suffix]

@@ -47,17 +47,13 @@ def _rank(options: Plan, problem: "Problem") -> int:
     if options.rehearse:
         found = replace(found, rehearsed=_rehearsed(found, min(options.rehearse, len(found.rows)), words))
     if options.bid:
-        from nlp_bench.cli.plan.bid import form_of, sheet
-        from nlp_bench.plan.bid import Files, bid
+        from nlp_bench.cli.plan.bid import FORMATS
+        from nlp_bench.plan.bid import bid
 
         made = bid(
-            found,
-            margin=options.margin,
-            files=Files(model=words["model"], system=words["system"], constants=options.constants),
+            found, margin=options.margin, constants=options.constants, model=words["model"], system=words["system"]
         )
-        path = options.target()
-        form = options.format or (form_of(path) if path and path.suffix else "table")
-        _out(options, sheet(made, form))
+        _out(options, FORMATS[options.format or "table"](made))
     elif options.format == "csv":
         from nlp_bench.plan.record import COLUMNS, flat
         from nlp_bench.show.table import as_csv
