@@ -202,7 +202,7 @@ def test_it_is_the_row_of_the_plan(run: Run) -> None:
     row, found = answer(problem, top=1).published, prediction(run, 20_000_000)
     assert row is not None
     assert (found.report_s, found.low_s, found.high_s) == pytest.approx((row.report_s, row.low_s, row.high_s))
-    assert found.memory_bytes / 2**30 == pytest.approx(row.memory_gib)
+    assert found.record()["memory_bytes"] / 2**30 == pytest.approx(row.memory_gib)
     assert found.fits == row.fits
 
 

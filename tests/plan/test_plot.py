@@ -18,7 +18,6 @@ from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.plot import GRID, MAX_FILL, plan_chart
 from nlp_bench.plan.problem import make_problem
 from nlp_bench.plan.ranking import Answer, answer
-from nlp_bench.plan.search.search import _NOTHING
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +68,7 @@ def test_the_limit_stands_inside_the_tight_band(answered: Answer) -> None:
 
 
 def test_nothing_legal(answered: Answer) -> None:
-    empty = replace(answered, search=replace(answered.search, figures=_NOTHING))
+    empty = answer(replace(answered.problem, nodes=97), top=3)
     with pytest.raises(NlpBenchError, match="no legal configuration to draw"):
         plan_chart(empty)
 

@@ -59,12 +59,12 @@ def row(run: Run, rehearsal: dict[str, Any], word: str, why: str) -> str:
     values["reason"] = "; ".join(filter(None, (why, found if isinstance(found, str) else "", *notes)))
     if not isinstance(found, str):
         values |= {
-            "gpu_memory_gib": f"{found.capacity_bytes / GIB:g}",
-            "predicted_memory_gib": f"{found.memory_bytes / GIB:.1f}",
+            "gpu_memory_gib": f"{found.capacity_gib:g}",
+            "predicted_memory_gib": f"{found.memory_gib:.1f}",
             "predicted_report_time_s": f"{found.report_s:.1f}",
             "predicted_low90_s": f"{found.low_s:.1f}",
             "predicted_high90_s": f"{found.high_s:.1f}",
-            "predicted_limit": found.limits(),
+            "predicted_limit": found.limits.replace(", ", "; "),
         }
     return metric_lines(values)
 

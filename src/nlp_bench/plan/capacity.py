@@ -13,7 +13,7 @@ from nlp_bench.plan.problem import Fixed, Problem
 from nlp_bench.plan.ranking import Row, rows_of
 from nlp_bench.plan.search.search import search
 from nlp_bench.plan.search.space import has_layout
-from nlp_bench.plan.work import head_products, layer_core, layer_products
+from nlp_bench.plan.work import least_seconds
 
 NEAR = 1.05
 """Where the usual switches come within this factor of the limit, all settings of the switches are searched."""
@@ -74,15 +74,12 @@ def smallest(problem: Problem, limit_s: float) -> Nodes:
 
 
 def fewest_nodes(problem: Problem, limit_s: float) -> int:
-    """Return the fewest nodes that do the model's FLOPs in the time at the data sheet's peak.
-
-    FLOPs per token: three times the forward products, attention causal; see `nlp_bench.layout.flops.model_flops_per_token`.
-    """
-    one = problem.configurations({**problem.published, "tp": 1, "pp": 1, "micro_batch_size": 1, "recompute": 0})
-    sample = problem.network.num_layers * (layer_products(one) + layer_core(one) / 2) + head_products(one)
-    flops = 3 * float(sample) / float(problem.network.sequence_length) * problem.tokens
-    per_node = float(problem.machines.peak_flops) * problem.gpus_per_node
-    return max(1, int(np.ceil(flops / (limit_s * per_node))))
+    """Return the fewest nodes that do the model's FLOPs in the time at the data sheet's peak."""
+    one = problem.configurations(
+        {**problem.published, "nodes": 1, "tp": 1, "pp": 1, "micro_batch_size": 1, "recompute": 0}
+    )
+    of_one_node_s = float(least_seconds(one)) * problem.tokens / problem.tokens_per_iteration
+    return max(1, int(np.ceil(of_one_node_s / limit_s)))
 
 
 def _best(problem: Problem, limit_s: float, usable: tuple[int, ...]) -> Iterator[Row]:

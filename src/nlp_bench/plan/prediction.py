@@ -8,33 +8,20 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.machines import doubts_of
 from nlp_bench.plan.problem import configuration_of
-from nlp_bench.plan.ranking import GIB, costs, predicted
+from nlp_bench.plan.ranking import GIB, Predicted, predicted
 
 SCHEMA = "nlp-bench/forecast/1"
 """forecast.json of a run folder: written before the job starts."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prediction:
-    """The prediction of one run. Nothing in it is measured."""
+class Prediction(Predicted):
+    """The prediction of one run."""
 
     tokens: int
     """Tokens of the training whose time is predicted."""
-    report_s: float
-    """Predicted seconds of that training."""
-    low_s: float
-    high_s: float
-    iteration_s: float
-    """Predicted seconds of one iteration."""
     iterations_s: float
     """Predicted seconds of all iterations of the run; starting up comes on top."""
-    shares: dict[str, float]
-    """What an iteration is spent on, as shares of its time, the greatest first."""
-    memory_bytes: float
-    """Predicted peak of the fullest rank, everything included."""
-    capacity_bytes: float
-    """Memory of the GPU."""
-    fits: str
     doubts: tuple[str, ...] = ()
     """Where the system file contradicts its GPU's data sheet, and where that is not the shipped one."""
 
@@ -47,15 +34,14 @@ class Prediction:
 
     def memory_line(self) -> str:
         """Return the predicted memory and the GPU's."""
-        return f"predicted memory {self.memory_bytes / GIB:.1f} of {self.capacity_bytes / GIB:.0f} GiB per GPU"
-
-    def limits(self) -> str:
-        """Return what costs the most besides the work itself, with its shares of the time."""
-        return "; ".join(costs(self.shares))
+        return f"predicted memory {self.memory_gib:.1f} of {self.capacity_gib:.0f} GiB per GPU"
 
     def record(self) -> dict[str, Any]:
         """Return the JSON object of forecast.json."""
-        return {"schema": SCHEMA, "what": "predicted before the run, not measured", **vars(self)}
+        names = ("tokens", "report_s", "low_s", "high_s", "iteration_s", "iterations_s", "shares", "fits", "doubts")
+        sizes = {"memory_bytes": self.memory_gib * GIB, "capacity_bytes": self.capacity_gib * GIB}
+        own = {name: getattr(self, name) for name in names}
+        return {"schema": SCHEMA, "what": "predicted before the run, not measured", **own, **sizes}
 
 
 def prediction(run: Run, tokens: int) -> Prediction:
@@ -63,15 +49,8 @@ def prediction(run: Run, tokens: int) -> Prediction:
     constants = read_constants()
     per_iteration = run.batch.global_batch_size * run.batch.sequence_length
     (found,) = predicted(configuration_of(run, constants), constants, tokens, per_iteration)
-    same = ("report_s", "low_s", "high_s", "iteration_s", "shares", "fits")
-    return Prediction(
-        tokens=tokens,
-        **{name: found[name] for name in same},
-        iterations_s=found["iteration_s"] * run.training.iterations,
-        memory_bytes=found["memory_gib"] * GIB,
-        capacity_bytes=found["capacity_gib"] * GIB,
-        doubts=doubts_of(run.system, constants),
-    )
+    iterations_s = found["iteration_s"] * run.training.iterations
+    return Prediction(**found, tokens=tokens, iterations_s=iterations_s, doubts=doubts_of(run.system, constants))
 
 
 def prediction_or_reason(run: Run, tokens: int) -> Prediction | str:

@@ -18,11 +18,9 @@ GIB = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
-    """One configuration and what is predicted of it. Nothing in it is measured."""
+class Predicted:
+    """What is predicted of one configuration. Nothing in it is measured."""
 
-    sizes: Sizes
-    nodes: int
     report_s: float
     """Seconds of a training on the question's tokens."""
     low_s: float
@@ -38,10 +36,6 @@ class Row:
     """What the memory is spent on, greatest first."""
     fits: str
     """yes, tight or no."""
-    rank: int | None = None
-    """Rank among the layouts that fit, from 1; None: it is not one of them."""
-    published: bool = False
-    """Whether it is the configuration that the model file proposes."""
 
     @property
     def limits(self) -> str:
@@ -52,6 +46,18 @@ class Row:
     def memory(self) -> str:
         """The memory, of the GPU's."""
         return f"{self.memory_gib:.1f} of {self.capacity_gib:g} GiB"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row(Predicted):
+    """A configuration of a problem and what is predicted of it."""
+
+    sizes: Sizes
+    nodes: int
+    rank: int | None = None
+    """Rank among the layouts that fit, from 1; None: it is not one of them."""
+    published: bool = False
+    """Whether it is the configuration that the model file proposes."""
 
 
 _SAME_PEAK = 0.1  # data sheets of one product differ by less
@@ -160,7 +166,7 @@ def rows_of(
 
 
 def predicted(c: Configurations, constants: Constants, tokens: int, per_iteration: float) -> Iterator[dict[str, Any]]:
-    """Yield what is predicted of each configuration for a training on `tokens`, by the fields of Row."""
+    """Yield what is predicted of each configuration for a training on `tokens`, by the fields of Predicted."""
     found, count = forecast(c, constants), len(c)
     seconds, memory, per_report = found.seconds.total, found.memory, tokens / per_iteration
     figures = {

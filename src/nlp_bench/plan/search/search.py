@@ -26,8 +26,6 @@ class Figures:
     """What is predicted of N configurations; arrays of shape [N]."""
 
     iteration_s: Numbers
-    low_s: Numbers
-    high_s: Numbers
     memory_bytes: Numbers
     """Peak of the fullest rank."""
     fits: Flags
@@ -66,8 +64,6 @@ class Search:
 
     def tight_and_faster(self, most: int) -> npt.NDArray[np.int64]:
         """Return positions of at most `most` layouts that may fit and would be faster than the best that does."""
-        if not self.num_tight:
-            return _NOWHERE
         found = order(self.space.legal, self.figures, self.figures.tight)
         if len(self.ranked):
             found = found[self.figures.iteration_s[found] < self.figures.iteration_s[self.ranked[0]] * (1 - SAME)]
@@ -75,16 +71,14 @@ class Search:
 
 
 def figures_of(c: Configurations, problem: Problem) -> Figures:
-    """Forecast N configurations, at least one, a chunk at a time."""
+    """Forecast N configurations a chunk at a time."""
     count = len(c)
     parts: list[dict[str, Any]] = []
-    for start in range(0, count, CHUNK):
+    for start in range(0, max(count, 1), CHUNK):
         part = c.take(np.arange(start, min(count, start + CHUNK)))
         found, shape = forecast(part, problem.constants), (len(part),)
         arrays = {
             "iteration_s": found.seconds.total,
-            "low_s": found.low,
-            "high_s": found.high,
             "memory_bytes": found.memory.total,
             "fits": found.memory.fits,
             "tight": found.memory.tight,
@@ -141,15 +135,5 @@ def layout_keys(c: Configurations) -> npt.NDArray[np.int64]:
 def search(problem: Problem, *, nodes: int | None = None) -> Search:
     """Forecast every legal configuration of the problem and rank the layouts that fit."""
     found = space(problem, nodes=nodes)
-    figures = figures_of(found.legal, problem) if found.num_legal_layouts else _NOTHING
-    return Search(
-        space=found,
-        figures=figures,
-        ranked=order(found.legal, figures, figures.fits) if len(figures.fits) else _NOWHERE,
-    )
-
-
-_NOWHERE: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-_NONE: Numbers = np.zeros(0)
-_NEVER: Flags = np.zeros(0, dtype=np.bool_)
-_NOTHING = Figures(iteration_s=_NONE, low_s=_NONE, high_s=_NONE, memory_bytes=_NONE, fits=_NEVER, tight=_NEVER)
+    figures = figures_of(found.legal, problem)
+    return Search(space=found, figures=figures, ranked=order(found.legal, figures, figures.fits))
