@@ -170,8 +170,8 @@ def _size(measured: Measured, constants: Constants, found: list[LeftOut]) -> Ter
     """Return what a factor of two outside of the fitted sizes adds: by how much errors farther out than one go beyond nearer ones."""
     sides: list[list[float]] = [[], []]
     for one in (part for part in found if part.kind == SIZE):
-        far = one.reach.distance(measured.configurations.take(one.places), constants.traits)
-        away, weights = np.asarray(sum(far.octaves.values())), measured.weights()[one.places]
+        _, octaves = one.reach.distance(measured.configurations.take(one.places), constants.traits)
+        away, weights = np.asarray(sum(octaves.values())), measured.weights()[one.places]
         out = away > 1
         if min(np.count_nonzero(out), np.count_nonzero(~out)) < _FEW:
             continue

@@ -10,6 +10,8 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from nlp_bench.config import catalog
+from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.plan.configurations import FAMILIES, GENERATIONS, SPELLINGS, Configurations, Flags, Framework, Numbers
 from nlp_bench.plan.interval import SIZES, TERMS, Reach, Seen, Term
@@ -177,16 +179,11 @@ def read_constants(path: str | Path | None = None) -> Constants:
 
     Raises UsageError that names the file and the constant for one that is unknown, not a number above 0, or without a source.
     """
-    from nlp_bench.config import catalog  # noqa: PLC0415  # only who plans pays for it
-    from nlp_bench.config.table import read_toml  # noqa: PLC0415  # likewise
-
     constants = _whole(catalog.table("plan.toml"))
     return constants if path is None else overridden(constants, read_toml(Path(path), SCHEMA), str(path))
 
 
 def _whole(path: Path) -> Constants:
-    from nlp_bench.config.table import build, read_toml  # noqa: PLC0415  # as above
-
     where = "benchmark/plan.toml"
     table = read_toml(path, SCHEMA)
     shipped = table if path == _shipped() else read_toml(_shipped(), SCHEMA)
@@ -211,15 +208,11 @@ def _whole(path: Path) -> Constants:
 
 
 def _shipped() -> Path:
-    from nlp_bench.config import catalog  # noqa: PLC0415  # as above
-
     return catalog.shipped() / "benchmark/plan.toml"
 
 
 def own_file() -> tuple[str, ...]:
     """Return in what a plan.toml that is found before the shipped one differs from it, with its path."""
-    from nlp_bench.config import catalog  # noqa: PLC0415  # as above
-
     path = catalog.table("plan.toml")
     return () if path == _shipped() else tuple(f"{path}: {one}" for one in deviations(_whole(path)))
 
@@ -229,9 +222,12 @@ def deviations(constants: Constants) -> tuple[str, ...]:
     own = _whole(_shipped())
     found = []
     for name, (ours, theirs) in {
-        "time": (_values(own.time), _values(constants.time)),
-        "memory": (vars(own.memory), vars(constants.memory)),
-        "interval": (_spans(own.ends), _spans(constants.ends)),
+        "time": [{key: f"{one.value:g}" for key, one in of.time.items()} for of in (own, constants)],
+        "memory": [vars(of.memory) for of in (own, constants)],
+        "interval": [
+            {family: f"{low:g} to {high:g} of the time" for family, (low, high) in of.ends.items()}
+            for of in (own, constants)
+        ],
     }.items():
         changed = [
             f"{key} = {theirs[key]} instead of {ours.get(key)}" for key in theirs if theirs[key] != ours.get(key)
@@ -251,14 +247,6 @@ def deviations(constants: Constants) -> tuple[str, ...]:
 
 
 _NAMED = 5
-
-
-def _values(time: Mapping[str, Constant]) -> dict[str, str]:
-    return {name: f"{one.value:g}" for name, one in time.items()}
-
-
-def _spans(ends: Mapping[str, tuple[float, float]]) -> dict[str, str]:
-    return {family: f"{low:g} to {high:g} of the time" for family, (low, high) in ends.items()}
 
 
 def constant_line(name: str, value: float, source: str) -> str:
@@ -293,8 +281,6 @@ def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Co
 
 
 def _constant(name: str, entry: Any, where: str) -> Constant:
-    from nlp_bench.config.table import build  # noqa: PLC0415  # as above
-
     entry = _with_source(entry, f"{where}: [time]", name)
     for field_name in ("value", "prior", "spread"):
         value = entry.get(field_name, 1.0)
@@ -338,8 +324,6 @@ def _ends(table: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]
 
 
 def _reach(table: Mapping[str, Any], where: str) -> Reach:
-    from nlp_bench.config.table import build  # noqa: PLC0415  # as above
-
     terms = {name: build(Term, dict(table["distance"][name]), f"{where}: [distance] {name}") for name in TERMS}
     seen = [build(Seen, dict(entry), f"{where}: seen") for entry in table["seen"]]
     if wrong := [one for one in seen if set(one.ranges) != set(SIZES)]:
@@ -348,8 +332,6 @@ def _reach(table: Mapping[str, Any], where: str) -> Reach:
 
 
 def _measured(table: Mapping[str, Any], where: str) -> Measured:
-    from nlp_bench.config.table import build  # noqa: PLC0415  # as above
-
     machine = build(Measured, dict(table), f"{where}: [machine]")
     numbers = {name: getattr(machine, name) for name in ("memory_gb_per_s", "link_gb_per_s", "memory_gib")}
     numbers |= {f"peak_tflops.{name}": peak for name, peak in machine.peak_tflops.items()}

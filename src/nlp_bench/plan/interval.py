@@ -56,24 +56,6 @@ class Seen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distance:
-    """Distances of N configurations from the fitted rows; arrays of shape [N] or []."""
-
-    maker: Flags
-    """Whether no GPU of this kind was fitted at all: another maker, with libraries of its own."""
-    chip: Flags
-    """Whether no row of this kind of framework on this chip was fitted."""
-    single: Flags
-    """Whether the fitted rows of its kind on this chip are of a single source."""
-    unknown: Flags
-    """Whether its framework is unknown."""
-    format: Flags
-    """Whether no row of this number format on this chip was fitted, where the chip was."""
-    octaves: dict[str, Numbers]
-    """Factors of two by which each of SIZES is outside the fitted range."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Reach:
     """What was fitted, and what a distance from it costs: tables [distance] and [[seen]] of benchmark/plan.toml."""
 
@@ -100,8 +82,14 @@ class Reach:
                     ranges[name][KIND_NAMES.index(one.kind), place] = np.log2(one.ranges[name])
         return cells, formats, ranges
 
-    def distance(self, c: Configurations, traits: Sequence[Framework], unknown: Flags | None = None) -> Distance:
-        """Return how far N configurations are; `unknown` marks those of an unknown framework."""
+    def distance(
+        self, c: Configurations, traits: Sequence[Framework], unknown: Flags | None = None
+    ) -> tuple[dict[str, Flags], dict[str, Numbers]]:
+        """Return how N configurations differ from the fitted rows; `unknown` marks those of an unknown framework.
+
+        Whether no GPU of this maker was fitted at all, no row of this kind of framework on this chip, rows of a single source only, and
+        (where the chip was) no row of this number format; and the factors of two by which each of SIZES is outside the fitted range.
+        """
         cells, formats, ranges = self._known
         kind, gpu = kind_of(traits)[c.framework], c.machines.gpu
         octaves = {}
@@ -109,14 +97,13 @@ class Reach:
             low, high = np.moveaxis(ranges[name][kind, gpu], -1, 0)
             octaves[name] = np.maximum(0.0, np.maximum(low - np.log2(value), np.log2(value) - high))
         maker, sources = np.asarray(~cells.any(axis=0)[gpu]), cells[kind, gpu]
-        return Distance(
-            maker=maker,
-            chip=np.asarray(sources == 0),
-            single=np.asarray(sources == 1),
-            unknown=np.asarray(False if unknown is None else unknown),
-            format=np.asarray(~maker & ~formats[gpu, c.precision]),
-            octaves=octaves,
-        )
+        return {
+            "maker": maker,
+            "chip": np.asarray(sources == 0),
+            "single": np.asarray(sources == 1),
+            "unknown": np.asarray(False if unknown is None else unknown),
+            "format": np.asarray(~maker & ~formats[gpu, c.precision]),
+        }, octaves
 
     def widened(
         self,
@@ -126,14 +113,8 @@ class Reach:
         unknown: Flags | None = None,
     ) -> tuple[Numbers, Numbers]:
         """Return the interval's ends (factors on the time) with what the distance adds to their squared logarithms."""
-        far = self.distance(c, traits, unknown)
-        counts = {
-            "maker": far.maker,
-            "chip": far.chip,
-            "family": far.single | far.unknown,
-            "format": far.format,
-            "size": sum(far.octaves.values(), np.zeros(())),
-        }
+        far, octaves = self.distance(c, traits, unknown)
+        counts = {**far, "family": far["single"] | far["unknown"], "size": sum(octaves.values(), np.zeros(()))}
         below, above = (
             sum(getattr(self.terms[name], side) ** 2 * counts[name] for name in TERMS) for side in ("below", "above")
         )
@@ -142,27 +123,27 @@ class Reach:
 
     def reasons(self, c: Configurations, traits: Sequence[Framework], unknown: Flags | None = None) -> list[list[str]]:
         """Return, for each of N configurations, a sentence per difference from the fitted rows."""
-        far, (_, _, ranges), count = self.distance(c, traits, unknown), self._known, (len(c),)
+        (flags, octaves), ranges = self.distance(c, traits, unknown), self._known[2]
         gpu, precision, kinds = (
-            np.broadcast_to(values, count) for values in (c.machines.gpu, c.precision, kind_of(traits)[c.framework])
+            np.broadcast_to(values, len(c)) for values in (c.machines.gpu, c.precision, kind_of(traits)[c.framework])
         )
-        values = {name: np.broadcast_to(numbers, count) for name, numbers in sizes_of(c).items()}
+        flags["chip"] = flags["chip"] & ~flags["maker"]
+        far = {name: np.broadcast_to(where, len(c)) for name, where in (flags | octaves).items()}
+        values = {name: np.broadcast_to(numbers, len(c)) for name, numbers in sizes_of(c).items()}
         found = []
         for place in range(len(c)):
             chip, kind, of = chip_of(GENERATIONS[gpu[place]]), kinds[place], KIND_NAMES[kinds[place]]
-            flags = {
-                "GPU: none of this maker was fitted, neither its share of the data sheet nor its libraries": far.maker,
-                f"framework: none of this kind ({of}) was fitted on {chip}": far.chip & ~far.maker,
-                f"framework: none that is known, predicted as another of its kind ({of})": far.unknown,
-                f"framework: its kind ({of}) was fitted on {chip} of one source only": far.single,
-                f"number format: {PRECISIONS[precision[place]]} was not fitted on {chip}": far.format,
+            texts = {
+                "maker": "GPU: none of this maker was fitted, neither its share of the data sheet nor its libraries",
+                "chip": f"framework: none of this kind ({of}) was fitted on {chip}",
+                "unknown": f"framework: none that is known, predicted as another of its kind ({of})",
+                "single": f"framework: its kind ({of}) was fitted on {chip} of one source only",
+                "format": f"number format: {PRECISIONS[precision[place]]} was not fitted on {chip}",
             }
-            differing = [words for words, where in flags.items() if np.broadcast_to(where, count)[place]]
             for name, words in SIZES.items():
-                if np.broadcast_to(far.octaves[name], count)[place] > _ROUNDING:
-                    low, high = 2.0 ** ranges[name][kind, gpu[place]]
-                    differing.append(f"{words}: {values[name][place]:.6g}, fitted are {low:.6g} to {high:.6g}")
-            found.append(differing)
+                low, high = 2.0 ** ranges[name][kind, gpu[place]]
+                texts[name] = f"{words}: {values[name][place]:.6g}, fitted are {low:.6g} to {high:.6g}"
+            found.append([text for name, text in texts.items() if far[name][place] > _ROUNDING])
         return found
 
 
