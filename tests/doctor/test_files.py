@@ -67,15 +67,16 @@ def test_a_folder_without_rights(place: Make, tmp_path: Path) -> None:
     assert finding("writable", place(runs=runs)).status == "failed"
 
 
-def test_a_file_system_that_takes_nothing(place: Make, tmp_path: Path) -> None:
-    """RLIMIT_FSIZE stands for a quota: the file is made, its content is refused, and nothing stays behind."""
+@pytest.mark.parametrize("taken", [0, 65536])
+def test_a_file_system_without_room_for_1_mib(place: Make, tmp_path: Path, taken: int) -> None:
+    """RLIMIT_FSIZE stands for a quota: the file is made, its content is refused (or the first write is a short one), and nothing stays behind."""
     runs = tmp_path / "full"
     runs.mkdir()
     here = place(runs=runs)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (taken, before[1]))
         found = finding("writable", here)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -20,14 +20,9 @@ A100_TFLOPS = 312
 
 def gpt(layers: int, width: int, heads: int, vocabulary: int, **changes: object) -> ModelShape:
     values: dict[str, object] = {
-        "num_layers": layers,
-        "hidden_size": width,
-        "ffn_hidden_size": 4 * width,
-        "num_attention_heads": heads,
-        "num_query_groups": heads,
-        "sequence_length": 2048,
-        "padded_vocab_size": vocabulary,
-    }
+        "num_layers": layers, "hidden_size": width, "ffn_hidden_size": 4 * width, "num_attention_heads": heads,
+        "num_query_groups": heads, "sequence_length": 2048, "padded_vocab_size": vocabulary,
+    }  # fmt: skip
     return ModelShape(**values | changes)  # type: ignore[arg-type]
 
 

@@ -13,16 +13,9 @@ from nlp_bench.layout.flops import (
 from nlp_bench.layout.shape import ModelShape, shape_of
 
 SMALL = {
-    "num_layers": 3,
-    "num_decoder_layers": 2,
-    "hidden_size": 64,
-    "ffn_hidden_size": 96,
-    "num_attention_heads": 4,
-    "num_query_groups": 4,
-    "sequence_length": 24,
-    "decoder_sequence_length": 10,
-    "padded_vocab_size": 160,
-}
+    "num_layers": 3, "num_decoder_layers": 2, "hidden_size": 64, "ffn_hidden_size": 96, "num_attention_heads": 4,
+    "num_query_groups": 4, "sequence_length": 24, "decoder_sequence_length": 10, "padded_vocab_size": 160,
+}  # fmt: skip
 T5 = shape_of("t5", **SMALL)
 BERT = shape_of("bert", **SMALL)
 
@@ -31,17 +24,10 @@ def published(
     family: str, layers: int, width: int, ffn: int, heads: int, vocabulary: int, **changes: object
 ) -> ModelShape:
     values: dict[str, object] = {
-        "num_layers": layers,
-        "num_decoder_layers": layers,
-        "hidden_size": width,
-        "ffn_hidden_size": ffn,
-        "num_attention_heads": heads,
-        "num_query_groups": heads,
-        "sequence_length": 512,
-        "decoder_sequence_length": 128,
-        "padded_vocab_size": vocabulary,
-        "num_learned_positions": 512,
-    }
+        "num_layers": layers, "num_decoder_layers": layers, "hidden_size": width, "ffn_hidden_size": ffn,
+        "num_attention_heads": heads, "num_query_groups": heads, "sequence_length": 512,
+        "decoder_sequence_length": 128, "padded_vocab_size": vocabulary, "num_learned_positions": 512,
+    }  # fmt: skip
     return shape_of(family, **values | changes)
 
 

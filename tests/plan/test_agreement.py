@@ -52,13 +52,8 @@ def test_the_sample_has_every_kind(pairs: list[Pair]) -> None:
     assert {s.params_dtype for s in settings} == {"bfloat16", "float16", "float32"}
     assert {s.granularity for s in settings} == {None, "selective", "full"}
     assert max(layout.virtual_stages for layout in layouts) > 1
-    for name in (
-        "swiglu",
-        "use_distributed_optimizer",
-        "overlap_grad_reduce",
-        "group_query_attention",
-        "rotated_width",
-    ):
+    switches = ("swiglu", "use_distributed_optimizer", "overlap_grad_reduce", "group_query_attention", "rotated_width")
+    for name in switches:
         assert {bool(getattr(s, name)) for s in settings} == {False, True}, name
     for name in ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size"):
         assert len({getattr(s, name) for s in settings}) > 1, name

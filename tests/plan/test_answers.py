@@ -89,6 +89,8 @@ def test_the_smallest_is_within_and_the_next_smaller_is_not() -> None:
     assert found.within is not None
     assert found.within.report_s <= limit
     assert found.margin == pytest.approx(1 - found.within.report_s / limit)
+    assert found.within.sizes.global_batch_size == 1024
+    assert all(n >= found.fewest for n in found.usable)
     factor = asked.tokens / asked.tokens_per_iteration
     for nodes in (n for n in found.usable if n < found.within.nodes):
         smaller = search(asked, nodes=nodes)
@@ -97,13 +99,6 @@ def test_the_smallest_is_within_and_the_next_smaller_is_not() -> None:
     if found.surely is not None:
         assert found.surely.high_s <= limit
         assert found.surely.nodes >= found.within.nodes
-
-
-def test_the_batch_stays() -> None:
-    found = smallest(problem("13", nodes=32), 400.0)
-    assert found.within is not None
-    assert found.within.sizes.global_batch_size == 1024
-    assert all(1024 * 64 % 2**0 == 0 and n >= found.fewest for n in found.usable)
 
 
 def test_below_the_peak_nothing_is_tried() -> None:
@@ -165,20 +160,11 @@ def test_nemos_formula_is_the_guides_example() -> None:
     found = recommend(5, make)
     assert found.nemo_parameters == pytest.approx(4.03e9, rel=0.01)
     assert nemo_days(found.nemo_parameters, 300e9, 160) == pytest.approx(5)
-
-
-def test_too_little_time_has_no_size() -> None:
-    assert recommend(1e-6, make).chosen is None
+    assert recommend(1e-6, make).chosen is None, "too little time has no size"
 
 
 def test_the_batch_is_a_multiple_of_the_gpus() -> None:
-    assert batch_for(256, 160) == 320
-    assert batch_for(256, 1000) == 1000
-    assert batch_for(256, 64) == 256
-
-
-def test_problem_keeps_its_shape() -> None:
-    assert problem("gpt_5b", "dgx-a100").nodes == 4
+    assert [batch_for(256, num_gpus) for num_gpus in (160, 1000, 64)] == [320, 1000, 256]
 
 
 def test_the_rates_of_the_gpu_are_named_and_a_peak_that_is_not_used() -> None:
@@ -198,16 +184,14 @@ def run() -> Run:
 
 
 def test_it_is_the_row_of_the_plan(run: Run) -> None:
-    problem = make_problem(run_model(), catalog.load_system("juwels-booster"), read_constants(), tokens=20_000_000)
+    problem = make_problem(
+        catalog.load_model("175"), load_system("juwels-booster"), read_constants(), tokens=20_000_000
+    )
     row, found = answer(problem, top=1).published, prediction(run, 20_000_000)
     assert row is not None
     assert (found.report_s, found.low_s, found.high_s) == pytest.approx((row.report_s, row.low_s, row.high_s))
     assert found.record()["memory_bytes"] / 2**30 == pytest.approx(row.memory_gib)
     assert found.fits == row.fits
-
-
-def run_model() -> Model:
-    return catalog.load_model("175")
 
 
 def test_it_says_that_it_is_predicted(run: Run) -> None:
@@ -221,12 +205,10 @@ def test_it_says_that_it_is_predicted(run: Run) -> None:
     assert sum(record["shares"].values()) == pytest.approx(1)
 
 
-def test_a_cpu_run_has_none(run: Run) -> None:
+def test_a_run_without_a_prediction_has_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     cpu = replace(run, system=replace(run.system, accelerator="cpu"))
     assert str(prediction_or_reason(cpu, 20_000_000)).startswith("no prediction: a CPU run")
 
-
-def test_a_fault_of_the_planner_is_a_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("nothing")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from support.browsing import NEEDS_BROWSER, browser, contrast, looked_at
+from support.planning import problem
 
 from nlp_bench.cli.parser import parser_of
 from nlp_bench.cli.plan.bid import FORMATS
-from nlp_bench.config import catalog
 from nlp_bench.config.request import from_options
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -22,13 +22,12 @@ from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.neighbours import (
     Offered,
     extrapolated,
-    generation,
     known_points,
     measured_by_others,
     nearest,
     read_points,
 )
-from nlp_bench.plan.problem import configuration_of, make_problem, sizes_of
+from nlp_bench.plan.problem import configuration_of, sizes_of
 from nlp_bench.plan.ranking import Answer, answer, beyond_published, rows_of
 
 COLUMNS = (
@@ -48,10 +47,7 @@ ROWS = (
 
 @pytest.fixture(scope="session")
 def answered() -> Answer:
-    problem = make_problem(
-        catalog.load_model("175"), catalog.load_system("juwels-booster"), read_constants(), tokens=20_000_000
-    )
-    return answer(problem, top=3)
+    return answer(problem(), top=3)
 
 
 @pytest.fixture
@@ -61,30 +57,27 @@ def points(tmp_path: Path) -> Path:
     return path
 
 
-def test_without_a_margin_the_upper_end_is_committed_to(answered: Answer, points: Path) -> None:
-    made = bid(answered, points=points)
-    assert made.commitment_s == answered.rows[0].high_s
-    assert "upper end of the 90 % interval" in made.basis
+def test_a_margin_is_added_and_held_against_the_interval(answered: Answer, points: Path) -> None:
+    row = answered.rows[0]
+    for margin, committed_s, basis in (
+        (None, row.high_s, "upper end of the 90 % interval"),
+        (0.5, row.report_s * 1.005, "0.5 % margin, below the upper end"),
+        (900.0, row.report_s * 10, "900 % margin, at or above the upper end"),
+    ):
+        made = bid(answered, points=points, margin=margin)
+        assert made.commitment_s == pytest.approx(committed_s)
+        assert basis in made.basis
 
 
-@pytest.mark.parametrize(("margin", "place"), [(0.5, "below"), (900.0, "at or above")])
-def test_a_margin_is_added_and_held_against_the_interval(
-    answered: Answer, points: Path, margin: float, place: str
-) -> None:
-    made = bid(answered, points=points, margin=margin)
-    assert made.commitment_s == pytest.approx(answered.rows[0].report_s * (1 + margin / 100))
-    assert f"{margin:g} % margin, {place} the upper end" in made.basis
-
-
-@pytest.mark.parametrize("margin", [-1.0, float("nan"), 5000.0])
-def test_bad_margin(answered: Answer, points: Path, margin: float) -> None:
-    with pytest.raises(UsageError, match="--margin"):
-        bid(answered, points=points, margin=margin)
-
-
-def test_nothing_is_offered_where_nothing_fits(answered: Answer, points: Path) -> None:
+def test_what_cannot_be_offered_is_refused(answered: Answer, points: Path) -> None:
+    for margin in (-1.0, float("nan"), 5000.0):
+        with pytest.raises(UsageError, match="--margin"):
+            bid(answered, points=points, margin=margin)
     with pytest.raises(NlpBenchError, match="nothing to offer"):
         bid(replace(answered, rows=()), points=points)
+    other = replace(answered, problem=replace(answered.problem, precision="fp16"))
+    with pytest.raises(UsageError, match="planned in fp16, but a run trains in the model file's number format"):
+        bid(other, points=points)
 
 
 def test_the_command_runs_what_is_offered(answered: Answer, points: Path) -> None:
@@ -104,14 +97,8 @@ def test_the_sheet_says_everything(answered: Answer, points: Path, form: str) ->
     text = FORMATS[form](bid(answered, points=points))
     row = answered.rows[0]
     plain = re.sub(r"\\(.)", r"\1", text)
-    for words in (
-        f"{row.report_s:.1f} s",
-        f"{row.memory_gib:.1f} of 40 GiB",
-        "J1",
-        "JUPITER suite",
-        "Not measured",
-        "plan.toml",
-    ):
+    figures = (f"{row.report_s:.1f} s", f"{row.memory_gib:.1f} of 40 GiB")
+    for words in (*figures, "J1", "JUPITER suite", "Not measured", "plan.toml"):
         assert words in plain
     assert "It is a prediction, not a measurement." in re.sub(r"\s+", " ", plain)
     assert "For the buyer" in plain
@@ -126,12 +113,6 @@ def test_predicted_stands_at_every_figure_of_the_offer(answered: Answer, points:
     assert len(lines) >= 4
     for line in lines:
         assert "predicted" in line, line
-
-
-def test_another_number_format_is_refused(answered: Answer, points: Path) -> None:
-    other = replace(answered, problem=replace(answered.problem, precision="fp16"))
-    with pytest.raises(UsageError, match="planned in fp16, but a run trains in the model file's number format"):
-        bid(other, points=points)
 
 
 def test_the_record_is_json_with_a_schema(answered: Answer, points: Path) -> None:
@@ -207,31 +188,16 @@ def test_what_is_outside_is_named(points: Path, offer: Offered, words: str) -> N
     assert any(words in sentence for sentence in extrapolated(offer, read_points(points)))
 
 
-def test_what_is_inside_is_not_named(points: Path) -> None:
-    said = " ".join(extrapolated(OFFER, read_points(points)))
-    assert not any(
-        words in said for words in ("number of GPUs", "model size", "GPU type", "sequence length", "number format")
-    )
-
-
-def test_what_is_not_used_is_no_extrapolation(points: Path) -> None:
+def test_what_is_inside_or_not_used_is_not_named(points: Path) -> None:
     rows = [{**row, "vpp": "6", "cp": "2"} for row in read_points(points)]
-    said = " ".join(extrapolated(changed(vpp=1, cp=1), rows))
-    assert "virtual stages" not in said
-    assert "context-parallel" not in said
+    said = " ".join(extrapolated(OFFER, rows))
+    used = ("number of GPUs", "model size", "GPU type", "sequence length", "number format")
+    assert not any(words in said for words in (*used, "virtual stages", "context-parallel"))
 
 
-def test_no_points_at_all() -> None:
+def test_without_points_nothing_is_near(tmp_path: Path) -> None:
     assert nearest(OFFER, []) == ()
     assert any("GPU type: no published measurement" in sentence for sentence in extrapolated(OFFER, []))
-
-
-def test_generation() -> None:
-    assert {generation(name) for name in ("NVIDIA A100-SXM4-40GB", "A100-SXM4-80GB", "A100")} == {"A100"}
-    assert generation("") == ""
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(NlpBenchError, match=r"nowhere\.csv cannot be read"):
         read_points(tmp_path / "nowhere.csv")
 
@@ -251,13 +217,7 @@ def test_a_format_that_no_run_trains_in_is_named_and_hides_nothing(answered: Ans
     assert any("software: " in text for text in own)
     assert other[0] == "number format: planned in fp16, but a run trains in the model file's (bf16)"
     assert other[1:] == own
-
-
-def test_nothing_that_fits_has_nothing_beyond(answered: Answer) -> None:
     assert beyond_published(replace(answered, rows=()), known_points()) == ()
-
-
-pytest.importorskip("playwright", reason="the browser is driven by the package playwright (extra `test`)")
 
 
 @pytest.fixture(scope="module")

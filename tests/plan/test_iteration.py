@@ -18,13 +18,9 @@ JUWELS = {
 
 def case(system: str = "juwels-booster", **changes: Any) -> Configurations:
     """Configurations of 175B on 384 GPUs; a list is one configuration per value."""
-    columns = {**JUWELS, **changes}
-    length = max((len(value) for value in columns.values() if isinstance(value, list)), default=1)
-    nodes = columns.pop("nodes", 96)
-    asked = problem(system=system, nodes=nodes)
-    return asked.configurations(
-        {name: np.broadcast_to(np.asarray(value), (length,)) for name, value in columns.items()}
-    )
+    asked = problem(system=system, nodes=changes.pop("nodes", 96))
+    columns = np.broadcast_arrays([0], *map(np.asarray, (JUWELS | changes).values()))[1:]
+    return asked.configurations(dict(zip(JUWELS | changes, columns, strict=True)))
 
 
 def seconds(**changes: Any) -> Seconds:
@@ -65,9 +61,8 @@ def test_fields_of_shape_nothing_do_as_well() -> None:
     c = case(tp=[2, 4])
     spread = {one.name: getattr(c.spread, one.name) for one in fields(c.spread)}
     single = replace(c, spread=replace(c.spread, **{name: value[0] for name, value in spread.items() if value.ndim}))
-    assert step_seconds(single, constants()).total == pytest.approx(
-        float(step_seconds(c, constants()).total[0]), rel=1e-12
-    )
+    first = float(step_seconds(c, constants()).total[0])
+    assert step_seconds(single, constants()).total == pytest.approx(first, rel=1e-12)
 
 
 def test_interleaving_divides_the_bubble() -> None:
@@ -79,12 +74,10 @@ def test_interleaving_divides_the_bubble() -> None:
 def test_a_bubble_of_equal_stages_is_p_minus_1_of_m() -> None:
     found = seconds(pp=8)
     micro = 96 / 12
-    work = sum(
-        found.parts[name][0] for name in ("matrix products", "attention", "memory-bound", "tensor parallel", "host")
-    )
-    assert found.parts["pipeline bubble"][0] == pytest.approx(
-        7 / micro * work, rel=0.05
-    )  # the head makes the last stage slower
+    names = ("matrix products", "attention", "memory-bound", "tensor parallel", "host")
+    work = sum(found.parts[name][0] for name in names)
+    # the head makes the last stage slower
+    assert found.parts["pipeline bubble"][0] == pytest.approx(7 / micro * work, rel=0.05)
 
 
 def test_micro_batches_that_are_no_multiple_of_the_stages_are_not_interleaved() -> None:
@@ -103,10 +96,8 @@ def test_more_of_everything_takes_longer() -> None:
     batch = [seconds(micro_batch_size=size).parts["matrix products"][0] for size in (1, 2, 4)]
     assert batch[0] > batch[1] > batch[2]  # the same work in larger products
     assert seconds(overlap_grad_reduce=False).total[0] >= seconds(overlap_grad_reduce=True).total[0]
-    assert (
-        seconds(distributed_optimizer=False).parts["optimizer"][0]
-        > seconds(distributed_optimizer=True).parts["optimizer"][0]
-    )
+    whole, shared = (seconds(distributed_optimizer=one).parts["optimizer"][0] for one in (False, True))
+    assert whole > shared
 
 
 def test_gradients_that_every_rank_gets_are_sent_twice() -> None:
@@ -144,7 +135,5 @@ def test_factors_of_what_was_learned_scale_their_part() -> None:
 
 
 def test_a_gpu_of_the_next_generation_is_faster() -> None:
-    assert (
-        step_seconds(case("dgx-h100", nodes=48), constants()).total[0]
-        < step_seconds(case("dgx-a100", nodes=48), constants()).total[0]
-    )
+    h100, a100 = (seconds(system=system, nodes=48).total[0] for system in ("dgx-h100", "dgx-a100"))
+    assert h100 < a100

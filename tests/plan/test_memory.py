@@ -101,15 +101,9 @@ def test_communicators_do_not_grow_with_the_ranks() -> None:
 
 
 def test_three_answers() -> None:
-    answer = Memory(
-        total=np.array([70.0, 75.0, 76.0, 105.0, 106.0]),
-        parts={},
-        capacity=np.array(100.0),
-        fits_below=0.75,
-        fails_above=1.05,
-    )
-    words = np.select([answer.fits, answer.tight], ["yes", "tight"], "no")
-    assert words.tolist() == ["yes", "yes", "tight", "tight", "no"]
+    total, capacity = np.array([70.0, 75.0, 76.0, 105.0, 106.0]), np.array(100.0)
+    answer = Memory(total=total, parts={}, capacity=capacity, fits_below=0.75, fails_above=1.05)
+    assert answer.words.tolist() == ["yes", "yes", "tight", "tight", "no"]
 
 
 def test_other_frameworks_need_more_room_than_the_trainer_whose_tensors_are_counted() -> None:

@@ -24,41 +24,19 @@ from nlp_bench.plan.memory.published import (
 K = constants()
 GIB = 2.0**30
 GPT_22B = {
-    "num_layers": 48,
-    "hidden_size": 6144,
-    "ffn_hidden_size": 24576,
-    "num_attention_heads": 64,
-    "num_query_groups": 64,
-    "head_width": 96,
-    "micro_batch_size": 4,
-    "global_batch_size": 4,
-    "tensor": 8,
-    "num_gpus": 8,
-    "sequence_parallel": True,
-    "recompute": "selective",
-    "precision": "fp16",
-}
+    "num_layers": 48, "hidden_size": 6144, "ffn_hidden_size": 24576, "num_attention_heads": 64,
+    "num_query_groups": 64, "head_width": 96, "micro_batch_size": 4, "global_batch_size": 4, "tensor": 8,
+    "num_gpus": 8, "sequence_parallel": True, "recompute": "selective", "precision": "fp16",
+}  # fmt: skip
 GPT_1T = {
-    **GPT_22B,
-    "num_layers": 128,
-    "hidden_size": 25600,
-    "ffn_hidden_size": 102400,
-    "num_attention_heads": 160,
-    "num_query_groups": 160,
-    "head_width": 160,
-    "micro_batch_size": 1,
-    "global_batch_size": 512,
-    "pipeline": 64,
+    **GPT_22B, "num_layers": 128, "hidden_size": 25600, "ffn_hidden_size": 102400, "num_attention_heads": 160,
+    "num_query_groups": 160, "head_width": 160, "micro_batch_size": 1, "global_batch_size": 512, "pipeline": 64,
     "num_gpus": 512,
-}
+}  # fmt: skip
 LLAMA = {
-    "gated": True,
-    "untied_embeddings": True,
-    "linear_biases": False,
-    "norm_biases": False,
-    "ffn_hidden_size": 2816,
+    "gated": True, "untied_embeddings": True, "linear_biases": False, "norm_biases": False, "ffn_hidden_size": 2816,
     "num_query_groups": 4,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("model", "activations_gib"), [(GPT_22B, 9.5625), (GPT_1T, 26.5625)], ids=["22B", "1T"])

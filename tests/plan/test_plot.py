@@ -10,22 +10,17 @@ from typing import Any
 import pytest
 from PIL import Image
 from support.browsing import CHROMIUM, browser, looked_at
+from support.planning import problem
 
 from nlp_bench.cli.plan.questions import write_plot
-from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.plot import GRID, MAX_FILL, plan_chart
-from nlp_bench.plan.problem import make_problem
 from nlp_bench.plan.ranking import Answer, answer
 
 
 @pytest.fixture(scope="module")
 def answered() -> Answer:
-    problem = make_problem(
-        catalog.load_model("175"), catalog.load_system("juwels-booster"), read_constants(), tokens=20_000_000
-    )
-    return answer(problem, top=3)
+    return answer(problem(), top=3)
 
 
 @pytest.fixture(scope="module")

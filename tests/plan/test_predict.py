@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,6 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_rows_that_no_rule_completes_are_refused(changes: dict[str, Any], words: str) -> None:
-    import re
-
     assert re.search(words, reason(**changes), re.DOTALL)
 
 
@@ -225,21 +224,20 @@ def told(**changes: Any) -> tuple[float, float, str]:
     return float(found["iter_time_s_lo90"]) / seconds, float(found["iter_time_s_hi90"]) / seconds, found["away"]
 
 
+ALONE = {"pp": "1", "tp": "1"}
+
+
 @pytest.mark.parametrize(
     ("changes", "words", "width"),
     [
         ({}, "", 1.52),
         ({"gpu": "MI300X"}, "GPU: none of this maker was fitted", 5.35),
         (
-            {"gpu": "B200", "framework": "torchtitan", "pp": "1", "tp": "1"},
+            {"gpu": "B200", "framework": "torchtitan", **ALONE},
             "none of this kind (eager) was fitted on blackwell",
             3.41,
         ),
-        (
-            {"framework": "MaxText", "pp": "1", "tp": "1"},
-            "its kind (xla) was fitted on hopper of one source only",
-            1.62,
-        ),
+        ({"framework": "MaxText", **ALONE}, "its kind (xla) was fitted on hopper of one source only", 1.62),
         ({"framework": "nanotron"}, "framework: none that is known", 1.58),
         ({"gpu": "GB200", "precision": "fp32"}, "number format: fp32 was not fitted on blackwell", 1.56),
         ({"seq": "131072"}, "sequence length: 131072, fitted are 2048 to 8192", 1.69),
@@ -267,15 +265,10 @@ def test_an_own_machine_has_its_own_interval() -> None:
 @pytest.mark.parametrize(
     ("version", "year"),
     [
-        ("2022-02-25", 2022.125),
-        ("25.04", 2025.29),
-        ("MLPerf v3.1", 2023.9),
-        ("v24.11.1", 2024.87),
-        ("2021", 2021.5),
-        ("TE 2.11", None),
-        ("", None),
+        ("2022-02-25", 2022.125), ("25.04", 2025.29), ("MLPerf v3.1", 2023.9), ("v24.11.1", 2024.87), ("2021", 2021.5),
+        ("TE 2.11", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_years_of_versions(version: str, year: float | None) -> None:
     found = year_of(version)
     assert found == (None if year is None else pytest.approx(year, abs=0.01))
@@ -287,21 +280,8 @@ def test_number_formats() -> None:
 
 
 def test_variants_of_gpus_fall_to_their_data_sheet() -> None:
-    rows = [
-        row(id=name, gpu=name)
-        for name in (
-            "H200-SXM-141GB",
-            "H200",
-            "GH200",
-            "A100-SXM4-40GB",
-            "A100-SXM4-80GB",
-            "H100-SXM-96GB-HBM2e-500W",
-            "H100 PCIe",
-            "GB300",
-            "MI300X",
-        )
-    ]
-    found = points_of(rows, constants())
+    names = "H200-SXM-141GB,H200,GH200,A100-SXM4-40GB,A100-SXM4-80GB,H100-SXM-96GB-HBM2e-500W,H100 PCIe,GB300,MI300X"
+    found = points_of([row(id=name, gpu=name) for name in names.split(",")], constants())
     assert not found.refused
     machines = {
         name: {field: float(value[place]) for field, value in vars(found.configurations.machines).items()}

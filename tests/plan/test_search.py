@@ -14,8 +14,8 @@ from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import Fixed, Problem, Sizes, sizes_of
 from nlp_bench.plan.ranking import answer, configuration, rows_of
 from nlp_bench.plan.search import space as space_module
-from nlp_bench.plan.search.search import CHUNK, NEAR, figures_of, layout_keys, search
-from nlp_bench.plan.search.space import broken_rules, divisors, judge, layers_of_head, space
+from nlp_bench.plan.search.search import CHUNK, NEAR, Search, figures_of, layout_keys, search
+from nlp_bench.plan.search.space import broken_rules, judge, layers_of_head, space
 
 
 def everything(c: Configurations) -> set[Sizes]:
@@ -30,21 +30,14 @@ def by_hand(asked: Problem) -> set[tuple[int, ...]]:
     for tp, pp, cp in itertools.product(sizes, sizes, sizes):
         if gpus % (tp * pp * cp) or shape.num_layers % pp or shape.num_attention_heads % tp:
             continue
-        if (
-            shape.ffn_hidden_size % tp
-            or shape.sequence_length % (tp * cp)
-            or (cp > 1 and shape.sequence_length % (2 * cp))
-        ):
+        length = shape.sequence_length
+        if shape.ffn_hidden_size % tp or length % (tp * cp) or (cp > 1 and length % (2 * cp)):
             continue
         data = gpus // (tp * pp * cp)
         for vpp, micro in itertools.product(range(1, shape.num_layers + 1), range(1, batch + 1)):
-            if (
-                shape.num_layers % (pp * vpp)
-                or batch % (data * micro)
-                or (vpp > 1 and (pp == 1 or batch // (data * micro) % pp))
-            ):
-                continue
-            found.add((tp, pp, vpp, cp, micro))
+            uneven = vpp > 1 and (pp == 1 or batch // (data * micro) % pp)
+            if not (shape.num_layers % (pp * vpp) or batch % (data * micro) or uneven):
+                found.add((tp, pp, vpp, cp, micro))
     return found
 
 
@@ -74,11 +67,6 @@ def test_all_are_legal_and_counted(model: str, nodes: int) -> None:
     assert judge(found.legal)[0].all()
     assert sum(found.illegal.values()) + found.num_legal_layouts == found.num_layouts
     assert (found.legal.spread.num_microbatches >= 1).all()
-
-
-def test_the_benchmarks_space_has_the_size_that_is_known() -> None:
-    """50 802 legal configurations of 175 on 384 GPUs were counted once with three words of recompute; ours has one and uneven stages."""
-    assert 30_000 < len(space(problem()).legal) < 130_000
 
 
 def test_judged_in_parts_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,25 +130,18 @@ def test_first_and_last_stages_have_fewer_layers_where_that_helps(
         assert max(middle, first, last + head) < even + head
 
 
-def test_a_heavy_head_is_worth_layers() -> None:
-    assert layers_of_head(problem("gpt_126m", "dgx-a100", nodes=1)) > 3, "of a narrow model several"
-    assert layers_of_head(problem("175")) < 1
-
-
 def test_nothing_legal_is_no_fault() -> None:
     assert len(space(problem(nodes=97)).legal) == 0
     found = space(problem(fixed=Fixed(tp=7)))
     assert (len(found.legal), found.num_layouts) == (0, 0)
 
 
-def test_divisors() -> None:
-    for number in (1, 2, 36, 97, 384):
-        assert divisors(number) == [k for k in range(1, number + 1) if number % k == 0]
-    assert np.prod(divisors(6)) == 36
+@pytest.fixture(scope="module")
+def found() -> Search:
+    return search(problem("13"))
 
 
-def test_the_first_is_the_fastest_that_fits() -> None:
-    found = search(problem("13"))
+def test_the_first_is_the_fastest_that_fits(found: Search) -> None:
     figures = found.figures
     best = figures.iteration_s[figures.fits].min()
     assert figures.iteration_s[found.ranked[0]] == pytest.approx(best, rel=2e-3)
@@ -168,21 +149,18 @@ def test_the_first_is_the_fastest_that_fits() -> None:
     assert (np.diff(figures.iteration_s[found.ranked]) >= 0).all()
 
 
-def test_no_two_rows_are_twins() -> None:
-    found = search(problem("13"))
+def test_no_two_rows_are_twins(found: Search) -> None:
     keys = layout_keys(found.space.legal)[found.ranked]
     assert len(np.unique(keys)) == len(keys), "a layout stands there once"
 
 
-def test_of_equal_times_the_least_memory_is_kept() -> None:
-    found = search(problem("13"))
+def test_of_equal_times_the_least_memory_is_kept(found: Search) -> None:
     figures, place = found.figures, found.ranked[0]
     near = figures.fits & (np.abs(figures.iteration_s / figures.iteration_s[place] - 1) < 1e-4)
     assert figures.memory_bytes[place] <= figures.memory_bytes[near].min() * (1 + 1e-9)
 
 
-def test_none_is_slower_by_a_hair_and_needs_more() -> None:
-    found = search(problem("13"))
+def test_none_is_slower_by_a_hair_and_needs_more(found: Search) -> None:
     seconds, memory = found.figures.iteration_s[found.ranked], found.figures.memory_bytes[found.ranked]
     for place in range(1, len(seconds)):
         near = seconds[:place] >= seconds[place] * (1 - NEAR)
@@ -238,8 +216,7 @@ def test_tight_ones_are_faster_than_the_best_and_do_not_lead() -> None:
         assert row.report_s < found.rows[0].report_s
 
 
-def test_kept_ones_that_do_not_fit_are_not_ranked() -> None:
-    found = search(problem("13"))
+def test_kept_ones_that_do_not_fit_are_not_ranked(found: Search) -> None:
     everything = found.with_kept(np.ones_like(found.figures.fits))
     assert len(everything.ranked) == found.num_fitting
     nothing = replace(found, ranked=found.ranked[:0]).with_kept(~found.figures.fits)

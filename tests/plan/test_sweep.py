@@ -67,24 +67,17 @@ def test_a_sweep_is_the_workflow_with_its_parameters() -> None:
     found = answer(problem(), top=5)
     rows = shortlist(found)
     text = sweep_text(rows, found.problem, model="175", system="juwels-booster")
-    ours, theirs = (
-        yaml.safe_load(text),
-        yaml.safe_load((ROOT / "benchmark/jube/nlp_benchmark.yaml").read_text(encoding="utf-8")),
-    )
+    theirs = yaml.safe_load((ROOT / "benchmark/jube/nlp_benchmark.yaml").read_text(encoding="utf-8"))
+    ours = yaml.safe_load(text)
     assert ours["result"] == theirs["result"]
     assert "jube_benchmark_home" not in text
     sets = {one["name"]: {p["name"]: p["_"] for p in one.get("parameter", ())} for one in ours["parameterset"]}
     assert sets["modelParameter"]["point"] == ",".join(map(str, range(len(rows))))
     values = {**sets["modelParameter"], **sets["tuningParameter"], **sets["systemParameter"]}
     for point, row in enumerate(rows):
-        for name, wanted in (
-            ("tp_size", row.sizes.tp),
-            ("pp_size", row.sizes.pp),
-            ("micro_batch_size", row.sizes.micro_batch_size),
-        ):
-            found_value = re.sub(r"\[\$point\]$", "", values[name])
-            listed = json.loads(found_value)
-            assert (listed[point] if isinstance(listed, list) else listed) == wanted
+        for name, field in (("tp_size", "tp"), ("pp_size", "pp"), ("micro_batch_size", "micro_batch_size")):
+            listed = json.loads(re.sub(r"\[\$point\]$", "", values[name]))
+            assert (listed[point] if isinstance(listed, list) else listed) == getattr(row.sizes, field)
     assert (values["nodes"], values["global_batch_size"]) == ("96", "96")
 
 
@@ -122,11 +115,7 @@ def test_jube_makes_a_work_package_of_each_point(tmp_path: Path) -> None:
     assert len(runs) == len(rows), done.stdout + logs
     for run, row in zip(runs, rows, strict=True):
         sizes, tuning = row.sizes, run["tuning"]
-        assert (run["parallel"]["tensor"], run["parallel"]["pipeline"], run["parallel"]["data"]) == (
-            sizes.tp,
-            sizes.pp,
-            sizes.dp,
-        )
+        assert [run["parallel"][name] for name in ("tensor", "pipeline", "data")] == [sizes.tp, sizes.pp, sizes.dp]
         assert run["batch"]["micro_batch_size"] == sizes.micro_batch_size
         assert run["batch"]["gradient_accumulation_steps"] == sizes.gas
         assert run["training"]["recompute"] == sizes.recompute

@@ -66,16 +66,8 @@ def calibration(noise: Callable[[], float]) -> Calibration:
 
 def of(rows: list[Measurement], **changes: Any) -> Calibration:
     facts: dict[str, Any] = {
-        "device": "NVIDIA Test",
-        "kind": "cuda",
-        "memory_bytes": 80 << 30,
-        "ranks": 4,
-        "precision": "bf16",
-        "torch": "2.13.0",
-        "date": "2026-11-20T18:00:00+00:00",
-        "seconds": 300.0,
-        "state_before": "idle",
-        "state_after": "idle",
-        "skipped": (),
-    }
+        "device": "NVIDIA Test", "kind": "cuda", "memory_bytes": 80 << 30, "ranks": 4, "precision": "bf16",
+        "torch": "2.13.0", "date": "2026-11-20T18:00:00+00:00", "seconds": 300.0, "state_before": "idle",
+        "state_after": "idle", "skipped": (),
+    }  # fmt: skip
     return Calibration(**(facts | changes), measurements=tuple(rows))
