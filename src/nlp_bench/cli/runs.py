@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from nlp_bench.cli.options import form, load_in_one_thread, poll_every, refuse_to_replace, say
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, value
-from nlp_bench.config.request import Request, from_options
+from nlp_bench.config.request import Request, WatchOptions, from_options
 from nlp_bench.config.system import System
-from nlp_bench.config.values import OneOf, count, duration
+from nlp_bench.config.values import OneOf
 from nlp_bench.errors import NlpBenchError, UsageError, with_file
 from nlp_bench.files import real, user_name
 
@@ -268,7 +268,7 @@ class Sync(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch(Command):
+class Watch(Command, WatchOptions):
     """Show how far runs are (queue reason, iteration, tokens per second, time left) until all of them have ended."""
 
     EXAMPLE = """nlp-bench watch benchmark/jube/nlp_benchmark_run
@@ -277,24 +277,12 @@ class Watch(Command):
     paths: tuple[Path, ...] = argument("DIR", nargs="+", read=Path)
     """Run folder, or any folder above run folders."""
     every: float = poll_every(5.0, "time between two looks (5)")
-    once: bool = flag()
-    """Look once and return."""
-    while_pid: int | None = value(read=count, metavar="PID")
-    """Go on for as long as this process lives."""
-    new: bool = flag()
-    """Show only runs that are submitted from now on."""
-    drives: bool = flag("--continue")
-    """Also call `jube continue` for JUBE's runs until nothing waits in them: unattended to the table."""
-    until: str | None = value(metavar="SHARE")
-    """Say when the mean time of a run is known to this share: 1% (default: what the run itself was submitted with)."""
-    max_hours: float | None = value(read=duration("h"), metavar="H")
-    """Return after H hours (or 90min, 2d), with exit code 3."""
     format: str = form("lines", "json", text="lines on stderr, or one JSON record per change on stdout (default lines)")
 
     def run(self) -> int:
         """Print a line per run whenever it has moved; return 0 when every run is VALID, 3 when the hours are over before, else 1."""
         load_in_one_thread()  # JUBE may train here
-        from nlp_bench.launch.follow.watch import WatchOptions, watch
+        from nlp_bench.launch.follow.watch import watch
         from nlp_bench.measure.anytime import percent
 
         if self.until is not None:
@@ -302,17 +290,7 @@ class Watch(Command):
         for folder in self.paths if self.while_pid is None and not self.new else ():
             if not folder.exists():
                 raise UsageError(f"DIR {folder} does not exist; give a run folder, or a folder above run folders")
-        options = WatchOptions(
-            every_s=self.every,
-            once=self.once,
-            while_pid=self.while_pid,
-            only_new=self.new,
-            drives=self.drives,
-            max_hours=self.max_hours,
-            until=self.until,
-            as_json=self.format == "json",
-        )
-        return watch(list(self.paths), options)
+        return watch(list(self.paths), self, every_s=self.every, as_json=self.format == "json")
 
 
 @dataclass(frozen=True, kw_only=True)

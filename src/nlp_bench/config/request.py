@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.config.options import Container, add_fields, option
+from nlp_bench.config.options import Container, add_fields, flag, option, value
 from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, duration, time_limit, words
 
 RECOMPUTE = ("none", "selective", "full")
@@ -255,6 +255,24 @@ class LimitOptions:
     """Cancel a job that has waited so long in the queue (0: never)."""
     retries: int = _limit("--retries", read=_retries, metavar="N", jube="retries", least=0, default=0)
     """Further jobs where a node failed or the job was preempted (0); no other end is tried again."""
+
+
+@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+class WatchOptions:
+    """Options of `watch` that say what it looks at, and for how long."""
+
+    once: bool = flag()
+    """Look once and return."""
+    while_pid: int | None = value(read=count, metavar="PID")
+    """Go on for as long as this process lives."""
+    new: bool = flag()
+    """Show only runs that are submitted from now on."""
+    drives: bool = flag("--continue")
+    """Also call `jube continue` for JUBE's runs until nothing waits in them: unattended to the table."""
+    until: str | None = value(metavar="SHARE")
+    """Say when the mean time of a run is known to this share: 1% (default: what the run itself was submitted with)."""
+    max_hours: float | None = value(read=duration("h"), metavar="H")
+    """Return after H hours (or 90min, 2d), with exit code 3."""
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)

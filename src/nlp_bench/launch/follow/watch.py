@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.config.request import WatchOptions
 from nlp_bench.config.run import read_run
 from nlp_bench.errors import NlpBenchError, with_file
 from nlp_bench.escape import one_line
@@ -86,37 +87,18 @@ class Look:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class WatchOptions:
-    """How to watch."""
+def watch(paths: list[Path], options: WatchOptions, *, every_s: float, as_json: bool) -> int:
+    """Look every `every_s` seconds until all runs have ended; return 0 when all are VALID, 1 when not, OUT_OF_HOURS when the time was over before.
 
-    every_s: float
-    """Seconds between two looks."""
-    once: bool = False
-    """Look once and return."""
-    while_pid: int | None = None
-    """Go on for as long as this process lives."""
-    only_new: bool = False
-    """Leave out the runs that are there already."""
-    drives: bool = False
-    """Call `jube continue` for JUBE's runs until nothing waits in them."""
-    max_hours: float | None = None
-    """Return after so long, whatever still goes on."""
-    until: str | None = None
-    """Say how well the mean time of each run is known, and when it is known to this share, as in 1%."""
-    as_json: bool = False
-    """Print one JSON record per change on stdout instead of lines on stderr."""
-
-
-def watch(paths: list[Path], options: WatchOptions) -> int:
-    """Look until all runs have ended; return 0 when all are VALID, 1 when not, OUT_OF_HOURS when the time was over before."""
-    return _Watching(paths, options).to_the_end()
+    `as_json`: one JSON record per change on stdout, in place of lines on stderr.
+    """
+    return _Watching(paths, options, every_s, as_json=as_json).to_the_end()
 
 
 class _Watching:
-    def __init__(self, paths: list[Path], options: WatchOptions) -> None:
-        self.paths, self.options = paths, options
-        self.earlier = set(_existing(paths)) if options.only_new else set()
+    def __init__(self, paths: list[Path], options: WatchOptions, every_s: float, *, as_json: bool) -> None:
+        self.paths, self.options, self.every_s, self.as_json = paths, options, every_s, as_json
+        self.earlier = set(_existing(paths)) if options.new else set()
         self.bounds: dict[Path, BoundTracker] = {}
         self.growth: dict[Path, Growth] = {}
         self.shown: dict[Path, str] = {}
@@ -150,7 +132,7 @@ class _Watching:
             if time.monotonic() >= self.last:
                 self._say(f"nlp-bench: {options.max_hours:g} hours are over; go on with the same command")
                 return OUT_OF_HOURS
-            time.sleep(min(options.every_s, max(0.0, self.last - time.monotonic())))
+            time.sleep(min(self.every_s, max(0.0, self.last - time.monotonic())))
 
     def _look(self, folder: Path) -> Look:
         """Look at one run; one that has ended is not read again, and a damaged one does not hide the others."""
@@ -217,7 +199,7 @@ class _Watching:
         if self.shown.get(look.folder) == line:
             return
         self.shown[look.folder] = line
-        if self.options.as_json:
+        if self.as_json:
             print(json.dumps({"schema": SCHEMA, **look.record()}, ensure_ascii=False), flush=True)
         else:
             self._say(f"{one_line(_short(look.folder, self.paths))}: {line}")
