@@ -11,7 +11,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -110,37 +110,28 @@ def write_text(path: Path, text: str, *, errors: str = "backslashreplace") -> No
     write_bytes(path, content)
 
 
-def write_bytes(path: Path, content: bytes, *, once: bool = False) -> bool:
-    """Write `content` to `path`, whole or not at all, as `writing` does. Raises NlpBenchError.
-
-    With `once`, the first of several writers wins: where `path` exists, it stays as it is and False is returned.
-    """
-    placed = []
-    with _written(path, lambda temporary: placed.append((_linked if once else _replaced)(temporary, path))) as stream:
+def write_bytes(path: Path, content: bytes, *, once: bool = False) -> None:
+    """Write `content` to `path`, whole or not at all, as `writing` does. Raises NlpBenchError."""
+    with writing(path, once=once) as stream:
         stream.write(content)
-    return not placed or placed[0]
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[BinaryIO]:
+def writing(path: Path, *, once: bool = False) -> Iterator[BinaryIO]:
     """Yield a stream whose bytes are at `path` once the block has ended without an error: temporary file next to it, fsync, os.replace.
 
     The mode is that of a new file under the caller's umask, or that of the file which is replaced; a link is replaced, not followed, and
     files in /dev or /proc are written to directly. Raises NlpBenchError naming the path and the operating system's error; an older file
     at `path` is then untouched. A process that is killed may leave the temporary file .NAME.….part; nothing reads it.
+    With `once`, the first of several writers wins: where `path` exists, it stays as it is.
     """
-    with _written(path, lambda temporary: _replaced(temporary, path)) as stream:
-        yield stream
-
-
-@contextlib.contextmanager
-def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
-    """Yield the stream of a temporary file next to `path`; once it is whole and on the disk, `place` gives it its name."""
     temporary = path.parent / f".{path.name[:40]}.{os.urandom(6).hex()}.part"  # a file name may have 255 bytes
     try:
         if not path.name:  # the current folder
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if _is_special(path):  # /dev/null, /dev/stdout, /dev/fd/63 of >(command): written to, never replaced
+        folder = real(path.parent)
+        if folder == Path("/dev") or folder.is_relative_to("/proc"):
+            # /dev/null, /dev/stdout, /dev/fd/63 of >(command): written to, never replaced.
             with path.open("wb") as stream:
                 yield stream
             return
@@ -160,7 +151,7 @@ def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
                 except OSError as error:
                     if error.errno not in {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS}:  # those cannot flush at all
                         raise
-            place(temporary)
+            (_link if once else _replace)(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink()
@@ -169,35 +160,24 @@ def _written(path: Path, place: Callable[[Path], object]) -> Iterator[BinaryIO]:
         raise NlpBenchError(f"cannot write {path}: {explained(error)}; nothing of it was changed") from error
 
 
-def _is_special(path: Path) -> bool:
-    folder = Path(os.path.realpath(path.parent))
-    return folder == Path("/dev") or folder.is_relative_to("/proc")
-
-
-def _replaced(temporary: Path, path: Path) -> bool:
+def _replace(temporary: Path, path: Path) -> None:
     own = temporary.stat().st_ino
     try:
         temporary.replace(path)
     except FileNotFoundError:  # NFS: the answer was lost, and the request, sent again, found it done
         if path.stat().st_ino != own:
             raise
-    return True
 
 
-def _linked(temporary: Path, path: Path) -> bool:
+def _link(temporary: Path, path: Path) -> None:
     """Give the whole file its name unless another has it; a hard link is the step that only one writer can do."""
     try:
         path.hardlink_to(temporary)
-    except FileExistsError:
-        temporary.unlink()
-        return False
-    except OSError:  # a file system without hard links
-        if path.exists():
-            temporary.unlink()
-            return False
-        return _replaced(temporary, path)
+    except OSError:  # another has it, or a file system without hard links
+        if not os.path.lexists(path):
+            _replace(temporary, path)
+            return
     temporary.unlink()
-    return True
 
 
 def user_name(number: int) -> str:
@@ -328,8 +308,8 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
         yield
 
 
-def write_json(path: Path, record: dict[str, Any], *, once: bool = False) -> bool:
-    """Write one record as indented JSON; `record["schema"]` is required by the house rules. `once` is that of `write_bytes`.
+def write_json(path: Path, record: dict[str, Any], *, once: bool = False) -> None:
+    """Write one record as indented JSON; `record["schema"]` is required by the house rules. `once` is that of `writing`.
 
     JSON has no NaN and no infinity (RFC 8259, section 6): they are written as null, like all that is missing.
     """
@@ -342,7 +322,7 @@ def write_json(path: Path, record: dict[str, Any], *, once: bool = False) -> boo
         content = text.encode()
     except UnicodeEncodeError:  # a path that is not UTF-8: as an escape of JSON it is read back unchanged
         content = json.dumps(record, indent=1).encode()
-    return write_bytes(path, content + b"\n", once=once)
+    write_bytes(path, content + b"\n", once=once)
 
 
 def _finite(value: Any) -> Any:
