@@ -79,9 +79,8 @@ def _mounts(run: Run, root: Path, run_dir: Path) -> list[str]:
 
     A folder inside another one needs no mount of its own: the cache of the index, which may not exist yet, stands beside its data.
     """
-    data = [
-        Path(word).parent for word in run.data.words if word.startswith("/")
-    ]  # a blend has weights between its prefixes
+    # A blend has weights between its prefixes.
+    data = [Path(word).parent for word in run.data.words if word.startswith("/")]
     cache = [Path(run.data.cache)] if data and run.data.cache else []
     upstream = [Path(run.tuning.megatron_lm_repo)] if run.tuning.megatron_lm_repo else []
     folders = list(dict.fromkeys([root, run_dir, *data, *cache, *upstream]))
@@ -148,9 +147,8 @@ def _render(line: str, tokens: dict[str, list[str]]) -> list[str]:
     if len(names) == 1 and (line.startswith(OPTIONS) or line == f"#{names[0]}#"):
         return [line.replace(f"#{names[0]}#", value) for value in tokens[names[0]]]
     text = TOKEN.sub(lambda found: " ".join(tokens[found.group(1)]), line)
-    return [
-        text.replace("   ", "  ", 1) if line.startswith("  #STARTER#") else text
-    ]  # without a starter its blank goes too
+    # Without a starter its blank goes too.
+    return [text.replace("   ", "  ", 1) if line.startswith("  #STARTER#") else text]
 
 
 def _commands(run: Run, root: Path, run_dir: Path, python: str) -> dict[str, list[str]]:

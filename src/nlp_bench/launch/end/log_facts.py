@@ -143,9 +143,8 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     lines = (err + "\n" + out).splitlines()
     notice = _last_notice(lines, begun.group(1) if (begun := BEGUN.match(err)) else "")
     node = next((line for line in lines if NODE_FAILURE.search(line)), None)
-    _, mark, behind = text.rpartition(
-        f"\n{ATTEMPT}"
-    )  # before this attempt has logged, all records are of an earlier one
+    # Before this attempt has logged, all records are of an earlier one.
+    _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
     has_logged = not mark or ITERATION.search(behind) is not None
     num_starts, records = _last_start(run_dir / "job.out") if has_logged else (0, NO_RECORDS)
     limit = scheduler.memory_limit

@@ -76,9 +76,8 @@ class Ranks:
             if rank is None or rank in self.pids:
                 continue
             self.pids[rank] = pid
-            with contextlib.suppress(
-                OSError, AttributeError
-            ):  # an older Linux, or it has ended already: the order is not known
+            # An older Linux, or it has ended already: the order is not known.
+            with contextlib.suppress(OSError, AttributeError):
                 handle = os.pidfd_open(pid)
                 self.handles[handle] = rank
                 self.poll.register(handle, select.POLLIN)

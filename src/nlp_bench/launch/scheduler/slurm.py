@@ -136,9 +136,8 @@ class Slurm(Scheduler):
     name = "slurm"
     title = "Slurm"
     absent = "(sbatch and scontrol were asked); load the site's Slurm, set SLURM_CONF"
-    job_id = re.compile(
-        r"[0-9]+([_+][0-9]+)?"
-    )  # a job, one of an array (12_3), or a part of a heterogeneous one (12+1)
+    # A job, one of an array (12_3), or a part of a heterogeneous one (12+1).
+    job_id = re.compile(r"[0-9]+([_+][0-9]+)?")
     path_patterns = "%\\"
     job_variables = re.compile(r"SBATCH_\w+|SLURMD?_\w+")
     question_variables = re.compile(r"(SQUEUE|SCANCEL|SACCT|SINFO|SCONTROL)_\w+|SLURM_TIME_FORMAT")
@@ -154,15 +153,16 @@ class Slurm(Scheduler):
     starter_name = "srun"
     directive = "#SBATCH "
     job_id_variable, restarts_variable = "SLURM_JOB_ID", "SLURM_RESTART_COUNT"
-    in_own_allocation: Mapping[str, str] = {
-        "SLURM_OVERLAP": "1"
-    }  # the step of a person's own shell must not block ours
+    # The step of a person's own shell must not block ours.
+    in_own_allocation: Mapping[str, str] = {"SLURM_OVERLAP": "1"}
+    # srun's options in its manual's INPUT ENVIRONMENT VARIABLES; the binds are of the shell's own step.
     step_variables = re.compile(
         r"SLURM_(?:(?:CPU|MEM)_BIND\w*|LABELIO|STD(?:IN|OUT|ERR)MODE|KILL_BAD_EXIT|MULTI_PROG|REMOTE_CWD|WORKING_DIR)"
-    )  # srun's options in its manual's INPUT ENVIRONMENT VARIABLES; the binds are of the shell's own step
+    )
+    # OverMemoryKill, whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05.
     memory_limit = re.compile(
         r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
-    )  # OverMemoryKill, whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05
+    )
     prolog_failure = re.compile(r"^.*Error running slurm prolog: \d+")  # slurmd's req.c; the job's state is CANCELLED
     memory_kill = re.compile(r"^.*[Dd]etected \d+ oom[-_]kill event.*")  # slurmstepd's task/cgroup
     queues_command, lost_nodes_command = "sinfo", "sinfo --list-reasons"
@@ -308,7 +308,11 @@ class Slurm(Scheduler):
         """Return the variables for a command, with the clusters of the submission."""
         if self.submitted_with is None:
             return dict(os.environ)
-        return {**_without(os.environ, self.clusters), **_only(self.submitted_with, self.clusters)}
+        return {name: value for name, value in os.environ.items() if name not in self.clusters} | self._led()
+
+    def _led(self) -> dict[str, str]:
+        """Return the clusters that the submission asked for."""
+        return {name: value for name, value in (self.submitted_with or {}).items() if name in self.clusters}
 
     def _ask(self, *command: str, timeout_s: float = ASK_TIMEOUT_S) -> Answer:
         return ask(*command, timeout_s=timeout_s, environment=self._environment())
@@ -325,9 +329,8 @@ class Slurm(Scheduler):
         for source in ("sacct", "sacct -c"):
             answer = self._ask(*source.split(), "-X", "-P", "-j", job_id, "-o", ACCOUNTED)
             found = accounted(answer.out, job_id) if answer.is_good else None
-            if (
-                found and found["State"] != "REVOKED"
-            ):  # how it ended is in the records of another cluster, and in its own
+            # REVOKED: how it ended is in the records of another cluster, and in its own.
+            if found and found["State"] != "REVOKED":
                 known = job(
                     found["State"],
                     exit_code=found["ExitCode"],
@@ -379,8 +382,7 @@ class Slurm(Scheduler):
 
     def commands(self, job_ids: list[str]) -> tuple[str, str]:
         """Return scontrol's and scancel's."""
-        led = _only(self.submitted_with or {}, self.clusters)
-        before = "".join(f"{name}={shlex.quote(value)} " for name, value in led.items())
+        before = "".join(f"{name}={shlex.quote(value)} " for name, value in self._led().items())
         return f"{before}scontrol show job {job_ids[-1]}", f"{before}scancel {' '.join(job_ids)}"
 
     def why_not_started(self, errors: str) -> Reason | None:
@@ -405,14 +407,6 @@ class Slurm(Scheduler):
 
 
 SCHEDULER = Slurm
-
-
-def _only(variables: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if name in names}
-
-
-def _without(variables: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if name not in names}
 
 
 def _sbatch(
