@@ -291,7 +291,7 @@ def refuse_changed(run_dir: Path) -> str:
     """Return the SHA-256 of run.json; raises NlpBenchError where it is not the one that was submitted, or that this job was made for."""
     now = sha256_of(run_dir / RUN)
     stated = read_object(run_dir / SUBMISSION).get("run_sha256")
-    if stated not in {None, now}:
+    if stated is not None and stated != now:
         folder = shlex.quote(str(run_dir))
         raise NlpBenchError(
             f"{run_dir / RUN} was changed after it was submitted: its SHA-256 is {now}, {SUBMISSION} has {stated}; nothing is trained; "
@@ -335,18 +335,18 @@ def check(
     )
     return tuple(
         Finding(link=link, state=State.REDACTED)
-        if file in redacted and state is not State.MISSING
-        else Finding(link=link, state=state, text=text)
-        for link, file, (state, text) in judged
+        if file in redacted and problem is not None
+        else Finding(link=link, state=_STATES.get(problem, State.BROKEN), text=problem or "")
+        for link, file, problem in judged
     )
 
 
-_Judged = tuple[State, str]
-_HOLDS, _MISSING = (State.HOLDS, ""), (State.MISSING, "")
+_STATES = {None: State.MISSING, "": State.HOLDS}
+"""What becomes of a link without a problem."""
 
 
 class _Chain:
-    """What the links of one run are made of; each method judges one link."""
+    """What the links of one run are made of; each method judges one link: what broke it, "" where it holds, None where it is not sealed."""
 
     def __init__(self, run_dir: Path, *, is_valid: bool, log: SealedLog, run: dict[str, Any]) -> None:
         self.path, self.is_valid, self.log, self.run = run_dir, is_valid, log, run
@@ -360,69 +360,54 @@ class _Chain:
         """What of the log is missing; looked at only where a link does not hold."""
         return log_missing(self.path, self.ended)
 
-    def submission(self) -> _Judged:
+    def submission(self) -> str | None:
         if self.submitted is None:
-            return _MISSING
-        if self.submitted == self.run_sha256:
-            return _HOLDS
-        return (
-            State.BROKEN,
-            f"{RUN} is not the one that was submitted: its SHA-256 is not that of {SUBMISSION}; put the original back",
+            return None
+        changed = (
+            f"{RUN} is not the one that was submitted: its SHA-256 is not that of {SUBMISSION}; put the original back"
         )
+        return "" if self.submitted == self.run_sha256 else changed
 
-    def opening(self) -> _Judged:
+    def opening(self) -> str | None:
         parts, tuning = self.log.parts, self.run.get("tuning")
-        if not parts and self.missing:
-            return _MISSING
-        if not parts:
+        if not parts and not self.missing:
             is_ours = isinstance(tuning, dict) and tuning.get("trainer") == "nlp-bench"
             if self.must_be_sealed and is_ours and (self.path / LOG).exists():
-                return State.BROKEN, f"{LOG} has no opening line of the trainer: it is not this run's, or was changed"
-            return _MISSING
-        stated = {part.run_sha256 for part in parts}
-        if stated <= {None}:
-            return _MISSING
-        if stated == {self.run_sha256}:
-            return _HOLDS
-        other = next(part for part in parts if part.run_sha256 != self.run_sha256)
-        return State.BROKEN, (
-            f"{LOG} line {other.first_line} was printed by a training that read another {RUN}: one of the two was changed, or is "
-            "another run's; put the originals back"
-        )
+                return f"{LOG} has no opening line of the trainer: it is not this run's, or was changed"
+        if {part.run_sha256 for part in parts} <= {None}:
+            return None
+        if other := next((part for part in parts if part.run_sha256 != self.run_sha256), None):
+            return (
+                f"{LOG} line {other.first_line} was printed by a training that read another {RUN}: one of the two was changed, or is "
+                "another run's; put the originals back"
+            )
+        return ""
 
-    def nonce(self) -> _Judged:
+    def nonce(self) -> str | None:
         wanted, parts = self.run.get("nonce"), self.log.parts
-        other = next((part for part in parts if part.nonce != wanted), None)
-        if other is None:
-            return _HOLDS if parts and wanted else _MISSING
-        return (
-            State.BROKEN,
-            f"{LOG} line {other.first_line} says nonce {other.nonce or NONE}, {RUN} says {wanted or NONE}",
-        )
+        if other := next((part for part in parts if part.nonce != wanted), None):
+            return f"{LOG} line {other.first_line} says nonce {other.nonce or NONE}, {RUN} says {wanted or NONE}"
+        return "" if parts and wanted else None
 
-    def closing(self) -> _Judged:
+    def closing(self) -> str | None:
         if changed := self.log.why_changed():
-            remedy = "compare them with what each rank printed (ranks/ beside it), or run it again"
-            return State.BROKEN, f"{LOG}: {changed}; {remedy}"
+            return f"{LOG}: {changed}; compare them with what each rank printed (ranks/ beside it), or run it again"
         if still_open := self.log.why_open():
-            return (State.BROKEN, f"{LOG}: {still_open}") if self.is_valid and not self.missing else _MISSING
-        return _HOLDS if self.log.parts else _MISSING
+            return f"{LOG}: {still_open}" if self.is_valid and not self.missing else None
+        return "" if self.log.parts else None
 
-    def at_end(self, name: str) -> _Judged:
+    def at_end(self, name: str) -> str | None:
         """Judge a file by what outcome.json has of it; after that a log may grow, but not by iterations."""
         stated, path = self.ended.get(name), self.path / name
         if stated is None and not self.must_be_sealed:
-            return _MISSING
+            return None
         if not path.exists():
-            return State.BROKEN, f"{name} is missing, or not seen from here yet; put the original back"
+            return f"{name} is missing, or not seen from here yet; put the original back"
         if isinstance(stated, dict) and isinstance(size := stated.get("bytes"), int) and size >= 0 and path.is_file():
             has_size = path.stat().st_size >= size if name == LOG else path.stat().st_size == size
             if has_size and sha256_of(path, size) == stated.get("sha256"):
-                if name == LOG and self.log.last_record_end > size:
-                    return State.BROKEN, f"{LOG} has iterations after the {size} bytes that {OUTCOME} was decided by"
-                return _HOLDS
+                has_grown = name == LOG and self.log.last_record_end > size
+                return f"{LOG} has iterations after the {size} bytes that {OUTCOME} was decided by" if has_grown else ""
         if name == LOG and self.missing:
-            return State.BROKEN, f"{self.missing}: cut, or not wholly seen from here yet; repeat the same command"
-        return State.BROKEN, (
-            f"{name} is not what the run ended with: its SHA-256 is not that of {OUTCOME}; put the original back"
-        )
+            return f"{self.missing}: cut, or not wholly seen from here yet; repeat the same command"
+        return f"{name} is not what the run ended with: its SHA-256 is not that of {OUTCOME}; put the original back"
