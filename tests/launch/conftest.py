@@ -1,11 +1,19 @@
-"""Nodes as Linux describes them in /sys, and a stand-in of NVIDIA's library that says where GPUs are."""
+"""A resolved run; nodes as Linux describes them in /sys, and a stand-in of NVIDIA's library that says where GPUs are."""
 
 from pathlib import Path
 
 import pytest
+from support.following import sandbox_run
 from support.native import compiled
 
+from nlp_bench.config.run import Run
+
 SOURCE = Path(__file__).with_name("fake_gpus.c")
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    return sandbox_run()
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.following import iterations
 
 from nlp_bench.cli import runs
 from nlp_bench.cli.main import main
@@ -20,7 +21,6 @@ from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
-LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
 DONE = "[default0]: training finished: 40 iterations\n"
 SUMMARY = """\
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
@@ -48,7 +48,7 @@ def run() -> Run:
 
 
 def write(folder: Path, err: str, *, last: int = 20, end: str = "") -> Path:
-    (folder / "job.out").write_text("".join(LINE.format(i) for i in range(2, last + 1, 2)) + end)
+    (folder / "job.out").write_text(iterations(last) + end)
     (folder / "job.err").write_text(err)
     return folder
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.following import sandbox_run, undecided
 from support.ours import seal_run, write_our_run
 from support.published import write_run
 from support.users import ROOT, as_user, open_folder
@@ -22,8 +23,6 @@ from support.users import ROOT, as_user, open_folder
 from faults import stand_in
 from nlp_bench import marker
 from nlp_bench.cli.main import main
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.scheduler import Job
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import user_name
@@ -36,14 +35,6 @@ from nlp_bench.launch.submission import Submission
 __all__ = ["open_folder"]
 
 ANNA, BERT, GROUP = 20001, 20002, 20003
-
-
-def undecided(folder: Path) -> Path:
-    """Write a run that was handed over to Slurm as job 7, and of which nothing more is known."""
-    folder.mkdir(parents=True, exist_ok=True)
-    resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(folder)
-    Submission(comment="c", job_ids=["7"]).write(folder)
-    return folder
 
 
 @pytest.mark.jube
@@ -221,13 +212,12 @@ def test_a_snapshot_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pyte
         mkdir(path, *words, **options)
 
     monkeypatch.setattr(os, "mkdir", full)
-    run = resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
     said = (
         f"--snapshot-code: cannot write {tmp_path}/snapshot: No space left on device; the file system is full: make room "
         "(`df -h`, `df -i`) and repeat; nothing was submitted"
     )
     with pytest.raises(NlpBenchError, match=f"^{re.escape(said)}$"):
-        take(run, tmp_path)
+        take(sandbox_run(), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

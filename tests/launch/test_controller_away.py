@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
+from support.following import program
 
 from nlp_bench.config import scheduler
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, SilentError, State
 from nlp_bench.launch.end.advice import AGAIN, remedy_of
@@ -21,18 +20,12 @@ SRUN = "srun: error: Unable to confirm allocation for job 30: Unable to contact 
 
 
 @pytest.fixture
-def run() -> Run:
-    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
-
-
-@pytest.fixture
 def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A controller that does not answer once."""
     answer = 'if [[ $2 == hostnames ]]; then printf "%s\\n" ${3//,/ }; exit; fi\n'
     answer += f'if mkdir "{tmp_path}/asked" 2> /dev/null; then echo "{AWAY}" >&2; exit 1; fi\n'
     answer += 'for name in n1 n2; do echo "NodeName=$name Arch=x NodeAddr=10.0.0.${name#n} Port=1"; done\n'
-    (tmp_path / "scontrol").write_text(f"#!/bin/bash\n{answer}")
-    (tmp_path / "scontrol").chmod(0o755)
+    program(tmp_path, "scontrol", answer)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("NLP_BENCH_NODES", raising=False)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n1,n2")
@@ -114,8 +107,7 @@ def test_a_start_whose_job_waits_again_decides_nothing_where_slurm_is_silent(
     line = FORGOTTEN.replace("Invalid job id specified", "Job is pending execution")
     (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 7\n{line}\n")
     (tmp_path / "job.out").write_text("Submitted batch job 7\n")
-    (tmp_path / "scontrol").write_text(f"#!/bin/bash\necho '{AWAY}' >&2\nexit 1\n")
-    (tmp_path / "scontrol").chmod(0o755)
+    program(tmp_path, "scontrol", f"echo '{AWAY}' >&2; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert sync_script(tmp_path, exit_status=1) == (None, "Slurm has put the job back into its queue")

@@ -23,11 +23,6 @@ LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed t
 CANCELLED = "slurmstepd-n1: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00{} ***"
 
 
-@pytest.fixture(scope="module")
-def run() -> Run:
-    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
-
-
 def folder(path: Path, *, last: int | None = 40, loss: str = "1.0E+00", err: str = "", out: str = "") -> Path:
     lines = [LINE.format(i, loss) for i in range(2, (last or 0) + 1, 2)]
     (path / "job.out").write_text("\n".join([out, *lines]) + "\n")

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.following import ending_of
 from support.ours import write_our_run
 from support.published import published_log, write_run
 
@@ -59,8 +60,7 @@ def test_a_log_that_never_comes_is_decided_without_it(unseen: Path) -> None:
     sync(unseen)
     (trace,) = unseen.glob(".ended-without-a-log.*")
     os.utime(trace, (time.time() - syncing.GONE_S - 60,) * 2)
-    ending, _ = sync(unseen)
-    assert ending
+    ending = ending_of(sync(unseen))
     assert ending.outcome is Outcome.INCOMPLETE
     assert "job.out is gone" in ending.text()
     assert not trace.exists()

@@ -12,11 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.following import ending_of, program, submission_of
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import scheduler
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import folder, lock, once
@@ -45,20 +44,16 @@ class FakeSlurm:
         """What squeue prints of the jobs in the form that it is asked for."""
         return f"echo '{HEADER}'; sed -E 's/^([0-9]+) /nlp-bench|\\1|.|nlp-bench|/' '{self.jobs}'"
 
-    def _program(self, name: str, text: str) -> None:
-        (self.tools / name).write_text(f"#!/bin/bash\n{text}\n")
-        (self.tools / name).chmod(0o755)
-
     def sbatch(self, answer: str) -> None:
         """The job exists, whatever `answer` says of it."""
         made = f'for word; do case $word in --comment=*) echo "$number ${{word#--comment=}}" >> "{self.jobs}" ;; esac; done'
-        self._program("sbatch", f'number=$(($(wc -l < "{self.jobs}") + 7))\n{made}\n{answer}')
+        program(self.tools, "sbatch", f'number=$(($(wc -l < "{self.jobs}") + 7))\n{made}\n{answer}')
 
     def refusing(self, answer: str) -> None:
-        self._program("sbatch", f'echo called >> "{self.tools}/refused"; {answer}')
+        program(self.tools, "sbatch", f'echo called >> "{self.tools}/refused"; {answer}')
 
     def squeue(self, answer: str) -> None:
-        self._program("squeue", answer)
+        program(self.tools, "squeue", answer)
 
 
 @pytest.fixture
@@ -70,11 +65,6 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     monkeypatch.setattr(once, "SETTLE_S", 0)
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
     return FakeSlurm(tools)
-
-
-@pytest.fixture
-def run() -> Run:
-    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
 
 
 @pytest.fixture
@@ -247,13 +237,10 @@ def test_a_silent_slurm_behind_sbatch_keeps_the_intent(fake: FakeSlurm, run: Run
     fake.sbatch(
         f"mv '{fake.tools}/silent' '{fake.tools}/squeue'; echo 'Unable to contact slurm controller' >&2; exit 1"
     )
-    (fake.tools / "silent").write_text("#!/bin/bash\nexit 1\n")
-    (fake.tools / "silent").chmod(0o755)
+    program(fake.tools, "silent", "exit 1")
     with pytest.raises(NlpBenchError, match="whether the job was queued is not known"):
         hand_over(run, script)
-    submission = read_submission(script.parent)
-    assert submission
-    assert submission.is_intent
+    assert submission_of(script.parent).is_intent
     assert sync(script.parent) == (None, "Slurm does not answer")
     (fake.tools / "squeue").write_text(squeue)
     assert hand_over(run, script) == ["7"]
@@ -312,9 +299,7 @@ def test_no_job_is_older_than_its_submission(fake: FakeSlurm, run: Run, script: 
     Submission(parts_left=1, comment="nlp-bench:1", submitted="2026-01-01T00:00:00+00:00").write(script.parent)
     fake.jobs.write_text("7 nlp-bench:1\n" if is_known else "")
     assert hand_over(run, script) == ["7"]
-    submission = read_submission(script.parent)
-    assert submission
-    assert (submission.submitted == "2026-01-01T00:00:00+00:00") is is_known
+    assert (submission_of(script.parent).submitted == "2026-01-01T00:00:00+00:00") is is_known
 
 
 def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(fake: FakeSlurm, run: Run, script: Path) -> None:
@@ -391,8 +376,7 @@ def test_without_locks_the_process_says_that_a_run_goes_on(
     run_dir = local_run(run, tmp_path)
     assert sync(run_dir) == (None, "running here")
     monkeypatch.setattr(local, "_command", lambda _: "")
-    ending, _ = sync(run_dir)
-    assert ending is not None
+    ending = ending_of(sync(run_dir))
     assert ending.texts[0].startswith("the launcher was killed")
     assert ending.reasons[0].code == "killed-launcher"
 

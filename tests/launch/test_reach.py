@@ -7,10 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from support.following import sandbox_run
 
 from nlp_bench.cli.main import main
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.nodes import rendezvous
 from nlp_bench.launch.nodes.rendezvous import (
@@ -73,7 +72,7 @@ def told(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> int:
 def test_the_job_script_is_told_a_free_port(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(tmp_path)
+    sandbox_run().write(tmp_path)
     monkeypatch.setenv("SLURM_JOB_ID", "41234")
     port = told(tmp_path, capsys)
     with socket.create_server(("", port)):
@@ -87,6 +86,6 @@ def test_two_slurms_on_one_host_may_number_their_jobs_alike(
 ) -> None:
     """Both look before either has started: a port that is free for both must not be the same one."""
     assert port_of("2", Path("a/run")) != port_of("2", Path("b/run"))
-    resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(tmp_path)
+    sandbox_run().write(tmp_path)
     monkeypatch.setenv("SLURM_JOB_ID", "2")
     assert told(tmp_path, capsys) == free_port(port_of("2", tmp_path.resolve()), (FIRST_PORT, NUM_PORTS))

@@ -5,10 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.following import ending_of, iterations, sandbox_run, says, submission_of
 
 from nlp_bench.config import scheduler
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import once
@@ -18,17 +17,14 @@ from nlp_bench.launch.follow.retry import is_due
 from nlp_bench.launch.follow.sync import Kind, sync, sync_script
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
-from nlp_bench.launch.submission import Submission, read_submission
+from nlp_bench.launch.submission import Submission
 from nlp_bench.launch.submit import submit
 from nlp_bench.outcome import Outcome
-
-LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
 
 
 @pytest.fixture
 def run() -> Run:
-    resolved = resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
-    return replace(resolved, limits=Limits(retries=2))
+    return replace(sandbox_run(), limits=Limits(retries=2))
 
 
 @pytest.fixture
@@ -37,7 +33,7 @@ def lost(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     run.write(tmp_path)
     Submission(job_ids=["7"], comment=once.new_comment(tmp_path)).write(tmp_path)
-    (tmp_path / "job.out").write_text("\nSubmitted batch job 7\n" + "".join(LINE.format(i) for i in range(2, 22, 2)))
+    (tmp_path / "job.out").write_text("\nSubmitted batch job 7\n" + iterations(20))
     (tmp_path / "job.err").write_text(
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***\n"
     )
@@ -46,10 +42,6 @@ def lost(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(once, "SETTLE_S", 0)
     monkeypatch.setattr(scheduler, "PATIENCE_S", 0)
     return tmp_path
-
-
-def says(monkeypatch: pytest.MonkeyPatch, state: str) -> None:
-    monkeypatch.setattr(Slurm, "query", lambda _, job_id, **__: slurm.job(state, job_id=job_id))
 
 
 def queues(monkeypatch: pytest.MonkeyPatch, *numbers: str) -> list[str]:
@@ -78,8 +70,7 @@ def test_each_attempt_is_counted_with_its_own_ending(lost: Path, monkeypatch: py
     says(monkeypatch, "PREEMPTED")
     assert sync(lost)[1] == "attempt 3 of 3 is submitted, job 9"
     says(monkeypatch, "NODE_FAIL")
-    ending, _ = sync(lost)
-    assert ending is not None
+    ending_of(sync(lost))
     record = json.loads((lost / "outcome.json").read_text())
     assert (record["outcome"], record["attempt"], record["job_id"]) == ("NODE_FAIL", 3, "9")
     assert [(part["job_id"], part["outcome"]) for part in record["attempts"]] == [
@@ -99,7 +90,7 @@ def test_the_job_itself_leaves_it_to_the_others(lost: Path, monkeypatch: pytest.
 
 def test_the_log_of_an_earlier_attempt_is_no_evidence(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     with (lost / "job.out").open("a") as log:
-        log.write("".join(LINE.format(i) for i in range(22, 42, 2)))  # it was all but done
+        log.write(iterations(40, first=22))  # it was all but done
     queues(monkeypatch, "8")
     sync(lost)
     ending = decide(run, lost, exit_status=0)
@@ -114,13 +105,11 @@ def test_an_attempt_that_was_cut_off_is_completed_once(lost: Path, monkeypatch: 
     monkeypatch.setattr(Slurm, "submit", killed)
     with pytest.raises(KeyboardInterrupt):
         sync(lost)
-    intent = read_submission(lost)
-    assert intent
+    intent = submission_of(lost)
     comment = str(intent.comment)
     monkeypatch.setattr(Slurm, "jobs", lambda *_, **__: [scheduler.Listed("8", comment)])  # Slurm had it
     assert sync(lost) == (None, "submitted")
-    record = read_submission(lost)
-    assert record
+    record = submission_of(lost)
     assert (record.job_ids, len(record.attempts), record.submitted) == (["8"], 1, intent.submitted)
 
 
@@ -129,8 +118,7 @@ def test_nobody_submits_or_cancels_for_a_folder_that_is_not_his(
     lost: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """A run folder out of an archive, or of another user: its script would run, and the jobs that it names end, as this user."""
-    record = read_submission(lost)
-    assert record
+    record = submission_of(lost)
     if how == "another user's":
         monkeypatch.setattr("os.geteuid", lambda: 4711)
     else:
@@ -163,9 +151,7 @@ def test_an_attempt_that_slurm_never_had_is_handed_over(
     else:
         assert submit(run, lost / "submit.job", follow=False, lock=7) == ["8"]
     assert len(called) == 1
-    record = read_submission(lost)
-    assert record
-    assert len(record.attempts) == 1
+    assert len(submission_of(lost).attempts) == 1
 
 
 @pytest.mark.parametrize("retries", [0, 2])
@@ -174,15 +160,12 @@ def test_a_prolog_that_failed_is_no_cancel(lost: Path, run: Run, monkeypatch: py
     replace(run, limits=Limits(retries=retries)).write(lost)
     (lost / "job.out").unlink()
     (lost / "job.err").write_text("Error running slurm prolog: 1\n")
-    shown = slurm.job("CANCELLED", job_id="7", node_name="node1", exit_code="0:0")
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: shown)
+    says(monkeypatch, "CANCELLED", node_name="node1", exit_code="0:0")
     queues(monkeypatch, "8")
     ending, state = sync(lost)
     if retries:
         assert state == "attempt 2 of 3 is submitted, job 8"
-        record = read_submission(lost)
-        assert record
-        assert record.attempts[0]["outcome"] == "NODE_FAIL"
+        assert submission_of(lost).attempts[0]["outcome"] == "NODE_FAIL"
         sync(lost)  # the second one waits, and is taken out by a person
         ending = sync(lost)[0]
         assert ending
@@ -200,8 +183,7 @@ def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> 
         raise NlpBenchError("sbatch refused: no such partition; nothing was submitted")
 
     monkeypatch.setattr(Slurm, "submit", refused)
-    ending, _ = sync(lost)
-    assert ending is not None
+    ending = ending_of(sync(lost))
     assert ending.outcome is Outcome.NODE_FAIL
     assert "the retry was refused" in ending.texts[-1]
 
@@ -212,13 +194,11 @@ def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
     replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(slurm, "ask", lambda *words, **_: asked.append(words))
-    pending = slurm.job("PENDING", reason="Resources", job_id="7")
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: pending)
+    says(monkeypatch, "PENDING", reason="Resources")
     assert sync(lost)[1] == "PENDING (Resources); cancelled, it has waited too long"
     assert asked == [("scancel", "--state=PENDING", "7")]  # one that has begun meanwhile goes on
     says(monkeypatch, "CANCELLED")
-    ending, _ = sync(lost)
-    assert ending is not None
+    ending = ending_of(sync(lost))
     assert ending.outcome is Outcome.CANCELLED
     assert "longer than --max-pending 0.001: PENDING (Resources)" in ending.texts[0]
     assert ending.reasons[0].code == "max-pending"
@@ -226,14 +206,13 @@ def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
 
 def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
-    pending = slurm.job("PENDING", reason="Dependency", job_id="7")
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: replace(pending, restarts=1))
+    says(monkeypatch, "PENDING", reason="Dependency", restarts=1)
     assert sync(lost) == (None, "PENDING (Dependency)")
     boots = slurm.shown_job("JobId=7 JobState=CONFIGURING Reason=None ExitCode=0:0 BatchHost=node1", "7")
     monkeypatch.setattr(Slurm, "query", lambda *_, **__: boots)
     assert sync(lost) == (None, "CONFIGURING")  # its nodes start
     Submission(job_ids=["7", "8"], comment="nlp-bench:1").write(lost)
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: pending)
+    says(monkeypatch, "PENDING", reason="Dependency")
     assert sync(lost) == (None, "PENDING (Dependency)")
 
 

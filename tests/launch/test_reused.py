@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
+from support.following import ending_of, program, sandbox_run
 
 from nlp_bench.clock import now
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.scheduler import State
 from nlp_bench.launch import chain, once
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
@@ -24,7 +23,7 @@ def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder, with a blank in its name, whose job 7 Slurm has forgotten."""
     run_dir = tmp_path / "a run"
     run_dir.mkdir()
-    resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(run_dir)
+    sandbox_run().write(run_dir)
     Submission(job_ids=["7"], comment=once.folder_comment(run_dir) + "-00000001").write(run_dir)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
@@ -32,9 +31,7 @@ def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shows(run_dir: Path, words: str) -> None:
-    program = run_dir.parent / "scontrol"
-    program.write_text(f"#!/bin/bash\necho '{words}'\n")
-    program.chmod(0o755)
+    program(run_dir.parent, "scontrol", f"echo '{words}'")
 
 
 @pytest.mark.parametrize(
@@ -52,8 +49,7 @@ def test_the_job_of_another_run_is_not_taken_for_ours(
     shows(submitted, words)
     assert sync(submitted) == (None, "Slurm does not know the job; waiting in case its record is late")
     monkeypatch.setattr(syncing, "GONE_S", 0)
-    ending, _ = sync(submitted)
-    assert ending is not None
+    ending = ending_of(sync(submitted))
     assert ending.outcome is Outcome.UNKNOWN
     assert ending.texts == [
         "Slurm no longer knows the job (its number is another job's by now), and the exit status is lost; last iteration none"
@@ -83,9 +79,7 @@ def test_a_job_that_still_trains_does_not_believe_in_its_successor(
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     shows(submitted, f"{COMPLETED} Comment=nlp-bench:0123456789abcdef-00000002 WorkDir=/x")
-    ending, _ = sync_script(submitted, exit_status=5)
-    assert ending is not None
-    assert ending.outcome is Outcome.FAILED
+    assert ending_of(sync_script(submitted, exit_status=5)).outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize("says", ["JobState=PENDING Reason=Priority", "JobState=RUNNING BatchHost=node3"])
@@ -102,9 +96,7 @@ def test_a_start_that_the_controller_has_forgotten_decides_nothing(
     )
     monkeypatch.setenv("SLURMD_NODENAME", "node3")
     shows(submitted, f"JobId=7 JobState=RUNNING BatchHost=node3 ExitCode=0:0 WorkDir={submitted} StdErr=x")
-    ending, _ = sync_script(submitted, exit_status=1)
-    assert ending is not None
-    assert ending.outcome is Outcome.FAILED
+    assert ending_of(sync_script(submitted, exit_status=1)).outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize("tells", ["folder", "time"])
@@ -122,8 +114,5 @@ def test_accounting_of_an_older_job_of_the_same_number(
         ("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"),
         ("sacct", f"printf 'JobID|State|ExitCode|Submit|WorkDir\\n7|CANCELLED by 1|0:15|{time}|{folder}\\n'"),
     ):
-        (submitted.parent / name).write_text(f"#!/bin/bash\n{text}\n")
-        (submitted.parent / name).chmod(0o755)
-    ending, _ = sync(submitted)
-    assert ending is not None
-    assert ending.outcome is (Outcome.CANCELLED if is_ours else Outcome.FAILED)
+        program(submitted.parent, name, text)
+    assert ending_of(sync(submitted)).outcome is (Outcome.CANCELLED if is_ours else Outcome.FAILED)

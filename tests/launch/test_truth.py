@@ -11,15 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
+from support.following import ending_of, iterations, program, says, undecided
 from support.processes import HEARING
 
 from nlp_bench import marker
 from nlp_bench.cli import runs as measure_command
 from nlp_bench.cli.main import main
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run, read_run
-from nlp_bench.config.scheduler import ACTIVE, Job, NoAnswerError, State, get_scheduler
+from nlp_bench.config.scheduler import ACTIVE, NoAnswerError, State, get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
@@ -30,42 +29,15 @@ from nlp_bench.launch.scheduler.slurm import STATES, Slurm
 from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.outcome import Outcome
 
-LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |"
 DOWN = "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)"
 
 
-@pytest.fixture(scope="module")
-def run() -> Run:
-    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
-
-
 @pytest.fixture
-def submitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run folder whose job 7 has written 20 of its 40 iterations."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    run.write(tmp_path)
-    Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path)
-    whole_log(tmp_path, last=20)
+    (undecided(tmp_path) / "job.out").write_text(iterations(20))
     return tmp_path
-
-
-def whole_log(run_dir: Path, last: int = 40) -> None:
-    (run_dir / "job.out").write_text("\n".join(LINE.format(i) for i in range(2, last + 1, 2)) + "\n")
-
-
-def says(monkeypatch: pytest.MonkeyPatch, **answer: object) -> None:
-    word = str(answer.pop("state", "RUNNING"))
-    job = Job(state=State.GONE, job_id="7") if word == "GONE" else slurm.job(word, job_id="7", **answer)  # type: ignore[arg-type]
-    monkeypatch.setattr(Slurm, "query", lambda _, _job_id, **__: job)
-
-
-def silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Slurm, "query", lambda _, _job_id, **__: None)
-
-
-def program(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(f"#!/bin/bash\n{text}\n")
-    (folder / name).chmod(0o755)
 
 
 @pytest.mark.parametrize("word", sorted(STATES))
@@ -99,32 +71,29 @@ def rest_for(run_dir: Path, time_s: float) -> None:
 def test_an_unknown_word_is_neither_done_nor_for_ever(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, *, listed: bool, bound_s: float
 ) -> None:
-    says(monkeypatch, state="HOVERING")
+    says(monkeypatch, "HOVERING")
     monkeypatch.setattr(Slurm, "is_queued", lambda *_: listed)
     rest_for(submitted, bound_s - 60)
     ending, state = sync(submitted)
     assert ending is None
     assert "HOVERING, a state that this nlp-bench does not know" in state
     rest_for(submitted, bound_s + 60)
-    ending, _ = sync(submitted)
-    assert ending
+    ending = ending_of(sync(submitted))
     assert ending.text() == "UNKNOWN: Slurm: HOVERING, a state that this nlp-bench does not know"
 
 
 def test_a_time_in_the_future_keeps_nobody_waiting(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that was set back, or a hand, dated the files for next year: a job that Slurm has forgotten is not waited for until then."""
-    says(monkeypatch, state="GONE")
+    says(monkeypatch, "GONE")
     rest_for(submitted, -400 * 86400)
-    ending, _ = sync(submitted)
-    assert ending
-    assert ending.outcome is Outcome.UNKNOWN
+    assert ending_of(sync(submitted)).outcome is Outcome.UNKNOWN
 
 
 def test_a_file_that_was_written_now_is_young_whatever_our_clock_says(
     submitted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file server dates files; a login node whose clock is hours off must not give a job up whose record is only late."""
-    says(monkeypatch, state="GONE")
+    says(monkeypatch, "GONE")
     (submitted / "submit.json").touch()
     (submitted / "job.out").touch()
     here = time.time()
@@ -134,18 +103,18 @@ def test_a_file_that_was_written_now_is_young_whatever_our_clock_says(
 
 
 def test_an_unknown_word_of_a_silent_queue_decides_nothing(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, state="HOVERING")
+    says(monkeypatch, "HOVERING")
     monkeypatch.setattr(Slurm, "is_queued", lambda *_: None)
     rest_for(submitted, 10 * syncing.UNKNOWN_S)
     assert sync(submitted) == (None, "Slurm does not answer")
 
 
 def test_a_held_job_says_how_it_goes_on(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, state="REQUEUE_HOLD", reason="job_requeued_in_held_state")
+    says(monkeypatch, "REQUEUE_HOLD", reason="job_requeued_in_held_state")
     assert sync(submitted)[1].endswith("; held: scontrol release 7, or scancel 7")
-    says(monkeypatch, state="PENDING", reason="JobHeldAdmin")
+    says(monkeypatch, "PENDING", reason="JobHeldAdmin")
     assert sync(submitted)[1].endswith("; held by an operator, who alone can release it; or scancel 7")
-    says(monkeypatch, state="PENDING", reason="DependencyNeverSatisfied")
+    says(monkeypatch, "PENDING", reason="DependencyNeverSatisfied")
     assert sync(submitted)[1].endswith("; it will never start: scancel 7, then submit it without that --dependency")
 
 
@@ -165,9 +134,8 @@ def test_a_held_job_says_how_it_goes_on(submitted: Path, monkeypatch: pytest.Mon
 def test_numbers_of_slurm(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, exit_code: str, reason: str, text: str
 ) -> None:
-    says(monkeypatch, state="FAILED", reason=reason, exit_code=exit_code)
-    ending, _ = sync(submitted)
-    assert ending
+    says(monkeypatch, "FAILED", reason=reason, exit_code=exit_code)
+    ending = ending_of(sync(submitted))
     assert f"{ending.reasons[0].code} {ending.text()}".startswith(text)
 
 
@@ -177,9 +145,8 @@ def test_a_memory_limit_that_slurm_watches(submitted: Path, monkeypatch: pytest.
         "slurmstepd-node1: error: StepId=2.batch exceeded memory limit (133033984 > 104857600), being killed\n"
         "slurmstepd-node1: error: *** JOB 2 ON node1 CANCELLED AT 2026-11-20T18:30:21 ***\n"
     )
-    says(monkeypatch, state="FAILED", reason="JobLaunchFailure", exit_code="0:9", exit_status=137)
-    ending, _ = sync(submitted)
-    assert ending
+    says(monkeypatch, "FAILED", reason="JobLaunchFailure", exit_code="0:9", exit_status=137)
+    ending = ending_of(sync(submitted))
     assert ending.outcome is Outcome.OUT_OF_MEMORY
     assert ending.evidence == (
         "slurmstepd-node1: error: StepId=2.batch exceeded memory limit (133033984 > 104857600), being killed"
@@ -200,7 +167,7 @@ def test_a_file_system_that_became_read_only_is_named_at_once(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: str
 ) -> None:
     """Seen: a progress that stood still for five minutes, and then a log that was "not visible yet"."""
-    says(monkeypatch, state=state, exit_status=0 if state == "COMPLETED" else None)
+    says(monkeypatch, state, exit_status=0 if state == "COMPLETED" else None)
     statvfs = os.statvfs
 
     def read_only(path: object) -> object:
@@ -216,10 +183,9 @@ def test_a_file_system_that_became_read_only_is_named_at_once(
 
 
 def test_a_suspended_run_has_no_number(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole_log(submitted)
-    says(monkeypatch, state="COMPLETED", exit_status=0, suspended_s=12.0)
-    ending, _ = sync(submitted)
-    assert ending
+    (submitted / "job.out").write_text(iterations(40))
+    says(monkeypatch, "COMPLETED", exit_status=0, suspended_s=12.0)
+    ending = ending_of(sync(submitted))
     assert ending.outcome is Outcome.INVALID
     assert "suspended the job for 12 s" in ending.texts[0]
     assert ending.reasons[0].code == "suspended"
@@ -232,7 +198,7 @@ def test_the_time_of_a_suspension() -> None:
 
 
 def test_every_source_is_recorded(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, state="FAILED", reason="NonZeroExitCode", exit_status=5, exit_code="5:0")
+    says(monkeypatch, "FAILED", reason="NonZeroExitCode", exit_status=5, exit_code="5:0")
     sync(submitted)
     sources = json.loads((submitted / "outcome.json").read_text())["sources"]
     assert sources["decided_by"] == "exit status"
@@ -242,13 +208,11 @@ def test_every_source_is_recorded(submitted: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_slurm_has_forgotten_the_script_still_says(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, state="GONE")
+    says(monkeypatch, "GONE")
     write_record(submitted, ScriptRecord(exit_status=5, signal="", job_id="6", restarts=0))
     assert sync(submitted)[0] is None  # the word of another job
     write_record(submitted, ScriptRecord(exit_status=5, signal="", job_id="7", restarts=0))
-    ending, _ = sync(submitted)
-    assert ending
-    assert ending.text() == "FAILED: exit status 5, last iteration 20"
+    assert ending_of(sync(submitted)).text() == "FAILED: exit status 5, last iteration 20"
 
 
 def test_slurm_is_asked_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,11 +245,9 @@ def test_a_job_that_another_cluster_of_a_federation_has_started_goes_on(
     program(tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     revoked = f"7|REVOKED|0:0|2026-01-01T00:00:00|{submitted}"
     program(tools, "sacct", f"printf 'JobID|State|ExitCode|Submit|WorkDir\\n{revoked}\\n'")
-    whole_log(submitted)
+    (submitted / "job.out").write_text(iterations(40))
     write_record(submitted, ScriptRecord(exit_status=0, signal="", job_id="7", restarts=0))
-    ending, _ = sync(submitted)
-    assert ending
-    assert ending.outcome is Outcome.VALID
+    assert ending_of(sync(submitted)).outcome is Outcome.VALID
 
 
 def test_an_accounting_that_does_not_answer_is_named(
@@ -315,8 +277,7 @@ def test_a_job_that_accounting_alone_calls_running_ends(
     for name in ("submit.json", "job.out"):
         if (submitted / name).exists():
             os.utime(submitted / name, (0, 0))
-    ending, _ = sync(submitted)
-    assert ending
+    ending = ending_of(sync(submitted))
     assert ending.outcome is Outcome.UNKNOWN
     assert "its accounting still says RUNNING: a runaway job" in ending.texts[0]
 
@@ -333,15 +294,13 @@ def test_a_controller_that_is_down_is_not_no_slurm(tmp_path: Path, monkeypatch: 
 
 def test_a_silent_slurm_does_not_end_a_chain(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Submission(job_ids=["7", "8"], comment="nlp-bench:1").write(submitted)
-    silent(monkeypatch)
+    says(monkeypatch, None)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     ending, state = sync_script(submitted, exit_status=0)
     assert ending is None
     assert "Slurm does not answer" in state
     monkeypatch.setenv("SLURM_JOB_ID", "8")  # the last one knows that it is the last
-    ending, _ = sync_script(submitted, exit_status=0)
-    assert ending
-    assert ending.outcome is Outcome.INCOMPLETE
+    assert ending_of(sync_script(submitted, exit_status=0)).outcome is Outcome.INCOMPLETE
 
 
 def test_a_lost_node_is_no_short_run(run: Run, submitted: Path) -> None:
@@ -349,23 +308,22 @@ def test_a_lost_node_is_no_short_run(run: Run, submitted: Path) -> None:
     notice = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T18:18:35 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***"
     (submitted / "job.err").write_text(f"srun: error: Node failure on n1\n{notice}\n")
     assert decide(run, submitted, exit_status=0).outcome is Outcome.NODE_FAIL
-    whole_log(submitted)
+    (submitted / "job.out").write_text(iterations(40))
     assert decide(run, submitted, exit_status=0).outcome is Outcome.VALID
 
 
 def test_a_requeued_job_decides_nothing(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, state="PENDING", restarts=1)
+    says(monkeypatch, "PENDING", restarts=1)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert sync_script(submitted, exit_status=143, signal="TERM") == (None, "Slurm has put the job back into its queue")
     notice = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T18:18:35 DUE TO JOB REQUEUE ***\n"
     (submitted / "job.err").write_text("nlp-bench: begin of job 7\n" + notice)
     assert sync_script(submitted, exit_status=0)[0] is None  # srun's own status where a node is lost
-    silent(monkeypatch)
+    says(monkeypatch, None)
     assert sync_script(submitted, exit_status=143, signal="TERM")[0] is None
     with (submitted / "job.err").open("a") as err:
         err.write("nlp-bench: begin of job 7\n")
-    ending, _ = sync_script(submitted, exit_status=5)
-    assert ending
+    ending = ending_of(sync_script(submitted, exit_status=5))
     assert ending.outcome is Outcome.FAILED  # the notice is of the start before
 
 
@@ -429,14 +387,12 @@ def test_a_damaged_record_is_named(tmp_path: Path, name: str, record: dict[str, 
 
 
 def test_one_damaged_folder_does_not_hide_the_others(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        run.write(tmp_path / name)
-        Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path / name)
+        undecided(tmp_path / name)
     (tmp_path / "a/submit.json").write_text('{"schema": "nlp-bench/submit/1"}')
-    says(monkeypatch)
+    says(monkeypatch, "RUNNING")
     assert main(["sync", str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert "job_id is missing" in said.err
@@ -445,13 +401,11 @@ def test_one_damaged_folder_does_not_hide_the_others(
 
 @pytest.mark.parametrize("command", [["sync"], ["watch", "--once"]], ids=" ".join)
 def test_a_folder_that_cannot_be_read_does_not_hide_the_others(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        run.write(tmp_path / name)
-        Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path / name)
-    says(monkeypatch)
+        undecided(tmp_path / name)
+    says(monkeypatch, "RUNNING")
 
     def stumble(run_dir: Path) -> bool:
         if run_dir.name == "a":
@@ -469,7 +423,7 @@ def test_a_bare_marker_of_a_run_that_goes_on(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It has led JUBE to `measure`: the row says what to type, and the marker is gone."""
-    says(monkeypatch)
+    says(monkeypatch, "RUNNING")
     (submitted / "ready").touch()
     assert main(["measure", str(submitted), "--metrics", str(submitted / "m.txt")]) == 0
     text = (submitted / "m.txt").read_text()
@@ -484,7 +438,7 @@ def test_a_bare_marker_of_a_run_that_goes_on(
 
 
 def test_a_bare_marker_of_a_run_that_has_ended(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, state="FAILED", exit_status=5, exit_code="5:0")
+    says(monkeypatch, "FAILED", exit_status=5, exit_code="5:0")
     (submitted / "ready").touch()
     assert main(["measure", str(submitted)]) == 0
     assert "outcome: FAILED" in (submitted / "metrics.txt").read_text()
@@ -495,8 +449,8 @@ def test_a_bare_marker_of_a_run_that_has_ended(submitted: Path, monkeypatch: pyt
 
 
 def test_an_outcome_that_was_changed_by_hand_has_no_number(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole_log(submitted)
-    says(monkeypatch, state="CANCELLED")
+    (submitted / "job.out").write_text(iterations(40))
+    says(monkeypatch, "CANCELLED")
     sync(submitted)
     path = submitted / "outcome.json"
     path.write_text(path.read_text().replace("CANCELLED", "VALID"))

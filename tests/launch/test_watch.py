@@ -9,35 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.following import says, undecided
 
 from nlp_bench.cli.main import main
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.follow.progress import TAIL_BYTES, BoundTracker, progress
-from nlp_bench.launch.scheduler import slurm
-from nlp_bench.launch.scheduler.slurm import Slurm
-from nlp_bench.launch.submission import Submission
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.5000 | lm loss: 1.0E+00 |\n"
 
 
 @pytest.fixture
-def run() -> Run:
-    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
-
-
-@pytest.fixture
-def submitted(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    run.write(tmp_path)
-    Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path)
-    says(monkeypatch, state="RUNNING")
-    return tmp_path
-
-
-def says(monkeypatch: pytest.MonkeyPatch, **answer: object) -> None:
-    job = slurm.job(str(answer.pop("state")), job_id="7", **answer)  # type: ignore[arg-type]
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: job)
+def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    says(monkeypatch, "RUNNING")
+    return undecided(tmp_path)
 
 
 def test_only_the_end_of_a_log_is_read(run: Run, tmp_path: Path) -> None:
@@ -84,7 +68,7 @@ def test_a_job_that_stands_still_behind_its_last_line_is_told_too(
 def test_the_queues_reason_is_shown(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    says(monkeypatch, state="PENDING", reason="QOSMaxJobsPerUserLimit")
+    says(monkeypatch, "PENDING", reason="QOSMaxJobsPerUserLimit")
     assert main(["watch", "--once", "--format", "json", str(submitted)]) == 1
     record = json.loads(capsys.readouterr().out)
     assert (record["state"], record["outcome"], record["next"]) == ("PENDING (QOSMaxJobsPerUserLimit)", None, [])
@@ -93,7 +77,7 @@ def test_the_queues_reason_is_shown(
 def test_an_end_says_what_to_type(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    says(monkeypatch, state="OUT_OF_MEMORY")
+    says(monkeypatch, "OUT_OF_MEMORY")
     assert main(["watch", "--format", "json", str(submitted)]) == 1
     record = json.loads(capsys.readouterr().out)
     assert record["schema"] == "nlp-bench/watch/1"
@@ -105,7 +89,7 @@ def test_a_silent_controller_is_said_beside_the_progress(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (submitted / "job.out").write_text(LINE.format(10))
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: None)
+    says(monkeypatch, None)
     assert main(["watch", "--every", "0.05", "--max-hours", "0.0001", str(submitted)]) == 3
     said = capsys.readouterr().err
     assert said.count("15 s left; Slurm does not answer") == 1
@@ -118,7 +102,7 @@ def test_a_silent_controller_and_a_silent_log_are_said_once(
     log = submitted / "job.out"
     log.write_text(LINE.format(10))
     os.utime(log, (time.time() - 1000, time.time() - 1000))
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: None)
+    says(monkeypatch, None)
     assert main(["watch", "--every", "0.6", "--max-hours", "0.0005", str(submitted)]) == 3
     said = capsys.readouterr().err
     assert said.count("STALLED: the log has not grown for more than 300 s; Slurm does not answer\n") == 1

@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.following import ending_of, iterations, program, says, submission_of
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import scheduler
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -22,7 +21,7 @@ from nlp_bench.files import user_name
 from nlp_bench.launch import folder, once
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
-from nlp_bench.launch.submission import Submission, read_submission
+from nlp_bench.launch.submission import Submission
 
 SBATCH = """\
 for word; do case $word in --comment=*) comment=${{word#--comment=}} ;; esac; done
@@ -52,8 +51,7 @@ class Site:
         self.sbatch('make; echo "$number"')
 
     def program(self, name: str, text: str) -> None:
-        (self.tools / name).write_text(f"#!/bin/bash\n{text}\n")
-        (self.tools / name).chmod(0o755)
+        program(self.tools, name, text)
 
     def sbatch(self, answer: str, comment: str = "$comment") -> None:
         """Let sbatch do `answer`, in which `make` makes the job, with `comment`."""
@@ -76,11 +74,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 @pytest.fixture
-def run() -> Run:
-    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
-
-
-@pytest.fixture
 def run_dir(run: Run, tmp_path: Path) -> Path:
     made = tmp_path / "run"
     made.mkdir()
@@ -92,12 +85,6 @@ def submit(run_dir: Path, *further: str) -> int:
     """Type the command that a person is told to type."""
     words = ["--run", str(run_dir / "run.json"), "--run-dir", str(run_dir), "--no-follow"]
     return main(["submit", *words, *further])
-
-
-def record(run_dir: Path) -> Submission:
-    known = read_submission(run_dir)
-    assert known
-    return known
 
 
 @pytest.mark.parametrize(
@@ -113,7 +100,7 @@ def test_an_unsure_answer_is_no_refusal(
     assert "whether the job was queued is not known" in said
     assert f"nlp-bench submit --run {run_dir}/run.json --run-dir {run_dir}" in said
     assert "nothing was submitted" not in said
-    assert record(run_dir).is_intent
+    assert submission_of(run_dir).is_intent
     ending, state = sync(run_dir)
     assert ending is None
     assert state.startswith(
@@ -122,8 +109,8 @@ def test_an_unsure_answer_is_no_refusal(
     (site.tools / "late").rename(site.jobs / "7")
     assert submit(run_dir) == 0
     assert site.numbers() == ["7"]
-    assert record(run_dir).job_ids == ["7"]
-    assert record(run_dir).unsure is None
+    assert submission_of(run_dir).job_ids == ["7"]
+    assert submission_of(run_dir).unsure is None
 
 
 def test_a_repeat_at_once_waits_for_a_job_that_is_late(
@@ -157,7 +144,7 @@ def test_behind_the_wait_the_same_command_submits(site: Site, run_dir: Path, mon
     site.sbatch('make; echo "$number"')
     assert submit(run_dir) == 0
     assert site.numbers() == ["7"]
-    assert record(run_dir).is_complete
+    assert submission_of(run_dir).is_complete
 
 
 @pytest.mark.parametrize("status", [1, 255])  # sbatch itself ends with 255 where an option is wrong
@@ -177,7 +164,7 @@ def test_an_invalid_account_is_said_at_once(
 def test_a_job_whose_comment_a_plugin_has_changed_is_found(site: Site, run_dir: Path, comment: str) -> None:
     site.sbatch(f"make; {UNSURE}", comment)
     assert submit(run_dir) == 0
-    assert (record(run_dir).job_ids, site.numbers()) == (["7"], ["7"])
+    assert (submission_of(run_dir).job_ids, site.numbers()) == (["7"], ["7"])
     (
         run_dir / "submit.json"
     ).unlink()  # its record is lost, and what the plugin left does not always show that it is of this run
@@ -221,8 +208,8 @@ def test_a_job_of_an_earlier_run_of_the_folder_is_not_taken_over(
     (site.jobs / "7").unlink()
     site.sbatch('make; echo "$number"')
     assert submit(run_dir) == 0
-    assert record(run_dir).comment in (site.jobs / "7").read_text()
-    assert f"export NLP_BENCH_MADE_FOR={record(run_dir).run_sha256}\n" in (run_dir / "submit.job").read_text()
+    assert submission_of(run_dir).comment in (site.jobs / "7").read_text()
+    assert f"export NLP_BENCH_MADE_FOR={submission_of(run_dir).run_sha256}\n" in (run_dir / "submit.job").read_text()
 
 
 def test_the_same_run_typed_again_is_the_same_run(
@@ -244,11 +231,11 @@ def test_a_job_that_the_folder_had_before_is_not_taken(site: Site, run_dir: Path
     (site.jobs / "5").write_text(f"5|{run_dir}|nlp-bench|(null)\n")
     site.sbatch(UNSURE)
     assert submit(run_dir) == 1
-    assert record(run_dir).before == ["5"]
+    assert submission_of(run_dir).before == ["5"]
     (site.jobs / "6").write_text(f"6|{run_dir}|nlp-bench|nlp-bench:0123456789abcdef-01234567\n")  # another submission's
     (site.jobs / "9").write_text(f"9|/tmp_mnt{run_dir}|nlp-bench|proj\n")
     assert submit(run_dir) == 0
-    assert record(run_dir).job_ids == ["9"]
+    assert submission_of(run_dir).job_ids == ["9"]
 
 
 def test_a_chain_of_which_one_answer_is_unsure_goes_on(
@@ -262,7 +249,7 @@ def test_a_chain_of_which_one_answer_is_unsure_goes_on(
     monkeypatch.setattr(once, "UNSURE_S", 0)
     site.sbatch('make; echo "$number"')
     assert submit(run_dir) == 0
-    assert record(run_dir).job_ids == ["7", "8", "9"]
+    assert submission_of(run_dir).job_ids == ["7", "8", "9"]
 
 
 def test_ctrl_c_while_sbatch_hangs_leaves_it_open(site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,8 +259,8 @@ def test_ctrl_c_while_sbatch_hangs_leaves_it_open(site: Site, run_dir: Path, mon
     with monkeypatch.context() as patch:
         patch.setattr(slurm.Slurm, "submit", pressed)
         assert submit(run_dir) == 130
-    assert record(run_dir).unsure
-    (site.jobs / "5").write_text(f"5|{run_dir}|nlp-bench|{record(run_dir).comment}\n")
+    assert submission_of(run_dir).unsure
+    (site.jobs / "5").write_text(f"5|{run_dir}|nlp-bench|{submission_of(run_dir).comment}\n")
     assert submit(run_dir) == 0
     assert site.numbers() == ["5"]
 
@@ -323,8 +310,7 @@ def test_a_retry_whose_answer_is_unsure_is_not_refused(
     replace(run, limits=Limits(retries=2)).write(run_dir)
     Submission(job_ids=["6"], comment=once.new_comment(run_dir)).write(run_dir)
     (run_dir / "submit.job").touch()
-    lost = slurm.job("NODE_FAIL", job_id="6")
-    monkeypatch.setattr(slurm.Slurm, "query", lambda *_, **__: lost)
+    says(monkeypatch, "NODE_FAIL")
     site.sbatch(UNSURE, "proj")
     assert "whether the next attempt was queued is not known" in sync(run_dir)[1]
     assert not (run_dir / "outcome.json").exists()
@@ -332,7 +318,7 @@ def test_a_retry_whose_answer_is_unsure_is_not_refused(
     (site.jobs / "6").write_text(f"6|{run_dir}|nlp-bench|proj\n")
     (site.jobs / "8").write_text(f"8|{run_dir}|nlp-bench|proj\n")
     assert sync(run_dir) == (None, "submitted")
-    assert (record(run_dir).job_ids, len(record(run_dir).attempts)) == (["8"], 1)
+    assert (submission_of(run_dir).job_ids, len(submission_of(run_dir).attempts)) == (["8"], 1)
 
 
 KNOWS = """\
@@ -349,17 +335,18 @@ def test_a_job_of_another_cluster_is_asked_for_there(
     site.program("sacct", "echo 'JobID|State|ExitCode|Submit|WorkDir'")
     monkeypatch.setenv("SLURM_CLUSTERS", "big")
     assert submit(run_dir) == 0
-    assert record(run_dir).selection == {"SLURM_CLUSTERS": "big"}
+    assert submission_of(run_dir).selection == {"SLURM_CLUSTERS": "big"}
     for here in ("", "small"):
         monkeypatch.setenv("SLURM_CLUSTERS", here)
         assert sync(run_dir) == (None, "RUNNING")
     os.utime(run_dir / "submit.json", (0, 0))
-    line = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
-    (run_dir / "job.out").write_text("".join(line.format(number) for number in range(2, 12, 2)))
+    (run_dir / "job.out").write_text(iterations(10))
     os.utime(run_dir / "job.out", (time.time() - 5000,) * 2)
     main(["watch", "--once", str(run_dir)])
     assert "SLURM_CLUSTERS=big scontrol show job 7" in capsys.readouterr().err
-    Submission(job_ids=["7"], comment=record(run_dir).comment).write(run_dir)  # an older record: as in this terminal
+    Submission(job_ids=["7"], comment=submission_of(run_dir).comment).write(
+        run_dir
+    )  # an older record: as in this terminal
     assert sync(run_dir)[1].startswith("Slurm does not know the job")
 
 
@@ -380,7 +367,7 @@ def test_another_configuration_decides_nothing(
     )
     monkeypatch.setenv("SLURM_CONF", "/site/big.conf")
     assert sync(run_dir) == (None, "RUNNING")
-    intent = replace(record(run_dir), job_ids=[], parts_left=1)
+    intent = replace(submission_of(run_dir), job_ids=[], parts_left=1)
     intent.write(run_dir)
     monkeypatch.delenv("SLURM_CONF")
     assert submit(run_dir) == 1
@@ -460,9 +447,7 @@ def test_a_job_whose_folder_is_spelled_by_the_automounter(site: Site, run_dir: P
         site.program("scontrol", f"echo '{shown} StdErr=x'")
         assert sync(run_dir) == (None, "RUNNING")
     site.program("scontrol", f"echo '{shown.replace('/run', '/other')} StdErr=x'")
-    ending, _ = sync(run_dir)
-    assert ending
-    assert "its number is another job's by now" in ending.text()
+    assert "its number is another job's by now" in ending_of(sync(run_dir)).text()
 
 
 def test_a_job_without_scontrol_names_the_module(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -530,4 +515,4 @@ def test_a_folder_with_line_feeds_in_its_name_is_listed(site: Site, run_dir: Pat
     jobs = get_scheduler("slurm").jobs(ended=True)
     assert [(job.job_id, job.work_dir, job.comment) for job in jobs] == [("3", "/x\ny|z", "(null)")]
     assert submit(run_dir) == 0
-    assert record(run_dir).job_ids == ["8"]
+    assert submission_of(run_dir).job_ids == ["8"]

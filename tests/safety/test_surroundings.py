@@ -10,18 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.following import undecided
 from support.ours import seal_run, write_our_run
 from support.published import published_log, write_run
 from support.users import ROOT, as_user, open_folder
 
 from nlp_bench.cli.main import main
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.scheduler import Job
 from nlp_bench.launch.follow import runs
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
-from nlp_bench.launch.submission import Submission
 from soak.commands import COMMANDS
 
 __all__ = ["open_folder"]
@@ -219,14 +217,6 @@ def test_without_a_folder_for_temporary_files_the_remedy_is_said(
 
 
 ANNA, BERT, GROUP = 20001, 20002, 20003
-
-
-def undecided(folder: Path) -> Path:
-    """Write a run that was handed over to Slurm as job 7, and of which nothing more is known."""
-    folder.mkdir(parents=True, exist_ok=True)
-    resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False).write(folder)
-    Submission(comment="c", job_ids=["7"]).write(folder)
-    return folder
 
 
 @pytest.fixture

@@ -1,0 +1,64 @@
+"""Runs that are followed where Slurm is a stand-in: what it says of a job, its commands as programs, the lines of a log."""
+
+from pathlib import Path
+
+import pytest
+
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
+from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import Job, State
+from nlp_bench.launch.end.ending import Ending
+from nlp_bench.launch.scheduler import slurm
+from nlp_bench.launch.submission import Submission, read_submission
+
+LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
+
+
+def sandbox_run() -> Run:
+    """Return a resolved run of the tiny model, 40 iterations logged by two, for the private Slurm."""
+    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
+
+
+def undecided(folder: Path) -> Path:
+    """Write a run that was handed over to Slurm as job 7, and of which nothing more is known."""
+    folder.mkdir(parents=True, exist_ok=True)
+    sandbox_run().write(folder)
+    Submission(comment="nlp-bench:1", job_ids=["7"]).write(folder)
+    return folder
+
+
+def iterations(last: int, first: int = 2) -> str:
+    """Return the lines of these iterations."""
+    return "".join(LINE.format(number) for number in range(first, last + 1, 2))
+
+
+def says(monkeypatch: pytest.MonkeyPatch, state: str | None, **facts: object) -> None:
+    """Let Slurm say this of any job: GONE is one that it no longer knows, None no answer."""
+
+    def query(_: slurm.Slurm, job_id: str, **__: object) -> Job | None:
+        if state in {None, "GONE"}:
+            return Job(state=State.GONE, job_id=job_id) if state else None
+        return slurm.job(str(state), job_id=job_id, **facts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(slurm.Slurm, "query", query)
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    """Put a script of bash into `folder` as a program."""
+    (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def ending_of(found: tuple[Ending | None, str]) -> Ending:
+    """Return the ending of what `sync` or `sync_script` returned; there must be one."""
+    ending, state = found
+    assert ending, state
+    return ending
+
+
+def submission_of(run_dir: Path) -> Submission:
+    """Return the record of a submission, which must be there."""
+    record = read_submission(run_dir)
+    assert record
+    return record
