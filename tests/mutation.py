@@ -49,7 +49,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "tests/launch/test_retry.py", "tests/launch/test_reused.py", "tests/launch/test_truth.py", "tests/measure/test_until.py"),
     ),
     "bundle": (("evidence/*.py",), ("tests/bundle",)),
-    "layout": (("layout/*.py", "train/settings/parallel.py"), ("tests/layout", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_problem.py",
+    "layout": (("layout/*.py", "train/settings/rules.py"), ("tests/layout", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_problem.py",
          "tests/plan/test_search.py")),
     "plan/memory": (("plan/memory/**/*.py",), ("tests/plan/test_memory.py", "tests/plan/test_memory_published.py", "tests/plan/test_agreement.py")),
     "plan/search": (("plan/search/*.py",), ("tests/plan/test_search.py", "tests/plan/test_command.py")),

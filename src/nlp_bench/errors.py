@@ -18,6 +18,12 @@ class UsageError(NlpBenchError):
     exit_code = 2
 
 
+def require(condition: bool, message: str) -> None:
+    """Raise UsageError with `message` unless `condition` holds."""
+    if not condition:
+        raise UsageError(message)
+
+
 def nearest(word: str, known: list[str], *, listed: bool = True) -> str:
     """Return the part of a message that suggests the known name closest to `word`, and with `listed` lists all of them, up to 40.
 

@@ -16,7 +16,7 @@ from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.problem import configuration_of
 from nlp_bench.plan.search.space import broken_rules
 from nlp_bench.train.arguments import parse
-from nlp_bench.train.settings.parallel import sizes_of
+from nlp_bench.train.settings.rules import sizes_of
 
 BENCHMARK: dict[str, Any] = {
     "num_gpus": 384, "tensor": 8, "pipeline": 8, "global_batch_size": 96, "sequence_parallel": True, "sharding": 1, "num_layers": 96,

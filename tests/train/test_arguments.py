@@ -85,7 +85,7 @@ FULL = "--recompute-granularity full --recompute-method"
         ("--no-align-grad-reduce", "no_align_grad_reduce: needs --overlap-grad-reduce"),
         (
             "--accumulate-allreduce-grads-in-fp32 --no-accumulate-allreduce-grads-in-fp32",
-            "accumulate_allreduce_grads_in_fp32: is asked for and forbidden",
+            "accumulate_allreduce_grads_in_fp32: excludes --no-accumulate-allreduce-grads-in-fp32",
         ),
         ("--eval-iters 5", "eval_iters: 5: an evaluation would spoil the throughput; use --eval-iters 0"),
         ("--bf16 --fp16", "bf16: excludes --fp16"),

@@ -13,7 +13,7 @@ from nlp_bench.packages import import_megatron
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.parallel import sizes_of
+from nlp_bench.train.settings.rules import sizes_of
 
 MODEL = (
     "--num-layers 8 --hidden-size 32 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "

@@ -302,7 +302,7 @@ def test_a_window_that_no_rank_reaches_is_refused(words: str, message: str) -> N
 
 
 def test_weights_and_biases_must_be_there_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nlp_bench.train.settings.run.find_spec", lambda _: None)
+    monkeypatch.setattr("nlp_bench.train.settings.rules.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="wandb_project: the package wandb is not installed; pip install wandb"):
         settings("--wandb-project p")
 

@@ -6,9 +6,7 @@ from dataclasses import fields
 from nlp_bench.config.run import Tuning
 from nlp_bench.errors import UsageError
 from nlp_bench.train.arguments import flag
-from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.run import ScheduleSettings
-from nlp_bench.train.settings.shape import ShapeSettings
+from nlp_bench.train.settings import ScheduleSettings, Settings, ShapeSettings
 
 OWN_OPTION = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "micro_batch_size",

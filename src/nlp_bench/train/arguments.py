@@ -6,7 +6,7 @@ from typing import Any, NoReturn, get_args, get_origin
 
 from nlp_bench.config.options import field_texts
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.train.settings import GROUPS, Settings
+from nlp_bench.train.settings import Settings
 
 
 class _Parser(argparse.ArgumentParser):
@@ -72,4 +72,4 @@ def _kind(option: Field[Any]) -> dict[str, Any]:
 
 def help_texts() -> dict[str, str]:
     """Return name to docstring of each field of Settings."""
-    return {name: text.replace("%", "%%") for group in GROUPS for name, text in field_texts(group).items()}
+    return {name: text.replace("%", "%%") for name, text in field_texts(Settings).items()}

@@ -16,9 +16,8 @@ from typing import Any
 from nlp_bench.errors import UsageError
 from nlp_bench.files import read_json, real, write_json, write_text
 from nlp_bench.train.layout import Layout
-from nlp_bench.train.settings import Settings
+from nlp_bench.train.settings import Settings, ShapeSettings
 from nlp_bench.train.settings.families import FAMILIES
-from nlp_bench.train.settings.shape import ShapeSettings
 
 TRACKER = "latest_checkpointed_iteration.txt"
 RECORD = "nlp-bench.json"  # our record in each checkpoint: its model and training

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from nlp_bench.errors import UsageError
-from nlp_bench.train.settings.rules import require
+from nlp_bench.errors import UsageError, require
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings

@@ -115,7 +115,7 @@ class WeightsBiases(Watcher):
 
     def __init__(self, settings: Settings, layout: Layout, say: Say) -> None:
         """Start the run; raises NlpBenchError where that fails."""
-        import wandb  # noqa: PLC0415  # an optional package; settings/run.py checks that it is installed
+        import wandb  # noqa: PLC0415  # an optional package; settings/rules.py checks that it is installed
 
         try:
             self._run: Any = wandb.init(
