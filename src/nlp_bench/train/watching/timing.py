@@ -8,9 +8,10 @@ what the stream waited for: a receive, a late batch. Of communication that overl
 only the exposed part, which is waited for, is in a timer. Tensor- and context-parallel communication is part of forward and backward.
 """
 
+import functools
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -25,35 +26,32 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class HostTimer:
-    """Seconds between start and stop by the host's clock, for the CPU."""
+class HostEvent:
+    """A moment by the host's clock, for the CPU, with the methods of torch.cuda.Event that are used here."""
 
-    def __init__(self) -> None:
+    def record(self) -> None:
+        """Take the time."""
+        self._s = time.perf_counter()
+
+    def query(self) -> bool:
+        """Whether it has passed: always."""
+        return True
+
+    def elapsed_time(self, end: "HostEvent") -> float:
+        """Return the milliseconds to another moment."""
+        return 1000 * (end._s - self._s)  # noqa: SLF001  # of the same class
+
+
+class Timer:
+    """Seconds that the GPU's current stream, or on a CPU the host, took between start and stop."""
+
+    def __init__(self, make_event: Callable[[], Any]) -> None:
         self.seconds = 0.0
-        self._since_s = 0.0
-
-    def start(self, barrier: bool = False) -> None:  # noqa: ARG002  # megatron-core's signature; without a barrier
-        """Start a span."""
-        self._since_s = time.perf_counter()
-
-    def stop(self, barrier: bool = False) -> None:  # noqa: ARG002
-        """End the span and add it."""
-        self.seconds += time.perf_counter() - self._since_s
-
-    def settle(self) -> None:
-        """Do nothing: all spans are added."""
-
-
-class StreamTimer:
-    """Seconds that the GPU's current stream took between start and stop."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._started: Any = None
+        self._make_event, self._started = make_event, None
         self._open: deque[tuple[Any, Any]] = deque()
         self._free: list[Any] = []
 
-    def start(self, barrier: bool = False) -> None:  # noqa: ARG002
+    def start(self, barrier: bool = False) -> None:  # noqa: ARG002  # megatron-core's signature; without a barrier
         """Record an event in the stream."""
         self._started = self._event()
 
@@ -69,7 +67,7 @@ class StreamTimer:
             self._free += [begin, end]
 
     def _event(self) -> Any:
-        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = self._free.pop() if self._free else self._make_event()
         event.record()
         return event
 
@@ -78,13 +76,12 @@ class Timers:
     """The timers of one rank by name; megatron-core calls `config.timers(name, log_level=2).start()`."""
 
     def __init__(self, device: torch.device) -> None:
-        self._kind = StreamTimer if device.type == "cuda" else HostTimer
-        self._timers: dict[str, HostTimer | StreamTimer] = {}
+        on_gpu = device.type == "cuda"
+        make: Any = functools.partial(torch.cuda.Event, enable_timing=True) if on_gpu else HostEvent
+        self._timers: defaultdict[str, Timer] = defaultdict(lambda: Timer(make))
 
-    def __call__(self, name: str, log_level: int | None = None) -> HostTimer | StreamTimer:  # noqa: ARG002  # all are kept
+    def __call__(self, name: str, log_level: int | None = None) -> Timer:  # noqa: ARG002  # all are kept
         """Return the timer of this name."""
-        if name not in self._timers:
-            self._timers[name] = self._kind()
         return self._timers[name]
 
     def settle(self) -> None:
@@ -101,14 +98,11 @@ class Timers:
         return seconds
 
     def timed(self, name: str, items: Iterator[T]) -> Iterator[T]:
-        """Yield from `items`, timing the wait for each."""
+        """Yield from endless `items`, timing the wait for each."""
         timer = self(name)
         while True:
             timer.start()
-            try:
-                item = next(items)
-            except StopIteration:
-                return
+            item = next(items)
             timer.stop()
             yield item
 

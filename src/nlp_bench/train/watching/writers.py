@@ -117,6 +117,7 @@ class WeightsBiases(Watcher):
         """Start the run; raises NlpBenchError where that fails."""
         import wandb  # noqa: PLC0415  # an optional package; settings/rules.py checks that it is installed
 
+        self._code = 1  # of a training that does not end regularly
         try:
             self._run: Any = wandb.init(
                 project=settings.wandb_project,
@@ -137,18 +138,13 @@ class WeightsBiases(Watcher):
         self._run.log({**scalars, "samples vs steps": interval.consumed_samples}, step=interval.iteration)
 
     def end(self, ending: Ending) -> None:
-        """Finish the run."""
-        self._finish(ending.code)
+        """Note how the training ended."""
+        self._code = ending.code
 
     def close(self) -> None:
-        """Finish a run that did not end regularly."""
-        self._finish(1)
-
-    def _finish(self, code: int) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            with contextlib.suppress(Exception):  # a lost connection must not fail the training
-                run.finish(exit_code=code)
+        """Finish the run."""
+        with contextlib.suppress(Exception):  # a lost connection must not fail the training
+            self._run.finish(exit_code=self._code)
 
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
