@@ -152,7 +152,6 @@ def test_bert_learns_from_real_data(logs: dict[str, str]) -> None:
         ("--position-embedding-type relative", "position_embedding_type: relative is for --model-family t5"),
         ("--bert-no-binary-head", "bert_no_binary_head: is for --model-family bert, not for gpt"),
         (f"{BERT} --mask-prob 0", "mask_prob: 0.0 is not positive"),
-        (f"{BERT} --swiglu --geglu", "swiglu: excludes --geglu"),
     ],
 )
 def test_what_does_not_belong_to_a_family_is_refused(words: str, message: str) -> None:

@@ -75,10 +75,7 @@ def same_training(train: Train, ranks: int, model: str, layout: str) -> None:
             2,
             f"{PP2} --num-virtual-stages-per-pipeline-rank 2 {FIRST} 2 --microbatch-group-size-per-virtual-pipeline-stage 4",
         ),
-        (
-            4,
-            f"{PP4} {FIRST} 1 --decoder-last-pipeline-num-layers 1 {RECOMPUTE} block --recompute-num-layers 1",
-        ),
+        (4, f"{PP4} {FIRST} 1 --decoder-last-pipeline-num-layers 1 {RECOMPUTE} block --recompute-num-layers 1"),
         (8, f"--overlap-grad-reduce --ddp-bucket-size 9999 {TP2} --micro-batch-size 2"),
         (4, f"{CP2} {OVERLAP}"),
     ],
