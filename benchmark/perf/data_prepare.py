@@ -105,15 +105,11 @@ def _plain(folder: Path) -> bytes:
 def _ours(folder: Path, name: str, workers: int) -> bytes:
     from nlp_bench.data.prepare import PrepareRequest, prepare  # noqa: PLC0415  # --help is light
     from nlp_bench.data.shards import Reading  # noqa: PLC0415
-    from nlp_bench.data.tokenizer import choose  # noqa: PLC0415
+    from nlp_bench.data.tokenizer import TokenizerChoice  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(dir=folder) as output:
-        tokenizer = choose(
-            tokenizer_type=None,
-            vocab_file=folder / "vocab.json",
-            merge_file=folder / "merges.txt",
-            tokenizer_model=None,
-        )
+        files = {"vocab_file": folder / "vocab.json", "merge_file": folder / "merges.txt"}
+        tokenizer = TokenizerChoice(tokenizer_type="GPT2BPETokenizer", **files)
         request = PrepareRequest(
             inputs=(str(folder / name),),
             output=output,

@@ -27,6 +27,22 @@ def die_with_parent(number: int = signal.SIGKILL, *, parent: int | None = None) 
         os._exit(1)
 
 
+def watch_parent() -> None:
+    """Let a thread end this worker process of multiprocessing when its parent ends, on any system.
+
+    Linux's signal would come with the end of the thread that started this process. Raises RuntimeError where there may be no thread more.
+    """
+    import multiprocessing  # noqa: PLC0415  # few callers need them, and start-up is measured
+    import threading  # noqa: PLC0415
+
+    def wait() -> None:
+        if parent := multiprocessing.parent_process():
+            parent.join()
+            os._exit(1)  # the results are not needed any more
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def _is_below(ancestor: int) -> bool:
     """Whether `ancestor` is an ancestor of this process, or that is not known."""
     pid = os.getppid()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
-from nlp_bench.data.tokenizer import TokenizerChoice, build, choose
+from nlp_bench.data.tokenizer import TokenizerChoice, build, type_of
 from nlp_bench.errors import UsageError
 
 FILES: dict[str, Path | None] = {"vocab_file": None, "merge_file": None, "tokenizer_model": None}
@@ -31,7 +31,8 @@ def of(path: Path, **more: Any) -> TokenizerChoice:
 
 
 def of_model(path: Path, end: str | None = None) -> TokenizerChoice:
-    return choose(tokenizer_type=None, vocab_file=None, merge_file=None, tokenizer_model=path, eod_token=end)
+    files = FILES | {"tokenizer_model": path}
+    return TokenizerChoice(tokenizer_type=type_of(**files), eod_token=end, **files)
 
 
 def test_a_hugging_face_file_neither_cuts_nor_pads_nor_adds(tmp_path: Path) -> None:
@@ -96,22 +97,29 @@ def test_sentencepiece_that_is_not_installed_is_named(tmp_path: Path, monkeypatc
     ("given", "message"),
     [
         ({}, "tokenizer_type: no tokenizer is given"),
-        (
-            {"vocab_file": Path("vocab.txt")},
-            "does not tell whether case counts; add --tokenizer-type BertWordPieceLowerCase",
-        ),
+        ({"vocab_file": Path("vocab.txt")}, "does not tell whether case counts; add --tokenizer-type"),
         ({"vocab_file": Path("vocab.json")}, "merge_file: not given; GPT2BPETokenizer needs"),
-        ({"tokenizer_type": "GPT2BPETokeniser"}, "'GPT2BPETokeniser' is not known; did you mean GPT2BPETokenizer"),
-        ({"tokenizer_type": "BertWordPieceCase"}, "vocab_file: not given"),
         (
             {"tokenizer_model": Path("t.json"), "merge_file": Path("m")},
-            "merge_file: m: HuggingFaceTokenizer has no such file; leave --merge-file out",
+            "m: HuggingFaceTokenizer has no such file; leave",
         ),
     ],
 )
 def test_files_that_do_not_go_together_are_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        choose(**{**FILES, "tokenizer_type": None, **given})
+        TokenizerChoice(**{"tokenizer_type": type_of(**FILES | given)} | FILES | given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("GPT2BPETokeniser", "'GPT2BPETokeniser' is not known; did you mean GPT2BPETokenizer"),
+        ("BertWordPieceCase", "vocab_file: not given"),
+    ],
+)
+def test_a_type_that_is_unknown_or_lacks_its_file_is_named(kind: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        TokenizerChoice(tokenizer_type=kind)
 
 
 def test_files_that_are_something_else_are_named(tmp_path: Path) -> None:

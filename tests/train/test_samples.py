@@ -132,15 +132,8 @@ def test_mock_tokens_are_as_unequal_as_words_and_the_same_every_time() -> None:
     assert (rows == mock_rows(512, 100, 1)).all()
 
 
-def test_the_buckets_of_relative_positions_are_megatron_cores() -> None:
-    from megatron.core.models.common.embeddings.relative_pos_embedding import RelativePositionEmbedding
-
+def test_the_buckets_of_relative_positions_count_back_from_the_query() -> None:
     from nlp_bench.train.families.t5 import buckets
 
-    theirs = RelativePositionEmbedding._relative_position_bucket
-    positions = torch.arange(300)
-    for both in (True, False):
-        expected = theirs(
-            None, positions[None] - positions[:, None], bidirectional=both, num_buckets=32, max_distance=128
-        )
-        assert torch.equal(buckets(300, both_directions=both), expected)
+    assert buckets(3, both_directions=False).tolist() == [[0, 0, 0], [1, 0, 0], [2, 1, 0]]
+    assert buckets(3, both_directions=True).tolist() == [[0, 17, 18], [1, 0, 17], [2, 1, 0]]

@@ -118,20 +118,16 @@ class Data(Command):
     def _request(self) -> "PrepareRequest":
         from nlp_bench.data.prepare import PrepareRequest
         from nlp_bench.data.shards import Reading
-        from nlp_bench.data.tokenizer import choose
+        from nlp_bench.data.tokenizer import TokenizerChoice, type_of
 
         if self.output is None:
             raise UsageError("output: not given; add --output PREFIX, or --output FOLDER/")
+        files = {name: getattr(self, name) for name in ("vocab_file", "merge_file", "tokenizer_model")}
+        kind = self.tokenizer_type or type_of(**files)
         return PrepareRequest(
             inputs=self.words[1:],
             output=self.output,
-            tokenizer=choose(
-                tokenizer_type=self.tokenizer_type,
-                vocab_file=self.vocab_file,
-                merge_file=self.merge_file,
-                tokenizer_model=self.tokenizer_model,
-                eod_token=self.eod_token,
-            ),
+            tokenizer=TokenizerChoice(tokenizer_type=kind, eod_token=self.eod_token, **files),
             reading=Reading(
                 json_key=self.json_key,
                 append_eod=self.append_eod,

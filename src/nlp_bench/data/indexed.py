@@ -187,19 +187,12 @@ def read_prepared(prefix: str) -> dict[str, Any] | None:
     return read_json(path, PREPARED) if is_ours else None
 
 
-def check_tokenizer(  # noqa: PLR0913  # each is an argument of a training
-    prefix: str,
-    *,
-    tokenizer_type: str | None = None,
-    vocab_file: str | None = None,
-    merge_file: str | None = None,
-    tokenizer_model: str | None = None,
-    vocab_size: int | None = None,
-) -> None:
+def check_tokenizer(prefix: str, *, tokenizer_type: str, vocab_size: int | None = None, **files: str | None) -> None:
     """Raise UsageError when the data at `prefix` were made with another tokenizer than that of the training.
 
-    The values are the training's arguments of the same names; None is not compared. Data without a record of ours pass.
-    NullTokenizer has no files: only the vocabulary size is compared. Neither torch nor a tokenizer is loaded.
+    The values are the training's arguments of the same names, `files` vocab_file, merge_file and tokenizer_model; None is not compared.
+    Data without a record of ours pass. NullTokenizer has no files: only the vocabulary size is compared. Neither torch nor a tokenizer
+    is loaded.
     """
     made, anew = _tokenizer_of(prefix), "prepare the text anew with nlp-bench data prepare"
     if made is None:
@@ -209,16 +202,15 @@ def check_tokenizer(  # noqa: PLR0913  # each is an argument of a training
             f"vocab_size: {vocab_size} is less than the {made['vocab_size']} of the tokenizer that made {prefix}; "
             f"use --vocab-size {made['vocab_size']} or more, or leave it out"
         )
-    if tokenizer_type in {None, "NullTokenizer"}:
+    if tokenizer_type == "NullTokenizer":
         return
     if tokenizer_type != made["type"]:
-        files = [f"--{field.replace('_', '-')} {file['name']}" for field, file in made["files"].items()]
-        words = " ".join([f"--tokenizer-type {made['type']}", *files])
+        options = [f"--{field.replace('_', '-')} {file['name']}" for field, file in made["files"].items()]
+        words = " ".join([f"--tokenizer-type {made['type']}", *options])
         raise UsageError(
             f"tokenizer_type: {tokenizer_type}, but {prefix} was made with {made['type']}; use {words}, or {anew}"
         )
-    given = {"vocab_file": vocab_file, "merge_file": merge_file, "tokenizer_model": tokenizer_model}
-    for field, word in given.items():
+    for field, word in files.items():
         known = made["files"].get(field)
         if word is None or known is None:
             continue

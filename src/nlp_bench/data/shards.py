@@ -29,6 +29,7 @@ from nlp_bench.data.text import Block, blocks, numbered_lines, texts_of
 from nlp_bench.data.tokenizer import Encoder, TokenizerChoice, build
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, write_json
+from nlp_bench.orphans import watch_parent
 from nlp_bench.terminal import StatusLine, duration_text
 
 SCHEMA = "nlp-bench/data-piece/1"
@@ -123,13 +124,7 @@ _WORK: list[Work] = []  # in a worker process: its work
 
 def begin(choice: TokenizerChoice, reading: Reading, token_bytes: int) -> None:
     """Initialize a worker process: load its tokenizer, with one thread, and make it end when its parent does."""
-
-    def end_with_parent() -> None:
-        if parent := multiprocessing.parent_process():
-            parent.join()
-            os._exit(1)  # the results are not needed any more
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
+    watch_parent()
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # there is a worker per core already
     _WORK[:] = [(build(choice), reading, token_bytes)]
 

@@ -14,18 +14,12 @@ from nlp_bench.packages import remedy
 GPT2, HUGGING_FACE, SENTENCE_PIECE = "GPT2BPETokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer"
 BERT_TYPES = ("BertWordPieceLowerCase", "BertWordPieceCase")
 FILES = {
-    GPT2: ("vocab_file", "merge_file"),
-    HUGGING_FACE: ("tokenizer_model",),
-    SENTENCE_PIECE: ("tokenizer_model",),
-    **dict.fromkeys(BERT_TYPES, ("vocab_file",)),
-}
-"""Type to the names of its file arguments, which are Megatron-LM's."""
-KIND = {
-    GPT2: "vocab.json and merges.txt of a byte-level BPE",
-    HUGGING_FACE: "a tokenizer.json of the Hugging Face tokenizers library, or a folder that holds one",
-    SENTENCE_PIECE: "a SentencePiece .model",
-    **dict.fromkeys(BERT_TYPES, "vocab.txt, one WordPiece per line"),
-}
+    GPT2: (("vocab_file", "merge_file"), "vocab.json and merges.txt of a byte-level BPE"),
+    HUGGING_FACE: (("tokenizer_model",), "a tokenizer.json of the Hugging Face tokenizers library, or a folder that holds one"),
+    SENTENCE_PIECE: (("tokenizer_model",), "a SentencePiece .model"),
+    **dict.fromkeys(BERT_TYPES, (("vocab_file",), "vocab.txt, one WordPiece per line")),
+}  # fmt: skip
+"""Type to the names of its file arguments, which are Megatron-LM's, and what they are."""
 END_OF_DOCUMENT = "<|endoftext|>"
 END_TOKENS = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>")  # of GPT-2, Llama 3, T5 and Llama 2, Gemma
 LFS_POINTER = b"version https://git-lfs"
@@ -57,17 +51,18 @@ class TokenizerChoice:
         kind = self.tokenizer_type
         if kind not in FILES:
             raise UsageError(f"tokenizer_type: {kind!r} is not known{nearest(kind, list(FILES))}")
+        wanted, what = FILES[kind]
         for field in ("vocab_file", "merge_file", "tokenizer_model"):
             option, value = "--" + field.replace("_", "-"), getattr(self, field)
-            if field in FILES[kind] and value is None:
-                raise UsageError(f"{field}: not given; {kind} needs {KIND[kind]}: add {option} FILE")
-            if field not in FILES[kind] and value is not None:
+            if field in wanted and value is None:
+                raise UsageError(f"{field}: not given; {kind} needs {what}: add {option} FILE")
+            if field not in wanted and value is not None:
                 raise UsageError(f"{field}: {value}: {kind} has no such file; leave {option} out")
 
     def paths(self) -> dict[str, Path]:
         """Return argument to file; raises UsageError for one that is missing or a git-lfs pointer."""
         kind = self.tokenizer_type
-        found = {field: tokenizer_file(kind, Path(getattr(self, field))) for field in FILES[kind]}
+        found = {field: tokenizer_file(kind, Path(getattr(self, field))) for field in FILES[kind][0]}
         for field, path in found.items():
             require_file(field, path)
         return found
@@ -81,29 +76,19 @@ class TokenizerChoice:
         return {"type": self.tokenizer_type, "files": files, "eod_token": self.eod_token}
 
 
-def choose(
-    *, tokenizer_type: str | None, vocab_file: Path | None, merge_file: Path | None, tokenizer_model: Path | None,
-    eod_token: str | None = None,
-) -> TokenizerChoice:  # fmt: skip
-    """Return the choice; a type that is not given is inferred from the files. Raises UsageError where that is impossible."""
-    kind = tokenizer_type
-    if kind is None and tokenizer_model is not None:
-        kind = SENTENCE_PIECE if tokenizer_model.suffix == ".model" else HUGGING_FACE
-    elif kind is None and merge_file is None and vocab_file is not None and vocab_file.suffix == ".txt":
-        remedy = f"add --tokenizer-type {' or '.join(BERT_TYPES)}"
-        raise UsageError(f"tokenizer_type: {vocab_file} does not tell whether case counts; {remedy}")
-    elif kind is None and merge_file is None and vocab_file is None:
+def type_of(*, vocab_file: Path | None, merge_file: Path | None, tokenizer_model: Path | None) -> str:
+    """Return the type that the files tell. Raises UsageError where they tell none."""
+    if tokenizer_model is not None:
+        return SENTENCE_PIECE if tokenizer_model.suffix == ".model" else HUGGING_FACE
+    if merge_file is None and vocab_file is None:
         raise UsageError(
             "tokenizer_type: no tokenizer is given; add --vocab-file vocab.json --merge-file merges.txt (GPT-2), or "
             "--tokenizer-model tokenizer.json (Hugging Face)"
         )
-    return TokenizerChoice(
-        tokenizer_type=kind or GPT2,
-        vocab_file=vocab_file,
-        merge_file=merge_file,
-        tokenizer_model=tokenizer_model,
-        eod_token=eod_token,
-    )
+    if merge_file is None and vocab_file is not None and vocab_file.suffix == ".txt":
+        remedy = f"add --tokenizer-type {' or '.join(BERT_TYPES)}"
+        raise UsageError(f"tokenizer_type: {vocab_file} does not tell whether case counts; {remedy}")
+    return GPT2
 
 
 def tokenizer_file(tokenizer_type: str, path: Path) -> Path:

@@ -7,7 +7,7 @@ the encoder's input (megatron-core's T5 dataset needs a WordPiece vocabulary and
 """
 
 import copy
-import math
+import functools
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from megatron.core import parallel_state
 from megatron.core.dist_checkpointing.mapping import ShardedStateDict
 from megatron.core.dist_checkpointing.utils import replace_prefix_for_sharding
+from megatron.core.models.common.embeddings.relative_pos_embedding import RelativePositionEmbedding
 from megatron.core.tensor_parallel.mappings import scatter_to_tensor_model_parallel_region
 from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.spec_utils import ModuleSpec
@@ -137,20 +138,13 @@ class RelativeBias(torch.nn.Module):
 
 
 def buckets(length: int, *, both_directions: bool) -> torch.Tensor:
-    """Return the bucket of each pair of query and key, int64 [length, length].
-
-    Half of the buckets (of each direction) are one distance each, the others grow logarithmically up to FARTHEST; the last one has all
-    larger distances. Raffel et al. 2020, section 2.1.
-    """
+    """Return the bucket of each pair of query and key, int64 [length, length] (Raffel et al. 2020, section 2.1)."""
     positions = torch.arange(length)
-    distance = positions[None, :] - positions[:, None]  # key - query
-    count = NUM_BUCKETS // 2 if both_directions else NUM_BUCKETS
-    later = (distance > 0).long() * count if both_directions else torch.zeros_like(distance)
-    distance = distance.abs() if both_directions else (-distance).clamp(min=0)
-    exact = count // 2
-    growth = torch.log(distance.clamp(min=1) / exact) / math.log(FARTHEST / exact)
-    far = (exact + (growth * (count - exact)).long()).clamp(max=count - 1)
-    return later + torch.where(distance < exact, distance, far)
+    bucket_of = functools.partial(RelativePositionEmbedding._relative_position_bucket, None)  # noqa: SLF001  # not public
+    distances = positions[None, :] - positions[:, None]  # key - query
+    sizes = {"num_buckets": NUM_BUCKETS, "max_distance": FARTHEST}
+    found: torch.Tensor = bucket_of(distances, bidirectional=both_directions, **sizes)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
