@@ -14,7 +14,7 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.utils import get_attr_wrapped_model
 
-from nlp_bench.train.families import Loss, family_of
+from nlp_bench.train.families import Loss, family_of, reads_batch
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.model import Job, build_model, places, same_names
 from nlp_bench.train.samples import Batch, microbatches
@@ -120,7 +120,7 @@ class Trainer:
 
     def _forward(self, batches: Iterator[Batch], model: Any) -> tuple[torch.Tensor, Loss]:
         place = self.places[get_attr_wrapped_model(model, "vp_stage", allow_none=True) or 0]
-        batch = next(batches) if self.family.reads(self.job, place) else None
+        batch = next(batches) if reads_batch(self.job, place) else None
         output, loss = self.family.forward(self.job, batch, model)
         parts = self.settings.context_parallel_size
         if parts == 1:

@@ -4,8 +4,8 @@ What is needed of them before torch is imported is a row of settings/families.py
 """
 
 import importlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,29 +24,24 @@ Loss = Callable[[Any], tuple[torch.Tensor, torch.Tensor]]
 """From the model's output to the loss to differentiate and the loss to log; both are means over a micro-batch."""
 
 
-class Family(ABC):
-    """A family of networks."""
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """A family of networks, by functions of this rank's job."""
 
-    @abstractmethod
-    def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
-        """Return one part of the model, with the attributes that megatron-core needs, as `Part` has them."""
+    build: Callable[[Job, TransformerConfig, Place], torch.nn.Module]
+    """Makes one part of the model, with the attributes that megatron-core needs, as `Part` has them."""
+    open_samples: Callable[[Job], Samples]
+    """Opens the training data; every rank calls it at the same time."""
+    forward: Callable[[Job, Batch | None, Any], tuple[Any, Loss]]
+    """Runs one micro-batch through one (wrapped) part of the model; the batch is None where `reads_batch` is False."""
+    facts: Callable[[Job], dict[str, str]]
+    """The log's facts on tokens and FLOPs."""
 
-    @abstractmethod
-    def open_samples(self, job: Job) -> Samples:
-        """Return the training data; every rank calls it at the same time."""
 
-    @abstractmethod
-    def forward(self, job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
-        """Run one micro-batch through one (wrapped) part of the model; `batch` is None where `reads` is False."""
-
-    def facts(self, _job: Job) -> dict[str, str]:
-        """Return the log's facts on tokens and FLOPs."""
-        return {"model FLOPs": "3 x forward, causal attention counted as half"}
-
-    def reads(self, job: Job, place: Place) -> bool:
-        """Whether this part of the model needs the micro-batch; all parts do where they need the mask of padding."""
-        padded = FAMILIES[job.settings.model_family].hides_tokens and not job.settings.mock_data
-        return place.first or place.last or padded
+def reads_batch(job: Job, place: Place) -> bool:
+    """Whether a part of the model needs the micro-batch; all parts do where they need the mask of padding."""
+    padded = FAMILIES[job.settings.model_family].hides_tokens and not job.settings.mock_data
+    return place.first or place.last or padded
 
 
 def family_of(settings: Settings) -> Family:

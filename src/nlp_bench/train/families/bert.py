@@ -7,6 +7,8 @@ the samples the second text is from elsewhere. The texts are consecutive tokens 
 WordPiece vocabulary and documents split into sentences.
 """
 
+import functools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,77 +21,67 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy, gelu
 
 from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean_over
-from nlp_bench.train.layout import Layout
 from nlp_bench.train.model import Job, Place, stack
-from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, padded
+from nlp_bench.train.samples import Batch, Rows, Samples, open_rows, padded
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.data import wordpiece_numbers
 
 NUM_SPECIAL = 3
+"""[CLS], [SEP] and [MASK]: those of a WordPiece vocabulary file, else the last tokens of the vocabulary."""
 
 
-class _MaskedSamples:
-    """Pairs of texts with masked tokens, a function of the seed and the sample's index only."""
+@dataclass(frozen=True)
+class _Special:
+    """Token ids."""
 
-    def __init__(self, rows: Rows, settings: Settings, layout: Layout) -> None:
-        """`rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text).
+    cls: int
+    sep: int
+    mask: int
 
-        [CLS], [SEP] and [MASK] are those of a WordPiece vocabulary file, else the last three tokens of the vocabulary.
-        """
-        self._rows, self._settings, self._vocab_size = rows, settings, layout.vocab_size
-        known = wordpiece_numbers(settings)
-        last_three = range(layout.vocab_size - NUM_SPECIAL, layout.vocab_size)
-        self._cls, self._sep, self._mask = (
-            [known[f"[{name}]"] for name in ("CLS", "SEP", "MASK")] if known else last_three
-        )
 
-    def __call__(self, index: int) -> Batch:
-        """Return sample `index`, padded with 0.
+def _sample(rows: Rows, special: _Special, settings: Settings, vocab_size: int, index: int) -> Batch:
+    """Return the pair of texts of row `index` with masked tokens, a function of the seed and the index only, padded with 0.
 
-        tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True at tokens to predict);
-        with the next-sentence prediction types int64 [seq_length] (0 in the first text, 1 in the second) and is_random int64 [].
-        """
-        settings, random, row = self._settings, np.random.default_rng((self._settings.seed, index)), self._rows[index]
-        if not settings.mock_data and random.random() < settings.short_seq_prob:
-            row = row[: int(random.integers(2, len(row) + 1))]
-        texts, is_random = [row], False
-        if not settings.bert_no_binary_head:
-            place = int(random.integers(1, len(row)))
-            is_random = bool(random.random() < 0.5)
-            other = self._rows[int(random.integers(len(self._rows)))][: len(row) - place] if is_random else row[place:]
-            texts = [row[:place], other]
-        whole = np.concatenate([[self._cls], *(part for text in texts for part in (text, [self._sep]))]).astype(
-            np.int64
-        )
-        tokens, chosen = self._masked(whole, random)
+    `rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text).
+    tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True at tokens to predict);
+    with the next-sentence prediction types int64 [seq_length] (0 in the first text, 1 in the second) and is_random int64 [].
+    """
+    random, row = np.random.default_rng((settings.seed, index)), rows[index]
+    if not settings.mock_data and random.random() < settings.short_seq_prob:
+        row = row[: int(random.integers(2, len(row) + 1))]
+    texts, is_random = [row], False
+    if not settings.bert_no_binary_head:
+        place = int(random.integers(1, len(row)))
+        is_random = bool(random.random() < 0.5)
+        other = rows[int(random.integers(len(rows)))][: len(row) - place] if is_random else row[place:]
+        texts = [row[:place], other]
+    framed = [[special.cls], *(part for text in texts for part in (text, [special.sep]))]
+    whole = np.concatenate(framed).astype(np.int64)
 
-        def full(values: NDArray[Any]) -> torch.Tensor:
-            return padded(values.astype(np.int64), settings.seq_length)[0]
+    candidates = np.flatnonzero(~np.isin(whole, (special.cls, special.sep)))
+    count = min(max(1, round(len(candidates) * settings.mask_prob)), len(candidates))
+    places = random.choice(candidates, count, replace=False)
+    fate = random.random(count)
+    tokens = whole.copy()
+    tokens[places[fate < 0.8]] = special.mask
+    changed = places[fate >= 0.9]
+    tokens[changed] = random.integers(vocab_size, size=len(changed))
+    chosen = np.zeros(len(whole), dtype=bool)
+    chosen[places] = True
 
-        batch = {
-            "tokens": full(tokens),
-            "labels": full(np.where(chosen, whole, 0)),
-            "mask": padded(whole, settings.seq_length)[1],
-            "loss_mask": full(chosen).bool(),
-        }
-        if not settings.bert_no_binary_head:
-            batch["types"] = full(np.arange(len(whole)) > len(texts[0]) + 1)
-            batch["is_random"] = torch.tensor(int(is_random))
-        return batch
+    def full(values: NDArray[Any]) -> torch.Tensor:
+        return padded(values.astype(np.int64), settings.seq_length)[0]
 
-    def _masked(self, tokens: Tokens, random: np.random.Generator) -> tuple[Tokens, NDArray[np.bool_]]:
-        """Return the tokens for the network's input, and which of them it has to predict."""
-        candidates = np.flatnonzero(~np.isin(tokens, (self._cls, self._sep)))
-        count = min(max(1, round(len(candidates) * self._settings.mask_prob)), len(candidates))
-        places = random.choice(candidates, count, replace=False)
-        fate = random.random(count)
-        read = tokens.copy()
-        read[places[fate < 0.8]] = self._mask
-        changed = places[fate >= 0.9]
-        read[changed] = random.integers(self._vocab_size, size=len(changed))
-        chosen = np.zeros(len(tokens), dtype=bool)
-        chosen[places] = True
-        return read, chosen
+    batch = {
+        "tokens": full(tokens),
+        "labels": full(np.where(chosen, whole, 0)),
+        "mask": padded(whole, settings.seq_length)[1],
+        "loss_mask": full(chosen).bool(),
+    }
+    if not settings.bert_no_binary_head:
+        batch["types"] = full(np.arange(len(whole)) > len(texts[0]) + 1)
+        batch["is_random"] = torch.tensor(int(is_random))
+    return batch
 
 
 class BertPart(Part):
@@ -176,38 +168,38 @@ def _linear(config: TransformerConfig, width: int) -> torch.nn.Linear:
     return linear
 
 
-class _Bert(Family):
-    """A bidirectional encoder."""
-
-    def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
-        return BertPart(job, config, place)
-
-    def open_samples(self, job: Job) -> Samples:
-        """Return pairs of texts with masked tokens, from random tokens or the indexed dataset."""
-        settings, layout = job.settings, job.layout
-        frame = 2 if settings.bert_no_binary_head else 3
-        rows = open_rows(settings, layout, settings.seq_length - frame, layout.vocab_size - NUM_SPECIAL)
-        return Samples(rows, _MaskedSamples(rows, settings, layout))
-
-    def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
-        """Predict the masked tokens and whether the second text follows the first; the loss is the sum of both.
-
-        The last part returns losses of the tokens [b, s], and the logits of the next-sentence prediction [b, 2] or None.
-        """
-        batch = batch or {}
-        answer = model(*(batch.get(name) for name in ("tokens", "types", "labels", "mask")))
-
-        def loss(output: Any) -> tuple[torch.Tensor, torch.Tensor]:
-            losses, logits = output
-            mean = mean_over(losses, batch["loss_mask"])
-            if logits is not None:
-                mean = mean + cross_entropy(logits.float(), batch["is_random"])
-            return loss_of(mean)
-
-        return answer, loss
-
-    def facts(self, _job: Job) -> dict[str, str]:
-        return {"model FLOPs": "3 x forward, attention in full, the head that guesses tokens at every token"}
+def _open_samples(job: Job) -> Samples:
+    """Return pairs of texts with masked tokens, from random tokens or the indexed dataset."""
+    settings, layout = job.settings, job.layout
+    frame = 2 if settings.bert_no_binary_head else 3
+    rows = open_rows(settings, layout, settings.seq_length - frame, layout.vocab_size - NUM_SPECIAL)
+    known = wordpiece_numbers(settings)
+    words = ("[CLS]", "[SEP]", "[MASK]")
+    special = [known[word] for word in words] if known else range(layout.vocab_size - NUM_SPECIAL, layout.vocab_size)
+    return Samples(rows, functools.partial(_sample, rows, _Special(*special), settings, layout.vocab_size))
 
 
-FAMILY = _Bert()
+def _forward(_job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
+    """Predict the masked tokens and whether the second text follows the first; the loss is the sum of both.
+
+    The last part returns losses of the tokens [b, s], and the logits of the next-sentence prediction [b, 2] or None.
+    """
+    batch = batch or {}
+    answer = model(*(batch.get(name) for name in ("tokens", "types", "labels", "mask")))
+
+    def loss(output: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        losses, logits = output
+        mean = mean_over(losses, batch["loss_mask"])
+        if logits is not None:
+            mean = mean + cross_entropy(logits.float(), batch["is_random"])
+        return loss_of(mean)
+
+    return answer, loss
+
+
+FAMILY = Family(
+    build=BertPart,
+    open_samples=_open_samples,
+    forward=_forward,
+    facts=lambda _: {"model FLOPs": "3 x forward, attention in full, the head that guesses tokens at every token"},
+)

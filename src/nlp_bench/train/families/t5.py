@@ -32,7 +32,6 @@ from megatron.core.transformer.utils import sharded_state_dict_default
 from megatron.core.utils import make_sharded_tensor_for_checkpoint, scaled_init_method_normal
 
 from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean_over
-from nlp_bench.train.layout import Layout
 from nlp_bench.train.model import Job, Place, layer
 from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, padded
 from nlp_bench.train.settings import Settings
@@ -41,44 +40,30 @@ from nlp_bench.train.settings.families import SpanSizes, span_sizes
 START = 0  # first token of the decoder's input: T5's padding token, which is 0
 
 
-class _SpanSamples:
-    """Texts with removed spans, a function of the seed and the sample's index only."""
+def _sample(rows: Rows, sizes: SpanSizes, end: int, settings: Settings, index: int) -> Batch:
+    """Return the text of row `index` with removed spans, a function of the seed and the index only, padded with 0.
 
-    def __init__(self, rows: Rows, sizes: SpanSizes, settings: Settings, layout: Layout) -> None:
-        """`rows` are texts of `sizes.text` tokens."""
-        self._rows, self._sizes, self._settings = rows, sizes, settings
-        self._end = (
-            layout.vocab_size - settings.vocab_extra_ids - 1
-        )  # end token of the data's documents, before the sentinels
-
-    def __call__(self, index: int) -> Batch:
-        """Return sample `index`, padded with 0.
-
-        encoder_tokens int64 [seq_length] and encoder_mask bool (True at real tokens); decoder_tokens, labels int64 and loss_mask
-        bool [decoder_seq_length].
-        """
-        random = np.random.default_rng((self._settings.seed, index))
-        text, sizes = self._rows[index], self._sizes
-        if not self._settings.mock_data and random.random() < self._settings.short_seq_prob:
-            sizes = SpanSizes.of(int(random.integers(2, sizes.text + 1)), self._settings.mask_prob)
-        kept, removed = (_parts(count, sizes.spans, random) for count in (sizes.text - sizes.cut, sizes.cut))
-        bounds = np.cumsum(np.stack((kept, removed), axis=1).ravel())[:-1]
-        pieces = np.split(text[: sizes.text], bounds)  # kept and removed ones alternate, a kept one is first
-        sentinels = np.arange(self._end + 1, self._end + 1 + sizes.spans, dtype=np.int64)[:, None]
-        pairs = list(zip(pieces[::2], sentinels, pieces[1::2], strict=True))
-        end = np.array([self._end], dtype=np.int64)
-        source = np.concatenate([part for before, sentinel, _ in pairs for part in (before, sentinel)] + [end])
-        target = np.concatenate([part for _, sentinel, span in pairs for part in (sentinel, span)] + [end])
-        encoder_tokens, encoder_mask = padded(source, self._settings.seq_length)
-        labels, loss_mask = padded(target, self._settings.decoder_seq_length or 0)
-        decoder_tokens = torch.cat((torch.tensor([START]), labels[:-1]))
-        return {
-            "encoder_tokens": encoder_tokens,
-            "encoder_mask": encoder_mask,
-            "decoder_tokens": decoder_tokens,
-            "labels": labels,
-            "loss_mask": loss_mask,
-        }
+    `rows` are texts of `sizes.text` tokens; `end` is the end token of the data's documents, which the sentinels follow.
+    encoder_tokens int64 [seq_length] and encoder_mask bool (True at real tokens); decoder_tokens, labels int64 and loss_mask
+    bool [decoder_seq_length].
+    """
+    random = np.random.default_rng((settings.seed, index))
+    text = rows[index]
+    if not settings.mock_data and random.random() < settings.short_seq_prob:
+        sizes = SpanSizes.of(int(random.integers(2, sizes.text + 1)), settings.mask_prob)
+    kept, removed = (_parts(count, sizes.spans, random) for count in (sizes.text - sizes.cut, sizes.cut))
+    bounds = np.cumsum(np.stack((kept, removed), axis=1).ravel())[:-1]
+    pieces = np.split(text[: sizes.text], bounds)  # kept and removed ones alternate, a kept one is first
+    sentinels = np.arange(end + 1, end + 1 + sizes.spans, dtype=np.int64)[:, None]
+    pairs = list(zip(pieces[::2], sentinels, pieces[1::2], strict=True))
+    last = np.array([end], dtype=np.int64)
+    source = np.concatenate([part for before, sentinel, _ in pairs for part in (before, sentinel)] + [last])
+    target = np.concatenate([part for _, sentinel, span in pairs for part in (sentinel, span)] + [last])
+    sample: Batch = {}
+    sample["encoder_tokens"], sample["encoder_mask"] = padded(source, settings.seq_length)
+    sample["labels"], sample["loss_mask"] = padded(target, settings.decoder_seq_length or 0)
+    sample["decoder_tokens"] = torch.cat((torch.tensor([START]), sample["labels"][:-1]))
+    return sample
 
 
 def _parts(total: int, count: int, random: np.random.Generator) -> Tokens:
@@ -275,32 +260,29 @@ def _joined(mask: torch.Tensor | None, table: RelativeBias | None) -> torch.Tens
     return bias if mask is None else bias.masked_fill(mask, -torch.inf)
 
 
-class _T5(Family):
-    """An encoder and decoder that restore removed spans of a text."""
-
-    def build(self, job: Job, config: TransformerConfig, place: Place) -> torch.nn.Module:
-        return T5Part(job, config, place)
-
-    def open_samples(self, job: Job) -> Samples:
-        """Return texts with removed spans, from random tokens or the indexed dataset."""
-        settings, layout = job.settings, job.layout
-        sizes = span_sizes(settings)
-        rows = open_rows(settings, layout, sizes.text, layout.vocab_size - settings.vocab_extra_ids - 1)
-        return Samples(rows, _SpanSamples(rows, sizes, settings, layout))
-
-    def forward(self, _job: Job, batch: Batch | None, model: Any) -> tuple[torch.Tensor, Loss]:
-        """Predict the removed tokens: losses [b, decoder tokens] on the last part."""
-        batch = batch or {}
-        names = ("encoder_tokens", "decoder_tokens", "labels", "encoder_mask")
-        losses: torch.Tensor = model(*(batch.get(name) for name in names))
-        return losses, lambda losses: loss_of(mean_over(losses, batch["loss_mask"]))
-
-    def facts(self, job: Job) -> dict[str, str]:
-        source, target = job.settings.seq_length, job.settings.decoder_seq_length
-        return {
-            "tokens": f"{source} per sample, those of the encoder; the {target} of the decoder are not counted",
-            "model FLOPs": "3 x forward, the decoder's causal attention counted as half, the encoder's and the cross-attention in full",
-        }
+def _open_samples(job: Job) -> Samples:
+    """Return texts with removed spans, from random tokens or the indexed dataset."""
+    settings, layout = job.settings, job.layout
+    sizes = span_sizes(settings)
+    end = layout.vocab_size - settings.vocab_extra_ids - 1
+    rows = open_rows(settings, layout, sizes.text, end)
+    return Samples(rows, functools.partial(_sample, rows, sizes, end, settings))
 
 
-FAMILY = _T5()
+def _forward(_job: Job, batch: Batch | None, model: Any) -> tuple[torch.Tensor, Loss]:
+    """Predict the removed tokens: losses [b, decoder tokens] on the last part."""
+    batch = batch or {}
+    names = ("encoder_tokens", "decoder_tokens", "labels", "encoder_mask")
+    losses: torch.Tensor = model(*(batch.get(name) for name in names))
+    return losses, lambda losses: loss_of(mean_over(losses, batch["loss_mask"]))
+
+
+def _facts(job: Job) -> dict[str, str]:
+    source, target = job.settings.seq_length, job.settings.decoder_seq_length
+    return {
+        "tokens": f"{source} per sample, those of the encoder; the {target} of the decoder are not counted",
+        "model FLOPs": "3 x forward, the decoder's causal attention counted as half, the encoder's and the cross-attention in full",
+    }
+
+
+FAMILY = Family(build=T5Part, open_samples=_open_samples, forward=_forward, facts=_facts)
