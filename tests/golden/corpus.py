@@ -40,6 +40,7 @@ CHANGES = (
     (re.compile(r"CHECKOUT/\.venv[^/ ]*/bin/python\b|'PYTHON'"), "PYTHON"),
     (re.compile(r"(?<=--job-name=nlp-bench-13-)[0-9a-f]{6}\b"), "RANDOM"),
     (re.compile(r"^(files\[\d+\]\.size)=\d+$", re.MULTILINE), r"\1=SIZE"),
+    (re.compile(r'(?<=src=")data:image/svg\+xml,[^"]+'), "PLOT"),  # which another version of matplotlib draws otherwise
 )
 """What differs from run to run, or between two commits that print the same."""
 LONG_NUMBER = re.compile(r"(?<![\w.])\d+\.\d{9,}(?:e[+-]?\d+)?(?![\w.])")

@@ -2,14 +2,11 @@
 
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
-from support.browsing import CHROMIUM, browser, looked_at
 from support.planning import problem
 
 from nlp_bench.cli.plan.questions import write_plot
@@ -21,15 +18,6 @@ from nlp_bench.plan.ranking import Answer, answer
 @pytest.fixture(scope="module")
 def answered() -> Answer:
     return answer(problem(), top=3)
-
-
-@pytest.fixture(scope="module")
-def started() -> Iterator[Any]:
-    pytest.importorskip("playwright")
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine (Debian: apt-get install chromium)")
-    with browser() as found:
-        yield found
 
 
 def test_best_and_published_are_marked_where_they_are(answered: Answer) -> None:
@@ -68,19 +56,14 @@ def test_nothing_legal(answered: Answer) -> None:
         plan_chart(empty)
 
 
-def test_the_svg_is_whole_and_small(answered: Answer, tmp_path: Path) -> None:
+def test_both_kinds_are_whole_and_small(answered: Answer, tmp_path: Path) -> None:
     path = tmp_path / "plan.svg"
     write_plot(plan_chart(answered), path)
     assert ET.parse(path).getroot().tag.endswith("svg")  # noqa: S314  # our own file
     assert path.stat().st_size < 300_000
-    assert "http" not in path.read_text().replace("http://www.w3.org/2000/svg", "")
-
-
-def test_the_png_is_a_picture(answered: Answer, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "plan.png"
-    write_plot(plan_chart(answered), path)
-    with Image.open(path) as image:
+    assert not re.search(r"https?://(?!www\.w3\.org/)", path.read_text())
+    write_plot(plan_chart(answered), path.with_suffix(".png"))
+    with Image.open(path.with_suffix(".png")) as image:
         assert image.width > 800
 
 
@@ -89,19 +72,3 @@ def test_other_endings_are_refused(answered: Answer, tmp_path: Path, name: str) 
     with pytest.raises(UsageError, match=r"ends neither in \.svg nor in \.png"):
         write_plot(plan_chart(answered), tmp_path / name)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.browser
-def test_in_a_browser(started: Any, answered: Answer, tmp_path: Path, scheme: str) -> None:
-    path = tmp_path / "plan.svg"
-    write_plot(plan_chart(answered), path)
-    with looked_at(started, path, width=900, height=900, scheme=scheme) as seen:
-        assert seen.said == []
-        assert seen.requests == [path.as_uri()]
-        ground = seen.page.eval_on_selector("svg > rect", "(e) => getComputedStyle(e).fill")
-        assert (sum(map(int, re.findall(r"\d+", ground))) < 300) is (scheme == "dark")
-        sizes = seen.page.eval_on_selector_all(
-            "svg > text, svg g text", "(all) => all.map((e) => e.getBoundingClientRect().right)"
-        )
-        assert max(sizes) <= seen.page.evaluate("document.documentElement.getBoundingClientRect().right")

@@ -102,17 +102,20 @@ def test_many_runs(make_run: Make, tmp_path: Path) -> None:
     assert main(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 0
 
 
-def test_without_matplotlib_all_but_png_is_written_and_what_brings_them_is_said_once(
+def test_without_matplotlib_all_but_the_plots_is_written_and_what_brings_them_is_said_once(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "out"
     assert main(["report", str(log), "--sequence-length", "2048", "--scaling", "--output", str(out)]) == 0
     reports = {f"report.{kind}" for kind in ("csv", "md", "html", "json")}
-    assert {path.name for path in out.iterdir()} == {
-        *reports, *(f"{key}.svg" for key in PLOTS), *(f"scaling.{kind}" for kind in ("csv", "md", "json", "svg"))
-    }  # fmt: skip
-    assert capsys.readouterr().err.count("pip install 'nlp-bench[report]'") == 1
+    assert {path.name for path in out.iterdir()} == {*reports, *(f"scaling.{kind}" for kind in ("csv", "md", "json"))}
+    assert capsys.readouterr().err.count("no plots: they need matplotlib") == 1
+    assert "![" not in (out / "report.md").read_text()
+    page = (out / "report.html").read_text()
+    assert page.count("There are no plots: they need matplotlib, which is not installed here: pip install") == 1
+    assert "Plots<" not in page
+    assert "<img" not in page
 
 
 def test_pandas_reads_the_csv_as_it_was_meant(make_run: Make, tmp_path: Path) -> None:

@@ -235,7 +235,7 @@ MAX_PANELS, MAX_TICKS = 8, 5
 
 
 def write_trend(trends: list[Trend], rows: list[Row], folder: Path) -> list[Path]:
-    """Write trend.json, trend.csv trend.svg and, by matplotlib, trend.png; return their paths."""
+    """Write trend.json, trend.csv and, by matplotlib, trend.svg and trend.png; return their paths."""
     from nlp_bench.files import write_bytes  # noqa: PLC0415  # only --output needs it
 
     found = {"trend.json": trend_json(trends).encode(), "trend.csv": rows_csv(rows).encode()}

@@ -159,9 +159,9 @@ def say(*lines: str) -> None:
 
 def say_written(paths: Sequence[Path]) -> None:
     """Name the files of --output, and what is missing where they hold no plots."""
-    from nlp_bench.show.chart import why_no_png  # --help stays light
+    from nlp_bench.show.chart import why_no_plots  # --help stays light
 
     for path in paths:
         print(f"wrote {path}", file=sys.stderr)
-    if not any(path.suffix == ".png" for path in paths) and (why := why_no_png()):
-        say(f"no PNG: {why}")
+    if not any(path.suffix == ".png" for path in paths) and (why := why_no_plots()):
+        say(f"no plots: {why}")

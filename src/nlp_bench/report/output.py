@@ -85,10 +85,10 @@ def left_over(folder: Path, written: list[Path]) -> list[str]:
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
-    """Write FILES into `folder`, without matplotlib all but the PNG ones; return their paths."""
+    """Write FILES into `folder`, without matplotlib all but the plots; return their paths."""
     plots = _plots(report)
     warning = "" if any(entry.has_number for entry in report.entries) else f"**{NO_VALID_RUN}**\n\n"
-    images = "\n".join(f"![{title}]({key}.svg)" for key, title in PLOTS.items())
+    images = "\n".join(f"![{title}]({key}.svg)" for key, title in PLOTS.items() if plots)
     write_json(folder / "report.json", report.to_json())  # first: by it `prepare` knows the others
     write_text(folder / "report.csv", FORMATS["csv"](report))
     write_text(folder / "report.md", f"# nlp-bench report\n\n{warning}{FORMATS['markdown'](report)}\n{images}\n")

@@ -1,5 +1,6 @@
 """The page of a report as data for its template: head, table, plots, runs, legend."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -18,17 +19,17 @@ from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
 from nlp_bench.report.readable import is_many, legend, starred
 from nlp_bench.report.report import ALL_FIELDS, Report, title_of
 from nlp_bench.report.sections import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
-from nlp_bench.show.chart import Chart, Scale
+from nlp_bench.show.chart import Chart, why_no_plots
 from nlp_bench.show.page import Section
 from nlp_bench.show.page import page as html_page
 from nlp_bench.show.table import interval, seconds
 
 NO_VALID_RUN = "no valid run"
 MAX_DETAILED, MAX_WHOLE, MAX_PRINTED = 1000, 100, 3
-"""Runs with details (the others are in the table only), runs up to which each has all of its sections, and runs that are printed whole
-(of more, words and plots are; of many, neither)."""
-ALL_POINTS, MIN_POINTS, MAX_POINTS = 15_000, 30, 400
-"""Points of all plots of one kind together, and of one curve: the page of 500 runs stays below 5 MB."""
+"""Runs with details (the others are in the table only), runs up to which each has all of its sections and plots, and runs that are printed
+whole (of more, words and plots are; of many, neither)."""
+ALL_POINTS, MAX_POINTS = 15_000, 400
+"""Points of all plots of one kind together, and of one curve: a page stays below 5 MB."""
 NUMBER = ("time_to_report_steady_s", "bar", "tokens_per_second_steady")
 """Columns of the number; REFERENCE stands in their place where no run has a steady one."""
 REFERENCE = ("time_to_report_reference_s", "tokens_per_second_reference")
@@ -242,10 +243,11 @@ def _bars(rows: Sequence[dict[str, Any]], limit_s: float | None) -> list[dict[st
     # A limit far away from every time would leave no room for them.
     near = limit_s if limit_s is not None and min(known) / 2 <= limit_s <= 2 * max(known) else None
     low, high = min([*known, near or min(known)]), max([*known, near or 0.0])
-    axis = Scale(low=low, high=high if high > low else low + 1, is_log=high > FAR_APART * low)
+    scale = math.log if high > FAR_APART * low else float
+    start, length = scale(low), scale(high) - scale(low) or 1.0
 
     def place(value: float | None) -> str | None:
-        return f"{6 + (_BAR_WIDTH - 12) * axis.share(value):.1f}" if value else None
+        return f"{6 + (_BAR_WIDTH - 12) * (scale(value) - start) / length:.1f}" if value else None
 
     bars: list[dict[str, Any] | None] = []
     for row in rows:
@@ -265,7 +267,7 @@ def _bars(rows: Sequence[dict[str, Any]], limit_s: float | None) -> list[dict[st
 def _together(report: Report) -> Iterator[Section]:
     """Yield the sections about all runs."""
     drawn = drawable(report.entries)
-    if len(drawn) > 1:
+    if len(drawn) > 1 and not why_no_plots():
         plots = _plots(drawn, MAX_POINTS) if len(drawn) <= MAX_TOGETHER else [many(make, drawn) for make in CHARTS]
         yield Section(title="Runs together", plots=[plot for plot in plots if plot])
     for make in REPORT_SECTIONS:
@@ -273,8 +275,9 @@ def _together(report: Report) -> Iterator[Section]:
 
 
 def _run(entry: RunResult, report: Report, index: int, num_detailed: int) -> dict[str, Any]:
-    points = max(MIN_POINTS, min(MAX_POINTS, ALL_POINTS // num_detailed))
-    plots = _plots([entry], points) if drawable([entry]) else []
+    points = min(MAX_POINTS, ALL_POINTS // num_detailed)
+    is_drawn = drawable([entry]) and _is_whole(report) and not why_no_plots()
+    plots = _plots([entry], points) if is_drawn else []
     first, *others = (make(entry, report) for make in (RUN_SECTIONS if _is_whole(report) else BRIEF_SECTIONS))
     sections = (first, Section(title="Plots", plots=plots) if plots else None, *others)
     return {
@@ -296,7 +299,9 @@ def _is_whole(report: Report) -> bool:
 
 def _reading(report: Report, num_detailed: int) -> Iterator[str]:
     yield from (*legend(report), BARS, *(passed.sentence() for passed in report.passed_over))
+    if why := why_no_plots():
+        yield f"There are no plots: {why}."
     if not _is_whole(report):
-        yield f"With more than {MAX_WHOLE} runs, all but words and plots of each run is left to --format json and --explain."
+        yield f"With more than {MAX_WHOLE} runs, all but the words of each run is left to --format json and --explain, and its plots to a report of fewer."
     if num_detailed < len(report.entries):
         yield f"Details are given of the first {num_detailed:,} of {len(report.entries):,} runs."

@@ -5,11 +5,11 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from nlp_bench.escape import visible
-from nlp_bench.show.chart import Chart, HeatMap
-from nlp_bench.show.svg import asset, figure
+from nlp_bench.show.chart import Chart, HeatMap, why_no_plots
 from nlp_bench.show.table import Table, is_number, plain
 
 if TYPE_CHECKING:
@@ -45,21 +45,20 @@ def _environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals["figure"] = lambda plot, name: Markup(figure(plot, name))  # noqa: S704  # it escapes every text
-    made.globals["trusted"] = Markup
+    made.globals |= {"trusted": Markup, "inline": _inline, "can_draw": lambda: not why_no_plots()}
     made.tests["a_number"] = is_number
     return made
 
 
-def render(section: Section, name: str, level: int = 3) -> str:
-    """Return a section as HTML; `name` is unique within the page, `level` that of its heading."""
-    macros: Any = _environment().get_template("show/section.html").module
-    return str(macros.section(section, name, level))
+def _inline(plot: Chart | HeatMap) -> str:
+    from nlp_bench.show.draw import inline  # noqa: PLC0415  # heavy
+
+    return inline(plot)
 
 
 def page(template: str, *, title: str, style: str = "", script: str = "", **data: object) -> str:
     """Return a template that extends show/page.html as a document; `style` is added to the style sheet, `script` the name of an asset."""
-    sheet, code = asset("chart.css") + asset("page.css") + style, asset(script) if script else ""
+    sheet, code = _asset("page.css") + style, _asset(script) if script else ""
     return _environment().get_template(template).render(
         title=title,
         style=sheet,
@@ -68,6 +67,10 @@ def page(template: str, *, title: str, style: str = "", script: str = "", **data
         script_digest=digest(code),
         **data,
     )  # fmt: skip
+
+
+def _asset(name: str) -> str:
+    return files("nlp_bench.show").joinpath(name).read_text(encoding="utf-8")
 
 
 def digest(content: str) -> str:

@@ -94,25 +94,20 @@ def _rehearsed(found: "Answer", count: int, words: dict[str, str]) -> tuple[str,
 
 
 def write_plot(chart: "Chart", path: Path) -> None:
-    """Write the plot to FILE.svg (follows light and dark) or FILE.png. Raises UsageError for another ending."""
-    from nlp_bench.files import write_bytes, write_text
+    """Write the plot to FILE.svg or FILE.png. Raises UsageError for another ending."""
+    from nlp_bench.files import write_bytes
 
-    if path.suffix == ".svg":
-        from nlp_bench.show.svg import svg_file
-
-        write_text(path, svg_file(chart))
-    elif path.suffix == ".png":
-        try:
-            from nlp_bench.show.png import png
-        except ImportError as error:
-            raise lacking(error, "--plot FILE.png (not FILE.svg)") or error from error
-        except OSError as error:
-            from nlp_bench.show.chart import why_no_png
-
-            raise NlpBenchError(f"--plot {path}: {why_no_png()}, or name FILE.svg") from error
-        write_bytes(path, png(chart))
-    else:
+    if path.suffix not in {".svg", ".png"}:
         raise UsageError(f"--plot: {path} ends neither in .svg nor in .png; name a file of one of the two kinds")
+    try:
+        from nlp_bench.show.draw import image
+    except ImportError as error:
+        raise lacking(error, "--plot") or error from error
+    except OSError as error:
+        from nlp_bench.show.chart import why_no_plots
+
+        raise NlpBenchError(f"--plot {path}: {why_no_plots()}") from error
+    write_bytes(path, image(chart, kind="svg" if path.suffix == ".svg" else "png"))
 
 
 def _word(name: str) -> str:
