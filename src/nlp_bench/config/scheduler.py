@@ -159,36 +159,25 @@ class Allocation:
 class Scheduler:
     """A scheduler; this base class is a machine without one."""
 
-    name = LOCAL
-    """As in `launcher` of system files and as a tag."""
-    title = "this machine"
-    """Its name in messages."""
-    absent = ""
-    """What to do where it does not answer."""
+    name = LOCAL  # as in `launcher` of system files and as a tag
+    title = "this machine"  # its name in messages
+    absent = ""  # what to do where it does not answer
     job_id = re.compile(r"[0-9]+")
     """Pattern of its job numbers, as its commands take them and as they follow "Submitted batch job"."""
-    path_patterns = ""
-    """Characters that it takes for a pattern in the path of a log."""
-    job_variables = re.compile(r"(?!)")
-    """Variables that it sets in a job, or that change a submission."""
-    question_variables = re.compile(r"(?!)")
-    """Variables that change the answers of its other commands."""
+    path_patterns = ""  # characters that it takes for a pattern in the path of a log
+    job_variables = re.compile(r"(?!)")  # variables that it sets in a job, or that change a submission
+    question_variables = re.compile(r"(?!)")  # variables that change the answers of its other commands
     connection: tuple[str, ...] = ()
     """Variables of these kinds that select the scheduler and the user: they are always kept."""
     selects: tuple[str, ...] = ()
     """Those of `connection` that say which cluster is asked: a run's record keeps them, and its job is asked for with them."""
-    clusters: tuple[str, ...] = ()
-    """Those of `selects` that hold names of clusters alone."""
+    clusters: tuple[str, ...] = ()  # those of `selects` that hold names of clusters alone
     submitted_with: Mapping[str, str] | None = None
     """The values of `selects` at the submission of the run that is asked about; None: those of the environment."""
-    gpu_variables: tuple[str, ...] = ()
-    """Variables with the GPUs of a task."""
-    gpu_remedy = ""
-    """How a job gets all GPUs of its nodes."""
-    no_nodes = "no list of nodes"
-    """Why the nodes of a job are not known outside of one."""
-    starter_name = "the job script"
-    """The program that `starter` calls."""
+    gpu_variables: tuple[str, ...] = ()  # variables with the GPUs of a task
+    gpu_remedy = ""  # how a job gets all GPUs of its nodes
+    no_nodes = "no list of nodes"  # why the nodes of a job are not known outside of one
+    starter_name = "the job script"  # the program that `starter` calls
     directive = ""
     """Beginning of the template's lines that are options of its submission; lines of other schedulers are left out."""
     job_id_variable, restarts_variable = "NLP_BENCH_JOB_ID", "NLP_BENCH_RESTARTS"
@@ -197,16 +186,14 @@ class Scheduler:
     """Variables with which a script may start the ranks inside an allocation of the user's."""
     step_variables = re.compile(r"(?!)")
     """Variables of the user's shell in that allocation from which the starter would take what binds another step, or hides the log."""
-    memory_limit: "re.Pattern[str] | None" = None
-    """Its message in the log when it killed a job for its memory."""
+    memory_limit: "re.Pattern[str] | None" = None  # its message in the log when it killed a job for its memory
     prolog_failure: "re.Pattern[str] | None" = None
     """Its message in the log where a node could not be prepared for the job, whose script then never ran."""
     memory_kill: "re.Pattern[str] | None" = None
     """Its message in the log where Linux killed a process of the job for lack of host memory."""
     silence = ""
     """Why the last `query` has no answer, where another command than the first one has none; the scheduler itself does answer then."""
-    queues_command = lost_nodes_command = ""
-    """Commands that show the queues, and why nodes are down."""
+    queues_command = lost_nodes_command = ""  # commands that show the queues, and why nodes are down
 
     def selection(self) -> dict[str, str]:
         """Return the variables of the environment that say which cluster is asked."""
@@ -252,32 +239,26 @@ class Scheduler:
 
     def tokens(self, run: "Run") -> dict[str, list[str]]:
         """Return the template's tokens of `directive` lines: each with its values, none where the line is to be removed."""
-        del run
         return {}
 
     def header(self, run: "Run") -> list[str]:
         """Return lines to follow the script's first one, of a scheduler for which the template has none."""
-        del run
         return []
 
     def starter(self, run: "Run") -> list[str]:
         """Return the command that starts another one once on each node of the job; empty where that simply runs here."""
-        del run
         return []
 
     def one_by_one(self, run: "Run") -> "Run":
         """Return `run` changed so that its jobs, all of its job's name, start one after the other."""
-        del run
         raise UsageError(f"--chain: {self.title} has no way to start jobs one after the other; submit one job")
 
     def allocation(self, variables: Mapping[str, str] = os.environ) -> Allocation | None:
         """Return the job that this process is part of."""
-        del variables
         return None
 
     def addresses(self, suffix: str) -> list[str]:
         """Return an address of each node of this job, in its order; `suffix` makes a node's name its fast address. Raises NlpBenchError."""
-        del suffix
         return ["127.0.0.1"]
 
     def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
@@ -290,17 +271,14 @@ class Scheduler:
 
     def kept_variables(self, account: str) -> tuple[str, ...]:
         """Return those of `job_variables` that a submission under this account gets all the same."""
-        del account
         return ()
 
     def query(self, job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
         """Return its record of a job; None where it does not answer at present."""
-        del job_id, timeout_s
         return None
 
     def is_queued(self, job_id: str) -> bool | None:
         """Whether its queue lists the job as waiting or running, used where `query` gave a State.UNKNOWN; None: no answer."""
-        del job_id
         return None
 
     def jobs(self, *, ended: bool) -> list[Listed]:
@@ -308,7 +286,6 @@ class Scheduler:
 
         Raises SilentError where it does not answer: that is not "none".
         """
-        del ended
         return []
 
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
@@ -320,12 +297,10 @@ class Scheduler:
 
     def why_not_started(self, errors: str) -> Reason | None:
         """Return why the starter started nothing, from the job's stderr; None where that does not say."""
-        del errors
         return None
 
     def says_requeued(self, notice: str, error: str) -> bool:
         """Whether its notice or the first error in the log says that the job was requeued."""
-        del notice, error
         return False
 
 
