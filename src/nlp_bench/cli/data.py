@@ -1,25 +1,19 @@
 """Training data: `nlp-bench data` and `data prepare`."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.cli.options import overwriting, say
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import argument, flag, value
+from nlp_bench.config.options import argument, flag, given, spellings, value
 from nlp_bench.config.values import count, size
 from nlp_bench.errors import UsageError
 
 if TYPE_CHECKING:
     from nlp_bench.data.prepare import PrepareRequest
 
-_DEFAULTS = {"seed": 1, "documents": 5000, "vocab_size": 4096}
-_MAKE_ONLY = (*_DEFAULTS, "input")
-_PREPARE_ONLY = (
-    "tokenizer_type", "tokenizer_model", "eod_token", "split_sentences", "skip_broken", "workers", "keep_shards", "overwrite",
-)  # fmt: skip
-_BOTH = ("vocab_file", "merge_file", "append_eod")
 MAKE, PREPARE = "without prepare", "prepare"
 
 
@@ -79,10 +73,10 @@ class Data(Command):
     def run(self) -> int:
         if self.words and self.words[0] != "prepare":
             raise UsageError(f"unknown word {self.words[0]!r}: write nlp-bench data prepare INPUT..., or --input FILE")
-        others, what = (_MAKE_ONLY, "prepare") if self.words else (_PREPARE_ONLY, "without prepare")
-        for name in others:
-            if getattr(self, name) not in {None, False}:
-                raise UsageError(f"--{name.replace('_', '-')} does not go with nlp-bench data {what}")
+        here, others = (PREPARE, MAKE) if self.words else (MAKE, PREPARE)
+        for one in fields(self):
+            if one.metadata.get("group") == others and getattr(self, one.name) not in {None, False}:
+                raise UsageError(f"{spellings(Data, one.name)[0]} does not go with nlp-bench data {here}")
         return self._prepare() if self.words else self._make()
 
     def _make(self) -> int:
@@ -90,11 +84,9 @@ class Data(Command):
         from nlp_bench.data import PREFIX, default_folder
         from nlp_bench.data.maker import DataRequest, make_data
 
-        given = {name: getattr(self, name) for name in (*_MAKE_ONLY, *_BOTH, "json_key")}
-        values = {name: _DEFAULTS.get(name) if value is None else value for name, value in given.items()}
         output = Path(self.output) if self.output else default_folder(root())
         existed = (output / "data.json").exists()
-        record, made = make_data(DataRequest(**values | {"output": output}))  # type: ignore[arg-type]  # one by one above
+        record, made = make_data(DataRequest(**given(self, DataRequest) | {"output": output}))
         state = "already there" if not made else "made anew: the parameters are other ones" if existed else "made"
         print(f"{output / PREFIX}: {_counts(record)} ({state})")
         return 0
@@ -126,17 +118,9 @@ class Data(Command):
         kind = self.tokenizer_type or type_of(**files)
         return PrepareRequest(
             inputs=self.words[1:],
-            output=self.output,
             tokenizer=TokenizerChoice(tokenizer_type=kind, eod_token=self.eod_token, **files),
-            reading=Reading(
-                json_key=self.json_key,
-                append_eod=self.append_eod,
-                split_sentences=self.split_sentences,
-                skip_broken=self.skip_broken,
-            ),
-            workers=self.workers,
-            keep_shards=self.keep_shards,
-            overwrite=self.overwrite,
+            reading=Reading(**given(self, Reading)),
+            **given(self, PrepareRequest),
         )
 
 

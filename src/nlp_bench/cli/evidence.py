@@ -23,7 +23,7 @@ from nlp_bench.cli.options import (
     use_one_thread,
 )
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import argument, flag, value
+from nlp_bench.config.options import argument, flag, given, value
 from nlp_bench.config.values import OneOf, count
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 
@@ -70,14 +70,8 @@ class Bundle(Command, JudgedOptions, LogOptions):
             raise UsageError("--sign: with --redact-report no bundle is made; leave one of them out")
         if self.format and not self.redact_report:
             raise UsageError("--format is that of --redact-report; a bundle is an archive or a folder, by --output")
-        wanted = Options(
-            tokens=self.tokens,
-            limit_s=self.limit,
-            sequence_length=self.sequence_length,
-            global_batch_size=self.global_batch_size,
-            num_gpus=self.num_gpus,
-            rules=self.rules or os.environ.get("NLP_BENCH_RULES") or None,
-        )
+        rules = {"rules": os.environ.get("NLP_BENCH_RULES") or None}
+        wanted = Options(limit_s=self.limit, **rules | given(self, Options))
         paths = self.paths
         if self.redact_report:
             with tempfile.TemporaryDirectory(prefix="nlp-bench-redact-", dir=temporary_folder()) as private:
@@ -141,14 +135,7 @@ class Verify(Command):
             raise UsageError("--identity and --signature need --allowed-signers FILE: who may sign comes from you")
         if self.nonce is not None and not self.nonce:
             raise UsageError("--nonce: it is empty; give the text that every log must begin with")
-        demands = Demands(
-            digest=self.digest,
-            nonce=self.nonce,
-            allowed_signers=self.allowed_signers,
-            identity=self.identity,
-            signature=self.signature,
-        )
-        found = verify(self.bundle, demands, max_bytes=self.max_bytes)
+        found = verify(self.bundle, Demands(**given(self, Demands)), max_bytes=self.max_bytes)
         if self.format == "json":
             print(json.dumps(found.to_json(), indent=1, ensure_ascii=False, default=str))
         else:

@@ -15,7 +15,7 @@ from nlp_bench.cli.options import (
     use_one_thread,
 )
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import argument, flag, shared, value
+from nlp_bench.config.options import argument, flag, given, shared, value
 from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, count, duration, percentage
 from nlp_bench.errors import UsageError
@@ -182,9 +182,7 @@ class History(Command, HistoryOption, PatternOptions):
     def _filter(self, last: int | None = None) -> "Filter":
         from nlp_bench.analysis.store import Filter
 
-        return Filter(
-            name=self.name, model=self.model, system=self.system, identity=self.identity, last=self.last or last
-        )
+        return Filter(**{"last": last} | given(self, Filter))
 
     def _list(self, path: Path, form: str) -> int:
         from nlp_bench.analysis.history import COLUMNS, SHORT, listed, rows_csv, rows_json

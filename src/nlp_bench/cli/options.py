@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.config.options import shared, value
+from nlp_bench.config.options import given, shared, value
 from nlp_bench.config.request import BatchOptions, ShapeOptions
 from nlp_bench.config.values import OneOf, count, duration, size
 from nlp_bench.errors import UsageError
@@ -58,12 +58,7 @@ class LogOptions:
         """Return them for the reader of logs."""
         from nlp_bench.measure.sizes import Overrides  # --help stays light
 
-        return Overrides(
-            sequence_length=self.sequence_length,
-            global_batch_size=self.global_batch_size,
-            num_gpus=self.num_gpus,
-            pattern=getattr(self, "pattern", ()),
-        )
+        return Overrides(**given(self, Overrides))
 
 
 @dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
