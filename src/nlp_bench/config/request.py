@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.options import Container, add_fields, flag, option, value
-from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, duration, time_limit, words
+from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, duration, number, time_limit, words
 
 RECOMPUTE = ("none", "selective", "full")
 GROUPS = TRAINED, SPREAD, TUNED, FROZEN, JOB = (
@@ -65,13 +65,6 @@ def _whole_seconds(text: str) -> int:
 
 def _minutes(text: str) -> int:
     return math.ceil(duration("min")(text))
-
-
-def _factor(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 0 up; write 10") from None
 
 
 def _retries(text: str) -> int:
@@ -243,7 +236,9 @@ class LimitOptions:
     """How long a node waits for the others (default: by the number of nodes, 600 at most)."""
     collective_timeout_min: int | None = _limit("--collective-timeout", read=_minutes, metavar="MINUTES")
     """How long a rank waits in a collective (default: the trainer's, 10)."""
-    stall_factor: float = _limit("--stall-factor", read=_factor, metavar="K", default=10.0)
+    stall_factor: float = _limit(
+        "--stall-factor", read=number("not a number from 0 up; write 10", math.isfinite), metavar="K", default=10.0
+    )
     """End a run whose log is silent for K times its longest interval (10; 0: never)."""
     stall_least_s: float = _limit("--stall-least", read=duration("s", least=0), metavar="SECONDS", default=300.0)
     """Silence that is never a stall, however short the intervals are (300)."""

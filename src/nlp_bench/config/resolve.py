@@ -88,9 +88,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         nonce=request.nonce,
         deviations=catalog.deviations(model, architecture, model.training),
     )
-    refuse(
-        run.sizes, tuple(rule for rule in RULES if rule.code != "micro-batch groups")
-    )  # train_args may set the group
+    _refuse_layout(run)
     _within_limits(run, ranks, ask_scheduler=ask_scheduler and cluster is not None)
     return run
 
@@ -100,18 +98,13 @@ def as_recorded(run: Run) -> Run:
 
     Raises UsageError where its parts contradict each other: a training would do what one of them says, and the record says the other.
     """
-    batch, shape = run.batch, run.model.architecture
-    replicas = run.parallel.data * batch.micro_batch_size
-    refuse(run.sizes, tuple(rule for rule in RULES if rule.code != "micro-batch groups"))
-    if batch.global_batch_size != replicas * batch.gradient_accumulation_steps:
-        raise UsageError(
-            f"batch: global_batch_size = {batch.global_batch_size} is not dp*micro_batch_size*gas = {run.parallel.data}*"
-            f"{batch.micro_batch_size}*{batch.gradient_accumulation_steps}; run.json was edited: resolve it anew by nlp-bench check"
-        )
+    batch, shape, edited = run.batch, run.model.architecture, "run.json was edited: resolve it anew by nlp-bench check"
+    _refuse_layout(run)
+    _refuse_batch(batch, run.parallel.data, edited)
     if batch.sequence_length != shape.sequence_length:
         raise UsageError(
-            f"batch.sequence_length: {batch.sequence_length}, but model.architecture.sequence_length is {shape.sequence_length}; "
-            "run.json was edited: resolve it anew by nlp-bench check"
+            f"batch.sequence_length: {batch.sequence_length}, but model.architecture.sequence_length is "
+            f"{shape.sequence_length}; {edited}"
         )
     check_size("model.parameters_billion", run.model.parameters_billion, run.model.family, shape)
     chosen = {
@@ -120,6 +113,20 @@ def as_recorded(run: Run) -> Run:
     }
     lacking = [one for one in catalog.deviations(run.model, shape, run.training, chosen) if one not in run.deviations]
     return replace(run, deviations=(*run.deviations, *lacking)) if lacking else run
+
+
+def _refuse_layout(run: Run) -> None:
+    # train_args may set the group
+    refuse(run.sizes, tuple(rule for rule in RULES if rule.code != "micro-batch groups"))
+
+
+def _refuse_batch(batch: Batch, replicas: int, remedy: str) -> None:
+    micro, gas = batch.micro_batch_size, batch.gradient_accumulation_steps
+    if batch.global_batch_size != replicas * micro * gas:
+        raise UsageError(
+            f"batch: global_batch_size = {batch.global_batch_size} is not dp*micro_batch_size*gas = {replicas}*{micro}*{gas} = "
+            f"{replicas * micro * gas}; {remedy}"
+        )
 
 
 def for_another_job(run: Run, request: Request) -> Run:
@@ -207,23 +214,20 @@ def _batch(request: Request, layout: Layout, parallel: Parallel, shape: Architec
     """Derive GAS from the global batch or the reverse; both given must agree: global = dp * micro * GAS."""
     chosen, replicas = given(request, BatchOptions), parallel.data
     known: dict[str, Any] = {**vars(layout), **chosen}
-    micro = known["micro_batch_size"]
+    each = replicas * known["micro_batch_size"]
     gas, total = chosen.get("gradient_accumulation_steps"), chosen.get("global_batch_size")
     if total is None:
-        total = replicas * micro * known["gradient_accumulation_steps"]
-    elif total % (replicas * micro):
-        raise _unshared(parallel, total, micro)
-    elif gas is not None and gas * replicas * micro != total:
-        raise UsageError(
-            f"batch: global_batch_size = {total} is not dp*micro_batch_size*gas = "
-            f"{replicas}*{micro}*{gas} = {replicas * micro * gas}; give one of the two"
-        )
-    return Batch(
-        micro_batch_size=micro,
-        gradient_accumulation_steps=total // (replicas * micro),
+        total = each * known["gradient_accumulation_steps"]
+    elif total % each:
+        raise _unshared(parallel, total, known["micro_batch_size"])
+    batch = Batch(
+        micro_batch_size=known["micro_batch_size"],
+        gradient_accumulation_steps=gas or total // each,
         global_batch_size=total,
         sequence_length=shape.sequence_length,
     )
+    _refuse_batch(batch, replicas, "give one of the two")
+    return batch
 
 
 def _unshared(parallel: Parallel, total: int, micro: int) -> UsageError:
@@ -307,25 +311,19 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
     models, systems = catalog.names("models"), catalog.names("systems")
     known = {*models, *systems, *scheduler.BUILT_IN, UPSTREAM, REHEARSE}
     launchers = scheduler.BUILT_IN if known.issuperset(tags) else scheduler.scheduler_names()
-    kinds: dict[str, list[str]] = {"model": [], "system": [], "launcher": [], "trainer": []}
-    for tag in tags:
-        if tag in launchers:  # before the systems: the system `local` and the launcher `local` go together
-            kinds["launcher"].append(tag)
-        elif tag in models:
-            kinds["model"].append(tag)
-        elif tag in systems:
-            kinds["system"].append(tag)
-        elif tag == UPSTREAM:
-            kinds["trainer"].append("megatron-lm")
-        elif tag != REHEARSE:  # it decides what is done with the run, not which one
-            raise UsageError(
-                f"tag: {tag!r} is unknown{nearest(tag, [*models, *systems, *launchers, UPSTREAM, REHEARSE])}"
-            )
-    for kind, found in kinds.items():
+    if other := next((tag for tag in tags if tag not in {*known, *launchers}), None):
+        raise UsageError(
+            f"tag: {other!r} is unknown{nearest(other, [*models, *systems, *launchers, UPSTREAM, REHEARSE])}"
+        )
+    left = [tag for tag in tags if tag != REHEARSE]  # it decides what is done with the run, not which one
+    # Launchers before systems: the system `local` and the launcher `local` go together.
+    for kind, chosen in {"launcher": launchers, "model": models, "system": systems, "trainer": [UPSTREAM]}.items():
+        found, left = [tag for tag in left if tag in chosen], [tag for tag in left if tag not in chosen]
         if len(set(found)) > 1:
             raise UsageError(f"tag: {' and '.join(found)} are two tags for one {kind}; keep one")
         if found and getattr(request, kind) is None:
-            request = replace(request, **{kind: found[0]})  # type: ignore[arg-type]  # all kinds are words
+            word = "megatron-lm" if found[0] == UPSTREAM else found[0]
+            request = replace(request, **{kind: word})  # type: ignore[arg-type]  # all kinds are words
     return request
 
 

@@ -4,6 +4,7 @@ The readers raise `argparse.ArgumentTypeError`, to which the parser adds the opt
 """
 
 import argparse
+import math
 import re
 import shlex
 from collections.abc import Callable
@@ -116,28 +117,21 @@ def clock(seconds: int) -> str:
     return f"{f'{days}-' if days else ''}{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
 
 
-def percent(text: str) -> float:
-    """Read a percentage from 0 up, its sign left out or not: 3, 3%, 0.5 %."""
-    found = re.fullmatch(rf"({_NUMBER}) ?%?", text.strip())
-    if not found or float(found[1]) == float("inf"):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a percentage from 0 up; write 3 or 3%")
-    return float(found[1])
+def number(said: str, fits: Callable[[float], bool], sign: str = "") -> Callable[[str], float]:
+    """Return a reader of the numbers that `fits` takes; `said` is the error, and the pattern `sign` may follow a number."""
+
+    def read(text: str) -> float:
+        found = re.fullmatch(rf"({_NUMBER}) ?{sign}", text.strip())
+        if not found or not fits(float(found[1])):
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is {said}")
+        return float(found[1])
+
+    return read
 
 
-def percentage(text: str) -> float:
-    """Read a percentage above 0 and below 100."""
-    value = percent(text)
-    if not 0 < value < 100:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a percentage above 0 and below 100; write 3 or 3%")
-    return value
-
-
-def price(text: str) -> float:
-    """Read the price of one kWh, 0 or above."""
-    value = float(text) if re.fullmatch(_NUMBER, text.strip()) else -1.0
-    if not 0 <= value < 1e6:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no price of one kWh from 0 to a million, such as 0.25")
-    return value
+percent = number("not a percentage from 0 up; write 3 or 3%", math.isfinite, "%?")
+percentage = number("not a percentage above 0 and below 100; write 3 or 3%", lambda value: 0 < value < 100, "%?")
+price = number("no price of one kWh from 0 to a million, such as 0.25", lambda value: value < 1e6)
 
 
 def words(text: str) -> tuple[str, ...]:
