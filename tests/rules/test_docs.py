@@ -3,9 +3,8 @@
 import dataclasses
 from pathlib import Path
 
-from nlp_bench.rules.checks import CHECKS
 from nlp_bench.rules.file import Head
-from nlp_bench.rules.rule import Rule
+from nlp_bench.rules.rule import CHECKS, Rule
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
 

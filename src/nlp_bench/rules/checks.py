@@ -39,19 +39,9 @@ SECTIONS = ("architecture", "training")
 RELEASE = re.compile(r"\d+(\.\d+)*(\.post\d+)?(?:\+(?P<local>[A-Za-z0-9._-]+))?")
 """A final release with an optional local label, in the words of PEP 440: no .dev, a, b or rc."""
 COMMIT = "nlp_bench_commit"
-_OF_LINES = (
-    "nccl_version",
-    "nccl_transport",
-    "torch_version",
-    "megatron_core_version",
-    "cuda_version",
-    "python_version",
-)
-KNOWN = (
-    *OURS,
-    *sorted(ARGUMENTS),
-    *_OF_LINES,
-)  # names that a rule may use; those that end with _version or _kernel too
+_VERSIONS = ("torch_version", "megatron_core_version", "cuda_version", "python_version")
+KNOWN = (*OURS, *sorted(ARGUMENTS), "nccl_version", "nccl_transport", *_VERSIONS)
+"""Names that a rule may use; those that end with _version or _kernel too."""
 STEADY_INTERVAL, STEADY, REFERENCE = "steady-interval", "steady", "reference"
 SUSTAINED_INTERVAL, SUSTAINED = "sustained-interval", "sustained"
 
@@ -66,7 +56,7 @@ def known_setting(key: str, name: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelRule(Rule):
+class ModelRule(Rule, word="model"):
     """The run trains one of the models of the rules: by its name in run.json, else by the shape that the log prints."""
 
     def _look(self, subject: Subject) -> list[RuleEvidence]:
@@ -83,7 +73,7 @@ class ModelRule(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EqualsModel(Rule):
+class EqualsModel(Rule, word="equals-model"):
     """What run.json and the log state is what the model file states: nothing is written twice."""
 
     section: str = checked(words(*SECTIONS))
@@ -102,7 +92,7 @@ class EqualsModel(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParameterCount(Rule):
+class ParameterCount(Rule, word="parameter-count"):
     """The number of parameters that the log prints is that of the shape: a small model under a large name is found."""
 
     tolerance: float = checked(share)  # largest relative difference
@@ -129,7 +119,7 @@ class ParameterCount(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Precision(Rule):
+class Precision(Rule, word="precision"):
     """The number format is at least as accurate as the model file's."""
 
     order: tuple[tuple[str, ...], ...]
@@ -154,7 +144,7 @@ def _version_of(package: str, subject: Subject) -> tuple[str, list[Setting]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Released(Rule):
+class Released(Rule, word="released"):
     """Packages are released versions, no development builds."""
 
     packages: tuple[str, ...]  # names as the log's `versions` line has them
@@ -174,7 +164,7 @@ class Released(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stated(Rule):
+class Stated(Rule, word="stated"):
     """Versions and commits are stated, so that others can build the same."""
 
     packages: tuple[str, ...] = ()
@@ -194,7 +184,7 @@ class Stated(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RealData(Rule):
+class RealData(Rule, word="real-data"):
     """The training reads data: random tokens cost no reading."""
 
     def _look(self, subject: Subject) -> list[RuleEvidence]:
@@ -209,7 +199,7 @@ class RealData(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SettingRule(Rule):
+class SettingRule(Rule, word="setting"):
     """One setting is within bounds, wherever it is stated."""
 
     name: str = checked(known_setting)
@@ -246,7 +236,7 @@ class SettingRule(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreement(Rule):
+class Agreement(Rule, word="agreement"):
     """Run.json and the log say the same of every setting that both state: the log of another run is found."""
 
     at_least: int = 1  # settings that both must state
@@ -274,7 +264,7 @@ class Agreement(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FiniteLoss(Rule):
+class FiniteLoss(Rule, word="finite-loss"):
     """No logged loss is NaN or infinite, no iteration is counted as NaN."""
 
     def _look(self, subject: Subject) -> list[RuleEvidence]:
@@ -291,7 +281,7 @@ class FiniteLoss(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SkippedIterations(Rule):
+class SkippedIterations(Rule, word="skipped-iterations"):
     """Few iterations skipped the update: a skipped one does less work."""
 
     allowed_share: dict[str, float] = field(default_factory=dict, metadata={"check": share})
@@ -315,7 +305,7 @@ class SkippedIterations(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FinalIteration(Rule):
+class FinalIteration(Rule, word="final-iteration"):
     """The last requested iteration is in the log."""
 
     def _look(self, subject: Subject) -> list[RuleEvidence]:
@@ -334,7 +324,7 @@ class FinalIteration(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExitStatus(Rule):
+class ExitStatus(Rule, word="exit-status"):
     """The job ended with exit status 0, by the scheduler or the launcher, and not only by its log."""
 
     def _look(self, subject: Subject) -> list[RuleEvidence]:
@@ -349,7 +339,7 @@ class ExitStatus(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WholeLog(Rule):
+class WholeLog(Rule, word="whole-log"):
     """No logged interval is missing between the first and the last: a log without its slow lines is found."""
 
     missing_share: float = checked(share, 0.0)
@@ -378,7 +368,7 @@ class WholeLog(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window(Rule):
+class Window(Rule, word="window"):
     """The steady window holds enough logged intervals; too few show neither that a run keeps the other rules nor that it does not."""
 
     at_least: int = checked(above_zero)
@@ -394,7 +384,7 @@ class Window(Rule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeLimit(Rule):
+class TimeLimit(Rule, word="time-limit"):
     """The time is at most a limit; both times are shown, one decides."""
 
     limit_s: float = checked(above_zero)
@@ -446,24 +436,3 @@ class TimeLimit(Rule):
         bounds = f"{interval[0]:.2f} to {interval[1]:.2f} s" if interval else "not known"
         status = VERDICTS[word].status if word else Status.NOT_SHOWN
         return status, f"{limit} over the whole 95 % interval, which is {bounds}"
-
-
-CHECKS: dict[str, type[Rule]] = {
-    "model": ModelRule,
-    "equals-model": EqualsModel,
-    "parameter-count": ParameterCount,
-    "precision": Precision,
-    "released": Released,
-    "stated": Stated,
-    "real-data": RealData,
-    "finite-loss": FiniteLoss,
-    "skipped-iterations": SkippedIterations,
-    "final-iteration": FinalIteration,
-    "exit-status": ExitStatus,
-    "whole-log": WholeLog,
-    "window": Window,
-    "agreement": Agreement,
-    "time-limit": TimeLimit,
-    "setting": SettingRule,
-}
-"""By the word that a rule file uses."""

@@ -15,8 +15,8 @@ from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import one_line
 from nlp_bench.files import real
-from nlp_bench.rules.checks import CHECKS, EqualsModel, known_setting
-from nlp_bench.rules.rule import Rule, RuleSet, frozen_values
+from nlp_bench.rules.checks import EqualsModel, known_setting
+from nlp_bench.rules.rule import CHECKS, Rule, RuleSet, frozen_values
 
 SCHEMA = "nlp-bench/rules/1"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")

@@ -147,9 +147,16 @@ def _outcome(key: str, word: str | None) -> None:
         raise UsageError(f"{key}: {word!r} is not INVALID or VALID")
 
 
+CHECKS: "dict[str, type[Rule]]" = {}
+"""The kinds of check by the word that a rule file uses."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """One table `[rules.ID]` of a rule file; each kind of check adds its own keys."""
+    """One table `[rules.ID]` of a rule file; each kind of check is a class in `checks` that adds its own keys."""
+
+    def __init_subclass__(cls, word: str) -> None:
+        CHECKS[word] = cls
 
     check: str
     why: str = checked(_sentence)  # the rule for people, in a sentence
