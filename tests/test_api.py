@@ -139,22 +139,8 @@ def test_compare_says_what_the_command_says(command: Call, tmp_path: Path) -> No
 
 def test_plan_says_what_the_command_says(command: Call) -> None:
     found = nlp_bench.plan("13", "juwels-booster", 8, tp=2, recompute="any", top=3)
-    asked = (
-        "plan",
-        "--model",
-        13,
-        "--system",
-        "juwels-booster",
-        "--nodes",
-        8,
-        "--tp",
-        2,
-        "--recompute",
-        "any",
-        "--top",
-        3,
-    )
-    assert json.loads(json.dumps(found.to_dict())) == command(*asked)
+    asked = "plan --model 13 --system juwels-booster --nodes 8 --tp 2 --recompute any --top 3"
+    assert json.loads(json.dumps(found.to_dict())) == command(*asked.split())
     best = found.configurations[0]
     assert (best.sizes.tp, best.fits, best.rank, len(found.configurations)) == (2, "yes", 1, 3)
     assert best.low_s < best.report_s < best.high_s
@@ -199,8 +185,18 @@ def test_a_whole_number_may_be_written_as_python_writes_millions(log: Path) -> N
         (lambda _: nlp_bench.plan("13", "juwels-booster", 8, recompute="some"), "recompute: 'some'"),
         (lambda _: nlp_bench.plan("13", "juwels-booster", 8, tp=7), "no legal configuration"),
         (lambda _: nlp_bench.plan("14", "juwels-booster"), "model: '14'"),
+        (lambda log: nlp_bench.compare(*[nlp_bench.read_log(log)] * 2, same_workload="no"), "same_workload: 'no' is neither True"),
+        (lambda _: nlp_bench.plan(13, "juwels-booster"), "model: 13 is neither a text nor a path; give it in quotes"),
+        (lambda log: nlp_bench.read_logs([log]), r"give each as an argument of its own \(\*paths\)"),
+        (lambda log: nlp_bench.read_logs(log.parent.glob("*.log")), r"give each as an argument of its own \(\*paths\)"),
+        (lambda _: nlp_bench.read_log(io.StringIO()), "give the name of the file"),
+        (lambda log: nlp_bench.read_log(log, pattern=5), "pattern: 5 is no text"),
+        (lambda _: nlp_bench.read_logs(""), "PATH is empty"),
+        (lambda log: nlp_bench.read_log(log, gpu=3), "gpu: 3 is no name"),
+        (lambda log: nlp_bench.measure(nlp_bench.read_log(log), limit=True), "limit: True"),
+        (lambda log: nlp_bench.to_frame(nlp_bench.read_log(log)), "results: one of them is no Result"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_argument_is_named(log: Path, wrong: Call, said: str) -> None:
     with pytest.raises(nlp_bench.NlpBenchError, match=said):
         wrong(log)
@@ -216,11 +212,8 @@ def test_frames(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     short, named = nlp_bench.measure(read), nlp_bench.measure(nlp_bench.read_log(log, sequence_length=2048))
     assert len(short.to_frame()) == 1
     both = nlp_bench.to_frame([short, named])
-    assert [str(both[name].dtype) for name in ("outcome", "sequence_length", "time_to_report_steady_s")] == [
-        "string",
-        "Int64",
-        "Float64",
-    ]
+    kinds = [str(both[name].dtype) for name in ("outcome", "sequence_length", "time_to_report_steady_s")]
+    assert kinds == ["string", "Int64", "Float64"]
     assert round(both["time_to_report_steady_s"][1], 2) == 550.03
     empty = short.to_frame()[["mfu", "joules_per_token", "time_to_report_steady_s", "accelerator", "rules"]]
     assert [str(kind) for kind in empty.dtypes] == ["Float64"] * 3 + ["string"] * 2
