@@ -49,56 +49,47 @@ def test_the_benchmarks_have_the_published_shapes(name: str) -> None:
     assert published == {"13": (40, 5120, 32, 2048), "175": (96, 12288, 96, 2048)}[name]
 
 
-def changed(tmp_path: Path, old: str, new: str) -> str:
-    text = (catalog.root() / "benchmark/models/tiny.toml").read_text(encoding="utf-8")
-    assert old in text
-    path = tmp_path / "odd.toml"
-    path.write_text(text.replace(old, new))
-    return str(path)
-
-
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("name", "old", "new", "message"),
     [
-        ("hidden_size = 256", 'hidden_size = "256"', "model.architecture.hidden_size: '256' is not a whole number"),
-        (
-            "\nhidden_size = 256",
-            "\nhiden_size = 256",
-            "model.architecture.hiden_size: unknown key; did you mean hidden_size?",
-        ),
-        ("vocab_size = 4096\n", "", "model.architecture.vocab_size: missing"),
-        (
-            "num_attention_heads = 8",
-            "num_attention_heads = 7",
-            "hidden_size = 256 is not a multiple of num_attention_heads = 7 (remainder 4)",
-        ),
-        ('precision = "bf16"', 'precision = "fp4"', "training.precision: 'fp4' is not one of bf16, fp16, fp32, fp8"),
-        ("num_layers = 4", "num_layers = -4", "model.num_layers: -4 must be greater than 0"),
-        ("nlp-bench/model/1", "nlp-bench/model/9", "schema is 'nlp-bench/model/9'"),
-        ("iterations = 40", "iterations = ", "is not valid TOML"),
-        ('precision = "bf16"', "precision = \u201cbf16\u201d", "; the line reads 'precision = \\u201cbf16\\u201d'"),
-        ('"00:10:00"', '"600"', "model.defaults.timelimit: '600' is not HH:MM:SS"),
-    ],
-)
-def test_odd_model_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
-    with pytest.raises(UsageError, match=r".*") as caught:
-        catalog.load_model(changed(tmp_path, old, new))
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("gpus_per_node = 4", 'gpus_per_node = "4"', "'4' is not one of auto, and no whole number, which stands without quotes"),
-        ("\n[environment]", '\n[environment]\nqueue = "gpu"', "environment.queue: is no variable but a key of [slurm]; move its line"),
+        ("models/tiny", "hidden_size = 256", 'hidden_size = "256"', "model.architecture.hidden_size: '256' is not a whole number"),
+        ("models/tiny", "\nhidden_size = 256", "\nhiden_size = 256", "model.architecture.hiden_size: unknown key; did you mean hidden_size?"),
+        ("models/tiny", "vocab_size = 4096\n", "", "model.architecture.vocab_size: missing"),
+        ("models/tiny", "num_attention_heads = 8", "num_attention_heads = 7",
+         "hidden_size = 256 is not a multiple of num_attention_heads = 7 (remainder 4)"),
+        ("models/tiny", 'precision = "bf16"', 'precision = "fp4"', "training.precision: 'fp4' is not one of bf16, fp16, fp32, fp8"),
+        ("models/tiny", "num_layers = 4", "num_layers = -4", "model.num_layers: -4 must be greater than 0"),
+        ("models/tiny", "nlp-bench/model/1", "nlp-bench/model/9", "schema is 'nlp-bench/model/9'"),
+        ("models/tiny", "iterations = 40", "iterations = ", "is not valid TOML"),
+        ("models/tiny", 'precision = "bf16"', "precision = \u201cbf16\u201d", "; the line reads 'precision = \\u201cbf16\\u201d'"),
+        ("models/tiny", '"00:10:00"', '"600"', "model.defaults.timelimit: '600' is not HH:MM:SS"),
+        ("models/175", "num_layers = 96", "num_layers = 48", "parameters_billion: 175, but the architecture has 87.59 billion"),
+        ("systems/juwels-booster", "gpus_per_node = 4", 'gpus_per_node = "4"',
+         "'4' is not one of auto, and no whole number, which stands without quotes"),
+        # A line behind the last one of a file belongs to its last table.
+        ("systems/juwels-booster", "\n[environment]", '\n[environment]\nqueue = "gpu"',
+         "environment.queue: is no variable but a key of [slurm]; move its line"),
+        ("systems/juwels-booster", "memory_gib = 40", "memory_gib = -1", "system.gpu.memory_gib: -1 is not within 0.1 to 16384 GiB"),
+        ("systems/juwels-booster", "peak_bf16_tflops = 312", "peak_bf16_tflops = 1e308",
+         "system.gpu.peak_bf16_tflops: 1e+308 is not within 0.001 to 100000 TFLOP/s"),
+        ("systems/juwels-booster", "link_gbit_per_s = 200", "link_gbit_per_s = 1e-300",
+         "system.network.link_gbit_per_s: 1e-300 is not within 0.01 to 100000 Gbit/s"),
+        ("systems/juwels-booster", "links_per_node = 4", "links_per_node = 0", "system.network.links_per_node: 0 is not within 1 to 1024 adapters"),
+        ("systems/local", "", '[software]\nmodules = "CUDA/12"\n', "system.software.modules: 'CUDA/12' is not a list in brackets"),
+        ("systems/local", "", '[slurm]\nsrun_args = ["--cpu-bind none"]\n', "'--cpu-bind none' is no option; write option and value as one"),
+        ("systems/local", "", '[software]\nmodules = ["CUDA/12 GCC"]\n', "system.software.modules: 'CUDA/12 GCC' is not one module"),
+        ("systems/local", "", 'gpu = "A100"\n', "system.gpu: 'A100' is not a table"),
     ],
 )  # fmt: skip
-def test_odd_system_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
-    """A line behind the last one of a file belongs to its last table."""
-    text = (catalog.root() / "benchmark/systems/juwels-booster.toml").read_text(encoding="utf-8")
-    (tmp_path / "odd.toml").write_text(text.replace(old, new))
+def test_an_odd_data_file_is_refused_by_the_name_of_its_field(
+    tmp_path: Path, name: str, old: str, new: str, message: str
+) -> None:
+    text = (catalog.root() / "benchmark" / f"{name}.toml").read_text(encoding="utf-8")
+    assert old in text
+    path = tmp_path / "odd.toml"
+    path.write_text(text.replace(old, new) if old else f"{text}\n{new}")
     with pytest.raises(UsageError, match=re.escape(message)):
-        catalog.load_system(str(tmp_path / "odd.toml"))
+        (catalog.load_model if name.startswith("models") else catalog.load_system)(str(path))
 
 
 def test_unknown_names_list_those_that_exist() -> None:

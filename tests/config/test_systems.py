@@ -7,7 +7,6 @@ import pytest
 
 from nlp_bench.config import catalog
 from nlp_bench.config.table import read_toml
-from nlp_bench.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = catalog.names("systems")
@@ -43,33 +42,3 @@ def test_a_machine_of_gpus_binds_its_ranks(name: str) -> None:
     system = catalog.load_system(name)
     accelerator = "cuda" if system.accelerator == "auto" else system.accelerator
     assert system.binding.mode_for(accelerator) == ("unique_contiguous" if accelerator == "cuda" else "none")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (
-            "[software]\n",
-            '[software]\nmodules = "CUDA/12"\n',
-            "system.software.modules: 'CUDA/12' is not a list in brackets",
-        ),
-        (
-            "[slurm]\n",
-            '[slurm]\nsrun_args = ["--cpu-bind none"]\n',
-            "'--cpu-bind none' is no option; write option and value as one",
-        ),
-        (
-            "[software]\n",
-            '[software]\nmodules = ["CUDA/12 GCC"]\n',
-            "system.software.modules: 'CUDA/12 GCC' is not one module",
-        ),
-        ("[gpu]\n", 'gpu = "A100"\n[software]\n', "system.gpu: 'A100' is not a table"),
-    ],
-)
-def test_a_word_in_place_of_a_list_or_a_table_is_told_in_the_words_of_the_file(
-    tmp_path: Path, old: str, new: str, said: str
-) -> None:
-    head = 'schema = "nlp-bench/system/1"\ndescription = "mine"\nlauncher = "local"\naccelerator = "cpu"\ngpus_per_node = 1\n'
-    (tmp_path / "mine.toml").write_text((head + old).replace(old, new))
-    with pytest.raises(UsageError, match=re.escape(said)):
-        catalog.load_system(str(tmp_path / "mine.toml"))
