@@ -4,6 +4,7 @@ Nothing is computed here. The names of fields are those of the JSON records; rat
 seconds, and what is missing is None, never 0.
 """
 
+import contextlib
 import math
 import numbers
 import operator
@@ -300,9 +301,7 @@ def measure(log: Log, *, tokens: int = REPORT_TOKENS, limit: float | None = None
     """
     if not isinstance(log, Log):
         raise UsageError(f"log: {log!r:.60} is no Log; give what read_log returns")
-    limit_s = _number(limit)
-    if limit is not None and not (limit_s and 0 < limit_s < math.inf):
-        raise UsageError(f"limit: {limit!r:.60} is no number of seconds above 0")
+    limit_s = _number("limit", limit, "no number of seconds above 0")
     return Result(log, _count("tokens", tokens) or REPORT_TOKENS, limit_s)
 
 
@@ -404,8 +403,11 @@ def compare(  # noqa: PLR0913  # the options of nlp-bench compare
     """
     for name, switch in (("strict", strict), ("same_workload", same_workload), ("allow_measured", allow_measured)):
         _switch(name, switch)
-    requested = ((_percent("gate", gate), False), (_percent("equivalent", equivalent), True))
-    gates = [Gate(percent=percent, strict=strict, equivalence=both) for percent, both in requested if percent]
+    gates = [
+        Gate(percent=percent, strict=strict, equivalence=name == "equivalent")
+        for name, value in (("gate", gate), ("equivalent", equivalent))
+        if (percent := _number(name, value, "no percentage above 0 and below 100", 100))
+    ]
     if strict and not gates:
         raise UsageError("strict: goes with gate or equivalent; give one of them")
     reading = Reading(overrides=Overrides(), trust=same_workload, allow_measured=allow_measured)
@@ -557,33 +559,23 @@ def _switch(name: str, value: bool) -> None:
         raise UsageError(f"{name}: {value!r:.60} is neither True nor False")
 
 
-def _path(name: str, value: PathLike) -> str:
-    if not isinstance(value, str | os.PathLike):
-        raise UsageError(f"{name}: {value!r:.60} is neither a text nor a path; {_instead(value)}")
-    return os.fspath(value)
+def _path(name: str, value: object) -> str:
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    is_several = isinstance(value, Iterable) and not isinstance(value, bytes)
+    remedy = "give each as an argument of its own (*paths)" if is_several else "give it in quotes"
+    remedy = "give the name of the file" if hasattr(value, "read") else remedy
+    raise UsageError(f"{name}: {value!r:.60} is neither a text nor a path; {remedy}")
 
 
-def _instead(value: object) -> str:
-    if hasattr(value, "read"):
-        return "give the name of the file"
-    if isinstance(value, Iterable) and not isinstance(value, bytes):
-        return "give each as an argument of its own (*paths)"
-    return "give it in quotes"
-
-
-def _percent(name: str, value: float | None) -> float | None:
-    percent = _number(value)
-    if value is not None and not (percent and 0 < percent < 100):
-        raise UsageError(f"{name}: {value!r:.60} is no percentage above 0 and below 100")
-    return percent
-
-
-def _number(value: object) -> float | None:
-    """Return `value` as a number of Python's own, also one of numpy's; None for anything else, True and False among it."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+def _number(name: str, value: object, said: str, most: float = math.inf) -> float | None:
+    """Return a number above 0 and below `most` as one of Python's own, also one of numpy's; None stays None, and `said` is the error."""
+    if value is None:
         return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
+    number = math.nan
+    if not isinstance(value, bool) and isinstance(value, numbers.Real):
+        with contextlib.suppress(OverflowError):
+            number = float(value)
+    if not 0 < number < most:
+        raise UsageError(f"{name}: {value!r:.60} is {said}")
     return int(value) if isinstance(value, numbers.Integral) else number

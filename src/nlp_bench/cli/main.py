@@ -70,14 +70,8 @@ def _reported(error: BaseException) -> int:
         _say("error: the memory is used up: check `free -h`, `ulimit -v` and the job's --mem; the output is not whole")
         return 1
     if isinstance(error, OSError):
-        where = (
-            f"{error.filename}: "
-            if error.filename is not None
-            else ""
-            if Path().stat().st_nlink
-            else "the current folder: "
-        )
-        _say(f"error: {where}{explained(error)}; the output is not whole")
+        place = error.filename if error.filename is not None or Path().stat().st_nlink else "the current folder"
+        _say(f"error: {'' if place is None else f'{place}: '}{explained(error)}; the output is not whole")
         return 1
     if cut := cut_bytecode(error):
         _say(f"error: {cut}")
@@ -161,18 +155,14 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _overview() -> str:
-    lines = [
-        f"nlp-bench {__version__}: how fast a machine trains large language models",
-        "",
-        "usage: nlp-bench SUBCOMMAND …",
-        "",
-    ]
-    lines += [f"  {name:<10} {entry.text}" for name, entry in SUBCOMMANDS.items()]
-    lines += [
-        "",
-        "example:",
-        "  nlp-bench report job.out",
-        "",
-        "nlp-bench SUBCOMMAND --help shows its options and an example.",
-    ]
-    return "\n".join(lines)
+    subcommands = "\n".join(f"  {name:<10} {entry.text}" for name, entry in SUBCOMMANDS.items())
+    return f"""nlp-bench {__version__}: how fast a machine trains large language models
+
+usage: nlp-bench SUBCOMMAND …
+
+{subcommands}
+
+example:
+  nlp-bench report job.out
+
+nlp-bench SUBCOMMAND --help shows its options and an example."""

@@ -20,8 +20,8 @@ def cluster(launcher: str | None = None) -> str | None:
     return scheduler.get_scheduler(launcher).detect() if launcher else scheduler.detected()[1]
 
 
-def detect_system(cluster: str | None, title: str = "Slurm") -> str:
-    """Return the name of the system file that matches this machine; `cluster` is its scheduler's (`title`) name for it.
+def detect_system(cluster: str | None) -> str:
+    """Return the name of the system file that matches this machine; `cluster` is its scheduler's name for it.
 
     NLP_BENCH_SYSTEM wins; then each file's `detect`; without a match, `local` where no scheduler answers.
     Raises UsageError on a cluster that no file describes.
@@ -41,7 +41,7 @@ def detect_system(cluster: str | None, title: str = "Slurm") -> str:
     if cluster is None:
         return "local"
     raise UsageError(
-        f"system: the {title} cluster {cluster!r} is described by no file of benchmark/systems "
+        f"system: the Slurm cluster {cluster!r} is described by no file of benchmark/systems "
         f"(there are: {', '.join(catalog.names('systems'))}); copy one of them to benchmark/systems/{cluster}.toml, "
         "set its [detect], or name a system by --system, a tag or NLP_BENCH_SYSTEM"
     )

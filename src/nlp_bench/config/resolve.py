@@ -38,10 +38,10 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     `ask_scheduler` False leaves out the refusals that the scheduler decides (`submit --print`, `check --offline`).
     """
     model = catalog.load_model(request.model or "tiny")
-    named = request.system or os.environ.get("NLP_BENCH_SYSTEM")
+    named = _named_system(request)
     wanted = request.launcher or (catalog.load_system(named).launcher if named else None)
     cluster = machine.cluster(wanted) if wanted != LOCAL and (ask_scheduler or not named) else None
-    system = _system(request, cluster)
+    system = catalog.load_system(named or machine.detect_system(cluster))
     launcher = _launcher(request, system, cluster, ask_scheduler=ask_scheduler)
     layout = system.layout_of(model)
     accelerator, ranks = machine.settle(system)
@@ -153,30 +153,26 @@ def for_another_job(run: Run, request: Request) -> Run:
 
 def resolve_system(request: Request) -> System:
     """Return the system that a request names, or that this machine is."""
-    is_named = request.system is not None or request.launcher == LOCAL or "NLP_BENCH_SYSTEM" in os.environ
-    return _system(request, None if is_named else machine.cluster())
+    return catalog.load_system(_named_system(request) or machine.detect_system(machine.cluster()))
 
 
-def _system(request: Request, cluster: str | None) -> System:
-    if request.system is not None:
-        return catalog.load_system(request.system)
-    if request.launcher == LOCAL and "NLP_BENCH_SYSTEM" not in os.environ:
-        return catalog.load_system(LOCAL)
-    return catalog.load_system(machine.detect_system(cluster))
+def _named_system(request: Request) -> str | None:
+    named = request.system or os.environ.get("NLP_BENCH_SYSTEM")
+    return named or (LOCAL if request.launcher == LOCAL else None)
 
 
 def _launcher(request: Request, system: System, cluster: str | None, *, ask_scheduler: bool) -> str:
     wanted = request.launcher or system.launcher
-    title = scheduler.get_scheduler(wanted).title
+    one = scheduler.get_scheduler(wanted)
     if wanted != LOCAL and cluster is None and ask_scheduler:
         raise UsageError(
-            f"launch.launcher: {wanted}, but no {title} answers here {scheduler.get_scheduler(wanted).absent}, or use the tag local; "
-            f"`nlp-bench submit … --print` shows the job script without {title}{scheduler.get_scheduler(wanted).led_by()}"
+            f"launch.launcher: {wanted}, but no {one.title} answers here {one.absent}, or use the tag local; "
+            f"`nlp-bench submit … --print` shows the job script without {one.title}{one.led_by()}"
         )
     if wanted not in {LOCAL, system.launcher}:
         raise UsageError(
             f"launch.launcher: {wanted}, but benchmark/systems/{system.name}.toml describes a machine without it; "
-            f"name a {title} system ({', '.join(n for n in catalog.names('systems') if n != system.name)})"
+            f"name a {one.title} system ({', '.join(n for n in catalog.names('systems') if n != system.name)})"
         )
     return wanted
 

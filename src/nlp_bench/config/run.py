@@ -108,8 +108,8 @@ def anchored(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-DERIVED = {"parallel": ("num_gpus", "data")}
-"""Fields of run.json that are derived: written for readers, not read."""
+DERIVED = ("num_gpus", "data")
+"""Fields of `parallel` in run.json that are derived: written for readers, not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,8 +297,7 @@ class Run:
     def record(self) -> dict[str, Any]:
         """Return the run as the JSON object of run.json."""
         record: dict[str, Any] = {"schema": schemas.RUN, **asdict(self)}
-        for part, keys in DERIVED.items():
-            record[part] |= {key: getattr(getattr(self, part), key) for key in keys}
+        record["parallel"] |= {key: getattr(self.parallel, key) for key in DERIVED}
         return record
 
     def write(self, folder: Path) -> Path:
@@ -312,10 +311,8 @@ def read_run(path: Path) -> Run:
     """Read run.json, from its path or its folder. Raises NlpBenchError or UsageError naming the field at fault."""
     record = read_json(path / "run.json" if path.is_dir() else path, schemas.RUN)
     del record["schema"]
-    for part, keys in DERIVED.items():
-        given = record.get(part)
-        if isinstance(given, dict):  # missing fields and other types are errors of `build`
-            record[part] = {key: value for key, value in given.items() if key not in keys}
+    if isinstance(given := record.get("parallel"), dict):  # missing fields and other types are errors of `build`
+        record["parallel"] = {key: value for key, value in given.items() if key not in DERIVED}
     return build(Run, record, "run")
 
 
