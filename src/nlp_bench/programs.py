@@ -16,16 +16,11 @@ class Answer:
 
     code: int | None
     """Exit status; None where there is none: the program is missing, did not start or did not end in time."""
-    out: str = ""
-    """Its stdout."""
-    err: str = ""
-    """Its stderr, or why there is no exit status."""
-    elapsed_s: float = 0.0
-    """Seconds until it ended."""
-    is_missing: bool = False
-    """Whether it is not on PATH."""
-    is_late: bool = False
-    """Whether it did not end in time: its server may be there, but does not answer."""
+    out: str = ""  # its stdout
+    err: str = ""  # its stderr, or why there is no exit status
+    elapsed_s: float = 0.0  # seconds until it ended
+    is_missing: bool = False  # whether it is not on PATH
+    is_late: bool = False  # whether it did not end in time: its server may be there, but does not answer
 
     @property
     def is_good(self) -> bool:

@@ -9,10 +9,8 @@ from typing import Any
 class Reason:
     """One reason."""
 
-    code: str
-    """A stable word with hyphens: decisions rest on it alone."""
-    text: str
-    """One line for people."""
+    code: str  # a stable word with hyphens: decisions rest on it alone
+    text: str  # one line for people
 
     def __str__(self) -> str:
         return self.text

@@ -25,8 +25,7 @@ _CHUNK_BYTES = 4 << 20
 _REACH = 32 << 10
 """Bytes at the end of a chunk that are searched again with the next one; no rule matches more."""
 _CONTEXT = 128
-_MAX_HELD = 8
-"""Chunks that are held back at most for a secret without an end."""
+_MAX_HELD = 8  # chunks that are held back at most for a secret without an end
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 _CUT = re.compile(rb"""(?:[,;&|)\]}]|\\[nrt])+(?:$|\\{0,3}["']?[\w.-]{1,40}\\{0,3}["']?[=:])""")
 _REST = re.compile(rb"[^\s\"'<>`]*")
@@ -37,18 +36,15 @@ _QUOTE = re.compile(rb"""b?\\{0,3}["']""")
 class Redaction(NamedTuple):
     """One thing that was blacked out."""
 
-    line: int
-    """Line of the file, counted from 1."""
-    kind: str
-    """What it looked like."""
+    line: int  # line of the file, counted from 1
+    kind: str  # what it looked like
 
 
 class _Span(NamedTuple):
     begin: int
     end: int
     kind: str
-    since: int
-    """First byte that the rule examined."""
+    since: int  # first byte that the rule examined
 
 
 class Readable(Protocol):

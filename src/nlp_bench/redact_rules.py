@@ -7,8 +7,7 @@ the value decide together: `bos_token=<s>`, `tokens: 4096` and `key=args.key` ar
 import re
 from typing import NamedTuple
 
-MAX_WORD = 300
-"""Bytes of a value without quotes by which it is judged; all of it goes."""
+MAX_WORD = 300  # bytes of a value without quotes by which it is judged; all of it goes
 _VALUE = (
     rb"""(?P<value>b?\\{1,3}"[^"\\\n]{1,4000}\\{1,3}"|b?"(?:[^"\\\n]|\\.){1,4000}"|b?'[^'\n]{1,4000}'|[^\s"'<>`]{1,%d})"""
     % MAX_WORD
@@ -23,18 +22,13 @@ _OF_KEY = re.compile(
 class Rule(NamedTuple):
     """One form of a secret."""
 
-    name: str
-    """Its name in reports."""
-    lead: bytes
-    """The literal with which each match begins."""
+    name: str  # its name in reports
+    lead: bytes  # the literal with which each match begins
     form: bytes
     """What follows the lead: a regular expression with the group `value`, or all of whose match is the secret."""
-    is_lower: bool = False
-    """Searched in the text in lower case."""
-    is_named: bool = False
-    """The value follows a name, which `is_secret_value` judges."""
-    after: "re.Pattern[bytes] | None" = None
-    """What must precede the lead."""
+    is_lower: bool = False  # searched in the text in lower case
+    is_named: bool = False  # the value follows a name, which `is_secret_value` judges
+    after: "re.Pattern[bytes] | None" = None  # what must precede the lead
     parts: "re.Pattern[bytes] | None" = None
     """What of the value is blacked out, where that is not all of it: log lines of others may stand between those of a key."""
 

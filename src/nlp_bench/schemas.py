@@ -1,6 +1,4 @@
 """The records that more than one package reads: family and version, as in their field `schema`."""
 
-RUN = "nlp-bench/run/1"
-"""run.json: written by config, read by launch and measure."""
-OUTCOME = "nlp-bench/outcome/1"
-"""outcome.json: written by launch, read by measure."""
+RUN = "nlp-bench/run/1"  # run.json: written by config, read by launch and measure
+OUTCOME = "nlp-bench/outcome/1"  # outcome.json: written by launch, read by measure

@@ -16,11 +16,9 @@ from nlp_bench.errors import explained
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import opened
 
-MAX_DEPTH = 64
-"""Levels of folders that are read; a path has at most 4096 bytes on Linux."""
+MAX_DEPTH = 64  # levels of folders that are read; a path has at most 4096 bytes on Linux
 NAME_IT = "; name it to have it read too"
-MAX_NAMED = 3
-"""Skipped folders that are reported one by one."""
+MAX_NAMED = 3  # skipped folders that are reported one by one
 MANIFEST, LINES = "manifest.json", "lines"
 """What marks a bundle of ours, and its folder of hashes: one file for each of the bundle's, under the same name."""
 OF_A_BUNDLE = frozenset({LINES, "report", "data", "rules", "software"})

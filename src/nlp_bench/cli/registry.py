@@ -8,10 +8,8 @@ from typing import NamedTuple
 class Entry(NamedTuple):
     """A subcommand in the registry."""
 
-    module: str
-    """The module of nlp_bench.cli that has its class, of the subcommand's name."""
-    text: str
-    """What it does, for the overview."""
+    module: str  # the module of nlp_bench.cli that has its class, of the subcommand's name
+    text: str  # what it does, for the overview
     verbs: Mapping[str, str] = MappingProxyType({})
     """Of verbs with options of their own (`plan predict`, class PlanPredict) the module."""
 

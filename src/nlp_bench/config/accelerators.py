@@ -10,10 +10,8 @@ from nlp_bench.errors import UsageError, nearest
 
 SCHEMA = "nlp-bench/accelerators/3"
 TABLE = "benchmark/accelerators.toml"
-FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")
-"""Number formats of matrix products."""
-SHARED = {"mxfp8": "fp8", "fp8-rowwise": "fp8"}
-"""Number formats that have the peak of another one."""
+FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")  # number formats of matrix products
+SHARED = {"mxfp8": "fp8", "fp8-rowwise": "fp8"}  # number formats that have the peak of another one
 _VENDOR = re.compile(r"^(?:nvidia|amd instinct|amd|intel|google) ")
 _MEMORY = re.compile(r"[ -]\d{2,3} ?gb?$")
 _PROSE = re.compile(r"(?: (?:[a-z]+|GPUs?)[.,:;]?)*")
@@ -24,40 +22,27 @@ _PROSE = re.compile(r"(?: (?:[a-z]+|GPUs?)[.,:;]?)*")
 class Memory:
     """One size that a device's memory has."""
 
-    gib: float
-    """GiB."""
-    gb_per_s: float
-    """10^9 bytes per second by the data sheet."""
+    gib: float  # GiB
+    gb_per_s: float  # 10^9 bytes per second by the data sheet
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
     """One entry of the table."""
 
-    name: str
-    """Its name in the table."""
-    family: str
-    """The short name that several variants share."""
-    logged: tuple[str, ...]
-    """Names as drivers and logs print them."""
-    peak_tflops: dict[str, float]
-    """Number format to dense 10^12 FLOP/s of one device."""
-    source: str
-    """The data sheet."""
-    checked: str = ""
-    """The second source that the figures were compared with; empty: none."""
-    note: str = ""
-    """A remark on the figures."""
-    generation: str = ""
-    """Of `nlp_bench.plan.configurations.GENERATIONS`; empty: not planned."""
-    memory: tuple[Memory, ...] = ()
-    """Sizes of its memory."""
+    name: str  # its name in the table
+    family: str  # the short name that several variants share
+    logged: tuple[str, ...]  # names as drivers and logs print them
+    peak_tflops: dict[str, float]  # number format to dense 10^12 FLOP/s of one device
+    source: str  # the data sheet
+    checked: str = ""  # the second source that the figures were compared with; empty: none
+    note: str = ""  # a remark on the figures
+    generation: str = ""  # of `nlp_bench.plan.configurations.GENERATIONS`; empty: not planned
+    memory: tuple[Memory, ...] = ()  # sizes of its memory
     link_gb_per_s: float | None = None
     """10^9 bytes per second that one device sends to its neighbours, one direction; None: not planned."""
-    domain: int | None = None
-    """Devices that these links join; None: those of a node."""
-    watts: float | None = None
-    """Maximum power."""
+    domain: int | None = None  # devices that these links join; None: those of a node
+    watts: float | None = None  # maximum power
 
     def __post_init__(self) -> None:
         for number_format, peak in self.peak_tflops.items():
@@ -72,14 +57,10 @@ class Accelerator:
 class Peak:
     """The peak of one device in one number format."""
 
-    tflops: float
-    """Dense 10^12 FLOP/s."""
-    number_format: str
-    """Of `FORMATS`."""
-    accelerator: str
-    """Name of the table's entry."""
-    source: str
-    """The data sheet, with remarks."""
+    tflops: float  # dense 10^12 FLOP/s
+    number_format: str  # of `FORMATS`
+    accelerator: str  # name of the table's entry
+    source: str  # the data sheet, with remarks
 
 
 @cache

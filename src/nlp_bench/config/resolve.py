@@ -288,8 +288,7 @@ def _within_limits(run: Run, ranks: int, *, ask_scheduler: bool) -> None:
         scheduler.get_scheduler(run.launch.launcher).check_limits(run)
 
 
-UPSTREAM = "megatron_lm"
-"""The tag of Megatron-LM's own trainer."""
+UPSTREAM = "megatron_lm"  # the tag of Megatron-LM's own trainer
 
 
 def read_tags(jube_run: Path) -> list[str]:
@@ -323,8 +322,7 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
     return request
 
 
-REHEARSE = "rehearse"
-"""The tag of JUBE under which nothing is submitted."""
+REHEARSE = "rehearse"  # the tag of JUBE under which nothing is submitted
 REFERENCE = "juwels-booster"
 """The file of the machine whose results are published: a laptop rehearses a job of many nodes for it."""
 

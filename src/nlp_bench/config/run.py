@@ -116,12 +116,9 @@ DERIVED = ("num_gpus", "data")
 class Origin:
     """Which nlp-bench resolved the run."""
 
-    version: str
-    """Its version."""
-    commit: str | None
-    """Its commit, with "+changes" where the checkout was not clean; None outside a checkout."""
-    code_sha256: str | None = None
-    """One hash over all its Python files; None in an older run.json."""
+    version: str  # its version
+    commit: str | None  # its commit, with "+changes" where the checkout was not clean; None outside a checkout
+    code_sha256: str | None = None  # one hash over all its Python files; None in an older run.json
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,14 +127,10 @@ class RunModel(Checked):
 
     WHERE = "model"
 
-    name: str
-    """Name of the model file."""
-    family: str = one_of(*NETWORKS)
-    """The kind of network: gpt, t5, mt5 or bert."""
-    parameters_billion: float
-    """Nominal size in 10^9 parameters."""
-    architecture: Architecture
-    """The shape that is trained."""
+    name: str  # name of the model file
+    family: str = one_of(*NETWORKS)  # the kind of network: gpt, t5, mt5 or bert
+    parameters_billion: float  # nominal size in 10^9 parameters
+    architecture: Architecture  # the shape that is trained
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,14 +194,10 @@ class Batch(BatchOptions, Checked):
 class Data:
     """What is trained on."""
 
-    path: str
-    """Prefix of the .bin/.idx pair, of a blend the first; empty for mock data."""
-    cache: str
-    """Folder of the dataset's index cache."""
-    invented: bool = False
-    """Whether it is the corpus of `nlp-bench data`, used where no text is given."""
-    blend: tuple[str, ...] = ()
-    """Of a blend the values of --data-path: prefixes, or weights and prefixes in turn."""
+    path: str  # prefix of the .bin/.idx pair, of a blend the first; empty for mock data
+    cache: str  # folder of the dataset's index cache
+    invented: bool = False  # whether it is the corpus of `nlp-bench data`, used where no text is given
+    blend: tuple[str, ...] = ()  # of a blend the values of --data-path: prefixes, or weights and prefixes in turn
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -218,40 +207,27 @@ class Data:
 
 _OF_MEMORY = ("precision", "recompute", "attention_dropout", "hidden_dropout")
 """Training parameters on which the memory of a rank depends."""
-_NO_MEMORY = ("until", "megatron_lm_repo", "megatron_lm_commit")
-"""Switches on which it does not."""
+_NO_MEMORY = ("until", "megatron_lm_repo", "megatron_lm_commit")  # switches on which it does not
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """Everything that decides one run."""
 
-    created: str
-    """When it was resolved, ISO 8601 with offset."""
-    nlp_bench: Origin
-    """Which program resolved it."""
-    model: RunModel
-    """What is trained."""
-    system: System
-    """Where, with `auto` resolved."""
-    launch: Launch
-    """How it is started."""
-    parallel: Parallel
-    """Over how many ranks, in which layout."""
-    batch: Batch
-    """What one optimizer step holds."""
-    training: Training
-    """For how long and with which optimizer."""
-    data: Data
-    """On which tokens."""
-    tuning: Tuning = field(default_factory=Tuning)
-    """Which switches of the trainer are set."""
-    limits: Limits = field(default_factory=Limits)
-    """How long anything may take, and how often it is tried."""
+    created: str  # when it was resolved, ISO 8601 with offset
+    nlp_bench: Origin  # which program resolved it
+    model: RunModel  # what is trained
+    system: System  # where, with `auto` resolved
+    launch: Launch  # how it is started
+    parallel: Parallel  # over how many ranks, in which layout
+    batch: Batch  # what one optimizer step holds
+    training: Training  # for how long and with which optimizer
+    data: Data  # on which tokens
+    tuning: Tuning = field(default_factory=Tuning)  # which switches of the trainer are set
+    limits: Limits = field(default_factory=Limits)  # how long anything may take, and how often it is tried
     nonce: str | None = None
     """Text of the buyer's, which the training's log must begin with; None where none was requested."""
-    deviations: tuple[str, ...] = ()
-    """Frozen parameters that were changed: such a run is not the benchmark."""
+    deviations: tuple[str, ...] = ()  # frozen parameters that were changed: such a run is not the benchmark
 
     def __post_init__(self) -> None:
         nonce("nonce", self.nonce)

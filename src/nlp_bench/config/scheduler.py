@@ -29,15 +29,13 @@ if TYPE_CHECKING:
     from nlp_bench.config.run import Run
     from nlp_bench.config.system import Slurm
 
-LOCAL = "local"
-"""The launcher that has no queue: this machine."""
+LOCAL = "local"  # the launcher that has no queue: this machine
 PACKAGE = "nlp_bench.launch.scheduler"
 """The built-in schedulers: NAME.py has its class as SCHEDULER, and is loaded when it is needed. A name with "_" is a part of one."""
 _FILES = Path(__file__).parents[1] / "launch/scheduler"
 BUILT_IN = (*sorted({path.stem for path in _FILES.glob("[!_]*.py") if "_" not in path.stem} - {LOCAL}), LOCAL)
 """Their names; the last of them is this machine."""
-GROUP = "nlp_bench.schedulers"
-"""The entry points of other packages: toy = my_package.toy:Toy."""
+GROUP = "nlp_bench.schedulers"  # the entry points of other packages: toy = my_package.toy:Toy
 ASK_TIMEOUT_S = 20
 PATIENCE_S = 120
 """Seconds for which a query of a scheduler that does not answer is repeated before a command gives up."""
@@ -79,42 +77,26 @@ ACTIVE = (State.WAITING, State.RUNNING, State.ENDING)
 class Job:
     """The scheduler's record of one job."""
 
-    state: State
-    """Its state."""
-    word: str = ""
-    """The scheduler's own name for that."""
-    reason: str = ""
-    """Why it waits or ended, as the scheduler names it."""
-    outcome: Outcome | None = None
-    """How it ended, where the state shows it."""
-    reason_outcome: Outcome | None = None
-    """How it is ending, where the reason shows it."""
+    state: State  # its state
+    word: str = ""  # the scheduler's own name for that
+    reason: str = ""  # why it waits or ended, as the scheduler names it
+    outcome: Outcome | None = None  # how it ended, where the state shows it
+    reason_outcome: Outcome | None = None  # how it is ending, where the reason shows it
     exit_status: int | None = None
     """Exit status of the job script; None while it runs, and where the scheduler replaces it by numbers of its own."""
-    exit_code: str = ""
-    """The scheduler's spelling of it."""
-    fault: tuple[Outcome, Reason] | None = None
-    """What the exit code means where no program of ours can have left it."""
-    is_memory_suspect: bool = False
-    """Whether a kill without a message is mostly for lack of memory."""
-    job_id: str = ""
-    """Its number."""
-    source: str = ""
-    """The command that reported it."""
-    restarts: int = 0
-    """How often it was requeued and restarted."""
-    suspended_s: float | None = None
-    """Seconds that it was suspended; None where the scheduler does not report it."""
-    comment: str = ""
-    """Its comment; empty where it is no longer known."""
-    work_dir: str = ""
-    """The folder that it was submitted from; likewise."""
+    exit_code: str = ""  # the scheduler's spelling of it
+    fault: tuple[Outcome, Reason] | None = None  # what the exit code means where no program of ours can have left it
+    is_memory_suspect: bool = False  # whether a kill without a message is mostly for lack of memory
+    job_id: str = ""  # its number
+    source: str = ""  # the command that reported it
+    restarts: int = 0  # how often it was requeued and restarted
+    suspended_s: float | None = None  # seconds that it was suspended; None where the scheduler does not report it
+    comment: str = ""  # its comment; empty where it is no longer known
+    work_dir: str = ""  # the folder that it was submitted from; likewise
     submitted: dt.datetime | None = None
     """When it was submitted, in local time without an offset; None where it is not known."""
-    node_name: str = ""
-    """The node on which its script runs; likewise."""
-    remedy: str = ""
-    """What only the user can do for it to go on, with the command."""
+    node_name: str = ""  # the node on which its script runs; likewise
+    remedy: str = ""  # what only the user can do for it to go on, with the command
 
     def record(self) -> dict[str, Any]:
         """Return it for outcome.json."""
@@ -132,28 +114,20 @@ class Job:
 class Listed(NamedTuple):
     """A job in the scheduler's list."""
 
-    job_id: str
-    """Its number."""
-    comment: str
-    """Its comment as it is there; a site may have changed it."""
-    work_dir: str = ""
-    """The folder that it was submitted from; empty where it is not known."""
+    job_id: str  # its number
+    comment: str  # its comment as it is there; a site may have changed it
+    work_dir: str = ""  # the folder that it was submitted from; empty where it is not known
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
     """The job that this process is part of, by its environment."""
 
-    job_id: str
-    """Its number."""
-    restarts: int = 0
-    """How often it was restarted before."""
-    node_name: str = ""
-    """The scheduler's name of this node; empty where it is not known."""
-    node: int = 0
-    """Number of this node in the job."""
-    num_nodes: str = ""
-    """Nodes of the job."""
+    job_id: str  # its number
+    restarts: int = 0  # how often it was restarted before
+    node_name: str = ""  # the scheduler's name of this node; empty where it is not known
+    node: int = 0  # number of this node in the job
+    num_nodes: str = ""  # nodes of the job
 
 
 class Scheduler:

@@ -13,8 +13,7 @@ from typing import Any
 
 from nlp_bench.errors import nearest
 
-UNSET = ("default",)
-"""The value by which JUBE's parameters mean: as in the data files."""
+UNSET = ("default",)  # the value by which JUBE's parameters mean: as in the data files
 MAX_COUNT = 10**18
 """No training has more tokens; whole numbers above are not exact in the arithmetic."""
 MAX_SIZE = 10**9 - 1

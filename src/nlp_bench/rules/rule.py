@@ -147,8 +147,7 @@ def _outcome(key: str, word: str | None) -> None:
         raise UsageError(f"{key}: {word!r} is not INVALID or VALID")
 
 
-CHECKS: "dict[str, type[Rule]]" = {}
-"""The kinds of check by the word that a rule file uses."""
+CHECKS: "dict[str, type[Rule]]" = {}  # the kinds of check by the word that a rule file uses
 
 
 @dataclass(frozen=True, kw_only=True)
