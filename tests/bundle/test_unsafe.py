@@ -1,6 +1,5 @@
 """Archives that nobody should unpack are refused; nothing is written outside, nothing is left behind."""
 
-import bz2
 import gzip
 import io
 import json
@@ -72,29 +71,6 @@ def test_a_name_in_an_extended_header_is_refused(tmp_path: Path) -> None:
         verify(tmp_path / "e.tar")
 
 
-FOREIGN = {
-    "zip": b"PK\x03\x04", "xz": lzma.compress(b"tar"), "bzip2": bz2.compress(b"tar"), "7z": b"7z\xbc\xaf'\x1c\0\4", "rar": b"Rar!\x1a",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", FOREIGN)
-def test_an_archive_of_another_kind_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    """A checksum that is bad, or an invalid header, reads like forged evidence."""
-    for content in (FOREIGN[kind], gzip.compress(FOREIGN[kind])):
-        (tmp_path / "e").write_bytes(content)
-        assert main(["verify", str(tmp_path / "e")]) == 2
-        assert f"e: a {kind} file, not .tar, .tar.gz or .tar.zst: unpack it and give" in capsys.readouterr().err
-    (tmp_path / "e").write_bytes(gzip.compress(b"tar")[:10] + b"\xff" * 40)
-    assert main(["verify", str(tmp_path / "e")]) == 2
-    assert "copy it again, not as text" in capsys.readouterr().err
-    (tmp_path / "e").write_bytes(b"Content-Transfer-Encoding: base64\n\nH4sIAAAA\n")
-    assert main(["verify", str(tmp_path / "e")]) == 2
-    assert "e: it is not a bundle but a text, a mail or a web page say" in capsys.readouterr().err
-    (tmp_path / "e").write_bytes(gzip.compress(gzip.compress(b"tar")))
-    assert main(["verify", str(tmp_path / "e")]) == 2
-    assert "compressed twice: decompress it once" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["./._evidence", "evidence/._manifest.json", "evidence/.DS_Store", "__MACOSX/._a"])
 def test_what_macos_adds_to_an_archive_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     (tmp_path / "e.tar").write_bytes(tar_of((named(name), b"")))
@@ -117,18 +93,29 @@ def test_a_member_that_says_it_is_too_large_is_refused_unread(tmp_path: Path) ->
         verify(tmp_path / "e.tar", max_bytes=1_000_000)
 
 
-def test_a_cut_download_says_what_to_do(tmp_path: Path) -> None:
-    whole = gzip.compress(tar_of((named("evidence/manifest.json"), bytes(range(256)) * 40)))
-    (tmp_path / "e.tar.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UsageError, match="it is cut; copy it again"):
-        verify(tmp_path / "e.tar.gz")
+CUT = gzip.compress(tar_of((named("evidence/manifest.json"), bytes(range(256)) * 40)))[:200]
+TWICE = gzip.compress(gzip.compress(b"tar"))
 
 
-@pytest.mark.parametrize("content", [b"", b"not a tar", b"\x1f\x8b broken", b"\x28\xb5\x2f\xfd broken", b"\0" * 1024])
-def test_what_is_no_archive(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("content", [
+    CUT, TWICE, b"not a tar", b"\x1f\x8b broken", b"\x28\xb5\x2f\xfd broken", gzip.compress(b"tar")[:10] + b"\xff" * 40,
+    b"PK\x03\x04", lzma.compress(b"tar"), gzip.compress(b"PK\x03\x04"), b"Content-Transfer-Encoding: base64\n\nH4sIAAAA\n",
+])  # fmt: skip
+def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, content: bytes) -> None:
+    """A checksum that is bad, or an invalid header, reads like forged evidence: the remedy stands beside it."""
     (tmp_path / "e.tar").write_bytes(content)
-    assert main(["verify", str(tmp_path / "e.tar")]) == 2
-    assert "is not a bundle" in capsys.readouterr().err
+    with pytest.raises(
+        UsageError, match=r"is not a bundle: it cannot be read .* from where it was made, not as text"
+    ) as said:
+        verify(tmp_path / "e.tar")
+    assert content is not CUT or "it is cut; copy it again" in str(said.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 1024])
+def test_an_empty_archive_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "e.tar").write_bytes(content)
+    with pytest.raises(UsageError, match="is not a bundle"):
+        verify(tmp_path / "e.tar")
 
 
 def test_a_folder_with_a_link_is_refused(bundle: Bundle) -> None:
@@ -170,31 +157,21 @@ def test_a_cut_archive_is_refused(bundle: Bundle) -> None:
         verify(archive)
 
 
-@pytest.mark.parametrize(
-    "manifest",
-    [
-        "[]",
-        "[" * 100_000,
-        '{"schema": "nlp-bench/bundle/2"}',
-        '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1}, "runs": [{"path": "a", "kind": "log", "name": "", "numbers": 5}], "redactions": [], "remarks": [], "files": []}',
-        '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1}, "runs": [{"path": "a", "kind": ["log"], "name": "", "numbers": []}], "redactions": [], "remarks": [], "files": []}',
-        '{"schema": "nlp-bench/bundle/1"}',
-        '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": -1}, "runs": [], "redactions": [], "remarks": [], "files": []}',
-        '{"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1}, "runs": [{"path": "../..", "kind": "log", "name": ""}], "redactions": [], "remarks": [], "files": []}',
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("manifest", ["[]", "[" * 100_000, '{"schema": "nlp-bench/bundle/1"}'])
 def test_manifests_that_are_none(tmp_path: Path, manifest: str) -> None:
     (tmp_path / "manifest.json").write_text(manifest)
     with pytest.raises(UsageError, match=r"manifest\.json"):
         verify(tmp_path)
 
 
+RUN = {"path": "a", "kind": "log", "name": "", "numbers": []}
 FILE = {"path": "a", "size": 1, "sha256": "0" * 64}
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"options": {"tokens": -1}}, "options.tokens"),
         ({"options": {"tokens": True}}, "options.tokens"),
         ({"options": {"tokens": 10**19}}, "options.tokens"),
         ({"options": {"tokens": None}}, "options.tokens"),
@@ -203,8 +180,11 @@ FILE = {"path": "a", "size": 1, "sha256": "0" * 64}
         ({"options": {"rules": "../rules.toml"}}, "options.rules"),
         ({"options": {"colour": 1}}, "TypeError"),
         ({"runs": []}, "runs must be a list"),
-        ({"runs": [{"path": "a", "kind": "folder", "name": "", "numbers": []}]}, "runs must be a list"),
-        ({"runs": [{"path": "a", "kind": "log", "name": 1, "numbers": []}]}, "runs must be a list"),
+        ({"runs": [RUN | {"path": "../.."}]}, "runs must be a list"),
+        ({"runs": [RUN | {"kind": "folder"}]}, "runs must be a list"),
+        ({"runs": [RUN | {"kind": ["log"]}]}, "runs must be a list"),
+        ({"runs": [RUN | {"name": 1}]}, "runs must be a list"),
+        ({"runs": [RUN | {"numbers": 5}]}, "runs must be a list"),
         ({"files": [FILE | {"path": "/a"}]}, "unsafe path"),
         ({"files": [FILE | {"size": "1"}]}, "size or sha256 of a"),
         ({"files": [FILE | {"sha256": "x" * 64}]}, "size or sha256 of a"),
@@ -216,8 +196,7 @@ FILE = {"path": "a", "size": 1, "sha256": "0" * 64}
     ],
 )
 def test_fields_of_manifests_that_are_none(tmp_path: Path, change: dict[str, object], said: str) -> None:
-    run = {"path": "a", "kind": "log", "name": "", "numbers": []}
-    whole = {"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1, "limit_s": 0.5, "rules": "jupiter-nlp"}, "runs": [run],
+    whole = {"schema": "nlp-bench/bundle/1", "nlp_bench": {}, "options": {"tokens": 1, "limit_s": 0.5, "rules": "jupiter-nlp"}, "runs": [RUN],
              "redactions": [], "remarks": [], "files": [FILE]}  # fmt: skip
     (tmp_path / "manifest.json").write_text(json.dumps(whole))
     assert not verify(tmp_path).is_verified  # readable, though it holds nothing

@@ -33,11 +33,6 @@ MAX_BYTES = 4 << 30
 MAX_FILES = 100_000
 _CHUNK = _MAX_EXTENDED = 1 << 16
 _OVERRIDES = (b" path=", b" linkpath=", b" size=", b" GNU.sparse")
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-_FOREIGN = {
-    b"PK\x03\x04": "zip", b"PK\x05\x06": "zip", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"7z\xbc\xaf'\x1c": "7z", b"Rar!": "rar",
-}  # fmt: skip
-"""How files begin that other archivers write."""
 
 
 def form_of(path: Path) -> str | None:
@@ -85,38 +80,23 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
                 _unpack(_Bounded(_unpacked(stream), max_bytes), folder)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
-        except (
-            OSError,
-            EOFError,
-            ValueError,
-            RecursionError,
-            tarfile.TarError,
-            zlib.error,
-            _zstd().ZstdError,
-        ) as error:
+        except (*_UNREADABLE, _zstd().ZstdError) as error:
             if is_of_this_machine(error):
                 raise NlpBenchError(
                     f"{path} cannot be unpacked in {tempfile.gettempdir()} ({error.strerror}); set TMPDIR to "
                     "a folder with more room, or look at `ulimit -a`"
                 ) from error
-            why = getattr(error, "strerror", None) or error
-            why = "it is cut; copy it again from where it was made" if isinstance(error, EOFError) else why
-            why = f"it is damaged ({error}); copy it again, not as text" if isinstance(error, zlib.error) else why
+            why = "it is cut" if isinstance(error, EOFError) else getattr(error, "strerror", None) or error
             raise UsageError(
-                f"{path} is not a bundle: it cannot be read as .tar, .tar.gz or .tar.zst: {why}"
+                f"{path} is not a bundle: it cannot be read as .tar, .tar.gz or .tar.zst: {why}; copy it again from where it was made, "
+                "not as text, or unpack it (a zip, say) and give the folder"
             ) from error
         yield _holder(folder, str(path))
 
 
+_UNREADABLE = (OSError, EOFError, ValueError, RecursionError, tarfile.TarError, zlib.error)
 _OF_THIS_MACHINE = {
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.ENOMEM,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.EIO,
-    errno.EROFS,
+    getattr(errno, name) for name in ["ENOSPC", "EDQUOT", "EFBIG", "ENOMEM", "EMFILE", "ENFILE", "EIO", "EROFS"]
 }
 
 
@@ -158,31 +138,12 @@ def _zstd() -> Any:
 
 
 def _unpacked(stream: IO[bytes]) -> IO[bytes]:
-    """Return the tar in `stream`. Raises UsageError for an archive of another kind, by its first bytes."""
-    head = _head(stream)
-    if head.startswith(_GZIP):
-        inside = cast("IO[bytes]", gzip.GzipFile(fileobj=stream, mode="rb"))
-    elif head.startswith(_ZSTD):
-        inside = cast("IO[bytes]", _zstd().ZstdFile(stream, mode="r"))
-    else:
-        start = stream.read(512)  # a tar's first header, which has zeros
-        stream.seek(0)
-        if start and b"\0" not in start:
-            raise UsageError(
-                "it is not a bundle but a text, a mail or a web page say; save the attachment or the download itself"
-            )
-        return stream
-    if _head(inside).startswith((_GZIP, _ZSTD)):
-        raise UsageError("compressed twice: decompress it once and give what comes out")
-    return inside
-
-
-def _head(stream: IO[bytes]) -> bytes:
-    head = stream.read(6)
+    """Return the tar in `stream`, which is compressed where its first bytes say so."""
+    head = stream.read(4)
     stream.seek(0)
-    if kind := next((kind for mark, kind in _FOREIGN.items() if head.startswith(mark)), None):
-        raise UsageError(f"a {kind} file, not .tar, .tar.gz or .tar.zst: unpack it and give the folder")
-    return head
+    if head.startswith(b"\x1f\x8b"):
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=stream, mode="rb"))
+    return cast("IO[bytes]", _zstd().ZstdFile(stream, mode="r")) if head == b"\x28\xb5\x2f\xfd" else stream
 
 
 class _Bounded:
