@@ -9,7 +9,7 @@ import numpy as np
 
 from nlp_bench.config import catalog
 from nlp_bench.config.model import Architecture, Model, num_parameters
-from nlp_bench.plan.problem import Fixed, Problem
+from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import Row, rows_of
 from nlp_bench.plan.search.search import search
 from nlp_bench.plan.search.space import has_layout
@@ -84,7 +84,9 @@ def fewest_nodes(problem: Problem, limit_s: float) -> int:
 
 def _best(problem: Problem, limit_s: float, usable: tuple[int, ...]) -> Iterator[Row]:
     """Yield the best fitting configuration of each number of nodes."""
-    usual = replace(problem, fixed=_usual(problem.fixed))
+    # these switches are nearly always part of the best configuration
+    free = [name for name in ("sequence_parallel", "distributed_optimizer") if getattr(problem.fixed, name) is None]
+    usual = replace(problem, fixed=replace(problem.fixed, **dict.fromkeys(free, True)))  # type: ignore[arg-type]  # flags
     per_report = problem.tokens / problem.tokens_per_iteration
     for number in usable:
         found = search(usual, nodes=number)
@@ -92,12 +94,6 @@ def _best(problem: Problem, limit_s: float, usable: tuple[int, ...]) -> Iterator
         if seconds <= limit_s * NEAR:
             found = search(problem, nodes=number)
         yield from rows_of(found.space.legal, problem, found.ranked[:1], is_ranked=True)
-
-
-def _usual(fixed: Fixed) -> Fixed:
-    """Return `fixed` with the switches that are nearly always part of the best configuration."""
-    usual = {name: True for name in ("sequence_parallel", "distributed_optimizer") if getattr(fixed, name) is None}
-    return replace(fixed, **usual)  # type: ignore[arg-type]  # both are flags
 
 
 DAY_S = 86400

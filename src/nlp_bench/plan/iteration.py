@@ -94,16 +94,6 @@ _MAIN_GRADIENT_BYTES = 8.0
 """A weight's gradient is added to its fp32 sum: read and written (megatron-core, gradient_accumulation_fusion)."""
 
 
-def _compute_seconds(c: Configurations, constants: Constants, rates: Rates, rerun: Recompute) -> dict[str, Numbers]:
-    """Return seconds of a layer by kind: matrix products, attention, memory-bound."""
-    tuned = np.where((constants.trait("family") == "nvidia")[c.framework], constants["nvidia_tuning"], 1.0)
-    return {
-        "matrix products": tuned * _product_seconds(c, constants, rates, rerun),
-        "attention": _attention_seconds(c, constants, rates, rerun),
-        "memory-bound": tuned * _stream_seconds(c, constants, rates, rerun),
-    }
-
-
 def _roofline(flops: Numbers, flops_per_s: Numbers, moved: Numbers, moved_per_s: Numbers) -> Numbers:
     """Seconds of a matrix product, from its FLOPs and the bytes of its operands and result: a roofline with a rounded ridge.
 
@@ -238,7 +228,7 @@ def _context_seconds(c: Configurations, constants: Constants, rates: Rates) -> N
     if not np.any(s.context > 1):
         return np.zeros(())
     sent = 3.0 * 2.0 * 2.0 * tokens(c) * c.network.key_value_width / s.tensor * (s.context - 1.0)
-    latency = 3.0 * (s.context - 1.0) * constants["collective_latency_s"] * constants["scale_network"]
+    latency = 3.0 * (s.context - 1.0) * _latency(constants)
     seconds = sent / ring_rate(c, rates, s.context, s.tensor) + latency
     return np.where(s.context > 1, constants["context_exposed"] * seconds, 0.0)
 
@@ -329,7 +319,7 @@ def _reduce_seconds(c: Configurations, constants: Constants, rates: Rates, windo
     share = (ranks - 1.0) / ranks * _stage_parameters(c) / ring_rate(c, rates, ranks, s.tensor)
     deepspeed = constants.trait("deepspeed")[place] & (s.sharding == SHARDING.index("optimizer"))
     extra = np.where(deepspeed, constants["deepspeed_traffic"], 1.0)
-    latency = 2.0 * constants["collective_latency_s"] * constants["scale_network"] * np.log2(np.maximum(ranks, 2.0))
+    latency = 2.0 * _latency(constants) * np.log2(np.maximum(ranks, 2.0))
     done = (ranks > 1) & (s.sharding != SHARDING.index("parameters"))
     left = np.zeros(())
     for size, hidden in (
@@ -359,14 +349,19 @@ def step_seconds(c: Configurations, constants: Constants) -> Seconds:
     constant scales is explained where it is used. docs/accuracy.md has the errors.
     """
     s, rates, rerun = c.spread, Rates(c, constants), Recompute(c, constants)
-    of_layer = _compute_seconds(c, constants, rates, rerun)
-    compute = of_layer["matrix products"] + of_layer["attention"] + of_layer["memory-bound"]
+    tuned = np.where((constants.trait("family") == "nvidia")[c.framework], constants["nvidia_tuning"], 1.0)
+    of_layer = {
+        "matrix products": tuned * _product_seconds(c, constants, rates, rerun),
+        "attention": _attention_seconds(c, constants, rates, rerun),
+        "memory-bound": tuned * _stream_seconds(c, constants, rates, rerun),
+    }
+    compute = sum(of_layer.values(), np.zeros(()))
     of_layer |= {
         "tensor parallel": _tensor_seconds(c, constants, rates, rerun),
         "context parallel": _context_seconds(c, constants, rates),
         "parameter gathers": _gather_seconds(c, constants, rates, compute),
     }
-    layer = compute + of_layer["tensor parallel"] + of_layer["context parallel"] + of_layer["parameter gathers"]
+    layer = sum(of_layer.values(), np.zeros(()))
     of_layer["host"] = _host(c, constants, layer, rerun.products)
     embedding, output = _end_seconds(c, constants, rates)
     pace, m = Pace(c, layer + of_layer["host"], embedding, output), s.num_microbatches

@@ -52,10 +52,15 @@ def configuration_of(run: Run, constants: Constants) -> Configurations:
     Raises UsageError for a family, a machine or a number format that the planner does not know.
     """
     trainer = UPSTREAM if run.tuning.trainer == "megatron-lm" else FRAMEWORK
-    precision = run.training.precision
+    precision, sizes, parallel = run.training.precision, run.sizes, run.parallel
+    own = {
+        "data": parallel.data,
+        "shard_group": parallel.data * parallel.context if sizes.sharding else 1,
+        "recompute": RECOMPUTE.index(run.training.recompute),
+    }
     return Configurations(
         network=network_of(run.model.family, run.model.architecture, run.training),
-        spread=_spread(run),
+        spread=struct(Spread, {name: [value] for name, value in (vars(sizes) | own).items()}),
         machines=machine_of(run.system, constants, precision),
         framework=np.asarray(_place(constants.frameworks, trainer, "tuning.trainer")),
         precision=np.asarray(_place(PRECISIONS, precision, "training.precision")),
@@ -66,16 +71,6 @@ def _place(known: tuple[str, ...], word: str, field: str) -> int:
     if word not in known:
         raise UsageError(f"{field}: {word!r} is not planned (known: {', '.join(known)})")
     return known.index(word)
-
-
-def _spread(run: Run) -> Spread:
-    sizes, parallel = run.sizes, run.parallel
-    own = {
-        "data": parallel.data,
-        "shard_group": parallel.data * parallel.context if sizes.sharding else 1,
-        "recompute": RECOMPUTE.index(run.training.recompute),
-    }
-    return struct(Spread, {name: [value] for name, value in (vars(sizes) | own).items()})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,11 +131,8 @@ def _changes(one: Configurations, found: Search, problem: Problem, row: Row | No
 def _text(before: Sizes, after: Sizes) -> str:
     pairs = {axis.label: (getattr(before, name), getattr(after, name)) for name, axis in AXES.items() if axis.label}
     changes = [f"{label} {old} -> {new}" for label, (old, new) in pairs.items() if old != new]
-    if (before.first_layers, before.last_layers) != (after.first_layers, after.last_layers):
-        changes.append(f"first and last stage of {_layers(after.first_layers)} and {_layers(after.last_layers)} layers")
+    ends = after.first_layers, after.last_layers
+    if ends != (before.first_layers, before.last_layers):
+        changes.append("first and last stage of {} and {} layers".format(*(number or "as many" for number in ends)))
     changes += [new for name, new in after.switches.items() if before.switches.get(name, new) != new]
     return ", ".join(changes)
-
-
-def _layers(number: int) -> str:
-    return str(number) if number else "as many"

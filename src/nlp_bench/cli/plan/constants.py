@@ -68,6 +68,21 @@ class PlanPredict(Command, ConstantsOption):
         return 0
 
 
+def _check_constants_file(output: Path | None) -> None:
+    """Raise UsageError for an --output that is no place for a file of constants, or another file already."""
+    if output and output.suffix != ".toml":
+        raise UsageError(f"--output {output}: the constants are TOML; name it {output.with_suffix('.toml')}")
+    if output and not output.parent.is_dir():
+        raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
+    from nlp_bench.plan.constants import SCHEMA
+
+    refuse_to_replace("--output", output, mark=SCHEMA.encode())
+
+
+def _say_constants_file(output: Path) -> None:
+    print(f"wrote {output}; use it with: nlp-bench plan --constants {output}", file=sys.stderr)
+
+
 def _minutes(text: str) -> float:
     minutes = duration("min")(text)
     if minutes > LONGEST_MINUTES:
@@ -130,25 +145,18 @@ class PlanCalibrate(Command):
         else:
             print(table(measured, constants), end="")
         if self.output:
-            print(f"wrote {self.output}; use it with: nlp-bench plan --constants {self.output}", file=sys.stderr)
+            _say_constants_file(self.output)
 
     def _check(self) -> None:
-        output: Path | None = self.output
-        if output and output.suffix != ".toml":
-            raise UsageError(f"--output {output}: the constants are TOML; name it {output.with_suffix('.toml')}")
-        if output and not output.parent.is_dir():
-            raise UsageError(f"--output {output}: there is no folder {output.parent}; make it first")
+        _check_constants_file(self.output)
         if self.system:
             from nlp_bench.config.catalog import load_system
 
             load_system(self.system)  # before the minutes that it takes
-        if output:
-            from nlp_bench.plan.calibrate.record import SCHEMA as RECORD
-            from nlp_bench.plan.constants import SCHEMA
+        if self.output and not self.source:
+            from nlp_bench.plan.calibrate.record import SCHEMA
 
-            refuse_to_replace("--output", output, mark=SCHEMA.encode())
-            if not self.source:
-                refuse_to_replace("--output", output.with_suffix(".json"), mark=RECORD.encode())
+            refuse_to_replace("--output", self.output.with_suffix(".json"), mark=SCHEMA.encode())
 
     def _measured(self) -> "Calibration | None":
         if self.source:
@@ -187,18 +195,15 @@ class PlanLearn(Command, ConstantsOption):
     """Write the constants for plan --constants."""
 
     def run(self) -> int:
-        output = self.output
-        if output and (output.suffix != ".toml" or not output.parent.is_dir()):
-            raise UsageError(f"--output {output}: give the name of a .toml file in a folder that is there")
-        from nlp_bench.plan.constants import SCHEMA, read_constants
+        _check_constants_file(self.output)
+        from nlp_bench.plan.constants import read_constants
         from nlp_bench.plan.learn import learn, report, write_learned
 
-        refuse_to_replace("--output", output, mark=SCHEMA.encode())
         lesson = learn(read_constants(self.constants), list(self.results), result_of, self.system)
         print(report(lesson), end="")
-        if output:
-            write_learned(output, lesson, self.constants)
-            print(f"wrote {output}; use it with: nlp-bench plan --constants {output}", file=sys.stderr)
+        if self.output:
+            write_learned(self.output, lesson, self.constants)
+            _say_constants_file(self.output)
         return 0
 
 

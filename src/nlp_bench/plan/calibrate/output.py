@@ -205,21 +205,9 @@ def _amount(value: float, unit: str) -> str:
 
 def record(calibration: Calibration, constants: Mapping[str, Constant]) -> dict[str, Any]:
     """Return the same as a JSON object; missing is None."""
-    order = (
-        "device",
-        "kind",
-        "ranks",
-        "precision",
-        "memory_bytes",
-        "torch",
-        "date",
-        "seconds",
-        "state_before",
-        "state_after",
-    )
     return {
         "schema": RECORD_SCHEMA,
-        **{name: getattr(calibration, name) for name in order},
+        **{name: value for name, value in vars(calibration).items() if name not in {"measurements", "skipped"}},
         "num_measurements": len(calibration.measurements),
         "median_spread": calibration.spread,
         "constants": {name: {k: v for k, v in vars(one).items() if k != "name"} for name, one in constants.items()},

@@ -1,7 +1,5 @@
 """Memory of one rank of this package's trainer, tensor by tensor, as `nlp-bench rehearse` counts it."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
@@ -395,20 +393,14 @@ def _buffers(c: Configurations, z: Sizes) -> Numbers:
     return np.where(z.rotary, table, 0.0) + np.where(z.split, z.stream, 0.0)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Blocks:
-    """What does not depend on the stage."""
+    """What all stages have in common."""
 
-    sizes: Sizes
-    layer: LayerMemory
-    """As it is trained, recomputed or not."""
-    ends: EndMemory
-
-
-def blocks_of(c: Configurations) -> Blocks:
-    """Return what all stages have in common."""
-    z = Sizes(c)
-    return Blocks(sizes=z, layer=LayerMemory(z, c.spread.recompute == FULL), ends=EndMemory(c, z))
+    def __init__(self, c: Configurations) -> None:
+        """Count a layer as it is trained, recomputed or not, and both ends."""
+        self.sizes = Sizes(c)
+        self.layer = LayerMemory(self.sizes, c.spread.recompute == FULL)
+        self.ends = EndMemory(c, self.sizes)
 
 
 def rank_memory(c: Configurations, stage: Stage, blocks: Blocks | None = None) -> dict[str, Numbers]:
@@ -418,7 +410,7 @@ def rank_memory(c: Configurations, stage: Stage, blocks: Blocks | None = None) -
     layer, the backward pass of the last layer, that of the embedding. The optimizer's step needs nothing of its own: torch's fused
     Adam works in place.
     """
-    blocks, flight = blocks or blocks_of(c), Flight(c, stage)
+    blocks, flight = blocks or Blocks(c), Flight(c, stage)
     kept = flight.passes * (stage.layers / c.spread.virtual) * blocks.layer.kept
     kept = kept + flight.first_passes * (blocks.ends.embedding_kept * stage.first)
     peak = _peak(c, stage, blocks, flight, kept)
@@ -448,7 +440,7 @@ def _peak(c: Configurations, stage: Stage, blocks: Blocks, flight: Flight, kept:
 
 def trainer_memory(c: Configurations, constants: Constants) -> Memory:
     """Predict the memory of the fullest rank of this package's trainer: of the first, the second or the last pipeline stage."""
-    blocks = blocks_of(c)
+    blocks = Blocks(c)
     found = fullest([rank_memory(c, stage, blocks) for stage in fullest_stages(c)])
     dynamic = found["activations"] + found["temporary"]
     found["overhead"] = overhead_bytes(c, constants, dynamic)

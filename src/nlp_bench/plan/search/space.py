@@ -85,17 +85,16 @@ def space(problem: Problem, *, nodes: int | None = None) -> Space:
     nodes = nodes or problem.nodes
     layouts, parts, illegal = layouts_of(problem, nodes), [], Counter[str]()
     number = len(layouts["tp"])
-    for first in range(0, number, AT_ONCE):  # there may be millions
-        legal, counts = judge(
-            plain(problem, {name: one[first : first + AT_ONCE] for name, one in layouts.items()}, nodes)
-        )
+    for first in range(0, max(number, 1), AT_ONCE):  # there may be millions
+        some = {name: one[first : first + AT_ONCE] for name, one in layouts.items()}
+        legal, counts = judge(plain(problem, some, nodes))
         parts.append(legal)
         illegal.update(counts)
-    legal = np.concatenate(parts) if parts else np.zeros(0, dtype=np.bool_)
+    legal = np.concatenate(parts)
     kept = {name: values[legal] for name, values in layouts.items()}
     every = problem.configurations({"nodes": nodes, **_switched(problem, kept)})
     return Space(
-        legal=every.take(judge(every)[0]) if parts else every,
+        legal=every.take(judge(every)[0]),
         num_layouts=number,
         num_legal_layouts=int(np.count_nonzero(legal)),
         illegal={rule.code: illegal[rule.code] for rule in RULES if illegal[rule.code]},
@@ -128,14 +127,8 @@ def layouts_of(problem: Problem, nodes: int) -> dict[str, Codes]:
             f"{len(t) * len(micro)} layouts divide {gpus} GPUs and a global batch of {problem.global_batch_size}, more than the "
             f"{MOST_LAYOUTS} that are searched; hold a size fixed: --tp, --pp, --vpp, --cp, --micro-batch-size"
         )
-    found = {
-        "tp": t,
-        "pp": stages[k, 0],
-        "vpp": stages[k, 1],
-        "cp": c,
-        "first_layers": stages[k, 2],
-        "last_layers": stages[k, 3],
-    }
+    names = ("pp", "vpp", "first_layers", "last_layers")
+    found = {"tp": t, "cp": c, **dict(zip(names, stages[k].T, strict=True))}
     found = {name: np.repeat(values, len(micro)) for name, values in found.items()}
     found["micro_batch_size"] = np.tile(micro, len(t))
     if fixed.gas is not None:
