@@ -18,12 +18,9 @@ class Recompute:
 
     granularity: str = "none"
     """none, selective (the attention core: scores and their product with the values) or full (whole layers)."""
-    method: str = "uniform"
-    """Of full: uniform (all layers, in groups) or block (the first layers of every stage)."""
-    num_layers: int | None = None
-    """Of full and block: layers per stage that run twice."""
-    num_stages: int = 1
-    """Pipeline stages, times the virtual stages of each."""
+    method: str = "uniform"  # of full: uniform (all layers, in groups) or block (the first layers of every stage)
+    num_layers: int | None = None  # of full and block: layers per stage that run twice
+    num_stages: int = 1  # pipeline stages, times the virtual stages of each
     fused_attention: bool = True
     """Whether one kernel computes the attention core (flash attention): it skips the masked half of the scores, does not store
     them, and recomputes them in its backward pass."""

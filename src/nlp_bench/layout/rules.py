@@ -37,54 +37,36 @@ def _at_least_one(number: Any) -> Any:
 class Spread(Generic[Number, Flag]):
     """How the work of one run, or of N, is spread over ranks: each field a number or an array."""
 
-    num_gpus: Number
-    """Ranks of the job."""
-    tensor: Number
-    """Tensor-parallel size: ranks that share each layer."""
-    pipeline: Number
-    """Pipeline-parallel size: stages that the layers are cut into."""
-    context: Number = _ONE
-    """Context-parallel size: ranks that share each sequence."""
-    virtual: Number = _ONE
-    """Virtual stages of each pipeline rank; 1 without interleaving."""
-    first_layers: Number = _ZERO
-    """Layers of the first pipeline rank where it differs; 0: all alike."""
-    last_layers: Number = _ZERO
-    """Layers of the last pipeline rank where it differs; 0: all alike."""
-    micro_batch_size: Number = _ONE
-    """Samples of one forward pass."""
-    global_batch_size: Number
-    """Samples of one iteration."""
+    num_gpus: Number  # ranks of the job
+    tensor: Number  # tensor-parallel size: ranks that share each layer
+    pipeline: Number  # pipeline-parallel size: stages that the layers are cut into
+    context: Number = _ONE  # context-parallel size: ranks that share each sequence
+    virtual: Number = _ONE  # virtual stages of each pipeline rank; 1 without interleaving
+    first_layers: Number = _ZERO  # layers of the first pipeline rank where it differs; 0: all alike
+    last_layers: Number = _ZERO  # layers of the last pipeline rank where it differs; 0: all alike
+    micro_batch_size: Number = _ONE  # samples of one forward pass
+    global_batch_size: Number  # samples of one iteration
     sequence_parallel: Flag = _OFF
     """Whether normalisations are split along the sequence; of no effect with one tensor-parallel rank."""
-    overlap_grad_reduce: Flag = _OFF
-    """Whether gradients are reduced while the backward pass runs."""
-    overlap_param_gather: Flag = _OFF
-    """Whether parameters are gathered while the forward pass runs."""
+    overlap_grad_reduce: Flag = _OFF  # whether gradients are reduced while the backward pass runs
+    overlap_param_gather: Flag = _OFF  # whether parameters are gathered while the forward pass runs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes(Spread[Any, Any]):
     """The sizes and switches of one layout and its model, or of N, which the rules check."""
 
-    sharding: Any = 0
-    """Place in SHARDING."""
+    sharding: Any = 0  # place in SHARDING
     layers_per_virtual: Any = 0
     """Layers of one virtual stage, where this was given instead of the number of virtual stages; else 0."""
     microbatch_group: Any = 0
     """Micro-batches that a virtual stage takes in a row; 0: as many as there are pipeline stages."""
-    num_layers: Any
-    """Layers that the pipeline divides into stages: of T5 encoder's and decoder's."""
-    num_attention_heads: Any
-    """Query heads."""
-    num_query_groups: Any
-    """Key and value heads."""
-    ffn_hidden_size: Any
-    """Inner width of the feed-forward block."""
-    sequence_length: Any
-    """Tokens of a sample."""
-    decoder_sequence_length: Any = 0
-    """Tokens of T5's decoder per sample; 0 without one."""
+    num_layers: Any  # layers that the pipeline divides into stages: of T5 encoder's and decoder's
+    num_attention_heads: Any  # query heads
+    num_query_groups: Any  # key and value heads
+    ffn_hidden_size: Any  # inner width of the feed-forward block
+    sequence_length: Any  # tokens of a sample
+    decoder_sequence_length: Any = 0  # tokens of T5's decoder per sample; 0 without one
 
     @property
     def model_parallel(self) -> Any:
@@ -150,14 +132,10 @@ def asked_sizes(asked: Any, *, num_layers: int, pipeline: int) -> dict[str, Any]
 class Rule:
     """One rule of a valid layout."""
 
-    code: str
-    """Its name, also in the planner's record."""
-    field: str
-    """The field of run.json with which an error starts."""
-    broken: Callable[[Sizes], Any]
-    """From the sizes to whether the rule is broken."""
-    text: Callable[[Sizes], str]
-    """From the sizes of a layout that breaks it to the arithmetic, for the error."""
+    code: str  # its name, also in the planner's record
+    field: str  # the field of run.json with which an error starts
+    broken: Callable[[Sizes], Any]  # from the sizes to whether the rule is broken
+    text: Callable[[Sizes], str]  # from the sizes of a layout that breaks it to the arithmetic, for the error
     after: tuple[str, ...] = ()
     """Codes of rules that this one presupposes: where one of them is broken, this one counts as kept."""
 

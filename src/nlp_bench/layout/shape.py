@@ -22,28 +22,17 @@ RELATIVE_BUCKETS = 32
 class Layer(Generic[Number, Flag]):
     """Widths, weights and parameters of one layer, and the number of layers; of one model, or in the planner arrays of many."""
 
-    num_layers: Number
-    """Transformer layers (of T5 the encoder's)."""
-    hidden_size: Number
-    """Width of the residual stream."""
-    ffn_hidden_size: Number
-    """Inner width of the feed-forward block (of one branch, where it is gated)."""
-    num_attention_heads: Number
-    """Query heads per layer."""
-    num_query_groups: Number
-    """Key and value heads (equal to the query heads without grouped-query attention)."""
-    sequence_length: Number
-    """Tokens per sample."""
-    head_width: Number | None = None
-    """Width of one head (Megatron-LM's `kv_channels`), None for hidden size / heads."""
-    gated: Flag = _OFF
-    """Whether the feed-forward block is gated (SwiGLU: three matrices in place of two)."""
-    untied_embeddings: Flag = _OFF
-    """Whether the output layer has weights of its own: more parameters, the same FLOPs."""
-    linear_biases: Flag = _ON
-    """Whether the linear layers of a layer have biases (the output layer never has one)."""
-    norm_biases: Flag = _ON
-    """Whether a normalisation has a bias in addition to its weight (LayerNorm, not RMSNorm)."""
+    num_layers: Number  # Transformer layers (of T5 the encoder's)
+    hidden_size: Number  # width of the residual stream
+    ffn_hidden_size: Number  # inner width of the feed-forward block (of one branch, where it is gated)
+    num_attention_heads: Number  # query heads per layer
+    num_query_groups: Number  # key and value heads (equal to the query heads without grouped-query attention)
+    sequence_length: Number  # tokens per sample
+    head_width: Number | None = None  # width of one head (Megatron-LM's `kv_channels`), None for hidden size / heads
+    gated: Flag = _OFF  # whether the feed-forward block is gated (SwiGLU: three matrices in place of two)
+    untied_embeddings: Flag = _OFF  # whether the output layer has weights of its own: more parameters, the same FLOPs
+    linear_biases: Flag = _ON  # whether the linear layers of a layer have biases (the output layer never has one)
+    norm_biases: Flag = _ON  # whether a normalisation has a bias in addition to its weight (LayerNorm, not RMSNorm)
     num_learned_positions: Number = _NO
     """Rows of a learned position embedding; 0 for rotary positions, which have no parameters."""
 
@@ -98,14 +87,10 @@ class Layer(Generic[Number, Flag]):
 class Stack:
     """FLOPs of the forward pass of a stack of equal layers, for one sample."""
 
-    num_layers: int
-    """Layers of the stack."""
-    products: float
-    """FLOPs of products with weights, in one layer."""
-    full_core: float
-    """FLOPs of the scores and their product with the values, in one layer, without a mask."""
-    causal_core: float
-    """The same with a causal mask."""
+    num_layers: int  # layers of the stack
+    products: float  # FLOPs of products with weights, in one layer
+    full_core: float  # FLOPs of the scores and their product with the values, in one layer, without a mask
+    causal_core: float  # the same with a causal mask
 
     def core(self, *, causal: bool) -> float:
         """Return the FLOPs of the attention core of one layer."""
@@ -120,8 +105,7 @@ class Stack:
 class ModelShape(Layer[int, bool]):
     """The sizes that determine FLOPs and parameters of a dense GPT. Raises UsageError where they are inconsistent."""
 
-    padded_vocab_size: int
-    """Rows of the embedding table, padding included: the padding rows are multiplied too."""
+    padded_vocab_size: int  # rows of the embedding table, padding included: the padding rows are multiplied too
 
     def __post_init__(self) -> None:
         if self.head_width is None and self.hidden_size % self.num_attention_heads:
@@ -198,12 +182,9 @@ def _legacy(shape: ModelShape, passes: int) -> float:
 class T5Shape(ModelShape):
     """An encoder of `num_layers` and a decoder that attends to it; `sequence_length` is the encoder's."""
 
-    num_decoder_layers: int
-    """Layers of the decoder."""
-    decoder_sequence_length: int
-    """Tokens of the decoder per sample."""
-    relative_positions: bool = False
-    """Whether each stack has a table of relative positions."""
+    num_decoder_layers: int  # layers of the decoder
+    decoder_sequence_length: int  # tokens of the decoder per sample
+    relative_positions: bool = False  # whether each stack has a table of relative positions
 
     @property
     def depth(self) -> int:
@@ -250,8 +231,7 @@ class T5Shape(ModelShape):
 class BertShape(ModelShape):
     """An encoder with a head that predicts masked tokens (computed at every token) and one for the next sentence."""
 
-    binary_head: bool = True
-    """Whether there is a next-sentence prediction, with its embedding of two token types."""
+    binary_head: bool = True  # whether there is a next-sentence prediction, with its embedding of two token types
 
     @property
     def stacks(self) -> tuple[Stack, ...]:

@@ -26,32 +26,21 @@ SCHEMA = "nlp-bench/bid/1"
 class Bid:
     """One page. Every time and memory in it is predicted, except those of `near`, which are published measurements."""
 
-    commitment_s: float
-    """Report time that is committed to."""
-    basis: str
-    """How it follows from the prediction."""
-    row: Row
-    """The configuration and what is predicted of it."""
+    commitment_s: float  # report time that is committed to
+    basis: str  # how it follows from the prediction
+    row: Row  # the configuration and what is predicted of it
     problem: Problem
     changed: tuple[str, ...]
     """What of its model, its machine and the planner's tables is not as nlp-bench ships it, or contradicts a data sheet."""
-    near: tuple[Near, ...]
-    """Published measurements nearest to it."""
-    extrapolated: tuple[str, ...]
-    """Where the configuration lies outside their range."""
-    rules: tuple[str, ...]
-    """Which of the benchmark's rules the offer keeps."""
-    constants: str
-    """The file of the planner's constants and its hash."""
-    sheets: str
-    """The same of the table of data sheets."""
-    program: str
-    """Version and commit of nlp-bench."""
-    created: str
-    """Time of its making, ISO 8601."""
+    near: tuple[Near, ...]  # published measurements nearest to it
+    extrapolated: tuple[str, ...]  # where the configuration lies outside their range
+    rules: tuple[str, ...]  # which of the benchmark's rules the offer keeps
+    constants: str  # the file of the planner's constants and its hash
+    sheets: str  # the same of the table of data sheets
+    program: str  # version and commit of nlp-bench
+    created: str  # time of its making, ISO 8601
     not_measured: tuple[str, ...]
-    commands: dict[str, str]
-    """The commands that prove it, by purpose."""
+    commands: dict[str, str]  # the commands that prove it, by purpose
 
     def record(self) -> dict[str, Any]:
         """Return the JSON object of the sheet."""

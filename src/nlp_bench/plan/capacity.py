@@ -25,19 +25,13 @@ MOST = 4
 class Nodes:
     """What was found for one time limit."""
 
-    problem: Problem
-    """The problem; its nodes are the most that were tried."""
+    problem: Problem  # the problem; its nodes are the most that were tried
     limit_s: float
-    within: Row | None
-    """The best configuration on the fewest nodes whose prediction is within the limit."""
-    surely: Row | None
-    """The same, with the upper end of the 90 % interval within the limit too."""
-    fastest: Row | None
-    """Where none is within: the fastest on any number of nodes; None where nothing fits."""
-    usable: tuple[int, ...]
-    """Numbers of nodes from `first` on that some layout divides with this batch."""
-    fewest: int
-    """With fewer even the data sheet's peak would miss the limit."""
+    within: Row | None  # the best configuration on the fewest nodes whose prediction is within the limit
+    surely: Row | None  # the same, with the upper end of the 90 % interval within the limit too
+    fastest: Row | None  # where none is within: the fastest on any number of nodes; None where nothing fits
+    usable: tuple[int, ...]  # numbers of nodes from `first` on that some layout divides with this batch
+    fewest: int  # with fewer even the data sheet's peak would miss the limit
     first: int
     """The fewest nodes that were tried: `fewest`, or half of the problem's nodes where it has fewer than that."""
 
@@ -110,10 +104,8 @@ class Size:
     """One size and its prediction."""
 
     model: Model
-    published: bool
-    """Whether it is a file of benchmark/models; else interpolated between two."""
-    row: Row | None
-    """Its best layout; None where none fits."""
+    published: bool  # whether it is a file of benchmark/models; else interpolated between two
+    row: Row | None  # its best layout; None where none fits
 
     @property
     def days(self) -> float | None:
@@ -126,12 +118,9 @@ class Recommendation:
     """The largest size within the days, and its neighbours."""
 
     days: float
-    problem: Problem
-    """The problem of the size that was tried last: machine, nodes and tokens are the same for all."""
-    chosen: Size | None
-    """The largest that is predicted to finish; None where not even the smallest does."""
-    looked_at: tuple[Size, ...]
-    """All sizes that were predicted, smallest first."""
+    problem: Problem  # the problem of the size that was tried last: machine, nodes and tokens are the same for all
+    chosen: Size | None  # the largest that is predicted to finish; None where not even the smallest does
+    looked_at: tuple[Size, ...]  # all sizes that were predicted, smallest first
 
     @property
     def nemo_parameters(self) -> float:

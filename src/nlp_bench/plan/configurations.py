@@ -40,10 +40,8 @@ SPELLINGS = {
 class Network(Layer[Numbers, Flags]):
     """The shapes of decoder-only models, as `nlp_bench.layout.shape.ModelShape` has one."""
 
-    vocab_size: Numbers
-    """Words of the tokenizer, before padding to a multiple of `vocab_multiple` x tensor parallel."""
-    vocab_multiple: Numbers
-    """Megatron-LM's --make-vocab-size-divisible-by."""
+    vocab_size: Numbers  # words of the tokenizer, before padding to a multiple of `vocab_multiple` x tensor parallel
+    vocab_multiple: Numbers  # Megatron-LM's --make-vocab-size-divisible-by
     dropout: Flags = field(default_factory=lambda: np.asarray(False))
     """Whether the residual stream and the attention weights have dropout, whose masks the backward pass needs."""
 
@@ -52,14 +50,11 @@ class Network(Layer[Numbers, Flags]):
 class Spread(rules.Spread[Numbers, Flags]):
     """How the work is spread over ranks."""
 
-    data: Numbers
-    """Data-parallel size: num_gpus / (tensor x pipeline x context)."""
-    sharding: Codes
-    """Index into SHARDING."""
+    data: Numbers  # data-parallel size: num_gpus / (tensor x pipeline x context)
+    sharding: Codes  # index into SHARDING
     shard_group: Numbers
     """Ranks that hold one share each; the data-parallel times the context-parallel size unless a framework says otherwise."""
-    recompute: Codes
-    """Index into RECOMPUTE; full is uniform, each layer alone; selective is the attention core."""
+    recompute: Codes  # index into RECOMPUTE; full is uniform, each layer alone; selective is the attention core
 
     @property
     def num_microbatches(self) -> Numbers:
@@ -71,20 +66,15 @@ class Spread(rules.Spread[Numbers, Flags]):
 class Machines:
     """The data sheets."""
 
-    gpu: Codes
-    """Index into GENERATIONS."""
+    gpu: Codes  # index into GENERATIONS
     gpus_per_node: Numbers
-    domain: Numbers
-    """GPUs that NVLink joins: a node's, or more (NVL72)."""
-    peak_flops: Numbers
-    """Data sheet's dense FLOP/s in this number format."""
+    domain: Numbers  # GPUs that NVLink joins: a node's, or more (NVL72)
+    peak_flops: Numbers  # data sheet's dense FLOP/s in this number format
     half_flops: Numbers
     """Data sheet's dense FLOP/s in bf16, in which attention and the output layer are done; that of fp32 in fp32 training."""
     memory_bytes_per_s: Numbers
-    link_bytes_per_s: Numbers
-    """NVLink of one GPU, one direction."""
-    fabric_bytes_per_s: Numbers
-    """Network of one node, one direction, all adapters."""
+    link_bytes_per_s: Numbers  # NVLink of one GPU, one direction
+    fabric_bytes_per_s: Numbers  # network of one node, one direction, all adapters
     memory_bytes: Numbers
 
 
@@ -95,10 +85,8 @@ class Configurations:
     network: Network
     spread: Spread
     machines: Machines
-    framework: Codes
-    """Index into the constants' `frameworks`."""
-    precision: Codes
-    """Index into PRECISIONS."""
+    framework: Codes  # index into the constants' `frameworks`
+    precision: Codes  # index into PRECISIONS
 
     def __len__(self) -> int:
         parts = (self.network, self.spread, self.machines)
@@ -149,20 +137,15 @@ class Framework:
     before: float = float("inf")
     since: float = 0.0
     after_ampere: bool = False
-    tensor_overlap: bool = False
-    """Whether all tensor-parallel traffic overlaps with products (userbuffers)."""
+    tensor_overlap: bool = False  # whether all tensor-parallel traffic overlaps with products (userbuffers)
     backward_overlap: bool = False
     """megatron-core, tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication."""
     early_stop: bool = False
-    half_recomputed: bool = False
-    """Whether selective recompute means every other product and all that lies between."""
+    half_recomputed: bool = False  # whether selective recompute means every other product and all that lies between
     one_per_chunk: bool = False
-    deepspeed: bool = False
-    """Whether DeepSpeed's pipeline engine reduces the gradients of a sharded optimizer."""
-    uneven_stages: bool = False
-    """Whether the layers need not divide among the pipeline's stages."""
-    slow_gathers: bool = False
-    """Whether parameters are gathered at ZeRO-3's rate of 2021."""
+    deepspeed: bool = False  # whether DeepSpeed's pipeline engine reduces the gradients of a sharded optimizer
+    uneven_stages: bool = False  # whether the layers need not divide among the pipeline's stages
+    slow_gathers: bool = False  # whether parameters are gathered at ZeRO-3's rate of 2021
 
     def __post_init__(self) -> None:
         for name, known in (("family", FAMILIES), ("attention", ATTENTION), ("streams", STREAMS)):

@@ -29,16 +29,12 @@ class MemoryConstants:
     """Bytes per parameter of InternEvo: weights, gradients, optimizer state and the copies of its step; fitted."""
     context_bytes: float
     """CUDA context with the kernels that a process loads, cuBLAS workspace included; a published figure."""
-    communicator_bytes: float
-    """Buffers of one NCCL communicator; a published figure."""
+    communicator_bytes: float  # buffers of one NCCL communicator; a published figure
     allocator_share: float
     """Share of the activations and buffers that PyTorch's allocator adds by rounding and fragmentation; an allowance."""
-    fits_below: float
-    """Share of the GPU's memory up to which this package's trainer surely fits; a rule."""
-    published_fits_below: float
-    """The same for other frameworks, whose tensors are not counted one by one; a rule."""
-    fails_above: float
-    """Share of the GPU's memory above which a configuration surely does not fit; a rule."""
+    fits_below: float  # share of the GPU's memory up to which this package's trainer surely fits; a rule
+    published_fits_below: float  # the same for other frameworks, whose tensors are not counted one by one; a rule
+    fails_above: float  # share of the GPU's memory above which a configuration surely does not fit; a rule
 
 
 FITTED = ("deepspeed_bf16_gradient_bytes", "deepspeed_buffer_bytes", "internevo_state_bytes")
@@ -77,14 +73,11 @@ SCHEMA = "nlp-bench/plan/1"
 class Constant:
     """One number of the time model."""
 
-    value: float
-    """What the model computes with."""
+    value: float  # what the model computes with
     source: str
     about: str = ""
-    prior: float | None = None
-    """Its expected value before any point is seen; None: it is set, not fitted."""
-    spread: float | None = None
-    """Standard deviation of its logarithm around the prior."""
+    prior: float | None = None  # its expected value before any point is seen; None: it is set, not fitted
+    spread: float | None = None  # standard deviation of its logarithm around the prior
 
     @property
     def fitted(self) -> bool:
@@ -96,39 +89,28 @@ class Constant:
 class Measured:
     """A machine that `nlp-bench plan calibrate` measured: table [machine], which replaces a data sheet."""
 
-    name: str
-    """Name of the GPU as in the system file's [gpu], or a part of it, or the CPU's name."""
-    peak_tflops: dict[str, float]
-    """Best measured 10^12 FLOP/s of a matrix product, by number format."""
-    memory_gb_per_s: float
-    """Measured 10^9 bytes per second of a copy."""
-    link_gb_per_s: float
-    """10^9 bytes per second between the ranks of a node, one direction."""
+    name: str  # name of the GPU as in the system file's [gpu], or a part of it, or the CPU's name
+    peak_tflops: dict[str, float]  # best measured 10^12 FLOP/s of a matrix product, by number format
+    memory_gb_per_s: float  # measured 10^9 bytes per second of a copy
+    link_gb_per_s: float  # 10^9 bytes per second between the ranks of a node, one direction
     memory_gib: float
-    kind: str = "gpu"
-    """gpu, or cpu: there launching and computing are one thread, so that the host's time adds."""
+    kind: str = "gpu"  # gpu, or cpu: there launching and computing are one thread, so that the host's time adds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
     """The content of the data file."""
 
-    time: Mapping[str, Constant]
-    """Table [time]."""
-    memory: MemoryConstants
-    """Table [memory]."""
-    traits: tuple[Framework, ...]
-    """Tables [[framework]]."""
+    time: Mapping[str, Constant]  # Table [time]
+    memory: MemoryConstants  # Table [memory]
+    traits: tuple[Framework, ...]  # Tables [[framework]]
     ends: Mapping[str, tuple[float, float]]
     """Table [interval]: the factors of the 90 % interval's ends near what was fitted, by framework family."""
     reach: Reach | None = None
     """Tables [distance] and [[seen]]: how the ends widen away from what was fitted; None for ends of a user's own machine."""
-    machine: Measured | None = None
-    """Table [machine] of a user's own file."""
-    learned_on: str | None = None
-    """The GPU whose runs table [interval] of a user's own file was learned from."""
-    scratch: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    """Cache of lookup tables."""
+    machine: Measured | None = None  # Table [machine] of a user's own file
+    learned_on: str | None = None  # the GPU whose runs table [interval] of a user's own file was learned from
+    scratch: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # cache of lookup tables
 
     @property
     def measured_on(self) -> str | None:

@@ -18,14 +18,10 @@ from nlp_bench.plan.work import least_seconds
 class Forecast:
     """The forecast of N configurations; every array has shape [N]."""
 
-    seconds: Seconds
-    """Of one iteration, with its parts."""
-    low: Numbers
-    """Lower end of the 90 % interval of the seconds."""
-    high: Numbers
-    """Upper end of the 90 % interval of the seconds."""
-    memory: Memory
-    """Peak of the fullest rank, with its parts."""
+    seconds: Seconds  # of one iteration, with its parts
+    low: Numbers  # lower end of the 90 % interval of the seconds
+    high: Numbers  # upper end of the 90 % interval of the seconds
+    memory: Memory  # peak of the fullest rank, with its parts
 
 
 def peak_memory(c: Configurations, constants: Constants) -> Memory:

@@ -32,12 +32,9 @@ _HALF = ("bf16", "fp16")
 class Term:
     """What one kind of distance adds, as logarithms of factors on the time; for `size`, per factor of two outside the range."""
 
-    below: float
-    """To the lower end."""
-    above: float
-    """To the upper end."""
-    source: str
-    """Where it comes from."""
+    below: float  # to the lower end
+    above: float  # to the upper end
+    source: str  # where it comes from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,24 +42,19 @@ class Seen:
     """The fitted rows of one kind of framework on one chip."""
 
     kind: str
-    chip: str
-    """ampere, hopper, blackwell: first word of a generation."""
+    chip: str  # ampere, hopper, blackwell: first word of a generation
     rows: int
-    sources: int
-    """From how many sources."""
+    sources: int  # from how many sources
     formats: tuple[str, ...]
-    ranges: dict[str, tuple[float, ...]]
-    """Least and greatest of each of SIZES."""
+    ranges: dict[str, tuple[float, ...]]  # least and greatest of each of SIZES
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
     """What was fitted, and what a distance from it costs: tables [distance] and [[seen]] of benchmark/plan.toml."""
 
-    seen: Sequence[Seen]
-    """By family and chip."""
-    terms: Mapping[str, Term]
-    """By TERMS."""
+    seen: Sequence[Seen]  # by family and chip
+    terms: Mapping[str, Term]  # by TERMS
 
     @cached_property
     def _known(self) -> tuple[Any, Any, dict[str, Any]]:

@@ -24,8 +24,7 @@ class Rates:
         sixteen = constants.by_generation("products")[gpu]
         scaled = np.where(rowwise, 1 / constants["row_scaled"], np.where(mxfp8, constants["block_scaled"], 1.0))
         low = np.where(fp4, constants["products_4bit"] / ultra, scaled * constants.by_generation("products_8bit")[gpu])
-        self.low_bit = np.asarray(fp4 | fp8 | mxfp8 | rowwise)
-        """Whether products are in 8 or 4 bit."""
+        self.low_bit = np.asarray(fp4 | fp8 | mxfp8 | rowwise)  # whether products are in 8 or 4 bit
         self.transposed = np.asarray(self.low_bit & ~fp8)
         """Whether operands are cast along both axes (all 8- and 4-bit formats but per-tensor fp8)."""
         self.products = machines.peak_flops * ultra * np.where(self.low_bit, low, sixteen) / slow
@@ -68,16 +67,12 @@ class Recompute:
         xla = (constants.trait("family") == "xla")[c.framework] & (none > 0)
         whole = np.where(xla, constants["xla_recompute"], full)
         halved = selective * constants.trait("half_recomputed")[c.framework]
-        self.products = whole + 0.5 * halved
-        """Products but the last."""
+        self.products = whole + 0.5 * halved  # products but the last
         self.last_product = np.where(constants.trait("early_stop")[c.framework], 0.0, whole)
         """The last product of the layer, whose result is not needed where recomputation stops early."""
-        self.attention = whole
-        """A fused attention kernel."""
-        self.scores = np.maximum(whole, selective)
-        """Attention whose scores are stored."""
-        self.streams = whole + halved
-        """The memory-bound operators between the products."""
+        self.attention = whole  # a fused attention kernel
+        self.scores = np.maximum(whole, selective)  # attention whose scores are stored
+        self.streams = whole + halved  # the memory-bound operators between the products
         self.collectives = full
 
 
@@ -269,13 +264,10 @@ class Pace:
         is_first = alone | (~is_last & (first >= middle))
         total = np.where(alone, first, first + last + (p - 2.0) * middle)
         self.layers = np.where(is_first, ahead, np.where(is_last, behind, between))
-        self.embedding = np.asarray(is_first)
-        """Whether it holds the embedding."""
-        self.output = np.asarray(is_last | alone)
-        """Whether it holds the output layer."""
+        self.embedding = np.asarray(is_first)  # whether it holds the embedding
+        self.output = np.asarray(is_last | alone)  # whether it holds the output layer
         self.seconds = np.where(is_first, first, np.where(is_last, last, middle))
-        self.others = np.maximum(total - self.seconds, 0.0)
-        """Time of all other stages together."""
+        self.others = np.maximum(total - self.seconds, 0.0)  # time of all other stages together
 
 
 def _transfer_seconds(c: Configurations, constants: Constants, rates: Rates, virtual: Numbers) -> Numbers:
@@ -336,8 +328,7 @@ def _reduce_seconds(c: Configurations, constants: Constants, rates: Rates, windo
 class Seconds:
     """Seconds of one iteration of N configurations, and what they are spent on; arrays of shape [N]."""
 
-    total: Numbers
-    """Of one iteration."""
+    total: Numbers  # of one iteration
     parts: dict[str, Numbers]
     """By what it is spent on (matrix products, pipeline bubble, tensor parallel, ...); the parts add up to the total."""
 

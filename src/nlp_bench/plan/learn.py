@@ -71,13 +71,10 @@ Measure = Callable[[Path], dict[str, Any]]
 class Row:
     """One valid run."""
 
-    source: str
-    """Its folder."""
+    source: str  # its folder
     run: Run
-    seconds: float
-    """Of one iteration, measured."""
-    noise: float
-    """Standard error / seconds, at least LEAST_NOISE."""
+    seconds: float  # of one iteration, measured
+    noise: float  # standard error / seconds, at least LEAST_NOISE
 
     @property
     def layout(self) -> str:
@@ -91,10 +88,8 @@ class Row:
 class Known(Row):
     """A row with its prediction before learning."""
 
-    before: float
-    """Predicted seconds."""
-    width: float
-    """Standard deviation of the logarithm that corresponds to its interval."""
+    before: float  # predicted seconds
+    width: float  # standard deviation of the logarithm that corresponds to its interval
     gpu: str
 
 
@@ -102,26 +97,16 @@ class Known(Row):
 class Lesson:
     """What was learned of one machine, and from which runs."""
 
-    constants: Constants
-    """The constants with the factors."""
-    factors: Mapping[str, float]
-    """By KINDS: measured / predicted seconds with the constants before."""
-    errors: Mapping[str, float]
-    """Standard error / factor; the common one of kinds that were fitted together."""
-    together: bool
-    """Whether all kinds share one factor."""
-    low: float
-    """Lower end of the 90 % interval of the seconds / prediction, at most 1."""
-    high: float
-    """Upper end, at least 1."""
-    source: str
-    """Which runs, when."""
-    known: tuple[Known, ...]
-    """The rows that counted."""
-    after: tuple[float, ...]
-    """Their predicted seconds with what was learned."""
-    refused: tuple[str, ...]
-    """What did not count, and why."""
+    constants: Constants  # the constants with the factors
+    factors: Mapping[str, float]  # by KINDS: measured / predicted seconds with the constants before
+    errors: Mapping[str, float]  # standard error / factor; the common one of kinds that were fitted together
+    together: bool  # whether all kinds share one factor
+    low: float  # lower end of the 90 % interval of the seconds / prediction, at most 1
+    high: float  # upper end, at least 1
+    source: str  # which runs, when
+    known: tuple[Known, ...]  # the rows that counted
+    after: tuple[float, ...]  # their predicted seconds with what was learned
+    refused: tuple[str, ...]  # what did not count, and why
 
 
 def learn(constants: Constants, paths: Sequence[Path | str], measure: Measure, system: str | None = None) -> Lesson:

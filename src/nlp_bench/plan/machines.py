@@ -33,12 +33,9 @@ class Sheet:
     """What the planner takes from a data sheet, in base units, one direction."""
 
     name: str
-    generation: str
-    """One of GENERATIONS."""
-    half_flops: float
-    """FLOP/s in bf16 (or fp16): attention and the output layer are not done in fewer bits."""
-    peak_flops: float
-    """FLOP/s in the number format of the products."""
+    generation: str  # one of GENERATIONS
+    half_flops: float  # FLOP/s in bf16 (or fp16): attention and the output layer are not done in fewer bits
+    peak_flops: float  # FLOP/s in the number format of the products
     memory_bytes_per_s: float
     memory_gib: float
     link_bytes_per_s: float

@@ -54,30 +54,22 @@ class Offered:
 
     gpu: str
     precision: str
-    recompute: str
-    """none, selective or full."""
-    numbers: dict[str, float]
-    """By the columns of LABELS."""
+    recompute: str  # none, selective or full
+    numbers: dict[str, float]  # by the columns of LABELS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Near:
     """One published measurement."""
 
-    identity: str
-    """Its id in the file of points."""
-    what: str
-    """Model, GPUs and framework."""
-    iteration_s: float
-    """Measured seconds of one iteration, as published."""
-    tokens_per_second_per_gpu: float | None
-    """Measured, as published; None where it is not."""
+    identity: str  # its id in the file of points
+    what: str  # model, GPUs and framework
+    iteration_s: float  # measured seconds of one iteration, as published
+    tokens_per_second_per_gpu: float | None  # measured, as published; None where it is not
     distance: float
     """Factors of two in which sizes differ, weighted by LABELS, and a share for each setting that differs."""
-    differences: tuple[str, ...]
-    """Differences from the offer: "GPUs 1024 (offer 384)"."""
-    source: str
-    """Where it was published."""
+    differences: tuple[str, ...]  # differences from the offer: "GPUs 1024 (offer 384)"
+    source: str  # where it was published
 
 
 def offered(problem: Problem, sizes: Sizes) -> Offered:

@@ -284,12 +284,10 @@ class Points:
     """Rows that can be predicted, and why the others cannot."""
 
     configurations: Configurations
-    ids: tuple[str, ...]
-    """Their rows' ids."""
+    ids: tuple[str, ...]  # their rows' ids
     unknown: Flags
     """Whether their framework is none that the constants know, so that they are predicted as another; shape [N]."""
-    refused: dict[str, str]
-    """Id to the reason."""
+    refused: dict[str, str]  # id to the reason
 
 
 def read_rows(path: str | Path) -> list[dict[str, str]]:

@@ -18,10 +18,8 @@ SCHEMA = "nlp-bench/forecast/1"
 class Prediction(Predicted):
     """The prediction of one run."""
 
-    tokens: int
-    """Tokens of the training whose time is predicted."""
-    iterations_s: float
-    """Predicted seconds of all iterations of the run; starting up comes on top."""
+    tokens: int  # tokens of the training whose time is predicted
+    iterations_s: float  # predicted seconds of all iterations of the run; starting up comes on top
     doubts: tuple[str, ...] = ()
     """Where the system file contradicts its GPU's data sheet, and where that is not the shipped one."""
 

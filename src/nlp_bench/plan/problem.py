@@ -80,19 +80,14 @@ class Sizes:
     num_gpus: int
     tp: int
     pp: int
-    vpp: int
-    """Virtual stages of each pipeline rank; 1 without interleaving."""
+    vpp: int  # virtual stages of each pipeline rank; 1 without interleaving
     cp: int
-    dp: int
-    """Data-parallel size; rounded down where the GPUs do not divide."""
+    dp: int  # data-parallel size; rounded down where the GPUs do not divide
     micro_batch_size: int
-    gas: int
-    """Micro-batches of one iteration and pipeline; rounded down where the batch does not divide."""
+    gas: int  # micro-batches of one iteration and pipeline; rounded down where the batch does not divide
     global_batch_size: int
-    first_layers: int
-    """Layers of the first stage where it differs, else 0."""
-    last_layers: int
-    """Layers of the last stage where it differs, else 0."""
+    first_layers: int  # layers of the first stage where it differs, else 0
+    last_layers: int  # layers of the last stage where it differs, else 0
     recompute: str
     sequence_parallel: bool
     distributed_optimizer: bool
@@ -137,20 +132,13 @@ _OF_RUN = {one.name: one.metadata for one in fields(Request)}
 class Axis:
     """A size or switch in which configurations of one problem differ."""
 
-    array: str
-    """The array of Spread that holds it."""
-    option: str
-    """Its option: a field of config/request.py and of `nlp-bench plan`."""
-    absent: int = 1
-    """Its value where the option is not given and has no default."""
-    label: str = ""
-    """Name of a size in a sentence on a change."""
-    word: str = ""
-    """Its option in a command, where that differs from JUBE's parameter."""
-    aspect: str = ""
-    """Topic of a change of it, where another one shares it."""
-    values: tuple[Any, ...] = ()
-    """Values of a switch that are searched; none for a size."""
+    array: str  # the array of Spread that holds it
+    option: str  # its option: a field of config/request.py and of `nlp-bench plan`
+    absent: int = 1  # its value where the option is not given and has no default
+    label: str = ""  # name of a size in a sentence on a change
+    word: str = ""  # its option in a command, where that differs from JUBE's parameter
+    aspect: str = ""  # topic of a change of it, where another one shares it
+    values: tuple[Any, ...] = ()  # values of a switch that are searched; none for a size
 
     @property
     def jube(self) -> str:
@@ -230,12 +218,9 @@ class Fixed:
     cp: int | None = None
     micro_batch_size: int | None = None
     gas: int | None = None
-    first_layers: int | None = None
-    """Layers of the first stage; 0: as the others."""
-    last_layers: int | None = None
-    """Layers of the last stage; 0: as the others."""
-    recompute: str | None = None
-    """none, selective or full."""
+    first_layers: int | None = None  # layers of the first stage; 0: as the others
+    last_layers: int | None = None  # layers of the last stage; 0: as the others
+    recompute: str | None = None  # none, selective or full
     sequence_parallel: bool | None = None
     distributed_optimizer: bool | None = None
     overlap_grad_reduce: bool | None = None
@@ -253,23 +238,17 @@ class Problem:
 
     model: Model
     system: System
-    network: Network
-    """The model's shape, as arrays of shape []."""
-    machines: Machines
-    """The machine's data sheet, as arrays of shape []."""
+    network: Network  # the model's shape, as arrays of shape []
+    machines: Machines  # the machine's data sheet, as arrays of shape []
     constants: Constants
     nodes: int
     gpus_per_node: int
-    global_batch_size: int
-    """Samples of one iteration: part of what the benchmark is."""
+    global_batch_size: int  # samples of one iteration: part of what the benchmark is
     tokens: int
     precision: str
-    recompute: tuple[str, ...]
-    """Recompute settings that are searched."""
-    frozen_recompute: bool
-    """Whether the benchmark's rules freeze it."""
-    fixed: Fixed = field(default_factory=Fixed)
-    """What the search leaves as it is."""
+    recompute: tuple[str, ...]  # recompute settings that are searched
+    frozen_recompute: bool  # whether the benchmark's rules freeze it
+    fixed: Fixed = field(default_factory=Fixed)  # what the search leaves as it is
 
     @property
     def num_gpus(self) -> int:

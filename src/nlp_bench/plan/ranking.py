@@ -21,21 +21,16 @@ GIB = 2**30
 class Predicted:
     """What is predicted of one configuration. Nothing in it is measured."""
 
-    report_s: float
-    """Seconds of a training on the question's tokens."""
+    report_s: float  # seconds of a training on the question's tokens
     low_s: float
     high_s: float
     iteration_s: float
     tokens_per_second: float
-    shares: dict[str, float]
-    """What the time is spent on, greatest first; the shares add up to 1."""
-    memory_gib: float
-    """Peak of the fullest GPU."""
+    shares: dict[str, float]  # what the time is spent on, greatest first; the shares add up to 1
+    memory_gib: float  # peak of the fullest GPU
     capacity_gib: float
-    memory_parts_gib: dict[str, float]
-    """What the memory is spent on, greatest first."""
-    fits: str
-    """yes, tight or no."""
+    memory_parts_gib: dict[str, float]  # what the memory is spent on, greatest first
+    fits: str  # yes, tight or no
 
     @property
     def limits(self) -> str:
@@ -54,10 +49,8 @@ class Row(Predicted):
 
     sizes: Sizes
     nodes: int
-    rank: int | None = None
-    """Rank among the layouts that fit, from 1; None: it is not one of them."""
-    published: bool = False
-    """Whether it is the configuration that the model file proposes."""
+    rank: int | None = None  # rank among the layouts that fit, from 1; None: it is not one of them
+    published: bool = False  # whether it is the configuration that the model file proposes
 
 
 _SAME_PEAK = 0.1  # data sheets of one product differ by less
@@ -78,24 +71,15 @@ class Answer:
 
     problem: Problem
     search: Search
-    rows: tuple[Row, ...]
-    """The best layouts that fit, fastest first."""
-    published: Row | None
-    """The configuration of the model file; None where it is not legal here."""
-    published_broken: tuple[tuple[str, str], ...] = ()
-    """The rules that it breaks here, with their arithmetic."""
-    tight: tuple[Row, ...] = ()
-    """Layouts that may fit and would be faster than the best that does."""
-    smallest: Row | None = None
-    """Where none fits: the one that needs the least memory."""
-    notes: tuple[str, ...] = ()
-    """Assumptions of the prediction."""
-    measured: tuple[str, ...] = ()
-    """Published measurements of the model file's own configuration, with its prediction."""
-    rehearsed: tuple[str, ...] = ()
-    """Findings of rehearsals of the best, where they were requested."""
-    extrapolated: tuple[str, ...] = ()
-    """Where the best one lies outside the published measurements."""
+    rows: tuple[Row, ...]  # the best layouts that fit, fastest first
+    published: Row | None  # the configuration of the model file; None where it is not legal here
+    published_broken: tuple[tuple[str, str], ...] = ()  # the rules that it breaks here, with their arithmetic
+    tight: tuple[Row, ...] = ()  # layouts that may fit and would be faster than the best that does
+    smallest: Row | None = None  # where none fits: the one that needs the least memory
+    notes: tuple[str, ...] = ()  # assumptions of the prediction
+    measured: tuple[str, ...] = ()  # published measurements of the model file's own configuration, with its prediction
+    rehearsed: tuple[str, ...] = ()  # findings of rehearsals of the best, where they were requested
+    extrapolated: tuple[str, ...] = ()  # where the best one lies outside the published measurements
 
 
 def answer(problem: Problem, *, top: int) -> Answer:

@@ -16,28 +16,21 @@ from nlp_bench.plan.search.space import broken_rules
 class Change:
     """One change to a configuration."""
 
-    text: str
-    """What is changed: "vpp 1 -> 4"."""
-    row: Row
-    """What it leads to."""
+    text: str  # what is changed: "vpp 1 -> 4"
+    row: Row  # what it leads to
 
 
 @dataclass(frozen=True, kw_only=True)
 class Why:
     """The explanation of one configuration."""
 
-    problem: Problem
-    """The problem, without what the configuration fixes."""
+    problem: Problem  # the problem, without what the configuration fixes
     sizes: Sizes
-    broken: tuple[tuple[str, str], ...]
-    """Rules that it breaks, with their arithmetic; empty: it is legal."""
-    row: Row | None
-    """What is predicted of it; None where it is illegal."""
-    rank: int | None
-    """Its place among the layouts that fit; None where it does not fit or is illegal."""
+    broken: tuple[tuple[str, str], ...]  # rules that it breaks, with their arithmetic; empty: it is legal
+    row: Row | None  # what is predicted of it; None where it is illegal
+    rank: int | None  # its place among the layouts that fit; None where it does not fit or is illegal
     num_ranked: int
-    best: Row | None
-    """The best that fits; None where none does."""
+    best: Row | None  # the best that fits; None where none does
     changes: tuple[Change, ...]
     """Legal and fitting configurations that differ in one thing (of an illegal one: in as few as possible), fastest first."""
 

@@ -54,14 +54,10 @@ def least_seconds(c: Configurations) -> Numbers:
 class Stage:
     """One pipeline rank of each of N configurations; arrays of shape [N] or []."""
 
-    rank: Numbers
-    """Its number, from 0."""
-    first: Flags
-    """Whether it holds the embedding."""
-    last: Flags
-    """Whether it holds the output layer."""
-    layers: Numbers
-    """Its layers, all virtual stages together."""
+    rank: Numbers  # its number, from 0
+    first: Flags  # whether it holds the embedding
+    last: Flags  # whether it holds the output layer
+    layers: Numbers  # its layers, all virtual stages together
 
 
 def stage_layers(c: Configurations) -> tuple[Numbers, Numbers, Numbers]:

@@ -30,14 +30,10 @@ class Constant:
 
     name: str
     value: float
-    unit: str
-    """Empty for a plain factor."""
-    error: float | None
-    """Standard error / value, from the residuals; None where it cannot be estimated."""
-    number: int
-    """Measurements behind it."""
-    misfit: float | None = None
-    """Median of |fitted / measured - 1|; None where one value was measured."""
+    unit: str  # empty for a plain factor
+    error: float | None  # standard error / value, from the residuals; None where it cannot be estimated
+    number: int  # measurements behind it
+    misfit: float | None = None  # median of |fitted / measured - 1|; None where one value was measured
 
 
 def fit_all(calibration: Calibration) -> dict[str, Constant]:

@@ -16,16 +16,11 @@ WIDTH_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 class Facts:
     """What a piece of work costs, whatever it runs on."""
 
-    kind: str
-    """product, attention, stream, step, launch, all_reduce, trainer."""
-    name: str
-    """Which of its kind: forward, copy, ..."""
-    precision: str
-    """bf16, fp16, fp32."""
-    sizes: dict[str, int]
-    """What its cost depends on, by name (tokens, in_width, out_width, ...)."""
-    flops: float = 0.0
-    """Floating-point operations of one call."""
+    kind: str  # product, attention, stream, step, launch, all_reduce, trainer
+    name: str  # which of its kind: forward, copy, ...
+    precision: str  # bf16, fp16, fp32
+    sizes: dict[str, int]  # what its cost depends on, by name (tokens, in_width, out_width, ...)
+    flops: float = 0.0  # floating-point operations of one call
     num_bytes: float = 0.0
     """Bytes that one call must read and write at least once each; of a collective the bytes of the message."""
 
@@ -34,14 +29,10 @@ class Facts:
 class Measurement(Facts):
     """A piece of work with its time."""
 
-    seconds: float
-    """Median of one call."""
-    spread: float
-    """Half the distance of the quartiles / median."""
-    repeats: int
-    """Timed repetitions."""
-    calls: int
-    """Calls in one repetition."""
+    seconds: float  # median of one call
+    spread: float  # half the distance of the quartiles / median
+    repeats: int  # timed repetitions
+    calls: int  # calls in one repetition
 
     @property
     def bytes_per_s(self) -> float:
@@ -60,28 +51,17 @@ def measured(task: Facts, timing: Timing) -> Measurement:
 class Calibration:
     """What was measured, on what, when."""
 
-    device: str
-    """Name of the accelerator; of a CPU with its threads."""
-    kind: str
-    """cpu or cuda."""
-    memory_bytes: int
-    """Memory of one rank: of a CPU the node's / ranks."""
-    ranks: int
-    """Ranks that measured at the same time on one node."""
-    precision: str
-    """Number format of most measurements, for the constants that are not kept by format."""
-    torch: str
-    """Version of torch."""
-    date: str
-    """When it ended, ISO 8601."""
-    seconds: float
-    """How long it took."""
-    state_before: str
-    """Clock, temperature or load when it began."""
-    state_after: str
-    """The same when it ended."""
-    skipped: tuple[str, ...]
-    """What was not measured, and why."""
+    device: str  # name of the accelerator; of a CPU with its threads
+    kind: str  # cpu or cuda
+    memory_bytes: int  # memory of one rank: of a CPU the node's / ranks
+    ranks: int  # ranks that measured at the same time on one node
+    precision: str  # number format of most measurements, for the constants that are not kept by format
+    torch: str  # version of torch
+    date: str  # when it ended, ISO 8601
+    seconds: float  # how long it took
+    state_before: str  # clock, temperature or load when it began
+    state_after: str  # the same when it ended
+    skipped: tuple[str, ...]  # what was not measured, and why
     measurements: tuple[Measurement, ...]
 
     @property

@@ -37,10 +37,8 @@ class Ranks:
     """This process among those of one node, which torchrun has started; alone there is one."""
 
     rank: int = 0
-    number: int = 1
-    """How many there are."""
-    local_rank: int = 0
-    """Its number on the node, which picks the GPU."""
+    number: int = 1  # how many there are
+    local_rank: int = 0  # its number on the node, which picks the GPU
 
     @classmethod
     def join(cls, wanted: str) -> "Ranks":
@@ -95,12 +93,10 @@ class Session:
 
     device: Device
     ranks: Ranks
-    say: Callable[[str], None]
-    """Takes a line of progress."""
+    say: Callable[[str], None]  # takes a line of progress
     clock: Callable[[], float] = time.monotonic
     measurements: list[Measurement] = field(default_factory=list)
-    skipped: list[str] = field(default_factory=list)
-    """What could not be measured, and why."""
+    skipped: list[str] = field(default_factory=list)  # what could not be measured, and why
 
     def measure(self, parts: Sequence[Group], total_s: float) -> None:
         """Measure all groups within about `total_s` seconds; what one does not need is left to the next."""

@@ -46,12 +46,9 @@ PRECISIONS = {"cuda": ("bf16", "fp16", "fp32"), "cpu": ("fp32", "bf16", "fp16")}
 class Task(Facts):
     """One piece of work, made ready when its turn comes."""
 
-    needs_bytes: float = 0.0
-    """Memory that has to be free."""
-    together: bool = False
-    """Whether all ranks have to take part."""
-    make: Callable[[Any], Call] = field(repr=False)
-    """From the device to the work."""
+    needs_bytes: float = 0.0  # memory that has to be free
+    together: bool = False  # whether all ranks have to take part
+    make: Callable[[Any], Call] = field(repr=False)  # from the device to the work
 
     @property
     def title(self) -> str:
@@ -66,8 +63,7 @@ class Group:
 
     name: str
     tasks: Sequence[Task]
-    share: float
-    """Part of the time, relative to the other groups'."""
+    share: float  # part of the time, relative to the other groups'
 
 
 def groups(ranks: int, precisions: tuple[str, ...]) -> list[Group]:

@@ -14,16 +14,13 @@ from nlp_bench.plan.constants import Constants
 class Memory:
     """Peak bytes of the fullest rank of N configurations; arrays of shape [N]."""
 
-    total: Numbers
-    """What the GPU's memory must hold, everything included."""
+    total: Numbers  # what the GPU's memory must hold, everything included
     parts: dict[str, Numbers]
     """weights, gradients, optimizer, activations, buffers, overhead (context, communicators, fragmentation); they add up."""
-    capacity: Numbers
-    """Memory of the GPU."""
+    capacity: Numbers  # memory of the GPU
     fits_below: Numbers | float = 0.92
     """Share of the capacity up to which it surely fits; between the two shares it is tight."""
-    fails_above: Numbers | float = 1.05
-    """Share of the capacity above which it surely does not fit."""
+    fails_above: Numbers | float = 1.05  # share of the capacity above which it surely does not fit
     reported: Numbers | None = None
     """What the framework's own publications count as peak memory, where that is not the total; None: the total."""
 

@@ -45,14 +45,11 @@ class Sizes:
         width, branches = n.hidden_size * element / s.tensor, 1.0 + n.gated
         self.element, self.tokens = element, count
         """Of a number of an activation; how many tokens a micro-batch has on a rank (a count, not bytes)."""
-        self.stream = count * n.hidden_size * element
-        """The residual stream of a micro-batch, whole."""
+        self.stream = count * n.hidden_size * element  # the residual stream of a micro-batch, whole
         self.split = np.asarray(s.sequence_parallel & (s.tensor > 1))
         """Whether it is divided by the tensor-parallel ranks."""
-        self.share = self.stream / np.where(self.split, s.tensor, 1)
-        """A rank's part of it."""
-        self.mask = self.share / element * n.dropout
-        """The mask of its dropout, one byte per number; 0 without dropout."""
+        self.share = self.stream / np.where(self.split, s.tensor, 1)  # a rank's part of it
+        self.mask = self.share / element * n.dropout  # the mask of its dropout, one byte per number; 0 without dropout
         self.statistics = self.share / element / n.hidden_size * SINGLE * (1.0 + n.norm_biases)
         """Mean and deviation of a LayerNorm, or the deviation of an RMSNorm, in float32."""
         self.queries: Numbers = count * n.query_width / s.tensor * element
@@ -72,18 +69,14 @@ class Sizes:
             2 * self.keys * s.context * n.num_attention_heads / n.num_query_groups * (grouped & flash)
         )
         """What it takes besides for the gradients of keys and values that several heads share: one for each of these."""
-        self.parts = s.context
-        """Context-parallel ranks (a count)."""
+        self.parts = s.context  # context-parallel ranks (a count)
         self.bias: Numbers = rows * n.sequence_length * visible_share(c) * element * separate
         """The causal mask that is added to the scores of every head, where no fused kernel applies; else 0."""
-        self.scores: Numbers = heads * self.bias
-        """The scores of all local heads there; else 0."""
+        self.scores: Numbers = heads * self.bias  # the scores of all local heads there; else 0
         self.scores_kept = np.where(n.dropout, 3.0, 1.0)
         """How many tensors of their size are kept: the softmax, and with dropout its mask and product (a count)."""
-        self.inner: Numbers = count * n.ffn_hidden_size / s.tensor * element
-        """Input of the second feed-forward product."""
-        self.joined = self.inner * branches
-        """Output of the first: of a gated one both branches."""
+        self.inner: Numbers = count * n.ffn_hidden_size / s.tensor * element  # input of the second feed-forward product
+        self.joined = self.inner * branches  # output of the first: of a gated one both branches
         self.weights = (
             width * (n.query_width + 2 * n.key_value_width),
             width * n.query_width,
@@ -211,8 +204,7 @@ class LayerMemory:
         again = first.level  # its own output lives on, its input lived before
         self.kept = np.where(full, z.share, first.level)  # its output takes the place of its input
         """What it keeps for its backward pass, its input included."""
-        self.forward = first.peak
-        """Peak of the forward pass above what lived before; the input lived."""
+        self.forward = first.peak  # peak of the forward pass above what lived before; the input lived
         self.backward = np.where(full, np.maximum(first.peak, again + backward), backward)
         """Peak of the backward pass above what lived before; what is kept and the gradient of the output lived."""
         self.late = np.where(full, again + back.peak, back.peak)
@@ -339,8 +331,7 @@ class Flight:
         behind, interleaved = s.pipeline - stage.rank - 1, s.virtual > 1
         ahead = np.where(interleaved, 2 * behind + (s.virtual - 1) * s.pipeline, behind)
         whole, pairs = s.virtual * s.pipeline, total - np.minimum(ahead, total)
-        self.passes = np.minimum(ahead + 1, total)
-        """Micro-batches at most, each virtual stage counted by itself."""
+        self.passes = np.minimum(ahead + 1, total)  # micro-batches at most, each virtual stage counted by itself
         left = self.passes - np.floor(self.passes / whole) * whole
         firsts = np.floor(self.passes / whole) * s.pipeline + np.minimum(left, s.pipeline)
         self.first_passes = np.where(interleaved, firsts, self.passes)

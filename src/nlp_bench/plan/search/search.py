@@ -26,12 +26,9 @@ class Figures:
     """What is predicted of N configurations; arrays of shape [N]."""
 
     iteration_s: Numbers
-    memory_bytes: Numbers
-    """Peak of the fullest rank."""
-    fits: Flags
-    """Whether it surely fits."""
-    tight: Flags
-    """Whether it may fit."""
+    memory_bytes: Numbers  # peak of the fullest rank
+    fits: Flags  # whether it surely fits
+    tight: Flags  # whether it may fit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +37,7 @@ class Search:
 
     space: Space
     figures: Figures
-    ranked: npt.NDArray[np.int64]
-    """Positions of layouts that fit, fastest first; see `order`."""
+    ranked: npt.NDArray[np.int64]  # positions of layouts that fit, fastest first; see `order`
 
     @property
     def num_fitting(self) -> int:

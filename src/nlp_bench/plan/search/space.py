@@ -27,14 +27,10 @@ AT_ONCE = 2**19
 class Space:
     """The legal configurations, and what was left out."""
 
-    legal: Configurations
-    """N legal configurations."""
-    num_layouts: int
-    """Layouts (sizes without switches) that were tried; their parallel sizes divide the GPUs."""
-    num_legal_layouts: int
-    """Those that break no rule."""
-    illegal: dict[str, int]
-    """Layouts by the first rule that each breaks."""
+    legal: Configurations  # N legal configurations
+    num_layouts: int  # layouts (sizes without switches) that were tried; their parallel sizes divide the GPUs
+    num_legal_layouts: int  # those that break no rule
+    illegal: dict[str, int]  # layouts by the first rule that each breaks
 
 
 def judge(c: Configurations) -> tuple[Flags, dict[str, int]]:
