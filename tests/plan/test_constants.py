@@ -56,7 +56,6 @@ def test_an_own_file_changes_what_it_names(tmp_path: Path) -> None:
         ('[time]\nlink_share = { value = inf, source = "x" }', "value = inf is not a number above 0"),
         ('[time]\nlink_share = { value = true, source = "x" }', "value = True is not a number above 0"),
         ('[time]\nlink_share = { value = 1e300, source = "x" }', "not a number above 0 and below 1e"),
-        ('[time]\nproducts_ampere = { value = 20, source = "x" }', "is a share of the peak"),
         ("time = [1]", r"time = \[1\] is no table"),
         ('machine = "CPU"', "machine = 'CPU' is no table"),
         (

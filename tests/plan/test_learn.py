@@ -225,7 +225,6 @@ def test_a_file_that_has_learned_does_not_learn_twice(runs: Path, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing-there"], "no such file or folder"),
         (["{runs}", "--output", "x.json"], "name it x.toml"),
         (["{runs}", "--system", "dgx-h100"], "no run counts"),
     ],

@@ -45,10 +45,8 @@ def forecast(c: Configurations, constants: Constants, unknown: Flags | None = No
 
 
 def _refuse_faster_than_peak(c: Configurations, constants: Constants, seconds: Numbers) -> None:
-    if (
-        constants.machine is not None and constants.machine.kind == "cpu"
-    ):  # whose clock moves: there is no peak by a data sheet
-        return
+    if constants.machine is not None and constants.machine.kind == "cpu":
+        return  # its clock moves: there is no peak by a data sheet
     least = np.broadcast_to(least_seconds(c), np.shape(seconds))
     if np.any(faster := seconds < least):
         place = int(np.argmax(faster))

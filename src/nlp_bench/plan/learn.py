@@ -148,9 +148,8 @@ def read_rows(paths: Sequence[Path | str], measure: Measure) -> tuple[list[Row],
         if isinstance(row, str):
             refused.append(f"{folder}: {row}")
         elif first := next((one for one in rows if replace(one, source=row.source) == row), None):
-            refused.append(
-                f"{folder}: the run of {first.source} again, a copy"
-            )  # two runs never have all digits in common
+            # two runs never have all digits in common
+            refused.append(f"{folder}: the run of {first.source} again, a copy")
         else:
             rows.append(row)
     return rows, refused
@@ -218,7 +217,7 @@ def fitted(constants: Constants, known: Sequence[Known], predict: Predict, refus
     """Return the posterior of the factors and what it means for the interval."""
     design, theta, covariance, sigma = posterior(known, predict)
     logarithms = theta @ design
-    errors = np.sqrt(np.einsum("ik,ij,jk->k", design, covariance, design))
+    errors = np.sqrt(np.diag(design.T @ covariance @ design))
     factors = {kind: round(float(value), 6) for kind, value in zip(KINDS, np.exp(logarithms), strict=True)}
     low, high = (round(float(np.exp(side * NORMAL_90 * sigma)), 6) for side in (-1, 1))
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
@@ -312,13 +311,12 @@ def report(lesson: Lesson) -> str:
         if number < ROWS_PER_FACTOR:
             plural = "s" if number > 1 else ""
             why = f"{number} layout{plural}; from three on compute, network and overhead may be told apart"
-        everything = f"{lesson.factors['compute']:.3f} +- {lesson.errors['compute']:.1%}"
-        lines.append(f"  everything {everything}  (one factor: {why})")
+        rows = [("everything", "compute", f"one factor: {why}")]
     else:
-        lines += [
-            f"  {kind:<9} {lesson.factors[kind]:.3f} +- {lesson.errors[kind]:.1%}  ({what})"
-            for kind, what in KINDS.items()
-        ]
+        rows = [(f"{kind:<9}", kind, what) for kind, what in KINDS.items()]
+    lines += [
+        f"  {name} {lesson.factors[kind]:.3f} +- {lesson.errors[kind]:.1%}  ({what})" for name, kind, what in rows
+    ]
     widest = max(one.width for one in known)
     half = max(1 - lesson.low, lesson.high - 1)
     lines.append(f"90 % interval of a prediction: about +-{half:.0%}, before +-{widest * NORMAL_90:.0%}")

@@ -239,9 +239,8 @@ def extrapolated(offer: Offered, rows: Sequence[Point]) -> Iterator[str]:
             yield f"{name}: not published {where}"
         elif not min(known) <= offer.numbers[column] <= max(known):
             yield f"{name}: {offer.numbers[column]:g}, measured {where} are {min(known):g} to {max(known):g}"
-    if (
-        offer.numbers["tp"] > offer.numbers["gpus_per_node"]
-    ):  # a network slows such a group: one has to have been measured
+    # a network slows such a group: one has to have been measured
+    if offer.numbers["tp"] > offer.numbers["gpus_per_node"]:
         pairs = [(number(row, "tp") or 0, number(row, "gpus_per_node") or 0) for row in own]
         count = sum(tensor > gpus > 0 for tensor, gpus in pairs)
         if count < 3:

@@ -81,6 +81,12 @@ class Answer:
     rehearsed: tuple[str, ...] = ()  # findings of rehearsals of the best, where they were requested
     extrapolated: tuple[str, ...] = ()  # where the best one lies outside the published measurements
 
+    @property
+    def shown(self) -> list[Row]:
+        """The best, and the published one where it is none of them."""
+        apart = self.published is not None and not any(row.published for row in self.rows)
+        return [*self.rows, *([self.published] if apart and self.published else [])]
+
 
 def answer(problem: Problem, *, top: int) -> Answer:
     """Search and keep the `top` best."""

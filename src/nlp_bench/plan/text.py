@@ -161,9 +161,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 def ranking_lines(answer: Answer, style: Style) -> list[str]:
     """Return the answer to: which configurations are best."""
-    rows = list(answer.rows)
-    if answer.published is not None and not any(row.published for row in rows):
-        rows.append(answer.published)
+    rows = answer.shown
     lines = [*style.heading(question(answer.problem)), *say(style, *_searched(answer)), ""]
     if rows:
         lines += [*style.table(columns(rows)), "", *say(style, f"all of these: {', '.join(common(rows))}")]

@@ -58,8 +58,7 @@ def _rank(options: Plan, problem: "Problem") -> int:
         from nlp_bench.plan.record import COLUMNS, flat
         from nlp_bench.show.table import as_csv
 
-        published = [] if found.published is None or any(r.published for r in found.rows) else [found.published]
-        _out(options, as_csv(COLUMNS, [flat(row) for row in [*found.rows, *published]]))
+        _out(options, as_csv(COLUMNS, [flat(row) for row in found.shown]))
     else:
         from nlp_bench.plan.record import plan_record
         from nlp_bench.plan.text import ranking_lines

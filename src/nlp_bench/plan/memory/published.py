@@ -105,25 +105,17 @@ def state_parts(c: Configurations, constants: Constants, stage: Stage) -> dict[s
         np.where(c.spread.sharding >= SHARDING.index(name), np.maximum(c.spread.shard_group, 1.0), 1.0)
         for name in ("parameters", "gradients", "optimizer")
     )
+    deepspeed_gradient = np.where(half, 2.0, memory.deepspeed_bf16_gradient_bytes)
     each = {
-        "weights": {
-            **dict.fromkeys(("megatron", "deepspeed", "internevo"), _WEIGHT / weights),
-            "fsdp": 4.0 / gradients,
-        },
-        "gradients": {
-            "megatron": 4.0 / gradients,
-            "deepspeed": np.where(half, 2.0, memory.deepspeed_bf16_gradient_bytes) / gradients,
-            "internevo": 2.0 / gradients,
-            "fsdp": 4.0 / gradients,
-        },
-        "optimizer": {
-            "megatron": _ADAM / optimizer,
-            "deepspeed": (_ADAM + 4.0 * half) / optimizer,
-            "internevo": (memory.internevo_state_bytes - 4.0) / optimizer,
-            "fsdp": 8.0 / optimizer,
-        },
+        "megatron": (_WEIGHT / weights, 4.0 / gradients, _ADAM / optimizer),
+        "deepspeed": (_WEIGHT / weights, deepspeed_gradient / gradients, (_ADAM + 4.0 * half) / optimizer),
+        "internevo": (_WEIGHT / weights, 2.0 / gradients, (memory.internevo_state_bytes - 4.0) / optimizer),
+        "fsdp": (4.0 / gradients, 4.0 / gradients, 8.0 / optimizer),
     }
-    return {name: _by_family(c, constants, options) * parameters for name, options in each.items()}
+    return {
+        name: _by_family(c, constants, {family: parts[place] for family, parts in each.items()}) * parameters
+        for place, name in enumerate(("weights", "gradients", "optimizer"))
+    }
 
 
 def _rank_parameters(c: Configurations, stage: Stage) -> Numbers:

@@ -296,9 +296,8 @@ class EndMemory:
         self.embedding_forward = z.stream * (1.0 + 2 * (learned > 0) + (s.micro_batch_size > 1))
         """Peak of its forward pass: the looked-up words, learned positions and their sum, and all in the layers' order."""
         ending = np.maximum(steps, z.stream + np.maximum(table, learned)) + self.held
-        self.embedding_backward = np.maximum(
-            ending, 3 * self.held
-        )  # two gradients of one table are added into a third tensor
+        # two gradients of one table are added into a third tensor
+        self.embedding_backward = np.maximum(ending, 3 * self.held)
         """Peak of its backward pass, the gradient of its output included."""
         self.batch = s.micro_batch_size * INDEX * (n.sequence_length + 1) + INDEX * n.sequence_length / s.context
         """Tokens and positions of a micro-batch on the device, on the first and the last stage."""
