@@ -504,19 +504,18 @@ def plan(  # noqa: PLR0913  # the options of nlp-bench plan
     """
     from nlp_bench.config import catalog  # noqa: PLC0415  # who reads logs needs no planner
     from nlp_bench.plan.constants import read_constants  # noqa: PLC0415  # likewise
-    from nlp_bench.plan.problem import make_problem, with_sequence_length  # noqa: PLC0415  # likewise
+    from nlp_bench.plan.problem import make_problem  # noqa: PLC0415  # likewise
     from nlp_bench.plan.ranking import ranking  # noqa: PLC0415  # likewise
 
     forget()
-    found = catalog.load_model(_path("model", model))
-    length = _count("sequence_length", sequence_length)
     problem = make_problem(
-        with_sequence_length(found, length),
+        catalog.load_model(_path("model", model)),
         catalog.load_system(_path("system", system)),
         read_constants(None if constants is None else _path("constants", constants)),
         nodes=_count("nodes", nodes),
         gpus_per_node=_count("gpus_per_node", gpus_per_node),
         global_batch_size=_count("global_batch_size", global_batch_size),
+        sequence_length=_count("sequence_length", sequence_length),
         tokens=_count("tokens", tokens) or REPORT_TOKENS,
         precision=precision,
         fixed=_fixed(fixed),

@@ -74,8 +74,9 @@ def test_why_time_and_size_have_answers(capsys: pytest.CaptureFixture[str]) -> N
     assert record["within"]["nodes"] in record["usable_nodes"]
     assert "impossible on at most 96 nodes" in plan(capsys, "--time", "1", "--nodes", "96", code=1)
     words = ["plan", "--model-size", "auto", "--days", "5", "--tokens", "300B", "--nodes", "20", "--system", "dgx-a100"]
-    assert main([*words, "--format", "json"]) == 0
+    assert main([*words, "--sequence-length", "4096", "--format", "json"]) == 0
     record = json.loads(capsys.readouterr().out)
+    assert record["sequence_length"] == 4096
     assert record["recommended"]["days"] <= 5
     assert record["nemo_parameters"] == pytest.approx(4.03e9, rel=0.01)
     assert main(words) == 0

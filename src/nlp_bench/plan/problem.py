@@ -325,10 +325,13 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
     nodes: int | None = None,
     gpus_per_node: int | None = None,
     global_batch_size: int | None = None,
+    sequence_length: int | None = None,
     precision: str | None = None,
     fixed: Fixed | None = None,
 ) -> Problem:
     """Put a question together; what is not given is as the model and system files have it. Raises UsageError where they do not go together."""
+    if sequence_length is not None:
+        model = replace(model, architecture=replace(model.architecture, sequence_length=sequence_length))
     system = _with_gpus(_as_measured(system, constants), gpus_per_node or system.layout_of(model).gpus_per_node)
     # the trainer's default
     precision = precision_of(precision or ("fp32" if system.accelerator == "cpu" else model.training.precision))
@@ -360,11 +363,6 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
         frozen_recompute=frozen,
         fixed=replace(fixed, recompute=None if fixed.recompute == "any" else fixed.recompute),
     )
-
-
-def with_sequence_length(model: Model, length: int | None) -> Model:
-    """Return `model` with another number of tokens per sample; None leaves its own."""
-    return model if length is None else replace(model, architecture=replace(model.architecture, sequence_length=length))
 
 
 def proposed_layout(model: Model, system: System) -> dict[str, Any]:

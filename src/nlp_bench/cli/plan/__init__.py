@@ -203,6 +203,7 @@ class Plan(Command, ConstantsOption):
             nodes=self.nodes,
             gpus_per_node=self.gpus_per_node,
             global_batch_size=self.global_batch_size,
+            sequence_length=self.sequence_length,
             tokens=self.tokens or REPORT_TOKENS,
             precision=self.precision,
             fixed=Fixed(**{name: getattr(self, option) for name, option in OPTIONS.items()}),

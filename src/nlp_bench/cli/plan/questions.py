@@ -27,10 +27,8 @@ def answer(options: Plan, constants: "Constants") -> int:
     if options.model_size:
         return _model_size(options, constants)
     from nlp_bench.config import catalog
-    from nlp_bench.plan.problem import with_sequence_length
 
-    model = with_sequence_length(catalog.load_model(options.model or ""), options.sequence_length)
-    problem = options.problem(model, options.on(), constants)
+    problem = options.problem(catalog.load_model(options.model or ""), options.on(), constants)
     say(*(f"warning: {deviation}: not the benchmark" for deviation in problem.deviations))
     say(*(f"warning: {doubt}" for doubt in problem.doubts))
     if options.time is not None:
