@@ -15,8 +15,7 @@ from nlp_bench.errors import UsageError
 
 Number = TypeVar("Number", bound=Any)
 """A whole number, or a numpy array of whole numbers of shape [N] or [] (int64 or float64)."""
-Flag = TypeVar("Flag", bound=Any)
-"""True or false, or a boolean numpy array of shape [N] or []."""
+Flag = TypeVar("Flag", bound=Any)  # true or false, or a boolean numpy array of shape [N] or []
 _ZERO: Any = 0
 _ONE: Any = 1
 _OFF: Any = False

@@ -262,8 +262,7 @@ _KINDS: dict[str, type[ModelShape]] = {"gpt": ModelShape, "t5": T5Shape, "bert":
 FAMILIES = tuple(_KINDS)
 OWN = {name for kind in _KINDS.values() for name in kind.__dataclass_fields__} - set(ModelShape.__dataclass_fields__)
 """Fields that not all families have; a number of the same name in a model file is passed to the trainer and the count of FLOPs."""
-NETWORKS = {"gpt": "gpt", "t5": "t5", "mt5": "t5", "bert": "bert"}
-"""Family of a model file to its kind of network."""
+NETWORKS = {"gpt": "gpt", "t5": "t5", "mt5": "t5", "bert": "bert"}  # family of a model file to its kind of network
 
 
 def shape_of(family: str, **values: Any) -> ModelShape:

@@ -15,10 +15,8 @@ from nlp_bench.plan.search.search import search
 from nlp_bench.plan.search.space import has_layout
 from nlp_bench.plan.work import least_seconds
 
-NEAR = 1.05
-"""Where the usual switches come within this factor of the limit, all settings of the switches are searched."""
-MOST = 4
-"""Nodes that are tried without a limit on them, as a multiple of the model's default."""
+NEAR = 1.05  # where the usual switches come within this factor of the limit, all settings of the switches are searched
+MOST = 4  # nodes that are tried without a limit on them, as a multiple of the model's default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +89,10 @@ def _best(problem: Problem, limit_s: float, usable: tuple[int, ...]) -> Iterator
 
 
 DAY_S = 86400
-NEMO_FLOPS = 140e12
-"""FLOP/s of one GPU that NeMo assumes (`tflops_per_gpu: 140` in the guide's section 5.3.2.2.1)."""
+NEMO_FLOPS = 140e12  # FLOP/s of one GPU that NeMo assumes (`tflops_per_gpu: 140` in the guide's section 5.3.2.2.1)
 SHAPES = ("gpt_126m", "gpt_1_3b", "gpt_2_7b", "gpt_5b", "gpt_20b", "gpt_40b", "175")
 """Published shapes; between two of them widths are interpolated."""
-HEAD = 128
-"""Width of a head of the shapes between (64 below a hidden size of 2048), as most published ones have."""
+HEAD = 128  # width of a head of the shapes between (64 below a hidden size of 2048), as most published ones have
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,9 @@ from nlp_bench.layout import rules, shape
 from nlp_bench.layout.shape import Layer
 
 T = TypeVar("T")
-Numbers = npt.NDArray[np.float64]
-"""Float64, shape [N], or [] for a number that holds for all configurations."""
-Flags = npt.NDArray[np.bool_]
-"""Boolean, shape [N] or []."""
-Codes = npt.NDArray[np.int64]
-"""Indices into a tuple of names, shape [N] or []."""
+Numbers = npt.NDArray[np.float64]  # float64, shape [N], or [] for a number that holds for all configurations
+Flags = npt.NDArray[np.bool_]  # boolean, shape [N] or []
+Codes = npt.NDArray[np.int64]  # indices into a tuple of names, shape [N] or []
 
 RECOMPUTE = ("none", "selective", "full")
 GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")

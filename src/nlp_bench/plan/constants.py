@@ -287,8 +287,7 @@ _RANGES = (
     ("score_traffic|cast_traffic|stream_(?:eager|xla)", 1.0, float("inf"), "is the bytes moved over their least count"),
 )  # fmt: skip
 """Constants, the least and the greatest value, and why. `operand_traffic` and `stream_fused` may be below 1: `calibrate` measures them, and caches help."""
-_MOST = 1e12
-"""No share, factor, latency or length is near it; beyond, products of constants overflow."""
+_MOST = 1e12  # no share, factor, latency or length is near it; beyond, products of constants overflow
 
 
 def _ends(table: Mapping[str, Any], where: str) -> dict[str, tuple[float, float]]:

@@ -24,8 +24,7 @@ KINDS = {"megatron": "3d", "nvidia": "3d", "eager": "eager", "xla": "xla"}
 KIND_NAMES = ("3d", "eager", "xla")
 TERMS = ("maker", "chip", "family", "format", "size")
 """Kinds of distance; each widens either end of the interval by a logarithm, and the squares add up."""
-_HALF = ("bf16", "fp16")
-"""Number formats with one constant."""
+_HALF = ("bf16", "fp16")  # number formats with one constant
 
 
 @dataclass(frozen=True, kw_only=True)

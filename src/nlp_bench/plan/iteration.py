@@ -76,15 +76,13 @@ class Recompute:
         self.collectives = full
 
 
-_WIDE = 128.0
-"""Head width at which the rates of fused attention kernels are stated."""
+_WIDE = 128.0  # head width at which the rates of fused attention kernels are stated
 _FUSED_PASSES = 3.5
 """Forward with backward of a fused kernel over its forward: two products forward, five backward (Dao 2023, section 3.1)."""
 _SCORE_BYTES = 26.0
 """Bytes per score, forward and backward, where scores are stored in 16 bit: written, masked with softmax, dropped out, read, and
 the gradients of each (Korthikanti et al. 2022, section 4.1 lists what is stored)."""
-_SCORE_BYTES_FORWARD = 11.0
-"""Those of the forward pass alone."""
+_SCORE_BYTES_FORWARD = 11.0  # those of the forward pass alone
 _MAIN_GRADIENT_BYTES = 8.0
 """A weight's gradient is added to its fp32 sum: read and written (megatron-core, gradient_accumulation_fusion)."""
 
@@ -286,8 +284,7 @@ def _transfer_seconds(c: Configurations, constants: Constants, rates: Rates, vir
 
 _STATE_BYTES = 32.0
 """Adam on fp32: reads the parameter, both moments and the gradient, writes the first three and the 16-bit copy."""
-_GRADIENT_BYTES = 8.0
-"""The gradient's norm is computed and the sum set to zero, on all ranks."""
+_GRADIENT_BYTES = 8.0  # the gradient's norm is computed and the sum set to zero, on all ranks
 
 
 def _stage_parameters(c: Configurations) -> Numbers:

@@ -31,40 +31,29 @@ from nlp_bench.walk import walk
 
 KINDS = {"compute": "what the GPU computes", "network": "what it sends and receives", "overhead": "launches, iteration"}
 """Constants `scale_KIND` of table [time]."""
-FAMILY = "megatron"
-"""The framework family of the runs: this package's trainer and Megatron-LM's own."""
-NORMAL_90 = 1.645
-"""Standard deviations to either end of a 90 % interval of a normal distribution."""
+FAMILY = "megatron"  # the framework family of the runs: this package's trainer and Megatron-LM's own
+NORMAL_90 = 1.645  # standard deviations to either end of a 90 % interval of a normal distribution
 LEAST_NOISE = 0.005
 """Standard error / mean that is believed of any run: repeats on one machine differ by more than the scatter within one."""
-STEPS = 12
-"""Iterations of the linearisation; it converges in about five."""
-NUDGE = 1e-4
-"""Step of a logarithm for finite differences."""
+STEPS = 12  # iterations of the linearisation; it converges in about five
+NUDGE = 1e-4  # step of a logarithm for finite differences
 LAYOUT_NOISE = 0.02
 """Standard deviation of the logarithm that no factor explains, before the runs are seen: identical published configurations differ
 by 2 % from their mean (docs/accuracy.md)."""
 UNSEEN_LAYOUTS = 0.05
 """The same for layouts and models that were not run, while fewer than ROWS_PER_FACTOR were: the distance of published points from their
 prediction when the median of their source and GPU is removed (1.48 times the median distance of 640 points)."""
-PRIOR_ROWS = 4.0
-"""Rows that LAYOUT_NOISE, as a prior, weighs as much as."""
-ROWS_PER_FACTOR = 3
-"""Different layouts from which on compute, network and overhead are fitted separately."""
+PRIOR_ROWS = 4.0  # rows that LAYOUT_NOISE, as a prior, weighs as much as
+ROWS_PER_FACTOR = 3  # different layouts from which on compute, network and overhead are fitted separately
 WIDER = {"compute": 1.0, "network": 2.0, "overhead": 2.0}
 """Factor on the prior's standard deviation of a kind that is fitted separately."""
-LEAST_SHARE = 0.03
-"""Share of the time by which a kind must differ between runs to be fitted separately."""
-FAR = 2.5
-"""Prior standard deviations beyond which a factor is doubted."""
-WIDEST = 72
-"""Characters of a layout in the report."""
+LEAST_SHARE = 0.03  # share of the time by which a kind must differ between runs to be fitted separately
+FAR = 2.5  # prior standard deviations beyond which a factor is doubted
+WIDEST = 72  # characters of a layout in the report
 
 Values = npt.NDArray[np.float64]
-Predict = Callable[[Values], Values]
-"""From the logarithms of the factors of KINDS to the seconds of each row."""
-Measure = Callable[[Path], dict[str, Any]]
-"""From a run's folder to the object of its result.json."""
+Predict = Callable[[Values], Values]  # from the logarithms of the factors of KINDS to the seconds of each row
+Measure = Callable[[Path], dict[str, Any]]  # from a run's folder to the object of its result.json
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,7 @@ from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.problem import Problem, Sizes
 
-POINTS = "reports/reference/published_points/points.csv"
-"""The published measurements, by their place in a checkout."""
+POINTS = "reports/reference/published_points/points.csv"  # the published measurements, by their place in a checkout
 MEGATRON = ("megatron", "nemo", "internevo", "primus", "bloom", "gpt-neox")
 """Parts of the names of frameworks that train as this package's trainer does: tensor, pipeline and data parallel."""
 MAX_NEAR = 4
@@ -44,8 +43,7 @@ RANGES = {
 """Columns whose published range is checked."""
 _OTHER_GPU, _OTHER_GENERATION, _OTHER_SETTING = 0.5, 3.0, 0.5
 _SAME_SIZE = 0.02
-Point = dict[str, str]
-"""One row of the file of points."""
+Point = dict[str, str]  # one row of the file of points
 
 
 @dataclass(frozen=True, kw_only=True)

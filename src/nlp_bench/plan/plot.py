@@ -13,12 +13,9 @@ from nlp_bench.show.chart import EXCLUDED, LIMIT, Band, Chart, Rule, Series, Sha
 
 MAX_TIMES, MAX_FILL = 4.0, 1.5
 """Multiples of the shortest time and of the GPU's memory above which a configuration is not drawn."""
-MAX_CAUSES = 4
-"""Causes with a colour of their own."""
-GRID = 160
-"""Cells along each axis; of the dots in one cell the first is drawn."""
-OTHER, BEST = 5, 4
-"""Colours."""
+MAX_CAUSES = 4  # causes with a colour of their own
+GRID = 160  # cells along each axis; of the dots in one cell the first is drawn
+OTHER, BEST = 5, 4  # colours
 
 
 def plan_chart(answer: Answer) -> Chart:

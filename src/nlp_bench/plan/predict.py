@@ -95,11 +95,9 @@ def _recompute(row: Mapping[str, str]) -> int:
 EXPERTS = ("num_experts", "topk", "expert_ffn", "shared_expert_ffn")
 REFUSED_COLUMNS = ("ep", *EXPERTS, "dense_layers", "head_dim", "attention", "sliding_window")
 """Columns that are read only to refuse what is not predicted."""
-_PLAIN_ATTENTION = ("mha", "gqa", "mqa")
-"""Kinds of attention that `kv_heads` describes."""
+_PLAIN_ATTENTION = ("mha", "gqa", "mqa")  # kinds of attention that `kv_heads` describes
 
-_NONE = ("", "0", "1")
-"""Cells that mean none."""
+_NONE = ("", "0", "1")  # cells that mean none
 
 
 def check_known(row: Mapping[str, str]) -> None:
@@ -134,8 +132,7 @@ def check_known(row: Mapping[str, str]) -> None:
         raise UsageError(f"{said}: heads of another width are not predicted")
 
 
-_STATE_BYTES = 18.0
-"""Of a parameter in mixed precision with Adam: weights 2, gradients 4, fp32 state 12."""
+_STATE_BYTES = 18.0  # of a parameter in mixed precision with Adam: weights 2, gradients 4, fp32 state 12
 
 
 def spread_of(
@@ -377,8 +374,7 @@ def _numbers(row: Mapping[str, str], constants: Constants) -> dict[str, Any]:
     return {**model, **machine, **spread, "framework": place, "precision": PRECISIONS.index(precision)}
 
 
-_FOREIGN = ("sharding", "overlap")
-"""Rules of this package's trainer alone."""
+_FOREIGN = ("sharding", "overlap")  # rules of this package's trainer alone
 _COLUMN_OF = {
     "parallel": "n_gpus", "parallel.tensor": "tp", "parallel.pipeline": "pp", "parallel.context": "cp", "batch": "gbs", VIRTUAL: "vpp",
     "tuning.sequence_parallel": "sequence_parallel",
@@ -400,8 +396,7 @@ def _check_layout(row: Mapping[str, str], trait: Framework, numbers: Mapping[str
         raise UsageError(f"dp = {data:g} is not n_gpus / (tp x pp x cp) = {sizes.num_gpus} / {sizes.model_parallel}")
 
 
-_SAME_SIZE = 0.1
-"""Relative difference of a stated and a counted number of parameters that is still one model."""
+_SAME_SIZE = 0.1  # relative difference of a stated and a counted number of parameters that is still one model
 
 
 def _check_parameters(row: Mapping[str, str], model: Mapping[str, Any]) -> None:

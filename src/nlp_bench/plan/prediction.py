@@ -10,8 +10,7 @@ from nlp_bench.plan.machines import doubts_of
 from nlp_bench.plan.problem import configuration_of
 from nlp_bench.plan.ranking import GIB, Predicted, predicted
 
-SCHEMA = "nlp-bench/forecast/1"
-"""forecast.json of a run folder: written before the job starts."""
+SCHEMA = "nlp-bench/forecast/1"  # forecast.json of a run folder: written before the job starts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,7 @@ from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Configurations,
 from nlp_bench.plan.constants import Constants, precision_of
 from nlp_bench.plan.machines import doubts_of, machine_of
 
-VOCAB_MULTIPLE = 128
-"""Megatron-LM's default of --make-vocab-size-divisible-by, which the trainer has too."""
+VOCAB_MULTIPLE = 128  # Megatron-LM's default of --make-vocab-size-divisible-by, which the trainer has too
 
 
 def network_of(family: str, shape: Architecture, training: Training) -> Network:
@@ -42,8 +41,7 @@ def network_of(family: str, shape: Architecture, training: Training) -> Network:
     return struct(Network, vars(known) | own)
 
 
-UPSTREAM = "Megatron-LM"
-"""Framework of a run whose trainer is Megatron-LM's own."""
+UPSTREAM = "Megatron-LM"  # framework of a run whose trainer is Megatron-LM's own
 
 
 def configuration_of(run: Run, constants: Constants) -> Configurations:
@@ -199,13 +197,11 @@ def sizes_of(c: Configurations, place: int) -> Sizes:
 
 
 FRAMEWORK = "nlp-bench"
-MOST_GPUS = 2**20
-"""No machine has more; the layouts of a number with thousands of divisors would fill the memory."""
+MOST_GPUS = 2**20  # no machine has more; the layouts of a number with thousands of divisors would fill the memory
 MOST_SAMPLES = 2**20
 """No training has more in an iteration; the micro batch sizes that divide it are searched, as the layouts are."""
 RECOMPUTE_WORDS = (*RECOMPUTE, "any")
-Columns = dict[str, Any]
-"""Arrays of shape [N] by the names of Fixed, and `nodes`."""
+Columns = dict[str, Any]  # arrays of shape [N] by the names of Fixed, and `nodes`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,8 +54,7 @@ class Row(Predicted):
 
 
 _SAME_PEAK = 0.1  # data sheets of one product differ by less
-PRODUCTIVE = ("matrix products", "attention")
-"""Parts of the time that no layout saves."""
+PRODUCTIVE = ("matrix products", "attention")  # parts of the time that no layout saves
 
 
 def costs(shares: dict[str, float]) -> list[str]:

@@ -7,8 +7,7 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.plan.problem import AXES, Problem, Sizes
 from nlp_bench.plan.ranking import Answer, Row
 
-POINTS = 5
-"""Configurations of a shortlist, the published one besides."""
+POINTS = 5  # configurations of a shortlist, the published one besides
 SETS = {
     "modelParameter": (
         "point",

@@ -9,10 +9,8 @@ from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.why import Why
 from nlp_bench.show.table import TEXT, Column, Style, shown, tokens_in_words
 
-MARK = "*"
-"""Follows the rank of the published configuration."""
-WIDTH = 120
-"""Columns at which sentences are wrapped on a terminal."""
+MARK = "*"  # follows the rank of the published configuration
+WIDTH = 120  # columns at which sentences are wrapped on a terminal
 
 
 def say(style: Style, *sentences: str) -> list[str]:

@@ -77,8 +77,7 @@ def stage_layers(c: Configurations) -> tuple[Numbers, Numbers, Numbers]:
     )
 
 
-Layers = tuple[Numbers, Numbers, Numbers]
-"""Of the first, the middle and the last pipeline rank."""
+Layers = tuple[Numbers, Numbers, Numbers]  # of the first, the middle and the last pipeline rank
 
 
 def stage_of(c: Configurations, rank: Numbers, layers: Layers | None = None) -> Stage:
@@ -99,8 +98,7 @@ def fullest_stages(c: Configurations, layers: Layers | None = None) -> tuple[Sta
     return stage_of(c, first, layers), stage_of(c, second, layers), stage_of(c, last, layers)
 
 
-SINGLE = 4
-"""Bytes of a float32 number: of gradient sums, losses and norms."""
+SINGLE = 4  # bytes of a float32 number: of gradient sums, losses and norms
 
 
 def round_up(number: Numbers, multiple: Numbers | float) -> Numbers:
@@ -128,8 +126,7 @@ def shares_optimizer(c: Configurations) -> Flags:
     return np.asarray(c.spread.sharding > 0)
 
 
-WIDEST_HEAD = 256
-"""Width up to which flash attention applies."""
+WIDEST_HEAD = 256  # width up to which flash attention applies
 
 
 def keeps_scores(c: Configurations) -> Flags:

@@ -11,12 +11,10 @@ from nlp_bench.show.page import Section
 from nlp_bench.show.page import page as html_page
 from nlp_bench.show.table import Column, as_markdown, facts, json_text, table_of
 
-WIDTH = 110
-"""Columns of a line on a terminal."""
+WIDTH = 110  # columns of a line on a terminal
 MOST_SHARES = 5
 PROOF = "with rehearse in place of submit the same line rehearses the job without a GPU"
-CHANGED = "Not as shipped"
-"""Heading of what the bidder changed."""
+CHANGED = "Not as shipped"  # heading of what the bidder changed
 SIGNATURES = ("For the bidder", "For the buyer")
 STYLE = """
 main, footer { max-width: 60rem; }

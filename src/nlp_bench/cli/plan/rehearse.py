@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from nlp_bench.rehearse.report import RankReport
 
 WHAT = "what is rehearsed"
-MANY_RANKS = 4096
-"""Ranks of a job from which on its rehearsal is announced before the first rank is done."""
+MANY_RANKS = 4096  # ranks of a job from which on its rehearsal is announced before the first rank is done
 
 
 @dataclass(frozen=True, kw_only=True)

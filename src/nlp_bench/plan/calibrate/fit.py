@@ -14,8 +14,7 @@ from nlp_bench.packages import lacking
 from nlp_bench.plan.calibrate.record import Calibration, Measurement
 
 Values = npt.NDArray[np.float64]
-OUTLIER = 0.05
-"""Residual of the logarithm from which a measurement counts less (soft L1)."""
+OUTLIER = 0.05  # residual of the logarithm from which a measurement counts less (soft L1)
 PRIOR = 1.0
 """Standard deviation of the logarithm in the prior of a constant that shapes a curve: a factor of e; keeps those finite that the
 measurements do not determine."""

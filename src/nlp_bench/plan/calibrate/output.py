@@ -16,14 +16,11 @@ from nlp_bench.plan.machines import Sheet, measured_sheet, sheet_of
 from nlp_bench.show.table import Column, as_text
 
 RECORD_SCHEMA = "nlp-bench/calibrated/1"
-WIDE_HEAD = 128.0
-"""Head width at which the time model states the rate of attention (plan/iteration.py)."""
-LEAST = 1e-9
-"""What is written for a measured 0: constants are above 0."""
+WIDE_HEAD = 128.0  # head width at which the time model states the rate of attention (plan/iteration.py)
+LEAST = 1e-9  # what is written for a measured 0: constants are above 0
 LONELY_LINK = 10e9
 """Bytes per second that are written for the link where one rank measured alone; nothing that one rank does depends on it."""
-BUSY_SPREAD = 0.05
-"""Median spread of the repetitions above which something else was using the machine."""
+BUSY_SPREAD = 0.05  # median spread of the repetitions above which something else was using the machine
 PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 NOTES = {
     "memory_bytes_per_s": "copy, read + written",

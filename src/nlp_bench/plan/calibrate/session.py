@@ -17,19 +17,13 @@ from nlp_bench.plan.calibrate.record import Calibration, Measurement, measured
 from nlp_bench.plan.calibrate.trainer import measure_trainer
 from nlp_bench.plan.calibrate.work import PRECISIONS, Call, Group, Task, groups
 
-LEAST_SLICE_S = 0.03
-"""Least time of one task; where there is less, fewer tasks are measured."""
+LEAST_SLICE_S = 0.03  # least time of one task; where there is less, fewer tasks are measured
 LEAST_TASKS = 6
-SMALLEST = 3
-"""Tasks of a group that are measured however short the time is: a line needs three points."""
-LARGEST_PART = 1 / 20
-"""Of a group's time that one task may take."""
-REPEATED = 5
-"""Calls that a task takes at least: warm-up, one to plan, three repetitions."""
-MEMORY_PART = 0.8
-"""Of the free memory that a task may take."""
-TRAINER_S = 12.0
-"""Time of the trainer's four short runs on a CPU; subtracted from that of the rest."""
+SMALLEST = 3  # tasks of a group that are measured however short the time is: a line needs three points
+LARGEST_PART = 1 / 20  # of a group's time that one task may take
+REPEATED = 5  # calls that a task takes at least: warm-up, one to plan, three repetitions
+MEMORY_PART = 0.8  # of the free memory that a task may take
+TRAINER_S = 12.0  # time of the trainer's four short runs on a CPU; subtracted from that of the rest
 
 
 @dataclass(frozen=True, kw_only=True)

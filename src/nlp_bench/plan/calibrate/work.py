@@ -12,31 +12,23 @@ import torch.distributed as dist
 
 from nlp_bench.plan.calibrate.record import WIDTH_BYTES, Facts
 
-Call = Callable[[], object]
-"""Does the work once."""
+Call = Callable[[], object]  # does the work once
 HIDDEN = (128, 256, 512, 768, 1024, 2048, 4096, 8192, 12288)
 """Widths of models from one that trains on a laptop to 175 billion parameters."""
-TOKENS = (128, 512, 1024, 2048, 4096, 8192)
-"""Micro batch size x sequence length."""
-TENSOR = (1, 4)
-"""Tensor-parallel sizes."""
+TOKENS = (128, 512, 1024, 2048, 4096, 8192)  # micro batch size x sequence length
+TENSOR = (1, 4)  # tensor-parallel sizes
 VOCABULARY = 51200
 WAYS = ("forward", "input gradient", "weight gradient")
 LENGTHS, HEAD_WIDTHS, HEADS = (128, 256, 512, 1024, 2048, 4096, 8192), (32, 64, 128), (4, 8, 16, 32)
 """Of attention: sequence lengths, head widths, heads of one rank x samples."""
 STREAM_TOKENS, STREAM_WIDTHS = (512, 2048, 8192), (256, 1024, 4096)
-COPIED = (1 << 20, 1 << 23, 1 << 26, 1 << 28)
-"""Entries; the large ones are beyond every cache."""
-STEPPED = (1 << 18, 1 << 21, 1 << 24, 1 << 27)
-"""Parameters of an optimizer step."""
+COPIED = (1 << 20, 1 << 23, 1 << 26, 1 << 28)  # entries; the large ones are beyond every cache
+STEPPED = (1 << 18, 1 << 21, 1 << 24, 1 << 27)  # parameters of an optimizer step
 STEP_BYTES = 28.0
 """Of one parameter in an Adam step in fp32: read weight, gradient and two moments, write weight and two moments (7 x 4 bytes)."""
-KERNELS = 100
-"""Of one call that only launches."""
-MESSAGES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
-"""Bytes of the tensor that is reduced."""
-BLOCK = (1 << 20) - 3
-"""Random numbers that are drawn; no multiple of any width, so that rows differ."""
+KERNELS = 100  # of one call that only launches
+MESSAGES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26)  # bytes of the tensor that is reduced
+BLOCK = (1 << 20) - 3  # random numbers that are drawn; no multiple of any width, so that rows differ
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 PRECISIONS = {"cuda": ("bf16", "fp16", "fp32"), "cpu": ("fp32", "bf16", "fp16")}
 """By device, the one first that its trainings use; 8- and 4-bit products need Transformer Engine's scaling and are not measured."""

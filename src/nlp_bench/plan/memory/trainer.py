@@ -29,8 +29,7 @@ FLASH_ROWS, FLASH_WIDTH = 128, 32
 EFFICIENT_ROWS = 32
 """To a multiple of this the memory-efficient kernel rounds its logarithms (torch, meta_registrations.py)."""
 FULL = RECOMPUTE.index("full")
-INDEX = 8
-"""Bytes of a token's number."""
+INDEX = 8  # bytes of a token's number
 
 
 class Sizes:

@@ -11,14 +11,10 @@ from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import AXES, Problem
 from nlp_bench.plan.search.space import Space, space
 
-CHUNK = 16384
-"""Configurations that are forecast at once: their arrays stay in a core's cache."""
-MOST_KEYS = 2**62
-"""Keys that a 64-bit integer holds."""
-SAME = 1e-3
-"""Relative difference of two times below which less memory decides."""
-NEAR = 5e-3
-"""Relative difference of two times below which a layout that is slower and needs more memory is dropped."""
+CHUNK = 16384  # configurations that are forecast at once: their arrays stay in a core's cache
+MOST_KEYS = 2**62  # keys that a 64-bit integer holds
+SAME = 1e-3  # relative difference of two times below which less memory decides
+NEAR = 5e-3  # relative difference of two times below which a layout that is slower and needs more memory is dropped
 
 
 @dataclass(frozen=True, kw_only=True)

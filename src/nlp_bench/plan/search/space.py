@@ -15,12 +15,10 @@ from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flag
 from nlp_bench.plan.problem import SWITCHES, Columns, Problem
 from nlp_bench.plan.work import head_products, layer_core, layer_products
 
-MOST_UNEVEN = 1.15
-"""Largest ratio of the longest stage to the mean where layers do not divide evenly."""
+MOST_UNEVEN = 1.15  # largest ratio of the longest stage to the mean where layers do not divide evenly
 MOST_LAYOUTS = 2**23
 """More would fill the memory of a login node: numbers of GPUs and batches that both have hundreds of divisors."""
-AT_ONCE = 2**19
-"""Layouts that are judged at the same time; each takes some hundred bytes meanwhile."""
+AT_ONCE = 2**19  # layouts that are judged at the same time; each takes some hundred bytes meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,8 +216,7 @@ def _switches(problem: Problem, sequence: Sequence[bool]) -> Codes:
     return np.asarray([list(row.values()) for row in kept], dtype=np.int64).reshape(-1, len(SWITCHES))
 
 
-REACH = 64
-"""Numbers of nodes on each side that are tried."""
+REACH = 64  # numbers of nodes on each side that are tried
 OF_BATCH = ("global batch", "micro-batch groups")
 
 
