@@ -35,6 +35,15 @@ class Ended:
     def numbers(self, name: str) -> list[float]:
         return [float(word) for word in re.findall(rf"\| {name}: (\S+) \|", self.stdout)]
 
+    @property
+    def losses(self) -> list[float]:
+        assert self.code == 0, self.stdout + self.stderr
+        return self.numbers("lm loss")
+
+    @property
+    def parameters(self) -> int:
+        return int(re.findall(r"number of parameters: (\d+)", self.stdout)[0])
+
 
 def run_ranks(num_ranks: int, words: str, *more: str) -> Ended:
     """Train MODEL, changed by `words` and `more`, on `num_ranks` ranks; one rank runs alone, without torchrun."""
@@ -108,6 +117,31 @@ def train(forked: Forked) -> Callable[..., Ended]:
 
     once = functools.cache(trained)  # tests that only read a log share the training
     return lambda ranks, words, *more: (trained if more or "--save" in words else once)(ranks, words, *more)
+
+
+@pytest.fixture(scope="session")
+def same_training(train: Callable[..., Ended]) -> Callable[[int, str, str], Ended]:
+    """Train a model in a layout, compare losses, gradient norms and parameters with those of one rank, and return the training."""
+
+    def same(ranks: int, model: str, layout: str) -> Ended:
+        alone, other = train(1, model), train(ranks, f"{model} {layout}")
+        assert len(alone.losses) > 1
+        assert other.losses == pytest.approx(alone.losses, abs=1e-4)
+        assert other.numbers("grad norm") == pytest.approx(alone.numbers("grad norm"), abs=2e-3)
+        assert other.parameters == alone.parameters
+        return other
+
+    return same
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small corpus of a vocabulary of 512."""
+    from nlp_bench.data.maker import DataRequest, make_data
+
+    folder = tmp_path_factory.mktemp("my data") / "small"  # a path with a space
+    make_data(DataRequest(output=folder, documents=300, vocab_size=512))
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """T5, BERT and a Llama: every layout trains the same model, and the loss falls."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,11 @@ from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout, model_shape
 from nlp_bench.train.settings import Settings
 
-MODEL = (
+LEAST = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
-    "--attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 4 --train-iters 4 "
-    "--log-interval 1 --lr 1e-2 --vocab-size 492"
+    "--micro-batch-size 1 --train-iters 4 --lr 1e-2"
 )
-MOCK = "--mock-data"
+GPT = "--mock-data --vocab-size 492 --position-embedding-type learned_absolute"
 T5 = "--model-family t5 --num-layers 2 --decoder-seq-length 16 --vocab-extra-ids 20 --geglu"
 BERT = "--model-family bert"
 ODD_T5 = (
@@ -44,101 +44,54 @@ LAYOUTS = {
     "llama": (LLAMA, 2, FULL),
 }
 PADDED = "--short-seq-prob 0.5"
-SELECTIVE, WHOLE = (
-    "--recompute-granularity selective --recompute-modules",
-    "--recompute-granularity full --recompute-method",
-)
-AGAIN = {
-    "mlp": f"{SELECTIVE} mlp",
-    "layernorm": f"{SELECTIVE} layernorm",
-    "core_attn": f"{SELECTIVE} core_attn",
-    "all three": f"{SELECTIVE} mlp layernorm core_attn",
-    "uniform": f"{WHOLE} uniform --recompute-num-layers 1",
-    "block": f"{WHOLE} block --recompute-num-layers 2",
-}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from nlp_bench.data.maker import DataRequest, make_data
-
-    folder = tmp_path_factory.mktemp("data") / "small"
-    make_data(DataRequest(output=folder, documents=300, vocab_size=492))
-    return folder / "corpus_text_document"
-
-
-@pytest.fixture(scope="module")
-def logs(forked: Any, data: Path) -> dict[str, str]:
-    """The logs of all trainings of this file."""
-    jobs: dict[str, tuple[int, list[str]]] = {}
-    for name, (words, ranks, layout) in LAYOUTS.items():
-        jobs[f"{name} alone"] = (1, f"{MODEL} {MOCK} {words}".split())
-        jobs[name] = (ranks, f"{MODEL} {MOCK} {words} {layout}".split())
-    blend = f"{MODEL} --data-path 0.3 {data} 0.7 {data} {PADDED} {T5}"
-    jobs["padded alone"] = (1, blend.split())
-    jobs["padded"] = (2, f"{blend} --pipeline-model-parallel-size 2".split())
-    saved = f"{MODEL} {MOCK} {ODD_T5} --lr-decay-iters 4 --use-distributed-optimizer"
-    kept = data.parent / "kept"
-    jobs["saved"] = (4, f"{saved} {FULL} {INTERLEAVED} --train-iters 2 --save {kept}".split())
-    jobs["resumed"] = (2, f"{saved} --load {kept}".split())
-    jobs["real bert"] = (1, f"{MODEL} --data-path {data} {data} {PADDED} {BERT} --train-iters 12".split())
-    found = {}
-    for name, (ranks, words) in jobs.items():
-        ended = forked.train(ranks, words)
-        found[name] = ended.stdout
-        assert ended.code == 0, f"{name}: {ended.stdout}{ended.stderr}"
-    return found
-
-
-def numbers(log: str, name: str) -> list[float]:
-    return [float(word) for word in re.findall(rf"\| {name}: (\S+) \|", log)]
-
-
-def parameters(log: str) -> int:
-    return int(re.findall(r"number of parameters: (\d+)", log)[0])
+SELECTIVE = "--recompute-granularity selective --recompute-modules"
+WHOLE = "--recompute-granularity full --recompute-method"
+AGAIN = (
+    f"{SELECTIVE} mlp", f"{SELECTIVE} layernorm", f"{SELECTIVE} core_attn", f"{SELECTIVE} mlp layernorm core_attn",
+    f"{WHOLE} uniform --recompute-num-layers 1", f"{WHOLE} block --recompute-num-layers 2",
+)  # fmt: skip
+Train, Same = Callable[..., Any], Callable[[int, str, str], Any]
 
 
 @pytest.mark.torchrun
-@pytest.mark.parametrize("name", [*LAYOUTS, "padded"])
-def test_the_layout_does_not_change_the_training_and_the_loss_falls(logs: dict[str, str], name: str) -> None:
-    alone, other = logs[f"{name} alone"], logs[name]
-    losses = numbers(alone, "lm loss")
-    assert len(losses) == 4
-    assert losses[-1] < losses[0] - 0.25
-    assert numbers(other, "lm loss") == pytest.approx(losses, abs=1e-4)
-    assert numbers(other, "grad norm") == pytest.approx(numbers(alone, "grad norm"), abs=2e-3)
-    assert parameters(other) == parameters(alone)
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_layout_does_not_change_the_training_and_the_loss_falls(same_training: Same, name: str) -> None:
+    words, ranks, layout = LAYOUTS[name]
+    ended = same_training(ranks, f"{GPT} {words}", layout)
+    assert ended.losses[-1] < ended.losses[0] - 0.25
+    settings = settled(words)
+    assert ended.parameters == model_shape(settings, Layout.of(settings, 1)).parameters
 
 
 @pytest.mark.torchrun
 @pytest.mark.parametrize("split", ["", FULL], ids=["TP 1", "TP 2"])
 @pytest.mark.parametrize("again", AGAIN)
-@pytest.mark.parametrize(("name", "model"), [("t5", T5), ("odd_t5", ODD_T5), ("bert", BERT)])
-def test_what_is_computed_again_is_the_same(
-    logs: dict[str, str], forked: Any, name: str, model: str, again: str, split: str
-) -> None:
-    ended = forked.train(2 if split else 1, f"{MODEL} {MOCK} {model} {AGAIN[again]} {split}".split())
-    assert ended.code == 0, ended.stdout + ended.stderr
-    assert ended.numbers("lm loss") == pytest.approx(numbers(logs[f"{name} alone"], "lm loss"), abs=1e-4)
-    assert ended.numbers("grad norm") == pytest.approx(numbers(logs[f"{name} alone"], "grad norm"), abs=2e-3)
+@pytest.mark.parametrize("model", ["", LLAMA, T5, ODD_T5, BERT], ids=["gpt", "llama", "t5", "odd t5", "bert"])
+def test_what_is_computed_again_is_the_same(same_training: Same, model: str, again: str, split: str) -> None:
+    same_training(2 if split else 1, f"{GPT} {model}", f"{again} {split}")
 
 
 @pytest.mark.torchrun
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_the_parameters_are_those_of_the_formula(logs: dict[str, str], name: str) -> None:
-    settings = parse(f"{MODEL} {MOCK} {LAYOUTS[name][0]}".split())
-    assert parameters(logs[name]) == model_shape(settings, Layout.of(settings, 1)).parameters
+def test_padded_samples_and_a_blend_of_data_are_the_same_in_every_layout(train: Train, data: Path) -> None:
+    words = [*f"--vocab-size 512 {PADDED} {T5} --position-embedding-type learned_absolute --data-path".split(), "0.3"]
+    words += [str(data / "corpus_text_document"), "0.7", str(data / "corpus_text_document")]
+    alone, two = train(1, "", *words), train(2, "--pipeline-model-parallel-size 2", *words)
+    assert alone.losses[-1] < alone.losses[0] - 0.25
+    assert two.losses == pytest.approx(alone.losses, abs=1e-4)
 
 
 @pytest.mark.torchrun
-def test_a_checkpoint_of_a_t5_fits_another_layout(logs: dict[str, str]) -> None:
-    losses = numbers(logs["saved"], "lm loss") + numbers(logs["resumed"], "lm loss")
-    assert losses == pytest.approx(numbers(logs["odd_t5 alone"], "lm loss"), abs=1e-4)
+def test_a_checkpoint_of_a_t5_fits_another_layout(train: Train, tmp_path: Path) -> None:
+    model = f"{GPT} {ODD_T5} --lr-decay-iters 4 --use-distributed-optimizer"
+    saved = train(4, f"{model} {FULL} {INTERLEAVED} --train-iters 2 --save", str(tmp_path))
+    resumed = train(2, f"{model} --load", str(tmp_path))
+    assert saved.losses + resumed.losses == pytest.approx(train(1, f"{GPT} {ODD_T5}").losses, abs=1e-4)
 
 
 @pytest.mark.torchrun
-def test_bert_learns_from_real_data(logs: dict[str, str]) -> None:
-    losses = numbers(logs["real bert"], "lm loss")
+def test_bert_learns_from_real_data(train: Train, data: Path) -> None:
+    words = f"--vocab-size 512 --position-embedding-type learned_absolute {PADDED} {BERT} --train-iters 30 --data-path"
+    losses = train(1, words, *[str(data / "corpus_text_document")] * 2).losses
     assert losses[-1] < losses[0] - 0.3
 
 
@@ -160,4 +113,4 @@ def test_what_does_not_belong_to_a_family_is_refused(words: str, message: str) -
 
 
 def settled(words: str) -> Settings:
-    return parse(f"{MODEL} {MOCK} {words}".split())
+    return parse(f"{LEAST} {GPT} {words}".split())
