@@ -1,21 +1,18 @@
 """Trains small models for real on gloo ranks, watched by the tracker of the rehearsal; each rank is a fork of one process.
 
-Reads lines of JSON `[ranks, [words of the trainer]]`, answers each with the pickled reports of all ranks, in base64.
+Asked for `[ranks, [words of the trainer]]`, it answers with the pickled reports of all ranks, in base64.
 """
 
 import base64
 import gc
-import json
-import os
 import pickle
-import socket
 import sys
 import tempfile
-import traceback
 import warnings
 from pathlib import Path
 
 import torch
+from forked import fork_ranks, serve
 
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train import cpu
@@ -23,7 +20,7 @@ from nlp_bench.train import cpu
 ITERATIONS = 5
 
 
-def watch_rank(number: int, ranks: int, port: int, words: list[str]) -> RankReport:
+def watch_rank(number: int, ranks: int, words: list[str]) -> RankReport:
     """Train as one rank; report an iteration after the first: of several, which are alike, the one with the least memory.
 
     gloo's threads let go of a message a moment after the training was told that it has arrived. That is chance, which can only
@@ -38,7 +35,6 @@ def watch_rank(number: int, ranks: int, port: int, words: list[str]) -> RankRepo
     from nlp_bench.train.model import Job
     from nlp_bench.train.trainer import Trainer
 
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     settings, device = parse(words), torch.device("cpu")
     layout = Layout.of(settings, ranks)
     world.connect(settings, layout, Rank(rank=number, world_size=ranks, local_rank=number), device)
@@ -53,29 +49,18 @@ def watch_rank(number: int, ranks: int, port: int, words: list[str]) -> RankRepo
     return least
 
 
-def train(ranks: int, words: list[str]) -> list[RankReport]:
-    """Fork all ranks, wait for them, and return their reports in order."""
-    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-        probe.close()
-        children = []
-        for number in range(ranks):
-            child = os.fork()
-            if not child:
-                code = 1
-                try:
-                    Path(folder, str(number)).write_bytes(pickle.dumps(watch_rank(number, ranks, port, words)))
-                    code = 0
-                except BaseException:  # noqa: BLE001  # said, and the parent sees the code
-                    traceback.print_exc()
-                finally:
-                    os._exit(code)
-            children.append(child)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        if any(codes):
-            sys.exit(f"a rank failed: {codes}")
-        return [pickle.loads(Path(folder, str(number)).read_bytes()) for number in range(ranks)]  # noqa: S301  # ours
+def train(ranks: int, words: list[str]) -> str:
+    """Train on forked ranks and return the pickle of their reports, in order."""
+    with tempfile.TemporaryDirectory() as folder:
+
+        def be_rank(number: int) -> int:
+            Path(folder, str(number)).write_bytes(pickle.dumps(watch_rank(number, ranks, words)))
+            return 0
+
+        if fork_ranks(ranks, be_rank):
+            sys.exit("a rank failed")
+        reports = [pickle.loads(Path(folder, str(number)).read_bytes()) for number in range(ranks)]  # noqa: S301  # ours
+        return base64.b64encode(pickle.dumps(reports)).decode()
 
 
 if __name__ == "__main__":
@@ -85,5 +70,4 @@ if __name__ == "__main__":
     from nlp_bench.rehearse import iteration  # noqa: F401  # imports the rest
 
     gc.freeze()  # or the collector of each rank looks at all that was imported
-    for line in sys.stdin:
-        print(base64.b64encode(pickle.dumps(train(*json.loads(line)))).decode(), flush=True)
+    serve(train)

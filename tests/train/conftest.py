@@ -1,11 +1,7 @@
 """Starting real ranks on the CPU and reading their log."""
 
 import functools
-import json
-import os
 import re
-import selectors
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -13,15 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from support.forked import TIMEOUT_S, environment, program
 
 MODEL = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
     "--position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 "
     "--global-batch-size 4 --train-iters 4 --log-interval 1 --lr 1e-2"
 )
-
-
-TIMEOUT_S = 240
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,62 +55,17 @@ def run_ranks(num_ranks: int, words: str, *more: str) -> Ended:
     return Ended(code=answer.returncode, stdout=answer.stdout, stderr=answer.stderr)
 
 
-class Forked:
-    """Ranks forked from one process that has torch imported (forked_ranks.py), which starts when it is first needed."""
-
-    def __init__(self) -> None:
-        self.process: subprocess.Popen[str] | None = None
-
-    def train(self, num_ranks: int, words: list[str]) -> Ended:
-        """Train on `num_ranks` ranks with just these words; fails the test when they do not come to an end."""
-        if self.process is None:
-            self.process = self._start()
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([num_ranks, words]) + "\n")
-        self.process.stdin.flush()
-        with selectors.DefaultSelector() as selector:
-            selector.register(self.process.stdout, selectors.EVENT_READ)
-            if not selector.select(TIMEOUT_S):
-                self.stop()  # an answer that comes late must not be taken for the next one
-                pytest.fail(f"{num_ranks} ranks say nothing for {TIMEOUT_S} s: {words}")
-        code, stdout, stderr = json.loads(self.process.stdout.readline())
-        return Ended(code=code, stdout=stdout, stderr=stderr)
-
-    def _start(self) -> "subprocess.Popen[str]":
-        command = [sys.executable, str(Path(__file__).with_name("forked_ranks.py"))]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment(), start_new_session=True)
-
-    def stop(self) -> None:
-        """Kill the process and its ranks."""
-        if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.communicate()
-            self.process = None
-
-
-def environment() -> dict[str, str]:
-    known = {name: word for name, word in os.environ.items() if name not in {"RANK", "WORLD_SIZE", "LOCAL_RANK"}}
-    return known | {"OMP_NUM_THREADS": "1"}
-
-
 @pytest.fixture(scope="session")
-def forked() -> Iterator[Forked]:
-    ranks = Forked()
-    yield ranks
-    ranks.stop()
-
-
-@pytest.fixture(scope="session")
-def train(forked: Forked) -> Callable[..., Ended]:
+def train() -> Iterator[Callable[..., Ended]]:
     """Train MODEL, changed by words, on forked ranks: a fifth of the time of ranks that are started."""
+    with program("forked_ranks.py") as ranks_of:
 
-    def trained(ranks: int, words: str, *more: str) -> Ended:
-        return forked.train(ranks, [*MODEL.split(), *words.split(), *more])
+        def trained(ranks: int, words: str, *more: str) -> Ended:
+            code, stdout, stderr = ranks_of.ask(ranks, [*MODEL.split(), *words.split(), *more])
+            return Ended(code=code, stdout=stdout, stderr=stderr)
 
-    once = functools.cache(trained)  # tests that only read a log share the training
-    return lambda ranks, words, *more: (trained if more or "--save" in words else once)(ranks, words, *more)
+        once = functools.cache(trained)  # tests that only read a log share the training
+        yield lambda ranks, words, *more: (trained if more or "--save" in words else once)(ranks, words, *more)
 
 
 @pytest.fixture(scope="session")
