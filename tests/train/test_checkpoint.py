@@ -77,9 +77,6 @@ def test_only_what_the_tracker_names_is_taken(tmp_path: Path) -> None:
         match=r"load: .* names iteration 20, but .*iter_0000020 is not a whole checkpoint .*of a whole one into it: 10",
     ):
         newest(tmp_path)
-    (tmp_path / TRACKER).write_text("latest\n")
-    with pytest.raises(UsageError, match="says 'latest', not an iteration"):
-        newest(tmp_path)
     (checkpoint_path(tmp_path, 10) / RECORD).unlink()  # as Megatron-LM's own are: no iteration in the tracker helps
     with pytest.raises(UsageError, match=r"those of Megatron-LM and other programs are not read; name another folder$"):
         newest(tmp_path)
@@ -130,10 +127,8 @@ def test_nothing_left_to_train_is_said(tmp_path: Path) -> None:
     assert "iter_0000008 holds iteration 8 of 8" in said
 
 
-def test_a_folder_without_a_checkpoint(tmp_path: Path) -> None:
+def test_a_folder_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
     assert start(f"--load {tmp_path / 'nowhere'}") is None
-    with pytest.raises(UsageError, match=r"load: .*nowhere holds no checkpoint"):
-        start(f"--load {tmp_path / 'nowhere'} --exit-on-missing-checkpoint")
 
 
 def test_a_folder_too_deep_for_sockets_is_refused_before_the_training(
@@ -147,53 +142,52 @@ def test_a_folder_too_deep_for_sockets_is_refused_before_the_training(
     assert start(f"--save {tmp_path}") is None
 
 
-def test_checkpoints_of_another_training_are_not_overwritten(tmp_path: Path) -> None:
-    made_by_hand(tmp_path, 4)
-    with pytest.raises(UsageError, match=r"save: .* holds iter_0000004 of another training; name a new folder"):
-        start(f"--save {tmp_path}")
-    assert start(f"--save {tmp_path} --load {tmp_path}") is None
+def with_record(**fields: Any) -> Callable[[Path], object]:
+    def change(folder: Path) -> None:
+        path = checkpoint_path(folder, 4) / RECORD
+        path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+    return change
 
 
-def test_a_record_of_a_newer_program_is_refused(tmp_path: Path) -> None:
-    made_by_hand(tmp_path, 4)
-    path = checkpoint_path(tmp_path, 4) / RECORD
-    path.write_text(path.read_text().replace("checkpoint/1", "checkpoint/2"))
-    with pytest.raises(NlpBenchError, match="is newer than this nlp-bench reads"):
-        start(f"--load {tmp_path}")
+def with_tracker(word: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / TRACKER).write_text(word, encoding="utf-8")
+
+
+NO_ITERATION = r"not an iteration; write the iteration of a whole one into it: 4"
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("damage", "words", "message"),
     [
-        ("iteration", 3, "iteration is 3, but the folder is iter_0000004"),
-        ("iteration", True, "iteration is True, but the folder is iter_0000004"),
-        ("consumed_samples", 8, "consumed_samples is 8, but 4 iterations of global_batch_size 4 have 16"),
-        ("consumed_samples", -16, "consumed_samples is -16, but"),
+        (with_record(schema="nlp-bench/checkpoint/2"), "--load FOLDER", "is newer than this nlp-bench reads"),
+        (with_record(iteration=3), "--load FOLDER", "iteration is 3, but the folder is iter_0000004"),
+        (with_record(iteration=True), "--load FOLDER", "iteration is True, but the folder is iter_0000004"),
+        (with_record(consumed_samples=8), "--load FOLDER", "is 8, but 4 iterations of global_batch_size 4 have 16"),
+        (with_record(consumed_samples=-16), "--load FOLDER", "consumed_samples is -16, but"),
+        *(
+            (with_tracker(word), "--load FOLDER", NO_ITERATION)
+            for word in ("release", "../4", "9" * 5000, "-4", "\u0664")
+        ),
+        (
+            lambda _: None,
+            "--load FOLDER/iter_0000004",
+            r"iter_0000004 is itself a checkpoint; give --load FOLDER, whose",
+        ),
+        (lambda _: None, f"--load FOLDER/{TRACKER}", r"load: .* is no folder"),
+        (lambda _: None, "--load FOLDER/nowhere --exit-on-missing-checkpoint", r"load: .*nowhere holds no checkpoint"),
+        (lambda _: None, "--save FOLDER", r"save: .* holds iter_0000004 of another training; name a new folder"),
     ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_a_record_that_contradicts_itself_is_refused(tmp_path: Path, field: str, value: int, message: str) -> None:
+def test_what_contradicts_itself_or_is_no_folder_of_checkpoints_is_refused(
+    tmp_path: Path, damage: Callable[[Path], object], words: str, message: str
+) -> None:
     made_by_hand(tmp_path, 4)
-    path = checkpoint_path(tmp_path, 4) / RECORD
-    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
-    with pytest.raises(UsageError) as error:
-        start(f"--load {tmp_path}")
-    assert message in str(error.value)
-
-
-def test_a_checkpoint_or_a_file_in_place_of_their_folder_is_refused(tmp_path: Path) -> None:
-    made_by_hand(tmp_path, 4)
-    with pytest.raises(UsageError, match=rf"iter_0000004 is itself a checkpoint; give --load {tmp_path}, whose"):
-        start(f"--load {checkpoint_path(tmp_path, 4)}")
-    with pytest.raises(UsageError, match=r"load: .* is no folder"):
-        start(f"--load {tmp_path / TRACKER}")
-
-
-@pytest.mark.parametrize("word", ["release", "../4", "9" * 5000, "-4", "\u0664"])
-def test_a_tracker_that_names_no_iteration_is_refused(tmp_path: Path, word: str) -> None:
-    made_by_hand(tmp_path, 4)
-    (tmp_path / TRACKER).write_text(word, encoding="utf-8")
-    with pytest.raises(UsageError, match="not an iteration; write the iteration of a whole one into it: 4"):
-        start(f"--load {tmp_path}")
+    assert start(f"--save {tmp_path} --load {tmp_path}") is None
+    damage(tmp_path)
+    with pytest.raises(NlpBenchError, match=message.replace("FOLDER", str(tmp_path))):
+        start(words.replace("FOLDER", str(tmp_path)))
 
 
 class _Bomb:
@@ -227,11 +221,6 @@ def test_an_index_of_an_older_python_is_read_but_gives_no_attribute_out(tmp_path
         check_index(tmp_path)
 
 
-def losses(ended: Any) -> list[float]:
-    assert ended.code == 0, ended.stderr
-    return ended.numbers("lm loss")  # type: ignore[no-any-return]
-
-
 @pytest.fixture(scope="module")
 def alone(train: Train, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An uninterrupted training of ten iterations that left checkpoints of 2, 4, ... 10, and its folder."""
@@ -250,13 +239,13 @@ def copy_of(folder: Path, iteration: int, target: Path) -> Path:
 @pytest.mark.torchrun
 def test_one_rank_goes_on_exactly(train: Train, alone: Any, tmp_path: Path) -> None:
     whole_run, folder = alone
-    curve = losses(whole_run)
+    curve = whole_run.losses
     assert len(curve) == 10
     assert [path.name for path in whole(folder)] == [f"iter_{n:07d}" for n in (2, 4, 6, 8, 10)]
     common = torch.load(whole(folder)[0] / "common.pt", weights_only=False)  # what Megatron-LM looks for there
     assert common["content_metadata"]["distrib_optim_sharding_type"] == "fully_reshardable"
     rest = train(1, f"{BASE} --load", str(copy_of(folder, 6, tmp_path / "six")))
-    assert losses(rest) == pytest.approx(curve[6:], abs=1e-6)
+    assert rest.losses == pytest.approx(curve[6:], abs=1e-6)
     assert rest.numbers("learning rate") == whole_run.numbers("learning rate")[6:]
     assert "iteration        7/      10 | consumed samples:           28 |" in rest.stdout
     assert "iter_0000006" in rest.stdout
@@ -278,10 +267,10 @@ def test_every_layout_goes_on_from_every_other(train: Train, alone: Any, tmp_pat
         part = train(
             num_ranks, f"{BASE} {layout} --exit-interval {2 + 2 * number} --load", str(load), "--save", str(save)
         )
-        curve += losses(part)
+        curve += part.losses
         load = save
-    curve += losses(train(1, f"{BASE} --load", str(load)))
-    assert curve == pytest.approx(losses(whole_run)[2:], abs=1e-4)
+    curve += train(1, f"{BASE} --load", str(load)).losses
+    assert curve == pytest.approx(whole_run.losses[2:], abs=1e-4)
 
 
 def flip(file: Path, place: int) -> None:
@@ -328,7 +317,7 @@ def test_a_flipped_bit_is_named_with_the_command_that_takes_the_older_one(
     command = f"echo 4 > {tmp_path / TRACKER}"
     assert f"take the next older one and repeat: {command}" in ended.stderr
     subprocess.run(["bash", "-c", command], check=True)
-    assert losses(train(1, f"{BASE} --load", str(tmp_path))) == pytest.approx(losses(whole_run)[4:], abs=1e-6)
+    assert train(1, f"{BASE} --load", str(tmp_path)).losses == pytest.approx(whole_run.losses[4:], abs=1e-6)
     shutil.rmtree(checkpoint_path(tmp_path, 4))
     with pytest.raises(NlpBenchError, match=r"no older one is there: bring the file back"):
         refuse_damaged(path, ["x"])
@@ -342,7 +331,7 @@ def test_a_checkpoint_holds_the_last_update_of_every_replica(train: Train, tmp_p
     five = checkpoint_path(tmp_path / "all", 5)
     assert {path.name for path in five.iterdir()} - {RECORD} == set(read_record(five)["files"])  # those of both ranks
     rest = train(2, f"{words} --load", str(copy_of(tmp_path / "all", 5, tmp_path / "five")))
-    assert losses(rest) == pytest.approx(losses(whole_run)[5:], abs=1e-6)
+    assert rest.losses == pytest.approx(whole_run.losses[5:], abs=1e-6)
 
 
 def in_background(words: str, *more: str) -> "subprocess.Popen[str]":
