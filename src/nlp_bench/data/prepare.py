@@ -204,20 +204,13 @@ def _make(request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, 
     common = {**parameters, "inputs": None, "library": encoder.library, "token_bytes": token_bytes}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
+        place: dict[str, Any] = {"folder": request.shards, "token_bytes": token_bytes}
         shards = [
-            Shard(
-                number=n,
-                path=path,
-                folder=request.shards,
-                identity={**common, **identity(path)},
-                token_bytes=token_bytes,
-            )
-            for n, path in enumerate(paths)
+            Shard(number=number, path=path, identity={**common, **identity(path)}, **place)
+            for number, path in enumerate(paths)
         ]
-        choice, reading = request.tokenizer, request.reading
-        pieces = Encoding(
-            shards, choice, reading, workers=request.workers or cores, piece_bytes=request.piece_bytes
-        ).run()
+        options = {"workers": request.workers or cores, "piece_bytes": request.piece_bytes}
+        pieces = Encoding(shards, request.tokenizer, request.reading, **options).run()
     finally:
         with contextlib.suppress(OSError):  # not empty: it holds pieces to resume from
             request.shards.rmdir()
@@ -229,7 +222,7 @@ def _make(request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, 
         "tokenizer": {
             **parameters["tokenizer"],
             "vocab_size": encoder.vocab_size,
-            "eod_id": encoder.end_id if reading.append_eod else None,
+            "eod_id": encoder.end_id if request.reading.append_eod else None,
             "library": encoder.library,
         },
         **_counts(pieces),

@@ -38,11 +38,8 @@ def like_gpu(tracker: Tracker) -> Iterator[None]:
     adams = [importlib.import_module(f"torch.optim.{name}") for name in ("adam", "adamw")]
     with substituted(
         (torch.cuda, "_lazy_init", lambda: None),  # device="cuda" is allowed; TrackerOfShapes places the tensor
-        (
-            torch.Tensor,
-            "type",
-            type_of,
-        ),  # optimizers sort parameters by "torch.cuda.FloatTensor", not torch.meta.FloatTensor
+        # optimizers sort parameters by "torch.cuda.FloatTensor", not torch.meta.FloatTensor
+        (torch.Tensor, "type", type_of),
         *((module, CHECK, lambda *_: None) for module in adams if hasattr(module, CHECK)),  # no data, no device
         (importlib.import_module("torch.nn.utils.clip_grad"), "_device_has_foreach_support", lambda *_: True),
         (torch, "compile", one_kernel),

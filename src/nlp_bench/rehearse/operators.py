@@ -42,11 +42,9 @@ def counters() -> dict[Any, tuple[str, Count]]:
             for overload in packet.overloads():
                 found[getattr(packet, overload)] = name, lambda given, k=first: product(given[k], given[k + 1])  # type: ignore[misc]
     for kind in ("flash_attention", "efficient_attention", "cudnn_attention", "flash_attention_for_cpu"):
-        found[operator(kind)] = "attention", lambda given: 4 * given[0].numel() * given[1].shape[-2]
-        found[operator(f"{kind}_backward")] = (
-            "attention_backward",
-            lambda given: 10 * given[1].numel() * given[2].shape[-2],
-        )
+        forward, backward = operator(kind), operator(f"{kind}_backward")
+        found[forward] = "attention", lambda given: 4 * given[0].numel() * given[1].shape[-2]
+        found[backward] = "attention_backward", lambda given: 10 * given[1].numel() * given[2].shape[-2]
     found.pop(None, None)
     return found
 

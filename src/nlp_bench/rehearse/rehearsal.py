@@ -67,12 +67,8 @@ class Rehearsal:
             "notes": list(self.notes),
             "run": run.footprint(),
             "ranks": [
-                {
-                    **asdict(report),
-                    "beside_bytes": one.overhead_bytes,
-                    "needed_bytes": one.needed_bytes,
-                    "fits": one.fits,
-                }
+                asdict(report)
+                | {"beside_bytes": one.overhead_bytes, "needed_bytes": one.needed_bytes, "fits": one.fits}
                 for report, one in zip(self.reports, self.headrooms, strict=True)
             ],
         }

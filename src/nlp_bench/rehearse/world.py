@@ -42,11 +42,8 @@ def fake_world(settings: Settings, layout: Layout, rank: int) -> Iterator[None]:
         return create(ranks, *arguments, **options) if rank in ranks else None
 
     with substituted(
-        (
-            dist,
-            "all_gather_object",
-            _gather_own,
-        ),  # pickles into tensors without data; optimizers compare their groups
+        # pickles into tensors without data; optimizers compare their groups
+        (dist, "all_gather_object", _gather_own),
         (trainer, "microbatches", microbatches),
         (trainer, "_copy_to_host", lambda numbers: lambda: [0.0] * numbers.numel()),  # copies the loss to the host
         (torch.nn.Module, "_apply", _converted),  # torch's refuses tensors without data that have other references

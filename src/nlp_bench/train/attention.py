@@ -68,9 +68,8 @@ class FusedAttention(torch.nn.Module):
         if self.rotated_width:
             query, key = (rotary(heads, *self.angles(heads), fused=self.fused_rotary) for heads in (query, key))
         dropout = self.dropout if self.training else 0.0
-        own = (
-            dropout and not self.sequence_parallel
-        )  # heads differ between tensor-parallel ranks, so their dropout must
+        # heads differ between tensor-parallel ranks, so their dropout must
+        own = dropout and not self.sequence_parallel
         with get_cuda_rng_tracker().fork() if own else contextlib.nullcontext():
             context = self._attend(query, key, value, mask, dropout)
         if context.grad_fn is not None:

@@ -137,9 +137,8 @@ class Trainer:
     def _reduced(self, losses: list[torch.Tensor], votes: Sequence[bool]) -> torch.Tensor:
         """Return float32 [2 + votes] on the device: mean loss, loss scale of this iteration, number of ranks with each vote."""
         numbers = torch.zeros(1 + len(votes), dtype=torch.float32, device=self.device)
-        if (
-            losses and parallel_state.get_tensor_model_parallel_rank() == 0
-        ):  # the others of its group have the same loss
+        # the other ranks of a tensor-parallel group have the same loss
+        if losses and parallel_state.get_tensor_model_parallel_rank() == 0:
             replicas = self.layout.data_parallel_size * self.settings.context_parallel_size
             numbers[0] = torch.stack(losses).mean() / replicas
         if votes:

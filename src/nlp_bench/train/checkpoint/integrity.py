@@ -151,12 +151,10 @@ def check_index(path: Path) -> None:
 @contextmanager
 def only_weights() -> Iterator[None]:
     """Make torch.load build only tensors and plain values inside this block."""
-    before = os.environ.get(FORCE)
+    before = {name: word for name, word in os.environ.items() if name == FORCE}
     os.environ[FORCE] = "1"
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[FORCE]
-        else:
-            os.environ[FORCE] = before
+        os.environ.pop(FORCE)
+        os.environ.update(before)

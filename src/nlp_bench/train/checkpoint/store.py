@@ -205,10 +205,8 @@ def sharded_state(trainer: Trainer, *, loading: bool, same_layout: bool = True) 
         "device": torch.cuda.get_rng_state(),
         "tracker": get_cuda_rng_tracker().get_states(),
     }
-    sizes = (
-        parallel_state.get_pipeline_model_parallel_world_size(),
-        parallel_state.get_tensor_model_parallel_world_size(),
-    )
+    settings = trainer.settings
+    sizes = settings.pipeline_model_parallel_size, settings.tensor_model_parallel_size
     place = parallel_state.get_pipeline_model_parallel_rank(), parallel_state.get_tensor_model_parallel_rank()
     replica = parallel_state.get_data_parallel_rank(with_context_parallel=True)
     random = ShardedObject("rng_state", states, sizes, place, replica_id=replica)

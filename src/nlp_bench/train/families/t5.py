@@ -113,11 +113,8 @@ class RelativeBias(torch.nn.Module):
     ) -> ShardedStateDict:
         """Return the table as one of several replicas, of which a checkpoint stores one."""
         del metadata
-        replica = (
-            self._copy,
-            parallel_state.get_tensor_model_parallel_rank(),
-            parallel_state.get_data_parallel_rank(with_context_parallel=True),
-        )
+        replicas = parallel_state.get_data_parallel_rank(with_context_parallel=True)
+        replica = (self._copy, parallel_state.get_tensor_model_parallel_rank(), replicas)
         name = f"{prefix}weight"
         return {name: make_sharded_tensor_for_checkpoint(self.weight, name, sharded_offsets, replica_id=replica)}
 

@@ -36,10 +36,8 @@ def choose_kernels(settings: Settings, device: torch.device) -> Kernels:
         raise UsageError(f"cp_comm_type: {settings.cp_comm_type} {chosen}; use all_gather")
     off, torch_off = switched_off(provider), switched_off("torch")
     if provider == "te":
-        modules, norm = (
-            te.modules(settings),
-            f"Transformer Engine {settings.normalization}, inside the linear layer behind it",
-        )
+        modules = te.modules(settings)
+        norm = f"Transformer Engine {settings.normalization}, inside the linear layer behind it"
     elif provider == "apex":
         modules, norm = apex.modules(settings, off)
     else:

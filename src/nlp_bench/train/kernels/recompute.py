@@ -15,10 +15,7 @@ from megatron.core.transformer.mlp import MLP
 
 from nlp_bench.train.settings import Settings
 
-MEANING = {
-    "mlp": "feed-forward blocks",
-    "layernorm": "normalisations",
-}
+MEANING = {"mlp": "feed-forward blocks", "layernorm": "normalisations"}
 
 
 def recomputed_modules(settings: Settings) -> list[str]:
@@ -27,9 +24,9 @@ def recomputed_modules(settings: Settings) -> list[str]:
     core_attn is not among them: every attention kernel here is fused and recomputes the scores itself, so a checkpoint around it would
     only run it once more.
     """
-    return (
-        [name for name in settings.recompute_modules if name in MEANING] if settings.granularity == "selective" else []
-    )
+    if settings.granularity != "selective":
+        return []
+    return [name for name in settings.recompute_modules if name in MEANING]
 
 
 def recompute(settings: Settings) -> dict[str, Any]:
