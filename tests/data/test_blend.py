@@ -31,12 +31,15 @@ def test_words_become_prefixes_and_weights() -> None:
     ("words", "message"),
     [
         ([], r"data_path: empty; give --data-path 0.7 A 0.3 B"),
-        (["0.5"], r"data_path: 0.5 is a weight without a dataset"),
-        (["0.7", "A", "B"], r"last word, 'B', is a dataset without a weight"),
+        (["0.5"], r"last word, '0.5', is a weight without a dataset"),
+        (["0.7", "A", "B"], r"'B' \(word 3\) stands where a weight must be"),
         (["0.7", "A", "0.3"], r"last word, '0.3', is a weight without a dataset"),
         (["0.7", "A", "B", "0.3"], r"'B' \(word 3\) stands where a weight must be"),
         (["A", "0.7", "B", "0.3"], r"'A' \(word 1\) stands where a weight must be"),
-        (["0.7", "A", "0.3", "5"], r"'5' \(word 4\) is a number where a prefix must be; write ./5"),
+        (
+            ["0.7", "A", "0.3", "5"],
+            r"'5' \(word 4\) stands where a prefix \(write ./5 if a dataset has this name\) must be",
+        ),
         (["0", "A", "1", "B"], r"weight 0 of A is not above 0"),
         (["-1", "A"], r"weight -1 of A is not above 0"),
         (["nan", "A"], r"weight nan of A is not above 0"),

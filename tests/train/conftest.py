@@ -44,14 +44,7 @@ def run_ranks(num_ranks: int, words: str, *more: str) -> Ended:
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}", "--tee=3"]
     launcher = torchrun if num_ranks > 1 else []
     command = [sys.executable, *launcher, "-m", "nlp_bench.train", *MODEL.split(), *words.split(), *more]
-    answer = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-        env=environment(),
-    )
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, env=environment())
     return Ended(code=answer.returncode, stdout=answer.stdout, stderr=answer.stderr)
 
 

@@ -100,10 +100,10 @@ def test_bert_learns_from_real_data(train: Train, data: Path) -> None:
     [
         ("--model-family t5", "decoder_seq_length: not given"),
         ("--decoder-seq-length 16", "decoder_seq_length: 16 is for --model-family t5, not for gpt"),
-        ("--vocab-extra-ids 9", "vocab_extra_ids: 9 sentinels are for --model-family t5, not for gpt"),
+        ("--vocab-extra-ids 9", "vocab_extra_ids: 9 is for --model-family t5, not for gpt"),
         (f"{T5} --group-query-attention --num-query-groups 2", "group_query_attention: is for gpt and bert"),
         ("--position-embedding-type relative", "position_embedding_type: relative is for --model-family t5"),
-        ("--bert-no-binary-head", "bert_no_binary_head: is for --model-family bert, not for gpt"),
+        ("--bert-no-binary-head", "bert_no_binary_head: True is for --model-family bert, not for gpt"),
         (f"{BERT} --mask-prob 0", "mask_prob: 0.0 is not positive"),
     ],
 )

@@ -46,20 +46,13 @@ def parse_blend(words: Sequence[str]) -> Blend:
     numbers = [_number(word) for word in words]
     if not any(number is not None for number in numbers):
         return Blend(prefixes=words)
-    if len(words) == 1:
-        raise UsageError(f"data_path: {words[0]} is a weight without a dataset; give {EXAMPLE}")
-    for place in range(0, len(words) - len(words) % 2, 2):
-        if numbers[place] is None:
+    for place, (word, number) in enumerate(zip(words, numbers, strict=True), 1):
+        if (number is None) == (place % 2 == 1):
+            wanted = "a weight" if number is None else f"a prefix (write ./{word} if a dataset has this name)"
             rule = "weights and prefixes take turns, and either all datasets have a weight or none"
-            where = f"{words[place]!r} (word {place + 1}) stands where a weight must be"
-            raise UsageError(f"data_path: {where}: {rule}: {EXAMPLE}")
+            raise UsageError(f"data_path: {word!r} (word {place}) stands where {wanted} must be: {rule}: {EXAMPLE}")
     if len(words) % 2:
-        last = "a weight without a dataset" if numbers[-1] is not None else "a dataset without a weight"
-        raise UsageError(f"data_path: the last word, {words[-1]!r}, is {last}; give {EXAMPLE}")
-    for place in range(1, len(words), 2):
-        if numbers[place] is not None:
-            where = f"{words[place]!r} (word {place + 1}) is a number where a prefix must be"
-            raise UsageError(f"data_path: {where}; write ./{words[place]} if a dataset has this name")
+        raise UsageError(f"data_path: the last word, {words[-1]!r}, is a weight without a dataset; give {EXAMPLE}")
     return Blend(prefixes=words[1::2], weights=tuple(number for number in numbers[::2] if number is not None))
 
 

@@ -139,9 +139,7 @@ def layer(job: Job, mask: AttnMaskType, *, cross: bool = False) -> ModuleSpec:
     own = ContextAttention if settings.context_parallel_size > 1 else FusedAttention
     feedforward = RecomputedMLP if "mlp" in recomputed_modules(settings) else MLP
     attention = SelfAttentionSubmodules(
-        linear_qkv=column,
-        core_attention=ModuleSpec(use.attention or own, params=rotation | fused),
-        linear_proj=use.row,
+        linear_qkv=column, core_attention=ModuleSpec(use.attention or own, params=rotation | fused), linear_proj=use.row
     )
     parts = TransformerLayerSubmodules(
         input_layernorm=norm,

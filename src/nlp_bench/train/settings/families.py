@@ -1,7 +1,7 @@
 """The properties of each family of networks that are needed before torch is imported. The network itself is train/families/NAME.py."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nlp_bench.errors import UsageError, require
@@ -80,7 +80,7 @@ class FamilyRules:
     """Whether it is one causal stack, as context parallelism and Transformer Engine's attention need."""
     has_decoder: bool = False  # whether it has two stacks, of --encoder-num-layers and --decoder-num-layers
     hides_tokens: bool = False  # whether --mask-prob and --short-seq-prob change its samples
-    own: Mapping[str, str] = field(default_factory=dict)  # settings that no other family has, to a text for errors
+    own: tuple[str, ...] = ()  # settings that no other family has
     own_positions: str | None = None  # a --position-embedding-type that no other family has
     check: Callable[["Settings"], None] = lambda _: None  # raises UsageError for the first rule that is broken
 
@@ -90,16 +90,11 @@ FAMILIES = {
     "t5": FamilyRules(
         has_decoder=True,
         hides_tokens=True,
-        own={
-            "decoder_seq_length": "{} is",
-            "encoder_num_layers": "{} is",
-            "decoder_num_layers": "{} is",
-            "vocab_extra_ids": "{} sentinels are",
-        },
+        own=("decoder_seq_length", "encoder_num_layers", "decoder_num_layers", "vocab_extra_ids"),
         own_positions="relative",
         check=_check_t5,
     ),
-    "bert": FamilyRules(hides_tokens=True, own={"bert_no_binary_head": "is"}, check=_check_bert),
+    "bert": FamilyRules(hides_tokens=True, own=("bert_no_binary_head",), check=_check_bert),
 }
 
 
@@ -108,10 +103,9 @@ def check_family(s: "Settings") -> None:
     for name, other in FAMILIES.items():
         if name == s.model_family:
             continue
-        rest = f"for --model-family {name}, not for {s.model_family}"
-        for setting, text in other.own.items():
-            value = getattr(s, setting)
-            require(not value, f"{setting}: {text.format(value)} {rest}")
-        positions = s.position_embedding_type
-        require(positions != other.own_positions, f"position_embedding_type: {positions} is {rest}")
+        found = {setting: getattr(s, setting) for setting in other.own}
+        if s.position_embedding_type == other.own_positions:
+            found["position_embedding_type"] = s.position_embedding_type
+        for setting, value in found.items():
+            require(not value, f"{setting}: {value} is for --model-family {name}, not for {s.model_family}")
     FAMILIES[s.model_family].check(s)
