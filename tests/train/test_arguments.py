@@ -48,6 +48,7 @@ def test_the_arguments_of_the_original_benchmark_are_understood() -> None:
 
 PP2, PP4 = "--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 4"
 VPP2 = "--num-virtual-stages-per-pipeline-rank 2"
+T5 = "--model-family t5 --decoder-seq-length 16 --vocab-extra-ids 20"
 FULL = "--recompute-granularity full --recompute-method"
 
 
@@ -112,6 +113,37 @@ FULL = "--recompute-granularity full --recompute-method"
         ("--ddp-bucket-size 9 --ddp-num-buckets 2", "ddp_bucket_size: 9 and ddp_num_buckets 2 exclude each other"),
         ("--tp-comm-overlap --sequence-parallel", "and --tensor-model-parallel-size above 1"),
         ("--context-parallel-size 2 --model-family bert", "context_parallel_size: 2 is for gpt; bert has no"),
+        # kernels and precision
+        ("--fp8-format hybrid", "fp8_format: hybrid needs --bf16"),
+        ("--fp8-param-gather --bf16", "fp8_param_gather: needs --fp8-format"),
+        ("--fp8-format hybrid --bf16 --kernels torch", "fp8_format: hybrid needs --bf16 and --kernels te"),
+        ("--recompute-modules mlp", "recompute_modules: needs --recompute-granularity selective"),
+        ("--kernels te --transformer-impl local", "transformer_impl: local means --kernels torch, and --kernels te is"),
+        # families
+        ("--model-family t5", "decoder_seq_length: not given"),
+        ("--decoder-seq-length 16", "decoder_seq_length: 16 is for --model-family t5, not for gpt"),
+        ("--vocab-extra-ids 9", "vocab_extra_ids: 9 is for --model-family t5, not for gpt"),
+        (f"{T5} --group-query-attention --num-query-groups 2", "group_query_attention: is for gpt and bert"),
+        ("--position-embedding-type relative", "position_embedding_type: relative is for --model-family t5"),
+        ("--bert-no-binary-head", "bert_no_binary_head: True is for --model-family bert, not for gpt"),
+        ("--model-family bert --mask-prob 0", "mask_prob: 0.0 is not positive"),
+        (f"{T5} --vocab-extra-ids 1", "vocab_extra_ids: 1 is too few: 34 tokens of text have 2 spans"),
+        (f"{T5} --decoder-seq-length 2", "decoder_seq_length: 2 or seq_length 32 is too short"),
+        ("--model-family bert --seq-length 4", "seq_length: 4 is less than 5"),
+        # watching and early ends
+        (
+            "--profile --profile-step-start 3 --profile-step-end 3",
+            "profile_step_end: 3 is not after profile_step_start",
+        ),
+        ("--profile --profile-step-start 0", "profile_step_start: 0: iterations are counted from 1"),
+        ("--profile --profile-step-start 1 --profile-ranks", "profile_ranks: none: give ranks from 0 on"),
+        ("--timing-log-level 3", "timing_log_level: 3 is none of 0, 1, 2"),
+        ("--wandb-exp-name x", "wandb_exp_name: needs --wandb-project"),
+        ("--tensorboard-log-interval 0", "tensorboard_log_interval: 0 is not positive"),
+        ("--until 1", "until: '1' is no share in percent"),
+        ("--until 0%", "until: '0%' is no share in percent"),
+        ("--until 1% --save kept", "until: 1% is for a measurement in one piece; leave --save out"),
+        ("--until 1% --profile", "leave --profile out"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_rule(words: str, message: str) -> None:
@@ -140,6 +172,8 @@ def test_what_is_just_legal_is_taken(words: str) -> None:
         (f"--tensor-model-parallel-size 2 {PP2}", 6, "parallel: nodes*gpus_per_node = 6 is not a multiple of tp*pp"),
         (f"{PP2} {VPP2} --microbatch-group-size-per-virtual-pipeline-stage 1", 2, "1 is less than pp = 2"),
         ("--global-batch-size 6", 4, "global_batch_size: global_batch_size = 6 is not a multiple of"),
+        ("--profile", 4, "profile_step_start: 10 is after the last iteration = 4"),
+        ("--profile --train-iters 12 --profile-ranks 0 7", 4, "profile_ranks: 7 is none of the ranks 0 to 3"),
         ("--lr-warmup-samples 99", 1, "lr_warmup_samples: a warm-up of 99 samples is not less than the decay"),
     ],
 )

@@ -1,13 +1,11 @@
 """T5, BERT and a Llama: every layout trains the same model, and the loss falls."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nlp_bench.errors import UsageError
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout, model_shape
 from nlp_bench.train.settings import Settings
@@ -93,23 +91,6 @@ def test_bert_learns_from_real_data(train: Train, data: Path) -> None:
     words = f"--vocab-size 512 --position-embedding-type learned_absolute {PADDED} {BERT} --train-iters 30 --data-path"
     losses = train(1, words, *[str(data / "corpus_text_document")] * 2).losses
     assert losses[-1] < losses[0] - 0.3
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--model-family t5", "decoder_seq_length: not given"),
-        ("--decoder-seq-length 16", "decoder_seq_length: 16 is for --model-family t5, not for gpt"),
-        ("--vocab-extra-ids 9", "vocab_extra_ids: 9 is for --model-family t5, not for gpt"),
-        (f"{T5} --group-query-attention --num-query-groups 2", "group_query_attention: is for gpt and bert"),
-        ("--position-embedding-type relative", "position_embedding_type: relative is for --model-family t5"),
-        ("--bert-no-binary-head", "bert_no_binary_head: True is for --model-family bert, not for gpt"),
-        (f"{BERT} --mask-prob 0", "mask_prob: 0.0 is not positive"),
-    ],
-)
-def test_what_does_not_belong_to_a_family_is_refused(words: str, message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        settled(words)
 
 
 def settled(words: str) -> Settings:

@@ -12,7 +12,6 @@ import pytest
 
 from nlp_bench.build import providers
 from nlp_bench.errors import UsageError
-from nlp_bench.train.arguments import parse
 
 MOCK = "--mock-data --vocab-size 512"
 LEAST = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --train-iters 1 --lr 1e-3 --mock-data --vocab-size 512"
@@ -69,24 +68,6 @@ def test_apex_without_its_extensions_is_refused_by_their_names(site: Path) -> No
     for name in providers.APEX_EXTENSIONS[1:]:
         package(site, name)
     providers.check_installed("apex", eight_bit=False)
-
-
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("--fp8-format hybrid", "fp8_format: hybrid needs --bf16"),
-        ("--fp8-param-gather --bf16", "fp8_param_gather: needs --fp8-format"),
-        ("--fp8-format hybrid --bf16 --kernels torch", "fp8_format: hybrid needs --bf16 and --kernels te"),
-        ("--recompute-modules mlp", "recompute_modules: needs --recompute-granularity selective"),
-        (
-            "--kernels te --transformer-impl local",
-            "transformer_impl: local means --kernels torch, and --kernels te is given",
-        ),
-    ],
-)
-def test_settings_that_contradict_each_other(words: str, text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        parse(f"{LEAST} {words}".split())
 
 
 CASES = f"""

@@ -71,19 +71,6 @@ def test_the_sizes_are_those_of_t5() -> None:
     assert (sizes.text, sizes.encoder, sizes.decoder) == (568, 512, 114)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (T5.replace("ids 10", "ids 2"), r"vocab_extra_ids: 2 is too few: 70 tokens of text have 3 spans"),
-        (T5.replace("length 24", "length 2"), "decoder_seq_length: 2 or seq_length 64 is too short"),
-        (BERT.replace("seq-length 64", "seq-length 4"), "seq_length: 4 is less than 5"),
-    ],
-)
-def test_what_cannot_be_cut_into_samples_is_refused(words: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        settled(words)
-
-
 def test_a_bert_sample_hides_a_share_of_two_texts() -> None:
 
     settings, layout = settled(BERT)

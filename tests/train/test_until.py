@@ -43,17 +43,3 @@ def test_a_run_that_cannot_reach_it_does_all_its_iterations_and_says_so(train: T
         r"\n until 0\.1%: not enough after iteration 40 of 40: .* \d+ iterations would do\n training finished: 40 ",
         ended.stdout,
     )
-
-
-@pytest.mark.parametrize(
-    ("words", "fault"),
-    [
-        ("--until 1", "until: '1' is no share in percent"),
-        ("--until 0%", "until: '0%' is no share in percent"),
-        ("--until 1% --save kept", "until: 1% is for a measurement in one piece; leave --save out"),
-        ("--until 1% --profile", "leave --profile out"),
-    ],
-)
-def test_what_is_refused(train: Train, words: str, fault: str) -> None:
-    ended = train(1, f"{SMALL} {words}")
-    assert (ended.code, fault in ended.stderr) == (2, True), ended.stderr

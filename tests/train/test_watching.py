@@ -23,7 +23,6 @@ from nlp_bench.logs.reader import read_log
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.train.arguments import parse
-from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import Interval
 from nlp_bench.train.watching.startup import StartUp, process_start_s
 from nlp_bench.train.watching.startup import now_s as boot_s
@@ -264,37 +263,6 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
 
 
 # Settings
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            "--profile --profile-step-start 3 --profile-step-end 3",
-            "profile_step_end: 3 is not after profile_step_start = 3",
-        ),
-        ("--profile --profile-step-start 0", "profile_step_start: 0: iterations are counted from 1"),
-        ("--profile --profile-step-start 1 --profile-ranks", "profile_ranks: none: give ranks from 0 on"),
-        ("--timing-log-level 3", "timing_log_level: 3 is none of 0, 1, 2"),
-        ("--wandb-exp-name x", "wandb_exp_name: needs --wandb-project"),
-        ("--tensorboard-log-interval 0", "tensorboard_log_interval: 0 is not positive"),
-    ],
-)
-def test_wrong_settings_are_refused(words: str, message: str) -> None:
-    with pytest.raises(UsageError, match=f"^{re.escape(message)}"):
-        settings(words)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--profile", "profile_step_start: 10 is after the last iteration = 4"),
-        ("--profile --train-iters 12 --profile-ranks 0 7", "profile_ranks: 7 is none of the ranks 0 to 3"),
-    ],
-)
-def test_a_window_that_no_rank_reaches_is_refused(words: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Layout.of(settings(words), 4)
 
 
 def test_weights_and_biases_must_be_there_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

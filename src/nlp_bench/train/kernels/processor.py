@@ -14,26 +14,22 @@ from torch.nn.functional import gelu
 Derivative = Callable[..., torch.Tensor]
 
 
-class Column(ColumnParallelLinear):  # type: ignore[misc]
+class _Whole(torch.nn.Module):
     """megatron-core's linear layer; where one rank has it whole, one product with its bias and less overhead in Python."""
 
-    def forward(
-        self, inputs: torch.Tensor, *arguments: Any, **options: Any
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def forward(self, inputs: torch.Tensor, *more: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return inputs [s, b, k] times the weight [m, k] transposed, and the bias [m] that is still to be added, or None."""
-        if not arguments and not options and _is_whole(self):
+        if not more and not options and _is_whole(self):
             return _Product.apply(inputs, self.weight, self.bias), None  # type: ignore[no-untyped-call]
-        return super().forward(inputs, *arguments, **options)  # type: ignore[no-any-return]
+        return super().forward(inputs, *more, **options)  # type: ignore[no-any-return]
 
 
-class Row(RowParallelLinear):  # type: ignore[misc]
-    """The same for a row-parallel linear layer."""
+class Column(_Whole, ColumnParallelLinear):  # type: ignore[misc]
+    """A column-parallel one."""
 
-    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return inputs [s, b, k] times the weight [m, k] transposed, and the bias [m] that is still to be added, or None."""
-        if _is_whole(self):
-            return _Product.apply(inputs, self.weight, self.bias), None  # type: ignore[no-untyped-call]
-        return super().forward(inputs)  # type: ignore[no-any-return]
+
+class Row(_Whole, RowParallelLinear):  # type: ignore[misc]
+    """A row-parallel one."""
 
 
 def _is_whole(layer: Any) -> bool:
