@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -99,15 +100,17 @@ RECORDED_OTHERWISE = (
     "num_query_groups", "init_method_std", "attention_dropout", "hidden_dropout",
 )  # fmt: skip
 """Settings of the shape that a record has under another name or elsewhere, or that do not affect the weights."""
-FAMILY_AND_SHAPE = tuple(one.name for one in fields(ShapeSettings) if one.name not in RECORDED_OTHERWISE)
-"""Settings that determine the weights and their meaning."""
-SAMPLES = ("seq_length", "decoder_seq_length", "seed", "mock_data", "split")  # determine samples and their order
 MASKING = ("mask_prob", "short_seq_prob")  # settings that change the samples of bert and t5
-UPDATES = (
-    "optimizer", "use_distributed_optimizer", "lr", "min_lr", "lr_decay_style", "weight_decay", "adam_beta1", "adam_beta2",
-    "adam_eps",
+MUST_MATCH = (
+    # the weights and their meaning
+    *(one.name for one in fields(ShapeSettings) if one.name not in RECORDED_OTHERWISE),
+    "ffn_width", "head_width", "query_groups", "max_position_embeddings", "vocab_size", "padded_vocab_size", "params_dtype",
+    # samples and their order
+    "global_batch_size", "seq_length", "decoder_seq_length", "seed", "mock_data", "split", *MASKING,
+    # the updates of the weights, and the format of the optimizer's state
+    "optimizer", "use_distributed_optimizer", "lr", "min_lr", "lr_decay_style", "weight_decay", "adam_beta1", "adam_beta2", "adam_eps",
+    "warmup_samples", "decay_samples",
 )  # fmt: skip
-"""Settings that determine the updates of the weights, and the format of the optimizer's state."""
 LAYOUT = (
     "world_size", "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "data_parallel_size",
     "virtual_stages",
@@ -130,8 +133,12 @@ def describe(settings: Settings, layout: Layout, iteration: int, consumed_sample
         "consumed_samples": consumed_samples,
         "train_iters": layout.train_iters,
         "must_match": _must_match(settings, layout),
-        "layout": {name: getattr(layout if hasattr(layout, name) else settings, name) for name in LAYOUT},
+        "layout": _values(settings, layout, LAYOUT),
     }
+
+
+def _values(settings: Settings, layout: Layout, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(layout if hasattr(layout, name) else settings, name) for name in names}
 
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
@@ -173,23 +180,12 @@ def check_record(record: dict[str, Any], path: Path, settings: Settings, layout:
 
 
 def _must_match(settings: Settings, layout: Layout) -> dict[str, Any]:
-    learned = settings.position_embedding_type == "learned_absolute"
-    return {
-        **{name: getattr(settings, name) for name in FAMILY_AND_SHAPE},
-        "ffn_width": settings.ffn_width,
-        "head_width": settings.head_width,
-        "query_groups": settings.query_groups,
-        "max_position_embeddings": settings.max_position_embeddings if learned else None,
-        "vocab_size": layout.vocab_size,
-        "padded_vocab_size": layout.padded_vocab_size,
-        "params_dtype": settings.params_dtype,
-        "global_batch_size": layout.global_batch_size,
-        **{name: getattr(settings, name) for name in SAMPLES},
-        **{name: getattr(settings, name) for name in MASKING if FAMILIES[settings.model_family].hides_tokens},
-        **{name: getattr(settings, name) for name in UPDATES},
-        "warmup_samples": layout.warmup_samples,
-        "decay_samples": layout.decay_samples,
-    }
+    values = _values(settings, layout, MUST_MATCH)
+    if settings.position_embedding_type != "learned_absolute":
+        values["max_position_embeddings"] = None
+    if not FAMILIES[settings.model_family].hides_tokens:
+        values = {name: value for name, value in values.items() if name not in MASKING}
+    return values
 
 
 def _mismatch(name: str, there: Any, here: object, ranks: int) -> str:
