@@ -2,13 +2,11 @@
 
 import gzip
 import io
-import itertools
 import json
 import math
 import os
 import re
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +22,8 @@ from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.logline import Interval
-from nlp_bench.train.watching.startup import StartUp, process_start_s
 from nlp_bench.train.watching.startup import now_s as boot_s
+from nlp_bench.train.watching.startup import process_start_s
 from nlp_bench.train.watching.timing import PHASES, TIMERS, PhaseSum, Timers, phases_of, table_lines
 from nlp_bench.train.watching.watchers import Console, Progress, memory_text
 from nlp_bench.train.watching.writers import TensorBoard
@@ -64,37 +62,7 @@ def test_the_start_of_this_process_is_known() -> None:
     assert process_start_s(2**30) is None
 
 
-def test_the_parts_of_the_start_up_are_its_sum() -> None:
-    startup = StartUp(boot_s() - 5)
-    startup.mark("imports")
-    startup.mark("nothing")
-    found = re.fullmatch(
-        r" > start-up: (\d\.\d) s from process start to the end of the first iteration \(imports \1\); "
-        r"torchrun was started 2\.0 s earlier",
-        startup.text(startup.started_s - 2),
-    )
-    assert found, startup.text()
-    assert "torchrun" not in startup.text()
-
-
 # Timers and phases
-
-
-def test_a_timer_adds_up_what_lies_between_start_and_stop() -> None:
-    timers = Timers(torch.device("cpu"))
-    for _ in range(2):
-        timers("forward-compute", log_level=2).start(barrier=True)
-        time.sleep(0.01)
-        timers("forward-compute").stop()
-    assert timers.take()["forward-compute"] >= 0.02
-    assert timers.take() == {"forward-compute": 0.0}
-
-
-def test_waiting_for_data_is_timed() -> None:
-    timers = Timers(torch.device("cpu"))
-    slowly = map(time.sleep, itertools.repeat(0.01))
-    assert list(itertools.islice(timers.timed("batch-generator", slowly), 3)) == [None] * 3
-    assert timers.take()["batch-generator"] >= 0.03
 
 
 def test_the_gpu_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

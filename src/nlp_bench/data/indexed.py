@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from nlp_bench.data.tokenizer import require_file, tokenizer_file
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import UsageError, require
 from nlp_bench.files import read_json, read_object, sha256_of
 from nlp_bench.packages import import_megatron, lacking
 
@@ -105,8 +105,7 @@ def check_indexed(prefix: str) -> None:
             has_suffix = given.suffix in {".bin", ".idx"}
             hint = f"give the prefix {given.with_suffix('')}" if has_suffix else "make it with nlp-bench data"
             raise UsageError(f"data_path: {path} does not exist; {hint}, or use --mock-data")
-        if not path.is_file():
-            raise UsageError(f"data_path: {path} is no file; {REMEDY}")
+        require(path.is_file(), f"data_path: {path} is no file; {REMEDY}")
         require_file("data_path", path)
     found, expected = paths[0].stat().st_size, _expected_bytes(paths[1])
     if found != expected:
@@ -126,10 +125,8 @@ def _expected_bytes(index: Path) -> int:
         if version != VERSION or kind not in TOKEN_BYTES:
             raise UsageError(f"data_path: {index} has version {version}, token type {kind}; only version 1 is known")
         whole = index_bytes(sequences, entries)
-        if size != whole:
-            raise UsageError(f"data_path: {index} has {size} bytes but its header says {whole}; {REMEDY}")
-        if not sequences or entries < 2:
-            raise UsageError(f"data_path: {index} holds no sequences; {REMEDY}")
+        require(size == whole, f"data_path: {index} has {size} bytes but its header says {whole}; {REMEDY}")
+        require(sequences > 0 and entries > 1, f"data_path: {index} holds no sequences; {REMEDY}")
         length = _number(stream, "<i", HEADER.size + 4 * (sequences - 1))
         pointers, documents = HEADER.size + 4 * sequences, HEADER.size + 12 * sequences
         ends = {
@@ -138,8 +135,8 @@ def _expected_bytes(index: Path) -> int:
             "the last document ends with sequence": (_number(stream, "<q", whole - 8), sequences),
         }
         for what, (found, expected) in ends.items():
-            if found != expected:
-                raise UsageError(f"data_path: {index} is damaged: {what} {found}, not {expected}; {REMEDY}")
+            why = f"{what} {found}, not {expected}"
+            require(found == expected, f"data_path: {index} is damaged: {why}; {REMEDY}")
         return _number(stream, "<q", documents - 8) + length * TOKEN_BYTES[kind]
 
 

@@ -26,7 +26,7 @@ from nlp_bench.data.tokenizer import (
     require_file,
     train_byte_pairs,
 )
-from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.errors import NlpBenchError, UsageError, explained, require
 from nlp_bench.files import locked, read_json, recover_folder, replace_folder, reported_late, write_json
 
 SCHEMA = "nlp-bench/data/1"
@@ -53,25 +53,19 @@ class DataRequest:
     append_eod: bool = False  # end each of the user's documents with <|endoftext|>; the invented ones always do
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise UsageError(f"seed: {self.seed} is negative")
-        if self.documents < 1:
-            raise UsageError(f"documents: {self.documents} is less than 1")
-        if self.documents > MOST_DOCUMENTS:
-            raise UsageError(
-                f"documents: {self.documents} are more than {MOST_DOCUMENTS} (about 6 GB of invented text, an hour of one core); text of "
-                "your own: nlp-bench data prepare"
-            )
-        if self.vocab_size > MOST_VOCABULARY:
-            raise UsageError(
-                f"vocab_size: {self.vocab_size} is more than {MOST_VOCABULARY}; no tokenizer has as many tokens"
-            )
-        if self.vocab_size < 257:
-            raise UsageError(f"vocab_size: {self.vocab_size} is less than 257 = 256 bytes + 1 end of document")
-        if self.input is None and (self.vocab_file or self.merge_file or self.append_eod):
-            raise UsageError("input: not given, but --vocab-file, --merge-file and --append-eod are for --input")
-        if self.input is not None and not (self.vocab_file and self.merge_file):
-            raise UsageError("input: needs --vocab-file vocab.json and --merge-file merges.txt")
+        documents, tokens = self.documents, self.vocab_size
+        require(self.seed >= 0, f"seed: {self.seed} is negative")
+        require(documents >= 1, f"documents: {documents} is less than 1")
+        most = f"{MOST_DOCUMENTS} (about 6 GB of invented text, an hour of one core); text of your own: nlp-bench data prepare"
+        require(documents <= MOST_DOCUMENTS, f"documents: {documents} are more than {most}")
+        rule = f"is more than {MOST_VOCABULARY}; no tokenizer has as many tokens"
+        require(tokens <= MOST_VOCABULARY, f"vocab_size: {tokens} {rule}")
+        require(tokens >= 257, f"vocab_size: {tokens} is less than 257 = 256 bytes + 1 end of document")
+        theirs = self.vocab_file or self.merge_file or self.append_eod
+        lone = "input: not given, but --vocab-file, --merge-file and --append-eod are for --input"
+        require(self.input is not None or not theirs, lone)
+        is_whole = self.input is None or (self.vocab_file and self.merge_file)
+        require(bool(is_whole), "input: needs --vocab-file vocab.json and --merge-file merges.txt")
 
     def parameters(self) -> dict[str, Any]:
         """Return what determines the content: for the user's files their paths, sizes and modification times."""

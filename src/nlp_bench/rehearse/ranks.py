@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
-from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.errors import NlpBenchError, UsageError, require
 from nlp_bench.packages import lacking
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.layout import Layout
@@ -52,16 +52,13 @@ def chosen_ranks(words: str, num_ranks: int, num_stages: int) -> list[int]:
 
 def _numbered(word: str, num_ranks: int, named: dict[str, list[int]]) -> range:
     first, dash, last = word.partition("-")
-    if not first.isdecimal() or (dash and not last.isdecimal()):
-        raise UsageError(f"--ranks: {word!r} is no rank; give numbers (0,8 or 0-7), {', '.join(named)}")
+    is_one = first.isdecimal() and (last.isdecimal() or not dash)
+    require(is_one, f"--ranks: {word!r} is no rank; give numbers (0,8 or 0-7), {', '.join(named)}")
     none_of = f"is none of the job's {num_ranks} ranks, 0 to {num_ranks - 1}"
-    if max(len(first), len(last)) > MOST_DIGITS:
-        raise UsageError(f"--ranks: {word[:40]!r} {none_of}")
+    require(max(len(first), len(last)) <= MOST_DIGITS, f"--ranks: {word[:40]!r} {none_of}")
     low, high = int(first), int(last or first)
-    if low > high:
-        raise UsageError(f"--ranks: {word} begins after its end")
-    if high >= num_ranks:
-        raise UsageError(f"--ranks: {high} {none_of}")
+    require(low <= high, f"--ranks: {word} begins after its end")
+    require(high < num_ranks, f"--ranks: {high} {none_of}")
     return range(low, high + 1)
 
 
@@ -97,8 +94,7 @@ def work_of(settings: Settings, world_size: int, rank: int, accelerator: str = "
     """Return the work of one rank. Raises UsageError for settings that do not fit the number of ranks, and for no such rank."""
     settings, _ = rehearsable(settings)
     layout = Layout.of(settings, world_size)
-    if not 0 <= rank < world_size:
-        raise UsageError(f"ranks: {rank} is none of the job's ranks 0 to {world_size - 1}")
+    require(0 <= rank < world_size, f"ranks: {rank} is none of the job's ranks 0 to {world_size - 1}")
     return Work(settings=settings, layout=layout, rank=rank, accelerator=accelerator)
 
 
