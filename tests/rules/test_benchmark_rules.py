@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ruled_run import Make, asked, log_of
+from support.ruled_run import Make, asked, finding, foreign, log_of, ours
 
 from nlp_bench.config.catalog import load_model, names
 from nlp_bench.measure.contradiction import Code
-from nlp_bench.measure.judgement import RuleFinding, Status
+from nlp_bench.measure.judgement import Status
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.rules.apply import judged, measured_folder, measured_log, wanted
+from nlp_bench.rules.apply import judged
 from nlp_bench.rules.checks import SECTIONS
 from nlp_bench.rules.file import defaults_of, load
 from nlp_bench.rules.rule import frozen_values
@@ -24,26 +23,9 @@ from nlp_bench.rules.rule import frozen_values
 FAIL, PASS, NOT_SHOWN = Status.FAIL, Status.PASS, Status.NOT_SHOWN
 
 
-def ours(folder: Path, rules: str | None = None) -> RunResult:
-    return measured_folder(folder, "run", rules=wanted(rules)).entry
-
-
-def foreign(log: str, folder: Path, rules: str = "jupiter-nlp") -> RunResult:
-    (folder / "somebody.log").write_text(log)
-    (entry,) = measured_log(str(folder / "somebody.log"), Overrides(), rules=wanted(rules))
-    return entry
-
-
-def finding(entry: RunResult, rule: str) -> RuleFinding:
-    assert entry.rules is not None
-    (found,) = [one for one in entry.rules.findings if one.rule == rule]
-    return found
-
-
 @pytest.mark.parametrize("model", ["175", "13"])
 def test_a_run_that_keeps_all_rules_is_valid_and_says_so_in_one_note(make_run: Make, model: str) -> None:
     entry = ours(make_run(model))
-    assert entry.rules is not None
     assert {one.status for one in entry.rules.findings} == {PASS}
     assert (entry.rules.result, entry.rules.model, entry.outcome) == ("VALID", model, Outcome.VALID)
     (note,) = [remark for remark in entry.remarks if remark.startswith("rules ")]
@@ -84,7 +66,6 @@ def test_a_broken_rule_names_value_place_and_rule(make_run: Make, broken: dict[s
     found = finding(entry, rule)
     assert found.status is FAIL
     assert says in without_lines(found.reason())
-    assert entry.rules is not None
     assert entry.rules.result == "INVALID"
     keeps_number = rule == "report-time"  # its outcome is VALID in the file: a slow run is a measurement
     assert entry.has_number is keeps_number
@@ -111,21 +92,18 @@ def test_fp8_is_less_accurate(make_run: Make, tmp_path: Path, word: str) -> None
 
 
 def test_the_log_of_another_run_never_has_a_number(make_run: Make) -> None:
-    entry = ours(
-        make_run(log_model="13", words=("--global-batch-size", "96", "--train-iters", "150", "--log-interval", "10"))
-    )
+    words = ("--global-batch-size", "96", "--train-iters", "150", "--log-interval", "10")
+    entry = ours(make_run(log_model="13", words=words))
     assert entry.outcome is Outcome.INVALID
     assert not entry.has_number
     assert {found.code for found in entry.contradictions} >= {Code.ARGUMENTS_VS_RUN}
     assert without_lines(entry.reason_texts[0]) == "TP is 2 in the log (log line N) but 8 in run.json"
-    assert entry.provenance is not None
     assert entry.provenance.arithmetic is None
 
 
 def test_a_small_model_under_a_large_name_is_found_in_its_log_alone(make_run: Make, tmp_path: Path) -> None:
     log = (make_run("13", parameters=124439808) / "job.out").read_text()
     entry = foreign(log, tmp_path)
-    assert entry.rules is not None
     assert entry.rules.model == "13"
     assert entry.outcome is Outcome.INVALID
     assert without_lines(entry.reason_texts[0]).startswith(
@@ -141,7 +119,6 @@ def test_a_run_with_another_model_breaks_the_rules_that_were_asked_for(make_run:
     assert ours(folder).rules is None  # nobody asked, and no file is the default of this model
     entry = ours(folder, "jupiter-nlp")
     assert finding(entry, "model").status is FAIL
-    assert entry.rules is not None
     assert "report-time" not in {one.rule for one in entry.rules.findings}
 
 
@@ -162,7 +139,6 @@ def test_three_lines_show_that_none_is_missing(make_run: Make) -> None:
 def test_few_intervals_are_not_enough_evidence(make_run: Make) -> None:
     entry = ours(make_run(choices={"iterations": 40}))
     assert finding(entry, "window").status is NOT_SHOWN
-    assert entry.rules is not None
     assert entry.rules.result == "NOT SHOWN"
 
 
@@ -195,7 +171,6 @@ def test_no_recompute_is_a_value_like_any_other(make_run: Make) -> None:
 
 def test_the_default_of_a_model_is_the_file_that_says_so() -> None:
     rules = defaults_of("175")
-    assert rules is not None
     assert rules == load("jupiter-nlp")
     assert defaults_of("tiny") is None
 
@@ -203,15 +178,11 @@ def test_the_default_of_a_model_is_the_file_that_says_so() -> None:
 def test_an_entry_that_was_not_measured_is_judged_too() -> None:
     result = RunResult(source="x", outcome=Outcome.REFUSED, reasons=(Reason("any", "nothing"),))
     entry = judged(result, rules="jupiter-nlp")
-    assert entry.rules is not None
     assert entry.rules.result == "NOT SHOWN"
     assert entry.reason_texts == ("nothing",)
-    assert finding(entry, "report-time").reason() == (
-        "report-time: time_to_report_s is not stated: nothing was measured, expected at most 560 s"
-    )
-    assert finding(entry, "window").reason() == (
-        "window: intervals_in_window is not stated: nothing was measured, expected at least 5"
-    )
+    nothing = "is not stated: nothing was measured, expected at"
+    assert finding(entry, "report-time").reason() == f"report-time: time_to_report_s {nothing} most 560 s"
+    assert finding(entry, "window").reason() == f"window: intervals_in_window {nothing} least 5"
 
 
 def without_loss(lines: str, number: int) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.ours import write_our_run
+from support.ruled_run import OWN, rule_file
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
@@ -17,29 +18,19 @@ from nlp_bench.evidence.verify import verify
 from nlp_bench.rules.checks import TimeLimit
 from nlp_bench.rules.file import forget, load
 
-HEAD = 'schema = "nlp-bench/rules/1"\n'
-
-
-OWN = HEAD + 'extends = "jupiter-nlp"\n'
-
-
+HEAD = OWN.partition("extends")[0]
 ONE = HEAD + 'models = ["13"]\n[rules.end]\ncheck = "exit-status"\nwhy = "It ends well."\n'
-
-
-def write(folder: Path, text: str, name: str = "centre.toml") -> str:
-    (folder / name).write_text(text)
-    return str(folder / name)
 
 
 def test_a_file_changes_single_keys_of_the_one_it_extends(tmp_path: Path) -> None:
     base = load("jupiter-nlp")
-    own = load(write(tmp_path, OWN + "[rules.report-time]\nlimit_s = 400\n"))
+    own = load(rule_file(tmp_path, OWN + "[rules.report-time]\nlimit_s = 400\n"))
     changed, rule = base.rules["report-time"], own.rules["report-time"]
     assert isinstance(rule, TimeLimit)
     assert isinstance(changed, TimeLimit)
     assert (rule.limit_s, changed.limit_s, rule.decides) == (400, 560, changed.decides)
     assert list(own.rules) == list(base.rules)
-    assert (own.name, own.free, own.digest != base.digest) == ("centre", base.free, True)
+    assert (own.name, own.free, own.digest != base.digest) == ("own", base.free, True)
 
 
 def test_a_file_takes_rules_away_and_adds_its_own(tmp_path: Path) -> None:
@@ -48,7 +39,7 @@ def test_a_file_takes_rules_away_and_adds_its_own(tmp_path: Path) -> None:
         '[rules.small]\ncheck = "setting"\nname = "nodes"\nat_most = 128\nwhy = "The machine has no more."\n'
         '[rules.window]\ncheck = "setting"\nname = "nccl_transport"\nequals = "IB"\nwhy = "Another check is another rule."\n'
     )
-    rules = load(write(tmp_path, text)).rules
+    rules = load(rule_file(tmp_path, text)).rules
     assert "data" not in rules
     assert rules["small"].why == "The machine has no more."
     assert rules["window"].check == "setting"
@@ -59,22 +50,17 @@ def test_a_chain_of_files_and_a_model_beside_them(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(
         model.replace("hidden_size = 5120", "hidden_size = 4096").replace("_billion = 13", "_billion = 9.6")
     )
-    write(tmp_path, OWN + 'models = ["mine.toml"]\n', "first.toml")
-    rules = load(write(tmp_path, HEAD + 'extends = "first.toml"\n[rules.window]\nat_least = 9\n'))
+    rule_file(tmp_path, OWN + 'models = ["mine.toml"]\n', "first.toml")
+    rules = load(rule_file(tmp_path, HEAD + 'extends = "first.toml"\n[rules.window]\nat_least = 9\n'))
     assert list(rules.models) == ["mine"]
     assert rules.models["mine"].architecture.hidden_size == 4096
 
 
 def test_comments_and_order_do_not_change_the_digest(tmp_path: Path) -> None:
     text = "[rules.report-time]\nlimit_s = 400\ntokens = 1000\n[rules.window]\nat_least = 9\n"
-    one = load(write(tmp_path, OWN + text, "a.toml"))
-    other = load(
-        write(
-            tmp_path,
-            OWN + "# ours\n[rules.window]\nat_least = 9\n[rules.report-time]\ntokens = 1000\nlimit_s = 400\n",
-            "b.toml",
-        )
-    )
+    one = load(rule_file(tmp_path, OWN + text, "a.toml"))
+    text = "# ours\n[rules.window]\nat_least = 9\n[rules.report-time]\ntokens = 1000\nlimit_s = 400\n"
+    other = load(rule_file(tmp_path, OWN + text, "b.toml"))
     assert one.digest == other.digest
 
 
@@ -98,7 +84,7 @@ def test_comments_and_order_do_not_change_the_digest(tmp_path: Path) -> None:
         (OWN + 'free = ["tensor_model_parallel"]\n', "free: 'tensor_model_parallel' is no setting of a run; did you mean tensor_model_parallel_size?"),
         (OWN + "titel = 'x'\n", "rules file.titel: unknown key; did you mean title?"),
         (HEAD + 'extends = "jupiter"\n', "rules: 'jupiter' is not a file of benchmark/rules; did you mean jupiter-nlp?"),
-        (HEAD + 'extends = "centre.toml"\n', "extends: leads back to itself"),
+        (HEAD + 'extends = "own.toml"\n', "extends: leads back to itself"),
         (HEAD + 'extends = "gone.toml"\n', "gone.toml: No such file"),
         (HEAD, "models: missing; name model files"),
         (HEAD + 'models = ["13"]\n', "rules: there is none"),
@@ -119,11 +105,11 @@ def test_comments_and_order_do_not_change_the_digest(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_with_file_key_and_nearest_word(tmp_path: Path, text: str, says: str) -> None:
-    path = write(tmp_path, text)
+    path = rule_file(tmp_path, text)
     with pytest.raises(UsageError) as refusal:
         load(path)
     assert says in str(refusal.value)
-    assert "centre.toml" in str(refusal.value) or says.startswith(("rules: 'jupiter'", "gone.toml"))
+    assert "own.toml" in str(refusal.value) or says.startswith(("rules: 'jupiter'", "gone.toml"))
 
 
 def test_two_defaults_of_one_model_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

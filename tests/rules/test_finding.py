@@ -4,13 +4,11 @@ import re
 from pathlib import Path
 
 import pytest
-from support.ruled_run import Make
+from support.ruled_run import OWN, Make, finding, foreign, ours, rule_file
 
 from nlp_bench.measure.judgement import RuleEvidence, RuleFinding, Status, evidence, shown
 from nlp_bench.measure.limit import sustained_time_ci95_s
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.sizes import Overrides
-from nlp_bench.rules.apply import measured_folder, measured_log, wanted
 from nlp_bench.rules.rule import same
 
 SHOWN = """
@@ -60,19 +58,14 @@ exit-status: exit_status is not stated, expected 0
 
 
 def sentences(entry: RunResult, status: Status) -> list[str]:
-    assert entry.rules is not None
     assert {one.status for rule in entry.rules.findings for one in rule.evidence} <= {status, None}
     said = [f"{rule.rule}: {one.sentence()}" for rule in entry.rules.findings for one in rule.evidence]
     said = [re.sub(r"(log lines?) \d+( to \d+)?", r"\1 N", one) for one in said]
     return [re.sub(r"which is [\d.]+ to [\d.]+ s", "which is X", one) for one in said]
 
 
-def judged(folder: Path, rules: str) -> RunResult:
-    return measured_folder(folder, "run", rules=wanted(rules)).entry
-
-
 def test_a_run_of_ours_shows_all_that_the_rules_ask_for(make_run: Make) -> None:
-    said = sentences(judged(make_run(), "jupiter-nlp"), Status.PASS)
+    said = sentences(ours(make_run(), "jupiter-nlp"), Status.PASS)
     assert [one for one in said if not one.startswith(("shape", "training"))] == SHOWN.strip().splitlines()
     assert "shape: hidden_size is 12288 (run.json and log line N)" in said
     assert "training: lr is 0.0001 (run.json and log line N)" in said
@@ -82,38 +75,27 @@ def test_a_note_names_three_broken_rules_and_counts_the_others(make_run: Make) -
     slow = (6.0, *(5.80 + 0.01 * (n % 3) for n in range(14)))
     broken = {"torch": "2.9.0.dev1", "commit": "5" * 40 + "+changes", "seconds": slow}
     for more, words in (({}, "; report-time: "), ({"skipped": 1}, "; and 1 more; ")):
-        (note,) = (one for one in measured_folder(make_run(**broken, **more), "run").entry.remarks if "INVALID" in one)
+        (note,) = (one for one in ours(make_run(**broken, **more)).remarks if "INVALID" in one)
         assert words in note
         assert ("and" in note.split("; ")[-2].split()[:1]) is bool(more)
 
 
 def test_a_log_of_times_shows_nothing_else(tmp_path: Path) -> None:
     line = "iteration {0}/ 9 | elapsed time per iteration (s): 5.0 | global batch size: 96 |\n"
-    (tmp_path / "a.log").write_text(line.format(1) + line.format(2))
-    (entry,) = measured_log(str(tmp_path / "a.log"), Overrides(sequence_length=2048), rules="jupiter-nlp")
+    entry = foreign(line.format(1) + line.format(2), tmp_path, sequence_length=2048)
     said = sentences(entry, Status.NOT_SHOWN)
     assert [one for one in said if not one.startswith("report-time")] == SILENT.strip().splitlines()
-    assert said[-3].startswith(
-        "report-time: time_to_report_steady_s is 508.626 (iterations 2 to 2), expected at most 560 s"
-    )
-    assert said[-3].endswith("over the whole 95 % interval, which is not known")
+    time = "time_to_report_steady_s is 508.626 (iterations 2 to 2), expected at most 560 s over the whole 95 % interval"
+    assert said[-3] == f"report-time: {time}, which is not known"
 
 
 def test_what_a_log_leaves_out_is_named_one_by_one(make_run: Make, tmp_path: Path) -> None:
     lines = (make_run() / "job.out").read_text().splitlines(keepends=True)
     words = ("number of parameters", " hidden_dropout ..", "vocab_size ..", " tensor_model_parallel_size ..")
     words += ("bf16", "fp16", "params_dtype")
-    (tmp_path / "a.log").write_text("".join(line for line in lines if not any(word in line for word in words)))
-    (entry,) = measured_log(str(tmp_path / "a.log"), Overrides(), rules="jupiter-nlp")
-    assert entry.rules is not None
-    named = {"shape", "training", "parameter-count", "precision"}
-    said = {
-        f"{one.rule}: {e.sentence()}"
-        for one in entry.rules.findings
-        if one.rule in named
-        for e in one.evidence
-        if e.status
-    }
+    entry = foreign("".join(line for line in lines if not any(word in line for word in words)), tmp_path)
+    named = ("shape", "training", "parameter-count", "precision")
+    said = {f"{name}: {one.sentence()}" for name in named for one in finding(entry, name).evidence if one.status}
     assert {one for one in said if "not stated" in one} == {
         "shape: vocab_size is not stated, expected 50257",
         "training: hidden_dropout is not stated, expected 0.1",
@@ -124,33 +106,21 @@ def test_what_a_log_leaves_out_is_named_one_by_one(make_run: Make, tmp_path: Pat
 
 @pytest.mark.parametrize("decides", ["steady", "sustained", "reference", "steady-interval", "sustained-interval"])
 def test_each_time_is_held_against_the_limit(decides: str, make_run: Make, tmp_path: Path) -> None:
-    throttled = (
-        6.1,
-        *(5.2 + 0.01 * (n % 3) for n in range(11)),
-        7.0,
-        7.01,
-        7.02,
-    )  # which leaves intervals without proof
+    # Throttled at the end, which leaves intervals without proof.
+    throttled = (6.1, *(5.2 + 0.01 * (n % 3) for n in range(11)), 7.0, 7.01, 7.02)
     folder = make_run() if decides.endswith("-interval") else make_run(seconds=throttled)
-    entry = measured_folder(folder, "run").entry
+    entry = ours(folder)
     name = decides.removesuffix("-interval")
     rate = getattr(entry, name)
     values = (20e6 / rate, 20e6 / rate)
     if decides.endswith("-interval"):
         found = entry.time_ci95_s(20_000_000) if name == "steady" else sustained_time_ci95_s(entry, 20_000_000)
-        assert found is not None
         assert found[0] < values[0] < found[1]
         values = found
     between = "NOT SHOWN" if decides.endswith("-interval") else "PASS"  # a value that is the limit keeps it
     for limit_s, word in ((values[1] * 1.0001, "PASS"), (values[0] * 0.9999, "FAIL"), (sum(values) / 2, between)):
-        own = tmp_path / "own.toml"
-        own.write_text(
-            'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'
-            f'[rules.report-time]\ndecides = "{decides}"\nlimit_s = {limit_s!r}\n'
-        )
-        rules = judged(folder, str(own)).rules
-        assert rules is not None
-        (rule,) = [one for one in rules.findings if one.rule == "report-time"]
+        own = rule_file(tmp_path, f'{OWN}[rules.report-time]\ndecides = "{decides}"\nlimit_s = {limit_s!r}\n')
+        rule = finding(ours(folder, own), "report-time")
         assert (rule.status.value, limit_s) == (word, limit_s)
         deciding = [one for one in rule.evidence if one.status]
         assert [(one.name, one.status) for one in deciding] == [(f"time_to_report_{name}_s", rule.status)]
@@ -160,17 +130,10 @@ def test_each_time_is_held_against_the_limit(decides: str, make_run: Make, tmp_p
 
 
 def test_what_a_rule_cannot_compare_is_not_shown(make_run: Make, tmp_path: Path) -> None:
-    folder, own = make_run(), tmp_path / "own.toml"
-    log = folder / "job.out"
-    log.write_text(
-        log.read_text().replace("global batch size:    96", "global batch size:    90", 1)
-    )  # no reference then
-    own.write_text(
-        'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n[rules.report-time]\ndecides = "reference"\n'
-        '[rules.precision]\norder = [["fp64"]]\n'
-    )
-    (entry,) = measured_log(str(log), Overrides(), rules=str(own))
-    assert entry.rules is not None
+    log = (make_run() / "job.out").read_text()
+    log = log.replace("global batch size:    96", "global batch size:    90", 1)  # no reference then
+    text = OWN + '[rules.report-time]\ndecides = "reference"\n[rules.precision]\norder = [["fp64"]]\n'
+    entry = foreign(log, tmp_path, rule_file(tmp_path, text))
     found = {one.rule: one for one in entry.rules.findings}
     assert found["report-time"].status is found["precision"].status is Status.NOT_SHOWN
     reason = "precision: precision is not stated: bf16 is not in the rule's order, expected bf16 or better"
@@ -198,12 +161,9 @@ def test_what_a_rule_cannot_compare_is_not_shown(make_run: Make, tmp_path: Path)
     ],
 )
 def test_a_setting_at_its_border(name: str, wanted: str, status: str, make_run: Make, tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(
-        f'schema = "nlp-bench/rules/1"\nmodels = ["175"]\n[rules.one]\ncheck = "setting"\nname = "{name}"\nwhy = "x"\n{wanted}\n'
-    )
-    rules = judged(make_run(), str(tmp_path / "own.toml")).rules
-    assert rules is not None
-    assert [one.status.value for one in rules.findings] == [status]
+    head = 'schema = "nlp-bench/rules/1"\nmodels = ["175"]\n'
+    own = rule_file(tmp_path, f'{head}[rules.one]\ncheck = "setting"\nname = "{name}"\nwhy = "x"\n{wanted}\n')
+    assert [one.status.value for one in ours(make_run(), own).rules.findings] == [status]
 
 
 @pytest.mark.parametrize(
@@ -242,9 +202,7 @@ def test_a_value_has_the_digits_that_a_person_reads() -> None:
 )
 def test_lines_that_are_missing_are_counted(without: tuple[int, ...], goes_on: bool, said: str, make_run: Make) -> None:
     folder = make_run(without=without, choices={"train_args": ("--load", "ckpt")} if goes_on else {})
-    rules = measured_folder(folder, "run").entry.rules
-    assert rules is not None
-    (found,) = [one for rule in rules.findings if rule.rule == "whole-log" for one in rule.evidence]
+    (found,) = finding(ours(folder), "whole-log").evidence
     assert (found.value, found.status) == (said, Status.PASS if said.startswith("0") else Status.FAIL)
 
 

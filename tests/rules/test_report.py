@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.ruled_run import Make
+from support.ruled_run import OWN, Make, rule_file
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
@@ -16,8 +16,6 @@ from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.record import result_record
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.rules.apply import VARIABLE, measured_folder, wanted
-
-OWN = 'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'
 
 
 def report(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -83,18 +81,16 @@ def test_a_log_alone_is_not_accepted_and_keeps_its_number(
     code, run = as_json(capsys, str(tmp_path / "a.log"), "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["rules"]["result"]) == (1, "VALID", "NOT SHOWN")
     assert as_json(capsys, str(tmp_path / "a.log"))[1]["rules"] is None
-    (tmp_path / "own.toml").write_text(
-        OWN + "".join(f"[rules.{name}]\napply = false\n" for name in ("agreement", "versions", "exit-status"))
-    )
-    assert as_json(capsys, str(tmp_path / "a.log"), "--rules", str(tmp_path / "own.toml"))[0] == 0
+    without = "".join(f"[rules.{name}]\napply = false\n" for name in ("agreement", "versions", "exit-status"))
+    assert as_json(capsys, str(tmp_path / "a.log"), "--rules", rule_file(tmp_path, OWN + without))[0] == 0
 
 
 def test_required_evidence_that_is_missing_breaks_the_rule(
     make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.log").write_text((make_run() / "job.out").read_text())
-    (tmp_path / "own.toml").write_text(OWN + "[rules.exit-status]\nrequired_evidence = true\n")
-    _, run = as_json(capsys, str(tmp_path / "a.log"), "--rules", str(tmp_path / "own.toml"))
+    own = rule_file(tmp_path, OWN + "[rules.exit-status]\nrequired_evidence = true\n")
+    _, run = as_json(capsys, str(tmp_path / "a.log"), "--rules", own)
     assert run["outcome"] == "INVALID"
     assert run["reasons"][0] == "rule broken: exit-status: exit_status is not stated, expected 0"
 

@@ -10,6 +10,10 @@ from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token
+from nlp_bench.measure.judgement import RuleFinding
+from nlp_bench.measure.result import RunResult
+from nlp_bench.measure.sizes import Overrides
+from nlp_bench.rules.apply import measured_folder, measured_log, wanted
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout, model_shape
 from nlp_bench.train.logline import Interval, argument_lines, fact_lines, format_line
@@ -18,6 +22,32 @@ COMMIT = "5" * 40
 VERSIONS = "nlp-bench 0.1.0, Python 3.11.7, torch {torch}, megatron-core 0.16.1, CUDA 12.6"
 STEPS = (6.1, 5.21, 5.22, 5.2, 5.23, 5.21, 5.19, 5.22, 5.2, 5.21, 5.23, 5.2, 5.22, 5.21, 5.2)
 Make = Callable[..., Path]
+OWN = 'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'
+"""The head of a rule file of a centre."""
+
+
+def rule_file(folder: Path, text: str, name: str = "own.toml") -> str:
+    """Write a rule file and return its path."""
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def ours(folder: Path, rules: str | None = None) -> RunResult:
+    """Measure a run folder by `rules`."""
+    return measured_folder(folder, "run", rules=wanted(rules)).entry
+
+
+def foreign(log: str, folder: Path, rules: str = "jupiter-nlp", **sizes: int) -> RunResult:
+    """Measure the text of somebody's log by `rules`."""
+    (folder / "somebody.log").write_text(log)
+    (entry,) = measured_log(str(folder / "somebody.log"), Overrides(**sizes), rules=wanted(rules))  # type: ignore[arg-type]
+    return entry
+
+
+def finding(entry: RunResult, rule: str) -> RuleFinding:
+    """Return what the rule of that name has found."""
+    (found,) = [one for one in entry.rules.findings if one.rule == rule]  # type: ignore[union-attr]
+    return found
 
 
 def asked(model: str, **choices: object) -> Run:
