@@ -11,6 +11,8 @@ from nlp_bench.config import catalog
 from nlp_bench.config.accelerators import accelerators
 
 SHIPPED = Path(__file__).resolve().parents[2] / "benchmark"
+SYSTEM = (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8")
+MODEL = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -38,11 +40,10 @@ def check(*words: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_a_file_of_ones_own_is_taken_before_the_shipped_one_and_the_nearest_first(homes: list[Path]) -> None:
-    text = (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8")
     for place in (SHIPPED, *reversed(homes)):
         path = place / "systems/dgx-h100.toml"
         if place != SHIPPED:
-            put(place, "systems/dgx-h100.toml", text.replace("DGX H100 pod", f"one of {place.name}"))
+            put(place, "systems/dgx-h100.toml", SYSTEM.replace("DGX H100 pod", f"one of {place.name}"))
         done = check("--model", "13", "--system", "dgx-h100")
         assert done.returncode == 0, done.stderr
         assert f", {path}\n" in done.stdout
@@ -52,7 +53,7 @@ def test_a_file_of_ones_own_is_taken_before_the_shipped_one_and_the_nearest_firs
 def test_a_system_file_elsewhere_may_be_named_by_the_environment(
     homes: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = put(homes[0].parent, "mine.toml", (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8"))
+    path = put(homes[0].parent, "mine.toml", SYSTEM)
     monkeypatch.setenv("NLP_BENCH_SYSTEM", str(path))
     done = check("--model", "13")
     assert done.returncode == 0, done.stderr
@@ -63,8 +64,7 @@ def test_a_system_file_elsewhere_may_be_named_by_the_environment(
 
 def test_a_tilde_in_the_variable_is_the_home_folder(homes: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """No shell replaces it in the variables of an image or of a service."""
-    text = (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8")
-    path = put(homes[1], "systems/mine.toml", text)
+    path = put(homes[1], "systems/mine.toml", SYSTEM)
     monkeypatch.setenv("HOME", str(homes[1].parent))
     monkeypatch.setenv("NLP_BENCH_HOME", f"~/{homes[1].name}")
     done = check("--model", "13", "--system", "mine")
@@ -94,11 +94,10 @@ def test_a_link_to_nothing_is_not_passed_over_for_the_shipped_file(homes: list[P
 
 
 def test_a_model_that_shadows_a_shipped_one_is_said_not_to_be_the_benchmark(homes: list[Path]) -> None:
-    text = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
-    put(homes[1], "models/175.toml", text.replace("num_attention_heads = 96", "num_attention_heads = 64"))
+    put(homes[1], "models/175.toml", MODEL.replace("num_attention_heads = 96", "num_attention_heads = 64"))
     done = check("--model", "175", "--system", "juwels-booster")
     assert "model.num_attention_heads: 64 instead of 96: not the benchmark" in done.stderr
-    put(homes[1], "models/mine.toml", text)
+    put(homes[1], "models/mine.toml", MODEL)
     assert (
         "model: mine is a file of your own: not the benchmark"
         in check("--model", "mine", "--system", "juwels-booster").stderr
@@ -108,8 +107,7 @@ def test_a_model_that_shadows_a_shipped_one_is_said_not_to_be_the_benchmark(home
 def test_the_shipped_rules_hold_a_run_to_the_shipped_model(homes: list[Path]) -> None:
     from nlp_bench.rules.file import forget, load
 
-    text = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
-    put(homes[0], "models/175.toml", text.replace("num_attention_heads = 96", "num_attention_heads = 64"))
+    put(homes[0], "models/175.toml", MODEL.replace("num_attention_heads = 96", "num_attention_heads = 64"))
     forget()
     try:
         assert load("jupiter-nlp").models["175"].architecture.num_attention_heads == 96
@@ -137,19 +135,17 @@ def test_the_tables_are_found_in_the_same_places(homes: list[Path]) -> None:
 
 
 def test_a_layout_of_no_model_is_told(homes: list[Path]) -> None:
-    text = (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8")
-    put(homes[0], "systems/mine.toml", f"{text}\n[layout.175b]\nnodes = 64\n")
+    put(homes[0], "systems/mine.toml", f"{SYSTEM}\n[layout.175b]\nnodes = 64\n")
     said = check("--model", "175", "--system", "mine").stderr
     assert "warning: system.layout.175b is of no model of benchmark/models and not used; did you mean 175?" in said
-    put(homes[0], "systems/mine.toml", f"{text}\n[layout.175]\nnodes = 64\n")
+    put(homes[0], "systems/mine.toml", f"{SYSTEM}\n[layout.175]\nnodes = 64\n")
     done = check("--model", "175", "--system", "mine")
     assert (done.stderr, "64 node(s)" in done.stdout) == ("", True)
 
 
 @pytest.mark.parametrize("value", ["/usr/x/bin:$PATH", "${HOME}/lib", "$(hostname)", "~/lib"])
 def test_what_no_shell_replaces_in_a_variable_is_refused(homes: list[Path], value: str) -> None:
-    text = (SHIPPED / "systems/dgx-h100.toml").read_text(encoding="utf-8")
-    put(homes[0], "systems/mine.toml", f'{text}\nPATH = "{value}"\n')
+    put(homes[0], "systems/mine.toml", f'{SYSTEM}\nPATH = "{value}"\n')
     done = check("--model", "13", "--system", "mine")
     assert done.returncode == 2
     assert f"system.environment.PATH: '{value}': nothing replaces the $ or ~ in it" in done.stderr

@@ -1,6 +1,7 @@
 """Logs and run folders to numbers: `nlp-bench report`."""
 
 import gc
+import os
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -205,21 +206,15 @@ def _advise(report: "Result") -> None:
     """Report for our own runs that did not end well where to look and what to type, and why large logs were read slowly."""
     from nlp_bench.logs.scan import LARGE_BYTES, why_slow
 
-    entries = [entry for entry in report.entries if _is_file(f"{entry.source}/outcome.json")]
+    # os.path.isfile is false, too, where another user's folder is closed.
+    entries = [entry for entry in report.entries if os.path.isfile(f"{entry.source}/outcome.json")]  # noqa: PTH113
     if entries:
         from nlp_bench.launch.end.advice import of_entry  # a plain log needs no launcher
 
         for entry in entries[:MAX_ADVISED]:
             if words := of_entry(entry):
                 print(f"{entry.source}: {words}", file=sys.stderr)
-    paths = {Path(entry.source) for entry in report.entries}
-    if sum(path.stat().st_size for path in paths if _is_file(path)) > LARGE_BYTES and (words := why_slow()):
+    paths = {entry.source for entry in report.entries}
+    size = sum(os.path.getsize(path) for path in paths if os.path.isfile(path))  # noqa: PTH113, PTH202
+    if size > LARGE_BYTES and (words := why_slow()):
         say(words)
-
-
-def _is_file(path: Path | str) -> bool:
-    """Whether it is a visible file; pathlib raises where another user's folder is not accessible."""
-    try:
-        return Path(path).is_file()
-    except OSError:
-        return False

@@ -11,7 +11,7 @@ from nlp_bench.errors import UsageError, nearest
 from nlp_bench.logs.common import ARGUMENTS
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.folder import goes_on
-from nlp_bench.measure.judgement import RuleEvidence, Status
+from nlp_bench.measure.judgement import RuleEvidence, Status, evidence
 from nlp_bench.measure.limit import VERDICTS, sustained_time_ci95_s, verdict_of
 from nlp_bench.measure.restated import is_silent
 from nlp_bench.measure.result import has_placeholder_loss, why_broken
@@ -380,7 +380,7 @@ class Window(Rule, word="window"):
         found = measured.window
         source = f"iterations {found.first_iteration} to {found.last_iteration}"
         status = Status.PASS if found.num_records >= self.at_least else Status.NOT_SHOWN
-        return [RuleEvidence(name=name, status=status, value=found.num_records, expected=expected, source=source)]
+        return [evidence(name, status, found.num_records, expected, source)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -397,27 +397,17 @@ class TimeLimit(Rule, word="time-limit"):
         entry, measured = subject.entry, subject.entry.throughput
         if not entry.has_number:
             return [missing("time_to_report_s", f"at most {self.limit_s:g} s", "nothing was measured")]
-        sources = {STEADY: "published", SUSTAINED: "published", REFERENCE: "published"}
+        sources = dict.fromkeys((STEADY, SUSTAINED, REFERENCE), "published")
         if measured:
-            window, found = measured.window, measured.sustained
-            going = (
-                f"iterations {found.first_iteration} to {found.last_iteration}, {found.clock}" if found else "not known"
-            )
-            sources = {
-                STEADY: f"iterations {window.first_iteration} to {window.last_iteration}",
-                SUSTAINED: going,
-                REFERENCE: "all logged times, warm-up included",
-            }
-        rates = {STEADY: entry.steady, SUSTAINED: entry.sustained, REFERENCE: entry.reference}
-        shown = []
+            found, over = measured.sustained, "iterations {0.first_iteration} to {0.last_iteration}".format
+            going = f"{over(found)}, {found.clock}" if found else "not known"
+            sources = {STEADY: over(measured.window), SUSTAINED: going, REFERENCE: "all logged times, warm-up included"}
+        shown, deciding = [], self.decides.removesuffix("-interval")
         for kind, source in sources.items():
-            value = time_to_report_s(self.tokens, rates[kind])
-            status = expected = None
-            if kind == self.decides.removesuffix("-interval"):
-                status, expected = self._decision(subject, value)
+            value = time_to_report_s(self.tokens, getattr(entry, kind))
+            status, expected = self._decision(subject, value) if kind == deciding else (None, None)
             value = None if value is None else round(value, 3)
-            name = f"time_to_report_{kind}_s"
-            shown.append(RuleEvidence(name=name, status=status, value=value, expected=expected, source=source))
+            shown.append(evidence(f"time_to_report_{kind}_s", status, value, expected, source))
         return shown
 
     def _decision(self, subject: Subject, value: float | None) -> tuple[Status, str]:
