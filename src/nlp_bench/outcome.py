@@ -13,26 +13,17 @@ class Outcome(str, Enum):
     """Ended well, trained, whole: every requested iteration is in the log, every loss is there and finite."""
     MEASURED = "MEASURED"
     """Somebody's log with a number that does not show that its run ended well, trained and whole; never a run of ours."""
-    INVALID = "INVALID"
-    """Ran, but the number must not be used: a NaN or infinite loss, or a broken rule."""
+    INVALID = "INVALID"  # ran, but the number must not be used: a NaN or infinite loss, or a broken rule
     REFUSED = "REFUSED"
     """The log cannot give tokens per second; the reason names what is missing and the option that supplies it."""
-    INCOMPLETE = "INCOMPLETE"
-    """Stopped without an error before the iterations that run.json requests."""
-    FAILED = "FAILED"
-    """A rank or the launcher ended with an error."""
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"
-    """GPU or host memory was exhausted."""
-    TIMEOUT = "TIMEOUT"
-    """The scheduler's time limit ended the run."""
-    CANCELLED = "CANCELLED"
-    """A person or the scheduler cancelled the job."""
-    PREEMPTED = "PREEMPTED"
-    """The scheduler took the nodes for another job."""
-    NODE_FAIL = "NODE_FAIL"
-    """A node failed."""
-    UNKNOWN = "UNKNOWN"
-    """The scheduler no longer knows the job and it left no record."""
+    INCOMPLETE = "INCOMPLETE"  # stopped without an error before the iterations that run.json requests
+    FAILED = "FAILED"  # a rank or the launcher ended with an error
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"  # GPU or host memory was exhausted
+    TIMEOUT = "TIMEOUT"  # the scheduler's time limit ended the run
+    CANCELLED = "CANCELLED"  # a person or the scheduler cancelled the job
+    PREEMPTED = "PREEMPTED"  # the scheduler took the nodes for another job
+    NODE_FAIL = "NODE_FAIL"  # a node failed
+    UNKNOWN = "UNKNOWN"  # the scheduler no longer knows the job and it left no record
 
     @property
     def has_number(self) -> bool:

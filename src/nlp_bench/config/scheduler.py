@@ -60,14 +60,10 @@ class State(Enum):
 
     WAITING = "waiting"
     RUNNING = "running"
-    ENDING = "ending"
-    """It is being ended; its script may still run."""
-    ENDED = "ended"
-    """The job's `outcome` has how; without one its exit status."""
-    GONE = "gone"
-    """The scheduler answers, but no longer knows the job."""
-    UNKNOWN = "unknown"
-    """A state of the scheduler that its module does not know."""
+    ENDING = "ending"  # it is being ended; its script may still run
+    ENDED = "ended"  # the job's `outcome` has how; without one its exit status
+    GONE = "gone"  # the scheduler answers, but no longer knows the job
+    UNKNOWN = "unknown"  # a state of the scheduler that its module does not know
 
 
 ACTIVE = (State.WAITING, State.RUNNING, State.ENDING)
