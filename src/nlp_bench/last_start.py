@@ -45,15 +45,13 @@ def enough_after(lines: list[str]) -> int | None:
     return next((int(found[1]) for line in reversed(lines) if (found := ENOUGH.match(line))), None)
 
 
-def tail(path: Path) -> str:
-    """Return the last TAIL_BYTES of a log, "" where it cannot be read."""
+def tail(path: Path, most: int = TAIL_BYTES) -> str:
+    """Return the last `most` bytes of a log, "" where it cannot be read."""
     try:
         with opened(path) as stream:
             stream.seek(0, 2)
-            stream.seek(max(0, stream.tell() - TAIL_BYTES))
-            return stream.read(TAIL_BYTES).decode(
-                errors="replace"
-            )  # a log that grows as fast as it is read has an end, too
+            stream.seek(max(0, stream.tell() - most))
+            return stream.read(most).decode(errors="replace")  # of a log that grows as fast as it is read, too
     except OSError:
         return ""
 

@@ -10,7 +10,8 @@ from typing import Any
 from nlp_bench import schemas
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
-from nlp_bench.files import opened, read_json, real, refuse_types, sha256_of, user_name, write_text
+from nlp_bench.files import read_json, real, refuse_types, sha256_of, user_name, write_text
+from nlp_bench.last_start import tail
 from nlp_bench.seal import OUTCOME
 from nlp_bench.walk import JUBE_FILES
 
@@ -109,12 +110,8 @@ def _let_jube_go_on(run_dir: Path) -> None:
 
 def why_failed(step: Path) -> str:
     """Return in a sentence why the command of a step of JUBE's failed, as far as its last words tell."""
-    said = step / "work" / "stderr"
-    words = b""
-    with contextlib.suppress(OSError), opened(said) as stream:
-        stream.seek(max(0, os.fstat(stream.fileno()).st_size - _MOST_SAID_BYTES))
-        words = stream.read(_MOST_SAID_BYTES)
-    last = words.decode("utf-8", "replace").strip().rpartition("\n")[2].removeprefix("nlp-bench: error: ")
+    words = tail(step / "work" / "stderr", _MOST_SAID_BYTES)
+    last = words.strip().rpartition("\n")[2].removeprefix("nlp-bench: error: ")
     return f"JUBE's step failed, and what follows it was not run: {one_line(last) or f'see {step / JUBE_ERROR}'}"
 
 

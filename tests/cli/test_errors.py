@@ -23,6 +23,7 @@ from nlp_bench.cli.main import main
         ("report --limt 560 x.log", "did you mean --limit?"),
         ("report x.log --top 3", "no option --top (it is an option of plan)"),
         ("plan -n 3", "no option -n"),
+        ("plan --mod 175", "no option --mod; did you mean --model?"),
         ("report --precision fp61 x.log", "--precision: 'fp61' is not one of fp32, tf32, bf16, fp16, fp8, fp4; did you mean fp16?"),
         ("report --format tabel x.log", "did you mean table?"),
         ("submit --recompute-granularity ful", "--recompute-granularity: 'ful' is not one of none, selective, full; did you mean full?"),
@@ -66,11 +67,6 @@ def test_a_file_whose_name_begins_with_a_hyphen_is_named(
     Path(name).touch()
     assert main(["report", name]) == 2
     assert f"{name}, which is a file here: write ./{name}" in capsys.readouterr().err
-
-
-def test_an_option_is_not_guessed_from_its_beginning(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "--mod", "175"]) == 2
-    assert "no option --mod; did you mean --model?" in capsys.readouterr().err
 
 
 def test_ctrl_c_while_the_surroundings_are_settled(

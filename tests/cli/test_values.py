@@ -8,6 +8,8 @@ from nlp_bench.cli.main import main
 from nlp_bench.cli.parser import parser_of
 from nlp_bench.config.values import clock, count, duration, percentage, seconds_of, size, time_limit
 
+Capture = pytest.CaptureFixture[str]
+
 
 @pytest.mark.parametrize(
     ("text", "value"),
@@ -25,7 +27,7 @@ def test_counts(text: str, value: int) -> None:
     "text",
     ["20Mio", "20 million", "20M tokens", "20,000,000", "0", "-1", "1.5", "0.0001k", "", "k", "\uff11", "1e99", "2000000000B", "nan"],
 )  # fmt: skip
-def test_what_is_no_count_is_said_with_the_forms(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_count_is_said_with_the_forms(text: str, capsys: Capture) -> None:
     assert main(["report", "x.log", f"--tokens={text}"]) == 2
     said = capsys.readouterr().err
     assert f"--tokens: {text!r} is " in said
@@ -36,7 +38,7 @@ def test_what_is_no_count_is_said_with_the_forms(text: str, capsys: pytest.Captu
     ("text", "values"), [("2k", "2000 or 2048"), ("8K", "8000 or 8192"), ("1M", "1000000 or 1048576")]
 )
 @pytest.mark.parametrize("words", ["check --seq-length", "report x.log --sequence-length", "plan --sequence-length"])
-def test_a_length_of_2k_is_not_guessed(words: str, text: str, values: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_length_of_2k_is_not_guessed(words: str, text: str, values: str, capsys: Capture) -> None:
     assert main([*words.split(), text]) == 2
     assert f"{text!r} may mean {values}; write all digits, or 2Ki for 2048" in capsys.readouterr().err
 
@@ -74,11 +76,16 @@ def test_time_limits_of_jobs(text: str, limit: str) -> None:
     assert clock(round(seconds_of(limit) or 0)) == limit
 
 
-@pytest.mark.parametrize("text", ["90", "90:00", "1:30", "0h", "UNLIMITED", "9999d", "1e99h", "inf"])
-def test_a_bare_number_is_no_time_limit(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "text",
+    ["90", "90:00", "1:30", "UNLIMITED", "9999d", "1e99h", "inf", "0h", "00:00:00", "0-00:00:00", "0s", "0min", "0d"],
+)
+def test_a_bare_number_is_no_time_limit_and_zero_is_none_to_slurm(text: str, capsys: Capture) -> None:
     """To Slurm it is minutes, to a person often seconds."""
     assert main(["check", "--time", text]) == 2
-    assert f"--time: {text!r} is not a time limit; write HH:MM:SS, D-HH:MM:SS, 90min or 2h" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"--time: {text!r} is not a time limit; write HH:MM:SS, D-HH:MM:SS, 90min or 2h" in said
+    assert ("90min or 2h above zero, which is no limit to Slurm" in said) is text.startswith("0")
 
 
 def test_percentages() -> None:

@@ -156,15 +156,6 @@ def test_data_files_of_another_user_in_the_current_folder_are_passed_over(
     assert f"{tmp_path}/benchmark belongs to another user: what lies there is passed over" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["00:00:00", "0-00:00:00", "0s", "0min", "0d"])
-def test_a_time_limit_of_zero_is_none_to_slurm(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    words = ["check", "--model", "tiny", "--system", "slurm-sandbox", "--offline", "--data-path", "mock"]
-    assert main([*words, "--timelimit", text]) == UsageError.exit_code
-    said = capsys.readouterr().err
-    assert f"--timelimit: {text!r} is not a time limit; write HH:MM:SS" in said
-    assert "90min or 2h above zero, which is no limit to Slurm" in said
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -44,21 +44,13 @@ def test_every_package_stands_in_the_architecture_and_every_path_of_it_exists() 
     assert {f"src/nlp_bench/{name}/" for name in packages} - listed == set()
 
 
-def site_words() -> list[str]:
-    """Hosts, partitions and modules of the system files, which must stand nowhere else."""
-    return [
-        r"juwelsbooster",
-        r"jwlogin",
-        r"\bjwb",
-        r"develbooster",
-        r"exalab",
-        r"NCCL_SOCKET_IFNAME\s*=",
-        r"/etc/FZJ",
-        r"Stages/20",
-    ]
+SITE_WORDS = (
+    r"juwelsbooster", r"jwlogin", r"\bjwb", r"develbooster", r"exalab", r"NCCL_SOCKET_IFNAME\s*=", r"/etc/FZJ", r"Stages/20",
+)  # fmt: skip
+"""Hosts, partitions and modules of the system files, which must stand nowhere else."""
 
 
-@pytest.mark.parametrize("word", site_words())
+@pytest.mark.parametrize("word", SITE_WORDS)
 def test_site_facts_stand_in_the_system_files_only(word: str) -> None:
     places = tracked("src/*", "jube/*", "benchmark/jube/*", "benchmark/env/*", "benchmark/models/*", "benchmark/run.sh")
     found = [path.name for path in places if re.search(word, path.read_text(encoding="utf-8"))]

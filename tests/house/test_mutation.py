@@ -26,14 +26,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def mutate(root: Path, *words: str) -> tuple[int, list[str], str]:
-    command = [
-        sys.executable,
-        str(HOUSE / "tests/mutation.py"),
-        "--root",
-        str(root),
-        "--state",
-        str(root.parent / "state"),
-    ]
+    command = [sys.executable, HOUSE / "tests/mutation.py", "--root", root, "--state", root.parent / "state"]
     made = ["--module", "src/made/up.py", "--tests", "tests/test_up.py", "--num", "0"]
     done = subprocess.run([*command, *made, *words], capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.splitlines(), done.stderr
@@ -44,10 +37,8 @@ def test_what_tests_do_not_see_survives_until_somebody_has_looked(checkout: Path
     # Noticed: age < 18 and no value. Not: age > 18, 19 and 17.
     changed = {line for line in said if line.startswith("+")}
     assert (code, changed) == (1, {"+    return (age > 18)", "+    return age >= 19", "+    return age >= 17"})
-    assert (
-        said[-1]
-        == "src/made/up.py: 2 of 5 mutants noticed (40%; 0 by a timeout), 0 equivalent ones not counted; seed 1"
-    )
+    score = "2 of 5 mutants noticed (40%; 0 by a timeout), 0 equivalent ones not counted; seed 1"
+    assert said[-1] == f"src/made/up.py: {score}"
     assert said[0] == "survived: src/made/up.py:2 comparison"
     assert (checkout / "src/made/up.py").read_text() == AGE
     line = {"file": "src/made/up.py", "before": "return age >= 18", "after": "return (age > 18)", "reason": "made up"}
