@@ -3,7 +3,6 @@
 import ast
 import io
 import json
-import os
 import re
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.pages import check_text
 from support.published import published_log, write_run
 from support.repeated import write_runs
 from support.samples import FOLDER
@@ -246,8 +246,4 @@ def test_the_page_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.Monk
         said = shown(block[1], names)
         return f"{block[1]}```\n" + (f"\n```text\n{said}```\n" if said else "")
 
-    text = PAGE.read_text(encoding="utf-8")
-    now = CODE.sub(cell, text)
-    if os.environ.get("NLP_BENCH_WRITE_DOCS"):
-        PAGE.write_text(now, encoding="utf-8")
-    assert text == now, "docs/api.md is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/test_api.py"
+    check_text(PAGE, CODE.sub(cell, PAGE.read_text(encoding="utf-8")))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.pages import ROOT, check_part, check_text
 
 from nlp_bench.cli.parser import FOREIGN, parser_of
 from nlp_bench.cli.runs import Check
@@ -23,10 +24,7 @@ from nlp_bench.cli.submit import Submit
 from nlp_bench.config.options import field_texts, spellings
 from nlp_bench.config.request import Request, from_options
 
-ROOT = Path(__file__).resolve().parents[2]
-WORKFLOW, PARAMETERS, PAGE = (
-    ROOT / name for name in ("benchmark/jube/nlp_benchmark.yaml", "jube/parameters.yaml", "docs/jube.md")
-)
+WORKFLOW, PARAMETERS = ROOT / "benchmark/jube/nlp_benchmark.yaml", ROOT / "jube/parameters.yaml"
 JUBE = {one.metadata["jube"]: one.name for one in dataclasses.fields(Request) if one.metadata["jube"]}
 FIELDS = {
     one.metadata["jube"]: one.name
@@ -37,21 +35,12 @@ FIELDS = {
 """With those of a run the parameters of its submission."""
 NO_FIELDS = {"point", "taskspernode"}
 """Parameters of the workflow alone: which points there are, and what has one value only."""
-MARK = "<!-- parameters -->\n"
 
 
 def parameters() -> dict[str, str]:
     sets = yaml.safe_load(PARAMETERS.read_text(encoding="utf-8"))["parameterset"]
     own = [one for one in sets if one["name"] in {"modelParameter", "tuningParameter", "systemParameter"}]
     return {one["name"]: one["_"] for each in own for one in each["parameter"]}
-
-
-def written(path: Path, text: str) -> str:
-    """Return what stands in `path`, which becomes `text` where that is asked for."""
-    found = path.read_text(encoding="utf-8")
-    if os.environ.get("NLP_BENCH_WRITE_DOCS"):
-        path.write_text(text, encoding="utf-8")
-    return found
 
 
 def test_every_parameter_of_jube_is_a_field_and_every_field_of_jube_a_parameter() -> None:
@@ -81,21 +70,14 @@ def test_the_check_step_hands_every_parameter_on() -> None:
         option = spellings(Request, field)[0]
         return f'{option}{"=" if option in FOREIGN else " "}"${name}"'.replace(" ", "\0")
 
-    words = [
-        "$nlp_bench",
-        "check",
-        '--jube-run\0"$jube_benchmark_rundir"',
-        "--output\0.",
-        '--taskspernode\0"$taskspernode"',
-    ]
-    words += ['--repeats\0"$repeats"', *(word(name, JUBE[name]) for name in parameters() if name in JUBE)]
-    lines = textwrap.wrap(
-        " ".join(words), 130, initial_indent=" " * 8, subsequent_indent=" " * 8, break_on_hyphens=False
-    )
+    words = ["$nlp_bench", "check", '--jube-run\0"$jube_benchmark_rundir"', "--output\0."]
+    words += ['--taskspernode\0"$taskspernode"', '--repeats\0"$repeats"']
+    words += [word(name, JUBE[name]) for name in parameters() if name in JUBE]
+    indent = " " * 8
+    lines = textwrap.wrap(" ".join(words), 130, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     text = WORKFLOW.read_text(encoding="utf-8")
     begin, end = text.index("        $nlp_bench check"), text.index("  - name: setup_venv")
-    now = text[:begin] + "\n".join(lines).replace("\0", " ") + "\n" + text[end:]
-    assert written(WORKFLOW, now) == now
+    check_text(WORKFLOW, text[:begin] + "\n".join(lines).replace("\0", " ") + "\n" + text[end:])
 
 
 def test_default_is_nothing_asked() -> None:
@@ -110,9 +92,7 @@ def test_the_page_lists_every_parameter() -> None:
             kind = Submit if FIELDS[name] in field_texts(Submit) else Check
             options = ", ".join(f"`{one}`" for one in spellings(kind, FIELDS[name]))
             rows.append(f"| `{name}` | {options} | {field_texts(kind)[FIELDS[name]]} |")
-    before, _, after = PAGE.read_text(encoding="utf-8").split(MARK)
-    now = f"{before}{MARK}" + "\n".join(rows) + f"\n{MARK}{after}"
-    assert written(PAGE, now) == now
+    check_part(ROOT / "docs/jube.md", "parameters", "\n".join(rows) + "\n")
 
 
 NEW = {

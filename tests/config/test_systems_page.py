@@ -1,15 +1,12 @@
 """docs/systems.md lists every key of a system file. After a change: NLP_BENCH_WRITE_DOCS=1 pytest tests/config/test_systems_page.py."""
 
 import dataclasses
-import os
 import typing
-from pathlib import Path
+
+from support.pages import ROOT, check_part
 
 from nlp_bench.config.options import field_texts
 from nlp_bench.config.system import System
-
-PAGE = Path(__file__).resolve().parents[2] / "docs/systems.md"
-MARK = "<!-- keys -->\n"
 
 
 def _default(field: "dataclasses.Field[object]") -> str:
@@ -43,11 +40,4 @@ def test_the_page_lists_every_key() -> None:
         for kind in _tables(hint):
             heading = f"[{name}.MODEL]" if typing.get_origin(hint) is dict else f"[{name}]"
             lines += ["", f"## `{heading}`", "", " ".join((kind.__doc__ or "").split()), "", *_rows(kind)]
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, after = text.split(MARK)
-    now = f"{before}{MARK}" + "\n".join(lines) + f"\n\n{MARK}{after}"
-    if os.environ.get("NLP_BENCH_WRITE_DOCS"):
-        PAGE.write_text(now, encoding="utf-8")
-    assert text == now, (
-        "docs/systems.md is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/config/test_systems_page.py"
-    )
+    check_part(ROOT / "docs/systems.md", "keys", "\n".join(lines) + "\n\n")

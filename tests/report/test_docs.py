@@ -1,12 +1,12 @@
 """Links lead somewhere, and the pages on logs list what there is. After a change: NLP_BENCH_WRITE_DOCS=1 pytest tests/report/test_docs.py."""
 
-import os
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.fixtures import tomllib
+from support.pages import ROOT, check_part
 
 from nlp_bench.logs import reader
 from nlp_bench.logs.dialects import all_dialects
@@ -14,19 +14,11 @@ from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.report.dialects import DIALECT_FORMATS
 
-ROOT = Path(__file__).resolve().parents[2]
-MARK = "<!-- dialects -->\n"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def test_the_page_lists_the_dialects() -> None:
-    page = ROOT / "docs/logs.md"
-    text = page.read_text(encoding="utf-8")
-    before, _, after = text.split(MARK)
-    now = f"{before}{MARK}\n{DIALECT_FORMATS['markdown']()}\n{MARK}{after}"
-    if os.environ.get("NLP_BENCH_WRITE_DOCS"):
-        page.write_text(now, encoding="utf-8")
-    assert text == now, "docs/logs.md is not up to date: NLP_BENCH_WRITE_DOCS=1 pytest tests/report/test_docs.py"
+    check_part(ROOT / "docs/logs.md", "dialects", f"\n{DIALECT_FORMATS['markdown']()}\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -45,17 +45,23 @@ def check_page(page: Path, folder: Path, num_commands: int, **environment: str) 
     assert sum(len(COMMAND.findall(block)) for block in CONSOLE.findall(text)) >= num_commands
     hashes: list[str] = []
     now = CONSOLE.sub(lambda block: f"```console\n{_block(block[1], folder, environment, hashes)}```", text)
-    _same(page, text, now)
+    check_text(page, now)
 
 
 def check_block(page: Path, mark: str, printed: str) -> None:
     """Hold `printed` against what `page` shows between two comments `mark`."""
+    check_part(page, mark, f"```text\n{printed.strip()}\n```\n")
+
+
+def check_part(page: Path, mark: str, part: str) -> None:
+    """Hold `part` against what stands in `page` between two comments `mark`."""
+    before, _, after = page.read_text(encoding="utf-8").split(f"<!-- {mark} -->\n")
+    check_text(page, f"<!-- {mark} -->\n".join((before, part, after)))
+
+
+def check_text(page: Path, now: str) -> None:
+    """Hold `now` against the file at `page`, which may be a file of another kind."""
     text = page.read_text(encoding="utf-8")
-    before, _, after = text.split(f"<!-- {mark} -->\n")
-    _same(page, text, f"<!-- {mark} -->\n".join((before, f"```text\n{printed.strip()}\n```\n", after)))
-
-
-def _same(page: Path, text: str, now: str) -> None:
     if _still(text) == _still(now):
         return
     if os.environ.get("NLP_BENCH_WRITE_DOCS"):
