@@ -16,11 +16,6 @@ try:
     from nlp_bench.cli.main import main
 except KeyboardInterrupt:  # Ctrl-C before anything is started
     sys.exit(130)
-except EOFError:  # the same as errors.cut_bytecode, where that cannot be imported
-    where = sys.pycache_prefix or _parent
-    sys.exit(
-        f"nlp-bench: error: a compiled file of Python is cut; remove all and repeat: find '{where}' -name '*.pyc' -delete"
-    )
 
 if __name__ == "__main__":
     sys.exit(main())

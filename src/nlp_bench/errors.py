@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import os
-import sys
 
 
 class NlpBenchError(Exception):
@@ -62,27 +61,6 @@ REMEDIES = {
     errno.ENOMEM: "the memory is used up: check `free -h` and the job's --mem",
 }
 """The remedy for each error of the operating system, by errno."""
-
-
-def cut_bytecode(error: BaseException) -> str:
-    """Return what to do where an import met a compiled file that a full disk has cut; "" for any other error.
-
-    Python before 3.12.8 and 3.13.1 leaves such a file, and stumbles over it from then on (github.com/python/cpython, gh-126606).
-    """
-    import shlex  # noqa: PLC0415  # as above
-
-    step = error.__traceback__
-    while step is not None:
-        if step.tb_frame.f_code.co_name == "_compile_bytecode":
-            file = str(step.tb_frame.f_locals.get("bytecode_path"))
-            above = [sys.pycache_prefix, *sys.path]
-            folder = next((one for one in above if one and file.startswith(f"{one}/")), os.path.dirname(file))  # noqa: PTH120
-            return (
-                f"{file} is cut, as a full disk leaves what Python compiles; remove all such files and repeat: "
-                f"find {shlex.quote(folder)} -name '*.pyc' -delete"
-            )
-        step = step.tb_next
-    return ""
 
 
 def with_file(error: NlpBenchError | OSError, place: object) -> str:

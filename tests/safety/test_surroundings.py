@@ -133,27 +133,6 @@ def test_no_empty_folder_stays_in_the_current_one(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("module", ["logs/source", "cli/registry"])
-def test_a_compiled_file_that_a_full_disk_cut_is_named_with_the_remedy(tmp_path: Path, module: str) -> None:
-    """Python before 3.12.8 leaves it, and every later call was a traceback: EOFError: marshal data too short."""
-    cache = tmp_path / "a cache"
-    words = [sys.executable, str(ROOT / "src/nlp_bench/__main__.py"), "report", "--dialects"]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-
-    def called() -> "subprocess.CompletedProcess[str]":
-        environment = kept | {"PYTHONPYCACHEPREFIX": str(cache)}
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=100)
-
-    assert called().returncode == 0
-    (compiled,) = cache.rglob(f"nlp_bench/{module}.*.pyc")
-    compiled.write_bytes(compiled.read_bytes()[:200])
-    done = called()
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "Traceback" not in done.stderr
-    subprocess.run(["bash", "-c", done.stderr.strip().rpartition("repeat: ")[2]], check=True, timeout=100)
-    assert called().returncode == 0
-
-
 @pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment")])
 def test_a_package_of_another_python_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
     """A module of the site puts a numpy of its own Python on PYTHONPATH, before the one that is installed here."""

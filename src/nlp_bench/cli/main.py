@@ -14,7 +14,7 @@ from typing import Any
 from nlp_bench import __version__
 from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.cli.surroundings import keep_caches_private, settle
-from nlp_bench.errors import NlpBenchError, UsageError, cut_bytecode, explained, nearest
+from nlp_bench.errors import NlpBenchError, UsageError, explained, nearest
 
 WITH_TORCH = {"build", "data", "launch", "plan", "rehearse"}
 """Subcommands that compile with torch, or start what does, on this node."""
@@ -72,9 +72,6 @@ def _reported(error: BaseException) -> int:
     if isinstance(error, OSError):
         place = error.filename if error.filename is not None or Path().stat().st_nlink else "the current folder"
         _say(f"error: {'' if place is None else f'{place}: '}{explained(error)}; the output is not whole")
-        return 1
-    if cut := cut_bytecode(error):
-        _say(f"error: {cut}")
         return 1
     raise error
 
