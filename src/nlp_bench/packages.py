@@ -11,19 +11,10 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
 
 EXTRAS = {
-    "numpy": "",
-    "backports": "",
-    "shtab": "",
-    "jinja2": "",
-    "pynvml": "",
-    "torch": "train",
-    "megatron": "train",
-    "tokenizers": "train",
-    "sentencepiece": "train",
-    "tensorboardX": "train",
+    **dict.fromkeys(("numpy", "backports", "shtab", "jinja2", "pynvml"), ""),
+    **dict.fromkeys(("torch", "megatron", "tokenizers", "sentencepiece", "tensorboardX"), "train"),
+    **dict.fromkeys(("pandas", "matplotlib"), "report"),
     "wandb": "watch",
-    "pandas": "report",
-    "matplotlib": "report",
     "scipy": "fit",
 }
 """Module to the extra of this package that installs it; none for what every installation has."""
@@ -49,9 +40,8 @@ def is_missing(module: str) -> bool:
 def remedy(module: str) -> str:
     """Return the command that installs a module of EXTRAS."""
     # What every installation has is missing in a checkout alone, where pip knows no package nlp-bench.
-    return (
-        f"pip install 'nlp-bench[{EXTRAS[module]}]'" if EXTRAS[module] else f"pip install {_NAMES.get(module, module)}"
-    )
+    extra = EXTRAS[module]
+    return f"pip install 'nlp-bench[{extra}]'" if extra else f"pip install {_NAMES.get(module, module)}"
 
 
 def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | None:

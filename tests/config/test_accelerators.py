@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.config.accelerators import FORMATS, Accelerator, accelerators, bound_of, peak_of
+from nlp_bench.config.accelerators import FORMATS, accelerators, bound_of, peak_of
 from nlp_bench.errors import UsageError
 
 
@@ -114,8 +114,3 @@ def test_a_wrong_entry_of_a_centre_is_named(
     with pytest.raises(UsageError, match=message):
         accelerators()
     accelerators.cache_clear()
-
-
-def test_a_peak_is_a_number_above_zero() -> None:
-    with pytest.raises(UsageError, match="number above 0"):
-        Accelerator(name="x", family="x", logged=(), peak_tflops={"bf16": float("nan")}, source="")

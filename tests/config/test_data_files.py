@@ -90,10 +90,3 @@ def test_an_odd_data_file_is_refused_by_the_name_of_its_field(
     path.write_text(text.replace(old, new) if old else f"{text}\n{new}")
     with pytest.raises(UsageError, match=re.escape(message)):
         (catalog.load_model if name.startswith("models") else catalog.load_system)(str(path))
-
-
-def test_unknown_names_list_those_that_exist() -> None:
-    with pytest.raises(UsageError, match=r"'17' is not a file of benchmark/models; did you mean 175"):
-        catalog.load_model("17")
-    with pytest.raises(UsageError, match=r"known: .*juwels-booster.*local.*slurm-sandbox"):
-        catalog.load_system("nowhere")

@@ -6,26 +6,18 @@ from pathlib import Path
 import pytest
 
 from nlp_bench.config import catalog
-from nlp_bench.config.table import read_toml
+from nlp_bench.config.accelerators import accelerators
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = catalog.names("systems")
 
 
-def accelerators() -> list[dict[str, object]]:
-    table = read_toml(ROOT / "benchmark/accelerators.toml", "nlp-bench/accelerators/3")
-    return list(table["accelerator"])
-
-
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_gpu_is_one_of_the_table_with_its_peak(name: str) -> None:
-    gpu = catalog.load_system(name).gpu
-    if gpu is None:
-        return
-    found = [entry for entry in accelerators() if gpu.name in entry["logged"]]  # type: ignore[operator]
-    assert len(found) == 1
-    assert found[0]["peak_tflops"]["bf16"] == gpu.peak_bf16_tflops  # type: ignore[index]
-    assert gpu.compute_capability
+    if gpu := catalog.load_system(name).gpu:
+        (found,) = (entry for entry in accelerators() if gpu.name in entry.logged)
+        assert found.peak_tflops["bf16"] == gpu.peak_bf16_tflops
+        assert gpu.compute_capability
 
 
 @pytest.mark.parametrize("name", SYSTEMS)

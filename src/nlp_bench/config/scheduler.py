@@ -96,15 +96,8 @@ class Job:
 
     def record(self) -> dict[str, Any]:
         """Return it for outcome.json."""
-        return {
-            "source": self.source,
-            "job_id": self.job_id,
-            "state": self.word or self.state.name,
-            "reason": self.reason,
-            "exit_code": self.exit_code,
-            "restarts": self.restarts,
-            "suspended_s": self.suspended_s,
-        }
+        names = ("source", "job_id", "state", "reason", "exit_code", "restarts", "suspended_s")
+        return {name: getattr(self, name) for name in names} | {"state": self.word or self.state.name}
 
 
 class Listed(NamedTuple):
