@@ -241,13 +241,10 @@ def deviations(
         own = load_model(model.name, is_shipped=True)
     except UsageError:
         return (f"model: {model.name} is a file of your own",)
-    pairs = [
-        (("family", own.family), model.family),
-        *zip(vars(own.architecture).items(), vars(used).values(), strict=True),
-        *zip(vars(own.training).items(), vars(training).values(), strict=True),
-    ]
+    shipped_values = {"family": own.family, **vars(own.architecture), **vars(own.training)}
+    values = {"family": model.family, **vars(used), **vars(training)}
     return tuple(
-        f"model.{name}: {value} instead of {frozen}"
-        for (name, frozen), value in pairs
-        if value != frozen and name not in chosen
+        f"model.{name}: {values[name]} instead of {frozen}"
+        for name, frozen in shipped_values.items()
+        if values[name] != frozen and name not in chosen
     )
