@@ -8,54 +8,41 @@ from collections.abc import Mapping, Sequence
 
 from nlp_bench.errors import UsageError
 
-_FOLDER = "a run writes into its own folder (--run-dir)"
 _OURS = "is what nlp-bench itself asks Slurm with"
-_LAYOUT = "follows from the layout (--nodes, --gpus-per-node)"
-SBATCH: Mapping[str, str] = {
+_BOTH = {
+    **dict.fromkeys(("chdir", "error", "output"), "a run writes into its own folder (--run-dir)"),
+    **dict.fromkeys(("help", "usage", "version"), _OURS),
+    **dict.fromkeys(("nodes", "ntasks", "ntasks-per-node"), "follows from the layout (--nodes, --gpus-per-node)"),
+}
+_OF_SBATCH = {
     "account": "say --account",
     "array": "several jobs would write into one folder; sweep by JUBE, or repeat a run by `repeats`",
-    "chdir": _FOLDER,
     "clusters": "a job of another cluster would not be found again; submit on that cluster",
     "comment": "a job is found again by its comment",
     "dependency": "say --dependency",
-    "error": _FOLDER,
-    "help": _OURS,
     "input": "the job script reads nothing",
     "job-name": "say --job-name-prefix",
-    "nodes": _LAYOUT,
     "no-requeue": "a job is never requeued by Slurm; say --retries",
-    "ntasks": _LAYOUT,
-    "ntasks-per-node": _LAYOUT,
-    "open-mode": _FOLDER,
-    "output": _FOLDER,
+    "open-mode": _BOTH["output"],
     "parsable": _OURS,
     "partition": "say --queue",
     "requeue": "a job that starts again would write into the log of the first start; say --retries",
     "test-only": "nothing would be submitted; `nlp-bench doctor --checks job` asks Slurm that",
     "time": "say --timelimit",
-    "usage": _OURS,
-    "version": _OURS,
     "wait": "submit returns at once; `nlp-bench watch` waits",
     "wrap": "the job script is nlp-bench's own (--print shows it)",
 }
-SRUN: Mapping[str, str] = {
-    "chdir": _FOLDER,
-    "error": _FOLDER,
-    "help": _OURS,
+_OF_SRUN = {
     "input": "torchrun reads nothing",
     "kill-on-bad-exit": "a rank that fails ends the run",
     "label": "the log's lines would begin with the task's number",
     "multi-prog": "every node starts torchrun",
-    "nodes": _LAYOUT,
     "no-allocate": _OURS,
-    "ntasks": _LAYOUT,
-    "ntasks-per-node": _LAYOUT,
-    "output": _FOLDER,
     "pty": "nobody sits at the job",
     "test-only": _OURS,
-    "usage": _OURS,
-    "version": _OURS,
 }
+SBATCH, SRUN = (dict(sorted({**_BOTH, **own}.items())) for own in (_OF_SBATCH, _OF_SRUN))
+"""Why an option may not be given; of an abbreviation the first one in the alphabet is named."""
 LETTERS = {
     "A": "account", "a": "array", "D": "chdir", "M": "clusters", "d": "dependency", "e": "error", "h": "help", "i": "input",
     "J": "job-name", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "t": "time", "V": "version", "W": "wait",
