@@ -13,7 +13,7 @@ import pytest
 from support.following import undecided
 from support.ours import seal_run, write_our_run
 from support.published import published_log, write_run
-from support.users import ROOT, as_user, open_folder
+from support.users import ANNA, ROOT, as_user, open_folder
 
 from nlp_bench.cli.main import main
 from nlp_bench.config.scheduler import Job
@@ -193,9 +193,6 @@ def test_without_a_folder_for_temporary_files_the_remedy_is_said(
     assert "1 failed" in said
     assert "failed   writable  there is no folder for temporary files" in said
     assert "next: set TMPDIR to a folder" in said
-
-
-ANNA, BERT, GROUP = 20001, 20002, 20003
 
 
 @pytest.fixture

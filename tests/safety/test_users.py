@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import users
 from support.ours import log_of_ours, write_our_run
-from support.users import ROOT, as_user, open_folder
+from support.users import ANNA, BERT, GROUP, ROOT, as_user, open_folder
 
 from nlp_bench.config.resolve import resolve
 from soak.commands import TINY
 
 __all__ = ["open_folder"]
-ANNA, BERT, GROUP = 20001, 20002, 20003
 As = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -34,19 +34,8 @@ def shared(open_folder: Path) -> Path:
 @pytest.fixture
 def run_as(shared: Path) -> As:
     """Return how a user runs nlp-bench in the shared folder."""
-
-    def run(
-        uid: int, *words: str, umask: int = 0o022, variables: dict[str, str] | None = None
-    ) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            [*as_user(uid, GROUP), sys.executable, "-m", "nlp_bench", *words], cwd=shared, umask=umask, capture_output=True, text=True,
-            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"} | (variables or {}),
-        )  # fmt: skip
-        assert "Traceback" not in done.stderr, done.stderr
-        return done
-
     as_user(ANNA)  # skips where that cannot be
-    return run
+    return lambda uid, *words, **how: users.run_as(uid, shared, *words, **how)
 
 
 def owned(folder: Path, uid: int) -> Path:
@@ -141,7 +130,7 @@ def test_a_run_whose_lock_nobody_else_may_open_is_not_taken_for_ended(run_as: As
 
 def test_data_that_one_user_made_another_uses(run_as: As, shared: Path) -> None:
     words = ("data", "--output", "d", "--documents", "20", "--vocab-size", "260")
-    made = run_as(ANNA, *words, variables={"TMPDIR": str(shared)}, umask=0o002)
+    made = run_as(ANNA, *words, TMPDIR=str(shared), umask=0o002)
     assert (made.returncode, made.stdout.strip().endswith("(made)")) == (0, True), made.stderr
     again = run_as(BERT, *words)
     assert (again.returncode, again.stdout.strip().endswith("(already there)")) == (0, True), again.stderr
@@ -174,10 +163,9 @@ def test_data_that_one_may_only_read_have_their_index_in_the_working_folder(run_
     for end in (".bin", ".idx"):
         (shared / f"theirs/text{end}").touch()
     owned(shared / "theirs", BERT)
-    own = {"NLP_BENCH_ROOT": str(shared)}
     for uid, cache in ((ANNA, shared / "build/data/cache"), (BERT, shared / "theirs/cache")):
         words = ("check", "--model", "tiny", "--system", "local", "--data-path", "theirs/text", "--output", f"of{uid}")
-        done = run_as(uid, *words, variables=own)
+        done = run_as(uid, *words, NLP_BENCH_ROOT=str(shared))
         assert done.returncode == 0, done.stderr
         assert json.loads((shared / f"of{uid}/run.json").read_text())["data"]["cache"] == str(cache)
 

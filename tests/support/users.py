@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+ANNA, BERT, GROUP = 20001, 20002, 20003
+"""Two users whom nobody knows, and a group of both."""
 OPEN = """set -e
 # The interpreter may lie where others may not go (root's home): a namespace of its own opens the way for this command alone.
 for place in "$1" "$2" "$3"; do
@@ -37,6 +39,18 @@ def as_user(uid: int, *groups: int, gid: int | None = None) -> list[str]:
     if tried.returncode:
         pytest.skip(f"no command can be run as another user here: {tried.stderr.strip()[-200:]}")
     return words
+
+
+def run_as(
+    uid: int, folder: Path, *words: str, groups: tuple[int, ...] = (GROUP,), umask: int = 0o022, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run nlp-bench in `folder` as a user without a home, with these variables alone."""
+    done = subprocess.run(
+        [*as_user(uid, *groups), sys.executable, "-m", "nlp_bench", *words], cwd=folder, umask=umask, capture_output=True, text=True,
+        check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"} | variables,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
 
 
 @pytest.fixture
