@@ -2,17 +2,16 @@
 
 import dataclasses
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.processes import CHECKOUT
 from support.sandbox import Sandbox, sandbox
 
 from faults import stand_in
 from nlp_bench.config.run import Run
 
-ROOT = Path(__file__).resolve().parents[2]
 LINES = """\
 KillWait=3
 SlurmdTimeout=10
@@ -36,9 +35,7 @@ PartitionName=urgent Nodes=node7,node8 PriorityTier=10 MaxTime=INFINITE State=UP
 def slurm() -> Iterator[Sandbox]:
     """A Slurm of 9 nodes, five of them for what ends a node's jobs."""
     with sandbox(9, LINES) as started:
-        started.environment |= {
-            "NLP_BENCH_VENV": str(Path(sys.prefix)), "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src"),
-        }  # fmt: skip
+        started.environment |= CHECKOUT
         yield started
         started("scancel", "--user", str(os.getuid()))
 
@@ -61,9 +58,8 @@ def rank_run() -> Stub:
     def make(
         mode: str, *, launcher: str = "local", timelimit: str = "00:05:00", iterations: int = 4, **limits: float
     ) -> Run:
-        run = stand_in.stub_run(
-            mode, "--mem=1000", launcher=launcher, timelimit=timelimit
-        )  # a rank and torchrun hold 700 MB
+        # A rank and torchrun hold 700 MB.
+        run = stand_in.stub_run(mode, "--mem=1000", launcher=launcher, timelimit=timelimit)
         spread = {"nodes": 2, "gpus_per_node": 1} if launcher == "slurm" else {"gpus_per_node": 2}
         run = dataclasses.replace(run, parallel=dataclasses.replace(run.parallel, tensor=2, **spread))
         environment = {**run.system.environment, "PYTHONPATH": str(RANKS)}

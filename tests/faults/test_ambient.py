@@ -4,12 +4,11 @@ import json
 import os
 import re
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.processes import CHECKOUT, NLP_BENCH, ROOT, until
 from support.sandbox import Sandbox
 
 from faults import stand_in
@@ -17,8 +16,6 @@ from nlp_bench.config.origin import commit_of
 from nlp_bench.config.run import Run
 
 Stub = Callable[..., Run]
-ROOT = Path(__file__).resolve().parents[2]
-NLP_BENCH = (sys.executable, "-m", "nlp_bench")
 OF_RANKS = {
     "PET_NO_PYTHON": "1", "PET_STANDALONE": "1", "PET_MAX_RESTARTS": "3", "PET_LOG_LINE_PREFIX_TEMPLATE": "x", "RANK": "7", "WORLD_SIZE": "99",
     "LOCAL_RANK": "5", "LOCAL_WORLD_SIZE": "9", "GROUP_RANK": "3", "NODE_RANK": "2", "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1",
@@ -50,25 +47,12 @@ def record(path: Path) -> dict[str, dict[str, str]]:
 @pytest.mark.torchrun
 def test_a_local_run_is_the_same(tmp_path: Path) -> None:
     """The real trainer: by the stale words it would be rank 7 of 99 at a host that is not there, and PET_* alone ended torchrun."""
-    own = {"NLP_BENCH_VENV": str(Path(sys.prefix)), "NLP_BENCH_ROOT": str(ROOT)}
-    environment = {**os.environ, **OF_RANKS, **OF_JOBS, **OF_QUESTIONS, **KEPT, **SET, **own}
+    environment = {**os.environ, **CHECKOUT, **OF_RANKS, **OF_JOBS, **OF_QUESTIONS, **KEPT, **SET}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), KEPT["PYTHONPATH"]])
     run_dir = tmp_path / "run"
-    words = [
-        "submit",
-        "--launcher",
-        "local",
-        "--iterations",
-        "2",
-        "--log-interval",
-        "1",
-        "--gpus-per-node",
-        "1",
-        "--data-path",
-        "mock",
-    ]
+    words = "submit --launcher local --iterations 2 --log-interval 1 --gpus-per-node 1 --data-path mock"
     done = subprocess.run(
-        [*NLP_BENCH, *words, "--run-dir", str(run_dir)], env=environment, capture_output=True, text=True, check=False, timeout=240,
+        [*NLP_BENCH, *words.split(), "--run-dir", str(run_dir)], env=environment, capture_output=True, text=True, check=False, timeout=240,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "VALID\n"), done.stderr
     assert re.search(r"not handed on, .*: SBATCH_EXPORT, SBATCH_GRES.* and \d+ more", done.stderr)
@@ -90,19 +74,13 @@ def test_a_job_of_slurm_is_the_same(slurm: Sandbox, stub_run: Stub, tmp_path: Pa
     environment = {**slurm.environment, **OF_RANKS, **OF_JOBS, **OF_QUESTIONS, **KEPT}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), KEPT["PYTHONPATH"]])
     run_dir = tmp_path / "run"
-    words = [
-        *NLP_BENCH,
-        *stand_in.submit(stub_run("slow 3").write(tmp_path), run_dir),
-    ]
+    words = [*NLP_BENCH, *stand_in.submit(stub_run("slow 3").write(tmp_path), run_dir)]
     first = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert first.stdout.startswith("Submitted batch job "), first.stderr
     (run_dir / "submit.json").unlink()
     again = subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=120)
     assert again.stdout == first.stdout, again.stderr
-    end = time.monotonic() + 240
-    while not (run_dir / "outcome.json").exists():
-        assert time.monotonic() < end, (run_dir / "job.err").read_text()
-        time.sleep(0.2)
+    until((run_dir / "outcome.json").exists, 240, (run_dir / "job.err").read_text)
     ended = record(run_dir / "outcome.json")
     assert (ended["outcome"], f"Submitted batch job {ended['job_id']}\n") == ("VALID", first.stdout)
     found = record(run_dir / "environment.json")

@@ -5,23 +5,21 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.jube_versions import both_jubes
-from support.processes import processes_with
+from support.processes import NLP_BENCH, processes_with, surroundings, text_of, until
 from support.sandbox import Sandbox
 from support.shims import shim
 
+from faults import stand_in
 from nlp_bench.config.run import Run
 
 Stub = Callable[..., Run]
 pytestmark = [pytest.mark.slurm]
-ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = {"NLP_BENCH_VENV": str(Path(sys.prefix)), "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
 
 
 class Submit:
@@ -31,9 +29,9 @@ class Submit:
         self.record, self.run_dir, self.environment = run.write(folder), folder / "run", environment
 
     def start(self, path: str | None = None) -> "subprocess.Popen[str]":
-        words = [sys.executable, "-m", "nlp_bench", "submit", "--run", str(self.record), "--run-dir", str(self.run_dir)]
+        words = [*NLP_BENCH, *stand_in.submit(self.record, self.run_dir, "--jube-step")]
         return subprocess.Popen(
-            [*words, "--jube-step", "--no-follow"], env={**self.environment, "PATH": path or os.environ["PATH"]}, start_new_session=True,
+            words, env={**self.environment, "PATH": path or os.environ["PATH"]}, start_new_session=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -45,14 +43,10 @@ class Submit:
 
     def iterations(self) -> list[int]:
         """Return the iterations of job.out in its order."""
-        log = self.run_dir / "job.out"
-        return [int(n) for n in re.findall(r"iteration +(\d+)/", log.read_text())] if log.exists() else []
+        return [int(n) for n in re.findall(r"iteration +(\d+)/", text_of(self.run_dir / "job.out"))]
 
     def until(self, condition: Callable[[], object], bound_s: float = 180) -> None:
-        end = time.monotonic() + bound_s
-        while not condition():
-            assert time.monotonic() < end, "\n".join(p.read_text() for p in self.run_dir.glob("job.*"))
-            time.sleep(0.1)
+        until(condition, bound_s, lambda: "\n".join(p.read_text() for p in self.run_dir.glob("job.*")))
 
     def outcome(self) -> str:
         return str(json.loads((self.run_dir / "outcome.json").read_text())["outcome"])
@@ -71,10 +65,7 @@ def kill(process: "subprocess.Popen[str]", *, group: bool = False) -> None:
 
 @pytest.fixture
 def environment() -> dict[str, str]:
-    return {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "JUBE"))},
-        **ENVIRONMENT,
-    }
+    return surroundings()
 
 
 def test_a_killed_local_submit_takes_its_training_along(
@@ -115,10 +106,7 @@ def test_jube_killed_alone_joins_its_local_submit(
     words = ["jube", "run", str(yaml), "--hide-animation"]
     first = subprocess.Popen(words, cwd=yaml.parent, env=environment, stdout=subprocess.DEVNULL, text=True)
     log = yaml.parent / "runs/000000/000000_train/work/job.out"
-    end = time.monotonic() + 30
-    while not (log.exists() and "iteration " in log.read_text()):
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    until(lambda: "iteration " in text_of(log), 30)
     kill(first)
     words = ["jube", "continue", str(yaml.parent / "runs"), "--id", "last", "--hide-animation"]
     subprocess.run(words, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=60)
@@ -187,16 +175,10 @@ def test_a_marker_made_by_hand_fools_nobody(slurm: Sandbox, stub_run: Stub, jube
     text = next(runs.rglob("metrics.txt")).read_text()
     (again,) = re.findall(r"when it has ended: (nlp-bench measure .*?) and then jube result -a", text)
     slurm("scancel", json.loads((run_dir / "submit.json").read_text())["job_id"])
-    slurm(sys.executable, "-m", "nlp_bench", "sync", "--wait", "--poll", "0.5", str(run_dir))
+    slurm(*NLP_BENCH, "sync", "--wait", "--poll", "0.5", str(run_dir))
     measure_dir = next(runs.rglob("metrics.txt")).parent
-    words = again.split()[1:]
-    subprocess.run(
-        [sys.executable, "-m", "nlp_bench", *words],
-        cwd=measure_dir,
-        env=slurm.environment,
-        check=True,
-        capture_output=True,
-    )
+    words = [*NLP_BENCH, *again.split()[1:]]
+    subprocess.run(words, cwd=measure_dir, env=slurm.environment, check=True, capture_output=True)
     assert "CANCELLED" in slurm("jube", "result", "-a", str(runs), "--id", "last")
 
 
@@ -213,10 +195,7 @@ def test_two_jube_continues_make_one_job(jube_slurm: Sandbox, stub_run: Stub, ju
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     run_dir = runs / "000000/000000_train/work"
-    end = time.monotonic() + 30
-    while not (run_dir / "submit.json").exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    until((run_dir / "submit.json").exists, 30)
     kill(first, group=True)
     words = ["jube", "continue", str(runs), "--id", "last", "--hide-animation"]
     both = [
@@ -231,9 +210,9 @@ def test_a_controller_that_is_late_makes_one_job(slurm: Sandbox, stub_run: Stub,
     submit = Submit(stub_run("ok"), tmp_path, slurm.environment)
     os.kill(slurm.controller(), signal.SIGSTOP)
     try:
-        first = submit.start(
-            shim(tmp_path / "bin", "squeue", "echo 'nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT'; exit")
-        )  # the look before sbatch is answered
+        # The look before sbatch is answered.
+        path = shim(tmp_path / "bin", "squeue", "echo 'nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT'; exit")
+        first = submit.start(path)
         submit.until((submit.run_dir / "submit.json").exists)
         time.sleep(1)  # sbatch has sent its request
         kill(first, group=True)

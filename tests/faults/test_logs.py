@@ -1,7 +1,6 @@
 """Logs that hold odd bytes on their way to JUBE's table, and logs that others write while they are read."""
 
 import csv
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,13 +10,12 @@ from pathlib import Path
 import pytest
 from support.jube_versions import both_jubes
 from support.ours import write_our_run
+from support.processes import NLP_BENCH, surroundings
 
 from nlp_bench.config.run import Run
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.source import ANEW
 
-NLP_BENCH = (sys.executable, "-m", "nlp_bench")
-ROOT = Path(__file__).resolve().parents[2]
 HEADS = [
     f"[default0]: iteration {number:8d}/   40000 | elapsed time per iteration (ms): 10.0 | "
     for number in range(1, 10_001)
@@ -85,13 +83,13 @@ def test_a_log_that_is_written_while_it_is_read(tmp_path: Path, way: str) -> Non
 
 def test_a_run_is_measured_while_a_rank_still_writes(tmp_path: Path) -> None:
     folder = write_our_run(tmp_path / "run")
-    subprocess.run([*NLP_BENCH, "measure", str(folder)], env=_environment(), check=True, capture_output=True)
+    subprocess.run([*NLP_BENCH, "measure", str(folder)], env=surroundings(), check=True, capture_output=True)
     alone = (folder / "metrics.txt").read_text()
     assert "outcome: VALID" in alone
     writer = subprocess.Popen([sys.executable, "-c", CHATTER, str(folder / "job.out")])
     try:
         done = subprocess.run(
-            [*NLP_BENCH, "measure", str(folder)], env=_environment(), check=True, capture_output=True, text=True
+            [*NLP_BENCH, "measure", str(folder)], env=surroundings(), check=True, capture_output=True, text=True
         )
     finally:
         writer.kill()
@@ -109,7 +107,7 @@ def test_odd_bytes_reach_the_table_of_jube(
     monkeypatch.chdir(file.parent)
     for words in (("run", str(file), "--hide-animation"), ("result", "-a", "runs", "--id", "last")):
         done = subprocess.run(
-            ["jube", *words], env=_environment(), capture_output=True, text=True, check=False, timeout=240
+            ["jube", *words], env=surroundings(), capture_output=True, text=True, check=False, timeout=240
         )
         assert done.returncode == 0, done.stdout + done.stderr
     logs = {path.parts[-3]: path.read_bytes() for path in file.parent.glob("runs/*/*_train/work/job.out")}
@@ -117,8 +115,3 @@ def test_odd_bytes_reach_the_table_of_jube(
     rows = list(csv.DictReader(next(file.parent.rglob("result/result.dat")).read_text(encoding="utf-8").splitlines()))
     assert {row["case"]: row["outcome"] for row in rows} == {"plain": "VALID", "odd": "VALID"}
     assert all(float(row["tokens"]) > 0 for row in rows)
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))}
-    return {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}

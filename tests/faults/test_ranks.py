@@ -5,20 +5,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.processes import processes_with
+from support.processes import NLP_BENCH, processes_with, surroundings, text_of, until
 from support.sandbox import Sandbox
 
 from faults import stand_in
 from nlp_bench.config.run import Run
 
 pytestmark = [pytest.mark.torchrun]
-ROOT = Path(__file__).resolve().parents[2]
 Stub = Callable[..., Run]
 
 
@@ -27,32 +24,17 @@ class Training:
 
     def __init__(self, run: Run, folder: Path) -> None:
         self.run_dir = folder / "run"
-        words = [
-            sys.executable,
-            "-m",
-            "nlp_bench",
-            "submit",
-            "--run",
-            str(run.write(folder)),
-            "--run-dir",
-            str(self.run_dir),
-        ]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "JUBE"))}
-        own = {"NLP_BENCH_VENV": str(Path(sys.prefix)), "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
-        self.begin_s = time.monotonic()
+        words = [*NLP_BENCH, *stand_in.submit(run.write(folder), self.run_dir)]
         self.process = subprocess.Popen(
-            words, env={**kept, **own}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            words, env=surroundings(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
             start_new_session=True,
         )  # fmt: skip
 
     def log(self) -> str:
-        return "\n".join(path.read_text(errors="replace") for path in sorted(self.run_dir.glob("job.*")))
+        return logs(self.run_dir)
 
     def until_it_trains(self) -> None:
-        end = time.monotonic() + 60
-        while "iteration        2/" not in self.log():
-            assert time.monotonic() < end, self.log()
-            time.sleep(0.1)
+        until(lambda: "iteration        2/" in self.log(), shown=self.log)
 
     def pids(self, text: str) -> list[int]:
         """Return the processes of this run with `text` in their command line."""
@@ -63,10 +45,7 @@ class Training:
         """Return outcome.json after an end within `bound_s` that leaves no process."""
         with self.process as process:
             process.communicate(timeout=bound_s)
-        end = time.monotonic() + 10
-        while left := processes_of(self.run_dir):
-            assert time.monotonic() < end, left
-            time.sleep(0.1)
+        until(lambda: not processes_of(self.run_dir), 10, lambda: processes_of(self.run_dir))
         record: dict[str, object] = json.loads((self.run_dir / "outcome.json").read_text())
         return record
 
@@ -130,26 +109,21 @@ def submitted(slurm: Sandbox, rank_run: Stub, tmp_path: Path) -> Callable[..., P
 
     def submit(mode: str, **wishes: float) -> Path:
         record, run_dir = rank_run(mode, launcher="slurm", **wishes).write(tmp_path), tmp_path / "run"
-        slurm(
-            sys.executable, "-m", "nlp_bench", *stand_in.submit(record, run_dir)
-        )  # fmt: skip
-        end = time.monotonic() + 60
-        while "iteration        2/" not in (
-            (run_dir / "job.out").read_text() if (run_dir / "job.out").exists() else ""
-        ):
-            assert time.monotonic() < end, [path.read_text() for path in run_dir.glob("job.*")]
-            time.sleep(0.2)
+        slurm(*NLP_BENCH, *stand_in.submit(record, run_dir))
+        until(lambda: "iteration        2/" in text_of(run_dir / "job.out"), shown=lambda: logs(run_dir))
         return run_dir
 
     return submit
 
 
+def logs(run_dir: Path) -> str:
+    return "\n".join(path.read_text(errors="replace") for path in sorted(run_dir.glob("job.*")))
+
+
 def ended(run_dir: Path, bound_s: float) -> dict[str, object]:
     """Return the outcome that the job itself writes within `bound_s`, and look that it leaves no process."""
-    end = time.monotonic() + bound_s
-    while not (run_dir / "outcome.json").exists() or processes_of(run_dir):
-        assert time.monotonic() < end, [path.read_text() for path in run_dir.glob("job.*")]
-        time.sleep(0.2)
+    outcome = run_dir / "outcome.json"
+    until(lambda: outcome.exists() and not processes_of(run_dir), bound_s, lambda: logs(run_dir))
     record: dict[str, object] = json.loads((run_dir / "outcome.json").read_text())
     return record
 

@@ -2,20 +2,18 @@
 
 import json
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.processes import NLP_BENCH, until
 from support.sandbox import Sandbox
 
 from faults import stand_in
 from nlp_bench.config.run import Run
 
 pytestmark = [pytest.mark.slurm]
-NLP_BENCH = (sys.executable, "-m", "nlp_bench")
 Stub = Callable[..., Run]
 
 
@@ -45,20 +43,15 @@ def test_an_allocation_of_another_size(slurm: Sandbox, stub_run: Stub, tmp_path:
     record = run.write(tmp_path)
     run_dir = tmp_path / "run"
     slurm(*NLP_BENCH, *stand_in.submit(record, run_dir))
-    end = time.monotonic() + 60
+    outcome = run_dir / "outcome.json"
     first = json.loads((run_dir / "submit.json").read_text())["job_id"]
     slurm("scancel", first)
-    while not (run_dir / "outcome.json").exists():
-        assert time.monotonic() < end
-        slurm(*NLP_BENCH, "sync", str(run_dir))
-        time.sleep(0.3)
+    until(lambda: slurm(*NLP_BENCH, "sync", str(run_dir)) and outcome.exists())
     for name in ("outcome.json", "ready", "submit.json"):
         (run_dir / name).unlink()
     slurm("sbatch", "--nodes=1", f"--chdir={run_dir}", "--wait-all-nodes=0", str(run_dir / "submit.job"))
-    while not (run_dir / "outcome.json").exists():
-        assert time.monotonic() < end, (run_dir / "job.err").read_text()
-        time.sleep(0.3)
-    ended = json.loads((run_dir / "outcome.json").read_text())
+    until(outcome.exists, 60, (run_dir / "job.err").read_text)
+    ended = json.loads(outcome.read_text())
     assert ended["outcome"] == "FAILED"
     assert "Slurm allocated 1 node(s)" in ended["evidence"]
     assert "run.json asks for 2" in ended["evidence"]

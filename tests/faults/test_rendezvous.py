@@ -3,19 +3,18 @@
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.processes import NLP_BENCH, surroundings
 
 from nlp_bench.config.run import Run
 from nlp_bench.launch.end.ending import Ending, decide
 from nlp_bench.outcome import Outcome
 
 pytestmark = [pytest.mark.torchrun]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -29,11 +28,10 @@ def two_nodes(stub_run: Callable[..., Run]) -> Run:
 def launch(run: Run, folder: Path, bound_s: float, **variables: str) -> Ending:
     """Launch this node's part of `run` as the job script does; return what is decided afterwards."""
     run.write(folder)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "NLP_BENCH"))}
-    own = {"NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src"), "SLURM_JOB_ID": "7", "SLURM_NODEID": "0"}
+    environment = surroundings(**{"SLURM_JOB_ID": "7", "SLURM_NODEID": "0", **variables})
     with (folder / "job.out").open("w") as out, (folder / "job.err").open("w") as err:
         done = subprocess.run(
-            [sys.executable, "-m", "nlp_bench", "launch", str(folder)], env={**kept, **own, **variables}, stdout=out, stderr=err,
+            [*NLP_BENCH, "launch", str(folder)], env=environment, stdout=out, stderr=err,
             stdin=subprocess.DEVNULL, timeout=bound_s, check=False,
         )  # fmt: skip
     assert done.returncode != 0

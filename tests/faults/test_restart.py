@@ -1,33 +1,26 @@
 """A restart inside the job, by the real torchrun: two attempts in one log, the last one is measured, and both files say so."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.processes import NLP_BENCH, surroundings
 
 from nlp_bench.config.run import Run
 
 pytestmark = [pytest.mark.torchrun]
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_last_attempt_is_measured_and_both_are_told(rank_run: Callable[..., Run], tmp_path: Path) -> None:
     """Our launcher gives torchrun no restart; here a hook in torchrun's own process does (ranks/sitecustomize.py)."""
-    own = {"NLP_BENCH_VENV": str(Path(sys.prefix)), "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
-    environment = {
-        **{name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "JUBE"))},
-        **own,
-    }
     run_dir = tmp_path / "run"
 
     def nlp_bench(*words: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "nlp_bench", *words]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=180)
+        command = [*NLP_BENCH, *words]
+        return subprocess.run(command, env=surroundings(), capture_output=True, text=True, check=False, timeout=180)
 
     record = rank_run("once").write(tmp_path)
     done = nlp_bench("submit", "--run", str(record), "--run-dir", str(run_dir))

@@ -4,20 +4,18 @@ import json
 import os
 import re
 import signal
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.processes import NLP_BENCH, text_of, until
 from support.sandbox import Sandbox
 
 from faults import stand_in
 from nlp_bench.config.run import Run
 
 pytestmark = [pytest.mark.slurm]
-NLP_BENCH = (sys.executable, "-m", "nlp_bench")
 
 
 class Retried:
@@ -26,23 +24,17 @@ class Retried:
     def __init__(self, slurm: Sandbox, run: Run, folder: Path, retries: int = 1) -> None:
         self.slurm, self.run_dir = slurm, folder / "run"
         record = run.write(folder)
-        slurm(
-            *NLP_BENCH, *stand_in.submit(record, self.run_dir), "--retries", str(retries)
-        )  # fmt: skip
+        slurm(*NLP_BENCH, *stand_in.submit(record, self.run_dir, "--retries", str(retries)))
 
     def submission(self) -> dict[str, object]:
         record: dict[str, object] = json.loads((self.run_dir / "submit.json").read_text())
         return record
 
     def until(self, condition: Callable[[], object], bound_s: float = 180) -> None:
-        end = time.monotonic() + bound_s
-        while not condition():
-            assert time.monotonic() < end, "\n".join(p.read_text() for p in self.run_dir.glob("*.*"))
-            time.sleep(0.3)
+        until(condition, bound_s, lambda: "\n".join(p.read_text() for p in self.run_dir.glob("*.*")))
 
     def log(self) -> str:
-        path = self.run_dir / "job.out"
-        return path.read_text() if path.exists() else ""
+        return text_of(self.run_dir / "job.out")
 
     def sync(self) -> str:
         return self.slurm(*NLP_BENCH, "sync", str(self.run_dir))
@@ -99,9 +91,7 @@ def test_no_other_end_is_tried_again(
 def test_a_chain_takes_no_retries(stub_run: Callable[..., Run], slurm: Sandbox, tmp_path: Path) -> None:
     run = replace(stub_run("ok"), limits=replace(stub_run("ok").limits, retries=1))
     with pytest.raises(AssertionError, match="--retries: a chain goes on by itself"):
-        slurm(
-            *NLP_BENCH, "submit", "--run", str(run.write(tmp_path)), "--run-dir", str(tmp_path / "run"), "--chain", "2"
-        )
+        slurm(*NLP_BENCH, *stand_in.submit(run.write(tmp_path), tmp_path / "run", "--chain", "2"))
 
 
 def test_a_node_that_falls_silent(slurm: Sandbox, stub_run: Callable[..., Run], tmp_path: Path) -> None:

@@ -1,12 +1,11 @@
 """A run.json that is edited while its job waits in a real Slurm: nothing is trained, and the outcome says why."""
 
 import json
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.processes import NLP_BENCH, until
 from support.sandbox import Sandbox
 
 from faults import stand_in
@@ -14,7 +13,6 @@ from nlp_bench.config.run import Run
 from nlp_bench.seal import Link, State
 
 pytestmark = [pytest.mark.slurm]
-NLP_BENCH = (sys.executable, "-m", "nlp_bench")
 
 
 def ended(slurm: Sandbox, run: Run, folder: Path, *, edit: bool) -> dict[str, object]:
@@ -25,11 +23,8 @@ def ended(slurm: Sandbox, run: Run, folder: Path, *, edit: bool) -> dict[str, ob
         path = run_dir / "run.json"
         path.write_text(path.read_text().replace('"lr": ', '"lr": 1'))
     slurm("scontrol", "release", str(json.loads((run_dir / "submit.json").read_text())["job_id"]))
-    end = time.monotonic() + 120
-    while not (run_dir / "outcome.json").exists():
-        assert time.monotonic() < end, "\n".join(path.read_text() for path in run_dir.glob("job.*"))
-        time.sleep(0.5)
-        slurm(*NLP_BENCH, "sync", str(run_dir))
+    outcome = run_dir / "outcome.json"
+    until(lambda: outcome.exists() or not slurm(*NLP_BENCH, "sync", str(run_dir)), 120)
     (entry,) = json.loads(slurm.ask(*NLP_BENCH, "report", str(run_dir), "--format", "json").stdout)["runs"]
     row: dict[str, object] = entry
     return row

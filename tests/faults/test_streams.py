@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from support.ours import log_of_ours, write_our_run
+from support.processes import NLP_BENCH, text_of, until
 
+from faults import stand_in
 from nlp_bench.config.run import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -193,10 +195,7 @@ def test_signals_that_the_caller_has_blocked_are_heard(stub_run: Callable[..., R
     with subprocess.Popen(
         [*block, *words], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        end = time.monotonic() + 60
-        while not (run_dir / "job.out").exists() or "iteration " not in (run_dir / "job.out").read_text():
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        until(lambda: "iteration " in text_of(run_dir / "job.out"))
         process.terminate()
         try:
             process.wait(20)
@@ -207,14 +206,4 @@ def test_signals_that_the_caller_has_blocked_are_heard(stub_run: Callable[..., R
 
 def submitted(run: Run, folder: Path) -> tuple[Path, list[str]]:
     """Return the folder of a run and the command that submits it."""
-    words = [
-        sys.executable,
-        "-m",
-        "nlp_bench",
-        "submit",
-        "--run",
-        str(run.write(folder)),
-        "--run-dir",
-        str(folder / "run"),
-    ]
-    return folder / "run", words
+    return folder / "run", [*NLP_BENCH, *stand_in.submit(run.write(folder), folder / "run")]

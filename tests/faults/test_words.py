@@ -5,18 +5,16 @@ import io
 import json
 import os
 import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.processes import NLP_BENCH, ROOT, surroundings, until
 from support.sandbox import Sandbox
 
 from nlp_bench.config.run import Run
 
 Stub = Callable[..., Run]
-ROOT = Path(__file__).resolve().parents[2]
 SIGNS = "-rf ' \" $HOME $(touch pwned) `touch pwned`;touch pwned;a&b|c*?[x]{a,b}~!!<b>#NODES#"
 LINES = "a\nb: VALID\r\x1b[31m\n#SBATCH --time=1\ttab"
 LONG = "#ä 日本語 " + "x" * 180 + os.fsdecode(b"no\xffutf8")
@@ -28,16 +26,7 @@ PATTERNS = ("a%j", "100%", "back\\slash")
 def submit(run: Run, folder: Path, name: str, environment: dict[str, str]) -> "subprocess.CompletedProcess[bytes]":
     """Submit `run` into `folder`/`name`, which is given as a person would type it: relative."""
     folder.mkdir(exist_ok=True)
-    words = [
-        sys.executable,
-        "-m",
-        "nlp_bench",
-        "submit",
-        "--run",
-        str(run.write(folder)),
-        f"--run-dir={name}",
-        "--no-follow",
-    ]
+    words = [*NLP_BENCH, "submit", "--run", str(run.write(folder)), f"--run-dir={name}", "--no-follow"]
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, check=False, timeout=120)
 
 
@@ -49,7 +38,7 @@ def outcome(run_dir: Path) -> dict[str, object]:
 def read(folder: Path, environment: dict[str, str], *words: str) -> bytes:
     """Return what a subcommand prints of the folder; it must succeed."""
     done = subprocess.run(
-        [sys.executable, "-m", "nlp_bench", *words], cwd=folder, env=environment, capture_output=True, check=False, timeout=120
+        [*NLP_BENCH, *words], cwd=folder, env=environment, capture_output=True, check=False, timeout=120
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout or done.stderr  # watch talks
@@ -57,8 +46,7 @@ def read(folder: Path, environment: dict[str, str], *words: str) -> bytes:
 
 def test_a_local_run_and_all_that_read_it(stub_run: Stub, tmp_path: Path) -> None:
     """Below a folder of an odd name too; report, measure, sync, watch, bundle and verify read them all."""
-    own = {"NLP_BENCH_VENV": str(Path(sys.prefix)), "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
-    environment = {**os.environ, **own}
+    environment = surroundings()
     folder = tmp_path / "% \\ $(touch pwned)\n"
     for name in NAMES:
         done = submit(stub_run("ok", launcher="local"), folder, name, environment)
@@ -86,10 +74,12 @@ def test_a_job_of_slurm(slurm: Sandbox, stub_run: Stub, tmp_path: Path) -> None:
     for name in NAMES:
         done = submit(stub_run("ok"), tmp_path, name, slurm.environment)
         assert done.returncode == 0, done.stderr
-    end = time.monotonic() + 90
-    while slurm("squeue", "--noheader") or not all((tmp_path / name / "ready").exists() for name in NAMES):
-        assert time.monotonic() < end, [list((tmp_path / name).iterdir()) for name in NAMES]
-        time.sleep(0.2)
+    folders = [tmp_path / name for name in NAMES]
+
+    def have_ended() -> bool:
+        return all((one / "ready").exists() for one in folders) and not slurm("squeue", "--noheader")
+
+    until(have_ended, 90, lambda: [list(one.iterdir()) for one in folders])
     assert [outcome(tmp_path / name)["outcome"] for name in NAMES] == ["VALID"] * len(NAMES)
     assert not list(tmp_path.rglob("pwned"))
     assert [list((tmp_path / name).iterdir()) for name in PATTERNS[::2]] == [[], []]

@@ -31,11 +31,7 @@ def dgx_a100(tmp_path: Path) -> Path:
         put(root, f"sys/devices/system/cpu/cpu{cpu}/topology/physical_package_id", f"{core // 64}\n")
     for node in range(8):
         first = 16 * node
-        put(
-            root,
-            f"sys/devices/system/node/node{node}/cpulist",
-            f"{first}-{first + 15},{first + 128}-{first + 143}\n",
-        )
+        put(root, f"sys/devices/system/node/node{node}/cpulist", f"{first}-{first + 15},{first + 128}-{first + 143}\n")
     places = zip(("07", "0f", "47", "4e", "87", "90", "b7", "bd"), (3, 3, 1, 1, 7, 7, 5, 5), strict=True)
     for bus, node in places:
         put(root, f"sys/bus/pci/devices/0000:{bus}:00.0/numa_node", f"{node}\n")

@@ -63,8 +63,7 @@ def test_a_training_that_is_done_is_refused_at_the_terminal(tmp_path: Path, caps
 
 
 @pytest.mark.parametrize(
-    ("timelimit", "minutes"),
-    [("00:02:00", "1.0"), ("00:10:00", "8.0"), ("01:00:00", "54"), ("1-00:00:00", "1425")],
+    ("timelimit", "minutes"), [("00:02:00", "1.0"), ("00:10:00", "8.0"), ("01:00:00", "54"), ("1-00:00:00", "1425")]
 )
 def test_a_job_stops_before_its_time_limit(run: Run, timelimit: str, minutes: str) -> None:
     changed = replace(run, launch=replace(run.launch, timelimit=timelimit))

@@ -10,15 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.following import sandbox_run, undecided
 from support.ours import seal_run, write_our_run
+from support.processes import CHECKOUT, text_of, until
 from support.published import write_run
-from support.users import ROOT, as_user, open_folder
+from support.users import ANNA, BERT, GROUP, ROOT, as_user, open_folder, run_as
 
 from faults import stand_in
 from nlp_bench import marker
@@ -34,8 +33,6 @@ from nlp_bench.launch.submission import Submission
 
 __all__ = ["open_folder"]
 
-ANNA, BERT, GROUP = 20001, 20002, 20003
-
 
 @pytest.mark.jube
 @pytest.mark.skipif(shutil.which("jube") is None, reason="no JUBE on this machine")
@@ -43,16 +40,15 @@ def test_jube_goes_on_from_a_step_whose_submit_was_killed_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """JUBE has a step whose command failed for one that never ends; the step's own job decided how it ended."""
-    monkeypatch.setenv("NLP_BENCH_VENV", sys.prefix)
-    monkeypatch.setenv("NLP_BENCH_ROOT", str(ROOT))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    for name, value in CHECKOUT.items():
+        monkeypatch.setenv(name, value)
     file = stand_in.jube_file(tmp_path, point=stand_in.stub_run("hang", launcher="local"))
     jube = subprocess.Popen(["jube", "run", str(file), "--hide-animation"], cwd=tmp_path, stdout=subprocess.DEVNULL)
     work = tmp_path / "runs/000000/000000_train/work"
-    wait_for(lambda: "iteration " in (work / "job.out").read_text() if (work / "job.out").exists() else False)
+    until(lambda: "iteration " in text_of(work / "job.out"))
     os.kill(json.loads((work / "submit.json").read_text())["pid"], signal.SIGKILL)
     assert jube.wait(timeout=60) == 0
-    wait_for((work / "ready").exists)
+    until((work / "ready").exists)
 
     def said(*words: str) -> str:
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
@@ -61,13 +57,6 @@ def test_jube_goes_on_from_a_step_whose_submit_was_killed_alone(
     watched = said(sys.executable, "-m", "nlp_bench", "watch", "--continue", "--every", "1", "runs")
     assert "JUBE: FINISHED" in watched, watched
     assert "point,FAILED" in said("jube", "result", "-a", "runs", "--id", "0")
-
-
-def wait_for(condition: Callable[[], bool], bound_s: float = 60) -> None:
-    end = time.monotonic() + bound_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_the_error_of_jubes_is_removed_where_a_step_has_its_outcome(
@@ -173,10 +162,7 @@ def test_a_colleagues_record_that_may_not_be_read_is_named(open_folder: Path) ->
         (run / name).chmod(0o600)
 
     def said(*words: str) -> str:
-        done = subprocess.run(
-            [*as_user(ANNA, GROUP), sys.executable, "-m", "nlp_bench", *words, str(run)], cwd=open_folder, capture_output=True,
-            text=True, check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
-        )  # fmt: skip
+        done = run_as(ANNA, open_folder, *words, str(run))
         assert done.returncode == 1, done
         assert "Errno" not in done.stdout + done.stderr
         return " ".join((done.stdout + done.stderr).split())
@@ -193,11 +179,8 @@ def test_a_colleagues_record_that_may_not_be_read_is_named(open_folder: Path) ->
 def test_the_doctor_says_that_a_folder_for_runs_is_closed(open_folder: Path) -> None:
     (open_folder / "closed").mkdir(mode=0o700)
     runs = open_folder / "closed/runs"
-    done = subprocess.run(
-        [*as_user(ANNA), sys.executable, "-m", "nlp_bench", "doctor", "--system", "local", "--checks", "writable,disk", "--runs", str(runs)],
-        cwd=open_folder, capture_output=True, text=True, check=False, timeout=100,
-        env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
-    )  # fmt: skip
+    words = ("doctor", "--system", "local", "--checks", "writable,disk", "--runs", str(runs))
+    done = run_as(ANNA, open_folder, *words, groups=())
     assert f"{open_folder}/closed: cannot create a file" in done.stdout
     assert "broke" not in done.stdout
 
@@ -288,10 +271,7 @@ def test_a_watched_folder_that_goes_away_ends_the_watch(
 
 def test_measure_of_a_folder_that_can_only_be_read_names_report(open_folder: Path) -> None:
     run = write_our_run(open_folder / "run")
-    done = subprocess.run(
-        [*as_user(ANNA), sys.executable, "-m", "nlp_bench", "measure", str(run)], cwd=open_folder, capture_output=True, text=True,
-        check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
-    )  # fmt: skip
+    done = run_as(ANNA, open_folder, "measure", str(run), groups=())
     assert done.returncode == 1
     assert f"the same numbers without that file: nlp-bench report {run}\n" in done.stderr
     assert "name a folder of another one" not in done.stderr
@@ -302,10 +282,7 @@ def test_a_closed_run_that_is_to_be_measured_is_said_to_be_closed_and_whose_it_i
     run = write_our_run(open_folder / "run")
     os.chown(run, BERT, BERT) if os.geteuid() == 0 else None
     run.chmod(0o700)
-    done = subprocess.run(
-        [*as_user(ANNA), sys.executable, "-m", "nlp_bench", "measure", str(run)], cwd=open_folder, capture_output=True,
-        text=True, check=False, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
-    )  # fmt: skip
+    done = run_as(ANNA, open_folder, "measure", str(run), groups=())
     assert done.returncode == 1
     assert f"cannot read {run}: Permission denied; it belongs to user {BERT}, who may measure it or" in done.stderr
     assert "nlp-bench report" not in done.stderr

@@ -14,7 +14,6 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, State
 from nlp_bench.launch.end.advice import advice
 from nlp_bench.launch.end.ending import decide, read_ending, write_ending
-from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -54,20 +53,8 @@ def test_a_log_that_has_lost_its_beginning_is_no_valid_run(tmp_path: Path, run: 
         ({"last": 20}, 5, "FAILED", "FAILED", "exit status 5, last iteration 20"),
         ({}, 1, None, "FAILED", "exit status 1, last iteration 40"),
         ({"last": 8, "err": CANCELLED.format("")}, 143, "COMPLETING", "CANCELLED", "ended from outside"),
-        (
-            {"last": 8, "err": CANCELLED.format(" DUE TO TIME LIMIT")},
-            143,
-            None,
-            "TIMEOUT",
-            "ended from outside",
-        ),
-        (
-            {"last": 8, "err": CANCELLED.format(" DUE TO PREEMPTION")},
-            143,
-            None,
-            "PREEMPTED",
-            "ended from outside",
-        ),
+        ({"last": 8, "err": CANCELLED.format(" DUE TO TIME LIMIT")}, 143, None, "TIMEOUT", "ended from outside"),
+        ({"last": 8, "err": CANCELLED.format(" DUE TO PREEMPTION")}, 143, None, "PREEMPTED", "ended from outside"),
         (
             {"last": 8, "err": CANCELLED.format(" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")},
             143,
@@ -159,6 +146,7 @@ def test_a_local_run_that_was_ended_names_the_signal_that_came_and_no_queue(
         (CANCELLED.format(""), "USR1", Outcome.TIMEOUT),
         (CANCELLED.format(" DUE TO PREEMPTION"), "USR1", Outcome.PREEMPTED),
         (CANCELLED.format(""), "TERM", Outcome.CANCELLED),
+        ("", "TERM", Outcome.CANCELLED),  # the step of a held allocation leaves no notice of the job
     ],
 )
 def test_a_job_that_was_told_of_its_end_was_out_of_time_unless_slurm_knows_better(
@@ -173,12 +161,6 @@ def test_of_what_is_too_short_and_was_suspended_the_first_is_said(run: Run, tmp_
         found = decide(run, folder(tmp_path, last=last), exit_status=0, job=job)
         assert (found.outcome, found.sources["log"]["starts"]) == (outcome, 1)
     assert decide(run, folder(tmp_path, last=None), exit_status=0, job=job).sources["log"]["starts"] == 0
-
-
-def test_a_script_that_was_told_to_stop_was_cancelled(run: Run, tmp_path: Path) -> None:
-    """The step of a held allocation leaves no notice of the job."""
-    ending = decide(run, folder(tmp_path, last=4), exit_status=143, signal="TERM")
-    assert ending.outcome is Outcome.CANCELLED
 
 
 def test_a_signal_is_named(run: Run, tmp_path: Path) -> None:
@@ -237,11 +219,6 @@ def test_the_first_decision_stands(run: Run, tmp_path: Path) -> None:
     assert ending
     assert ending.outcome is Outcome.FAILED
     assert (tmp_path / "ready").read_text().startswith("FAILED sha256:")
-
-
-def test_sync_says_not_submitted(run: Run, tmp_path: Path) -> None:
-    run.write(tmp_path)
-    assert sync(tmp_path) == (None, "not submitted")
 
 
 def test_a_clean_exit_has_nothing_to_say(run: Run, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.following import program
+from support.processes import NLP_BENCH, surroundings
 
 from faults.stand_in import STUB, stub_run
 
@@ -24,18 +25,12 @@ class Machine:
         (folder / "bin").mkdir()
         for name in COMMANDS:
             said = "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)"
-            (folder / "bin" / name).write_text(f'#!/bin/sh\necho "$0 $*" >> {self.calls}\necho "{said}" >&2\nexit 1\n')
-            (folder / "bin" / name).chmod(0o755)
+            program(folder / "bin", name, f'echo "$0 $*" >> {self.calls}; echo "{said}" >&2; exit 1')
 
     def __call__(self, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "NLP_BENCH"))}
-        own = {
-            "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": f"{ROOT / 'src'}:{STUB}",
-            "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT),
-        }  # fmt: skip
+        own = surroundings(PATH=f"{self.folder / 'bin'}:{os.environ['PATH']}", PYTHONPATH=f"{ROOT / 'src'}:{STUB}")
         return subprocess.run(
-            [sys.executable, "-m", "nlp_bench", *words], env={**clean, **own, **variables}, cwd=self.folder,
-            capture_output=True, text=True, check=False, timeout=120,
+            [*NLP_BENCH, *words], env={**own, **variables}, cwd=self.folder, capture_output=True, text=True, check=False, timeout=120,
         )  # fmt: skip
 
 

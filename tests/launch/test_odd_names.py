@@ -4,11 +4,11 @@ import dataclasses
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from support.jube_versions import both_jubes
+from support.processes import NLP_BENCH, surroundings
 
 from faults.stand_in import STUB, stub_run
 from nlp_bench.errors import UsageError
@@ -20,10 +20,9 @@ FINE = "run a'b\"c $HOME `x` #1, ;&|<>*?[](){}!~=@^ ä\udcff\t\n"
 
 
 def nlp_bench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "NLP_BENCH"))}
-    own = {"PYTHONPATH": f"{ROOT / 'src'}:{STUB}", "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT)}
+    environment = surroundings(PYTHONPATH=f"{ROOT / 'src'}:{STUB}")
     return subprocess.run(
-        [sys.executable, "-m", "nlp_bench", *words], env=kept | own, cwd=folder, capture_output=True, text=True,
+        [*NLP_BENCH, *words], env=environment, cwd=folder, capture_output=True, text=True,
         errors="surrogateescape", check=False, timeout=120,
     )  # fmt: skip
 

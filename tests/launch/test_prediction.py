@@ -95,27 +95,20 @@ def test_a_cpu_run_says_nothing(tmp_path: Path) -> None:
     assert warnings_of(run_of(model="tiny", system="local", gpus_per_node=1), tmp_path) == []
 
 
-def test_a_python_without_numpy_is_no_obstacle() -> None:
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        ("check --model 13 --system juwels-booster --offline", "no prediction: Python's package numpy is not installed here"),
+        ("submit --print --model 175 --system juwels-booster --mock-data", "#!/usr/bin/env bash\n#SBATCH"),
+    ],
+)  # fmt: skip
+def test_a_python_without_numpy_is_no_obstacle(words: str, printed: str) -> None:
     """A login node's Python has neither numpy nor this package's environment; `check` and `submit --print` work there."""
-    code = (
-        "import sys; sys.modules['numpy'] = None\n"
-        "from nlp_bench.cli.main import main\n"
-        "sys.exit(main(['check', '--model', '13', '--system', 'juwels-booster', '--offline']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    code = "import sys; sys.modules['numpy'] = None; from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
-    assert "no prediction: Python's package numpy is not installed here" in done.stdout
-
-
-def test_a_script_is_printed_by_a_python_without_numpy() -> None:
-    """It can be looked at before anything is set up."""
-    code = (
-        "import sys; sys.modules['numpy'] = None\n"
-        "from nlp_bench.cli.main import main\n"
-        "sys.exit(main(['submit', '--print', '--model', '175', '--system', 'juwels-booster', '--mock-data']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("#!/usr/bin/env bash\n#SBATCH")
+    assert printed in done.stdout
 
 
 def test_check_and_print_tell(capsys: pytest.CaptureFixture[str]) -> None:

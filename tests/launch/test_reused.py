@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.following import ending_of, program, sandbox_run
+from support.following import ending_of, forgets, program, sandbox_run
 
 from nlp_bench.clock import now
 from nlp_bench.config.scheduler import State
@@ -90,10 +90,7 @@ def test_a_start_that_the_controller_has_forgotten_decides_nothing(
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURMD_NODENAME", "node4")
     shows(submitted, f"JobId=7 {says} Restarts=0 ExitCode=0:0 WorkDir={submitted} StdErr=x")
-    assert sync_script(submitted, exit_status=1) == (
-        None,
-        "Slurm has put the job back into its queue",
-    )
+    assert sync_script(submitted, exit_status=1) == (None, "Slurm has put the job back into its queue")
     monkeypatch.setenv("SLURMD_NODENAME", "node3")
     shows(submitted, f"JobId=7 JobState=RUNNING BatchHost=node3 ExitCode=0:0 WorkDir={submitted} StdErr=x")
     assert ending_of(sync_script(submitted, exit_status=1)).outcome is Outcome.FAILED
@@ -110,9 +107,6 @@ def test_accounting_of_an_older_job_of_the_same_number(
     write_record(submitted, ScriptRecord(exit_status=1, signal="", job_id="7", restarts=0))
     folder = {("folder", True): submitted, ("folder", False): "/elsewhere|run"}.get((tells, is_ours), "")
     time = "2001-01-01T00:00:00" if tells == "time" and not is_ours else now()[:19]
-    for name, text in (
-        ("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"),
-        ("sacct", f"printf 'JobID|State|ExitCode|Submit|WorkDir\\n7|CANCELLED by 1|0:15|{time}|{folder}\\n'"),
-    ):
-        program(submitted.parent, name, text)
+    row = f"7|CANCELLED by 1|0:15|{time}|{folder}"
+    forgets(submitted.parent, f"printf 'JobID|State|ExitCode|Submit|WorkDir\\n{row}\\n'")
     assert ending_of(sync(submitted)).outcome is (Outcome.CANCELLED if is_ours else Outcome.FAILED)

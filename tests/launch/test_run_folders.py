@@ -4,14 +4,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.ours import write_our_run
+from support.processes import NLP_BENCH, surroundings, text_of, until
 
 from faults import stand_in
 from faults.stand_in import stub_run
@@ -52,24 +51,18 @@ def test_a_log_that_lies_there_is_no_log_of_a_new_run(tmp_path: Path) -> None:
     assert run_folder(tmp_path, run, folder, recorded=None) == folder
 
 
-ROOT = Path(__file__).resolve().parents[2]
-
-
 @contextmanager
 def training(
     folder: Path, mode: str, after: str = "iteration        2/", *before: str
 ) -> Iterator["subprocess.Popen[str]"]:
     """Train on this machine by `nlp-bench submit`, and go on once job.out holds `after`."""
     record = stand_in.stub_run(mode, launcher="local").write(folder)
-    words = [*before, sys.executable, "-m", "nlp_bench", *stand_in.submit(record, folder / "run")]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH"))}
-    environment = {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
-    with subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as submit:
-        end = time.monotonic() + 60
-        while after not in ((folder / "run/job.out").read_text() if (folder / "run/job.out").exists() else ""):
-            assert submit.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.1)
+    words = [*before, *NLP_BENCH, *stand_in.submit(record, folder / "run")]
+    with subprocess.Popen(
+        words, env=surroundings(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as submit:
+        until(lambda: after in text_of(folder / "run/job.out") or submit.poll() is not None)
+        assert submit.poll() is None
         yield submit
 
 

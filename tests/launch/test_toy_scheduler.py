@@ -4,12 +4,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.processes import NLP_BENCH, surroundings, text_of, until
 
 ROOT = Path(__file__).resolve().parents[2]
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -35,16 +35,12 @@ def toy(tmp_path: Path) -> Command:
     shutil.copy(ROOT / "tests/launch/toy_scheduler.py", package / "toy_box.py")
     (made / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-box\nVersion: 1\n")
     (made / "entry_points.txt").write_text("[nlp_bench.schedulers]\ntoy = toy_box:Toy\n")
-    environment = {
-        **os.environ, "PYTHONPATH": f"{package}:{ROOT / 'src'}", "TOY_QUEUE": str(queue), "NLP_BENCH_VENV": sys.prefix,
-        "NLP_BENCH_ROOT": str(ROOT),
-    }  # fmt: skip
+    environment = surroundings(PYTHONPATH=f"{package}:{ROOT / 'src'}", TOY_QUEUE=str(queue))
 
     def call(*words: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "nlp_bench", *words]
         return subprocess.run(
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
-        )
+            [*NLP_BENCH, *words], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        )  # fmt: skip
 
     return call
 
@@ -54,32 +50,14 @@ def request(folder: Path, mode: str, *further: str) -> list[str]:
     (folder / "box.toml").write_text(
         SYSTEM.format(stub=ROOT / "tests/faults/stub", package=folder / "package", mode=mode)
     )
-    words = [
-        "--model",
-        "tiny",
-        "--nodes",
-        "1",
-        "--gpus-per-node",
-        "1",
-        "--tp",
-        "1",
-        "--pp",
-        "1",
-        "--iterations",
-        "4",
-        "--data-path",
-        "mock",
-    ]
-    return ["--system", str(folder / "box.toml"), *words, *further]
+    words = "--model tiny --nodes 1 --gpus-per-node 1 --tp 1 --pp 1 --iterations 4 --data-path mock"
+    return ["--system", str(folder / "box.toml"), *words.split(), *further]
 
 
 def until_ended(toy: Command, run_dir: Path) -> dict[str, object]:
-    end = time.monotonic() + 90
-    while not (run_dir / "outcome.json").exists():
-        assert time.monotonic() < end, (run_dir / "job.err").read_text()
-        time.sleep(0.3)
-        toy("sync", str(run_dir))
-    record: dict[str, object] = json.loads((run_dir / "outcome.json").read_text())
+    outcome = run_dir / "outcome.json"
+    until(lambda: toy("sync", str(run_dir)) and outcome.exists(), 90, (run_dir / "job.err").read_text)
+    record: dict[str, object] = json.loads(outcome.read_text())
     return record
 
 
@@ -108,10 +86,7 @@ def test_a_run_is_submitted_watched_and_reported(toy: Command, tmp_path: Path) -
 def test_a_failure_names_the_scheduler_and_its_commands(toy: Command, tmp_path: Path) -> None:
     run_dir, queue = tmp_path / "run", tmp_path / "queue"
     assert toy("submit", *request(tmp_path, "hang"), "--run-dir", str(run_dir), "--no-follow").returncode == 0
-    end = time.monotonic() + 60
-    while "iteration" not in ((run_dir / "job.out").read_text() if (run_dir / "job.out").exists() else ""):
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    until(lambda: "iteration" in text_of(run_dir / "job.out"))
     os.utime(run_dir / "job.out", (time.time() - 1000,) * 2)
     assert f"see cat {queue}/toy-1.json" in toy("watch", "--once", str(run_dir)).stderr
     (queue / "silent").touch()

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.following import ending_of, iterations, program, says, undecided
+from support.following import ending_of, forgets, iterations, program, says, undecided
 from support.processes import HEARING
 
 from nlp_bench import marker
@@ -215,80 +215,67 @@ def test_what_slurm_has_forgotten_the_script_still_says(submitted: Path, monkeyp
     assert ending_of(sync(submitted)).text() == "FAILED: exit status 5, last iteration 20"
 
 
-def test_slurm_is_asked_three_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    program(tmp_path, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+@pytest.fixture
+def tools(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of programs that are found first."""
+    made = tmp_path_factory.mktemp("tools")
+    monkeypatch.setenv("PATH", str(made), prepend=":")
+    return made
+
+
+def test_slurm_is_asked_three_ways(tools: Path) -> None:
     disabled = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
-    program(
-        tmp_path,
-        "sacct",
-        f'case " $* " in *" -c "*) printf "JobID|State|ExitCode\\n7|TIMEOUT|0:15\\n" ;; *) {disabled} ;; esac',
-    )
+    completed = 'printf "JobID|State|ExitCode\\n7|TIMEOUT|0:15\\n"'
+    forgets(tools, f'case " $* " in *" -c "*) {completed} ;; *) {disabled} ;; esac')
     job = Slurm().query("7")
     assert job
     assert (job.word, job.source) == ("TIMEOUT", "sacct -c")
-    program(tmp_path, "sacct", disabled)
+    program(tools, "sacct", disabled)
     gone = Slurm().query("7")
     assert gone
     assert gone.state is State.GONE
-    program(tmp_path, "scontrol", f"echo '{DOWN}' >&2; exit 1")
+    program(tools, "scontrol", f"echo '{DOWN}' >&2; exit 1")
     assert Slurm().query("7") is None
 
 
-def test_a_job_that_another_cluster_of_a_federation_has_started_goes_on(
-    submitted: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tools = tmp_path_factory.mktemp("tools")
-    monkeypatch.setenv("PATH", str(tools), prepend=":")
+def test_a_job_that_another_cluster_of_a_federation_has_started_goes_on(submitted: Path, tools: Path) -> None:
     program(tools, "scontrol", "echo 'JobId=7 JobState=REVOKED Reason=None ExitCode=0:0 Comment=nlp-bench:1'")
     assert sync(submitted) == (None, "REVOKED; another cluster of the federation has started it")
-    program(tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     revoked = f"7|REVOKED|0:0|2026-01-01T00:00:00|{submitted}"
-    program(tools, "sacct", f"printf 'JobID|State|ExitCode|Submit|WorkDir\\n{revoked}\\n'")
+    forgets(tools, f"printf 'JobID|State|ExitCode|Submit|WorkDir\\n{revoked}\\n'")
     (submitted / "job.out").write_text(iterations(40))
     write_record(submitted, ScriptRecord(exit_status=0, signal="", job_id="7", restarts=0))
     assert ending_of(sync(submitted)).outcome is Outcome.VALID
 
 
 def test_an_accounting_that_does_not_answer_is_named(
-    submitted: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    submitted: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slurm itself answers: its database is out of reach of this node, or down."""
-    tools = tmp_path_factory.mktemp("tools")
-    monkeypatch.setenv("PATH", str(tools), prepend=":")
     monkeypatch.setattr(get_scheduler("slurm"), "silence", "")  # what it leaves is of this test
-    program(tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    program(tools, "sacct", "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1")
+    forgets(tools, "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1")
     ending, state = sync(submitted)
     assert ending is None
     assert "scontrol no longer knows the job, and its accounting does not tell (`sacct`: sacct: error: Problem" in state
 
 
-def test_a_job_that_accounting_alone_calls_running_ends(
-    submitted: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_accounting_alone_calls_running_ends(submitted: Path, tools: Path) -> None:
     """A runaway job, as a controller leaves one that was restarted without it: sacct says RUNNING for ever."""
-    tools = tmp_path_factory.mktemp("tools")
-    monkeypatch.setenv("PATH", str(tools), prepend=":")
-    program(tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    program(tools, "sacct", "printf 'JobID|State|ExitCode\\n7|RUNNING|0:0\\n'")
+    forgets(tools, "printf 'JobID|State|ExitCode\\n7|RUNNING|0:0\\n'")
     ending, state = sync(submitted)
     assert (ending, "in case its record is late" in state) == (None, True), state
-    for name in ("submit.json", "job.out"):
-        if (submitted / name).exists():
-            os.utime(submitted / name, (0, 0))
+    rest_for(submitted, time.time())
     ending = ending_of(sync(submitted))
     assert ending.outcome is Outcome.UNKNOWN
     assert "its accounting still says RUNNING: a runaway job" in ending.texts[0]
 
 
-def test_a_controller_that_is_down_is_not_no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+def test_a_controller_that_is_down_is_not_no_slurm(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_CONF", raising=False)
-    program(tmp_path, "scontrol", f"echo '{DOWN}' >&2; exit 1")
+    program(tools, "scontrol", f"echo '{DOWN}' >&2; exit 1")
     with pytest.raises(NoAnswerError, match="Unable to contact slurm controller"):
         Slurm().detect()
-    program(tmp_path, "scontrol", "echo 'fatal: Could not establish a configuration source' >&2; exit 1")
+    program(tools, "scontrol", "echo 'fatal: Could not establish a configuration source' >&2; exit 1")
     assert Slurm().detect() is None
 
 
@@ -482,7 +469,6 @@ def test_no_signal_is_taken_for_success(tmp_path: Path, name: str) -> None:
         said = process.stdout.readline()
         assert re.fullmatch(rf"--exit-status {128 + number} --elapsed \d+ --signal {name} here\n", said)
         assert process.wait() == 128 + number
-        with contextlib.suppress(
-            ProcessLookupError
-        ):  # the script has ended what it left, and init may have reaped that by now
+        # The script has ended what it left, and init may have reaped that by now.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, 9)

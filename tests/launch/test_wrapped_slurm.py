@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.following import ending_of, iterations, program, says, submission_of
+from support.following import ending_of, forgets, iterations, program, says, submission_of
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import scheduler
@@ -165,9 +165,8 @@ def test_a_job_whose_comment_a_plugin_has_changed_is_found(site: Site, run_dir: 
     site.sbatch(f"make; {UNSURE}", comment)
     assert submit(run_dir) == 0
     assert (submission_of(run_dir).job_ids, site.numbers()) == (["7"], ["7"])
-    (
-        run_dir / "submit.json"
-    ).unlink()  # its record is lost, and what the plugin left does not always show that it is of this run
+    # Its record is lost, and what the plugin left does not always show that it is of this run.
+    (run_dir / "submit.json").unlink()
     assert submit(run_dir) == int(comment == "charged to proj")
     assert site.numbers() == ["7"]
 
@@ -194,14 +193,10 @@ def test_a_job_of_an_earlier_run_of_the_folder_is_not_taken_over(
         assert "job 7, which waits or runs, was submitted from this folder, " in said
         assert "scancel 7, then repeat the same command: nlp-bench submit --run" in said
         assert site.numbers() == ["7"]
+    # scancel came too late.
     ran = subprocess.run(
-        ["bash", "-c", old],
-        env={**os.environ, "SLURM_JOB_ID": "7"},
-        cwd=run_dir,
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # scancel came too late
+        ["bash", "-c", old], env={**os.environ, "SLURM_JOB_ID": "7"}, cwd=run_dir, capture_output=True, text=True, check=False
+    )  # fmt: skip
     assert (ran.returncode, "Submitted batch job" in ran.stdout) == (1, False)
     assert "run.json is of another run than this job was submitted for" in ran.stderr
     assert not (run_dir / "outcome.json").exists()
@@ -344,9 +339,8 @@ def test_a_job_of_another_cluster_is_asked_for_there(
     os.utime(run_dir / "job.out", (time.time() - 5000,) * 2)
     main(["watch", "--once", str(run_dir)])
     assert "SLURM_CLUSTERS=big scontrol show job 7" in capsys.readouterr().err
-    Submission(job_ids=["7"], comment=submission_of(run_dir).comment).write(
-        run_dir
-    )  # an older record: as in this terminal
+    # An older record: as in this terminal.
+    Submission(job_ids=["7"], comment=submission_of(run_dir).comment).write(run_dir)
     assert sync(run_dir)[1].startswith("Slurm does not know the job")
 
 
@@ -427,11 +421,8 @@ def test_the_account_of_the_terminal_is_handed_on(
 
 
 def test_a_job_that_sacct_counts_as_the_first_part_of_a_heterogeneous_one(site: Site) -> None:
-    site.program("scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
-    site.program(
-        "sacct",
-        "printf 'JobID|State|ExitCode|Submit|WorkDir\\n7+1|FAILED|1:0||\\n7+0|TIMEOUT|0:0|2026-01-01T00:00:00|/x\\n'",
-    )
+    rows = "7+1|FAILED|1:0||\\n7+0|TIMEOUT|0:0|2026-01-01T00:00:00|/x"
+    forgets(site.tools, f"printf 'JobID|State|ExitCode|Submit|WorkDir\\n{rows}\\n'")
     found = slurm.Slurm().query("7")
     assert found
     assert (found.word, found.source) == ("TIMEOUT", "sacct")
@@ -483,11 +474,7 @@ def test_a_damaged_record_is_named(
     ("answer", "name"), [(UNSURE, "submit.json"), ("exit 1", ".lock"), ('make; echo "$number"', "")]
 )
 def test_a_colleagues_submission_that_was_cut_off_is_not_submitted_again(
-    site: Site,
-    run_dir: Path,
-    capsys: pytest.CaptureFixture[str],
-    answer: str,
-    name: str,
+    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str], answer: str, name: str
 ) -> None:
     site.sbatch(answer)
     submit(run_dir)

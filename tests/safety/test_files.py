@@ -395,9 +395,8 @@ def test_a_reader_that_is_stopped_in_a_long_log_leaves_with_a_word(tmp_path: Pat
     with process:
         assert process.stdin is not None
         process.stdin.write(text * (1 + (1 << 20) // len(text)))  # more than a pipe holds: it has begun to read
-        wait_until_it_sleeps(
-            process.pid
-        )  # a signal between two reads of one buffer is seen by Python behind the second
+        # A signal between two reads of one buffer is seen by Python behind the second.
+        wait_until_it_sleeps(process.pid)
         process.terminate()
         process.wait(timeout=60)
         assert process.stderr is not None

@@ -208,9 +208,8 @@ def test_a_cache_of_the_data_runs_no_code(tmp_path: Path) -> None:
     assert gpt_dataset.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r").sum() == 36
     assert gpt_dataset.numpy.int32 is np.int32
     held = gpt_dataset.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r")
-    gpt_dataset.numpy.save(
-        str(bomb), np.ones(5), allow_pickle=True
-    )  # another job that began at once builds the same index
+    # Another job that began at once builds the same index.
+    gpt_dataset.numpy.save(str(bomb), np.ones(5), allow_pickle=True)
     assert held.sum() == 36
     assert gpt_dataset.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r").sum() == 5
     assert list(tmp_path.iterdir()) == [bomb]

@@ -50,6 +50,12 @@ def program(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
+def forgets(tools: Path, sacct: str) -> None:
+    """Let scontrol know no job any more, and sacct answer by this line of bash."""
+    program(tools, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    program(tools, "sacct", sacct)
+
+
 def ending_of(found: tuple[Ending | None, str]) -> Ending:
     """Return the ending of what `sync` or `sync_script` returned; there must be one."""
     ending, state = found

@@ -1,11 +1,37 @@
 """Which processes of this machine are of a test."""
 
 import contextlib
+import os
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
+NLP_BENCH = (sys.executable, "-m", "nlp_bench")
+CHECKOUT = {"NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
+"""Variables with which a command of its own runs the code that is tested."""
 HEARING = ("env", "--default-signal")
 """Words before a command that must heed every signal: a run of the tests under nohup or behind `&` hands down that some are ignored."""
+
+
+def surroundings(**variables: str) -> dict[str, str]:
+    """Return the variables of a terminal outside of any job, with CHECKOUT and `variables`."""
+    of_jobs = ("SLURM", "SBATCH", "JUBE", "NLP_BENCH")
+    return {name: value for name, value in os.environ.items() if not name.startswith(of_jobs)} | CHECKOUT | variables
+
+
+def text_of(path: Path) -> str:
+    """Return what a file holds, "" while it is not there."""
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def until(condition: Callable[[], object], bound_s: float = 60, shown: Callable[[], object] = str) -> None:
+    """Wait until `condition` holds; where it does not within `bound_s`, fail with what is `shown` then."""
+    end = time.monotonic() + bound_s
+    while not condition():
+        assert time.monotonic() < end, shown()
+        time.sleep(0.1)
 
 
 def processes_with(text: str) -> dict[int, str]:
@@ -19,7 +45,7 @@ def processes_with(text: str) -> dict[int, str]:
 
 def gone(text: str, within_s: float = 20.0) -> bool:
     """Wait until no command line contains `text`: a process that was just ended may still be seen."""
-    until = time.monotonic() + within_s
-    while processes_with(text) and time.monotonic() < until:
+    end = time.monotonic() + within_s
+    while processes_with(text) and time.monotonic() < end:
         time.sleep(0.05)
     return not processes_with(text)
