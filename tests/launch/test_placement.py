@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nlp_bench.config.system import MODES, Binding
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch.nodes.resources import cpus_of_rank
+from nlp_bench.launch.nodes.resources import cpus_of_ranks
 from nlp_bench.machine.topology import Core, Topology, format_cpus, parse_cpus
 
 
@@ -39,7 +39,8 @@ LAPTOP = machine(1, 1, 2, smt=False)
 
 def lists(topology: Topology, gpus: tuple[int | None, ...], num_ranks: int, **wish: object) -> list[str]:
     binding = Binding(**{"mode": "unique_contiguous", **wish})  # type: ignore[arg-type]
-    return [format_cpus(cpus_of_rank(topology, binding, rank, num_ranks, gpus)) for rank in range(num_ranks)]
+    homes = [*gpus, *[None] * num_ranks][:num_ranks]
+    return list(map(format_cpus, cpus_of_ranks(topology, binding, homes)))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_any_machine(
     binding = Binding(mode=mode, scope=scope, balanced=balanced)
     allowed = {cpu for core in topology.cores for cpu in core.cpus}
     try:
-        shares = [cpus_of_rank(topology, binding, rank, len(gpus), gpus) for rank in range(len(gpus))]
+        shares = cpus_of_ranks(topology, binding, gpus)
     except NlpBenchError:
         assert mode in {"single_unique", "unique_contiguous", "unique_interleaved"} or not allowed
         return

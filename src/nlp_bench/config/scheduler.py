@@ -40,6 +40,8 @@ ASK_TIMEOUT_S = 20
 PATIENCE_S = 120
 """Seconds for which a query of a scheduler that does not answer is repeated before a command gives up."""
 
+NEVER = re.compile(r"(?!)")
+"""A pattern that matches nothing."""
 Found = TypeVar("Found")
 
 
@@ -128,8 +130,8 @@ class Scheduler:
     job_id = re.compile(r"[0-9]+")
     """Pattern of its job numbers, as its commands take them and as they follow "Submitted batch job"."""
     path_patterns = ""  # characters that it takes for a pattern in the path of a log
-    job_variables = re.compile(r"(?!)")  # variables that it sets in a job, or that change a submission
-    question_variables = re.compile(r"(?!)")  # variables that change the answers of its other commands
+    job_variables = NEVER  # variables that it sets in a job, or that change a submission
+    question_variables = NEVER  # variables that change the answers of its other commands
     connection: tuple[str, ...] = ()
     """Variables of these kinds that select the scheduler and the user: they are always kept."""
     selects: tuple[str, ...] = ()
@@ -147,12 +149,12 @@ class Scheduler:
     """Variables of the job script."""
     in_own_allocation: Mapping[str, str] = {}
     """Variables with which a script may start the ranks inside an allocation of the user's."""
-    step_variables = re.compile(r"(?!)")
+    step_variables = NEVER
     """Variables of the user's shell in that allocation from which the starter would take what binds another step, or hides the log."""
-    memory_limit: "re.Pattern[str] | None" = None  # its message in the log when it killed a job for its memory
-    prolog_failure: "re.Pattern[str] | None" = None
+    memory_limit = NEVER  # its message in the log when it killed a job for its memory
+    prolog_failure = NEVER
     """Its message in the log where a node could not be prepared for the job, whose script then never ran."""
-    memory_kill: "re.Pattern[str] | None" = None
+    memory_kill = NEVER
     """Its message in the log where Linux killed a process of the job for lack of host memory."""
     silence = ""
     """Why the last `query` has no answer, where another command than the first one has none; the scheduler itself does answer then."""

@@ -147,9 +147,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
     has_logged = not mark or ITERATION.search(behind) is not None
     num_starts, records = _last_start(run_dir / "job.out") if has_logged else (0, NO_RECORDS)
-    limit = scheduler.memory_limit
-    exceeded = (found for line in lines if limit and (found := limit.search(line)))
-    killed, unprepared = scheduler.memory_kill, scheduler.prolog_failure
+    exceeded = next(filter(None, map(scheduler.memory_limit.search, lines)), None)
     broken = records.first_broken()
     return LogFacts(
         last_iteration=records[-1].iteration if records else None,
@@ -158,9 +156,9 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
         notice=notice.group(0) if notice else node,
         notice_outcome=_meaning(notice, node),
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
-        memory_limit=next((found.group() for found in exceeded), None),
-        prolog_failure=next((line for line in err.splitlines() if unprepared and unprepared.search(line)), None),
-        memory_kill=next((line for line in lines if killed and killed.search(line)), None),
+        memory_limit=exceeded and exceeded.group(),
+        prolog_failure=next(filter(scheduler.prolog_failure.search, err.splitlines()), None),
+        memory_kill=next(filter(scheduler.memory_kill.search, lines), None),
         not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
         cause=_cause(scheduler, err, lines, trained=bool(records)),
         is_finished=any(FINISHED.match(line) for line in lines),

@@ -9,7 +9,7 @@ allowed core take the next larger neighbourhood that does, and neighbourhoods th
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,25 +102,23 @@ def _address(nvml: Nvml, handle: Any) -> int | None:
 Cores = list[Core]
 
 
-def cpus_of_rank(
-    topology: Topology, binding: Binding, local_rank: int, num_local_ranks: int, gpu_numa: Sequence[int | None] = ()
-) -> frozenset[int]:
-    """Return the logical CPUs of one rank; the ranks of a node must ask with the same arguments otherwise.
+def cpus_of_ranks(topology: Topology, binding: Binding, homes: list[int | None]) -> list[frozenset[int]]:
+    """Return the logical CPUs of each local rank.
 
-    `gpu_numa` holds the NUMA node of each local rank's GPU, None where it is unknown; empty for ranks without a GPU. Raises
-    NlpBenchError where a rank would get fewer cores than `binding.min_cores`, naming the CPUs that there are.
+    `homes` holds the NUMA node of each one's GPU, None where it is unknown or there is none. Raises NlpBenchError where a rank would get
+    fewer cores than `binding.min_cores`, naming the CPUs that there are.
     """
-    homes = [*gpu_numa, *[None] * num_local_ranks][:num_local_ranks]
-    shares = _shares(topology, binding, homes)
-    cores = shares[local_rank][: binding.max_cores]
-    if len(cores) < binding.min_cores:
-        allowed = [cpu for core in topology.cores for cpu in core.cpus]
-        raise NlpBenchError(
-            f"system.binding: {binding.mode} leaves local rank {local_rank} {len(cores)} core(s), fewer than min_cores = "
-            f"{binding.min_cores}: {num_local_ranks} rank(s) share CPUs {format_cpus(allowed) or 'none'}; ask for more cores "
-            "(system.slurm.cpus_per_task), or choose another mode or scope"
-        )
-    return frozenset(cpu for core in cores for cpu in (core.cpus if binding.cores == "all_logical" else core.cpus[:1]))
+    shares = [cores[: binding.max_cores] for cores in _shares(topology, binding, homes)]
+    for local_rank, cores in enumerate(shares):
+        if len(cores) < binding.min_cores:
+            allowed = [cpu for core in topology.cores for cpu in core.cpus]
+            raise NlpBenchError(
+                f"system.binding: {binding.mode} leaves local rank {local_rank} {len(cores)} core(s), fewer than min_cores = "
+                f"{binding.min_cores}: {len(homes)} rank(s) share CPUs {format_cpus(allowed) or 'none'}; ask for more cores "
+                "(system.slurm.cpus_per_task), or choose another mode or scope"
+            )
+    used = slice(None) if binding.cores == "all_logical" else slice(1)
+    return [frozenset(cpu for core in cores for cpu in core.cpus[used]) for cores in shares]
 
 
 def _shares(topology: Topology, binding: Binding, homes: list[int | None]) -> list[Cores]:
@@ -222,7 +220,7 @@ def binding_plan(run: Run, gpus: list[int | None], root: Path = Path("/")) -> di
         topology = read_topology(root)
         homes = [None if address is None else gpu_node(address, root) for address in gpus[:num_ranks]]
         homes += [None] * (num_ranks - len(homes))
-        shares = [cpus_of_rank(topology, binding, rank, num_ranks, homes) for rank in range(num_ranks)]
+        shares = cpus_of_ranks(topology, binding, homes)
     except (NlpBenchError, OSError, ValueError) as error:
         return plan | {"why": str(error)}
     nodes = [{core.node for core in topology.cores if share.intersection(core.cpus)} for share in shares]
