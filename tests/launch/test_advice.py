@@ -5,11 +5,12 @@ import shlex
 from pathlib import Path
 
 import pytest
+from support.following import offline
 
 from nlp_bench.cli.parser import parser_of
 from nlp_bench.cli.registry import SUBCOMMANDS
-from nlp_bench.config.request import Request, from_options
-from nlp_bench.config.resolve import for_another_job, resolve
+from nlp_bench.config.request import from_options
+from nlp_bench.config.resolve import for_another_job
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.launch.chain import CheckpointRequest, resumed, with_checkpoints
 from nlp_bench.launch.end.advice import REMEDIES, advice, of_entry, short
@@ -31,9 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def recorded(folder: Path) -> Run:
-    run = resolve(
-        Request(model="tiny", system="slurm-sandbox", timelimit="13:30:00", data_path="mock"), ask_scheduler=False
-    )
+    run = offline("tiny", "slurm-sandbox", timelimit="13:30:00", data_path="mock")
     return with_checkpoints(run, folder, CheckpointRequest(save=folder / "checkpoints"))
 
 

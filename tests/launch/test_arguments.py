@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.following import offline
 
 from nlp_bench.cli.main import main
 from nlp_bench.config.catalog import root
 from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import for_another_job, resolve
-from nlp_bench.config.run import Limits, Run, read_run
+from nlp_bench.config.resolve import for_another_job
+from nlp_bench.config.run import Limits, read_run
 from nlp_bench.config.system import Network
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.arguments import check_arguments, training_arguments, upstream_environment
@@ -22,10 +23,6 @@ from nlp_bench.launch.scheduler import slurm
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import argument_lines
-
-
-def offline(model: str, system: str, **choices: object) -> Run:
-    return resolve(Request(model=model, system=system, **choices), ask_scheduler=False)  # type: ignore[arg-type]
 
 
 def test_the_benchmark_trains_in_bf16_with_the_seed_settings() -> None:

@@ -7,12 +7,10 @@ import time
 from pathlib import Path
 
 import pytest
-from support.following import iterations
+from support.following import iterations, offline
 
 from nlp_bench.cli import runs
 from nlp_bench.cli.main import main
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.launch.end.ending import decide, write_ending
 from nlp_bench.launch.end.log_facts import gather
@@ -44,7 +42,7 @@ ORDER = "nlp-bench: ranks ended in the order {}; the first at 2026-11-20T19:18:{
 
 @pytest.fixture(scope="module")
 def run() -> Run:
-    return resolve(Request(model="tiny", system="local", data_path="mock"), ask_scheduler=False)
+    return offline("tiny", "local", data_path="mock")
 
 
 def write(folder: Path, err: str, *, last: int = 20, end: str = "") -> Path:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.following import offline
 
 from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
@@ -27,7 +28,7 @@ RUN_DIR = Path("/runs/1")
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path))
-    return resolve(Request(model="tiny", system="slurm-sandbox", timelimit="01:00:00"), ask_scheduler=False)
+    return offline("tiny", "slurm-sandbox", timelimit="01:00:00")
 
 
 def test_without_wishes_nothing_is_kept(run: Run) -> None:

@@ -6,10 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from support.following import offline
 from support.timed import Timer
 
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, State
 from nlp_bench.launch.end.advice import advice
@@ -128,7 +127,7 @@ def test_a_local_run_that_was_ended_names_the_signal_that_came_and_no_queue(
     tmp_path: Path, cause: str, shown: str
 ) -> None:
     """A lost ssh: the script was ended by TERM for it, and a limit of the queue was suspected."""
-    local = resolve(Request(model="tiny", system="local", data_path="mock"), ask_scheduler=False)
+    local = offline("tiny", "local", data_path="mock")
     local.write(folder(tmp_path, last=8, err=f"nlp-bench: *** JOB local CANCELLED AT 2026-01-01T00:00:00{cause} ***\n"))
     ending = decide(local, tmp_path, exit_status=143, signal="TERM")
     assert ending.outcome is Outcome.CANCELLED

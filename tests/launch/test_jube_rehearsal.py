@@ -5,10 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.following import offline
 
 from nlp_bench.cli.main import main
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.jube_rehearsal import rehearse, row
 from nlp_bench.measure.record import FROM_RUN
@@ -21,9 +20,7 @@ def lines(text: str) -> dict[str, str]:
 
 
 def test_row_of_a_gpu_run() -> None:
-    run = resolve(
-        Request(model="175", system="juwels-booster", num_virtual_stages_per_pipeline_rank=4), ask_scheduler=False
-    )
+    run = offline("175", "juwels-booster", num_virtual_stages_per_pipeline_rank=4)
     found = lines(
         row(
             run,
@@ -47,7 +44,7 @@ def test_row_of_a_gpu_run() -> None:
 
 
 def test_row_of_a_failure_and_of_a_cpu_run() -> None:
-    run = resolve(Request(model="tiny", system="local", gpus_per_node=1), ask_scheduler=False)
+    run = offline("tiny", "local", gpus_per_node=1)
     found = lines(row(run, {}, "failed", "parallel: 3, which\ndoes not divide"))
     assert found["rehearsal"] == "failed"
     assert found["reason"].startswith("parallel: 3; which does not divide; no prediction: a CPU run")
@@ -79,7 +76,7 @@ def pretended(folder: Path, script: str) -> str:
 def test_however_it_ends_the_step_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, word: str, said: str
 ) -> None:
-    run = resolve(Request(model="175", system="juwels-booster"), ask_scheduler=False)
+    run = offline("175", "juwels-booster")
     folder = tmp_path / "train"
     folder.mkdir()
     (folder / "rehearsal.json").write_text('{"fits": "yes"}')  # of an attempt that was interrupted
@@ -104,7 +101,7 @@ def test_by_hand_it_is_another_command(words: list[str], capsys: pytest.CaptureF
 
 
 def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = resolve(Request(model="tiny", system="local", gpus_per_node=1), ask_scheduler=False)
+    run = offline("tiny", "local", gpus_per_node=1)
     (tmp_path / "outcome.json").write_text(json.dumps({"schema": "nlp-bench/outcome/1", "outcome": "VALID"}))
     path = run.write(tmp_path)
     assert main(["submit", "--rehearse", "--run", str(path), "--run-dir", str(tmp_path)]) == 2

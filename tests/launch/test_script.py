@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.following import offline
 
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.config.system import Container, Software
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -21,10 +20,6 @@ from nlp_bench.launch.script import job_script
 ROOT = Path(__file__).resolve().parents[2]
 TEMPLATE = (ROOT / "jube/submit.job.in").read_text(encoding="utf-8")
 GOLDEN = Path(__file__).parent / "golden"
-
-
-def offline(model: str, system: str, **choices: object) -> Run:
-    return resolve(Request(model=model, system=system, **choices), ask_scheduler=False)  # type: ignore[arg-type]
 
 
 def text(run: Run, run_dir: str = "/runs/1", template: str = TEMPLATE) -> str:

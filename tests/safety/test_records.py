@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.following import offline
 from support.ours import write_our_run
 
 from nlp_bench.cli.main import main
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 
 MISSING = object()
 VALUES = (MISSING, None, [], {}, "x", -1, 0, True, 1.5, 10**400, float("nan"), [None], {"a": []})
@@ -41,7 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with every record; the others are copies of it."""
     folder = write_our_run(tmp_path_factory.mktemp("records") / "run")
     main(["measure", str(folder)])
-    resolve(Request(model="175", system="juwels-booster", account="x"), ask_scheduler=False).write(folder)
+    offline("175", "juwels-booster", account="x").write(folder)
     (folder / "submit.json").write_text(json.dumps(SUBMISSION))
     environment = {
         "schema": "nlp-bench/environment/1",

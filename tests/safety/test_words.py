@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from support.following import offline
 
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.folder import prepare
@@ -36,7 +35,7 @@ WEIRD = (
 
 @pytest.fixture
 def run() -> Run:
-    return resolve(Request(model="tiny", system="local"), ask_scheduler=False)
+    return offline("tiny", "local")
 
 
 @pytest.mark.parametrize("name", WEIRD)

@@ -15,9 +15,14 @@ from nlp_bench.launch.submission import Submission, read_submission
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
 
 
+def offline(model: str, system: str, **choices: object) -> Run:
+    """Return a run that is resolved without asking a scheduler."""
+    return resolve(Request(model=model, system=system, **choices), ask_scheduler=False)  # type: ignore[arg-type]
+
+
 def sandbox_run() -> Run:
-    """Return a resolved run of the tiny model, 40 iterations logged by two, for the private Slurm."""
-    return resolve(Request(model="tiny", system="slurm-sandbox", data_path="mock"), ask_scheduler=False)
+    """Return a run of the tiny model, 40 iterations logged by two, for the private Slurm."""
+    return offline("tiny", "slurm-sandbox", data_path="mock")
 
 
 def undecided(folder: Path) -> Path:
