@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.following import ending_of
+from support.following import ending_of, program, says
 from support.ours import write_our_run
 from support.published import published_log, write_run
 
@@ -22,7 +22,6 @@ from nlp_bench.config.run import Limits
 from nlp_bench.config.scheduler import Job, State
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch import lock, once
-from nlp_bench.launch.end.ending import Ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.follow import sync as syncing
 from nlp_bench.launch.follow.runs import continue_jube
@@ -32,43 +31,27 @@ from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission, machine_identity
 from nlp_bench.outcome import Outcome
 
+LINE = "[default0]: iteration {:8d}/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
+WHOLE = "Submitted batch job 7\n" + "".join(map(LINE.format, range(1, 5))) + " training finished: 4 iterations\n"
+HALF = WHOLE[: WHOLE.index("3/")]
+
 
 @pytest.fixture
-def unseen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run whose job 7 has ended on a node whose files are not visible from here yet."""
+def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run of 50 iterations whose job 7 Slurm calls COMPLETED, as a login node sees it that sees none of the job's records."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    stub_run("well").write(tmp_path)
-    Submission(job_ids=["7"], comment="nlp-bench:1").write(tmp_path)
-    os.utime(tmp_path / "submit.json", (time.time() - 86400,) * 2)  # it has waited in the queue for a day
-    job = slurm.job("COMPLETED", job_id="7", exit_code="0:0")
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: job)
-    return tmp_path
+    run = tmp_path / "run"
+    run.mkdir()
+    stub_run("well").write(run)
+    Submission(job_ids=["7"], comment="nlp-bench:1").write(run)
+    os.utime(run / "submit.json", (time.time() - 86400,) * 2)  # it has waited in the queue for a day
+    says(monkeypatch, "COMPLETED", exit_code="0:0")
+    return run
 
 
-def test_a_log_that_is_not_visible_yet_is_waited_for(unseen: Path) -> None:
-    for _ in range(2):
-        ending, state = sync(unseen)
-        assert ending is None
-        assert "job.out and the job's own records are not visible from here yet; waiting up to 300 s" in state
-    assert not (unseen / "outcome.json").exists()
-    own = Ending(outcome=Outcome.VALID)
-    write_ending(unseen, own, exit_status=0, job_id="7")  # the job's own word arrives
-    assert sync(unseen) == (own, "ended")
-
-
-def test_a_log_that_never_comes_is_decided_without_it(unseen: Path) -> None:
-    sync(unseen)
-    (trace,) = unseen.glob(".ended-without-a-log.*")
-    os.utime(trace, (time.time() - syncing.GONE_S - 60,) * 2)
-    ending = ending_of(sync(unseen))
-    assert ending.outcome is Outcome.INCOMPLETE
-    assert "job.out is gone" in ending.text()
-    assert not trace.exists()
-
-
-def test_a_record_of_the_job_script_is_enough_to_decide(unseen: Path) -> None:
-    write_record(unseen, ScriptRecord(exit_status=0, signal="", job_id="7", restarts=0))
-    assert sync(unseen)[0]
+def test_a_record_of_the_job_script_is_enough_to_decide(ended: Path) -> None:
+    write_record(ended, ScriptRecord(exit_status=0, signal="", job_id="7", restarts=0))
+    assert sync(ended)[0]
 
 
 @pytest.mark.parametrize(
@@ -78,10 +61,10 @@ def test_a_record_of_the_job_script_is_enough_to_decide(unseen: Path) -> None:
         slurm.job("FAILED", job_id="7", exit_code="0:53", reason="JobLaunchFailure"),
     ],
 )
-def test_a_job_that_never_started_is_not_waited_for(unseen: Path, monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
+def test_a_job_that_never_started_is_not_waited_for(ended: Path, monkeypatch: pytest.MonkeyPatch, job: Job) -> None:
     assert job.state is State.ENDED
     monkeypatch.setattr(Slurm, "query", lambda *_, **__: job)
-    assert sync(unseen)[0]
+    assert sync(ended)[0]
 
 
 def test_a_run_of_jube_of_another_user_is_not_driven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,8 +73,7 @@ def test_a_run_of_jube_of_another_user_is_not_driven(tmp_path: Path, monkeypatch
     (run / "configuration.xml").write_text("<jube/>")
     programs = tmp_path / "programs"
     programs.mkdir()
-    (programs / "jube").write_text("#!/bin/sh\ntouch was-called\necho RUNNING\n")
-    (programs / "jube").chmod(0o755)
+    program(programs, "jube", "touch was-called; echo RUNNING")
     monkeypatch.setenv("PATH", str(programs), prepend=":")
     monkeypatch.chdir(tmp_path)
     assert continue_jube(run) == "RUNNING"
@@ -122,26 +104,16 @@ def test_the_variables_that_lead_to_no_slurm_are_named(
 
 
 def test_a_requeued_job_that_waits_shows_no_progress_of_its_earlier_start(
-    unseen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ended: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     line = " iteration        2/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |"
-    (unseen / "job.out").write_text(f"Submitted batch job 7\n{line}\n")
+    (ended / "job.out").write_text(f"Submitted batch job 7\n{line}\n")
     for word, shown in (("RUNNING", "iteration 2/4"), ("PENDING", "PENDING (BeginTime)")):
-        job = slurm.job(word, job_id="7", reason="BeginTime")
-        monkeypatch.setattr(Slurm, "query", lambda *_, job=job, **__: job)
-        assert main(["watch", str(unseen), "--once"]) == 1
+        says(monkeypatch, word, reason="BeginTime")
+        assert main(["watch", str(ended), "--once"]) == 1
         said = capsys.readouterr().err
         assert shown in said
         assert ("iteration" in said) == (word == "RUNNING")
-
-
-LINE = "[default0]: iteration {:8d}/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
-
-
-WHOLE = "Submitted batch job 7\n" + "".join(map(LINE.format, range(1, 5))) + " training finished: 4 iterations\n"
-
-
-HALF = WHOLE[: WHOLE.index("3/")]
 
 
 def rows(capsys: pytest.CaptureFixture[str], *paths: Path) -> list[tuple[str, str]]:
@@ -189,29 +161,18 @@ def test_a_run_without_its_run_json_has_no_number_in_bundle_and_history(
     assert not (tmp_path / "h.db").exists()
 
 
-@pytest.fixture
-def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A run of 50 iterations whose job 7 Slurm calls COMPLETED, as a login node sees it that sees none of the job's records."""
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    run = tmp_path / "run"
-    run.mkdir()
-    stub_run("well").write(run)
-    Submission(job_ids=["7"], comment="nlp-bench:1").write(run)
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: slurm.job("COMPLETED", job_id="7", exit_code="0:0"))
-    return run
-
-
-@pytest.mark.parametrize("seen", ["", HALF])
+@pytest.mark.parametrize(
+    ("seen", "said"), [(None, "job.out"), ("", "the end of job.out"), (HALF, "the end of job.out")]
+)
 def test_a_log_that_is_not_seen_to_its_end_is_waited_for(
-    ended: Path, capsys: pytest.CaptureFixture[str], seen: str
+    ended: Path, capsys: pytest.CaptureFixture[str], seen: str | None, said: str
 ) -> None:
-    (ended / "job.out").write_text(seen)
+    if seen is not None:
+        (ended / "job.out").write_text(seen)
     for _ in range(2):
         main(["sync", str(ended)])
-        printed = capsys.readouterr()
-        assert "the end of job.out and the job's own records are not visible from here yet; waiting up to 300 s" in (
-            printed.out + printed.err
-        )
+        printed = "".join(capsys.readouterr())
+        assert f"; {said} and the job's own records are not visible from here yet; waiting up to 300 s" in printed
     assert not (ended / "outcome.json").exists()
     (ended / "job.out").write_text(WHOLE)
     assert main(["sync", str(ended)]) == 0
@@ -219,13 +180,17 @@ def test_a_log_that_is_not_seen_to_its_end_is_waited_for(
     assert not list(ended.glob(".ended-without-a-log.*"))
 
 
-def test_a_log_whose_end_never_comes_is_decided_without_it(ended: Path) -> None:
-    (ended / "job.out").write_text(HALF)
-    main(["sync", str(ended)])
+@pytest.mark.parametrize("seen", [None, HALF])
+def test_a_log_whose_end_never_comes_is_decided_without_it(ended: Path, seen: str | None) -> None:
+    if seen is not None:
+        (ended / "job.out").write_text(seen)
+    sync(ended)
     (trace,) = ended.glob(".ended-without-a-log.*")
     os.utime(trace, (time.time() - syncing.GONE_S - 60,) * 2)
-    main(["sync", str(ended)])
-    assert json.loads((ended / "outcome.json").read_text())["outcome"] == "INCOMPLETE"
+    ending = ending_of(sync(ended))
+    assert ending.outcome is Outcome.INCOMPLETE
+    assert ("job.out is gone" in ending.text()) is (seen is None)
+    assert not trace.exists()
 
 
 def test_a_training_that_says_it_is_done_is_not_waited_for(ended: Path) -> None:
@@ -255,7 +220,7 @@ def test_a_record_that_cannot_be_read_at_the_moment_decides_nothing(
     write_record(ended, ScriptRecord(exit_status=0, signal="", job_id="7", restarts=0))
     for name in ("submit.json", "job.out"):
         os.utime(ended / name, (time.time() - 86400,) * 2)
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: Job(state=State.GONE, job_id="7"))
+    says(monkeypatch, "GONE")
     with monkeypatch.context() as moment:
         lose(moment, "ended.json")
         assert main(["sync", str(ended)]) == 1
@@ -367,8 +332,7 @@ def test_a_job_is_not_cancelled_by_the_clock_of_another_machine(
     os.utime(ended / "submit.json", (time.time() - age_s,) * 2)
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(slurm, "ask", lambda *words, **_: asked.append(words))
-    pending = slurm.job("PENDING", reason="Resources", job_id="7")
-    monkeypatch.setattr(Slurm, "query", lambda *_, **__: pending)
+    says(monkeypatch, "PENDING", reason="Resources")
     main(["sync", str(ended)])
     has_waited = ahead_s == age_s
     assert asked == ([("scancel", "--state=PENDING", "7")] if has_waited else [])
