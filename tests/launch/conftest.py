@@ -1,12 +1,14 @@
-"""A resolved run; nodes as Linux describes them in /sys, and a stand-in of NVIDIA's library that says where GPUs are."""
+"""A resolved run, a Slurm of programs; nodes as Linux describes them in /sys, and a stand-in of NVIDIA's library that says where GPUs are."""
 
 from pathlib import Path
 
 import pytest
-from support.following import sandbox_run
+from support.following import Site, sandbox_run
 from support.native import compiled
 
+from nlp_bench.config import scheduler
 from nlp_bench.config.run import Run
+from nlp_bench.launch import folder, once
 
 SOURCE = Path(__file__).with_name("fake_gpus.c")
 
@@ -14,6 +16,19 @@ SOURCE = Path(__file__).with_name("fake_gpus.c")
 @pytest.fixture(scope="session")
 def run() -> Run:
     return sandbox_run()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A Slurm of programs on PATH, which is asked without a pause."""
+    made = Site(tmp_path / "tools")
+    monkeypatch.setenv("PATH", str(made.tools), prepend=":")
+    for module, name in ((scheduler, "PATIENCE_S"), (once, "SETTLE_S"), (once, "LOOK_S")):
+        monkeypatch.setattr(module, name, 0)
+    monkeypatch.setattr(folder, "preflight", lambda *_: None)
+    for name in ("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_CLUSTERS", "SLURM_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    return made
 
 
 @pytest.fixture(scope="session")

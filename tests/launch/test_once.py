@@ -12,10 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.following import ending_of, program, submission_of
+from support.following import Site, ending_of, submission_of
 
 from nlp_bench.cli.main import main
-from nlp_bench.config import scheduler
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import folder, lock, once
@@ -28,43 +27,6 @@ from nlp_bench.outcome import Outcome
 
 HEADER = "nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT"
 HANDLE = os.open(os.devnull, os.O_RDONLY)
-
-
-class FakeSlurm:
-    """sbatch and squeue as programs on PATH; what they say, how often sbatch was called, and with which comment."""
-
-    def __init__(self, tools: Path) -> None:
-        self.tools, self.jobs = tools, tools / "jobs"
-        self.jobs.touch()
-        self.squeue(self.listing)
-        self.sbatch('echo "$number"')
-
-    @property
-    def listing(self) -> str:
-        """What squeue prints of the jobs in the form that it is asked for."""
-        return f"echo '{HEADER}'; sed -E 's/^([0-9]+) /nlp-bench|\\1|.|nlp-bench|/' '{self.jobs}'"
-
-    def sbatch(self, answer: str) -> None:
-        """The job exists, whatever `answer` says of it."""
-        made = f'for word; do case $word in --comment=*) echo "$number ${{word#--comment=}}" >> "{self.jobs}" ;; esac; done'
-        program(self.tools, "sbatch", f'number=$(($(wc -l < "{self.jobs}") + 7))\n{made}\n{answer}')
-
-    def refusing(self, answer: str) -> None:
-        program(self.tools, "sbatch", f'echo called >> "{self.tools}/refused"; {answer}')
-
-    def squeue(self, answer: str) -> None:
-        program(self.tools, "squeue", answer)
-
-
-@pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    monkeypatch.setenv("PATH", str(tools), prepend=":")
-    monkeypatch.setattr(scheduler, "PATIENCE_S", 0)
-    monkeypatch.setattr(once, "SETTLE_S", 0)
-    monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
-    return FakeSlurm(tools)
 
 
 @pytest.fixture
@@ -94,9 +56,9 @@ def is_complete(run_dir: Path) -> bool:
         "echo 'Project balance (core-h):'; echo 12; echo 'job 7 was accepted'", "echo 12; echo 7; exit 1", "echo 'Submitted batch job 7'; exit 1",
     ],
 )  # fmt: skip
-def test_the_number_is_found_in_whatever_sbatch_prints(fake: FakeSlurm, run: Run, script: Path, answer: str) -> None:
+def test_the_number_is_found_in_whatever_sbatch_prints(site: Site, run: Run, script: Path, answer: str) -> None:
     """What cannot be read is looked up by the job's own comment, instead of being called a failure."""
-    fake.sbatch(answer)
+    site.sbatch(f"make; {answer}")
     assert hand_over(run, script) == ["7"]
     assert is_complete(script.parent)
 
@@ -105,19 +67,19 @@ def test_the_number_is_found_in_whatever_sbatch_prints(fake: FakeSlurm, run: Run
     "said",
     ["Batch job submission failed: Socket timed out on send/recv operation", "Unable to contact slurm controller"],
 )
-def test_a_job_that_sbatch_knows_nothing_of_is_found(fake: FakeSlurm, run: Run, script: Path, said: str) -> None:
-    fake.sbatch(f"echo 'sbatch: error: {said}' >&2; exit 1")
+def test_a_job_that_sbatch_knows_nothing_of_is_found(site: Site, run: Run, script: Path, said: str) -> None:
+    site.sbatch(f"make; echo 'sbatch: error: {said}' >&2; exit 1")
     assert hand_over(run, script) == ["7"]
 
 
-def test_a_late_sbatch_is_looked_up(fake: FakeSlurm, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_sbatch_is_looked_up(site: Site, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 0.3)
-    fake.sbatch("exec sleep 5")
+    site.sbatch("make; exec sleep 5")
     assert hand_over(run, script) == ["7"]
 
 
-def test_a_refusal_leaves_nothing(fake: FakeSlurm, run: Run, script: Path) -> None:
-    fake.refusing("echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
+def test_a_refusal_leaves_nothing(site: Site, run: Run, script: Path) -> None:
+    site.sbatch("echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
     with pytest.raises(NlpBenchError, match=r"refused .*invalid partition specified: x; nothing was submitted"):
         hand_over(run, script)
     assert not (script.parent / "submit.json").exists()
@@ -131,10 +93,10 @@ def test_a_refusal_leaves_nothing(fake: FakeSlurm, run: Run, script: Path) -> No
     ],
 )  # fmt: skip
 def test_a_refusal_of_the_sites_policy_is_one_whatever_its_words(
-    fake: FakeSlurm, run: Run, script: Path, said: str, last: str
+    site: Site, run: Run, script: Path, said: str, last: str
 ) -> None:
     number = "echo '98 of 100 hours are used'" if last.startswith("Batch") else ":"
-    fake.refusing(f"{number}; printf 'sbatch: error: %s\\n' '{said}' '{last}' >&2; exit 1")
+    site.sbatch(f"{number}; printf 'sbatch: error: %s\\n' '{said}' '{last}' >&2; exit 1")
     with pytest.raises(
         NlpBenchError, match=r"(?s)refused .*no hours left.*; nothing was submitted; .*type: nlp-bench submit --run "
     ):
@@ -143,10 +105,10 @@ def test_a_refusal_of_the_sites_policy_is_one_whatever_its_words(
 
 
 def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
-    fake: FakeSlurm, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """JupyterHub's job, say: what was asked for by --queue or --mem is not what it has."""
-    fake.refusing("exit 1")
+    site.sbatch("exit 1")
     script.write_text("env > variables")
     shell = {"JOB_ID": "55", "JOB_NUM_NODES": str(run.parallel.nodes), "LABELIO": "1", "CPU_BIND_LIST": "0x1"}
     for name, value in shell.items():
@@ -156,13 +118,13 @@ def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
     assert {"SLURM_JOB_ID", "SLURM_OVERLAP"} <= known
     assert not {"SLURM_LABELIO", "SLURM_CPU_BIND_LIST"} & known  # what its own step is bound to, and how it prints
     assert "nlp-bench: trains inside job 55, where this was called" in capsys.readouterr().err
-    assert not (fake.tools / "refused").exists()
+    assert not site.was_called()
 
 
 @pytest.mark.parametrize("is_in_a_job", [True, False])
 def test_of_two_runs_in_one_allocation_or_on_one_machines_gpus_the_second_waits_for_the_first(
     is_in_a_job: bool,
-    fake: FakeSlurm,
+    site: Site,
     run: Run,
     script: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -170,7 +132,7 @@ def test_of_two_runs_in_one_allocation_or_on_one_machines_gpus_the_second_waits_
     tmp_path: Path,
 ) -> None:
     """Both would have all of its GPUs, and half of their time, without a word in either log."""
-    fake.refusing("exit 1")
+    site.sbatch("exit 1")
     ended = tmp_path / "the first has ended"
     script.write_text(f"test -e '{ended}' && touch '{tmp_path}/began behind it'")
     for name, value in {"JOB_ID": "77", "JOB_NUM_NODES": str(run.parallel.nodes)}.items():
@@ -202,17 +164,17 @@ def test_of_two_runs_in_one_allocation_or_on_one_machines_gpus_the_second_waits_
     assert capsys.readouterr().err.count(f"another run trains {where}; this one begins when that ends") == 1
 
 
-def test_the_intent_stands_before_sbatch_is_called(fake: FakeSlurm, run: Run, script: Path) -> None:
-    fake.refusing(f'cat "{script.parent}/submit.json" >&2; exit 1')
+def test_the_intent_stands_before_sbatch_is_called(site: Site, run: Run, script: Path) -> None:
+    site.sbatch(f'cat "{script.parent}/submit.json" >&2; exit 1')
     with pytest.raises(NlpBenchError, match='"comment": "nlp-bench:'):
         hand_over(run, script)
 
 
+@pytest.mark.usefixtures("site")
 def test_a_run_that_ends_while_it_is_submitted_again(
-    fake: FakeSlurm, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """JUBE was killed and repeats the step; its job ends between the first look at the folder and the lock."""
-    del fake
     run_dir = script.parent
 
     def end(*_: object) -> None:
@@ -224,27 +186,27 @@ def test_a_run_that_ends_while_it_is_submitted_again(
     assert capsys.readouterr().out == "VALID\n"
 
 
-def test_cannot_ask_is_not_not_there(fake: FakeSlurm, run: Run, script: Path) -> None:
-    fake.refusing("echo 7")
-    fake.squeue("echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+def test_cannot_ask_is_not_not_there(site: Site, run: Run, script: Path) -> None:
+    site.sbatch("echo 7")
+    site.program(
+        "squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+    )
     with pytest.raises(NlpBenchError, match=r"Slurm does not answer .*type the same command.*nlp-bench submit --run"):
         hand_over(run, script)
-    assert not (fake.tools / "refused").exists()  # sbatch was not even called
+    assert not site.was_called()  # sbatch was not even called
 
 
-def test_a_silent_slurm_behind_sbatch_keeps_the_intent(fake: FakeSlurm, run: Run, script: Path) -> None:
-    squeue = (fake.tools / "squeue").read_text()
-    fake.sbatch(
-        f"mv '{fake.tools}/silent' '{fake.tools}/squeue'; echo 'Unable to contact slurm controller' >&2; exit 1"
-    )
-    program(fake.tools, "silent", "exit 1")
+def test_a_silent_slurm_behind_sbatch_keeps_the_intent(site: Site, run: Run, script: Path) -> None:
+    silent = f"mv '{site.tools}/silent' '{site.tools}/squeue'"
+    site.sbatch(f"make; {silent}; echo 'Unable to contact slurm controller' >&2; exit 1")
+    site.program("silent", "exit 1")
     with pytest.raises(NlpBenchError, match="whether the job was queued is not known"):
         hand_over(run, script)
     assert submission_of(script.parent).is_intent
     assert sync(script.parent) == (None, "Slurm does not answer")
-    (fake.tools / "squeue").write_text(squeue)
+    site.program("squeue", site.listing)
     assert hand_over(run, script) == ["7"]
-    assert len(fake.jobs.read_text().splitlines()) == 1
+    assert site.numbers() == ["7"]
 
 
 @pytest.mark.parametrize(
@@ -261,58 +223,59 @@ def test_which_submissions_are_whole(submission: Submission, *, is_whole: bool) 
     assert submission.is_complete is is_whole
 
 
-def test_sync_completes_a_submission_that_was_cut_off(fake: FakeSlurm, run: Run, script: Path) -> None:
+def test_sync_completes_a_submission_that_was_cut_off(site: Site, run: Run, script: Path) -> None:
     hand_over(run, script)
-    Submission(parts_left=1, comment=fake.jobs.read_text().split()[1]).write(script.parent)
+    Submission(parts_left=1, comment=site.comment("7")).write(script.parent)
     assert sync(script.parent) == (None, "submitted")
     assert is_complete(script.parent)
     Submission(parts_left=1, comment="another").write(script.parent)
     assert "repeat it: nlp-bench submit --run" in sync(script.parent)[1]
 
 
-def test_a_chain_that_was_cut_off_is_completed(fake: FakeSlurm, run: Run, script: Path) -> None:
+def test_a_chain_that_was_cut_off_is_completed(site: Site, run: Run, script: Path) -> None:
     assert hand_over(run, script, jobs=3) == ["7", "8", "9"]
-    comment = fake.jobs.read_text().split()[1]
-    fake.jobs.write_text(f"7 {comment}\n8 {comment}-2\n")  # killed behind the second sbatch, before its record
+    comment = site.comment("7")
+    (site.jobs / "9").unlink()  # killed behind the second sbatch, before its record
     Submission(job_ids=["7"], parts_left=2, comment=comment).write(script.parent)
     assert hand_over(run, script, jobs=3) == ["7", "8", "9"]
-    assert fake.jobs.read_text().splitlines()[-1] == f"9 {comment}-3"
+    assert site.comment("9") == f"{comment}-3"
 
 
 def test_a_chain_that_was_cut_off_is_completed_by_the_command_that_is_printed(
-    fake: FakeSlurm, run: Run, script: Path
+    site: Site, run: Run, script: Path
 ) -> None:
     """`submit --run RUN_DIR/run.json --run-dir RUN_DIR` says nothing of a chain: its record does."""
-    fake.squeue("exit 1")
+    site.program("squeue", "exit 1")
     Submission(job_ids=["7"], parts_left=2, comment="nlp-bench:1").write(script.parent)
     with pytest.raises(NlpBenchError, match=r"nlp-bench submit --run \S+ --run-dir \S+$"):
         hand_over(run, script)
-    fake.squeue(fake.listing)
-    fake.jobs.write_text("7 nlp-bench:1\n")
+    site.program("squeue", site.listing)
+    site.put("7", ".", "nlp-bench:1")
     assert hand_over(run, script) == ["7", "8", "9"]
     assert is_complete(script.parent)
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_no_job_is_older_than_its_submission(fake: FakeSlurm, run: Run, script: Path, *, is_known: bool) -> None:
+def test_no_job_is_older_than_its_submission(site: Site, run: Run, script: Path, *, is_known: bool) -> None:
     """An intent that was cut off keeps its time where its job is found, and gets a new one where none was made."""
     Submission(parts_left=1, comment="nlp-bench:1", submitted="2026-01-01T00:00:00+00:00").write(script.parent)
-    fake.jobs.write_text("7 nlp-bench:1\n" if is_known else "")
+    if is_known:
+        site.put("7", ".", "nlp-bench:1")
     assert hand_over(run, script) == ["7"]
     assert (submission_of(script.parent).submitted == "2026-01-01T00:00:00+00:00") is is_known
 
 
-def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(fake: FakeSlurm, run: Run, script: Path) -> None:
+def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(site: Site, run: Run, script: Path) -> None:
     Submission(parts_left=1, comment="nlp-bench:1").write(script.parent)
     (script.parent / "job.out").write_text("hello\nSubmitted batch job 5\n")
-    fake.refusing("exit 1")
+    site.sbatch("exit 1")
     assert hand_over(run, script) == ["5"]
 
 
-def test_an_earlier_folder_of_this_name_is_another_run(fake: FakeSlurm, run: Run, script: Path) -> None:
+def test_an_earlier_folder_of_this_name_is_another_run(site: Site, run: Run, script: Path) -> None:
     """Its job has ended: Slurm still knows it, and the new run does not take it for its own."""
     assert once.new_comment(script.parent) != once.new_comment(script.parent)
-    fake.squeue(f'case " $* " in *states=all*) {fake.listing} ;; *) echo "{HEADER}" ;; esac')
+    site.program("squeue", f'case " $* " in *states=all*) {site.listing} ;; *) echo "{HEADER}" ;; esac')
     first = hand_over(run, script)
     (script.parent / "submit.json").unlink()
     assert hand_over(run, script) != first
@@ -391,9 +354,9 @@ def test_a_run_of_another_container_of_this_name_goes_on(run: Run, tmp_path: Pat
     assert sync(run_dir)[0] is not None
 
 
-def test_two_at_once_submit_once(fake: FakeSlurm, run: Run, script: Path) -> None:
+def test_two_at_once_submit_once(site: Site, run: Run, script: Path) -> None:
     """The one that comes second waits, and finds the record of the first."""
-    fake.sbatch('sleep 0.3; echo "$number"')
+    site.sbatch('make; sleep 0.3; echo "$number"')
     found: list[str] = []
 
     def one() -> None:
@@ -407,4 +370,4 @@ def test_two_at_once_submit_once(fake: FakeSlurm, run: Run, script: Path) -> Non
     for thread in threads:
         thread.join()
     assert found == ["7"] * 4
-    assert len(fake.jobs.read_text().splitlines()) == 1
+    assert site.numbers() == ["7"]

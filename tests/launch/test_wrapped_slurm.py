@@ -10,67 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.following import ending_of, forgets, iterations, program, says, submission_of
+from support.following import Site, ending_of, forgets, iterations, says, submission_of
 
 from nlp_bench.cli.main import main
-from nlp_bench.config import scheduler
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import user_name
-from nlp_bench.launch import folder, once
+from nlp_bench.launch import once
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.submission import Submission
 
-SBATCH = """\
-for word; do case $word in --comment=*) comment=${{word#--comment=}} ;; esac; done
-number=$(($(ls {jobs} | wc -l) + 7))
-make() {{ echo "$number|$PWD|nlp-bench|{comment}" > {jobs}/$number; }}
-{answer}
-"""
-
-
-SQUEUE = """\
-for word; do case $word in --me) echo 'squeue: unrecognized option --me' >&2; exit 1 ;; esac; done
-echo 'nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT'
-for job in $(ls {jobs}); do sed 's/^/nlp-bench|/' {jobs}/$job; done
-"""
-
-
 UNSURE = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
-
-
-class Site:
-    """Slurm's commands as programs on PATH: each job is a file in `jobs`, with what squeue prints of it."""
-
-    def __init__(self, tools: Path) -> None:
-        self.tools, self.jobs = tools, tools / "jobs"
-        self.jobs.mkdir(parents=True)
-        self.program("squeue", SQUEUE.format(jobs=self.jobs))
-        self.sbatch('make; echo "$number"')
-
-    def program(self, name: str, text: str) -> None:
-        program(self.tools, name, text)
-
-    def sbatch(self, answer: str, comment: str = "$comment") -> None:
-        """Let sbatch do `answer`, in which `make` makes the job, with `comment`."""
-        self.program("sbatch", SBATCH.format(jobs=self.jobs, answer=answer, comment=comment))
-
-    def numbers(self) -> list[str]:
-        return sorted(path.name for path in self.jobs.iterdir())
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    made = Site(tmp_path / "tools")
-    monkeypatch.setenv("PATH", str(made.tools), prepend=":")
-    for module, name, value in ((scheduler, "PATIENCE_S", 0), (once, "SETTLE_S", 0), (once, "LOOK_S", 0)):
-        monkeypatch.setattr(module, name, value, raising=False)
-    monkeypatch.setattr(folder, "preflight", lambda *_: None)
-    for name in ("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_CLUSTERS", "SLURM_CONF"):
-        monkeypatch.delenv(name, raising=False)
-    return made
 
 
 @pytest.fixture
@@ -203,7 +155,7 @@ def test_a_job_of_an_earlier_run_of_the_folder_is_not_taken_over(
     (site.jobs / "7").unlink()
     site.sbatch('make; echo "$number"')
     assert submit(run_dir) == 0
-    assert submission_of(run_dir).comment in (site.jobs / "7").read_text()
+    assert submission_of(run_dir).comment == site.comment("7")
     assert f"export NLP_BENCH_MADE_FOR={submission_of(run_dir).run_sha256}\n" in (run_dir / "submit.job").read_text()
 
 
@@ -223,12 +175,12 @@ def test_the_same_run_typed_again_is_the_same_run(
 
 def test_a_job_that_the_folder_had_before_is_not_taken(site: Site, run_dir: Path) -> None:
     """It is a person's own, without a comment, or of a folder of this name that was removed."""
-    (site.jobs / "5").write_text(f"5|{run_dir}|nlp-bench|(null)\n")
+    site.put("5", run_dir, "(null)")
     site.sbatch(UNSURE)
     assert submit(run_dir) == 1
     assert submission_of(run_dir).before == ["5"]
-    (site.jobs / "6").write_text(f"6|{run_dir}|nlp-bench|nlp-bench:0123456789abcdef-01234567\n")  # another submission's
-    (site.jobs / "9").write_text(f"9|/tmp_mnt{run_dir}|nlp-bench|proj\n")
+    site.put("6", run_dir, "nlp-bench:0123456789abcdef-01234567")  # another submission's
+    site.put("9", f"/auto{run_dir}", "proj")
     assert submit(run_dir) == 0
     assert submission_of(run_dir).job_ids == ["9"]
 
@@ -255,7 +207,7 @@ def test_ctrl_c_while_sbatch_hangs_leaves_it_open(site: Site, run_dir: Path, mon
         patch.setattr(slurm.Slurm, "submit", pressed)
         assert submit(run_dir) == 130
     assert submission_of(run_dir).unsure
-    (site.jobs / "5").write_text(f"5|{run_dir}|nlp-bench|{submission_of(run_dir).comment}\n")
+    site.put("5", run_dir, str(submission_of(run_dir).comment))
     assert submit(run_dir) == 0
     assert site.numbers() == ["5"]
 
@@ -310,8 +262,8 @@ def test_a_retry_whose_answer_is_unsure_is_not_refused(
     assert "whether the next attempt was queued is not known" in sync(run_dir)[1]
     assert not (run_dir / "outcome.json").exists()
     assert "looking for it for another" in sync(run_dir)[1]
-    (site.jobs / "6").write_text(f"6|{run_dir}|nlp-bench|proj\n")
-    (site.jobs / "8").write_text(f"8|{run_dir}|nlp-bench|proj\n")
+    site.put("6", run_dir, "proj")
+    site.put("8", run_dir, "proj")
     assert sync(run_dir) == (None, "submitted")
     assert (submission_of(run_dir).job_ids, len(submission_of(run_dir).attempts)) == (["8"], 1)
 
@@ -494,7 +446,7 @@ def test_a_colleagues_submission_that_was_cut_off_is_not_submitted_again(
 
 def test_a_folder_with_line_feeds_in_its_name_is_listed(site: Site, run_dir: Path) -> None:
     """squeue prints it as it is, over several lines, beside the jobs of others."""
-    (site.jobs / "3").write_text("3|/x\ny|z|nlp-bench|(null)\n")
+    site.put("3", "/x\ny|z", "(null)")
     site.program(
         "squeue",
         f"echo 'nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT'; for job in {site.jobs}/*; do echo -n 'nlp-bench|'; cat $job; done",

@@ -61,6 +61,50 @@ def forgets(tools: Path, sacct: str) -> None:
     program(tools, "sacct", sacct)
 
 
+class Site:
+    """Slurm's commands as programs on PATH: each job is a file in `jobs`, with what squeue prints of it."""
+
+    SBATCH = """\
+for word; do case $word in --comment=*) comment=${{word#--comment=}} ;; esac; done
+number=$(($(ls {jobs} | wc -l) + 7))
+make() {{ echo "$number|$PWD|nlp-bench|{comment}" > {jobs}/$number; }}
+{answer}
+"""
+    SQUEUE = """\
+for word; do case $word in --me) echo 'squeue: unrecognized option --me' >&2; exit 1 ;; esac; done
+echo 'nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT'
+for job in $(ls {jobs}); do sed 's/^/nlp-bench|/' {jobs}/$job; done
+"""
+
+    def __init__(self, tools: Path) -> None:
+        self.tools, self.jobs = tools, tools / "jobs"
+        self.jobs.mkdir(parents=True)
+        self.listing = self.SQUEUE.format(jobs=self.jobs)
+        self.program("squeue", self.listing)
+        self.sbatch('make; echo "$number"')
+
+    def program(self, name: str, text: str) -> None:
+        program(self.tools, name, text)
+
+    def sbatch(self, answer: str, comment: str = "$comment") -> None:
+        """Let sbatch do `answer`, in which `make` makes the job, with `comment`; each call is a line of the file `called`."""
+        text = self.SBATCH.format(jobs=self.jobs, answer=answer, comment=comment)
+        self.program("sbatch", f'echo called >> "{self.tools}/called"\n{text}')
+
+    def put(self, number: str, folder: Path | str, comment: str) -> None:
+        """Let Slurm have this job."""
+        (self.jobs / number).write_text(f"{number}|{folder}|nlp-bench|{comment}\n")
+
+    def numbers(self) -> list[str]:
+        return sorted(path.name for path in self.jobs.iterdir())
+
+    def comment(self, number: str) -> str:
+        return (self.jobs / number).read_text().strip().rpartition("|")[2]
+
+    def was_called(self) -> bool:
+        return (self.tools / "called").exists()
+
+
 def ending_of(found: tuple[Ending | None, str]) -> Ending:
     """Return the ending of what `sync` or `sync_script` returned; there must be one."""
     ending, state = found
