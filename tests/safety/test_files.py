@@ -1,6 +1,7 @@
 """Files: whole or not at all, with sane modes, whatever the disk, the name, the signal or the thread does."""
 
 import contextlib
+import errno
 import io
 import os
 import resource
@@ -19,6 +20,7 @@ from support.ours import write_our_run
 from support.processes import HEARING
 
 from nlp_bench import files
+from nlp_bench.cli import main as command_line
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import parse_json, read_json, recover_folder, replace_folder, write_json, write_text, writing
@@ -329,43 +331,31 @@ def test_nohup_is_heeded(tmp_path: Path) -> None:
 
 
 def test_main_leaves_the_handlers_as_they_were() -> None:
-    from nlp_bench.cli.main import main
-
     before = signal.getsignal(signal.SIGTERM)
     assert main(["--version"]) == 0
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+NUMBERS = (errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOSPC, errno.ESTALE)
+SYSTEM = [OSError(number, os.strerror(number), "/some/file") for number in NUMBERS]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [(error, f"/some/file: {error.strerror}; ") for error in SYSTEM]
+    + [(MemoryError(), "the memory is used up: check `free -h`, `ulimit -v`")],
+)
 def test_an_error_of_the_system_is_a_sentence_not_a_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: Exception, said: str
 ) -> None:
-    import errno
-
-    from nlp_bench.cli import main as command_line
-
-    for number in (errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.ENOSPC, errno.ESTALE):
-
-        def fail(_: list[str], number: int = number) -> int:
-            raise OSError(number, os.strerror(number), "/some/file")
-
-        monkeypatch.setattr(command_line, "_dispatch", fail)
-        assert command_line.main(["x"]) == 1
-        said = capsys.readouterr().err
-        assert said.startswith(f"nlp-bench: error: /some/file: {os.strerror(number)}; ")
-        assert "check that the folder exists" not in said  # each has a remedy of its own
-
-
-def test_a_memory_that_is_used_up_is_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from nlp_bench.cli import main as command_line
-
     def fail(_: list[str]) -> int:
-        raise MemoryError
+        raise fault
 
     monkeypatch.setattr(command_line, "_dispatch", fail)
     assert command_line.main(["x"]) == 1
-    assert capsys.readouterr().err.startswith("nlp-bench: error: the memory is used up: check `free -h`, `ulimit -v`")
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"nlp-bench: error: {said}")
+    assert "check that the folder exists" not in printed  # each has a remedy of its own
 
 
 @pytest.mark.parametrize("zone", ["XXX-99:99", "Foo/Bar", ":/nonexistent"])
