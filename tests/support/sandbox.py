@@ -6,9 +6,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from support.processes import until
 
 SCRIPT = Path(__file__).resolve().parents[1] / "slurm/cluster.sh"
 START_S = 600
@@ -62,10 +63,7 @@ class Sandbox:
 
     @staticmethod
     def until(condition: Callable[[], object], what: str, bound_s: float = 60) -> None:
-        end = time.monotonic() + bound_s
-        while not condition():
-            assert time.monotonic() < end, f"no {what} within {bound_s} s"
-            time.sleep(0.1)
+        until(condition, bound_s, lambda: f"no {what} within {bound_s} s")
 
 
 @contextlib.contextmanager
