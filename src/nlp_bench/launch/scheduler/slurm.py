@@ -33,21 +33,8 @@ from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.launch import ambient
+from nlp_bench.launch.scheduler import slurm_text as answers
 from nlp_bench.launch.scheduler.slurm_options import SBATCH, SRUN, check_words
-from nlp_bench.launch.scheduler.slurm_text import (
-    ACCOUNTED,
-    LISTED,
-    MARK,
-    accounted,
-    field_of,
-    hostnames,
-    hostnames_command,
-    is_accounting,
-    listed,
-    plain,
-    records,
-    rows,
-)
 from nlp_bench.outcome import Outcome
 from nlp_bench.programs import Answer
 from nlp_bench.reason import Reason
@@ -189,20 +176,20 @@ class Slurm(Scheduler):
 
     def check_limits(self, run: Run) -> None:
         """Refuse a partition that does not exist, more nodes than it has, and a longer time than it gives."""
-        found = records(listing(*PARTITIONS) or "", "PartitionName")
+        found = answers.records(listing(*PARTITIONS) or "", "PartitionName")
         if not found or "," in run.launch.queue:
             return  # of a list of partitions Slurm takes the first that fits
         queue = run.launch.queue or next((name for name, line in found.items() if "Default=YES" in line), "")
         if queue not in found:
             raise UsageError(f"launch.queue: Slurm has no partition {queue!r} (it has: {', '.join(sorted(found))})")
-        limits = [field_of(found[queue], "TotalNodes"), field_of(found[queue], "MaxNodes")]
+        limits = [answers.field_of(found[queue], "TotalNodes"), answers.field_of(found[queue], "MaxNodes")]
         most = min((int(limit) for limit in limits if limit.isdigit()), default=None)
         if most is not None and run.parallel.nodes > most and run.system.slurm.oversize == "refuse":
             raise UsageError(
                 f"parallel.nodes: {run.parallel.nodes} nodes, but partition {queue} has at most {most}; "
                 "choose fewer --nodes or another --queue"
             )
-        most_time = field_of(found[queue], "MaxTime")
+        most_time = answers.field_of(found[queue], "MaxTime")
         longest, wanted = seconds_of(most_time), seconds_of(run.launch.timelimit)
         if longest is not None and wanted is not None and wanted > longest:
             raise UsageError(
@@ -272,21 +259,21 @@ class Slurm(Scheduler):
                 f"scontrol is not on PATH in the job, so that its nodes ({nodes}) are not known: name Slurm's module in software.modules of "
                 "the system file, which are loaded after `module purge`"
             )
-        names = hostnames(listing(*hostnames_command(nodes), timeout_s=30) or "") if nodes else []
+        names = answers.hostnames(listing(*answers.hostnames_command(nodes), timeout_s=30) or "") if nodes else []
         if names is None:
             raise NlpBenchError(
                 f"scontrol does not write out the nodes {nodes}; look at `scontrol show hostnames {nodes}`"
             )
         if suffix or not names:
             return [name + suffix for name in names]
-        shown = records(patiently(self, lambda: _shown_nodes(names)) or "", "NodeName")
-        return [field_of(shown.get(name, ""), "NodeAddr") or name for name in names]
+        shown = answers.records(patiently(self, lambda: _shown_nodes(names)) or "", "NodeName")
+        return [answers.field_of(shown.get(name, ""), "NodeAddr") or name for name in names]
 
     def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
         """Call sbatch, which gets no SBATCH_* and SLURM_*: they would silently override the script's lines and its srun's options."""
         words = ["sbatch", "--parsable", f"--comment={comment}", script.name]
         done = _sbatch(words, script.parent, without_overrides(account, self._environment()), lock)
-        said, shown = (done.stderr or done.stdout).strip(), plain(done.stdout)
+        said, shown = (done.stderr or done.stdout).strip(), answers.plain(done.stdout)
         is_killed = done.returncode < 0 or 128 < done.returncode < LOST
         is_cut_off = is_killed or (done.returncode == LOST and not OWN_WORDS.search(said))
         why = LAST_WORD.findall(said)
@@ -321,14 +308,14 @@ class Slurm(Scheduler):
         """Ask scontrol, then the accounting, then the log of completed jobs (`sacct -c`)."""
         self.silence = ""
         answer = self._ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
-        shown = next((line for line in records(answer.out, "JobId").values() if " JobState=" in line), None)
+        shown = next((line for line in answers.records(answer.out, "JobId").values() if " JobState=" in line), None)
         if answer.is_good and shown:
             return shown_job(shown, job_id)
         if "Invalid job id" not in answer.err:
             return None
         for source in ("sacct", "sacct -c"):
-            answer = self._ask(*source.split(), "-X", "-P", "-j", job_id, "-o", ACCOUNTED)
-            found = accounted(answer.out, job_id) if answer.is_good else None
+            answer = self._ask(*source.split(), "-X", "-P", "-j", job_id, "-o", answers.ACCOUNTED)
+            found = answers.accounted(answer.out, job_id) if answer.is_good else None
             # REVOKED: how it ended is in the records of another cluster, and in its own.
             if found and found["State"] != "REVOKED":
                 known = job(
@@ -344,7 +331,7 @@ class Slurm(Scheduler):
                 gone = replace(known, state=State.GONE, reason=f"its accounting still says {known.word}: a runaway job")
                 return None if self.elsewhere() else gone
             is_off = not answer.is_good and (source == "sacct -c" or "accounting storage is disabled" in answer.err)
-            if not is_off and not (answer.is_good and is_accounting(answer.out)):
+            if not is_off and not (answer.is_good and answers.is_accounting(answer.out)):
                 said = one_line(answer.text) or "nothing"
                 self.silence = (
                     f"scontrol no longer knows the job, and its accounting does not tell (`{source}`: {said})"
@@ -354,10 +341,10 @@ class Slurm(Scheduler):
 
     def is_queued(self, job_id: str) -> bool | None:
         """Ask squeue."""
-        answer = self._ask("squeue", "--jobs", job_id, f"--format={MARK}%i")
+        answer = self._ask("squeue", "--jobs", job_id, f"--format={answers.MARK}%i")
         if not answer.is_good:
             return False if "Invalid job id" in answer.err else None
-        found = rows(answer.out, 1)
+        found = answers.rows(answer.out, 1)
         return None if found is None else [job_id] in found
 
     def jobs(self, *, ended: bool) -> list[Listed]:
@@ -365,8 +352,8 @@ class Slurm(Scheduler):
         if said := self.elsewhere():
             raise SilentError(said)
         states = ["--states=all"] if ended else []
-        answer = self._ask("squeue", f"--user={os.getuid()}", *states, f"--format={LISTED}")
-        found = listed(answer.out) if answer.is_good else None
+        answer = self._ask("squeue", f"--user={os.getuid()}", *states, f"--format={answers.LISTED}")
+        found = answers.listed(answer.out) if answer.is_good else None
         if found is None:
             said = (
                 "not in the form that it was asked for, as a wrapper of the site may" if answer.is_good else "no answer"
@@ -494,26 +481,26 @@ def _remedy(word: str, reason: str, job_id: str) -> str:
 
 def shown_job(line: str, job_id: str) -> Job:
     """Return the job in a line of `scontrol show job --oneliner`."""
-    restarts = field_of(line, "Restarts")
+    restarts = answers.field_of(line, "Restarts")
     return job(
-        field_of(line, "JobState"),
-        reason=field_of(line, "Reason"),
-        exit_code=field_of(line, "ExitCode"),
+        answers.field_of(line, "JobState"),
+        reason=answers.field_of(line, "Reason"),
+        exit_code=answers.field_of(line, "ExitCode"),
         job_id=job_id,
         restarts=int(restarts) if restarts.isdigit() else 0,
         suspended_s=_suspended(line),
-        comment=field_of(line, "Comment"),
-        node_name=field_of(line, "BatchHost"),
+        comment=answers.field_of(line, "Comment"),
+        node_name=answers.field_of(line, "BatchHost"),
         work_dir=found.group(1) if (found := WORK_DIR.search(line)) else "",
     )
 
 
 def _suspended(line: str) -> float:
     """Return the seconds between start and end (or now) that are missing from Slurm's run time; it has no field of its own."""
-    if field_of(line, "SuspendTime") in {"", "None", "Unknown"}:
+    if answers.field_of(line, "SuspendTime") in {"", "None", "Unknown"}:
         return 0.0
-    begin, end = _time(field_of(line, "StartTime")), _time(field_of(line, "EndTime"))
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", field_of(line, "RunTime"))
+    begin, end = _time(answers.field_of(line, "StartTime")), _time(answers.field_of(line, "EndTime"))
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", answers.field_of(line, "RunTime"))
     if begin is None or not found:
         return 1.0  # suspended for a time that cannot be told
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
@@ -569,7 +556,7 @@ def is_absent(answer: Answer) -> bool:
 
 def cluster_name(config: str) -> str | None:
     """Return the ClusterName in the answer to CONFIG; None where it holds none, as a wrapper's own words."""
-    found = re.search(r"^ClusterName\s*=\s*(\S+)", plain(config), re.MULTILINE)
+    found = re.search(r"^ClusterName\s*=\s*(\S+)", answers.plain(config), re.MULTILINE)
     return found.group(1) if found else None
 
 
