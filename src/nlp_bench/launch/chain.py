@@ -128,22 +128,17 @@ def check_checkpoint(run: Run, folder: Path | None) -> None:
     """
     from nlp_bench.launch.arguments import training_arguments  # noqa: PLC0415  # 100 options: only where a checkpoint is named
     from nlp_bench.train.arguments import parse  # noqa: PLC0415
-    from nlp_bench.train.checkpoint.folder import (  # noqa: PLC0415
-        TRACKER,
-        check_load,
-        check_start,
-        newest,
-    )
+    from nlp_bench.train.checkpoint import folder as saved  # noqa: PLC0415
     from nlp_bench.train.layout import Layout  # noqa: PLC0415
 
     if run.tuning.trainer != "nlp-bench":
         return  # Megatron-LM's own checkpoints have no record of ours
     settings = parse(training_arguments(run))
-    if folder and newest(folder) is None:
+    if folder and saved.newest(folder) is None:
         raise UsageError(
-            f"--load: {folder} holds no checkpoint ({TRACKER} is missing); name the folder that a run has saved to"
+            f"--load: {folder} holds no checkpoint ({saved.TRACKER} is missing); name the folder that a run has saved to"
         )
-    all_done = (check_start if folder else check_load)(settings, Layout.of(settings, run.parallel.num_gpus))
+    all_done = (saved.check_start if folder else saved.check_load)(settings, Layout.of(settings, run.parallel.num_gpus))
     if all_done is not None:
         raise UsageError(f"--load:{all_done.replace('--train-iters', '--iterations')}")
 
