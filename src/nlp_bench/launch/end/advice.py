@@ -35,10 +35,7 @@ GO_ON, IN_MORE_TIME = AGAIN + " --load CHECKPOINTS", AGAIN + " --timelimit LONGE
 LOST_LOG = "run it again, and keep programs that clean up or rotate logs away from its folder; what each rank printed is in ranks"
 UNUSABLE = "its number must not be used: "
 NOT_FINITE = UNUSABLE + "a loss that is not finite asks for another precision, or a smaller learning rate"
-CLOCK = (
-    UNUSABLE
-    + "the time of day of its lines and the times that they log disagree: where its nodes' clock was set meanwhile, run it again"
-)
+CLOCK = f"{UNUSABLE}the time of day of its lines and the times that they log disagree: where its nodes' clock was set meanwhile, run it again"
 
 REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
     (Outcome.VALID, ""): ("none is needed", "nlp-bench measure DIR", REPORT),

@@ -250,11 +250,8 @@ class _Supervisor:
                 self.process.send_signal(signal.SIGTERM if is_notice else number)  # does nothing once it has ended
 
     def _ask_ranks(self) -> None:
-        print(
-            "nlp-bench: the time limit is near; the ranks are asked to stop after their iteration",
-            file=sys.stderr,
-            flush=True,
-        )
+        said = "nlp-bench: the time limit is near; the ranks are asked to stop after their iteration"
+        print(said, file=sys.stderr, flush=True)
         for pid in self.ranks.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)

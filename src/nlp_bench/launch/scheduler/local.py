@@ -132,10 +132,8 @@ def _forwarding(process: "subprocess.Popen[bytes]", run_dir: Path) -> Iterator[N
 
     def pass_on(number: int, _frame: object) -> None:
         near_end.append(number)
-        os.write(
-            2,
-            f"nlp-bench: signal {signal.Signals(number).name}: the run is told that its time is nearly over\n".encode(),
-        )
+        said = f"nlp-bench: signal {signal.Signals(number).name}: the run is told that its time is nearly over\n"
+        os.write(2, said.encode())
         process.send_signal(number)
 
     handlers = {

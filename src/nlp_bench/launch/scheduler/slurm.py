@@ -68,14 +68,9 @@ HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
 """States that only a person ends, by `scontrol release`."""
 LAUNCH_FAILURE, OUTPUT_SIGNAL, MEMORY_SIGNAL = "JobLaunchFailure", "53", "125"
 """Slurm's own reason, and numbers in the place of a signal: job.out cannot be opened; memory exhausted (sacct's manual: 0:125)."""
+_NO_OUTPUT = "Slurm could not start the job script: job.out cannot be opened (0:53); is the run folder there, and writable, on the nodes?"
 FAULTS = {
-    OUTPUT_SIGNAL: (
-        Outcome.FAILED,
-        Reason(
-            "no-output",
-            "Slurm could not start the job script: job.out cannot be opened (0:53); is the run folder there, and writable, on the nodes?",
-        ),
-    ),
+    OUTPUT_SIGNAL: (Outcome.FAILED, Reason("no-output", _NO_OUTPUT)),
     MEMORY_SIGNAL: (Outcome.OUT_OF_MEMORY, Reason("host-memory", "Slurm: out of memory (0:125)")),
 }
 WORK_DIR = re.compile(r" WorkDir=(.*?)(?: [A-Z]\w*=|$)", re.MULTILINE)
@@ -317,25 +312,17 @@ class Slurm(Scheduler):
             answer = self._ask(*source.split(), "-X", "-P", "-j", job_id, "-o", answers.ACCOUNTED)
             found = answers.accounted(answer.out, job_id) if answer.is_good else None
             # REVOKED: how it ended is in the records of another cluster, and in its own.
-            if found and found["State"] != "REVOKED":
-                known = job(
-                    found["State"],
-                    exit_code=found["ExitCode"],
-                    job_id=job_id,
-                    source=source,
-                    work_dir=found["WorkDir"],
-                    submitted=_time(found["Submit"]),
-                )
+            if found and found["word"] != "REVOKED":
+                found["submitted"] = _time(found["submitted"])
+                known = job(**found, job_id=job_id, source=source)
                 if known.state not in ACTIVE:
                     return known
                 gone = replace(known, state=State.GONE, reason=f"its accounting still says {known.word}: a runaway job")
                 return None if self.elsewhere() else gone
             is_off = not answer.is_good and (source == "sacct -c" or "accounting storage is disabled" in answer.err)
             if not is_off and not (answer.is_good and answers.is_accounting(answer.out)):
-                said = one_line(answer.text) or "nothing"
-                self.silence = (
-                    f"scontrol no longer knows the job, and its accounting does not tell (`{source}`: {said})"
-                )
+                said = f"`{source}`: {one_line(answer.text) or 'nothing'}"
+                self.silence = f"scontrol no longer knows the job, and its accounting does not tell ({said})"
                 return None
         return None if self.elsewhere() else Job(state=State.GONE, job_id=job_id, source="scontrol")
 

@@ -5,6 +5,7 @@ the key with which a line of `scontrol show` begins. Lines without it are not re
 """
 
 import re
+from typing import Any
 
 MARK = "nlp-bench|"
 """The first field of each line that squeue and sinfo are asked for, their header included: `--format=nlp-bench|%i|%k`."""
@@ -61,13 +62,13 @@ ACCOUNTED = "JobID,State,ExitCode,Submit,WorkDir"
 """What sacct is asked for; a folder's name may hold bars, so it comes last."""
 
 
-def accounted(out: str, job_id: str) -> dict[str, str] | None:
-    """Return the fields of a job in `sacct -P -o ACCOUNTED` by their names; None where no line has that form.
+def accounted(out: str, job_id: str) -> dict[str, Any] | None:
+    """Return word, exit_code, submitted and work_dir of a job in `sacct -P -o ACCOUNTED` as texts; None where no line has that form.
 
     The log of completed jobs (`sacct -c`) leaves the last two empty. A job that a site's plugin has made a heterogeneous one is accounted for by its
     first part, 7+0.
     """
-    form = rf"^{re.escape(job_id)}(?:\+0)?\|(?P<State>[A-Z_]+(?: by \S+|\+)?)\|(?P<ExitCode>\d+:\d+)(?:\|(?P<Submit>[^|]*)\|(?P<WorkDir>.*))?$"
+    form = rf"^{re.escape(job_id)}(?:\+0)?\|(?P<word>[A-Z_]+(?: by \S+|\+)?)\|(?P<exit_code>\d+:\d+)(?:\|(?P<submitted>[^|]*)\|(?P<work_dir>.*))?$"
     found = list(re.finditer(form, plain(out), re.MULTILINE))
     return found[-1].groupdict("") if found else None
 
