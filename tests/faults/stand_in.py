@@ -17,16 +17,8 @@ def stub_run(mode: str, *sbatch_args: str, launcher: str = "slurm", **launch: st
     nodes = 2 if mode.startswith("other") else 1
     system = "slurm-sandbox" if launcher == "slurm" else "local"
     request = Request(
-        model="tiny",
-        system=system,
-        launcher=launcher,
-        data_path="mock",
-        iterations=4,
-        nodes=nodes,
-        gpus_per_node=1,
-        tensor=1,
-        pipeline=1,
-    )
+        model="tiny", system=system, launcher=launcher, data_path="mock", iterations=4, nodes=nodes, gpus_per_node=1, tensor=1, pipeline=1,
+    )  # fmt: skip
     run = resolve(request, ask_scheduler=False)
     changed = dataclasses.replace(
         run.system,

@@ -29,14 +29,8 @@ def then(*words: str) -> Act:
 
 def preempt(partition_node: str) -> Act:
     """Return an act: a job of the urgent partition takes the node for a second."""
-    return lambda slurm, _: slurm(
-        "sbatch",
-        "--partition=urgent",
-        f"--nodelist={partition_node}",
-        "--exclusive",
-        "--output=/dev/null",
-        "--wrap=sleep 1",
-    )
+    words = f"sbatch --partition=urgent --nodelist={partition_node} --exclusive --output=/dev/null".split()
+    return lambda slurm, _: slurm(*words, "--wrap=sleep 1")
 
 
 def suspend(slurm: Sandbox, job: str) -> None:

@@ -85,14 +85,7 @@ def two_nodes(stub_run: Stub) -> Run:
 @pytest.fixture
 def job(slurm: Sandbox, tmp_path: Path) -> str:
     """A job that runs, in a folder of its own."""
-    words = [
-        "sbatch",
-        "--parsable",
-        "--mem=100",
-        "--comment=nlp-bench:77|x",
-        f"--chdir={tmp_path}",
-        "--output=/dev/null",
-    ]
+    words = f"sbatch --parsable --mem=100 --comment=nlp-bench:77|x --chdir={tmp_path} --output=/dev/null".split()
     number = slurm(*words, "--wrap=sleep 300").strip()
     slurm.until(lambda: "JobState=RUNNING" in slurm("scontrol", "show", "job", number), "start of the job")
     return number

@@ -264,19 +264,9 @@ def test_files_that_train_args_name_are_found_from_the_run_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "vocab.json").touch()
-    run = offline(
-        "175",
-        "juwels-booster",
-        data_path="mock",
-        train_args=("--vocab-file", "vocab.json", "--merge-file=none.txt", "--save", "kept"),
-    )
-    assert run.tuning.train_args == (
-        "--vocab-file",
-        f"{tmp_path}/vocab.json",
-        "--merge-file=none.txt",
-        "--save",
-        "kept",
-    )
+    words = ("--vocab-file", "vocab.json", "--merge-file=none.txt", "--save", "kept")
+    run = offline("175", "juwels-booster", data_path="mock", train_args=words)
+    assert run.tuning.train_args == ("--vocab-file", f"{tmp_path}/vocab.json", *words[2:])
 
 
 def test_words_that_need_the_checkpoints_of_a_chain_are_checked_with_them(capsys: pytest.CaptureFixture[str]) -> None:

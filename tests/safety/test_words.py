@@ -88,15 +88,8 @@ def test_a_run_json_of_a_stranger_names_no_folder_and_no_command(tmp_path: Path,
 
 @pytest.mark.parametrize("job_id", ["--help", "1; x", "7\n", "", "-1", [], 1.5, "a"])
 def test_a_job_of_a_stranger_is_no_word_of_slurms_commands(tmp_path: Path, job_id: object) -> None:
-    record = {
-        "schema": "nlp-bench/submit/1",
-        "job_id": "7",
-        "job_ids": ["7", job_id],
-        "parts_left": 0,
-        "pid": 1,
-        "host": "x",
-        "submitted": "x",
-    }
+    record = {"schema": "nlp-bench/submit/1", "job_id": "7", "job_ids": ["7", job_id], "parts_left": 0}
+    record |= {"pid": 1, "host": "x", "submitted": "x"}
     (tmp_path / "submit.json").write_text(json.dumps(record))
     with pytest.raises(NlpBenchError, match="no job of Slurm"):
         read_submission(tmp_path)
@@ -144,7 +137,7 @@ def test_a_secret_is_kept_by_name_and_still_reaches_the_ranks(tmp_path: Path, ru
 def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NLP_BENCH_PROXY", f"http://me:{SECRET}@host")
     monkeypatch.setenv("SLURM_JWT", SECRET)
-    secret = (
+    secret = [
         "NCCL_X_PASS",
         "NCCL_CONF_PASSPHRASE",
         "SLURM_X_COOKIE",
@@ -152,7 +145,7 @@ def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.M
         "PYTHON_X_AUTH",
         "CUDA_X_SAS",
         "NLP_BENCH_X_DSN",
-    )
+    ]
     for name in secret:
         monkeypatch.setenv(name, f"two words {SECRET}")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
@@ -164,13 +157,8 @@ def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.M
     variables = json.loads(texts["environment.json"])["variables"]
     assert {name: variables[name] for name in ("SLURM_JWT", *secret)} == dict.fromkeys(("SLURM_JWT", *secret), "***")
     assert "--lr 1" in texts["command.txt"]
-    done = subprocess.run(
-        ["bash", "-c", texts["command.txt"]],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": os.environ["PATH"]},
-    )
+    words, path = ["bash", "-c", texts["command.txt"]], {"PATH": os.environ["PATH"]}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=path)
     assert "WANDB_API_KEY: is a secret and is not kept here; export it first" in done.stderr
 
 
