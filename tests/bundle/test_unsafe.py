@@ -98,8 +98,8 @@ TWICE = gzip.compress(gzip.compress(b"tar"))
 
 
 @pytest.mark.parametrize("content", [
-    CUT, TWICE, b"not a tar", b"\x1f\x8b broken", b"\x28\xb5\x2f\xfd broken", gzip.compress(b"tar")[:10] + b"\xff" * 40,
-    b"PK\x03\x04", lzma.compress(b"tar"), gzip.compress(b"PK\x03\x04"), b"Content-Transfer-Encoding: base64\n\nH4sIAAAA\n",
+    CUT, TWICE, b"\x1f\x8b broken", b"\x28\xb5\x2f\xfd broken", gzip.compress(b"tar")[:10] + b"\xff" * 40,
+    b"PK\x03\x04" + b"\0" * 30, lzma.compress(b"tar"), gzip.compress(b"PK\x03\x04"),
 ])  # fmt: skip
 def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, content: bytes) -> None:
     """A checksum that is bad, or an invalid header, reads like forged evidence: the remedy stands beside it."""

@@ -138,12 +138,18 @@ def _zstd() -> Any:
 
 
 def _unpacked(stream: IO[bytes]) -> IO[bytes]:
-    """Return the tar in `stream`, which is compressed where its first bytes say so."""
-    head = stream.read(4)
+    """Return the tar in `stream`, which is compressed where its first bytes say so. Raises UsageError for a text."""
+    head = stream.read(512)  # a tar's first header, which has zeros
     stream.seek(0)
     if head.startswith(b"\x1f\x8b"):
         return cast("IO[bytes]", gzip.GzipFile(fileobj=stream, mode="rb"))
-    return cast("IO[bytes]", _zstd().ZstdFile(stream, mode="r")) if head == b"\x28\xb5\x2f\xfd" else stream
+    if head.startswith(b"\x28\xb5\x2f\xfd"):
+        return cast("IO[bytes]", _zstd().ZstdFile(stream, mode="r"))
+    if head and b"\0" not in head:
+        raise UsageError(
+            "it is not a bundle but a text, a mail or a web page say; save the attachment or the download itself"
+        )
+    return stream
 
 
 class _Bounded:
