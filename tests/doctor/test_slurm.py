@@ -185,34 +185,23 @@ def test_a_node_that_died_unnoticed_is_named_and_the_others_are_tested(
     assert "Submitted batch job" in said
 
 
-def test_no_job_is_left_of_a_doctor_that_is_stopped_or_killed(
+def test_no_job_is_left_of_a_doctor_that_is_stopped(
     slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One is killed (SIGKILL): the next one cancels its job; that one is told to stop (SIGTERM) and cancels its own."""
     monkeypatch.setenv("SLURM_CONF", str(slurm / "slurm.conf"))
-    command = [*DOCTOR, "--system", "slurm-sandbox", "--nodes", "1"]
-    jobs = []
-    for number, status in ((signal.SIGKILL, -9), (signal.SIGTERM, 143)):
-        output = ["--output", str(tmp_path / number.name)]
-        with subprocess.Popen(
-            [*command, *output], env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-        ) as process:
-            assert process.stderr
-            said = []
-            for line in process.stderr:
-                said.append(line)
-                if "Submitted batch job " in line:
-                    break
-            jobs.append(said[-1].split()[-1])
-            process.send_signal(number)
-            said += process.stderr.readlines()
-        assert process.returncode == status, said
-    assert f"nlp-bench: job {jobs[0]} of an earlier doctor, which was killed, is cancelled\n" in said
+    command = [*DOCTOR, "--system", "slurm-sandbox", "--nodes", "1", "--output", str(tmp_path / "out")]
+    with subprocess.Popen(
+        command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stderr
+        said = next(line for line in process.stderr if "Submitted batch job " in line)
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+    assert process.returncode == 143
     end = time.monotonic() + 60
-    for job in jobs:
-        while " JobState=CANCELLED " not in (shown := answer("scontrol", "show", "job", job, "--oneliner")):
-            assert time.monotonic() < end, shown
-            time.sleep(0.2)
+    while " JobState=CANCELLED " not in (shown := answer("scontrol", "show", "job", said.split()[-1], "--oneliner")):
+        assert time.monotonic() < end, shown
+        time.sleep(0.2)
     for node in range(1, 6):
         rest(f"node{node}")
 

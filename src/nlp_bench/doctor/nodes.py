@@ -5,7 +5,6 @@ import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -166,7 +165,6 @@ def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str]
         return _here([sys.executable, "-m", "nlp_bench", "doctor", "--test-this-node", str(run_dir)], run_dir, wait_s)
     if place.is_inside:
         return _here(["bash", str(run_dir / "doctor.job")], run_dir, wait_s)
-    _clear(say)
     job_id, ended = _submitted(run_dir, place.run.launch.account), ""
     try:
         say(f"Submitted batch job {job_id}")
@@ -177,27 +175,9 @@ def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str]
     return "" if ended == DONE else ended
 
 
-def _clear(say: Callable[[str], None]) -> None:
-    """Cancel the test jobs whose `doctor` was killed on this host, and report those that another one may wait for."""
-    with contextlib.suppress(SilentError):  # the submission will report it
-        for job_id, comment in _jobs(COMMENT + ":"):
-            _, host, pid, start, *_ = [*comment.split(":"), "", "", ""]
-            if host != socket.gethostname():
-                say(f"job {job_id} is of another doctor, on {host}; if nobody waits for it: scancel {job_id}")
-            elif start and start == _start_of(pid):
-                say(f"job {job_id} is of another doctor, process {pid}, which waits for it")
-            else:
-                get_scheduler("slurm").cancel([job_id])
-                say(f"job {job_id} of an earlier doctor, which was killed, is cancelled")
-
-
 def _submitted(run_dir: Path, account: str) -> str:
-    """Submit the job to Slurm; if this process is stopped meanwhile, a job that was submitted is cancelled.
-
-    Its comment identifies the waiting process: host, number, start in clock ticks (Linux reuses numbers), and a random word.
-    """
-    own = os.getpid()
-    comment = ":".join((COMMENT, socket.gethostname(), str(own), _start_of(own), secrets.token_hex(4)))
+    """Submit the job to Slurm; if this process is stopped meanwhile, a job that was submitted is cancelled, known by its comment."""
+    comment = f"{COMMENT}:{secrets.token_hex(8)}"
     try:
         with lock.held(run_dir) as handle:
             return once.hand_over(
@@ -207,21 +187,12 @@ def _submitted(run_dir: Path, account: str) -> str:
         with contextlib.suppress(SilentError):
             if not _jobs(comment):
                 time.sleep(SETTLE_S)
-            get_scheduler("slurm").cancel([job_id for job_id, _ in _jobs(comment)])
+            get_scheduler("slurm").cancel(_jobs(comment))
         raise
 
 
-def _jobs(beginning: str) -> list[tuple[str, str]]:
-    jobs = get_scheduler("slurm").jobs(ended=False)
-    return [(job.job_id, job.comment) for job in jobs if job.comment.startswith(beginning)]
-
-
-def _start_of(pid: object) -> str:
-    """Return when a process began (field 22 of proc(5)'s stat), empty where there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+def _jobs(comment: str) -> list[str]:
+    return [job.job_id for job in get_scheduler("slurm").jobs(ended=False) if job.comment.startswith(comment)]
 
 
 def _here(words: list[str], run_dir: Path, wait_s: float) -> str:
