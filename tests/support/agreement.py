@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from support.counted import operations, traffic
+from support.framework_runs import run
 from support.jobs import Case
 
 import nlp_bench
-from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Configurations, Machines, Network, Spread
+from nlp_bench.plan.configurations import Configurations, Machines, Network, Spread
 from nlp_bench.plan.memory.trainer import rank_memory
 from nlp_bench.plan.work import rank_parameters, stage_of
 from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
@@ -26,64 +26,40 @@ from nlp_bench.train.settings import Settings
 def configuration_of(case: Case) -> Configurations:
     """Return the case as the planner sees it: N = 1."""
     s, layout = case.settings, case.layout
-    network = {
-        **{name: getattr(s, name) for name in ("num_layers", "hidden_size", "num_attention_heads", "head_width")},
-        "ffn_hidden_size": s.ffn_width,
-        "num_query_groups": s.query_groups,
-        "vocab_size": layout.vocab_size,
-        "vocab_multiple": s.make_vocab_size_divisible_by,
-        "sequence_length": s.seq_length,
-        "num_learned_positions": 0 if s.rotated_width else s.max_position_embeddings,
-    }
-    flags = {
-        "gated": s.gated,
-        "untied_embeddings": s.untie_embeddings_and_output_weights,
-        "linear_biases": not s.disable_bias_linear,
-        "norm_biases": s.normalization == "LayerNorm",
-        "dropout": s.hidden_dropout > 0,
-    }
-    spread = {
-        "num_gpus": case.world_size,
-        "tensor": s.tensor_model_parallel_size,
-        "pipeline": s.pipeline_model_parallel_size,
-        "virtual": layout.virtual_stages,
-        "context": s.context_parallel_size,
-        "data": layout.data_parallel_size,
-        "micro_batch_size": s.micro_batch_size,
-        "global_batch_size": layout.global_batch_size,
-        "first_layers": s.decoder_first_pipeline_num_layers or 0,
-        "last_layers": s.decoder_last_pipeline_num_layers or 0,
-        "shard_group": layout.data_parallel_size * s.context_parallel_size if s.use_distributed_optimizer else 1,
-    }
-    switches = {
-        "sequence_parallel": layout.sequence_parallel,
-        "overlap_grad_reduce": s.overlap_grad_reduce,
-        "overlap_param_gather": s.overlap_param_gather,
-    }
-    codes = {
-        "recompute": RECOMPUTE.index(s.granularity or "none"),
-        "sharding": SHARDING.index("optimizer" if s.use_distributed_optimizer else "none"),
-    }
-    machine: Any = {name: np.ones(1) for name in Machines.__dataclass_fields__ if name != "gpu"}
-    return Configurations(
-        network=Network(**_numbers(network), **_flags(flags)),
-        spread=Spread(**_numbers(spread), **_flags(switches), **{k: np.asarray([v]) for k, v in codes.items()}),
-        machines=Machines(gpu=np.zeros(1, dtype=np.int64), **machine),
-        framework=np.zeros(1, dtype=np.int64),
-        precision=np.asarray([PRECISIONS.index(precision_of(s))]),
+    same = ("num_layers", "hidden_size", "num_attention_heads", "head_width", "micro_batch_size", "overlap_grad_reduce", "overlap_param_gather")  # fmt: skip
+    return run(
+        "nlp-bench",
+        precision_of(s),
+        **{name: getattr(s, name) for name in same},
+        ffn_hidden_size=s.ffn_width,
+        num_query_groups=s.query_groups,
+        vocab_size=layout.vocab_size,
+        vocab_multiple=s.make_vocab_size_divisible_by,
+        sequence_length=s.seq_length,
+        num_learned_positions=0 if s.rotated_width else s.max_position_embeddings,
+        gated=s.gated,
+        untied_embeddings=s.untie_embeddings_and_output_weights,
+        linear_biases=not s.disable_bias_linear,
+        norm_biases=s.normalization == "LayerNorm",
+        dropout=s.hidden_dropout > 0,
+        num_gpus=case.world_size,
+        tensor=s.tensor_model_parallel_size,
+        pipeline=s.pipeline_model_parallel_size,
+        virtual=layout.virtual_stages,
+        context=s.context_parallel_size,
+        data=layout.data_parallel_size,
+        global_batch_size=layout.global_batch_size,
+        first_layers=s.decoder_first_pipeline_num_layers or 0,
+        last_layers=s.decoder_last_pipeline_num_layers or 0,
+        shard_group=layout.data_parallel_size * s.context_parallel_size if s.use_distributed_optimizer else 1,
+        sequence_parallel=layout.sequence_parallel,
+        recompute=s.granularity or "none",
+        sharding="optimizer" if s.use_distributed_optimizer else "none",
     )
 
 
 def precision_of(s: Settings) -> str:
     return "bf16" if s.bf16 else "fp16" if s.fp16 else "fp32"
-
-
-def _numbers(values: dict[str, Any]) -> Any:
-    return {name: np.asarray([value], dtype=np.float64) for name, value in values.items()}
-
-
-def _flags(values: dict[str, Any]) -> Any:
-    return {name: np.asarray([value], dtype=np.bool_) for name, value in values.items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,22 +10,21 @@ from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Configurations,
 from nlp_bench.plan.constants import Constants, MemoryConstants, read_constants
 
 FRAMEWORKS = (
-    "nlp-bench", "Megatron-LM", "Megatron-DeepSpeed", "InternEvo", "torchtitan", "NeMo",
-    "Megatron-LM before flash attention", "somebody's own",
+    "nlp-bench", "Megatron-LM", "Megatron-DeepSpeed", "InternEvo", "torchtitan", "NeMo", "Megatron-LM before flash attention", "somebody's own",
 )  # fmt: skip
 GPT = {
-    "num_layers": 8, "hidden_size": 1024, "ffn_hidden_size": 4096, "num_attention_heads": 16, "num_query_groups": 16,
-    "head_width": 64, "vocab_size": 51200, "vocab_multiple": 1, "sequence_length": 2048, "gated": False,
-    "untied_embeddings": False, "linear_biases": True, "norm_biases": True, "num_learned_positions": 0,
+    "num_layers": 8, "hidden_size": 1024, "ffn_hidden_size": 4096, "num_attention_heads": 16, "num_query_groups": 16, "head_width": 64,
+    "vocab_size": 51200, "vocab_multiple": 1, "sequence_length": 2048, "num_learned_positions": 0, "gated": False,
+    "untied_embeddings": False, "linear_biases": True, "norm_biases": True, "dropout": False,
 }  # fmt: skip
 ALONE = {
-    "num_gpus": 1, "tensor": 1, "pipeline": 1, "virtual": 1, "context": 1, "data": 1, "micro_batch_size": 1,
-    "global_batch_size": 64, "first_layers": 0, "last_layers": 0, "recompute": "none", "sequence_parallel": False,
-    "sharding": "none", "shard_group": 1, "overlap_grad_reduce": False, "overlap_param_gather": False,
+    "num_gpus": 1, "tensor": 1, "pipeline": 1, "virtual": 1, "context": 1, "data": 1, "micro_batch_size": 1, "global_batch_size": 64,
+    "first_layers": 0, "last_layers": 0, "recompute": "none", "sequence_parallel": False, "sharding": "none", "shard_group": 1,
+    "overlap_grad_reduce": False, "overlap_param_gather": False,
 }  # fmt: skip
 A100 = {
-    "gpu": 0, "gpus_per_node": 8, "domain": 8, "peak_flops": 312e12, "half_flops": 312e12,
-    "memory_bytes_per_s": 2.0e12, "link_bytes_per_s": 300e9, "fabric_bytes_per_s": 200e9, "memory_bytes": 80 * 2**30,
+    "gpu": 0, "gpus_per_node": 8, "domain": 8, "peak_flops": 312e12, "half_flops": 312e12, "memory_bytes_per_s": 2.0e12,
+    "link_bytes_per_s": 300e9, "fabric_bytes_per_s": 200e9, "memory_bytes": 80 * 2**30,
 }  # fmt: skip
 
 

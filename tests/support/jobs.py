@@ -156,41 +156,24 @@ def draw_shape(chance: random.Random, tensor: int, stages: int, context: int) ->
 
 
 COMMON = "--train-iters 10 --lr 1e-4 --mock-data --kernels torch --bf16 --micro-batch-size 1"
-REAL = (
-    ("13", 32, 0, "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --overlap-grad-reduce"),
-    ("13", 32, 3, "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --sequence-parallel"),
-    ("13", 32, 1, "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 5"),
-    ("175", 384, 0, "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8"),
-    ("175", 384, 7, "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8"),
-    (
-        *("175", 384, 0),
-        (
-            "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --num-virtual-stages-per-pipeline-rank 4 "
-            "--sequence-parallel"
-        ),
-    ),
-    (
-        *("175", 384, 15),
-        (
-            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 16 --num-virtual-stages-per-pipeline-rank 6 "
-            "--sequence-parallel"
-        ),
-    ),
-    (
-        *("175", 384, 1),
-        (
-            "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --context-parallel-size 2 "
-            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
-        ),
-    ),
-)
+REAL = """
+13 32 0 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --overlap-grad-reduce
+13 32 3 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --sequence-parallel
+13 32 1 --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 5
+175 384 0 --tensor-model-parallel-size 8 --pipeline-model-parallel-size 8
+175 384 7 --tensor-model-parallel-size 8 --pipeline-model-parallel-size 8
+175 384 0 --tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --num-virtual-stages-per-pipeline-rank 4 --sequence-parallel
+175 384 15 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 16 --num-virtual-stages-per-pipeline-rank 6 --sequence-parallel
+175 384 1 --tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --context-parallel-size 2 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1
+""".strip().splitlines()
 """Real models (files of benchmark/models), ranks, pipeline stage and layout."""
 MICROBATCHES = 16
 
 
 def real_cases() -> list[Case]:
     """Return a handful of real jobs: 13B on 32 GPUs, 175B on 384."""
-    return [_real(*job) for job in REAL]
+    jobs = [job.split(maxsplit=3) for job in REAL]
+    return [_real(model, int(ranks), int(stage), layout) for model, ranks, stage, layout in jobs]
 
 
 def _real(model: str, world_size: int, stage: int, layout: str) -> Case:
