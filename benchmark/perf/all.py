@@ -28,7 +28,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "recorder": (),
     "trainer_vs_torch": ("--family", "all"),
 }
-"""Script and its options; `engines`, `calibrated` and `gpu_training` need more than this machine and environment."""
+"""Script and its options; `calibrated` and `gpu_training` need more than this machine and environment."""
 
 NUMBER = re.compile(r"\d[\d,. ]*\d|\d")
 

@@ -12,6 +12,7 @@ without start-up. Needs rg and jube on PATH; what is missing is left out.
 import argparse
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -23,23 +24,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+from nlp_bench.machine.node import cpu_model  # behind the path
+
 NEEDLES = (b"iteration", b"....", b"-----", b"device:")
-MANY_NEEDLES = (
-    *(b"iteration", b"....", b"-----", b"device:", b"samples/sec", b"tokens/s", b"tok/s", b"TFLOP", b"tps:", b"step:"),
-    *(
-        b"Step ",
-        b"it/s",
-        b"s/it",
-        b":::MLLOG",
-        b"global_step",
-        b"train_step_timing",
-        b"throughput",
-        b"seconds:",
-        b"mfu",
-    ),
-    *(b"completed step", b"samples_per_second", b"tokens_per_second", b"world_size", b"seq_length", b"max_length"),
-    *(b"ms/step", b"MFU", b"step_time", b"time per", b"epoch"),
-)
+MANY_NEEDLES = (*NEEDLES, *(
+    b"samples/sec|tokens/s|tok/s|TFLOP|tps:|step:|Step |it/s|s/it|:::MLLOG|global_step|train_step_timing|throughput|seconds:|mfu|"
+    b"completed step|samples_per_second|tokens_per_second|world_size|seq_length|max_length|ms/step|MFU|step_time|time per|epoch"
+).split(b"|"))  # fmt: skip
 SECONDS = 3  # the column of the seconds per iteration
 JUBE = """
 name: analyse
@@ -61,7 +52,11 @@ def main() -> int:
     import make_logs  # noqa: PLC0415  # found through the path above
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    make_logs.add_options(parser, dense="230MB", repeat=5)
+    size = make_logs.num_bytes
+    parser.add_argument("--size", type=size, default="1GB", help="of the sparse log (default: %(default)s)")
+    parser.add_argument("--dense-size", type=size, default="230MB", help="of the dense log (default: %(default)s)")
+    parser.add_argument("--folder", type=Path, help="where the logs are made (default: a temporary folder)")
+    parser.add_argument("--repeat", type=int, default=5, help="the best of so many runs (default: %(default)s)")
     parser.add_argument("--scan", metavar="LOG", help=argparse.SUPPRESS)
     parser.add_argument("--needles", type=int, default=len(NEEDLES), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -72,20 +67,13 @@ def main() -> int:
         folder = Path(name)
         logs = {key: folder / f"{key}.log" for key in ("sparse", "dense", "small", "line")}
         # In processes of their own: a child's peak memory is never told as less than what its parent held.
-        for key, size, lines in (
+        for key, num_bytes, lines in (
             ("sparse", options.size, 1000),
             ("dense", options.dense_size, 1),
             ("small", 20_000, 2),
         ):
-            make = [
-                sys.executable,
-                str(Path(make_logs.__file__)),
-                "--size",
-                str(size),
-                "--lines-per-record",
-                str(lines),
-            ]
-            subprocess.run([*make, str(logs[key])], check=True, stdout=subprocess.DEVNULL)
+            words = ["--size", str(num_bytes), "--lines-per-record", str(lines), str(logs[key])]
+            subprocess.run([sys.executable, str(make_logs.__file__), *words], check=True, stdout=subprocess.DEVNULL)
         logs["line"].write_bytes(b"iteration " * 1_000_000)
         show(list(measured(logs, folder, options.repeat)))
     return 0
@@ -178,11 +166,16 @@ def run(command: list[str]) -> dict[str, Any]:
     return {**row, "peak_bytes": usage.ru_maxrss * 1024, "status": process.returncode}
 
 
+def processor() -> str:
+    """Return the processor's name."""
+    return cpu_model() or platform.machine()
+
+
 def show(rows: list[dict[str, Any]]) -> None:
     """Print the table: time against rg on the sparse log, against JUBE on the dense one."""
-    from engines import machine  # noqa: PLC0415  # found through the path above
-
-    print(f"{time.strftime('%Y-%m-%d', time.gmtime())}, {machine()}, Python {sys.version.split()[0]}\n")
+    print(
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {processor()} ({os.cpu_count()} cores), Python {sys.version.split()[0]}\n"
+    )
     print("| log | command | s | CPU s | GB/s | against rg | against JUBE | peak MB |")
     print("|:--|:--|--:|--:|--:|--:|--:|--:|")
     for row in rows:

@@ -25,16 +25,6 @@ NOISE = (  # {a}: up to 31, {b}: up to 999, {c}: up to 99999
 )
 
 
-def add_options(parser: argparse.ArgumentParser, *, dense: str, repeat: int) -> None:
-    """Add what the scripts that measure on generated logs share; `dense` and `repeat` are the defaults."""
-    parser.add_argument("--size", type=num_bytes, default="1GB", help="of the sparse log (default: %(default)s)")
-    parser.add_argument("--dense-size", type=num_bytes, default=dense, help="of the dense log (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, help="where the logs are made (default: a temporary folder)")
-    parser.add_argument(
-        "--repeat", type=int, default=repeat, help="the best of so many runs counts (default: %(default)s)"
-    )
-
-
 def main() -> int:
     """Write the log and print its size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

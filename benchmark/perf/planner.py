@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from log_reader import processor
 from trainer_vs_torch import positive
 
 from nlp_bench.config import catalog
@@ -76,7 +77,7 @@ def main() -> int:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one core, children too
     print(
-        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {machine()}, NumPy {np.__version__}, load {os.getloadavg()[0]:.1f}\n"
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}, {processor()} (one core), Python {platform.python_version()}, NumPy {np.__version__}, load {os.getloadavg()[0]:.1f}\n"
     )
     problem = question()
     rates = show_rates(problem, options.repeat)
@@ -84,13 +85,6 @@ def main() -> int:
     if not options.no_rival:
         show_rival(problem, rates, options)
     return 0
-
-
-def machine() -> str:
-    """Return the processor's name and Python's version."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor()} (one core), Python {platform.python_version()}"
 
 
 def question() -> Problem:
