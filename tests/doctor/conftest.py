@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.native import compiled, load_nvml
+from support.native import four_gpus, nvml_library
 
 from nlp_bench.config.request import Request
 from nlp_bench.doctor.place import Place, look_around
-from nlp_bench.machine.nvml import Nvml
 from nlp_bench.programs import Answer
 
-SOURCE = Path(__file__).resolve().parents[1] / "support/fake_nvml.c"
+__all__ = ["four_gpus", "nvml_library"]
 SLURM_ANSWERS = Answer(code=0, out="ClusterName = here\nSLURM_VERSION = 22.05.8\n", err="", elapsed_s=0.01)
 
 
@@ -35,19 +34,6 @@ def place(tmp_path: Path) -> Callable[..., Place]:
         return replace(found, **fields)
 
     return make
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return compiled(SOURCE, tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def four_gpus(library: str, monkeypatch: pytest.MonkeyPatch) -> Nvml:
-    monkeypatch.setenv("FAKE_GPUS", "4")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    load_nvml(monkeypatch, library)
-    return Nvml()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.following import Site, sandbox_run
-from support.native import compiled
+from support.native import compiled, put
 
 from nlp_bench.config import scheduler
 from nlp_bench.config.run import Run
@@ -51,9 +51,3 @@ def dgx_a100(tmp_path: Path) -> Path:
     for bus, node in places:
         put(root, f"sys/bus/pci/devices/0000:{bus}:00.0/numa_node", f"{node}\n")
     return root
-
-
-def put(root: Path, name: str, text: str) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)

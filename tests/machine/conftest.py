@@ -3,30 +3,9 @@
 from pathlib import Path
 
 import pytest
-from support.native import compiled, load_nvml
+from support.native import four_gpus, nvml_library, put
 
-SOURCE = Path(__file__).resolve().parents[1] / "support/fake_nvml.c"
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The compiled stand-in of libnvidia-ml.so.1: loaded and called as the real one is."""
-    return compiled(SOURCE, tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def four_gpus(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node with four GPUs, in this process and those that it starts."""
-    monkeypatch.setenv("FAKE_GPUS", "4")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(Path(library).parent))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    load_nvml(monkeypatch, library)
-
-
-def put(root: Path, name: str, text: str) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+__all__ = ["four_gpus", "nvml_library"]
 
 
 @pytest.fixture

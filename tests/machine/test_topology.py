@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from support.native import put
 
 from nlp_bench.machine.topology import Core, format_cpus, gpu_node, parse_cpus, read_topology
 
@@ -25,12 +26,6 @@ def test_format() -> None:
 def test_other_text_is_no_list(text: str) -> None:
     with pytest.raises(ValueError, match="is no range of CPUs"):
         parse_cpus(text)
-
-
-def put(root: Path, name: str, text: str) -> None:
-    path = root / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
 
 
 @pytest.fixture
