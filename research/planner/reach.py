@@ -1,13 +1,13 @@
 """How much wider the interval is away from the fitted rows: learned by leaving out whole sources, chips, families, formats, ends of sizes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Configurations, Framework, Numbers
+from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.interval import KIND_NAMES, Reach, Seen, Term, chip_of, kind_of, sizes_of
 from research.planner.data import Measured
@@ -115,10 +115,26 @@ SOURCE, FAMILY, FORMAT, SIZE = "a source", "a framework family", "a number forma
 
 
 def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | None = None) -> Reach:
-    """Return what rows cover, with the committed terms unless others are given."""
-    seen = seen_of(measured.configurations, measured.sources, constants.traits, GENERATIONS, PRECISIONS)
-    old = constants.reach.terms if constants.reach else {}
-    return Reach(seen=seen, terms=terms or old)
+    """Return what rows cover, by kind of framework and chip, with the committed terms unless others are given."""
+    c, count = measured.configurations, (len(measured),)
+    kind = np.broadcast_to(kind_of(constants.traits)[c.framework], count)
+    chip = np.array([chip_of(name) for name in GENERATIONS])[np.broadcast_to(c.machines.gpu, count)]
+    words = np.array(PRECISIONS)[np.broadcast_to(c.precision, count)]
+    sizes = {name: np.broadcast_to(values, count) for name, values in sizes_of(c).items()}
+    seen = [
+        Seen(
+            kind=name,
+            chip=str(one),
+            rows=int(np.count_nonzero(rows)),
+            sources=len(np.unique(measured.sources[rows])),
+            formats=tuple(sorted({str(word) for word in words[rows]})),
+            ranges={size: (float(values[rows].min()), float(values[rows].max())) for size, values in sizes.items()},
+        )
+        for place, name in enumerate(KIND_NAMES)
+        for one in dict.fromkeys(map(chip_of, GENERATIONS))
+        if (rows := (kind == place) & (chip == one)).any()
+    ]
+    return Reach(seen=seen, terms=terms or (constants.reach.terms if constants.reach else {}))
 
 
 def _ends_of(measured: Measured, found: list[LeftOut]) -> tuple[float, float]:
@@ -216,32 +232,4 @@ def coverages(measured: Measured, constants: Constants, given: Intervals) -> lis
             high=float(np.median(high)),
         )
         for kind, (plain, wide, low, high) in joined.items()
-    ]
-
-
-def seen_of(
-    c: Configurations,
-    sources: npt.NDArray[Any],
-    traits: Sequence[Framework],
-    gpus: Sequence[str],
-    precisions: Sequence[str],
-) -> list[Seen]:
-    """Return what N fitted rows cover, by kind of framework and chip; `sources` are where each was published."""
-    count = (len(c),)
-    kind = np.broadcast_to(kind_of(traits)[c.framework], count)
-    chip = np.array([chip_of(name) for name in gpus])[np.broadcast_to(c.machines.gpu, count)]
-    words = np.array(precisions)[np.broadcast_to(c.precision, count)]
-    sizes = {name: np.broadcast_to(values, count) for name, values in sizes_of(c).items()}
-    return [
-        Seen(
-            kind=name,
-            chip=str(one),
-            rows=int(np.count_nonzero(rows)),
-            sources=len(np.unique(sources[rows])),
-            formats=tuple(sorted({str(word) for word in words[rows]})),
-            ranges={size: (float(values[rows].min()), float(values[rows].max())) for size, values in sizes.items()},
-        )
-        for place, name in enumerate(KIND_NAMES)
-        for one in dict.fromkeys(map(chip_of, gpus))
-        if (rows := (kind == place) & (chip == one)).any()
     ]

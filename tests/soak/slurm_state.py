@@ -38,8 +38,6 @@ class Going:
     """Faults that have met it, its own and those of its neighbours."""
     is_done_to: bool = False
     """Whether its own fault has been tried."""
-    was_refused: bool = False
-    """Whether a submit ended with an error, to be repeated."""
     submitted_s: float | None = None
     """Unix time of its first submit."""
     ended_s: float | None = None
