@@ -50,18 +50,6 @@ def facts(found: tuple[int, dict[str, Any]]) -> tuple[int, str, str, bool, str]:
     return code, run["outcome"], run["ending"]["shown"], has_number, run["limit"]
 
 
-def test_a_log_of_all_its_iterations_is_valid(report: Call) -> None:
-    code, run = report(lines(range(1, 41)))
-    assert facts((code, run)) == (0, "VALID", "ended", True, "PASS")
-    assert run["reasons"] == []
-
-
-def test_a_log_that_stops_early_is_measured_and_says_where(report: Call) -> None:
-    code, run = report(lines(range(1, 25)))
-    assert facts((code, run)) == (0, "MEASURED", "stops-early", True, "PASS")
-    assert run["reasons"] == ["the log stops at iteration 24 of 40"]
-
-
 CRASHES = {
     "an exception": (TRACE + "RuntimeError: shape mismatch\n", "FAILED", "RuntimeError: shape mismatch"),
     "an exception of a rank": ("[rank3]: " + TRACE.replace("\n", "\n[rank3]: ") + "KeyError: 'x'\n", "FAILED", "KeyError"),
@@ -110,27 +98,6 @@ def test_a_log_that_ends_in_an_error_has_no_number(report: Call, name: str) -> N
     assert evidence in run["ending"]["evidence"]
 
 
-SIGTERM = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 5 got signal: 15\n"
-NOTICE = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-01T00:00:00{} ***\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        (NOTICE.format(" DUE TO TIME LIMIT") + TRACE + SIGTERM, "TIMEOUT"),
-        (TRACE + SIGTERM + NOTICE.format(" DUE TO TIME LIMIT"), "TIMEOUT"),
-        (NOTICE.format(" DUE TO PREEMPTION"), "PREEMPTED"),
-        (NOTICE.format(""), "CANCELLED"),
-        (TRACE + "KeyboardInterrupt\n", "CANCELLED"),
-        ("=>> PBS: job killed: walltime 3617 exceeded limit 3600\n", "TIMEOUT"),
-    ],
-)
-def test_an_end_from_outside_says_nothing_against_what_ran_before(report: Call, text: str, word: str) -> None:
-    code, run = report(lines(range(1, 25)) + text)
-    assert facts((code, run)) == (0, "MEASURED", "ended-from-outside", True, "PASS")
-    assert f"({word})" in run["reasons"][0]
-
-
 @pytest.mark.parametrize("name", CRASHES)
 def test_an_error_behind_the_last_iteration_is_only_told(
     report: Call, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -142,117 +109,10 @@ def test_an_error_behind_the_last_iteration_is_only_told(
     assert evidence in said
 
 
-@pytest.mark.parametrize(
-    "word", [" training finished: 40 iterations\n", "[after training is done] datetime: 2026-11-20\n"]
-)
-def test_a_log_that_says_more_iterations_than_it_shows_proves_nothing(report: Call, word: str) -> None:
-    """Its last lines were lost, or taken out: the slow ones, perhaps."""
-    code, run = report(lines(range(1, 25)) + word)
-    assert facts((code, run)) == (0, "MEASURED", "contradicted", True, "NOT PROVEN")
-    assert "the log stops at iteration 24 of 40, and line " in run["reasons"][0]
-    assert facts(report(lines(range(1, 41)) + word)) == (0, "VALID", "ended", True, "PASS")
-
-
-def test_the_end_of_the_last_start_is_not_held_against_a_longer_start_before_it(report: Call) -> None:
-    done = "[after training is done] datetime: 2026-11-20\n"
-    text = lines(range(1, 31)) + CRASHES["an exception"][0] + lines(range(28, 41), more_s=0.002) + done
-    code, run = report(text)
-    assert facts((code, run)) == (0, "MEASURED", "stops-early", True, "PASS")
-    assert run["reasons"][-1] == "the log stops at iteration 30 of 40"
-
-
 @pytest.mark.parametrize("name", CRASHES)
 def test_an_error_after_which_the_training_goes_on_is_none(report: Call, name: str) -> None:
     text = lines(range(1, 20)) + CRASHES[name][0] + lines(range(20, 41))
     assert facts(report(text)) == (0, "VALID", "ended", True, "PASS")
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Exception ignored in: <function Pool.__del__ at 0x7f>\n" + TRACE + "RuntimeError: closed\n",
-        "Exception in thread Thread-5:\n" + TRACE + "BrokenPipeError: [Errno 32] Broken pipe\n",
-        "UserWarning: this may end in CUDA out of memory; an Error is likely\n",
-        "[WARNING] failed to load the Exception hook\n",
-        "node1:7:9 [2] NCCL INFO comm 0x1 rank 15 nranks 16 - Init COMPLETE\n",
-    ],
-)
-def test_harmless_words_end_nothing(report: Call, text: str) -> None:
-    assert facts(report(lines(range(1, 25)) + text)) == (0, "MEASURED", "stops-early", True, "PASS")
-
-
-def test_the_programs_own_word_that_it_is_done_is_an_end(report: Call) -> None:
-    done = "[exiting program at iteration 24] datetime: 2026-01-01 00:00:00 \n"
-    assert facts(report(lines(range(1, 25)) + done)) == (0, "VALID", "ended", True, "PASS")
-    signalled = "exiting program after receiving SIGTERM.\n"
-    assert facts(report(lines(range(1, 25)) + signalled))[1:3] == ("MEASURED", "ended-from-outside")
-
-
-def test_where_the_lines_name_no_end_only_the_programs_word_shows_it(report: Call) -> None:
-    titan = "".join(
-        f"[rank0]:2026-01-01 10:00:{i:02d},000 - root - INFO - step: {i:2d}  loss: {9 - 0.1 * i:8.4f}  "
-        f"memory: 40.00GiB(50.00%)  tps: {4000 + i % 3:,}  mfu: 20.00%\n"
-        for i in range(1, 21)
-    )
-    code, run = report(titan)
-    assert facts((code, run))[:4] == (0, "MEASURED", "end-unknown", True)
-    assert "iteration 20, and does not say where the training ends" in run["reasons"][-1]
-    done = "[rank0]:2026-01-01 10:01:00,000 - root - INFO - Training completed\n"
-    assert facts(report(titan + done))[1:3] == ("VALID", "ended")
-
-
-def test_a_log_without_a_loss_does_not_show_that_it_trained(report: Call) -> None:
-    assert facts(report(lines(range(1, 41), loss="some value")))[:4] == (0, "MEASURED", "no-loss", True)
-
-
-def test_the_last_lines_of_a_log_are_not_the_whole_of_it(report: Call) -> None:
-    code, run = report(lines(range(31, 41)))
-    assert facts((code, run))[:4] == (0, "MEASURED", "excerpt", True)
-    assert "begins at iteration 31" in run["reasons"][-1]
-    dump = "------------------------ arguments ------------------------\n  seq_length ........ 2048\n"
-    assert facts(report(dump + lines(range(31, 41))))[1] == "VALID"  # a start that goes on from a checkpoint
-
-
-def test_an_excerpt_that_ends_in_an_error_proves_nothing(report: Call) -> None:
-    text = lines(range(43680, 43700), total=311541) + CRASHES["an exception"][0]
-    code, run = report(text)
-    assert facts((code, run)) == (0, "MEASURED", "crashed", True, "NOT PROVEN")
-    assert "an excerpt of a run that failed" in run["verdict"]["reasons"][0]
-
-
-def test_a_file_cut_in_the_middle_is_not_whole(report: Call) -> None:
-    packed = gzip.compress(("x" * 50 + "\n").encode() * 2000 + lines(range(1, 41)).encode() + b"\n" * 100_000)
-    code, run = report(packed[: len(packed) - 12], "a.log.gz")
-    assert facts((code, run))[1:4] == ("MEASURED", "damaged", True)
-
-
-@pytest.mark.parametrize(
-    ("skipped", "expected"),
-    [
-        (lambda _: 1, (1, "INVALID", "contradicted", False, "NOT PROVEN")),
-        (lambda i: int(i != 17), (1, "INVALID", "contradicted", False, "NOT PROVEN")),
-        (lambda i: i % 2, (0, "MEASURED", "contradicted", True, "NOT PROVEN")),
-        (lambda i: int(i < 6), (0, "VALID", "ended", True, "PASS")),
-    ],
-    ids=["all", "all but one", "half", "the search for the loss scale"],
-)
-def test_a_log_that_skipped_its_updates_did_not_train(
-    report: Call, skipped: Callable[[int], int], expected: tuple[object, ...]
-) -> None:
-    code, run = report(lines(range(1, 41), skipped=skipped))
-    assert facts((code, run)) == expected
-    assert ("skipped the update of the weights" in "".join(run["reasons"])) == (expected[1] != "VALID")
-
-
-def test_a_training_that_went_on_after_a_crash_did_not_fail(report: Call) -> None:
-    crash = CRASHES["an exception"][0]
-    code, run = report(lines(range(1, 31)) + crash + lines(range(21, 41), more_s=0.002))
-    assert facts((code, run))[:4] == (0, "MEASURED", "stops-early", True)
-    assert facts(report(lines(range(1, 31)) + crash + lines(range(21, 31), more_s=0.002) + crash))[1:4] == (
-        "FAILED",
-        "crashed",
-        False,
-    )
 
 
 def test_a_program_that_failed_before_its_first_iteration_is_refused_with_its_error(
@@ -264,10 +124,68 @@ def test_a_program_that_failed_before_its_first_iteration_is_refused_with_its_er
     assert (run["outcome"], run["reasons"][1]) == ("REFUSED", "line 5: FileNotFoundError: vocab.json")
 
 
-@pytest.mark.parametrize("form", ["table", "csv", "markdown", "html"])
-def test_every_format_shows_the_word(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
-    (tmp_path / "a.log").write_text(lines(range(1, 25)))
-    assert main(["report", str(tmp_path / "a.log"), "--sequence-length", "2048", "--format", form]) == 0
-    out = capsys.readouterr().out
-    assert "MEASURED" in out
-    assert "stops at iteration 24 of 40" in out
+SIGTERM = "torch.distributed.elastic.multiprocessing.api.SignalException: Process 5 got signal: 15\n"
+NOTICE = "slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-01T00:00:00{} ***\n"
+DONE = "[after training is done] datetime: 2026-11-20\n"
+CRASH = CRASHES["an exception"][0]
+DUMP = "------------------------ arguments ------------------------\n  seq_length ........ 2048\n"
+ALL, FIRST, LAST = lines(range(1, 41)), lines(range(1, 25)), lines(range(31, 41))
+TITAN = "".join(
+    f"[rank0]:2026-01-01 10:00:{i:02d},000 - root - INFO - step: {i:2d}  loss: {9 - 0.1 * i:8.4f}  "
+    f"memory: 40.00GiB(50.00%)  tps: {4000 + i % 3:,}  mfu: 20.00%\n"
+    for i in range(1, 21)
+)
+PACKED = gzip.compress(("x" * 50 + "\n").encode() * 2000 + ALL.encode() + b"\n" * 100_000)
+SAYS_MORE = "the log stops at iteration 24 of 40, and line "
+HARMLESS = (
+    "Exception ignored in: <function Pool.__del__ at 0x7f>\n" + TRACE + "RuntimeError: closed\n",
+    "Exception in thread Thread-5:\n" + TRACE + "BrokenPipeError: [Errno 32] Broken pipe\n",
+    "UserWarning: this may end in CUDA out of memory; an Error is likely\n",
+    "[WARNING] failed to load the Exception hook\n",
+    "node1:7:9 [2] NCCL INFO comm 0x1 rank 15 nranks 16 - Init COMPLETE\n",
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "outcome", "shown", "limit", "reason"),
+    [
+        (ALL, "VALID", "ended", "PASS", None),
+        (FIRST, "MEASURED", "stops-early", "PASS", "the log stops at iteration 24 of 40"),
+        *((FIRST + text, "MEASURED", "stops-early", "PASS", "stops at iteration 24 of 40") for text in HARMLESS),
+        (FIRST + "[exiting program at iteration 24] datetime: 2026-01-01 00:00:00 \n", "VALID", "ended", "PASS", None),
+        (FIRST + "exiting program after receiving SIGTERM.\n", "MEASURED", "ended-from-outside", "PASS", ""),
+        (FIRST + NOTICE.format(" DUE TO TIME LIMIT") + TRACE + SIGTERM, "MEASURED", "ended-from-outside", "PASS", "(TIMEOUT)"),
+        (FIRST + TRACE + SIGTERM + NOTICE.format(" DUE TO TIME LIMIT"), "MEASURED", "ended-from-outside", "PASS", "(TIMEOUT)"),
+        (FIRST + NOTICE.format(" DUE TO PREEMPTION"), "MEASURED", "ended-from-outside", "PASS", "(PREEMPTED)"),
+        (FIRST + NOTICE.format(""), "MEASURED", "ended-from-outside", "PASS", "(CANCELLED)"),
+        (FIRST + TRACE + "KeyboardInterrupt\n", "MEASURED", "ended-from-outside", "PASS", "(CANCELLED)"),
+        (FIRST + "=>> PBS: job killed: walltime 3617 exceeded limit 3600\n", "MEASURED", "ended-from-outside", "PASS", "(TIMEOUT)"),
+        # Its last lines were lost, or taken out: the slow ones, perhaps.
+        (FIRST + " training finished: 40 iterations\n", "MEASURED", "contradicted", "NOT PROVEN", SAYS_MORE),
+        (FIRST + DONE, "MEASURED", "contradicted", "NOT PROVEN", SAYS_MORE),
+        (ALL + DONE, "VALID", "ended", "PASS", None),
+        # Several starts: the end of the last one is not held against a longer one before it.
+        (lines(range(1, 31)) + CRASH + lines(range(28, 41), more_s=0.002) + DONE, "MEASURED", "stops-early", "PASS", "stops at iteration 30 of 40"),
+        (lines(range(1, 31)) + CRASH + lines(range(21, 41), more_s=0.002), "MEASURED", "stops-early", "PASS", ""),
+        (lines(range(1, 31)) + CRASH + lines(range(21, 31), more_s=0.002) + CRASH, "FAILED", "crashed", "NOT PROVEN", ""),
+        # Lines that name no end: only the program's word shows it.
+        (TITAN, "MEASURED", "end-unknown", "PASS", "iteration 20, and does not say where the training ends"),
+        (TITAN + "[rank0]:2026-01-01 10:01:00,000 - root - INFO - Training completed\n", "VALID", "ended", "PASS", None),
+        (lines(range(1, 41), loss="some value"), "MEASURED", "no-loss", "PASS", "the log shows no loss of a training"),
+        (LAST, "MEASURED", "excerpt", "PASS", "begins at iteration 31"),
+        (DUMP + LAST, "VALID", "ended", "PASS", None),  # a start that goes on from a checkpoint
+        (lines(range(43680, 43700), total=311541) + CRASH, "MEASURED", "crashed", "NOT PROVEN", "an excerpt of a run that failed"),
+        (PACKED[:-12], "MEASURED", "damaged", "PASS", "could not be read whole"),
+        (lines(range(1, 41), skipped=lambda _: 1), "INVALID", "contradicted", "NOT PROVEN", "skipped the update of the weights"),
+        (lines(range(1, 41), skipped=lambda i: int(i != 17)), "INVALID", "contradicted", "NOT PROVEN", "skipped the update of the weights"),
+        (lines(range(1, 41), skipped=lambda i: i % 2), "MEASURED", "contradicted", "NOT PROVEN", "skipped the update of the weights"),
+        (lines(range(1, 41), skipped=lambda i: int(i < 6)), "VALID", "ended", "PASS", None),  # the search for the loss scale
+    ],
+)  # fmt: skip
+def test_how_a_log_ends(
+    report: Call, content: str | bytes, outcome: str, shown: str, limit: str, reason: str | None
+) -> None:
+    code, run = report(content, "a.log.gz" if isinstance(content, bytes) else "a.log")
+    has_number = outcome in {"VALID", "MEASURED"}
+    assert facts((code, run)) == (0 if has_number else 1, outcome, shown, has_number, limit)
+    assert run["reasons"] == [] if reason is None else reason in "; ".join(run["reasons"])
