@@ -76,19 +76,10 @@ def test_the_explanation_has_every_count_with_formula_peak_and_source(tmp_path: 
         ({"transformer_impl": "transformer_engine"}, "l core/2 (selective recompute)", 4),
         ({"use_flash_attn": False}, "model, full attention + l core (selective recompute)", 4),
         ({"recompute_granularity": "full", "recompute_method": "uniform"}, "96 of 96 layers", 4),
-        (
-            {
-                "recompute_granularity": "full",
-                "recompute_method": "block",
-                "recompute_num_layers": 3,
-                "pipeline_model_parallel_size": 8,
-                "virtual_pipeline_model_parallel_size": 2,
-            },
-            "48 of 96 layers",
-            4,
-        ),
+        ({"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 3, "pipeline_model_parallel_size": 8,
+          "virtual_pipeline_model_parallel_size": 2}, "48 of 96 layers", 4),
     ],
-)
+)  # fmt: skip
 def test_the_recompute_that_ran(tmp_path: Path, changes: dict[str, Any], hardware: str, legacy: int) -> None:
     text = "\n".join(" ".join(fact) for fact in efficiency_facts(measured(tmp_path, **changes)))
     assert hardware in text

@@ -71,3 +71,8 @@ def test_sequence_parallelism_is_on_where_it_was_asked_for_and_tensor_parallel_r
     found = workload_of(run, {}).configured("sequence_parallel")
     assert found is not None
     assert found.value is is_on
+
+
+def test_no_recompute_is_no_setting() -> None:
+    found = [workload_of({"training": {"recompute": word}}, {}) for word in ("none", "full")]
+    assert [each.value("recompute_granularity") for each in found] == [None, "full"]

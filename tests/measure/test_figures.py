@@ -100,7 +100,6 @@ def changed_series() -> Iterator[tuple[str, "np.typing.NDArray[np.float64]", dic
     yield "two modes", 5 + noise(400, 25) / 3 + 0.5 * (np.arange(400) // 7 % 2), {}
     yield "small stalls", 5 + noise(400, 26) / 4 + 0.35 * np.isin(np.arange(400), (100, 300)), {}
     yield "stalls in lines of ten", 5 + noise(40, 27) + 0.75 * np.isin(np.arange(40), (10, 25)), {"every": 10}
-    yield "more levels than are looked for", np.repeat(5 * 1.03 ** np.arange(100), 20), {}
     yield "scatter without bound", np.array([5.0, 5.1, 5.0, 900.0, 5.2, 5.0]), {}
     yield "few checkpoints", 5 + noise(200, 28) + 10.0 * np.isin(np.arange(200), (9, 109)), {"checkpoints": (9, 109)}
     yield "words before quick lines", 5 + noise(60, 29), {"checkpoints": (20, 40)}

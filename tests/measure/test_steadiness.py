@@ -49,6 +49,12 @@ def test_more_intervals_after_few_are_those_by_which_students_interval_shrinks(d
     assert degrees + 1 + more == pytest.approx(totals[np.argmax(widths <= 0.01)], abs=1)
 
 
+def test_a_run_that_drifts_ends_half_of_the_drift_slower() -> None:
+    found = steadiness(1 + NOISE + np.linspace(0, 0.03, 400))
+    assert (found.drift, found.ending) == (pytest.approx(0.03, rel=0.3), pytest.approx(1.015, abs=0.006))
+    assert num_more(Estimate(seconds_per_token=1.0, standard_error=0.9, degrees=0.5), 3) is None
+
+
 def test_windows_need_the_iterations_that_they_name() -> None:
     few = {c.name: c.num_records for c in sensitivity(spans(1 + NOISE[:5]), None)}
     assert any("all but the first 10 %" in name and number == 4 for name, number in few.items())

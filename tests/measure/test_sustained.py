@@ -28,6 +28,15 @@ def test_what_lies_between_the_logged_iterations_counts() -> None:
     assert low < found.tokens_per_second < high
 
 
+def test_iterations_without_a_line_took_their_part_of_the_clock() -> None:
+    times = 1 + NOISE[:50]
+    ends = np.concatenate([np.arange(1, 26), np.arange(76, 101)])  # 50 iterations have no line
+    logged = spans(times, ends)
+    logged = Spans(records=logged.records, num_iterations=np.ones(50), num_tokens=np.ones(50), seconds=times)
+    stamps = 100.0 + ends
+    assert sustained(stamped(logged, stamps)).tokens_per_second == pytest.approx(1, rel=0.01)
+
+
 def test_a_clock_that_is_set_back_hides_no_other_interval() -> None:
     """Summer time ends inside the window: what lies between the other lines still counts, and the hour is not taken from it."""
     times = 1 + NOISE[:100]

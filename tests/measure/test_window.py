@@ -68,3 +68,8 @@ def test_every_iteration_is_told_why_it_is_left_out() -> None:
     told = window.why(np.arange(1.0, 61)).tolist()
     assert [told[at] for at in (0, 2, 20, 45, 50, 59)] == ["warm-up", "warm-up", "", "", "slow end", "slow end"]
     assert find_window(spans(1 + NOISE[:2]), LogConventions()).why(np.array([9.0])).tolist() == [""]
+
+
+def test_more_levels_than_are_looked_for_cut_no_end_finer_than_the_other() -> None:
+    stairs = np.repeat(1.03 ** np.arange(100), 20)
+    assert max(end - begin for begin, end in levels(stairs)) <= 200
