@@ -1,10 +1,12 @@
 """Somebody's log: what it does not say is asked for, never guessed."""
 
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support.published import published_log
 
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.result import RunResult
@@ -24,87 +26,52 @@ def measure(tmp_path: Path) -> Call:
     return run
 
 
-def test_the_dump_gives_sequence_and_gpus(measure: Call, published: str) -> None:
-    (entry,) = measure(DUMP + published)
-    assert (entry.sequence_length, entry.num_gpus, entry.outcome.value) == (2048, 384, "MEASURED")
-    assert round(entry.tokens_per_second_per_gpu, 1) == 94.7
-    assert entry.reason_texts == ("the log stops at iteration 50 of 3125000",)
-
-
-def test_without_a_sequence_length_it_is_refused(measure: Call, published: str) -> None:
-    (entry,) = measure(published)
-    assert (entry.outcome.value, entry.has_number) == ("REFUSED", False)
-    assert "--sequence-length" in entry.reason_texts[0]
-    assert entry.num_gpus is None
-
-
-def test_without_batch_size_both_options_are_named(measure: Call, published: str) -> None:
-    text = (
-        published.replace("global batch size", "batch")
-        .replace("consumed samples", "samples")
-        .replace("samples per", "x per")
-    )
-    (entry,) = measure(text)
-    assert "--sequence-length" in entry.reason_texts[0]
-    assert "--global-batch-size" in entry.reason_texts[0]
-    (entry,) = measure(text, sequence_length=2048, global_batch_size=96)
-    assert round(entry.reference, 1) == 34063.4
-
-
-def test_milliseconds_give_the_same(measure: Call, published: str) -> None:
-    seconds = measure(published, sequence_length=2048)[0]
-    text = published
-    for value in ("7.2310", "5.3551", "5.6192", "5.3291", "5.3247"):
-        text = text.replace(f"(s): {value}", f"(ms): {float(value) * 1000:.1f}")
-    assert measure(text, sequence_length=2048)[0].reference == pytest.approx(seconds.reference, rel=1e-12)
-
-
-def test_an_option_against_the_log_is_said(measure: Call, published: str) -> None:
-    (entry,) = measure(DUMP + published, sequence_length=1024, global_batch_size=48, num_gpus=4)
-    for option, remark in zip(
-        ("--sequence-length", "--global-batch-size", "--num-gpus"), entry.reason_texts, strict=False
-    ):
-        assert option in remark
-    assert round(entry.reference, 1) == round(34063.43 / 4, 1)
+LENGTH = {"sequence_length": 2048}
+FIVE = published_log()
+NO_BATCH = re.sub("global (?=batch)|consumed (?=samples)|samples (?=per)", "", FIVE)
+AGAINST = {"sequence_length": 1024, "global_batch_size": 48, "num_gpus": 4}
+ONE, TWO = FIVE.splitlines()[:2]
+FIRST = ONE.replace("iteration       10/", "iteration        1/").replace("          960 |", "           96 |")
+TITAN = "".join(f"[rank0]:[titan] step: {n:2}  loss:  9.0  memory: 4.0GiB(5.0%)  tps: 4,000  mfu: 20.0%\n" for n in range(1, 5))  # fmt: skip
+JOURNAL = "".join(f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}\n'.replace(", ", ",") for line in FIVE.splitlines())  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "given", "outcome", "reference", "reasons"),
     [
-        ("", "empty"),
-        ("nothing here\n", "no whole training line"),
-        ("iteration 1/ 2 | consumed", "no whole training line"),
+        (DUMP + FIVE, {}, "MEASURED", 34063.4, ["the log stops at iteration 50 of 3125000"]),
+        (FIVE, {}, "REFUSED", None, ["--sequence-length"]),
+        (NO_BATCH, {}, "REFUSED", None, ["--sequence-length", "--global-batch-size"]),
+        (NO_BATCH, LENGTH | {"global_batch_size": 96}, "MEASURED", 34063.4, []),
+        (re.sub(r"\(s\): ([\d.]+)", lambda m: f"(ms): {1000 * float(m[1]):.1f}", FIVE), LENGTH, "MEASURED", 34063.4, []),
+        (DUMP + FIVE, AGAINST, "MEASURED", 8515.9, ["--sequence-length", "--global-batch-size", "--num-gpus"]),
+        ("", {}, "REFUSED", None, ["empty"]),
+        ("nothing here\n", {}, "REFUSED", None, ["no whole training line"]),
+        ("iteration 1/ 2 | consumed", {}, "REFUSED", None, ["no whole training line"]),
+        (FIVE.replace("8.110270E+00", "nan"), LENGTH, "INVALID", None, ["iteration 50"]),
+        (FIVE[: FIVE.rindex("lm loss: 8.11") + 11], LENGTH, "MEASURED", 34063.4,
+         ["1 cut or spliced record(s): of these at most finished fields are used"]),
+        (FIVE + f"{ONE}\n{TWO}\n".replace("5.3551", "5.4000"), LENGTH, "MEASURED", 34063.4, ["2 attempts"]),
+        (DUMP + FIVE + TITAN, {}, "MEASURED", 34063.4,
+         ["the log also has 4 training lines of torchtitan (lines 9 to 12): they are not in this number"]),
+        (FIRST + "\n", LENGTH, "REFUSED", None, ["the only time is that of the first iteration (1), which is warm-up; a longer log is needed"]),
+        (ONE + "\n", LENGTH, "MEASURED", 27189.6, ["warm-up included"]),
+        (TWO + "\n", LENGTH, "MEASURED", 36714.2, []),
+        (JOURNAL, {}, "REFUSED", None, ["journalctl -o cat"]),
     ],
-)
-def test_a_log_without_records(measure: Call, text: str, reason: str) -> None:
-    (entry,) = measure(text)
-    assert (entry.outcome.value, entry.dialect) == ("REFUSED", None)
-    assert reason in entry.reason_texts[0]
+)  # fmt: skip
+def test_what_a_log_gives_and_what_is_asked_for(
+    measure: Call, text: str, given: dict[str, int], outcome: str, reference: float | None, reasons: list[str]
+) -> None:
+    (entry,) = measure(text, **given)
+    assert (entry.outcome.value, entry.has_number) == (outcome, reference is not None)
+    assert entry.reference is None or round(entry.reference, 1) == reference
+    for reason in reasons:
+        assert reason in "; ".join(entry.reason_texts)
 
 
-def test_a_nan_loss_is_invalid(measure: Call, published: str) -> None:
-    (entry,) = measure(published.replace("8.110270E+00", "nan"), sequence_length=2048)
-    assert (entry.outcome.value, entry.has_number) == ("INVALID", False)
-    assert "iteration 50" in entry.reason_texts[0]
-
-
-def test_a_cut_last_line_counts_with_its_finished_fields(measure: Call, published: str) -> None:
-    cut = published[: published.rindex("lm loss: 8.11") + 11]
-    (entry,) = measure(cut, sequence_length=2048)
-    assert round(entry.reference, 1) == 34063.4
-    assert entry.reason_texts[0] == "1 cut or spliced record(s): of these at most finished fields are used"
-
-
-def test_of_several_attempts_the_longest_is_measured(measure: Call, published: str) -> None:
-    text = published + "".join(published.replace("5.3551", "5.4000").splitlines(keepends=True)[1:3])
-    (entry,) = measure(text, sequence_length=2048)
-    assert round(entry.reference, 1) == 34063.4
-    assert "2 attempts" in entry.reason_texts[0]
-
-
-def test_several_configurations_give_several_entries(measure: Call, published: str) -> None:
-    other = DUMP.replace("2048", "4096") + published
-    first, second = measure(DUMP + published + other)
+def test_several_configurations_give_several_entries(measure: Call) -> None:
+    first, second = measure(DUMP + FIVE + DUMP.replace("2048", "4096") + FIVE)
     assert (first.sequence_length, second.sequence_length) == (2048, 4096)
     assert second.reference == pytest.approx(2 * first.reference)
 
@@ -165,17 +132,6 @@ def test_a_small_model_is_not_implausible_since_a_large_one_ran_before_it(measur
     assert small.has_number
 
 
-def test_a_second_program_in_the_same_log_is_not_left_out_in_silence(measure: Call, published: str) -> None:
-    titan = "".join(
-        f"[rank0]:[titan] step: {n:2}  loss:  9.0  memory: 4.0GiB(5.0%)  tps: 4,000  mfu: 20.0%\n" for n in range(1, 5)
-    )
-    (entry,) = measure(DUMP + published + titan)
-    assert entry.dialect == "megatron-lm"
-    assert "the log also has 4 training lines of torchtitan (lines 9 to 12): they are not in this number" in str(
-        entry.reason_texts
-    )
-
-
 def test_a_log_with_its_newest_line_first_is_refused_with_the_way_to_turn_it_round(measure: Call) -> None:
     lines = [
         f"2026-03-01 10:{n:02d}:00 iteration {10 * n:8d}/     300 | elapsed time per iteration (s): 6.0 | global batch size:    96 | lm loss: 8.0E+00 |"
@@ -206,22 +162,6 @@ def test_a_training_that_goes_on_from_a_checkpoint_warms_up_again(tmp_path: Path
         (entry,) = measure_log(path, Overrides(sequence_length=32, num_gpus=1))
         assert entry.throughput is not None
         assert entry.throughput.window.first_iteration == first
-
-
-def test_the_time_of_the_first_iteration_alone_is_no_number(measure: Call, published: str) -> None:
-    line = published.splitlines()[0].replace("iteration       10/", "iteration        1/")
-    (entry,) = measure(line.replace("          960 |", "           96 |") + "\n", sequence_length=2048)
-    assert (entry.outcome.value, entry.has_number) == ("REFUSED", False)
-    assert (
-        "the only time is that of the first iteration (1), which is warm-up; a longer log is needed"
-        in entry.reason_texts
-    )
-    (entry,) = measure(published.splitlines()[0] + "\n", sequence_length=2048)
-    assert entry.has_number
-    assert any("warm-up" in text for text in entry.reason_texts)
-    (entry,) = measure(published.splitlines()[1] + "\n", sequence_length=2048)
-    assert entry.has_number
-    assert not any("which is warm-up" in text for text in entry.reason_texts)
 
 
 @pytest.mark.parametrize(("steps", "outcome"), [((), "VALID"), ((30,), "VALID"), ((20, 40), "INVALID")])
@@ -265,11 +205,3 @@ def test_a_crash_loop_and_then_a_whole_training_is_no_log_of_several_writers(
     crashed = "".join(f"{head}{line(1, start)}{line(2, start)}{crash}" for start in range(num_crashes))
     (entry,) = measure(crashed + head + "".join(line(i, 99) for i in range(1, 61)), sequence_length=2048)
     assert (entry.outcome.value, entry.steady) == ("VALID", pytest.approx(8 * 2048 / 5.006, rel=1e-3))
-
-
-def test_lines_that_journalctl_wrote_as_numbers_are_told(measure: Call, published: str) -> None:
-    lines = [
-        f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}'.replace(", ", ",") for line in published.splitlines()
-    ]
-    (entry,) = measure("\n".join(lines) + "\n")
-    assert "journalctl -o cat" in entry.reason_texts[1]
