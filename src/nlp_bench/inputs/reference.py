@@ -101,16 +101,18 @@ class _Row:
         except ValueError:
             value = -1.0
         if not 0 < value < float("inf"):
-            place = f"{self.path} line {self.line}"
-            raise UsageError(f"{place}: {column} is {text!r}, expected a number above 0, or an empty cell")
+            raise self.error(column, "a number above 0")
         return value
 
     def count(self, column: str) -> int | None:
         value = self.number(column)
         if value is not None and not value.is_integer():
-            place = f"{self.path} line {self.line}"
-            raise UsageError(f"{place}: {column} is {self.text(column)!r}, expected a whole number, or an empty cell")
+            raise self.error(column, "a whole number")
         return None if value is None else int(value)
+
+    def error(self, column: str, expected: str) -> UsageError:
+        place = f"{self.path} line {self.line}"
+        return UsageError(f"{place}: {column} is {self.text(column)!r}, expected {expected}, or an empty cell")
 
 
 def _entry(row: _Row) -> RunResult:

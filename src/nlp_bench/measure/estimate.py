@@ -84,18 +84,18 @@ class Estimate:
         """The rate."""
         return 1 / self.seconds_per_token
 
-    def half_width(self, level: float = LEVEL) -> float:
-        """Return half the width of the interval of the mean, in seconds per token; the 95 % interval's two sides may differ."""
-        if self.uncertainty and level == LEVEL:
+    def half_width(self) -> float:
+        """Return half the width of the 95 % interval of the mean, in seconds per token; its two sides may differ."""
+        if self.uncertainty:
             return sum(self.uncertainty.sides()) / 2 * self.seconds_per_token
-        return student_t(0.5 + level / 2, self.degrees) * self.standard_error
+        return student_t(0.5 + LEVEL / 2, self.degrees) * self.standard_error
 
-    def interval(self, level: float = LEVEL) -> tuple[float, float] | None:
-        """Return the interval of the rate in tokens per second, lowest first; None where it has no bound."""
-        if self.uncertainty and level == LEVEL:
+    def interval(self) -> tuple[float, float] | None:
+        """Return the 95 % interval of the rate in tokens per second, lowest first; None where it has no bound."""
+        if self.uncertainty:
             below, above = (side * self.seconds_per_token for side in self.uncertainty.sides())
         else:
-            below = above = self.half_width(level)
+            below = above = self.half_width()
         if below >= self.seconds_per_token:
             return None
         return 1 / (self.seconds_per_token + above), 1 / (self.seconds_per_token - below)

@@ -32,6 +32,12 @@ NO_RECORDS = "no machine records: the recorder was switched off (NLP_BENCH_SAMPL
 NO_TRANSPORT = "transport not recorded; run with NCCL_DEBUG=INFO"
 POWER_CAP, UNEVEN = THROTTLE_REASONS[0x04], 0.25
 """A full load at the power limit is normal, and a warning only where the limit is lowered or the GPUs' shares differ by so much."""
+_ALIKE = {
+    "cpu": "nodes have different CPU models",
+    "kernel": "nodes have different kernels",
+    "driver": "nodes have different drivers",
+    "gpus": "GPUs are of different models",
+}
 _MAX_NAMED = 3
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
@@ -192,24 +198,24 @@ def machine_of(
     if not (nodes or any(nccl.values()) or environment):
         return None
     states = [state for node in nodes for state in _states(node, window)]
-    found = lookup(environment, "packages")
-    packages: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    packages = lookup(environment, "packages")
+    packages = packages if isinstance(packages, dict) else {}
     installed = [version for name, version in sorted(packages.items()) if name.startswith("nvidia-nccl") and version]
     package = one_line(installed[-1]) if installed else _first(nodes, "nccl_package")
     num_nodes = lookup(run, "parallel.nodes")
     num_nodes = num_nodes if isinstance(num_nodes, int) else None
     reasons = sorted({reason for state in states for reason in state.throttled})
     is_normal = _is_normal(states)
+    known = {**_of_nodes(nodes), **_of_gpus(states, reasons)}
     warnings = (
-        *_of_records(nodes, num_nodes),
+        *_of_records(nodes, num_nodes, known),
         *_limits(states),
         *(_throttled(states, reason) for reason in reasons if reason != POWER_CAP or not is_normal),
         *_clocks(states),
         *_nccl(nccl, package, nodes, has_network=(num_nodes or 1) > 1),
     )
     summary = {
-        **_of_nodes(nodes),
-        **_of_gpus(states, reasons),
+        **known,
         "nccl": {
             "loaded": nccl["version"],
             "package": package,
@@ -262,21 +268,17 @@ def _counted(words: Iterable[str | None]) -> dict[str, int]:
     return dict(sorted(Counter(word for word in words if word).items()))
 
 
-def _of_records(nodes: Sequence[NodeRecord], num_nodes: int | None) -> Iterator[str]:
-    """Say what records are missing, and where the nodes are not alike."""
+def _of_records(nodes: Sequence[NodeRecord], num_nodes: int | None, known: Mapping[str, Any]) -> Iterator[str]:
+    """Say what records are missing, and where the nodes or GPUs, by their counts in `known`, are not alike."""
     if nodes and num_nodes is not None:  # else it is a run of before there were records, or that was to keep none
         if len(nodes) < num_nodes:
             there = some((node.name for node in nodes), _MAX_NAMED)
             yield f"machine records of {num_nodes - len(nodes)} of {num_nodes} nodes are missing (there: {there})"
         for node in [node for node in nodes if node.problem][:_MAX_NAMED]:
             yield f"machine record of node {node.name}: {node.problem}"
-    for words, dotted in (("CPU models", "cpu.model"), ("kernels", "kernel"), ("drivers", "driver")):
-        found = _counted(node.text(dotted) for node in nodes)
-        if len(found) > 1:
-            yield f"the nodes have different {words}: {_shared(found)}"
-    found = _counted(one_line(gpu.get("name") or "") for node in nodes for gpu in node.gpus())
-    if len(found) > 1:
-        yield f"the GPUs are of different models: {_shared(found)}"
+    for name, words in _ALIKE.items():
+        if len(known[name]) > 1:
+            yield f"the {words}: {_shared(known[name])}"
 
 
 def _limits(states: Sequence[GpuState]) -> Iterator[str]:

@@ -9,12 +9,8 @@ from nlp_bench.logs.record import LogRecord, Records
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Throughput
 
-OTHER_ATTEMPT, NO_NUMBER, CUT, UNUSABLE = (
-    "other attempt",
-    "no number",
-    "cut line",
-    "no time or size",
-)  # why a line does not count, too
+OTHER_ATTEMPT, NO_NUMBER, CUT, UNUSABLE = "other attempt", "no number", "cut line", "no time or size"
+"""Why a line does not count, too."""
 
 MEANING = {
     "source": "where the run was read: the path as it was given",

@@ -138,20 +138,17 @@ def steadiness_of(window: Window) -> Steadiness:
     )
 
 
-def num_more(estimate: Estimate, number: int, target: float = TARGET) -> int | None:
-    """Return how many more values than `number` give an interval of +-`target` (a share), if they scatter as those did, to 1 %.
+def num_more(estimate: Estimate, number: int) -> int | None:
+    """Return how many more values than `number` give an interval of +-TARGET, if they scatter as those did, to 1 %.
 
     None where the estimate says too little, or more than MAX_MORE would be needed.
     """
     if estimate.degrees < 1:
         return None
-    if estimate.half_width() <= target * estimate.seconds_per_token:
+    if estimate.half_width() <= TARGET * estimate.seconds_per_token:
         return 0
-    found, share, worth = (
-        estimate.uncertainty,
-        estimate.standard_error / estimate.seconds_per_token,
-        estimate.degrees + 1,
-    )
+    found, worth = estimate.uncertainty, estimate.degrees + 1
+    share = estimate.standard_error / estimate.seconds_per_token
 
     def half_width(times: float) -> float:
         # Half the width as a share of the time, by how many times as long the log is.
@@ -160,12 +157,12 @@ def num_more(estimate: Estimate, number: int, target: float = TARGET) -> int | N
         return student_t(0.975, max(worth * times - 1, 1.0)) * share / math.sqrt(times)
 
     most = (MAX_MORE + number) / number
-    if half_width(most) > target:
+    if half_width(most) > TARGET:
         return None
     low, high = 1.0, most
     while high > 1.01 * low and (high - low) * number > 1:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if half_width(middle) > target else (low, middle)
+        low, high = (middle, high) if half_width(middle) > TARGET else (low, middle)
     return max(math.ceil((high - 1) * number), 1)
 
 

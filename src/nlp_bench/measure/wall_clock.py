@@ -33,10 +33,8 @@ ONE_STALL_S = 5.0
 """Seconds that a loaded machine may hold a program up between two of a few lines: too little to call all of them wrong."""
 EVALUATES_BETWEEN = frozenset({"mlperf-mllog"})
 """Forms of logs in which an evaluation lies between each two lines: MLPerf stops its blocks of training for it."""
-LONG, HOLE_S = (
-    5.0,
-    10.0,
-)  # times the usual, and seconds beyond it, from which the job may have stood still in an interval
+LONG, HOLE_S = 5.0, 10.0
+"""Times the usual, and seconds beyond it, from which the job may have stood still in an interval."""
 STOOD_STILL = 0.8  # share of such an interval in which no recorder took a sample
 
 
