@@ -4,12 +4,11 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from nlp_bench.errors import NlpBenchError, UsageError, explained
-from nlp_bench.escape import one_line
+from nlp_bench.escape import one_line, shortened, some
 from nlp_bench.files import read_object
 from nlp_bench.inputs.find import FAMILY, Item, Kind
 from nlp_bench.logs.reader import Progress
@@ -34,29 +33,18 @@ def refused(path: Path, source: str) -> RunResult | None:
     schema = str(record.get("schema"))
     if not schema.startswith(FAMILY):
         return None
-    sources = _sources(schema.removeprefix(FAMILY).partition("/")[0], record, path)
-    more = f" and {len(sources) - _MAX_SOURCES} more" if len(sources) > _MAX_SOURCES else ""
-    command = f"nlp-bench report {shlex.join(sources[:_MAX_SOURCES])}{more}"
+    runs = record.get("runs", [record.get("run")])
+    runs = runs if isinstance(runs, list) else []
+    named = [str(run["source"]) for run in runs if isinstance(run, dict) and "source" in run]
+    sources = list(dict.fromkeys(named)) if not (path.parent / "run.json").is_file() else [str(path.parent)]
     reason = f"a record of nlp-bench ({schema}), which holds no log lines to derive its numbers from"
     if sources:
-        reason += f"; give what it was made from, with the same options: {command}"
+        command = some(map(shlex.quote, sources), _MAX_SOURCES, " ")
+        reason += f"; give what it was made from, with the same options: nlp-bench report {command}"
     page = path.with_suffix(".html")
     if page.is_file():
         reason += f"; its table is in {page}"
     return RunResult(source=source, outcome=Outcome.REFUSED, reasons=(Reason("earlier-record", one_line(reason)),))
-
-
-def _sources(family: str, record: dict[str, Any], path: Path) -> list[str]:
-    """Return the logs and run folders that a record names; for a record in a run folder that folder."""
-    if (path.parent / "run.json").is_file():
-        return [str(path.parent)]
-    runs = record.get("runs") if family == "report" else [record.get("run")] if family == "result" else []
-    found = (
-        [str(run["source"]) for run in runs if isinstance(run, dict) and "source" in run]
-        if isinstance(runs, list)
-        else []
-    )
-    return list(dict.fromkeys(found))
 
 
 MAX_BYTES = 4096
@@ -87,7 +75,7 @@ def _quoted(path: str, place: LogPosition | None) -> LogPosition | None:
     except OSError:
         return place
     text = " ".join(one_line(line.decode(errors="replace")).split())
-    return replace(place, text=text if len(text) <= MAX_LENGTH else text[: MAX_LENGTH - 3] + "...")
+    return replace(place, text=shortened(text, MAX_LENGTH))
 
 
 MAX_DRAWN = 1000  # logs whose runs have plots
@@ -209,7 +197,8 @@ def _is_binary(path: str) -> bool:
         for block in source.blocks():
             text = bytes(block.data[block.begin : block.end]).lstrip(b"\0")[:SNIFFED_BYTES]
             if text:
-                return b"\0" in text and _is_no_text(text)
+                plain, holes = text.replace(b"\0", b""), len(re.findall(rb"\0+", text))
+                return holes > 0 and (bool(_CONTROL.search(plain)) or len(plain) < _LEAST_HOLE * holes)
             if block.offset > _MOST_NULS:
                 return True
         # Nothing but NULs, or an archive that is not read.
@@ -222,11 +211,6 @@ def _head(path: str) -> bytes:
             return stream.read(SNIFFED_BYTES)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _is_no_text(head: bytes) -> bool:
-    plain, holes = head.replace(b"\0", b""), len(re.findall(rb"\0+", head))
-    return bool(_CONTROL.search(plain)) or len(plain) < _LEAST_HOLE * holes
 
 
 def _read_run(item: Item, options: ReadOptions) -> RunResult:
