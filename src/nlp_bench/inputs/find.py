@@ -65,7 +65,6 @@ class Group:
     """The items of one PATH."""
 
     path: str
-    is_folder: bool = False  # whether the PATH is a folder that was searched for logs, without a run folder in it
     items: list[Item] = field(default_factory=list)  # in the order of the report; empty where all were found before
 
 
@@ -136,12 +135,11 @@ def _folder(path: str) -> Group:
     if any(item.kind is not Kind.BROKEN for item in found):
         report_skipped(_logs_beside(folders), path)
         return Group(path=path, items=found + unreadable)
-    logs = _logs([one for one in folders if not _is_hidden(one[0], path)], path)
-    items = logs + found + unreadable
+    items = [*_logs([one for one in folders if not _is_hidden(one[0], path)], path), *found, *unreadable]
     if not items:
         what = f"PATH {path} holds no run folder (run.json beside job.out or outcome.json), no reference table"
         items = [_broken(path, f"{what} and no file that could be a log")]
-    return Group(path=path, is_folder=any(item.is_found for item in logs), items=items)
+    return Group(path=path, items=items)
 
 
 def is_earlier(path: Path) -> bool:
