@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -89,17 +90,18 @@ class _Pool:
                 for pipe in ready:
                     process, chunk = readers.pop(pipe)
                     try:
-                        self.results.update(pipe.recv())
+                        answer = pipe.recv_bytes()
                     except (EOFError, OSError):
                         most -= 1
                         chunks += [] if any(self.states[index] for index, _, _ in chunk) else [chunk]
                         process.join()
                         continue
-                    gc.freeze()  # none of it is garbage; scanning it repeatedly takes a tenth of the time
-                    if chunks:
+                    if chunks:  # it goes on reading while its answer is unpacked
                         hand_out(pipe, process)
                     else:
                         _end(process)
+                    self.results.update(pickle.loads(answer))  # noqa: S301  # of our own process
+                    gc.freeze()  # none of it is garbage; scanning it repeatedly takes a tenth of the time
                 self.show(bytes(self.states).count(_DONE), sum(self.positions))
         finally:
             gc.unfreeze()
