@@ -92,10 +92,7 @@ def test_the_recompute_that_ran(tmp_path: Path, changes: dict[str, Any], hardwar
         ({"num_experts": 8}, "mixture of experts"),
         ({"num_layers": None, "hidden_size": None}, "num_layers, hidden_size not known"),
         ({"padded_vocab_size": None}, "padded_vocab_size not known"),
-        (
-            {"kv_channels": None, "num_attention_heads": 100},
-            "hidden_size: 12288 is not a multiple of num_attention_heads = 100",
-        ),
+        ({"kv_channels": None, "num_attention_heads": 100}, "hidden_size: 12288 is not a multiple of num_attention_heads = 100"),
         ({"group_query_attention": True, "num_query_groups": 7}, "is not a multiple of num_query_groups = 7"),
         ({"swiglu": None, "ffn_hidden_size": 32768}, "swiglu not known"),
         ({"hidden_size": "wide"}, "hidden_size not known"),
@@ -104,7 +101,7 @@ def test_the_recompute_that_ran(tmp_path: Path, changes: dict[str, Any], hardwar
         ({"num_layers": "1e300"}, "num_layers not known"),
         ({"num_layers": 96.5}, "num_layers not known"),
     ],
-)
+)  # fmt: skip
 def test_a_shape_that_is_not_known_gives_no_number(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     found = efficiency(measured(tmp_path, A100, **changes))
     assert set(found.cells().values()) == {None}
