@@ -259,15 +259,8 @@ MACHINE = Dialect(
 EVENTS = Dialect(
     name="events",
     needles=(
-        b"heckpoint",
-        b"alidation",
-        b"validate step:",
-        b"alid_loss",
-        b"val_loss",
-        b"val loss",
-        b"valuat",
-        b"profiling iteration",
+        b"heckpoint", b"alidation", b"validate step:", b"alid_loss", b"val_loss", b"val loss", b"valuat", b"profiling iteration",
     ),
     parser=_Events,
-)
+)  # fmt: skip
 """The time of an interval with an event in it is not of training alone."""

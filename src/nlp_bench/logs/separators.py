@@ -148,7 +148,9 @@ def plain_numbers(
     if not (has_decimal_commas or (_CERTAIN if reads_commas else _SUSPECT).search(text, 0, MAX_BYTES)):
         return text, []
     runs = [found for found in _RUN.finditer(text, 0, MAX_BYTES) if not found[0].isdigit()]
-    odd = [*_blank_groups(text), *_numbers(text, [run for run in runs if not _POINTED.fullmatch(run[0])])]
+    blanks = _BLANKS.finditer(text, 0, MAX_BYTES) if b"|" in text else ()
+    odd = [Number(found.start(1), found[1], Style.MARKED_GROUPS) for found in blanks]
+    odd += _numbers(text, [run for run in runs if not _POINTED.fullmatch(run[0])])
     if not (odd or has_decimal_commas):
         return text, []
     styles = {number.style for number in odd}
@@ -169,11 +171,6 @@ def plain_numbers(
         parts += [text[end : number.begin], _written(number.text, number.style)]
         end = number.begin + len(number.text)
     return (b"".join([*parts, text[end:]]), found) if found else (text, [])
-
-
-def _blank_groups(text: bytes) -> Iterator[Number]:
-    for found in _BLANKS.finditer(text, 0, MAX_BYTES) if b"|" in text else ():
-        yield Number(found.start(1), found[1], Style.MARKED_GROUPS)
 
 
 def _numbers(text: bytes, runs: list[re.Match[bytes]]) -> Iterator[Number]:

@@ -140,12 +140,7 @@ DIALECTS = (
         "data_time: 0.0080  memory: 12000  loss: 2.5000  grad_norm: 0.9000",
         trap="time is of a micro-batch; tgs is of one GPU, exp_tgs and e2e_tgs are running means",
         needles=(
-            b"(train) ",
-            b" tgs: ",
-            b"GPU number: ",
-            b"accumulative_counts = ",
-            b"max_length = ",
-            b"batch_size = ",
+            *(b"(train) ", b" tgs: ", b"GPU number: ", b"accumulative_counts = ", b"max_length = ", b"batch_size = "),
             b"sequence_parallel_size = ",
         ),
         parser=Pattern(

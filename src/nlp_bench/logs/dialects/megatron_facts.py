@@ -90,7 +90,12 @@ class Settings:
                 findings.start(line)
                 self._dump, self._dump_line, self._is_dumped, self._of_dump = {}, None, False, set()
         elif b":print]" in text:
-            self._engine(text, line, findings)
+            if found := _ENGINE.search(text):
+                self.is_deepspeed = True
+                if found[1] == b"train_batch_size":
+                    self._state("global_batch_size", int(found[2]), line, findings)
+                else:
+                    self._dump.setdefault("gas", int(found[2]))
         elif b" .." in text and (argument := _ARGUMENT.search(text)):
             self.argument(argument[1].decode(), argument[2], line, findings)
         elif _CURRICULUM.search(text):
@@ -146,16 +151,6 @@ class Settings:
         model = dump.get("tensor_model_parallel_size") or dump.get("model_parallel_size")
         parts = (model or 0) * max(stages or 1, 1) * dump.get("context_parallel_size", 1)
         return world // parts if world and parts and world % parts == 0 else None
-
-    def _engine(self, text: bytes, line: Line, findings: Findings) -> None:
-        found = _ENGINE.search(text)
-        self.is_deepspeed |= found is not None
-        if not found:
-            return
-        if found[1] == b"train_batch_size":
-            self._state("global_batch_size", int(found[2]), line, findings)
-        else:
-            self._dump.setdefault("gas", int(found[2]))
 
     def _sentence(self, text: bytes, line: Line, findings: Findings) -> None:
         if aligned := _ALIGNED.search(text):

@@ -297,15 +297,8 @@ DIALECTS = (
         "40.0% bf16 MFU | 1048576 tok/s",
         trap="tok/s is a running mean, total batch size is in tokens; the file main.log has no times",
         needles=(
-            b" tok/s",
-            b" ms)",
-            b"| total batch size ",
-            b"| sequence length T ",
-            b"| num_processes ",
-            b" and total_batch_size=",
-            b"total desired batch size: ",
-            b" tel:",
-            b" trl:",
+            *(b" tok/s", b" ms)", b"| total batch size ", b"| sequence length T ", b"| num_processes "),
+            *(b" and total_batch_size=", b"total desired batch size: ", b" tel:", b" trl:"),
         ),
         parser=Pattern(
             # Between loss and time are norm, learning rate and z-scores, different in every version.

@@ -299,14 +299,8 @@ DIALECTS = (
         "current token per gpu per sec: 2048\noverall token per gpu per sec: 1638\noverall token per day: 1132462080",
         trap="`overall` rates are cumulative; the rate is of one device, the tokens per day are of all",
         needles=(
-            b"step: ",
-            b"tokens seen: ",
-            b" step time: ",
-            b"speed for these ",
-            b"overall speed: ",
-            b"token per gpu per sec: ",
-            b"token per day: ",
-            b"Total tok/step: ",
+            *(b"step: ", b"tokens seen: ", b" step time: ", b"speed for these ", b"overall speed: "),
+            *(b"token per gpu per sec: ", b"token per day: ", b"Total tok/step: "),
         ),
         parser=Lines(
             head=rb"(?<![\w.-])step: <iteration>\s*$",
