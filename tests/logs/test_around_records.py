@@ -88,19 +88,12 @@ def test_labels_have_no_time(prefix: bytes, label: bytes) -> None:
         (b"Epoch 0: :   0%|     | 5/10 [00:05<00:05, v_num=, global_step=4.0]", 5, 10, 5.0, None, "epoch"),
         (b"Epoch 3: : 129it [43:14, 20.11s/it, v_num=0]", 129, None, 2594.0, 20.11, "epoch"),
         (b"Epoch 1/3:  50%|#    | 5/10 [00:05<00:05,  1.00it/s]", 5, 10, 5.0, 1.0, "train"),
-        (
-            b"Training Epoch: 3/3, step 5/10 completed (loss: 0.7):  50%|#   | 5/10 [00:05<00:05,  1.00s/it]",
-            5,
-            10,
-            5.0,
-            1.0,
-            "train",
-        ),
+        (b"Training Epoch: 3/3, step 5/10 completed (loss: 0.7):  50%|#   | 5/10 [00:05<00:05, 1.00s/it]", 5, 10, 5.0, 1.0, "train"),
         (b"Evaluating:  50%|#    | 5/10 [00:05<00:05,  1.00it/s]", 5, 10, 5.0, 1.0, "other"),
         (b"Validation DataLoader 0:  50%|#    | 5/10 [00:05<00:05,  1.00it/s]", 5, 10, 5.0, 1.0, "other"),
         (b"Loading checkpoint shards:  50%|#    | 5/10 [00:05<00:05,  1.00s/it]", 5, 10, 5.0, 1.0, "other"),
     ],
-)
+)  # fmt: skip
 def test_bar(text: bytes, done: int, total: int | None, clock_s: float, seconds: float | None, loop: str) -> None:
     (bar,) = bars(text)
     assert bar[:4] == (bar.description, done, total, clock_s)
@@ -151,22 +144,9 @@ def test_events(tmp_path: Path, text: str, kind: str | None) -> None:
 
 
 UNITS = (
-    *(
-        b"1",
-        b" ",
-        b"[1;",
-        b"^[",
-        b"|",
-        b"1/",
-        b"{",
-        b": ",
-        b"'a': 1, ",
-        b"%| 1/2 [00:01<",
-        b':::MLLOG {"key": ',
-        b":::MLLOG [",
-    ),
-    *(b"| a: 1 ", b"steps: 1 loss: 1 ", b" ....", b"--seq-length ", b"iteration 1/1 |", b"2026-01-01 ", b"12% 1/2 ["),
-)
+    b"1", b" ", b"[1;", b"^[", b"|", b"1/", b"{", b": ", b"'a': 1, ", b"%| 1/2 [00:01<", b':::MLLOG {"key": ', b":::MLLOG [",
+    b"| a: 1 ", b"steps: 1 loss: 1 ", b" ....", b"--seq-length ", b"iteration 1/1 |", b"2026-01-01 ", b"12% 1/2 [",
+)  # fmt: skip
 """What a careless expression would try in many ways."""
 
 

@@ -30,6 +30,13 @@ def read_with(path: Path, change: Change, num_blocks: int = 1) -> tuple[bytes, s
         return bytes(found), log.damage
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return a log of LINES."""
+    (tmp_path / "log").write_bytes(LINES)
+    return tmp_path / "log"
+
+
 def append(path: Path) -> None:
     with path.open("ab") as stream:
         stream.write(OTHER)
@@ -41,9 +48,7 @@ def replace(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [append, replace, Path.unlink, lambda path: path.rename(path.with_name("log.1"))])
-def test_what_was_opened_is_read_whole(tmp_path: Path, change: Change) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(LINES)
+def test_what_was_opened_is_read_whole(path: Path, change: Change) -> None:
     assert read_with(path, change) == (LINES, None)
 
 
@@ -54,9 +59,7 @@ def test_a_line_that_is_being_written_is_cut_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1000, 3_000_000])
-def test_a_file_that_is_cut_is_said(tmp_path: Path, size: int) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(LINES)
+def test_a_file_that_is_cut_is_said(path: Path, size: int) -> None:
     found, damage = read_with(path, lambda path: os.truncate(path, size))
     assert LINES.startswith(found)
     assert len(found) < len(LINES)
@@ -64,10 +67,8 @@ def test_a_file_that_is_cut_is_said(tmp_path: Path, size: int) -> None:
     assert f"the file was cut while it was read: {len(found)} of its {len(LINES)} bytes are counted" in damage
 
 
-def test_a_file_that_is_written_anew_in_place_is_said(tmp_path: Path) -> None:
+def test_a_file_that_is_written_anew_in_place_is_said(path: Path) -> None:
     """As Slurm does with job.out when it starts a job anew without --open-mode=append."""
-    path = tmp_path / "log"
-    path.write_bytes(LINES)
     assert read_with(path, lambda path: path.write_bytes(OTHER + OTHER))[1] == ANEW
 
 
@@ -80,9 +81,7 @@ def test_a_compressed_file_that_is_cut_is_said(tmp_path: Path) -> None:
     assert "the file was cut while it was read" in damage
 
 
-def test_standard_input_that_somebody_has_begun_to_read(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(LINES)
+def test_standard_input_that_somebody_has_begun_to_read(path: Path) -> None:
     code = (
         "import os, sys; os.lseek(0, 300, 0); from nlp_bench.logs.source import open_log\n"
         "with open_log('-') as log: print(sum(b.end - b.begin for b in log.blocks()), log.damage)"

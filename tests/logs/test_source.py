@@ -26,6 +26,11 @@ PACKS = [pytest.param(bytes, id="plain")] + [
 TEXT = b"".join(b"line %07d of a log\n" % i for i in range(150_000)) + b"an end without its line feed"
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
 def seen(path: Path | str) -> tuple[list[tuple[int, int, bytes]], str | None]:
     """Return (number, offset, text with its line feed) of every line, and the damage."""
     lines = []
@@ -49,35 +54,30 @@ def expected(content: bytes, max_line_bytes: int = MAX_LINE_BYTES) -> list[tuple
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_every_line_is_seen_once_with_its_number_and_offset(tmp_path: Path, pack: Pack) -> None:
-    path = tmp_path / "log"
+def test_every_line_is_seen_once_with_its_number_and_offset(path: Path, pack: Pack) -> None:
     path.write_bytes(pack(TEXT))
     assert seen(path) == (expected(TEXT), None)
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_members_may_follow_one_another(tmp_path: Path, pack: Pack) -> None:
-    path = tmp_path / "log"
+def test_members_may_follow_one_another(path: Path, pack: Pack) -> None:
     parts = [TEXT[:1000], b"", TEXT[1000:70_000], TEXT[70_000:90_000]]
     path.write_bytes(b"".join(map(pack, parts)))
     assert seen(path) == (expected(b"".join(parts)), None)
 
 
-def test_zeros_that_pad_a_compressed_file_are_no_damage(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_zeros_that_pad_a_compressed_file_are_no_damage(path: Path) -> None:
     path.write_bytes(gzip.compress(b"a\n") + bytes(40_000) + gzip.compress(b"b\n") + bytes(512))
     assert seen(path) == (expected(b"a\nb\n"), None)
 
 
-def test_a_zstd_file_may_begin_with_a_frame_to_be_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_a_zstd_file_may_begin_with_a_frame_to_be_skipped(path: Path) -> None:
     path.write_bytes(b"\x50\x2a\x4d\x18\x04\x00\x00\x00abcd" + zstd.compress(b"a\n"))
     assert seen(path) == (expected(b"a\n"), None)
 
 
 @pytest.mark.parametrize("pack", PACKS[1:])
-def test_a_cut_file_gives_what_it_holds_and_says_so(tmp_path: Path, pack: Pack) -> None:
-    path = tmp_path / "log"
+def test_a_cut_file_gives_what_it_holds_and_says_so(path: Path, pack: Pack) -> None:
     # Random digits: a compressed file that has many blocks.
     content = b"".join(b"%s\n" % os.urandom(30).hex().encode() for _ in range(20_000))
     packed = pack(content)
@@ -90,8 +90,7 @@ def test_a_cut_file_gives_what_it_holds_and_says_so(tmp_path: Path, pack: Pack) 
 
 
 @pytest.mark.parametrize("pack", PACKS[1:])
-def test_a_corrupt_file_gives_a_beginning_and_says_so(tmp_path: Path, pack: Pack) -> None:
-    path = tmp_path / "log"
+def test_a_corrupt_file_gives_a_beginning_and_says_so(path: Path, pack: Pack) -> None:
     content = b"".join(b"%s\n" % os.urandom(30).hex().encode() for _ in range(20_000))
     packed = bytearray(pack(content))
     packed[len(packed) // 2 : len(packed) // 2 + 300] = bytes(300)
@@ -103,17 +102,15 @@ def test_a_corrupt_file_gives_a_beginning_and_says_so(tmp_path: Path, pack: Pack
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([gzip.compress, lzma.compress, zstd.compress]), st.data())
-def test_no_byte_of_a_compressed_file_raises(tmp_path: Path, pack: Pack, data: st.DataObject) -> None:
+def test_no_byte_of_a_compressed_file_raises(path: Path, pack: Pack, data: st.DataObject) -> None:
     packed = bytearray(pack(TEXT[:3000]) + pack(TEXT[:100]))
     for _ in range(data.draw(st.integers(1, 3))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
-    path = tmp_path / "log"
     path.write_bytes(packed[: data.draw(st.integers(0, len(packed)))])
     seen(path)
 
 
-def test_what_is_not_compressed_behind_a_compressed_log_is_damage(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_what_is_not_compressed_behind_a_compressed_log_is_damage(path: Path) -> None:
     path.write_bytes(gzip.compress(b"a\n") + b"appended later\n")
     lines, damage = seen(path)
     assert lines == expected(b"a\n")
@@ -139,11 +136,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     st.booleans(),
 )
 def test_blocks_hide_nothing_wherever_they_are_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[int], is_ended: bool
+    path: Path, monkeypatch: pytest.MonkeyPatch, lengths: list[int], is_ended: bool
 ) -> None:
     small(monkeypatch)
     content = b"\n".join(bytes([97 + i % 26]) * length for i, length in enumerate(lengths)) + b"\n" * is_ended
-    path = tmp_path / "log"
     path.write_bytes(content)
     assert seen(path) == (expected(content, 40), None)
     with open_log(str(path)) as log:
@@ -156,16 +152,14 @@ def test_blocks_hide_nothing_wherever_they_are_cut(
 
 
 @pytest.mark.parametrize("num_bytes", [MAX_LINE_BYTES, MAX_LINE_BYTES + 1, 10_000_000])
-def test_a_long_line_is_seen_up_to_its_first_mebibyte(tmp_path: Path, num_bytes: int) -> None:
+def test_a_long_line_is_seen_up_to_its_first_mebibyte(path: Path, num_bytes: int) -> None:
     content = b"first\n" + b"x" * num_bytes + b"\nlast\n"
-    path = tmp_path / "log"
     path.write_bytes(content)
     assert seen(path) == (expected(content), None)
 
 
 @pytest.mark.parametrize("pack", PACKS)
-def test_memory_is_bounded_whatever_the_file_holds(tmp_path: Path, pack: Pack) -> None:
-    path = tmp_path / "log"
+def test_memory_is_bounded_whatever_the_file_holds(path: Path, pack: Pack) -> None:
     path.write_bytes(pack(b"iteration " * 3_000_000))
     with open_log(str(path)) as log:
         tracemalloc.start()
@@ -195,8 +189,7 @@ def test_standard_input_may_be_a_slow_pipe(monkeypatch: pytest.MonkeyPatch, pack
     thread.join()
 
 
-def test_sizes_and_position_serve_a_progress_bar(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_sizes_and_position_serve_a_progress_bar(path: Path) -> None:
     path.write_bytes(gzip.compress(TEXT))
     with open_log(str(path)) as log:
         assert log.size_bytes == path.stat().st_size
@@ -206,8 +199,7 @@ def test_sizes_and_position_serve_a_progress_bar(tmp_path: Path) -> None:
         assert log.num_bytes == len(TEXT)
 
 
-def test_an_empty_log_has_no_blocks(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_an_empty_log_has_no_blocks(path: Path) -> None:
     path.touch()
     assert seen(path) == ([], None)
 
