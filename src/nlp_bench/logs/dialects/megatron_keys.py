@@ -13,54 +13,49 @@ from nlp_bench.logs.quantity import in_unit
 from nlp_bench.logs.record import COLUMN
 from nlp_bench.logs.scan import Grammar
 
+
+def _by_key(keys: Mapping[str, str]) -> Mapping[bytes, str]:
+    return {key.encode(): name for name, alike in keys.items() for key in alike.split(" | ")}
+
+
 # The unit of the time is in the name of the field: ignoring it is an error by a factor of 1000.
-CLEAN: Mapping[bytes, str] = {
-    b"consumed samples": "consumed_samples",
-    b"consumed tokens": "consumed_tokens",
-    b"elapsed time per iteration (s)": "elapsed_s",
-    b"elapsed time per iteration (ms)": "elapsed_ms",
-    b"global batch size": "global_batch_size",
-    b"lm loss": "lm_loss",
-    b"lm-loss": "lm_loss",
-    b"loss": "lm_loss",
-    b"learning rate": "learning_rate",
-    b"grad norm": "grad_norm",
-    b"actual seqlen": "sequence_length",
-    b"actual seq length": "sequence_length",
-    b"number of skipped iterations": "num_skipped",
-    b"number of nan iterations": "num_nan",
-    b"samples per second": "samples_per_second",
-    b"tokens per second": "tokens_per_second",
-    b"tokens per gpu per second (tgs)": "tokens_per_second_per_device",
-    b"tokens/sec/gpu": "tokens_per_second_per_device",
-    b"throughput (token/sec/GPU)": "tokens_per_second_per_device",
-    b"TGS": "tokens_per_second_per_device",
-    b"throughput (samples/sec/per_device)": "samples_per_second_per_device",
-    b"TFLOPs": "tflops",
-    b"throughput per GPU (TFLOP/s/GPU)": "model_tflops",
-    b"model TFLOP/s/GPU": "model_tflops",
-    b"unix time": "stamp_s",
-    b"energy per GPU (J/iter/GPU)": "joules_per_device",
-    b"power per GPU (W/GPU)": "watts_per_device",
-}
-"""Fields that the scanner reads, too, as they are printed."""
-CAREFUL: Mapping[bytes, str] = {
-    b"gloabl batch size": "global_batch_size",
-    b"tokens per GPU (tokens/s/GPU)": "tokens_per_second_per_device",
-    b"tokens/s/GPU inst/harmonic mean": "tokens_per_second_per_device",
-    b"tokens/s/gpu": "tokens_per_second_per_device",
-    b"compute per GPU (TFLOP/s/GPU)": "model_tflops",
-    b"TFLOP/s/GPU": "model_tflops",
-    b"lm_loss": "lm_loss",
-    b"elapsed_time_per_iteration_ms": "elapsed_ms",
-    b"tokens_per_gpu_per_second_tgs": "tokens_per_second_per_device",
-    b"[DS]TFLOPs": "tflops",
-    b"[LM]TFLOPs": "model_tflops",
-    b"curriculum seqlen": "",
-    b"random ltd reserved length": "",
-    b"approx flops per GPU": "",
-    b"hip mem usage/free/total/usage_ratio": "",
-}
+CLEAN = _by_key(
+    {
+        "consumed_samples": "consumed samples",
+        "consumed_tokens": "consumed tokens",
+        "elapsed_s": "elapsed time per iteration (s)",
+        "elapsed_ms": "elapsed time per iteration (ms)",
+        "global_batch_size": "global batch size",
+        "lm_loss": "lm loss | lm-loss | loss",
+        "learning_rate": "learning rate",
+        "grad_norm": "grad norm",
+        "sequence_length": "actual seqlen | actual seq length",
+        "num_skipped": "number of skipped iterations",
+        "num_nan": "number of nan iterations",
+        "samples_per_second": "samples per second",
+        "tokens_per_second": "tokens per second",
+        "tokens_per_second_per_device": "tokens per gpu per second (tgs) | tokens/sec/gpu | throughput (token/sec/GPU) | TGS",
+        "samples_per_second_per_device": "throughput (samples/sec/per_device)",
+        "tflops": "TFLOPs",
+        "model_tflops": "throughput per GPU (TFLOP/s/GPU) | model TFLOP/s/GPU",
+        "stamp_s": "unix time",
+        "joules_per_device": "energy per GPU (J/iter/GPU)",
+        "watts_per_device": "power per GPU (W/GPU)",
+    }
+)
+"""Fields that the scanner reads, too, as they are printed, to the quantity."""
+CAREFUL = _by_key(
+    {
+        "global_batch_size": "gloabl batch size",
+        "tokens_per_second_per_device": "tokens per GPU (tokens/s/GPU) | tokens/s/GPU inst/harmonic mean | tokens/s/gpu"
+        " | tokens_per_gpu_per_second_tgs",
+        "model_tflops": "compute per GPU (TFLOP/s/GPU) | TFLOP/s/GPU | [LM]TFLOPs",
+        "tflops": "[DS]TFLOPs",
+        "lm_loss": "lm_loss",
+        "elapsed_ms": "elapsed_time_per_iteration_ms",
+        "": "curriculum seqlen | random ltd reserved length | approx flops per GPU | hip mem usage/free/total/usage_ratio",
+    }
+)
 """Fields that make a line no row of the scanner: they name the program, hold two numbers, or change what others mean."""
 PROGRAM: Mapping[bytes, str] = {
     b"approx flops per GPU": "gpt-neox",
