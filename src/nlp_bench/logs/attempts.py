@@ -96,7 +96,7 @@ class _Splitting:
                 group[iteration] = index
             return
         last = next(reversed(group.values()), None)
-        if last is None or (iteration > self.iterations[last] and self._is_same_total(last, index)):
+        if last is None or (iteration > self.iterations[last] and _is_same(self.totals[last], self.totals[index])):
             group[iteration] = index
         else:
             self.groups.append({iteration: index})
@@ -130,12 +130,9 @@ class _Splitting:
                 found[name] = compared[0]
         return found, slowest
 
-    def _is_same_total(self, one: int, two: int) -> bool:
-        return _is_same(self.totals[one], self.totals[two])
-
     def _is_echo(self, known: int, index: int) -> bool:
         """Say whether a record repeats a known one: another rank's line, or exactly the same numbers again."""
-        if not self._is_same_total(known, index):
+        if not _is_same(self.totals[known], self.totals[index]):
             return False
         if self.labels[known] != self.labels[index]:
             return True
@@ -233,23 +230,18 @@ def with_losses(attempts: Sequence[Attempt], flagged: Sequence[Flagged], *, is_c
         return tuple(attempts)
     first_offsets = np.array([attempt.records.offsets.min() for attempt in attempts])
     owners = np.searchsorted(first_offsets, [line.offset for line in flagged], side="right") - 1
-    return tuple(
-        _with_losses(
-            attempt, [line for line, owner in zip(flagged, owners, strict=True) if max(owner, 0) == index], is_counted
-        )
-        for index, attempt in enumerate(attempts)
-    )
-
-
-def _with_losses(attempt: Attempt, flagged: Sequence[Flagged], is_counted: bool) -> Attempt:  # passed through
-    kept = _timed(attempt.records)
-    lost = [line for line in flagged if line.iteration not in kept and not np.isnan(line.iteration)]
-    iterations = {line.iteration for line in lost}
-    unknown = [line for line in flagged if np.isnan(line.iteration)]
-    if is_counted:
-        unknown = unknown[: _num_missing(np.array(sorted(kept | iterations)))]
-    lines = sorted(line.number for line in (*lost, *unknown))[:MANY_LINES]
-    return replace(attempt, num_lost=len(iterations) + len(unknown), lost_lines=tuple(lines))
+    found = []
+    for index, attempt in enumerate(attempts):
+        own = [line for line, owner in zip(flagged, owners, strict=True) if max(owner, 0) == index]
+        kept = _timed(attempt.records)
+        lost = [line for line in own if line.iteration not in kept and not np.isnan(line.iteration)]
+        iterations = {line.iteration for line in lost}
+        unknown = [line for line in own if np.isnan(line.iteration)]
+        if is_counted:
+            unknown = unknown[: _num_missing(np.array(sorted(kept | iterations)))]
+        lines = sorted(line.number for line in (*lost, *unknown))[:MANY_LINES]
+        found.append(replace(attempt, num_lost=len(iterations) + len(unknown), lost_lines=tuple(lines)))
+    return tuple(found)
 
 
 def _timed(records: Records) -> set[float]:
