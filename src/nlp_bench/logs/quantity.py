@@ -97,6 +97,8 @@ class Rounded(NamedTuple):
 
 def rounded(text: bytes) -> Rounded | None:
     """Return the number in `text` with its error, 500 for `2.022e+06`; None when it is none."""
+    if text.isdigit():
+        return Rounded(float(text), 0.0)
     value, between = number(text), bounds(text)
     error = (between[1] - between[0]) / 2 if between else 0.0
     return None if value is None else Rounded(value, 0.0 if error <= 0.5 and value % 1 == 0 else error)

@@ -291,36 +291,39 @@ class _Trainer(Parser):
             findings.rename(self.name)
 
 
-def _first(pairs: Mapping[bytes, bytes], *keys: bytes) -> bytes:
+def _first(pairs: Mapping[bytes, bytes], keys: Iterable[bytes]) -> bytes:
     return next((pairs[key] for key in keys if key in pairs), b"")
 
 
 def _ratio(pairs: Mapping[bytes, bytes]) -> tuple[float | None, float | None]:
     """Return step and total of `5/100`; the total of a plain number is None."""
-    step, _, total = (_count(part) for part in _first(pairs, *_STEP_KEYS).partition(b"/"))
+    text = _first(pairs, _STEP_KEYS)
+    if not text:
+        return None, None
+    step, _, total = (_count(part) for part in text.partition(b"/"))
     return step and step.value, total and total.value
 
 
 def _entry(pairs: Mapping[bytes, bytes], line: Line, label: bytes) -> _Entry:
     step, _ = _ratio(pairs)
     entry = _Entry(line, label, None if step is None else int(step))
-    if counted := _count(_first(pairs, *_TOKEN_KEYS)):
+    if counted := _count(_first(pairs, _TOKEN_KEYS)):
         entry.tokens, entry.token_error = counted
-    runtime, rate = (number(_first(pairs, key)) for key in (b"train_runtime", b"train_tokens_per_second"))
-    entry.keys, entry.epoch = tuple(pairs), bounds(_first(pairs, b"epoch"))
+    runtime, rate = number(pairs.get(b"train_runtime", b"")), number(pairs.get(b"train_tokens_per_second", b""))
+    entry.keys, entry.epoch = tuple(pairs), bounds(pairs.get(b"epoch", b""))
     if runtime:
         entry.clock_s, entry.stated_rate = runtime, rate
         if entry.tokens is None and rate:
             entry.tokens = rate * runtime
-    elif (elapsed := duration_s(_first(pairs, b"elapsed_time"))) is not None:
+    elif (elapsed := duration_s(pairs.get(b"elapsed_time", b""))) is not None:
         entry.clock_s, entry.is_coarse = _finer(elapsed, entry.step, pairs), True
-    entry.device_rate, entry.loss = number(_first(pairs, *_DEVICE_KEYS)), number(_first(pairs, b"loss"))
+    entry.device_rate, entry.loss = number(_first(pairs, _DEVICE_KEYS)), number(pairs.get(b"loss", b""))
     return entry
 
 
 def _finer(elapsed: float, step: int | None, pairs: Mapping[bytes, bytes]) -> float:
     """Return the elapsed time computed from the mean speed since the start, where it agrees with the whole seconds."""
-    per_second, per_step = (number(_first(pairs, key)) for key in (b"train_speed(iter/s)", b"train_speed(s/it)"))
+    per_second, per_step = number(pairs.get(b"train_speed(iter/s)", b"")), number(pairs.get(b"train_speed(s/it)", b""))
     fine = step / per_second if step and per_second else step * per_step if step and per_step else elapsed
     return fine if abs(fine - elapsed) <= 1.5 else elapsed
 
