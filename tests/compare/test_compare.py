@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Capture
 from support.published import write_run
 from support.repeated import write_log, write_runs
 from support.series import write_series_run
@@ -26,11 +27,11 @@ def after(tmp_path: Path, factor: float, **changes: object) -> str:
     return str(write_runs(tmp_path / "after", *(factor * rate for rate in STEADY), seed=50, **changes))
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def said(capsys: Capture) -> str:
     return capsys.readouterr().out
 
 
-def test_a_faster_configuration(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_faster_configuration(before: str, tmp_path: Path, capsys: Capture) -> None:
     assert main(["compare", before, after(tmp_path, 1.05, tensor_model_parallel_size=2)]) == 0
     text = said(capsys)
     assert re.search(r"1\.0[45]\d\d +1\.0\d\d\d to 1\.0\d\d\d +< 0\.0001 +[45]\.\d\d % faster", text)
@@ -39,7 +40,7 @@ def test_a_faster_configuration(before: str, tmp_path: Path, capsys: pytest.Capt
     assert "time for 20,000,000 tokens: A 307." in text
 
 
-def test_json_has_the_numbers(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_the_numbers(before: str, tmp_path: Path, capsys: Capture) -> None:
     assert main(["compare", before, after(tmp_path, 0.9), "--gate", "3", "--format", "json"]) == 1
     record: dict[str, Any] = json.loads(said(capsys))
     assert record["schema"] == "nlp-bench/compare/1"
@@ -63,17 +64,13 @@ def test_json_has_the_numbers(before: str, tmp_path: Path, capsys: pytest.Captur
         (1.2, False, 0, "check that it did the same work"),
     ],
 )
-def test_gate(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: float, strict: bool, code: int, word: str
-) -> None:
+def test_gate(before: str, tmp_path: Path, capsys: Capture, factor: float, strict: bool, code: int, word: str) -> None:
     words = ["compare", before, after(tmp_path, factor), "--gate", "3", *(["--strict"] if strict else [])]
     assert main(words) == code
     assert word in said(capsys)
 
 
-def test_one_run_each_never_speaks_of_the_machines(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_run_each_never_speaks_of_the_machines(before: str, tmp_path: Path, capsys: Capture) -> None:
     other = write_log(tmp_path / "b.log", 70000, seed=7)
     assert main(["compare", f"{before}/run1.log", str(other)]) == 0
     text = said(capsys)
@@ -82,18 +79,14 @@ def test_one_run_each_never_speaks_of_the_machines(
     assert "than A (" not in text
 
 
-def test_a_different_workload_is_refused_with_the_difference(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_different_workload_is_refused_with_the_difference(before: str, tmp_path: Path, capsys: Capture) -> None:
     assert main(["compare", before, after(tmp_path, 1, hidden_size=5120), "--same-workload"]) == 2
     caught = capsys.readouterr()
     assert caught.out == ""
     assert "hidden_size  4096  5120  A: log line 6; B: log line 6" in caught.err
 
 
-def test_what_one_side_does_not_show_needs_somebodys_word(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_one_side_does_not_show_needs_somebodys_word(before: str, tmp_path: Path, capsys: Capture) -> None:
     other = after(tmp_path, 1, optimizer=None)
     assert main(["compare", before, other]) == 2
     assert "optimizer  adam  not shown" in capsys.readouterr().err
@@ -102,7 +95,7 @@ def test_what_one_side_does_not_show_needs_somebodys_word(
     assert main(["compare", before, after(tmp_path, 1, optimizer="Adam")]) == 0, "the same in other letters"
 
 
-def test_logs_that_show_nothing_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_that_show_nothing_are_refused(tmp_path: Path, capsys: Capture) -> None:
     logs = [str(write_log(tmp_path / f"{n}.log", 65000, n, stated=False)) for n in (1, 2)]
     sizes = ["--sequence-length", "4096", "--num-gpus", "16"]
     assert main(["compare", *logs, *sizes]) == 2
@@ -111,9 +104,7 @@ def test_logs_that_show_nothing_are_refused(tmp_path: Path, capsys: pytest.Captu
     assert json.loads(said(capsys))["workload_vouched_for"] is True
 
 
-def test_other_free_parameters_and_machine_are_shown_in_json(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_free_parameters_and_machine_are_shown_in_json(before: str, tmp_path: Path, capsys: Capture) -> None:
     assert main(["compare", before, after(tmp_path, 1, world_size=32), "--format", "json"]) == 0
     (found,) = json.loads(said(capsys))["comparisons"]
     assert [row["name"] for row in found["differences"]["machine"]] == ["num_gpus"]
@@ -122,7 +113,7 @@ def test_other_free_parameters_and_machine_are_shown_in_json(
 
 @pytest.mark.parametrize("num_gpus", [16, 32])
 def test_a_sweep_is_matched_point_by_point_on_another_machine_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], num_gpus: int
+    tmp_path: Path, capsys: Capture, num_gpus: int
 ) -> None:
     for side, rates in (("a", (65000, 65200)), ("b", (60000, 60100))):
         for size in (2, 4, 8) if side == "a" else (4, 8, 16):
@@ -136,7 +127,7 @@ def test_a_sweep_is_matched_point_by_point_on_another_machine_too(
     assert record["gate"]["verdict"] == "NOT PROVEN"  # a point of the baseline was not measured again
 
 
-def test_no_common_point_names_the_nearest_difference(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_common_point_names_the_nearest_difference(tmp_path: Path, capsys: Capture) -> None:
     for size in (2, 4):
         write_runs(tmp_path / "a" / str(size), 65000, seed=size, tensor_model_parallel_size=size)
         write_runs(tmp_path / "b" / str(size), 65000, seed=size, tensor_model_parallel_size=2 * size + 4)
@@ -144,7 +135,7 @@ def test_no_common_point_names_the_nearest_difference(tmp_path: Path, capsys: py
     assert "none is in both; the nearest two differ in" in capsys.readouterr().err
 
 
-def test_a_failed_run_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_run_fails_the_gate(tmp_path: Path, capsys: Capture) -> None:
     good, bad = write_run(tmp_path / "good"), write_run(tmp_path / "bad", outcome="TIMEOUT")
     assert main(["compare", str(good), str(bad), "--gate", "3"]) == 1
     text = said(capsys)
@@ -156,7 +147,7 @@ def test_a_failed_run_fails_the_gate(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "has no measured run with a number" in capsys.readouterr().err
 
 
-def test_a_point_that_never_had_a_number_stops_no_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_point_that_never_had_a_number_stops_no_gate(tmp_path: Path, capsys: Capture) -> None:
     for side, outcome in (("a", "VALID"), ("b", "VALID"), ("lost", "TIMEOUT")):
         write_series_run(tmp_path / side / "tp1", tp=1, outcome="OUT_OF_MEMORY")
         write_series_run(tmp_path / side / "tp2", tp=2, seed=len(side) + ord(side[0]))
@@ -169,25 +160,21 @@ def test_a_point_that_never_had_a_number_stops_no_gate(tmp_path: Path, capsys: p
     assert "GATE FAIL: B has no number for tp 4" in said(capsys)
 
 
-def test_a_run_that_ended_before_its_first_line_fails_the_gate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_ended_before_its_first_line_fails_the_gate(tmp_path: Path, capsys: Capture) -> None:
     write_series_run(tmp_path / "a", tp=2)
     write_series_run(tmp_path / "b", tp=2, outcome="NODE_FAIL")
     assert main(["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--gate", "3"]) == 1
     assert "GATE FAIL: B has no number\n" in said(capsys)
 
 
-def test_the_heading_names_only_what_both_have(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_heading_names_only_what_both_have(before: str, tmp_path: Path, capsys: Capture) -> None:
     assert main(["compare", before, after(tmp_path, 1, tensor_model_parallel_size=2)]) == 0
     text = said(capsys)
     assert "\n   32 x 4096, 16 GPUs, batch 64, micro-batch 1\n" in text
     assert "What differs, and may:" in text
 
 
-def test_runs_that_scatter_beyond_measure_claim_no_percentage(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_that_scatter_beyond_measure_claim_no_percentage(tmp_path: Path, capsys: Capture) -> None:
     a, b = write_runs(tmp_path / "a", 65000, 65100), write_runs(tmp_path / "b", 30000, 90000, seed=5)
     assert main(["compare", str(a), str(b)]) == 0
     text = said(capsys)
@@ -198,9 +185,7 @@ def test_runs_that_scatter_beyond_measure_claim_no_percentage(
 
 @pytest.mark.parametrize("question", ["--gate", "--equivalent"])
 @pytest.mark.parametrize("rate", [65000, 60000])
-def test_one_run_each_proves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], question: str, rate: float
-) -> None:
+def test_one_run_each_proves_nothing(tmp_path: Path, capsys: Capture, question: str, rate: float) -> None:
     sides = [str(write_log(tmp_path / "a.log", 65000, 1)), str(write_log(tmp_path / "b.log", rate, 2))]
     assert main(["compare", *sides, question, "3"]) == 0
     assert re.search(
@@ -213,9 +198,7 @@ def test_one_run_each_proves_nothing(
     assert 2 <= found[f"{name}_num_runs_each"] < 10
 
 
-def test_known_scatter_lets_one_run_each_decide(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_known_scatter_lets_one_run_each_decide(before: str, tmp_path: Path, capsys: Capture) -> None:
     sides = [str(write_log(tmp_path / "a.log", 65000, 71)), str(write_log(tmp_path / "b.log", 60000, 72))]
     assert main(["compare", *sides, "--gate", "3", "--scatter", before]) == 1
     text = said(capsys)
@@ -228,9 +211,7 @@ def test_known_scatter_lets_one_run_each_decide(
     assert "GATE NOT PROVEN" in said(capsys)
 
 
-def test_known_scatter_is_not_used_for_runs_that_scatter_more(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_known_scatter_is_not_used_for_runs_that_scatter_more(before: str, tmp_path: Path, capsys: Capture) -> None:
     sides = [str(write_runs(tmp_path / name, 60000, 65000, 70000, seed=ord(name))) for name in "ab"]
     words = ["compare", *sides, "--scatter", before]
     assert main(words) == 0
@@ -242,7 +223,7 @@ def test_known_scatter_is_not_used_for_runs_that_scatter_more(
 
 @pytest.mark.parametrize("changes", [{"world_size": 32}, {}])
 def test_scatter_of_another_machine_or_of_one_run_is_refused(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object]
+    before: str, tmp_path: Path, capsys: Capture, changes: dict[str, object]
 ) -> None:
     rates = STEADY if changes else STEADY[:1]
     assert (
@@ -260,9 +241,7 @@ def test_scatter_of_another_machine_or_of_one_run_is_refused(
         (0.98, 0, "EQUIVALENCE NOT PROVEN: "),
     ],
 )
-def test_equivalence(
-    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], factor: float, code: int, word: str
-) -> None:
+def test_equivalence(before: str, tmp_path: Path, capsys: Capture, factor: float, code: int, word: str) -> None:
     other = after(tmp_path, factor)
     assert main(["compare", before, other, "--equivalent", "2"]) == code
     assert word in said(capsys)
@@ -272,7 +251,7 @@ def test_equivalence(
     assert record["gate"]["verdict"] == "PASS"
 
 
-def test_another_machine_may_scatter_otherwise(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_machine_may_scatter_otherwise(before: str, tmp_path: Path, capsys: Capture) -> None:
     widths = []
     for changes, method in (({}, "pooled t"), ({"world_size": 32}, "wider of Welch's t and pooled t")):
         assert main(["compare", before, after(tmp_path, 1, **changes), "--format", "json"]) == 0
@@ -282,7 +261,7 @@ def test_another_machine_may_scatter_otherwise(before: str, tmp_path: Path, caps
     assert widths[0] < widths[1]
 
 
-def test_the_same_run_on_both_sides_is_noticed(before: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_run_on_both_sides_is_noticed(before: str, capsys: Capture) -> None:
     assert main(["compare", before, before, "--gate", "5"]) == 0
     text = said(capsys)
     assert "1.0000" in text
@@ -290,9 +269,7 @@ def test_the_same_run_on_both_sides_is_noticed(before: str, capsys: pytest.Captu
     assert "the same run is on both sides" in text
 
 
-def test_even_runs_that_begin_alike_by_a_clock_of_whole_seconds_are_no_copies(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_even_runs_that_begin_alike_by_a_clock_of_whole_seconds_are_no_copies(tmp_path: Path, capsys: Capture) -> None:
     """As by tqdm's bars: 20 s every 4 steps; a cut copy is still one."""
     for name, period in (("a", 5.0), ("b", 5.05)):
         (tmp_path / name).mkdir()
@@ -311,7 +288,7 @@ def test_even_runs_that_begin_alike_by_a_clock_of_whole_seconds_are_no_copies(
     assert out.count("counted once") == 1
 
 
-def test_markdown_takes_nothing_for_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_markdown_takes_nothing_for_markup(tmp_path: Path, capsys: Capture) -> None:
     one, two = tmp_path / "<b>|x", tmp_path / "b"
     write_runs(one, 65000, optimizer="<img>")
     write_runs(two, 65000, seed=3, optimizer="<img>", tensor_model_parallel_size="<i>|")
@@ -330,12 +307,12 @@ def test_markdown_takes_nothing_for_markup(tmp_path: Path, capsys: pytest.Captur
         (["nowhere", "B"], "PATH nowhere does not exist"),
     ],
 )
-def test_bad_words(words: list[str], message: str, before: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_words(words: list[str], message: str, before: str, capsys: Capture) -> None:
     assert main(["compare", *(before if word in {"A", "B"} else word for word in words)]) == 2
     assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("percent", ["0", "-1", "100", "nan", "x", "1e400"])
-def test_bad_percentages(percent: str, before: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_percentages(percent: str, before: str, capsys: Capture) -> None:
     assert main(["compare", before, before, f"--gate={percent}"]) == 2
     assert "percentage" in capsys.readouterr().err

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.command import Capture
 from support.published import published_log
 from support.repeated import write_log, write_runs
 
@@ -34,9 +35,6 @@ def test_two_modes_are_named_as_they_are(tmp_path: Path) -> None:
 
 
 TIME = re.compile(r"(?<=\(ms\): )[\d.]+")
-
-
-Capture = pytest.CaptureFixture[str]
 
 
 def jittered(log: Path, copy: Path, seed: int) -> Path:
@@ -155,7 +153,7 @@ def test_a_named_gpu_that_cannot_have_done_it_is_refused(tmp_path: Path, capsys:
 SIZES = ("--sequence-length", "2048", "--num-gpus", "384")
 
 
-def test_a_run_that_is_on_both_sides_proves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_is_on_both_sides_proves_nothing(tmp_path: Path, capsys: Capture) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         for number in (0, 5, 9):
@@ -167,9 +165,7 @@ def test_a_run_that_is_on_both_sides_proves_nothing(tmp_path: Path, capsys: pyte
     assert "run(s) of B are runs of A" in said
 
 
-def test_a_shared_run_does_not_hide_that_the_others_are_slower(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_shared_run_does_not_hide_that_the_others_are_slower(tmp_path: Path, capsys: Capture) -> None:
     before = write_runs(tmp_path / "a", 65000, 65600, 64700, 65300, 65100)
     after = write_runs(
         tmp_path / "b", *[0.8 * rate for rate in (65000, 65600, 64700, 65300, 65100, 65200) * 2], seed=40

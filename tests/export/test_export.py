@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.command import Capture
 from support.ours import write_our_run
 from support.published import published_log
 
@@ -31,12 +32,12 @@ def our_run(tmp_path: Path) -> Path:
     return folder
 
 
-def exported(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+def exported(capsys: Capture, *words: object) -> str:
     assert main(["export", *map(str, words)]) == 0
     return capsys.readouterr().out
 
 
-def test_the_system_description_has_the_fields_of_mlperf(our_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_system_description_has_the_fields_of_mlperf(our_run: Path, capsys: Capture) -> None:
     assert main(["export", "mlperf", str(our_run), "--submitter", "Example", "--set", "cooling=liquid"]) == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)
@@ -53,14 +54,12 @@ def test_the_system_description_has_the_fields_of_mlperf(our_run: Path, capsys: 
     assert "apex" not in found["other_software_stack"]
 
 
-def test_a_field_that_mlperf_does_not_have_is_refused(our_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_field_that_mlperf_does_not_have_is_refused(our_run: Path, capsys: Capture) -> None:
     assert main(["export", "mlperf", str(our_run), "--set", "coolin=liquid"]) == 2
     assert "did you mean cooling?" in capsys.readouterr().err
 
 
-def test_a_field_that_the_records_have_is_not_replaced_in_silence(
-    our_run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_field_that_the_records_have_is_not_replaced_in_silence(our_run: Path, capsys: Capture) -> None:
     assert main(["export", "mlperf", str(our_run), "--set", "cooling=liquid", "--set", "cooling=air"]) == 2
     assert "--set cooling is given twice" in capsys.readouterr().err
     assert main(["export", "mlperf", str(our_run), "--set", "number_of_nodes=5"]) == 0
@@ -75,7 +74,7 @@ def test_a_field_that_the_records_have_is_not_replaced_in_silence(
     ],
 )
 def test_what_was_filled_by_hand_is_not_replaced_by_nothing(
-    form: str, gap: str, filled: str, our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    form: str, gap: str, filled: str, our_run: Path, tmp_path: Path, capsys: Capture
 ) -> None:
     words = ["export", form, str(our_run), "--output", str(tmp_path / "out")]
     assert main(words) == main(words) == 0
@@ -88,9 +87,7 @@ def test_what_was_filled_by_hand_is_not_replaced_by_nothing(
     assert path.read_text() == text
 
 
-def test_mllog_events_give_the_same_number_again(
-    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mllog_events_give_the_same_number_again(our_run: Path, tmp_path: Path, capsys: Capture) -> None:
     text = exported(capsys, "mllog", our_run)
     events = [json.loads(line.removeprefix(":::MLLOG ")) for line in text.splitlines()]
     assert all(set(e) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"} for e in events)
@@ -105,7 +102,7 @@ def test_mllog_events_give_the_same_number_again(
     assert entry.reference == pytest.approx(34063.4, rel=1e-4)
 
 
-def test_mlperf_logging_itself_reads_them(our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mlperf_logging_itself_reads_them(our_run: Path, tmp_path: Path, capsys: Capture) -> None:
     """Only where a person has installed it (pip install mlperf-logging): it is no dependency of the tests."""
     parser = pytest.importorskip("mlperf_logging.compliance_checker.mlp_parser.ruleset_500")
     checker = pytest.importorskip("mlperf_logging.system_desc_checker.system_desc_checker")
@@ -117,9 +114,7 @@ def test_mlperf_logging_itself_reads_them(our_run: Path, tmp_path: Path, capsys:
     assert checker.check_system_desc(str(tmp_path / "system.json"), "training", "5.0.0")[0] is True
 
 
-def test_the_page_has_the_six_items_of_torchtitan(
-    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_has_the_six_items_of_torchtitan(our_run: Path, tmp_path: Path, capsys: Capture) -> None:
     text = exported(capsys, "torchtitan", our_run, "--submitter", "Example Centre")
     headings = [line for line in text.splitlines() if line.startswith("## ")]
     assert [heading[:5] for heading in headings] == [f"## {n}." for n in range(1, 7)]
@@ -130,7 +125,7 @@ def test_the_page_has_the_six_items_of_torchtitan(
     assert page.name.endswith("_20260101_entity.md")
 
 
-def test_words_of_a_log_are_no_markup(our_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_of_a_log_are_no_markup(our_run: Path, capsys: Capture) -> None:
     run = json.loads((our_run / "run.json").read_text())
     run["model"]["name"] = "<script>alert(1)</script> | [x](y)"
     (our_run / "run.json").write_text(json.dumps(run))
@@ -139,7 +134,7 @@ def test_words_of_a_log_are_no_markup(our_run: Path, capsys: pytest.CaptureFixtu
     assert "[x](y)" not in text
 
 
-def test_collectors_get_value_and_interval(our_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_collectors_get_value_and_interval(our_run: Path, capsys: Capture) -> None:
     (rate,) = json.loads(exported(capsys, "bigger", our_run))
     assert (rate["unit"], rate["name"]) == (
         "tokens/s",
@@ -153,9 +148,7 @@ def test_collectors_get_value_and_interval(our_run: Path, capsys: pytest.Capture
     assert metric["lower_value"] < metric["value"] < metric["upper_value"]
 
 
-def test_two_runs_with_one_name_are_both_kept(
-    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_runs_with_one_name_are_both_kept(our_run: Path, tmp_path: Path, capsys: Capture) -> None:
     other = write_our_run(tmp_path / "other")
     record = json.loads(exported(capsys, "bencher", our_run, other))
     assert [name[-2:] for name in record] == ["#1", "#2"]
@@ -168,9 +161,7 @@ def test_two_runs_with_one_name_are_both_kept(
     assert sorted(path.name for path in (tmp_path / "mllog").iterdir()) == ["result_0.txt", "result_1.txt"]
 
 
-def test_a_run_without_a_number_is_refused_with_the_reason(
-    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_a_number_is_refused_with_the_reason(our_run: Path, tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "train.log").write_text(published_log())
     assert main(["export", "bigger", str(tmp_path / "train.log")]) == 1
     printed = capsys.readouterr()

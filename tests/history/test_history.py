@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.command import Capture
 from support.published import write_run
 from support.repeated import write_log, write_runs
 from support.series import write_series_run
@@ -23,7 +24,7 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "h.sqlite3")
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def said(capsys: Capture) -> str:
     return capsys.readouterr().out
 
 
@@ -37,7 +38,7 @@ def rows(file: str) -> list[Row]:
         return store.rows(Filter())
 
 
-def test_a_run_of_ours(tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_ours(tmp_path: Path, file: str, capsys: Capture) -> None:
     run = write_run(tmp_path / "run")
     assert add(file, run) == 0
     assert said(capsys).startswith("run 1 added: ")
@@ -57,9 +58,7 @@ def test_a_failed_run_is_part_of_the_history(tmp_path: Path, file: str) -> None:
     assert (found.outcome, found.tokens_per_second_steady, found.time_to_report_s) == ("NODE_FAIL", None, None)
 
 
-def test_what_has_not_ended_or_says_nothing_is_not_added(
-    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_not_ended_or_says_nothing_is_not_added(tmp_path: Path, file: str, capsys: Capture) -> None:
     (write_run(tmp_path / "run") / "outcome.json").unlink()
     (tmp_path / "a.log").write_text("nothing\n")
     assert add(file, tmp_path / "run", tmp_path / "a.log") == 1
@@ -78,9 +77,7 @@ def test_logs_of_others(tmp_path: Path, file: str) -> None:
     assert {r.name for r in rows(file)} == {"first"}
 
 
-def test_a_run_that_gets_another_name_is_said_to_lose_the_old_one(
-    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_gets_another_name_is_said_to_lose_the_old_one(tmp_path: Path, file: str, capsys: Capture) -> None:
     log = write_log(tmp_path / "a.log", 65000)
     add(file, log, name="acceptance")
     add(file, log)
@@ -89,7 +86,7 @@ def test_a_run_that_gets_another_name_is_said_to_lose_the_old_one(
     assert "; named acceptance until now, it is no run of history:acceptance any more" in capsys.readouterr().out
 
 
-def test_list_show_export(tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_show_export(tmp_path: Path, file: str, capsys: Capture) -> None:
     add(file, write_run(tmp_path / "run"), write_log(tmp_path / "a.log", 65000))
     said(capsys)
     assert main(["history", "list", "--file", file, "--model", "175"]) == 0
@@ -109,7 +106,7 @@ def test_list_show_export(tmp_path: Path, file: str, capsys: pytest.CaptureFixtu
     assert "1 of 2 runs; more with --last N" in capsys.readouterr().err
 
 
-def test_a_nightly_run_against_the_one_before(tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_nightly_run_against_the_one_before(tmp_path: Path, file: str, capsys: Capture) -> None:
     nights = [write_log(tmp_path / f"{n}.log", rate, n) for n, rate in enumerate((65000, 65100, 64900, 65050, 60000))]
     for number, night in enumerate(nights):
         os.utime(night, (1000 * number, 1000 * number))
@@ -128,9 +125,7 @@ def test_a_nightly_run_against_the_one_before(tmp_path: Path, file: str, capsys:
     assert "% below the level of the 4 runs before it" in said(capsys)
 
 
-def test_an_old_run_is_held_against_those_before_it(
-    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_old_run_is_held_against_those_before_it(tmp_path: Path, file: str, capsys: Capture) -> None:
     for number in range(3):
         os.utime(write_log(tmp_path / f"{number}.log", 65000, number), (1000 * number, 1000 * number))
     add(file, tmp_path)
@@ -139,7 +134,7 @@ def test_an_old_run_is_held_against_those_before_it(
     assert [run.split(":")[0] for run in json.loads(said(capsys))["comparisons"][0]["a"]["runs"]] == ["history run 1"]
 
 
-def test_names_numbers_and_configurations(tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_numbers_and_configurations(tmp_path: Path, file: str, capsys: Capture) -> None:
     add(file, write_runs(tmp_path / "a", 65000, 65100, 64900), name="acceptance")
     add(file, write_runs(tmp_path / "b", 65000, 65100, seed=8), name="later")
     identity = rows(file)[0].identity
@@ -182,9 +177,7 @@ def test_names_numbers_and_configurations(tmp_path: Path, file: str, capsys: pyt
         (["history", "list", "--file", "nowhere/h"], "does not exist; fill it with"),
     ],
 )
-def test_bad_words(
-    words: list[str], message: str, tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_words(words: list[str], message: str, tmp_path: Path, file: str, capsys: Capture) -> None:
     add(file, write_log(tmp_path / "a.log", 65000))
     said(capsys)
     assert main([*words, *([] if "--file" in words else ["--file", file])]) == 2
@@ -193,7 +186,7 @@ def test_bad_words(
     assert caught.out == ""
 
 
-def test_text_of_others_stays_on_its_line(file: str, row: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_others_stays_on_its_line(file: str, row: Make, capsys: Capture) -> None:
     with open_to_write(Path(file)) as store:
         store.add([row(1, 5.0, source="a\nb\x1b[31m", model="m\nn", name="n\x07")])
     for action in (["list"], ["show", "1"], ["trend"]):
@@ -201,9 +194,7 @@ def test_text_of_others_stays_on_its_line(file: str, row: Make, capsys: pytest.C
         assert "\x1b" not in said(capsys)
 
 
-def test_the_plot_of_ten_thousand_runs(
-    tmp_path: Path, file: str, row: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_plot_of_ten_thousand_runs(tmp_path: Path, file: str, row: Make, capsys: Capture) -> None:
     with open_to_write(Path(file)) as store:
         store.add(row(day, 1000.0 + day % 7 + day / 1e6, f"{day % 10:012x}", system="$x_1$") for day in range(10_000))
     assert main(["history", "trend", "--file", file, "--output", str(tmp_path / "out")]) == 0
@@ -214,7 +205,7 @@ def test_the_plot_of_ten_thousand_runs(
     assert (tmp_path / "out/trend.svg").stat().st_size < 5_000_000
 
 
-def test_an_empty_plot_says_so(tmp_path: Path, file: str, row: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_plot_says_so(tmp_path: Path, file: str, row: Make, capsys: Capture) -> None:
     with open_to_write(Path(file)) as store:
         store.add([row(1, None)])
     assert main(["history", "trend", "--file", file, "--output", str(tmp_path / "out")]) == 0
@@ -225,7 +216,7 @@ def test_an_empty_plot_says_so(tmp_path: Path, file: str, row: Make, capsys: pyt
 
 
 def test_nights_that_failed_before_their_first_line_are_all_kept_and_told(
-    tmp_path: Path, file: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, file: str, capsys: Capture
 ) -> None:
     add(file, write_series_run(tmp_path / "good"))
     for night in (1, 2):

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from support.command import Capture
 from support.repeated import write_log, write_runs
 
 from nlp_bench.cli.main import main
@@ -24,7 +25,7 @@ def copies(tmp_path: Path) -> list[Path]:
     return [cut, whole, other, packed]
 
 
-def test_a_copy_of_a_run_is_no_repeat_of_it(copies: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_of_a_run_is_no_repeat_of_it(copies: list[Path], capsys: Capture) -> None:
     """One truth for report, history and compare: packed, with other line ends or cut."""
     file = ("--file", str(copies[0].with_name("h")))
     assert main(["report", *map(str, copies), "--allow-measured"]) == 0
@@ -45,7 +46,7 @@ def test_a_copy_of_a_run_is_no_repeat_of_it(copies: list[Path], capsys: pytest.C
     assert "no earlier valid run of this configuration" in capsys.readouterr().err
 
 
-def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, capsys: Capture) -> None:
     """Two runs that print whole seconds may begin alike."""
     folder = write_runs(tmp_path, 65000, 65010)
     for path in folder.iterdir():
@@ -55,7 +56,7 @@ def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, capsys: pytest.Capt
 
 
 def test_who_waits_for_the_history_is_told_for_whom(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nlp_bench.files.PATIENCE_S", 0.1)
     monkeypatch.setattr("nlp_bench.analysis.store.WAIT_S", 1.0)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.command import Capture
 from support.repeated import write_log
 from support.ruled_run import STEPS, asked, log_of
 
@@ -43,7 +44,7 @@ def write_night(folder: Path, model: str, *, seed: int = 0, failed: bool = False
     ],
 )
 def test_a_night_that_failed_at_its_start_is_one_of_its_configuration(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, choices: dict[str, object]
+    tmp_path: Path, capsys: Capture, model: str, choices: dict[str, object]
 ) -> None:
     file = ("--file", str(tmp_path / "h"))
     for night in range(3):
@@ -64,13 +65,13 @@ def test_a_night_that_failed_at_its_start_is_one_of_its_configuration(
     assert [each["num_failed"] for each in json.loads(capsys.readouterr().out)["configurations"]] == [1]
 
 
-def dates(file: Path, capsys: pytest.CaptureFixture[str]) -> list[float]:
+def dates(file: Path, capsys: Capture) -> list[float]:
     capsys.readouterr()
     assert main(["history", "export", "--format", "json", "--file", str(file)]) == 0
     return [run["ended_s"] for run in json.loads(capsys.readouterr().out)["runs"]]
 
 
-def test_a_copy_moves_no_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_moves_no_date(tmp_path: Path, capsys: Capture) -> None:
     """Of two times of files the earlier one stays, in either order."""
     file, log = tmp_path / "h", write_log(tmp_path / "a.log", 65000)
     for moment, wanted in ((2e9, 2e9), (1.7e9, 1.7e9), (1.9e9, 1.7e9)):
@@ -79,7 +80,7 @@ def test_a_copy_moves_no_date(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert dates(file, capsys) == [wanted]
 
 
-def test_a_log_is_dated_by_its_last_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_is_dated_by_its_last_line(tmp_path: Path, capsys: Capture) -> None:
     """A run folder of ours by its outcome.json."""
     file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
     log = Path(shutil.copy(run / "job.out", tmp_path / "a.log"))
@@ -90,7 +91,7 @@ def test_a_log_is_dated_by_its_last_line(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_time_without_a_zone_is_of_this_machines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One with a zone is what it says, and so is what is packed."""
     monkeypatch.setenv("TZ", "EST5")
@@ -108,7 +109,7 @@ def test_a_time_without_a_zone_is_of_this_machines(
         time.tzset()
 
 
-def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, capsys: Capture) -> None:
     """Without its run folder, too: report, history and compare say the same."""
     log = write_log(tmp_path / "a.log", 65000)
     log.write_text(f" > device: CPU, 1 threads per rank\n{log.read_text()}")
@@ -122,7 +123,7 @@ def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, capsys: pytest.C
     assert "16 GPUs" not in said
 
 
-def test_what_a_log_is_sealed_with_is_no_setting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_log_is_sealed_with_is_no_setting(tmp_path: Path, capsys: Capture) -> None:
     """Nor how far the clocks of its ranks were apart: neither is a choice in which configurations differ."""
     for number, batch in enumerate((1, 2), start=1):
         log = write_log(

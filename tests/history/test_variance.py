@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from support.command import Capture
 from support.repeated import write_log
 
 from nlp_bench.cli.main import main
@@ -31,7 +32,7 @@ def history(folder: Path) -> Path:
     return file
 
 
-def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, capsys: Capture) -> None:
     file = nights(tmp_path / "nights", days=8, by_day=0.02, by_run=0.002)
     capsys.readouterr()
     assert main(["history", "variance", "--file", str(file), "--format", "json"]) == 0
@@ -46,9 +47,7 @@ def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, capsys:
     assert min(p["runs"] for p in plans[True]) < min(p["runs"] for p in plans[False])
 
 
-def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(tmp_path: Path, capsys: Capture) -> None:
     file = nights(tmp_path / "nights", days=5, by_day=0.0, by_run=0.005)
     capsys.readouterr()
     cheapest = []
@@ -63,7 +62,7 @@ def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(
     assert cheapest[1] <= cheapest[0]
 
 
-def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, capsys: Capture) -> None:
     write_log(tmp_path / "one" / "a.log", 1000)
     file = history(tmp_path / "one")
     assert main(["history", "variance", "--file", str(file)]) == 0

@@ -4,7 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.command import report
 from support.published import published_log, write_run
+
+__all__ = ["report"]
 
 
 @pytest.fixture

@@ -3,13 +3,14 @@
 import json
 
 import pytest
+from support.command import Capture
 
 from nlp_bench.cli.main import main
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.report.dialects import MAX_EXAMPLE, excerpt
 
 
-def test_the_table_has_every_dialect(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_every_dialect(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in ("80", "120", "400"):
         monkeypatch.setenv("COLUMNS", columns)
         assert main(["report", "--dialects"]) == 0
@@ -19,7 +20,7 @@ def test_the_table_has_every_dialect(capsys: pytest.CaptureFixture[str], monkeyp
         assert out.endswith(f"\n{len(all_dialects())} dialects\n")
 
 
-def test_the_data_has_the_whole_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_data_has_the_whole_example(capsys: Capture) -> None:
     assert main(["report", "--dialects", "--format", "json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["schema"] == "nlp-bench/dialects/1"
@@ -28,7 +29,7 @@ def test_the_data_has_the_whole_example(capsys: pytest.CaptureFixture[str]) -> N
     assert all(set(d) == {"name", "programs", "example", "trap", "source"} for d in record["dialects"])
 
 
-def test_the_markdown_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_markdown_is_one_table(capsys: Capture) -> None:
     assert main(["report", "--dialects", "--format", "markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(all_dialects()) + 2

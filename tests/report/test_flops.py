@@ -5,6 +5,7 @@ import io
 from pathlib import Path
 
 import pytest
+from support.command import Capture
 from support.published import published_log
 
 from nlp_bench.cli.main import main
@@ -29,7 +30,7 @@ def dumped(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, capsys: Capture) -> None:
     main(["report", str(log), "--sequence-length", "2048"])
     assert "TFLOP/s" not in capsys.readouterr().out
     main(["report", dumped])
@@ -42,9 +43,7 @@ def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, caps
     assert "causal attention counted as half" in shown
 
 
-def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(
-    dumped: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(dumped: str, capsys: Capture) -> None:
     main(["report", dumped, "--gpu", "A100", "--precision", "fp16", "--format", "csv"])
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert float(row["mfu"]) == pytest.approx(float(row["model_tflops_per_gpu"]) / 312)
@@ -53,9 +52,7 @@ def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(
 
 
 @pytest.mark.parametrize("words", [["--gpu", "H100"], ["--gpu", "a fast one"], ["--gpu", "A100", "--precision", "fp8"]])
-def test_a_gpu_without_a_peak_is_a_wrong_word(
-    dumped: str, words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gpu_without_a_peak_is_a_wrong_word(dumped: str, words: list[str], capsys: Capture) -> None:
     assert main(["report", dumped, *words]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

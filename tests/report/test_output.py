@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Capture
 
 from nlp_bench.cli.main import main
 from nlp_bench.inputs.sources import read_sources
@@ -33,7 +34,7 @@ def written(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text() for name in FILES if not name.endswith("png")}
 
 
-def test_one_good_and_one_failed_run(make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_good_and_one_failed_run(make_run: Make, tmp_path: Path, capsys: Capture) -> None:
     make_run(tmp_path / "runs/a_good")
     make_run(tmp_path / "runs/b_bad", "TIMEOUT", reasons=["the limit of 00:45:00 was reached"])
     assert main(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 1
@@ -85,9 +86,7 @@ def test_the_same_report_gives_the_same_bytes(make_run: Make, tmp_path: Path) ->
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_files_of_an_earlier_call_that_stay_are_named(
-    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_of_an_earlier_call_that_stay_are_named(log: Path, tmp_path: Path, capsys: Capture) -> None:
     words = ["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "out")]
     assert main([*words, "--format", "records-csv"]) == 0
     assert "earlier call" not in capsys.readouterr().err
@@ -103,7 +102,7 @@ def test_many_runs(make_run: Make, tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_all_but_the_plots_is_written_and_what_brings_them_is_said_once(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "out"

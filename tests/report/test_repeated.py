@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Capture
 from support.repeated import write_runs
 
 from nlp_bench.cli.main import main
 
 
-def repeats_of(folder: Path, limit_s: float, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def repeats_of(folder: Path, limit_s: float, capsys: Capture) -> dict[str, Any]:
     main(["report", str(folder), "--limit", str(limit_s), "--format", "json"])
     (found,) = json.loads(capsys.readouterr().out)["repeats"]
     return found
@@ -24,7 +25,7 @@ def throttled(line: str) -> str:
     return re.sub(r"\(ms\): ([\d.]+)", lambda found: f"(ms): {1.3 * float(found[1]):.1f}", line)
 
 
-def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, capsys: Capture) -> None:
     folder = write_runs(tmp_path / "runs", 65000, 65200, 65100)
     assert repeats_of(folder, 320, capsys)["limit"] == "PASS"
     for path in folder.iterdir():
@@ -38,14 +39,14 @@ def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, capsys:
     assert "limit of 320 s: NOT PROVEN (the run ends at a slower speed" in capsys.readouterr().out
 
 
-def test_a_limit_in_another_unit_is_no_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_limit_in_another_unit_is_no_pass(tmp_path: Path, capsys: Capture) -> None:
     found = repeats_of(write_runs(tmp_path / "runs", 65000, 65200, 65100), 620_000, capsys)
     assert (found["limit"], "not in seconds" in found["limit_reasons"][0]) == ("NOT PROVEN", True)
 
 
 @pytest.mark.parametrize(("apart_s", "num_runs"), [(0, 1), (7, 4)])
 def test_the_files_of_the_ranks_of_one_run_are_one_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], apart_s: int, num_runs: int
+    tmp_path: Path, capsys: Capture, apart_s: int, num_runs: int
 ) -> None:
     """`torchrun --log-dir`: each rank has the jitter of its own clock, and all have the loss of all."""
     folder = write_runs(tmp_path / "runs", 65000)
@@ -65,7 +66,7 @@ def test_the_files_of_the_ranks_of_one_run_are_one_run(
     assert (len(pool["sources"]), len(pool["copies"])) == (num_runs, 4 - num_runs)
 
 
-def test_a_copy_given_as_a_repeat_proves_nothing_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_given_as_a_repeat_proves_nothing_more(tmp_path: Path, capsys: Capture) -> None:
     folder = write_runs(tmp_path / "runs", 65000)
     shutil.copy(folder / "run1.log", folder / "run2.log")
     found = repeats_of(folder, 320, capsys)

@@ -22,16 +22,6 @@ PUBLISHED = Path(__file__).parents[2] / "reports/reference/juwels_booster"
 SEQUENCE = ["--sequence-length", "2048"]
 
 
-@pytest.fixture
-def report(capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*words: object) -> tuple[int, str, str]:
-        code = main(["report", *map(str, words)])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
 def runs_of(report: Call, *words: object) -> tuple[int, list[dict[str, Any]]]:
     code, out, _ = report(*words, "--format", "json")
     record = json.loads(out)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Capture
 from support.published import published_log
 
 from nlp_bench.cli.main import main
@@ -22,7 +23,7 @@ Report1 = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def record(capsys: pytest.CaptureFixture[str]) -> Report1:
+def record(capsys: Capture) -> Report1:
     """The JSON of a report, with its exit code."""
 
     def run(*words: object) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def names(record: dict[str, Any], top: Path) -> list[str]:
 
 
 def test_a_folder_gives_every_log_by_content_and_names_the_rest_in_one_line(
-    record: Report1, folder: Path, capsys: pytest.CaptureFixture[str]
+    record: Report1, folder: Path, capsys: Capture
 ) -> None:
     found = record(folder)
     assert (found["code"], names(found, folder)) == (0, ["a.out", "b/any name", "b/y.gz", "b/z.log.txt"])
@@ -71,9 +72,7 @@ def test_a_folder_gives_every_log_by_content_and_names_the_rest_in_one_line(
         assert "2 binary file(s) are passed over: b/model.pt, b/weights.gz" in line.replace("\\", "")
 
 
-def test_hundreds_of_other_files_are_one_line(
-    record: Report1, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_hundreds_of_other_files_are_one_line(record: Report1, folder: Path, capsys: Capture) -> None:
     for number in range(100):
         (folder / f"x{number:03d}.py").write_text("import os\n")
     assert len(record(folder)["runs"]) == 4
@@ -173,7 +172,7 @@ def test_a_folder_that_may_not_be_read_is_a_row(record: Report1, folder: Path) -
     assert "Permission denied" in found["runs"][1]["reasons"][0]
 
 
-def test_the_same_note_of_many_runs_stands_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_note_of_many_runs_stands_once(folder: Path, capsys: Capture) -> None:
     for number in range(6):
         shutil.copy(folder / "a.out", folder / f"c{number:02d}.log")
     main(["report", str(folder), *SEQUENCE])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.series import write_log, write_series_run
+from support.series import keep_two_lines, write_log, write_series_run
 
 from nlp_bench.analysis.scaling import scaling_of
 from nlp_bench.analysis.scaling_text import scaling_charts
@@ -130,9 +130,7 @@ def test_a_chosen_baseline(report: Call, tmp_path: Path) -> None:
 def test_a_single_logged_interval_is_flagged(report: Call, tmp_path: Path) -> None:
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
     short = write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.5)
-    lines = short.read_text().splitlines(keepends=True)
-    first = next(number for number, line in enumerate(lines) if line.startswith(" iteration"))
-    short.write_text("".join(lines[: first + 2]))
+    keep_two_lines(short)
     (curve,) = curves_of(report, tmp_path)
     assert "one sample" in curve["points"][1]["flags"]
     assert curve["points"][1]["efficiency_ci95_low"] is None

@@ -6,9 +6,11 @@ import pytest
 
 from nlp_bench.cli.main import main
 
+Capture = pytest.CaptureFixture[str]  # of the standard streams
+
 
 @pytest.fixture
-def report(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def report(capsys: Capture) -> Callable[..., tuple[int, str, str]]:
     def run(*words: object) -> tuple[int, str, str]:
         code = main(["report", *map(str, words)])
         captured = capsys.readouterr()

@@ -53,6 +53,13 @@ def write_log(
     return path
 
 
+def keep_two_lines(path: Path) -> None:
+    """Cut a log of `write_log` behind its second logged interval: the window then holds one."""
+    lines = path.read_text().splitlines(keepends=True)
+    first = next(number for number, line in enumerate(lines) if line.startswith(" iteration"))
+    path.write_text("".join(lines[: first + 2]))
+
+
 def write_series_run(
     folder: Path,
     *,

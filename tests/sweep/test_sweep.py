@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.series import write_log, write_series_run
+from support.series import keep_two_lines, write_log, write_series_run
 
 from nlp_bench.analysis.sweep import sweep_of
 from nlp_bench.analysis.sweep_text import sweep_charts
@@ -94,28 +94,30 @@ def test_a_log_that_contradicts_its_run_json_is_shown_and_not_ranked(report: Cal
     assert len(sweep["winners"]) == 2
 
 
-def test_no_winner_where_every_configuration_failed(report: Call, tmp_path: Path) -> None:
-    for tp in (1, 2):
-        write_series_run(tmp_path / str(tp), tp=tp, outcome="OUT_OF_MEMORY")
+@pytest.mark.parametrize(
+    ("times_s", "sentence"),
+    [
+        ((None, None), "no winner: every configuration failed"),
+        ((1.0, 1.2, 1.4), "winner: TP 1, faster than each of the 2 others at 95 %"),
+        ((None, 1.0), "the only configuration with a number: TP 2; 1 of 2 configurations have no number"),
+    ],
+)
+def test_the_sentence_on_the_winner(
+    report: Call, tmp_path: Path, times_s: tuple[float | None, ...], sentence: str
+) -> None:
+    for tp, mean_s in zip((1, 2, 4), times_s, strict=False):
+        how = {"outcome": "OUT_OF_MEMORY"} if mean_s is None else {"mean_s": mean_s}
+        write_series_run(tmp_path / str(tp), tp=tp, seed=tp, **how)  # type: ignore[arg-type]
     (sweep,) = sweeps_of(report, tmp_path)
-    assert sweep["sentence"] == "no winner: every configuration failed"
-    assert sweep["winners"] == []
-
-
-def test_one_winner_is_called_so(report: Call, tmp_path: Path) -> None:
-    for tp, mean_s in ((1, 1.0), (2, 1.2), (4, 1.4)):
-        write_series_run(tmp_path / str(tp), tp=tp, mean_s=mean_s, seed=tp)
-    (sweep,) = sweeps_of(report, tmp_path)
-    assert sweep["sentence"] == "winner: TP 1, faster than each of the 2 others at 95 %"
-    assert "one run per configuration" in report(tmp_path, "--sweep")[1]
+    assert sweep["sentence"] == sentence
+    assert len(sweep["winners"]) == (times_s != (None, None))
+    assert ("one run per configuration" in report(tmp_path, "--sweep")[1]) == (times_s != (None, None))
 
 
 def test_without_an_interval_nothing_is_judged(report: Call, tmp_path: Path) -> None:
     for tp in (1, 2):
         path = write_log(tmp_path / f"{tp}.log", gpus=8, batch=64, mean_s=tp, tp=tp)
-        lines = path.read_text().splitlines(keepends=True)
-        first = next(number for number, line in enumerate(lines) if line.startswith(" iteration"))
-        path.write_text("".join(lines[: first + 2]))
+        keep_two_lines(path)
     (sweep,) = sweeps_of(report, tmp_path)
     assert [row["standing"] for row in sweep["configurations"]] == ["no interval"] * 2
     assert sweep["sentence"].startswith("no winner can be named: no rate has an interval")
@@ -201,9 +203,7 @@ def test_files_of_the_output_folder(report: Call, runs: Path, tmp_path: Path) ->
 def test_the_only_one_with_an_interval_is_no_winner_over_a_faster_one_without(report: Call, tmp_path: Path) -> None:
     write_log(tmp_path / "1.log", gpus=8, batch=64, mean_s=2, tp=1)
     path = write_log(tmp_path / "2.log", gpus=8, batch=64, mean_s=1, tp=2)
-    lines = path.read_text().splitlines(keepends=True)
-    first = next(number for number, line in enumerate(lines) if line.startswith(" iteration"))
-    path.write_text("".join(lines[: first + 2]))
+    keep_two_lines(path)
     (sweep,) = sweeps_of(report, tmp_path)
     assert [row["standing"] for row in sweep["configurations"]] == ["no interval", "alone"]
     assert sweep["winners"] == []
@@ -211,13 +211,6 @@ def test_the_only_one_with_an_interval_is_no_winner_over_a_faster_one_without(re
         sweep["sentence"]
         == "no winner can be named: TP 1 alone has an interval; 1 without an interval cannot be judged"
     )
-
-
-def test_the_only_one_that_ran_is_named(report: Call, tmp_path: Path) -> None:
-    write_series_run(tmp_path / "1", tp=1, outcome="OUT_OF_MEMORY")
-    write_series_run(tmp_path / "2", tp=2)
-    (sweep,) = sweeps_of(report, tmp_path)
-    assert sweep["sentence"] == "the only configuration with a number: TP 2; 1 of 2 configurations have no number"
 
 
 def test_a_sweep_of_hundreds_is_judged_at_once(tmp_path: Path) -> None:
