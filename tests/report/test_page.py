@@ -107,7 +107,7 @@ def test_what_is_asked_for_is_there(log: Path) -> None:
 def test_repeats_are_one_measurement_with_its_verdict(tmp_path: Path) -> None:
     write_runs(tmp_path / "runs", 65000, 65200, 65100, seq_length=2048, world_size=384)
     found = Elements(page(report_of(tmp_path / "runs", limit_s=620.0)))
-    assert "They are repeats of one configuration: a training on 20,000,000 tokens takes 614" in found.text
+    assert "They are repeats of one configuration: 20,000,000 tokens take 614" in found.text
     assert "limit of 620 s: PASS" in found.text
     assert "repeats of" in found.text
     assert "95 % over runs from" in found.text

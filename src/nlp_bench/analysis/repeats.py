@@ -308,14 +308,20 @@ def repeat_lines(pools: Sequence[Pool], tokens: int, limit_s: float | None) -> l
     """Return the remarks on each configuration that was repeated, its verdict last."""
     lines = []
     for found in pools:
-        rate, interval_s = found.tokens_per_second, found.time_interval_s(tokens)
-        words = f"{tokens:,} tokens take {tokens / rate:.2f} s" if rate else "no time"
-        words += f" ({interval_s[0]:.2f} to {interval_s[1]:.2f} s, 95 % over runs)" if interval_s else ""
-        if limit_s is not None:
-            word, why = found.verdict(tokens, limit_s)
-            words += f"; limit of {limit_s:g} s: {word}{f' ({why})' if why else ''}"
-        lines += [f"repeats of {found.runs[0].source}: {line}" for line in (*pool_lines(found), words)]
+        said = (*pool_lines(found), pool_words(found, tokens, limit_s))
+        lines += [f"repeats of {found.runs[0].source}: {line}" for line in said]
     return lines
+
+
+def pool_words(found: Pool, tokens: int, limit_s: float | None) -> str:
+    """Return the time of one configuration, and its verdict where there is a limit."""
+    rate, interval_s = found.tokens_per_second, found.time_interval_s(tokens)
+    words = f"{tokens:,} tokens take {tokens / rate:.2f} s" if rate else "no time"
+    words += f" ({interval_s[0]:.2f} to {interval_s[1]:.2f} s, 95 % over runs)" if interval_s else ""
+    if limit_s is not None:
+        word, why = found.verdict(tokens, limit_s)
+        words += f"; limit of {limit_s:g} s: {word}{f' ({why})' if why else ''}"
+    return words
 
 
 def repeats_json(pools: Sequence[Pool], tokens: int, limit_s: float | None) -> list[dict[str, Any]]:

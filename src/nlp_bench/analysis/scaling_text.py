@@ -26,9 +26,7 @@ Named = tuple[Curve, Place]
 
 
 def _csv(report: ScalingReport) -> str:
-    rows = [row(curve, place, report.tokens) for curve in report.curves for place in curve.places]
-    lists = ("flags", "changed", "supplied", "sources")
-    return as_csv(ROW, [{**each, **{name: "; ".join(each[name]) for name in lists}} for each in rows])
+    return as_csv(ROW, (row(curve, place, report.tokens) for curve in report.curves for place in curve.places))
 
 
 def _document(report: ScalingReport, style: Style) -> str:

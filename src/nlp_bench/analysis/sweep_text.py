@@ -40,7 +40,6 @@ def _csv(report: SweepReport) -> str:
         for row in sweep.rows:
             found = record(sweep, row, report.tokens)
             settings = found.pop("settings")
-            found |= {name: "; ".join(found[name]) for name in ("supplied", "sources")}
             where = {"workload": sweep.title, "num_gpus": sweep.num_gpus}
             rows.append({**where, **{name: settings.get(name) for name in varied}, **found})
     return as_csv(list(rows[0]) if rows else ["workload", "num_gpus"], rows)

@@ -26,7 +26,6 @@ from nlp_bench.errors import UsageError
 from nlp_bench.show.table import FORMS
 
 if TYPE_CHECKING:
-    from nlp_bench.report.formats import View
     from nlp_bench.report.report import Report as Result
 
 MAX_ADVISED = 100
@@ -89,7 +88,7 @@ class Report(Command, JudgedOptions, PatternOptions):
 
         report = self._read(wanted(self.rules))
         gc.freeze()  # 10 000 runs are 7 million objects, none of them garbage: looking for some takes a fifth of the time of their table
-        view = self._view(report)
+        view = formats.view_of(report, "scaling" if self.scaling else "sweep") if self.scaling or self.sweep else None
         # The page contains both views already.
         text = view.text if view and self.format != "html" else lambda form: formats.FORMATS[form](report)
         print(text(self.format), end="")
@@ -167,13 +166,6 @@ class Report(Command, JudgedOptions, PatternOptions):
             raise UsageError(
                 f"{option} is answered for each run, which {view} does not show; leave one out, or add --output DIR"
             )
-
-    def _view(self, report: "Result") -> "View | None":
-        from nlp_bench.report.formats import scaling_view, sweep_view
-
-        if self.scaling:
-            return scaling_view(report)
-        return sweep_view(report) if self.sweep else None
 
     def _dialects(self) -> int:
         from nlp_bench.report.dialects import DIALECT_FORMATS

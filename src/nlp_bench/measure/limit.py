@@ -18,12 +18,11 @@ class Meaning:
     kind: str  # good, bad or open: its colour on a page
     status: Status  # what it says of a rule with this limit
     proves: str = ""  # what the run is proven to do to the limit; empty: nothing, and the reasons say why
-    lies: str = ""  # where the whole interval lies
 
 
 VERDICTS = {
-    PASS: Meaning(kind="good", status=Status.PASS, proves="keep", lies="within"),
-    FAIL: Meaning(kind="bad", status=Status.FAIL, proves="miss", lies="above"),
+    PASS: Meaning(kind="good", status=Status.PASS, proves="keep"),
+    FAIL: Meaning(kind="bad", status=Status.FAIL, proves="miss"),
     NOT_PROVEN: Meaning(kind="open", status=Status.NOT_SHOWN),
 }
 UNIT_FACTOR = 100  # a limit so many times above the measured time is meant in another unit, milliseconds as a rule

@@ -77,37 +77,26 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """A derived report: scaling curves or sweep rankings, with its formats and plots."""
+    """A derived report: scaling curves or sweep rankings."""
 
     name: str
-    formats: Mapping[str, Callable[[Any], str]]
-    found: Any
-    draw: "Callable[[Any], Sequence[Chart | HeatMap]]"
-
-    def text(self, form: str) -> str:
-        """Return it in a format."""
-        return self.formats[form](self.found)
-
-    def plots(self) -> "Sequence[Chart | HeatMap]":
-        """Return its plots."""
-        return self.draw(self.found)
+    text: Callable[[str], str]  # by the word of --format
+    plots: "Callable[[], Sequence[Chart | HeatMap]]"
 
 
-def scaling_view(report: Report) -> View:
-    """Return the curves of a report; raises UsageError where no run has the GPUs of the baseline, and where an option contradicts a log."""
-    from nlp_bench.analysis.scaling import scaling_of  # noqa: PLC0415  # only --scaling needs it
-    from nlp_bench.analysis.scaling_text import FORMATS, scaling_charts  # noqa: PLC0415
+def view_of(report: Report, name: str) -> View:
+    """Return the curves (scaling) or the rankings (sweep) of a report.
+
+    Raises UsageError where an option contradicts a log, and where no run has the GPUs of the baseline.
+    """
+    from nlp_bench.analysis import scaling, scaling_text, sweep, sweep_text  # noqa: PLC0415  # only --scaling and --sweep need them
 
     refuse_against_log(report.entries)
-    found = scaling_of(report.entries, report.tokens, report.baseline_gpus, allow_measured=report.allow_measured)
-    return View(name="scaling", formats=FORMATS, found=found, draw=scaling_charts)
-
-
-def sweep_view(report: Report) -> View:
-    """Return the rankings of a report; raises UsageError where an option contradicts a log."""
-    from nlp_bench.analysis.sweep import sweep_of  # noqa: PLC0415  # only --sweep needs it
-    from nlp_bench.analysis.sweep_text import FORMATS, sweep_charts  # noqa: PLC0415
-
-    refuse_against_log(report.entries)
-    found = sweep_of(report.entries, report.tokens, allow_measured=report.allow_measured)
-    return View(name="sweep", formats=FORMATS, found=found, draw=sweep_charts)
+    forms: Mapping[str, Callable[[Any], str]]
+    if name == "scaling":
+        gpus, forms = report.baseline_gpus, scaling_text.FORMATS
+        curves = scaling.scaling_of(report.entries, report.tokens, gpus, allow_measured=report.allow_measured)
+        return View(name=name, text=lambda form: forms[form](curves), plots=lambda: scaling_text.scaling_charts(curves))
+    forms = sweep_text.FORMATS
+    ranks = sweep.sweep_of(report.entries, report.tokens, allow_measured=report.allow_measured)
+    return View(name=name, text=lambda form: forms[form](ranks), plots=lambda: sweep_text.sweep_charts(ranks))

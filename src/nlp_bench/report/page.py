@@ -7,7 +7,7 @@ from itertools import takewhile
 from typing import Any
 
 from nlp_bench import __version__
-from nlp_bench.analysis.repeats import Pool
+from nlp_bench.analysis.repeats import pool_words
 from nlp_bench.escape import shortened
 from nlp_bench.measure.judgement import INVALID
 from nlp_bench.measure.limit import VERDICTS
@@ -19,6 +19,7 @@ from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
 from nlp_bench.report.readable import is_many, legend, starred
 from nlp_bench.report.report import ALL_FIELDS, Report, title_of
 from nlp_bench.report.sections import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
+from nlp_bench.report.sentences import verdict_words
 from nlp_bench.show.chart import Chart, why_no_plots
 from nlp_bench.show.page import Section
 from nlp_bench.show.page import page as html_page
@@ -108,15 +109,8 @@ def _sentences(entry: RunResult, report: Report) -> Iterator[str]:
     within = f" (95 % interval {seconds(interval_s[0])} to {seconds(interval_s[1])})" if interval_s else ""
     time = seconds(time_to_report_s(report.tokens, entry.rate))
     yield f"A training on {report.tokens:,} tokens takes {time} at {rate}{within}."
-    judgement = entry.verdict
-    if judgement is None:
-        return
-    margin = judgement.margin or 0.0
-    where = f"{100 * abs(margin):.1f} % {'below' if margin >= 0 else 'above'} the limit of {judgement.limit_s:g} s"
-    lies, why = VERDICTS[judgement.word].lies, "; ".join(judgement.reasons)
-    yield f"That is {where}, " + (
-        f"and the whole interval lies {lies} it." if lies else f"but that is not proven: {why}."
-    )
+    if entry.verdict:
+        yield f"By that {verdict_words(entry.verdict)}"
 
 
 def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
@@ -126,7 +120,7 @@ def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
         said.append(f"{num_none:,} {'has' if num_none == 1 else 'have'} none; the table says why.")
     whole = report.repeats[0] if len(report.repeats) == 1 else None
     if whole and len(whole.runs) == len(numbered):  # the best of several repeats is no result
-        said.append(f"They are repeats of one configuration: {_over_runs(whole, report)}")
+        said.append(f"They are repeats of one configuration: {pool_words(whole, report.tokens, report.limit_s)}.")
     elif len({(entry.model, *entry.workload.values(SHAPE).items()) for entry in numbered}) == 1:
         best = max(numbered, key=lambda entry: entry.rate or 0.0)
         shortest = seconds(time_to_report_s(report.tokens, best.rate))
@@ -147,15 +141,6 @@ def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
         "kind": kinds.pop() if len(kinds) == 1 else "open",
         "lines": [{**limit, "strong": f"Limit of {report.limit_s:g} s:"}, *lines],
     }
-
-
-def _over_runs(pool: Pool, report: Report) -> str:
-    time_s = seconds(time_to_report_s(report.tokens, pool.tokens_per_second))
-    interval_s = pool.time_interval_s(report.tokens)
-    within = f" (95 % over runs {seconds(interval_s[0])} to {seconds(interval_s[1])})" if interval_s else ""
-    limit_s = report.limit_s
-    word = f"; limit of {limit_s:g} s: {pool.verdict(report.tokens, limit_s)[0]}" if limit_s else ""
-    return f"a training on {report.tokens:,} tokens takes {time_s} on average{within}{word}."
 
 
 def _broken(numbered: list[RunResult]) -> list[str]:

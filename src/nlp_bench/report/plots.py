@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any
 
 from nlp_bench.escape import end_of
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
@@ -146,17 +147,6 @@ _Value = tuple[float, tuple[float, float] | None, RunResult]
 """What a run has of a quantity: the value, the ends of its bar, and the run."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Dots:
-    """What is drawn of each of many runs."""
-
-    title: str
-    y_label: str
-    what: str  # what the bars are
-    of: Callable[[RunResult], tuple[float, tuple[float, float] | None] | None]
-    """The value of a run and the ends of its bar; None where it has none."""
-
-
 def _rate_of(entry: RunResult) -> tuple[float, tuple[float, float] | None] | None:
     return (entry.steady, entry.ci95) if entry.steady else None
 
@@ -171,18 +161,18 @@ def _times_of(entry: RunResult) -> tuple[float, tuple[float, float]] | None:
     return (times.median, (times.median, times.p95)) if times else None
 
 
-_DOTS = {
-    throughput: _Dots(
-        title="Steady rate of {} runs", y_label="tokens per second", what="Bars: 95 % intervals.", of=_rate_of
-    ),
-    loss: _Dots(title="Last training loss of {} runs", y_label="lm loss", what="", of=_loss_of),
-    step_times: _Dots(
-        title="Time per iteration of {} runs",
-        y_label="seconds per iteration",
-        what="Dots: medians; bars: up to the 95th percentile.",
-        of=_times_of,
+_DOTS: dict[Callable[..., Chart | None], tuple[str, str, str, Callable[[RunResult], Any]]] = {
+    throughput: ("Steady rate of {} runs", "tokens per second", "Bars: 95 % intervals.", _rate_of),
+    loss: ("Last training loss of {} runs", "lm loss", "", _loss_of),
+    step_times: (
+        "Time per iteration of {} runs",
+        "seconds per iteration",
+        "Dots: medians; bars: up to the 95th percentile.",
+        _times_of,
     ),
 }
+"""What is drawn of each of many runs: title, label of the y axis, what the bars are, and the value of a run with the ends of its bar (None
+where it has none)."""
 
 
 def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
@@ -190,8 +180,8 @@ def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
 
     The axis is logarithmic where the runs lie far apart; outliers, which would flatten the rest, are counted in the note and not drawn.
     """
-    dots = _DOTS[make]
-    found = sorted(((*value, entry) for entry in entries if (value := dots.of(entry))), key=lambda each: each[0])
+    heading, y_label, bars, value_of = _DOTS[make]
+    found = sorted(((*value, entry) for entry in entries if (value := value_of(entry))), key=lambda each: each[0])
     if not found:
         return None
     drawn, apart = _apart(found)
@@ -202,7 +192,7 @@ def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
     for each in drawn:
         name = (each[2].model if by_model else each[2].dialect) or "unknown"
         groups.setdefault(name if name in named else OTHERS, []).append(each)
-    title = dots.title.format(len(found))
+    title = heading.format(len(found))
     ends = f"Lowest: {_named(found[0])}; highest: {_named(found[-1])}."
     far = f"Far from the others and not drawn: {len(apart)}." if apart else ""
     group = f" by {'model' if by_model else 'dialect'}, then" if len(groups) > 1 else ""
@@ -211,10 +201,10 @@ def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
         title=title,
         description=f"{title}. {ends}",
         x_label=f"runs, sorted{group} by value",
-        y_label=dots.y_label,
+        y_label=y_label,
         series=list(_dotted(groups)),
         log_axes="y" if 0 < FAR_APART * drawn[0][0] < drawn[-1][0] else "",
-        note=" ".join(filter(None, (dots.what, ends, far, "report.csv has all of them."))),
+        note=" ".join(filter(None, (bars, ends, far, "report.csv has all of them."))),
     )
 
 

@@ -46,7 +46,7 @@ def sentences(entry: RunResult, measured: Throughput, tokens: int, judgement: Ve
     steady_s = tokens / measured.steady
     window = measured.window
     if judgement:
-        yield _verdict(judgement)
+        yield f"{judgement.word}: {verdict_words(judgement)}"
     yield (
         f"At the steady speed of {_where(window.first_iteration, window.last_iteration)}, {tokens:,} tokens take {steady_s:.2f} s."
         + _left_out(measured)
@@ -71,15 +71,16 @@ def sentences(entry: RunResult, measured: Throughput, tokens: int, judgement: Ve
         yield _dependence(judgement)
 
 
-def _verdict(judgement: Verdict) -> str:
+def verdict_words(judgement: Verdict) -> str:
+    """Return what the verdict says, without its word."""
     margin = judgement.margin or 0.0
     where = f"{100 * abs(margin):.1f} % {'below' if margin >= 0 else 'above'}"
     where = f"{where if margin > -LARGE_MARGIN else f'{1 - margin:.3g} times'} the limit of {judgement.limit_s:g} s"
     if margin <= -UNIT_MARGIN:
         where += " (is that limit in seconds?)"
     if does := VERDICTS[judgement.word].proves:
-        return f"{judgement.word}: the run is proven to {does} the limit; its time is {where}."
-    return f"{judgement.word}: the run neither keeps nor misses the limit for certain; its time is {where}, but {'; '.join(judgement.reasons)}."
+        return f"the run is proven to {does} the limit; its time is {where}."
+    return f"the run neither keeps nor misses the limit for certain; its time is {where}, but {'; '.join(judgement.reasons)}."
 
 
 def _sustained(found: Sustained, tokens: int, judgement: Verdict | None) -> str:

@@ -261,9 +261,11 @@ def _as_data(record: Callable[[Found], object], write: Callable[[object], str], 
 
 
 def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows with full precision; missing is an empty cell."""
+    """Return rows with full precision; missing is an empty cell, the parts of a list are separated by "; "."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
-    writer.writerows({name: inert_cell(value) for name, value in row.items()} for row in rows)
+    for row in rows:
+        cells = {name: "; ".join(cell) if isinstance(cell, list) else cell for name, cell in row.items()}
+        writer.writerow({name: inert_cell(cell) for name, cell in cells.items()})
     return stream.getvalue()
