@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.analysis.contrast import Gate, Scatter, Statistic, Word, statistic, worst
-from nlp_bench.analysis.observation import MACHINE, Observation, is_known, of_these
+from nlp_bench.analysis.observation import MACHINE, Observation, grouped, is_known, of_these
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import one_line
@@ -134,11 +134,10 @@ def _contradict_nowhere(one: Pool, two: Pool) -> bool:
 
 
 def _unique(pools: Iterable[Pool], without: Sequence[str]) -> dict[object, Pool]:
-    found: dict[object, list[Pool]] = {}
-    for pool in pools:
-        key = tuple((name, value) for name, value in pool.identity if name not in without)
-        found.setdefault(key, []).append(pool)
-    return {key: same[0] for key, same in found.items() if len(same) == 1}
+    def key(pool: Pool) -> object:
+        return tuple((name, value) for name, value in pool.identity if name not in without)
+
+    return {key(same[0]): same[0] for same in grouped(pools, key) if len(same) == 1}
 
 
 @dataclass(frozen=True, kw_only=True)

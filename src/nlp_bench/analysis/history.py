@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.analysis.observation import Observation, different_runs, digest
+from nlp_bench.analysis.observation import Observation, different_runs, digest, grouped
 from nlp_bench.analysis.repeats import Pool, too_alike_line
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_object
@@ -241,24 +241,17 @@ def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
 
     `rows` need all columns.
     """
-    groups: dict[str, list[Observation]] = {}
-    doubted = []
-    for row in rows:
-        if row.tokens_per_second_steady:
-            run = row.observation()
-            groups.setdefault(row.identity, []).append(run)
-            doubted += [f"run {row.id} is counted, and in doubt: {run.doubts[0]}"] if run.doubts else []
-    found = [different_runs(group) for group in groups.values()]
+    measured = [(row, row.observation()) for row in rows if row.tokens_per_second_steady]
+    doubted = [f"run {row.id} is counted, and in doubt: {run.doubts[0]}" for row, run in measured if run.doubts]
+    groups = grouped(measured, lambda pair: pair[0].identity)
+    found = [different_runs(run for _, run in group) for group in groups]
     kin = {run.key: why for _, copies in found for run, why in copies}
     said = []
     for is_part in (False, True):
         of_kind = sorted(row.id for row in rows if row.key in kin and (kin[row.key] is Kin.PARTS) is is_part)
         what = Kin.PARTS.value if is_part else "a copy of another run, whole or cut: counted once"
-        said += (
-            [f"run {', '.join(map(str, of_kind[:10]))}{', ...' if len(of_kind) > 10 else ''}: {what}"]
-            if of_kind
-            else []
-        )
+        more = ", ..." if len(of_kind) > 10 else ""
+        said += [f"run {', '.join(map(str, of_kind[:10]))}{more}: {what}"] if of_kind else []
     said += doubted[:_MOST_DOUBTED]
     said += [f"{len(doubted) - _MOST_DOUBTED} more are in doubt"] if len(doubted) > _MOST_DOUBTED else []
     pools = [Pool(runs=tuple(runs)) for runs, _ in found]

@@ -3,9 +3,10 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeVar
 
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import Estimate
@@ -21,6 +22,15 @@ _SIZES = {"seq_length": "sequence_length", "global_batch_size": "global_batch_si
 """Sizes that a number is computed with: name of the setting to attribute of the entry."""
 
 Identity = tuple[tuple[str, Value], ...]
+Each = TypeVar("Each")
+
+
+def grouped(found: Iterable[Each], key: Callable[[Each], object]) -> list[list[Each]]:
+    """Return those with equal keys together, in the order of their first ones."""
+    groups: dict[object, list[Each]] = {}
+    for each in found:
+        groups.setdefault(key(each), []).append(each)
+    return list(groups.values())
 
 
 def settings_of(entry: RunResult) -> dict[str, Setting]:
@@ -162,53 +172,35 @@ def of_these(runs: Iterable[Observation], others: Sequence[Observation]) -> list
     return [run for run in runs if any(kin_between(run, other) for other in others)]
 
 
-class _Families:
-    """Observations that are joined where two are of one run; the one of most intervals is the head of its family."""
-
-    def __init__(self, runs: Sequence[Observation]) -> None:
-        self.runs = runs
-        self.order = sorted(range(len(runs)), key=lambda at: -(runs[at].num_intervals or 0))
-        self.rank = {at: place for place, at in enumerate(self.order)}
-        self.heads = list(range(len(runs)))
-        self.kin: dict[int, Kin] = {}
-        """Of each that is no head why it is not."""
-
-    def join(self, one: int, two: int, why: Kin) -> None:
-        """Make one family of two."""
-        one, two = sorted((self._head(one), self._head(two)), key=self.rank.__getitem__)
-        if one != two:
-            self.heads[two], self.kin[two] = one, why
-
-    def _head(self, at: int) -> int:
-        while self.heads[at] != at:
-            at = self.heads[at]
-        return at
-
-    def join_by_marks(self) -> None:
-        """Join what is equal to the last digit, in time that grows with the number of runs."""
-        met: dict[object, int] = {}
-        for at in self.order:
-            for mark in self.runs[at].marks:
-                first = met.setdefault(mark, at)
-                if why := kin_between(self.runs[first], self.runs[at]):
-                    self.join(first, at, why)
-
-    def join_by_lines(self) -> None:
-        """Join what is of one run line by line, and the parts of one log."""
-        alone = [at for at in self.order if at not in self.kin]
-        alone.sort(key=lambda at: self.runs[at].seconds_per_token or 0.0)
-        near = min(_NEIGHBOURS, max(3, _PAIRS // max(len(alone), 1)))
-        for place, one in enumerate(alone):
-            for two in alone[place + 1 : place + 1 + near]:
-                if why := kin_of(self.runs[one].trace, self.runs[two].trace):
-                    self.join(one, two, why)
-
-
 def different_runs(runs: Iterable[Observation]) -> tuple[list[Observation], list[tuple[Observation, Kin]]]:
     """Return the runs, each once, and their copies and parts, in their order. Of a run whose log was cut the longest counts."""
     given = list(runs)
-    found = _Families(given)
-    found.join_by_marks()
-    found.join_by_lines()
-    kin = found.kin
+    longest_first = sorted(range(len(given)), key=lambda at: -(given[at].num_intervals or 0))
+    rank = {at: place for place, at in enumerate(longest_first)}
+    heads = list(range(len(given)))  # those that are of one run lead to the longest of them
+    kin: dict[int, Kin] = {}  # of each that is no head why it is not
+
+    def head_of(at: int) -> int:
+        while heads[at] != at:
+            at = heads[at]
+        return at
+
+    def join(one: int, two: int, why: Kin | None) -> None:
+        one, two = sorted((head_of(one), head_of(two)), key=rank.__getitem__)
+        if why and one != two:
+            heads[two], kin[two] = one, why
+
+    # What is equal to the last digit, in time that grows with the number of runs.
+    met: dict[object, int] = {}
+    for at in longest_first:
+        for mark in given[at].marks:
+            first = met.setdefault(mark, at)
+            join(first, at, kin_between(given[first], given[at]))
+    # What is of one run line by line, and the parts of one log.
+    alone = [at for at in longest_first if at not in kin]
+    alone.sort(key=lambda at: given[at].seconds_per_token or 0.0)
+    near = min(_NEIGHBOURS, max(3, _PAIRS // max(len(alone), 1)))
+    for place, one in enumerate(alone):
+        for two in alone[place + 1 : place + 1 + near]:
+            join(one, two, kin_of(given[one].trace, given[two].trace))
     return [run for at, run in enumerate(given) if at not in kin], [(given[at], kin[at]) for at in sorted(kin)]

@@ -1,11 +1,11 @@
 """Runs of one workload by configuration and size: what scaling curves and sweeps are made of."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from nlp_bench.analysis.observation import NAMES, Observation
+from nlp_bench.analysis.observation import NAMES, Observation, grouped
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.escape import one_line
 from nlp_bench.measure.contradiction import Code
@@ -30,14 +30,6 @@ LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_b
 """Logs that do not print these may differ in them: they are never repeats."""
 _WHERE = ("model", "system", "gpu", "accelerator")
 _MAX_CELL = 30
-
-
-def grouped(entries: Iterable[RunResult], key: Callable[[RunResult], object]) -> list[list[RunResult]]:
-    """Return the entries with equal keys together, in the order of their first ones."""
-    groups: dict[object, list[RunResult]] = {}
-    for entry in entries:
-        groups.setdefault(key(entry), []).append(entry)
-    return list(groups.values())
 
 
 def workload_key(entry: RunResult) -> object:

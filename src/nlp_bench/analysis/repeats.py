@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from nlp_bench.analysis.observation import Identity, Observation, different_runs, digest_of, identity_of, is_known
+from nlp_bench.analysis.observation import (
+    Identity,
+    Observation,
+    different_runs,
+    digest_of,
+    grouped,
+    identity_of,
+    is_known,
+)
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
 from nlp_bench.measure.result import RunResult
@@ -204,13 +212,14 @@ def pooled(observations: Iterable[Observation], *, trust: bool = False, allow_me
     that is MEASURED, unless `allow_measured` takes it too; logs of two programs are no repeats of each other, nor are logs that state
     different sizes because a person gave all of them the same one.
     """
-    groups: dict[object, list[Observation]] = {}
-    for number, run in enumerate(observations):
-        is_alone = not (trust or is_known(run.settings)) or (run.outcome is Outcome.MEASURED and not allow_measured)
+
+    def key(run: Observation) -> object:
+        if not (trust or is_known(run.settings)) or (run.outcome is Outcome.MEASURED and not allow_measured):
+            return id(run)  # alone
         program = None if run.seconds_per_token is None else run.program  # one that died early may have no dialect
-        alike = (program, identity_of(run.settings), run.overruled)
-        groups.setdefault(number if is_alone else alike, []).append(run)
-    return [_pool(group) for group in _with_early_deaths(list(groups.values()))]
+        return program, identity_of(run.settings), run.overruled
+
+    return [_pool(group) for group in _with_early_deaths(grouped(list(observations), key))]
 
 
 def _with_early_deaths(groups: list[list[Observation]]) -> list[list[Observation]]:

@@ -12,9 +12,9 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
+from nlp_bench.analysis.observation import grouped
 from nlp_bench.analysis.points import (
     Point,
-    grouped,
     is_cpu,
     num_gpus_of,
     points_of,

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from nlp_bench.analysis.observation import digest
+from nlp_bench.analysis.observation import digest, grouped
 from nlp_bench.analysis.points import (
     Point,
     cell,
-    grouped,
     is_cpu,
     num_gpus_of,
     points_of,

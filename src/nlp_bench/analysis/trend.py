@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.analysis.history import Row, rows_csv, table
+from nlp_bench.analysis.observation import grouped
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.series import scatter_around
 from nlp_bench.show.chart import LIMIT, Chart, Rule, Series, empty, plot_files
@@ -118,10 +119,7 @@ def _seconds(row: Row) -> float:
 
 def trends(rows: Iterable[Row]) -> list[Trend]:
     """Return one trend per configuration that has a number, the one with the latest run last; `rows` are in the order of time."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        groups.setdefault(row.identity, []).append(row)
-    found = [trend for group in groups.values() for trend in _trend(group)]
+    found = [trend for group in grouped(rows, lambda row: row.identity) for trend in _trend(group)]
     return sorted(found, key=lambda trend: trend.rows[-1].ended_s)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.analysis.history import Row, table
+from nlp_bench.analysis.observation import grouped
 from nlp_bench.measure.estimate import LEVEL, student_t
 from nlp_bench.show.table import json_text, percentage
 
@@ -283,11 +284,8 @@ class Analysis:
 
 def analyse(rows: Iterable[Row], *, within: float, start_up_s: float) -> list[Analysis]:
     """Return an analysis per configuration that has a number with a standard error; `rows` need all columns, in the order of time."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        if row.tokens_per_second_steady and row.standard_error and row.degrees:
-            groups.setdefault(row.identity, []).append(row)
-    return [_analysis(group, within, start_up_s) for group in groups.values()]
+    known = [row for row in rows if row.tokens_per_second_steady and row.standard_error and row.degrees]
+    return [_analysis(group, within, start_up_s) for group in grouped(known, lambda row: row.identity)]
 
 
 def _analysis(rows: Sequence[Row], within: float, start_up_s: float) -> Analysis:
