@@ -141,8 +141,7 @@ def components(runs: Sequence[RunMean]) -> tuple[Component, ...]:
             columns[both] = columns.pop(alike)
         else:
             columns[(level,)] = column
-    members = {key: len(set(labels[key[-1]])) for key in columns}
-    return (*found, *_solved(runs, columns, members, {key: labels[key[-1]] for key in columns}), *unknown)
+    return (*found, *_solved(runs, columns, {key: labels[key[-1]] for key in columns}), *unknown)
 
 
 def plan(found: Sequence[Component], within: float, cost: Cost, *, of_one_day: bool) -> list[Purchase]:
@@ -189,7 +188,6 @@ def _of_iterations(runs: Sequence[RunMean]) -> Component:
 def _solved(
     runs: Sequence[RunMean],
     columns: dict[tuple[Level, ...], Floats],
-    members: dict[tuple[Level, ...], int],
     labels: dict[tuple[Level, ...], list[str | None]],
 ) -> Iterator[Component]:
     """Solve for all levels that can be estimated; each estimate is a quadratic form of the runs' values."""
@@ -217,7 +215,9 @@ def _solved(
         low, _ = _interval(estimates[place] + explained[place], squares)
         # Runs that differ by less than their own errors explain would have no upper end: they are assumed to differ by just that.
         _, high = _interval(max(estimates[place], 0.0) + explained[place], squares)
-        yield Component(levels=key, num_members=members[key], variance=max(estimates[place], 0.0), low=low, high=high)
+        yield Component(
+            levels=key, num_members=len(set(labels[key])), variance=max(estimates[place], 0.0), low=low, high=high
+        )
 
 
 def _effects(labels: Sequence[str | None], dice: np.random.Generator) -> Floats:

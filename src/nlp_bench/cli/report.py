@@ -134,10 +134,10 @@ class Report(Command, JudgedOptions, PatternOptions):
 
         if self.output:
             from nlp_bench.report.output import prepare  # heavy
-            from nlp_bench.report.plots import KEYS
+            from nlp_bench.report.plots import PLOTS
 
             others = {"scaling": self.scaling, "sweep": self.sweep, "records": self.format == "records-csv"}
-            prepare(self.output, "report", *KEYS, *(stem for stem, is_written in others.items() if is_written))
+            prepare(self.output, "report", *PLOTS, *(stem for stem, is_written in others.items() if is_written))
         currency = currency_of(self.currency, self.price_per_kwh)
         sources = read_sources(
             self.paths,

@@ -10,18 +10,16 @@ from nlp_bench.files import user_name, write_bytes, write_json, write_text
 from nlp_bench.inputs.find import is_earlier
 from nlp_bench.report.formats import FORMATS, View
 from nlp_bench.report.page import NO_VALID_RUN
-from nlp_bench.report.plots import CHARTS, KEYS, drawable, in_files
+from nlp_bench.report.plots import CHARTS, PLOTS, drawable, in_files
 from nlp_bench.report.report import Report
 from nlp_bench.show.chart import empty, plot_files
 
-PLOTS = dict(zip(KEYS, ("Throughput over iterations", "Training loss over iterations", "Distribution of the time per iteration"), strict=True))  # fmt: skip
-"""Name of the files of each plot, and what it shows."""
 FILES = (
     "report.csv",
     "report.md",
     "report.html",
     "report.json",
-    *(f"{key}.{kind}" for key in KEYS for kind in ("svg", "png")),
+    *(f"{key}.{kind}" for key in PLOTS for kind in ("svg", "png")),
 )
 """What `write_report` writes; docs/report.md says what each holds."""
 VIEW_FILES = {"csv": "csv", "markdown": "md", "json": "json"}  # format of a view to the ending of its file
@@ -79,7 +77,7 @@ def _is_of(stem: str, stems: tuple[str, ...]) -> bool:
 
 def left_over(folder: Path, written: list[Path]) -> list[str]:
     """Return the names of an earlier call's files in `folder` that this one did not write anew."""
-    stems = ("report", *KEYS, *NOTHING, "records")
+    stems = ("report", *PLOTS, *NOTHING, "records")
     found = (path for path in folder.iterdir() if path.suffix in _ENDINGS and _is_of(path.stem, stems))
     return sorted(path.name for path in found if path not in written)
 
@@ -102,7 +100,7 @@ def _plots(report: Report) -> dict[str, bytes]:
     has_number = any(entry.has_number for entry in report.entries)
     why = "the logs have none" if drawn else "published values only, no log to draw" if has_number else NO_VALID_RUN
     found: dict[str, bytes] = {}
-    for key, make in zip(KEYS, CHARTS, strict=True):
+    for key, make in zip(PLOTS, CHARTS, strict=True):
         found |= plot_files(*((drawn and in_files(make, drawn)) or [empty(key, why)]))
     return found
 

@@ -11,6 +11,12 @@ from nlp_bench.measure.result import RunResult
 from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
 from nlp_bench.show.table import label
 
+PLOTS = {
+    "throughput": "Throughput over iterations",
+    "loss": "Training loss over iterations",
+    "step-times": "Distribution of the time per iteration",
+}
+"""The plots of a run, in the order of the page: name of the files of `--output`, and what each shows."""
 SHAPES: dict[str, Shape] = {
     "warm-up": "cross",
     "slow end": "plus",
@@ -66,7 +72,7 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
                 marks.append(_excluded(curve, why, EXCLUDED if is_one else colour, is_named=is_one))
     return Chart(
         key="throughput",
-        title="Throughput over iterations",
+        title=PLOTS["throughput"],
         description=f"Tokens per second of each logged interval; {'; '.join(words[:3])}.",
         x_label="iteration",
         y_label="tokens per second",
@@ -88,7 +94,7 @@ def loss(entries: Drawn, max_points: int | None = None) -> Chart | None:
     ends = ", ".join(f"{c.ys[0]:.4g} to {c.ys[-1]:.4g}" for _, _, c in found[:3])
     return Chart(
         key="loss",
-        title="Training loss over iterations",
+        title=PLOTS["loss"],
         description=f"Training loss from the first to the last logged iteration: {ends}.",
         x_label="iteration",
         y_label="lm loss",
@@ -118,7 +124,7 @@ def step_times(entries: Drawn, max_points: int | None = None) -> Chart | None:
         return None
     return Chart(
         key="step-times",
-        title="Distribution of the time per iteration",
+        title=PLOTS["step-times"],
         description=f"Share of the steady window's records that are as fast or faster: {'; '.join(words[:3])}.",
         x_label="seconds per iteration",
         y_label="records as fast or faster, %",
@@ -130,9 +136,8 @@ def step_times(entries: Drawn, max_points: int | None = None) -> Chart | None:
     )
 
 
-KEYS = ("throughput", "loss", "step-times")  # their file names without the ending
 CHARTS: tuple[Callable[..., Chart | None], ...] = (throughput, loss, step_times)
-"""The plots of a run, in the order of the page; each is a file of `--output`."""
+"""What draws each of PLOTS."""
 
 
 def _log_axes(entries: Drawn) -> str:
@@ -197,7 +202,7 @@ def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
     far = f"Far from the others and not drawn: {len(apart)}." if apart else ""
     group = f" by {'model' if by_model else 'dialect'}, then" if len(groups) > 1 else ""
     return Chart(
-        key=KEYS[CHARTS.index(make)],
+        key=[*PLOTS][CHARTS.index(make)],
         title=title,
         description=f"{title}. {ends}",
         x_label=f"runs, sorted{group} by value",

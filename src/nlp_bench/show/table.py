@@ -1,6 +1,6 @@
 """The one table: columns of values, written as text for a terminal, markdown, CSV, JSON records and, by section.html, HTML.
 
-Numbers for people are rounded, grouped and named by the functions below and nowhere else; what is missing is empty. A further form of text is a row of STYLES, one of data a row of DATA; all reports that are made of headings, tables and sentences then have it.
+Numbers for people are rounded, grouped and named by the functions below and nowhere else; what is missing is empty.
 """
 
 import csv
@@ -8,7 +8,7 @@ import io
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, TypeVar
@@ -241,9 +241,7 @@ def json_text(record: object) -> str:
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-STYLES = {"table": TEXT, "markdown": MARKDOWN}  # by the word of --format: a further one is a row here
-DATA = {"json": json_text}  # how records are written, likewise
-FORMS = ("table", *DATA, "csv", "records-csv", *(name for name in STYLES if name != "table"), "html")
+FORMS = ("table", "json", "csv", "records-csv", "markdown", "html")
 """The words of --format of `report`."""
 Found = TypeVar("Found")
 
@@ -251,13 +249,12 @@ Found = TypeVar("Found")
 def documents(
     make: Callable[[Found, Style], str], record: Callable[[Found], object]
 ) -> dict[str, Callable[[Found], str]]:
-    """Return, by the word of --format, what writes a result in each style, and its record in each form of data."""
-    texts = {name: partial(make, style=style) for name, style in STYLES.items()}  # type: ignore[call-arg]
-    return {**texts, **{name: partial(_as_data, record, write) for name, write in DATA.items()}}
-
-
-def _as_data(record: Callable[[Found], object], write: Callable[[object], str], found: Found) -> str:
-    return write(record(found))
+    """Return, by the word of --format, what writes a result for people in each style, and its record as JSON."""
+    return {
+        "table": lambda found: make(found, TEXT),
+        "markdown": lambda found: make(found, MARKDOWN),
+        "json": lambda found: json_text(record(found)),
+    }
 
 
 def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
