@@ -131,11 +131,9 @@ class Pool:
         if len(values) < 3 or not (cv := _cv(values)):
             return []
         mean, far = math.fsum(values) / len(values), _far(cv, len(values))
-        return [
-            run
-            for index, run in enumerate(self.runs)
-            if abs(values[index] / mean - 1) > far and _is_beyond(values, index)
-        ]
+        beyond = [index for index, value in enumerate(values) if abs(value / mean - 1) > far]
+        # Where the others are equal to the last digit their rounding hides how much they differ.
+        return [self.runs[at] for at in beyond if (_cv([*values[:at], *values[at + 1 :]]) or 0.0) > 1e-12]
 
     @cached_property
     def num_more_runs(self) -> int | None:
@@ -186,23 +184,12 @@ def _cv(values: Sequence[float]) -> float | None:
 
 
 def _far(cv: float, number: int) -> float:
-    """Return how far from the mean of all, as a share of it, none is that `_is_beyond` all others: Grubbs's critical value, less its rounding.
+    """Return how far from the mean of all, as a share of it, a run is beyond what the others allow: Grubbs's critical value.
 
-    Only the values that are farther are held against the others, which takes as long as there are others.
+    It is the externally studentised residual (the run against mean and deviation of the others) at Student's t with `number` - 2 degrees.
     """
     critical = student_t(1 - 0.025 / number, number - 2)
-    return 0.99 * cv * (number - 1) / math.sqrt(number * ((number - 2) / critical**2 + 1))
-
-
-def _is_beyond(values: Sequence[float], index: int) -> bool:
-    others = [*values[:index], *values[index + 1 :]]
-    cv = _cv(others)
-    if not cv or cv < 1e-12:
-        return False
-    mean = math.fsum(others) / len(others)
-    # Standard deviation of a further run around the mean of the others: s * sqrt(1 + 1/n).
-    deviation = cv * mean * math.sqrt(1 + 1 / len(others))
-    return abs(values[index] - mean) > student_t(1 - 0.025 / len(values), len(others) - 1) * deviation
+    return cv * (number - 1) / math.sqrt(number * ((number - 2) / critical**2 + 1))
 
 
 def pooled(observations: Iterable[Observation], *, trust: bool = False, allow_measured: bool = False) -> list[Pool]:

@@ -89,17 +89,21 @@ def _head(report: Report) -> dict[str, Any]:
     entries = report.entries
     numbered = [entry for entry in entries if entry.has_number]
     if not numbered:
-        one = entries[0] if len(entries) == 1 else None
-        pills = [(one.outcome.value, None)] if one else []
-        text = "; ".join(one.reason_texts) if one else ""
-        return {"kind": "bad", "lines": [{"strong": NO_VALID_RUN, "pills": pills, "text": text}]}
+        alone = entries if len(entries) == 1 else []
+        why = "; ".join(text for entry in alone for text in entry.reason_texts)
+        return {"kind": "bad", "lines": [_line(why, NO_VALID_RUN, [(entry.outcome.value, None) for entry in alone])]}
     if len(entries) > 1:
         return _head_of_many(report, numbered)
     (entry,) = numbered
     word = entry.verdict.word if entry.verdict else ""
-    line = {"pills": [(word, None)] if word else [], "text": " ".join((*_sentences(entry, report), *_broken([entry])))}
+    line = _line(" ".join((*_sentences(entry, report), *_broken([entry]))), pills=[(word, None)] if word else [])
     kind = VERDICTS[word].kind if word else "plain"
-    return {"kind": kind, "lines": [{"strong": "", **line}], "tiles": list(_tiles(entry, report))}
+    return {"kind": kind, "lines": [line], "tiles": list(_tiles(entry, report))}
+
+
+def _line(text: str = "", strong: str = "", pills: Sequence[tuple[str, int | None]] = ()) -> dict[str, Any]:
+    """Return a line of the head: bold words, then outcomes or verdicts with their numbers, then text."""
+    return {"strong": strong, "pills": pills, "text": text}
 
 
 def _sentences(entry: RunResult, report: Report) -> Iterator[str]:
@@ -127,20 +131,13 @@ def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
         said.append(f"The shortest time for a training on {report.tokens:,} tokens is {shortest} ({best.source}).")
     else:
         said.append("They trained different models: their times are no ranking.")
-    lines = [{"strong": "", "pills": [], "text": " ".join((*said, *_broken(numbered)))}]
+    lines = [_line(" ".join((*said, *_broken(numbered))))]
     if report.limit_s is None:
         return {"kind": "plain", "lines": lines}
     found = Counter(entry.verdict.word for entry in report.entries if entry.verdict)
-    limit = {
-        "strong": "",
-        "text": "",
-        "pills": [(word, found[word]) for word in VERDICTS if found[word]],
-    }
+    limit = _line("", f"Limit of {report.limit_s:g} s:", [(word, found[word]) for word in VERDICTS if found[word]])
     kinds = {VERDICTS[word].kind for word in found}
-    return {
-        "kind": kinds.pop() if len(kinds) == 1 else "open",
-        "lines": [{**limit, "strong": f"Limit of {report.limit_s:g} s:"}, *lines],
-    }
+    return {"kind": kinds.pop() if len(kinds) == 1 else "open", "lines": [limit, *lines]}
 
 
 def _broken(numbered: list[RunResult]) -> list[str]:
