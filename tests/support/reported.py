@@ -21,7 +21,10 @@ def reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Reported:
         if not isinstance(log, Path):
             path.write_bytes((log if isinstance(log, str) else "".join(f"{line}\n" for line in log)).encode())
         capsys.readouterr()
-        main(["report", str(path), *options, "--format", "json"])
-        return dict(json.loads(capsys.readouterr().out)["runs"][0])
+        status = main(["report", str(path), *options, "--format", "json"])
+        runs = json.loads(capsys.readouterr().out)["runs"]
+        rates = [run["tokens_per_second"] for run in runs]
+        assert status == (0 if all(rate["steady"] or rate["reference"] for rate in rates) else 1)
+        return dict(runs[0])
 
     return of
