@@ -79,6 +79,15 @@ def test_the_table_of_predictions(capsys: pytest.CaptureFixture[str]) -> None:
     assert "and 6 more: precision '' is no number format" in shown.err
 
 
+@pytest.mark.parametrize("id_", ["-5", "=A1", "a;b"])
+def test_an_id_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str], id_: str) -> None:
+    """By it a prediction is joined with its row."""
+    points = tmp_path / "points.csv"
+    points.write_text(f"{','.join(row())}\n{','.join(row(id=id_).values())}\n")
+    assert main(["plan", "predict", str(points)]) == 0
+    assert [one["id"] for one in csv.DictReader(io.StringIO(capsys.readouterr().out))] == [id_]
+
+
 def test_missing_columns_are_named(tmp_path: Path) -> None:
     path = tmp_path / "points.csv"
     path.write_text("id,layers,hidden\na,1,2\n")
