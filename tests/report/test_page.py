@@ -239,7 +239,7 @@ def test_a_cpu_run_is_no_gpu_run(make_run: Callable[..., Path], tmp_path: Path) 
     assert "GPU" not in head
 
 
-@pytest.mark.parametrize(("number", "plots"), [(20, 3 * 20 + 3), (101, 3)])
+@pytest.mark.parametrize(("number", "plots"), [(30, 3 * 30 + 3), (31, 3), (101, 3)])
 def test_pages_of_many_runs_stay_small(tmp_path: Path, number: int, plots: int) -> None:
     path = tmp_path / "a.log"
     path.write_text(simulated_log(2000, seed=1))
@@ -249,7 +249,8 @@ def test_pages_of_many_runs_stay_small(tmp_path: Path, number: int, plots: int) 
     assert len(text.encode()) < 100_000 * plots / 3 + 10_000 * number
     assert text.count("<figure") == plots
     assert ("logged intervals are drawn" in text) == (plots > 3)
-    assert ("its plots to a report of fewer" in text) == (plots == 3)
+    assert ("the plots of each run are left to a report of fewer" in text) == (plots == 3)
+    assert ("left to --format json and --explain" in text) == (number > 100)
 
 
 def evil_entry_free(entry: RunResult, source: str) -> RunResult:

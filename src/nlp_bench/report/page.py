@@ -26,9 +26,9 @@ from nlp_bench.show.page import page as html_page
 from nlp_bench.show.table import interval, seconds
 
 NO_VALID_RUN = "no valid run"
-MAX_DETAILED, MAX_WHOLE, MAX_PRINTED = 1000, 100, 3
-"""Runs with details (the others are in the table only), runs up to which each has all of its sections and plots, and runs that are printed
-whole (of more, words and plots are; of many, neither)."""
+MAX_DETAILED, MAX_WHOLE, MAX_DRAWN, MAX_PRINTED = 1000, 100, 30, 3
+"""Runs with details (the others are in the table only), runs up to which each has all of its sections, and its plots (they take 0.2 s a run),
+and runs that are printed whole (of more, words and plots are; of many, neither)."""
 ALL_POINTS, MAX_POINTS = 15_000, 400
 """Points of all plots of one kind together, and of one curve: a page stays below 5 MB."""
 NUMBER = ("time_to_report_steady_s", "bar", "tokens_per_second_steady")
@@ -258,7 +258,7 @@ def _together(report: Report) -> Iterator[Section]:
 
 def _run(entry: RunResult, report: Report, index: int, num_detailed: int) -> dict[str, Any]:
     points = min(MAX_POINTS, ALL_POINTS // num_detailed)
-    is_drawn = drawable([entry]) and _is_whole(report) and not why_no_plots()
+    is_drawn = drawable([entry]) and len(report.entries) <= MAX_DRAWN and not why_no_plots()
     plots = _plots([entry], points) if is_drawn else []
     first, *others = (make(entry, report) for make in (RUN_SECTIONS if _is_whole(report) else BRIEF_SECTIONS))
     sections = (first, Section(title="Plots", plots=plots) if plots else None, *others)
@@ -283,7 +283,9 @@ def _reading(report: Report, num_detailed: int) -> Iterator[str]:
     yield from (*legend(report), BARS, *(passed.sentence() for passed in report.passed_over))
     if why := why_no_plots():
         yield f"There are no plots: {why}."
+    elif len(report.entries) > MAX_DRAWN:
+        yield f"With more than {MAX_DRAWN} runs, the plots of each run are left to a report of fewer."
     if not _is_whole(report):
-        yield f"With more than {MAX_WHOLE} runs, all but the words of each run is left to --format json and --explain, and its plots to a report of fewer."
+        yield f"With more than {MAX_WHOLE} runs, all but the words of each run is left to --format json and --explain."
     if num_detailed < len(report.entries):
         yield f"Details are given of the first {num_detailed:,} of {len(report.entries):,} runs."
