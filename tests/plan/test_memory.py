@@ -12,8 +12,8 @@ from support.jobs import Case, sample
 from nlp_bench.config.catalog import root
 from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
-from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations
+from nlp_bench.layout.rules import RECOMPUTE, SHARDING
+from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.constants import FITTED, memory_constants, read_constants
 from nlp_bench.plan.forecast import peak_memory
 from nlp_bench.plan.memory.fits import Memory, num_communicators, overhead_bytes

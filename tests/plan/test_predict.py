@@ -12,8 +12,8 @@ from support.planning import constants
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
-from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import GENERATIONS, RECOMPUTE
+from nlp_bench.layout.rules import RECOMPUTE, SHARDING
+from nlp_bench.plan.configurations import GENERATIONS
 from nlp_bench.plan.constants import overridden
 from nlp_bench.plan.predict import OPTIONAL, REQUIRED, points_of, precision_of, predictions_of, read_rows, year_of
 

@@ -7,7 +7,8 @@ package, train/attention.py, train/kernels, train/trainer.py.
 
 import numpy as np
 
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
+from nlp_bench.layout.rules import RECOMPUTE
+from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.work import (
     SINGLE,
     Stage,

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Configurations, Machines, Network, Spread
+from nlp_bench.layout.rules import RECOMPUTE, SHARDING
+from nlp_bench.plan.configurations import PRECISIONS, Configurations, Machines, Network, Spread
 from nlp_bench.plan.constants import Constants, MemoryConstants, read_constants
 
 FRAMEWORKS = (

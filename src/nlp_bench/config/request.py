@@ -16,8 +16,8 @@ from typing import Any
 
 from nlp_bench.config.options import Container, add_fields, flag, option, value
 from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, duration, number, time_limit, words
+from nlp_bench.layout.rules import RECOMPUTE
 
-RECOMPUTE = ("none", "selective", "full")
 GROUPS = TRAINED, SPREAD, TUNED, FROZEN, JOB = (
     "what is trained",
     "how it is spread (free to optimise)",

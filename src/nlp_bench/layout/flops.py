@@ -6,9 +6,9 @@ Two FLOPs per multiply-add; only matrix products are counted, as in every source
 from dataclasses import dataclass
 
 from nlp_bench.errors import UsageError
+from nlp_bench.layout.rules import RECOMPUTE
 from nlp_bench.layout.shape import ModelShape, Stack
 
-GRANULARITIES = ("none", "selective", "full")
 METHODS = ("uniform", "block")
 
 
@@ -28,8 +28,8 @@ class Recompute:
     """Whether selective recompute repeats the forward pass of a fused kernel, too (megatron-core around Transformer Engine)."""
 
     def __post_init__(self) -> None:
-        if self.granularity not in GRANULARITIES:
-            raise UsageError(f"recompute_granularity: {self.granularity!r} is none of {', '.join(GRANULARITIES)}")
+        if self.granularity not in RECOMPUTE:
+            raise UsageError(f"recompute_granularity: {self.granularity!r} is none of {', '.join(RECOMPUTE)}")
         if self.method not in METHODS:
             raise UsageError(f"recompute_method: {self.method!r} is none of {', '.join(METHODS)}")
         if self.granularity == "full" and self.method == "block" and not self.num_layers:

@@ -22,6 +22,8 @@ _OFF: Any = False
 SHARDING = ("none", "optimizer", "gradients", "parameters")
 """What is sharded over the ranks of a group: nothing, the optimizer state (Megatron's distributed optimizer, ZeRO-1), the gradients
 too (ZeRO-2), the parameters too (FSDP full shard, ZeRO-3)."""
+RECOMPUTE = ("none", "selective", "full")
+"""What the backward pass computes again: nothing, the attention core, whole layers."""
 
 
 def _not(flag: Any) -> Any:

@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass, field, replace
 
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.layout.flops import GRANULARITIES, METHODS, Recompute
+from nlp_bench.layout.flops import METHODS, Recompute
+from nlp_bench.layout.rules import RECOMPUTE
 from nlp_bench.layout.shape import FAMILIES, NETWORKS, OWN, ModelShape, padded_vocab_size, shape_of
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload
 
@@ -178,8 +179,8 @@ def _gated(reading: _Reading, hidden: int, ffn: int) -> bool:
 def _granularity(reading: _Reading) -> str:
     """Return what was asked to be recomputed; raises UsageError where nobody says it. Programs print nothing where nothing was asked."""
     said = reading.workload.value("recompute_granularity")
-    if said is not None and str(said) not in GRANULARITIES:
-        words = f"recompute_granularity {str(said)[:40]!r} is none of {', '.join(GRANULARITIES)}"
+    if said is not None and str(said) not in RECOMPUTE:
+        words = f"recompute_granularity {str(said)[:40]!r} is none of {', '.join(RECOMPUTE)}"
         raise UsageError(f"no hardware and legacy FLOPs: {words}")
     if said is not None or reading.flag("recompute_activations"):
         return "selective" if said is None else str(said)

@@ -16,7 +16,6 @@ Numbers = npt.NDArray[np.float64]  # float64, shape [N], or [] for a number that
 Flags = npt.NDArray[np.bool_]  # boolean, shape [N] or []
 Codes = npt.NDArray[np.int64]  # indices into a tuple of names, shape [N] or []
 
-RECOMPUTE = ("none", "selective", "full")
 GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
 """What `Machines.gpu` indexes: efficiencies belong to a generation, everything else to a data sheet."""
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32", "mxfp8", "fp8-rowwise")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, RECOMPUTE, Configurations, Numbers
+from nlp_bench.layout.rules import RECOMPUTE, SHARDING
+from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Configurations, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.work import layer_parameters, padded_vocab_size, stage_layers, table_parameters, tokens
 

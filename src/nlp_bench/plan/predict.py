@@ -14,11 +14,10 @@ import numpy as np
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.files import open_for_reading
-from nlp_bench.layout.rules import RULES, SHARDING, VIRTUAL, Sizes, multiple, refuse
+from nlp_bench.layout.rules import RECOMPUTE, RULES, SHARDING, VIRTUAL, Sizes, multiple, refuse
 from nlp_bench.plan.configurations import (
     GENERATIONS,
     PRECISIONS,
-    RECOMPUTE,
     Configurations,
     Flags,
     Framework,

@@ -16,8 +16,8 @@ from nlp_bench.config.system import Gpu, System
 from nlp_bench.config.system import Network as Fabric
 from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
-from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Configurations, Machines, Network, Spread, struct
+from nlp_bench.layout.rules import RECOMPUTE, SHARDING
+from nlp_bench.plan.configurations import PRECISIONS, Configurations, Machines, Network, Spread, struct
 from nlp_bench.plan.constants import Constants, precision_of
 from nlp_bench.plan.machines import doubts_of, machine_of
 

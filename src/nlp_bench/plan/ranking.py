@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations
+from nlp_bench.layout.rules import RECOMPUTE
+from nlp_bench.plan.configurations import Codes, Configurations
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.neighbours import Point, extrapolated, known_points, measured_by_others, offered

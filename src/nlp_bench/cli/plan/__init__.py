@@ -10,7 +10,6 @@ from nlp_bench.cli.options import ASKED, ConstantsOption, form, overwriting, ref
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, shared, value
 from nlp_bench.config.request import (
-    RECOMPUTE,
     BatchOptions,
     ParallelOptions,
     Request,
@@ -21,6 +20,7 @@ from nlp_bench.config.request import (
 )
 from nlp_bench.config.values import OneOf, UnlessDefault, count, duration, percent, size
 from nlp_bench.errors import UsageError
+from nlp_bench.layout.rules import RECOMPUTE
 
 if TYPE_CHECKING:
     from nlp_bench.config.model import Model

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from nlp_bench.layout.rules import SHARDING
-from nlp_bench.plan.configurations import PRECISIONS, RECOMPUTE, Codes, Configurations, Numbers
+from nlp_bench.layout.rules import RECOMPUTE, SHARDING
+from nlp_bench.plan.configurations import PRECISIONS, Codes, Configurations, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.fits import Memory, fullest, overhead_bytes
 from nlp_bench.plan.work import (

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from nlp_bench.plan.configurations import RECOMPUTE, Configurations, Flags, Numbers
+from nlp_bench.layout.rules import RECOMPUTE
+from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.fits import Memory, fullest, overhead_bytes
 from nlp_bench.plan.work import (

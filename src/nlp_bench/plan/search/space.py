@@ -10,8 +10,8 @@ import numpy as np
 
 from nlp_bench.errors import UsageError
 from nlp_bench.layout import rules
-from nlp_bench.layout.rules import RULES, Sizes
-from nlp_bench.plan.configurations import RECOMPUTE, Codes, Configurations, Flags
+from nlp_bench.layout.rules import RECOMPUTE, RULES, Sizes
+from nlp_bench.plan.configurations import Codes, Configurations, Flags
 from nlp_bench.plan.problem import SWITCHES, Columns, Problem
 from nlp_bench.plan.work import head_products, layer_core, layer_products
 
