@@ -286,6 +286,7 @@ def test_years_of_versions(version: str, year: float | None) -> None:
 def test_number_formats() -> None:
     words = {"bf16(jube)/fp16(sbatch)": "bf16", "fp8 (current scaling)": "fp8", "mxfp8/blockwise fp8": "mxfp8", "float8 rowwise": "fp8-rowwise", "amp_bf16": "bf16", "nvfp4": "fp4", "FP16": "fp16"}  # fmt: skip
     assert {one: precision_of(one) for one in words} == words
+    assert reason(precision="tf32").startswith("precision 'tf32' is no number format")  # no fp32: its products are seven times as fast on an H100
 
 
 def test_variants_of_gpus_fall_to_their_data_sheet() -> None:

@@ -27,9 +27,11 @@ SPELLINGS = {
     "fp8": {"fp8", "float8"},
     "bf16": {"bf16", "bfloat16"},
     "fp16": {"fp16", "float16", "half"},
-    "fp32": {"fp32", "float32", "tf32"},
+    "fp32": {"fp32", "float32"},
 }
-"""Number format to the words that name it; where a cell names several, the first format of this table counts."""
+"""Number format to the words that name it; where a cell names several, the first format of this table counts.
+
+tf32 is none: its products are several times as fast as those of fp32, and no constant is for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
