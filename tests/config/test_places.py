@@ -124,6 +124,12 @@ def test_a_name_that_is_nowhere_is_refused_with_the_places_that_were_searched(ho
     assert all(str(place / "systems") in done.stderr for place in (*homes, SHIPPED))
 
 
+def test_a_name_may_have_its_ending_and_a_file_here_goes_first(homes: list[Path]) -> None:
+    assert catalog.find("systems", "dgx-h100.toml") == SHIPPED / "systems/dgx-h100.toml"
+    path = put(homes[0].parent, "dgx-h100.toml", "")
+    assert catalog.find("systems", "dgx-h100.toml") == path
+
+
 def test_the_tables_are_found_in_the_same_places(homes: list[Path]) -> None:
     assert catalog.table("plan.toml") == SHIPPED / "plan.toml"
     put(homes[1], "accelerators.toml", 'schema = "nlp-bench/accelerators/3"\n')

@@ -152,14 +152,15 @@ def names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Path:
-    """Return the file of `kind` that is called `name`, or whose path it is (it ends with .toml).
+    """Return the file of `kind` that is called `name`, with .toml or without, or whose path it is (it ends with .toml).
 
     Raises UsageError that names the places that were searched.
     """
-    if name.endswith(".toml"):
+    bare = name.removesuffix(".toml")
+    if name != bare and (_is_meant(Path(name)) or bare not in names(kind)):
         return real(name)
     for place in places():
-        if _is_meant(path := place / kind / f"{name}.toml"):
+        if _is_meant(path := place / kind / f"{bare}.toml"):
             return path
     field = kind if kind == "rules" else kind.removesuffix("s")
     variable = f"NLP_BENCH_{field.upper()}"
