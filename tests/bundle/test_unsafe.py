@@ -205,6 +205,14 @@ def test_fields_of_manifests_that_are_none(tmp_path: Path, change: dict[str, obj
         verify(tmp_path)
 
 
+def test_a_folder_of_bundles_names_them(tmp_path: Path) -> None:
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first/manifest.json").touch()
+    (tmp_path / "second.tar.gz").touch()
+    with pytest.raises(UsageError, match=r"no manifest.json; verify one of those in it: first, second.tar.gz$"):
+        verify(tmp_path)
+
+
 def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "manifest.json").open("wb") as stream:
         stream.truncate((64 << 20) + 1)

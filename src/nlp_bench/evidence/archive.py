@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeGuard, cast
 
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.escape import one_line, some
 from nlp_bench.evidence.manifest import is_safe
 from nlp_bench.files import open_for_reading, temporary_folder, writing
 from nlp_bench.walk import MANIFEST, MAX_DEPTH
@@ -112,7 +113,13 @@ def _holder(folder: Path, name: str) -> Path:
     inside = [path for path in islice(folder.iterdir(), 2) if not path.is_symlink()]
     if len(inside) == 1 and (inside[0] / MANIFEST).is_file():
         return inside[0]
-    raise UsageError(f"{name} is not a bundle: there is no {MANIFEST}; make one with: nlp-bench bundle RUN_DIR")
+    held = [path.name for path in folder.iterdir() if (path / MANIFEST).is_file() or path.name.endswith(SUFFIXES)]
+    remedy = (
+        f"verify one of those in it: {one_line(some(sorted(held), 5))}"
+        if held
+        else "make one with: nlp-bench bundle RUN_DIR"
+    )
+    raise UsageError(f"{name} is not a bundle: there is no {MANIFEST}; {remedy}")
 
 
 def _check_folder(folder: Path, max_bytes: int) -> None:
