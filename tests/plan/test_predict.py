@@ -286,7 +286,8 @@ def test_years_of_versions(version: str, year: float | None) -> None:
 def test_number_formats() -> None:
     words = {"bf16(jube)/fp16(sbatch)": "bf16", "fp8 (current scaling)": "fp8", "mxfp8/blockwise fp8": "mxfp8", "float8 rowwise": "fp8-rowwise", "amp_bf16": "bf16", "nvfp4": "fp4", "FP16": "fp16"}  # fmt: skip
     assert {one: precision_of(one) for one in words} == words
-    assert reason(precision="tf32").startswith("precision 'tf32' is no number format")  # no fp32: its products are seven times as fast on an H100
+    # It is not fp32: its products are seven times as fast on an H100.
+    assert reason(precision="tf32").startswith("precision 'tf32' is no number format")
 
 
 def test_variants_of_gpus_fall_to_their_data_sheet() -> None:
@@ -312,6 +313,7 @@ def test_variants_of_gpus_fall_to_their_data_sheet() -> None:
 
 def test_columns_that_are_not_read_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "points.csv"
-    table.write_text(f"{','.join(ROW)},recompute_granularity\n{','.join(ROW.values())},full\n")
+    # The first column, without a name, is the index of a data frame.
+    table.write_text(f",{','.join(ROW)},recompute_granularity\n0,{','.join(ROW.values())},full\n")
     assert main(["plan", "predict", str(table)]) == 0
     assert f"{table}: columns that are not read: recompute_granularity\n" in capsys.readouterr().err

@@ -317,7 +317,7 @@ def _check_header(header: Sequence[str], path: str | Path) -> None:
     if twice := [name for name in known if header.count(name) > 1]:
         times = header.count(twice[0])
         raise UsageError(f"{path}: column {twice[0]} stands {times} times in the header; leave one of them")
-    if others := [name for name in header if name not in {*known, *BESIDE}]:
+    if others := [name for name in header if name.strip() and name not in {*known, *BESIDE}]:
         print(f"nlp-bench: {path}: columns that are not read: {one_line(', '.join(others))}", file=sys.stderr)
 
 
