@@ -21,6 +21,8 @@ NAME_IT = "; name it to have it read too"
 MAX_NAMED = 3  # skipped folders that are reported one by one
 MANIFEST, LINES = "manifest.json", "lines"
 """What marks a bundle of ours, and its folder of hashes: one file for each of the bundle's, under the same name."""
+TOP = "evidence"
+"""The folder that contains everything once a bundle's archive is unpacked."""
 OF_A_BUNDLE = frozenset({LINES, "report", "data", "rules", "software"})
 """Its folders without runs and logs."""
 _BUNDLE = b'"nlp-bench/bundle/'

@@ -52,6 +52,21 @@ def test_a_bundle_holds_logs_records_report_and_hashes(bundle: Bundle, our_run: 
     )
 
 
+def test_a_bundle_that_lies_among_the_logs_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_text(published_log())
+    made = []
+    for _ in range(2):  # the second one finds the first
+        assert main(["bundle", ".", "--sequence-length", "2048", "--force"]) == 0
+        made.append(Path("evidence.tar.gz").read_bytes())
+    assert made[0] == made[1]
+    capsys.readouterr()
+    assert main(["report", ".", "--sequence-length", "2048", "--format", "csv"]) == 0
+    assert ".: 1 binary file(s) are passed over: evidence.tar.gz" in capsys.readouterr().err
+
+
 def put(run: Path, *names: str) -> None:
     for name in names:
         (run / name).parent.mkdir(parents=True, exist_ok=True)

@@ -21,10 +21,8 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line, some
 from nlp_bench.evidence.manifest import is_safe
 from nlp_bench.files import open_for_reading, temporary_folder, writing
-from nlp_bench.walk import MANIFEST, MAX_DEPTH
+from nlp_bench.walk import MANIFEST, MAX_DEPTH, TOP
 
-TOP = "evidence"
-"""The folder that contains everything once the archive is unpacked."""
 MTIME = 315532800
 """1980-01-01: GNU tar warns of earlier ones."""
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")

@@ -23,6 +23,7 @@ from nlp_bench.measure.trace import trace_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged, measured_folder, measured_log
+from nlp_bench.walk import TOP
 
 _MAX_SOURCES = 10
 
@@ -201,8 +202,8 @@ def _is_binary(path: str) -> bool:
                 return holes > 0 and (bool(_CONTROL.search(plain)) or len(plain) < _LEAST_HOLE * holes)
             if block.offset > _MOST_NULS:
                 return True
-        # Nothing but NULs, or an archive that is not read.
-        return source.num_bytes > 0 or not is_open
+        # Nothing but NULs, a bundle of ours, or an archive that is not read.
+        return source.num_bytes > 0 or not is_open or source.member.startswith(f"{TOP}/".encode())
 
 
 def _head(path: str) -> bytes:

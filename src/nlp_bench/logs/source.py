@@ -80,6 +80,7 @@ class Source:
         """Why reading stopped early (a compressed stream that is cut or corrupt, a disk error), else None."""
         self.change: str | None = None
         """After reading: that the file was cut or written anew meanwhile, else None; part of `damage` too."""
+        self.member = b""  # of an archive, which is not read: how the name of its first file begins
         self.num_bytes = 0  # bytes of the log so far, after decompression
         self._snapshot = Snapshot(stream)
         self.size_bytes = self._snapshot.size_bytes  # size of the file on disk when it was opened, None for a pipe
@@ -114,7 +115,7 @@ class Source:
                     count = self._put(target[filled:])
                 filled += count
             if not self.num_bytes and bytes(target[257 : min(262, filled)]) == b"ustar":
-                filled = 0
+                filled, self.member = 0, bytes(target[:100])
                 raise _OtherFormatError(_TAR)
         except _unpacking_errors() as error:
             is_packed = self._pieces and not self._is_plain and not isinstance(error, _OtherFormatError)
