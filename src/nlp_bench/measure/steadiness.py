@@ -85,7 +85,11 @@ class Steadiness:
         if self.modes is not None:
             low, high = self.modes
             text = f"two modes: intervals take either {100 * (1 - low):.1f} % less or {100 * (high - 1):.1f} % more than the "
-            said.append(Reason("two-modes", text + "mean; the machine changes between two states"))
+            said.append(
+                Reason(
+                    "two-modes", text + "mean; the machine changes between two states, or the batch or the work does"
+                )
+            )
         return said
 
     def words(self) -> list[str]:
