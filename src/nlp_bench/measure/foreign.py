@@ -175,7 +175,7 @@ def _why_nothing(log: Log) -> Reason:
         else ""
     )
     text = (
-        f"no whole training line of a known dialect{torn}, and none that states tokens per second; --dialects lists the dialects, "
+        f"no whole training line of a known dialect{torn}, and none with a step, a loss and tokens per second of its own; --dialects lists the dialects, "
         "--pattern describes other lines; a progress bar is on standard error, perhaps in a file of its own"
     )
     return Reason("no-training-line", text)
