@@ -144,7 +144,7 @@ def with_own_events(log: Log, sealed: SealedLog) -> Log:
 
 
 def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
-    reason = _why_nothing(log)
+    reason = _why_nothing(log, overrides)
     if log.refusal:
         options = [_option(name) for name in log.refusal.missing]
         missing = f"; not in the log: {' and '.join(options)}" if options else ""
@@ -164,11 +164,17 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
     )
 
 
-def _why_nothing(log: Log) -> Reason:
+def _why_nothing(log: Log, overrides: Overrides) -> Reason:
     if log.damage:
         return Reason("damaged", f"no training line; {one_line(log.damage)}")
     if not log.num_bytes:
         return Reason("empty-file", "the file is empty")
+    if overrides.pattern and not log.num_torn:
+        text = (
+            "no line matches --pattern; it is searched for in lines without their colours, and where numbers have decimal commas "
+            "(`1,0024`), they have points by then (`1.0024`): let a group take [\\d.,]+"
+        )
+        return Reason("no-training-line", text)
     torn = (
         f" ({log.num_torn} begin like one, but are cut, spliced, or lack a word, such as a unit)"
         if log.num_torn
