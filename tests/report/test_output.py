@@ -144,6 +144,13 @@ def test_plots_are_where_the_names_say(log: Path, tmp_path: Path) -> None:
         assert (tmp_path / f"{key}.png").stat().st_size > 10_000
 
 
+def test_a_name_is_drawn_in_the_scripts_that_the_font_has(log: Path, tmp_path: Path) -> None:
+    named = log.with_name("Läufe-прогон-λ-測.log")
+    named.write_bytes(log.read_bytes())
+    main(["report", str(log), str(named), "--sequence-length", "2048", "--output", str(tmp_path / "out")])
+    assert "Läufe-прогон-λ-?.log" in (tmp_path / "out" / "throughput.svg").read_text(encoding="utf-8")
+
+
 def listed(mark: str) -> dict[str, str]:
     """Return the rows of a table of docs/report.md: name to meaning."""
     _, rows, _ = REPORT_PAGE.read_text(encoding="utf-8").split(f"<!-- {mark} -->\n")

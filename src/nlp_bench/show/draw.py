@@ -224,5 +224,7 @@ def _label(name: str) -> str:
 
 
 def _plain(text: str, most: int = MAX_LABEL) -> str:
-    # The font has no glyph for every script.
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in end_of(text, most))
+    # The font has glyphs for Latin, Greek and Cyrillic, not for every script.
+    return "".join(
+        c if c.isprintable() and (c < "\u02ea" or "\u0380" <= c < "\u0500") else "?" for c in end_of(text, most)
+    )
