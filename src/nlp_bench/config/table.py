@@ -76,9 +76,7 @@ def build(kind: type[Record], table: dict[str, Any], where: str) -> Record:
     fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     for key in table:
         if key not in fields:
-            # A key that stands in the table as well is not the one that was meant.
-            near = nearest(key, [one for one in fields if one not in table], listed=False)
-            raise UsageError(f"{where}.{key}: unknown key{near} (known: {', '.join(fields)})")
+            raise UsageError(f"{where}.{key}: unknown key{nearest(key, list(fields))}")
     hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
     values: dict[str, Any] = {}
     for name, field in fields.items():
