@@ -135,7 +135,7 @@ TITAN = "".join(
     f"memory: 40.00GiB(50.00%)  tps: {4000 + i % 3:,}  mfu: 20.00%\n"
     for i in range(1, 21)
 )
-PACKED = gzip.compress(("x" * 50 + "\n").encode() * 2000 + ALL.encode() + b"\n" * 100_000)
+PACKED = gzip.compress(("x" * 50 + "\n").encode() * 2000 + ALL.encode() + b"\n" * 100_000, mtime=0)
 SAYS_MORE = "the log stops at iteration 24 of 40, and line "
 HARMLESS = (
     "Exception ignored in: <function Pool.__del__ at 0x7f>\n" + TRACE + "RuntimeError: closed\n",
