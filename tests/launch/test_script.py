@@ -182,10 +182,14 @@ def test_mounts_that_would_be_misread_are_refused(mounts: tuple[str, ...], run_d
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize("image", ["nlp-bench.sqsh", "images/nlp-bench.sif", "./nlp-bench.sqsh"])
-def test_an_image_file_needs_its_folder(image: str) -> None:
-    with pytest.raises(UsageError, match=r"system\.container\.image: .* write its absolute path"):
-        text(in_image(offline("175", "juwels-booster"), Container(image=image)))
+@pytest.mark.parametrize(
+    ("image", "runtime"),
+    [("nlp-bench.sqsh", "pyxis"), ("images/nlp-bench.sif", "apptainer"), ("./nlp-bench.sqsh", "pyxis")],
+)
+def test_an_image_file_needs_its_folder(image: str, runtime: str) -> None:
+    said = r"system\.container\.image: .* is no absolute path, and the job starts in the run's folder; write its absolute path"
+    with pytest.raises(UsageError, match=said):
+        text(in_image(offline("175", "juwels-booster"), Container(image=image, runtime=runtime)))
 
 
 def test_an_entry_point_of_apptainer_is_refused() -> None:

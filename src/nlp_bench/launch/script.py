@@ -55,8 +55,8 @@ def container_words(run: Run, root: Path, run_dir: Path) -> list[str]:
         return []
     if container.image.endswith((".sqsh", ".sif")) and not container.image.startswith("/"):
         raise UsageError(
-            f"system.container.image: {container.image!r} is a file without its folder, which pyxis would take for an image's "
-            "name; write its absolute path"
+            f"system.container.image: {container.image!r} is no absolute path, and the job starts in the run's folder; "
+            "write its absolute path"
         )
     mounts = ",".join(_mounts(run, root, run_dir))
     if container.runtime == "pyxis":
