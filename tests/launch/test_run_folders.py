@@ -138,3 +138,16 @@ def test_a_runs_own_folders_hold_no_other_run(tmp_path: Path, capsys: pytest.Cap
         write_our_run(run / name / "inner")
     assert main(["report", str(tmp_path), "--format", "json"]) == 0
     assert [one["source"] for one in json.loads(capsys.readouterr().out)["runs"]] == [str(run)]
+
+
+def test_ranks_that_are_started_by_hand_replace_no_record_of_an_ended_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    stub_run("well", launcher="local").write(folder)
+    (folder / "outcome.json").write_text("{}")
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert main(["launch", str(folder)]) == 1
+    assert f"a new run of the same: nlp-bench submit --run {folder}/run.json" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before

@@ -166,11 +166,13 @@ class Launch(Command):
             starts.claim(resolved, run_dir)
         sealed = "" if self.show else seal.refuse_changed(run_dir)
         refuse_importable(run_dir)
+        if (starts_ranks or self.addresses) and (run_dir / "outcome.json").exists():
+            # requeued by hand, or by Slurm after the run was given up; or typed by a person, whose start would replace its records
+            raise NlpBenchError(
+                f"{run_dir} holds a run that has ended (outcome.json); nothing is trained in it again; "
+                f"a new run of the same: nlp-bench submit --run {shlex.quote(str(run_dir / 'run.json'))}"
+            )
         if self.addresses:
-            if (run_dir / "outcome.json").exists():  # requeued by hand, or by Slurm after the run was given up
-                raise NlpBenchError(
-                    f"{run_dir} holds a run that has ended (outcome.json); nothing is trained in it again"
-                )
             print(" ".join(addresses(resolved)))
             return 0
         if self.port:
