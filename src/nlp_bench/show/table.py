@@ -257,12 +257,15 @@ def documents(
     }
 
 
-def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return rows with full precision; missing is an empty cell, the parts of a list are separated by "; "."""
+def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]], *, exact: Iterable[str] = ()) -> str:
+    """Return rows with full precision; missing is an empty cell, the parts of a list are separated by "; ".
+
+    Cells are inert for a spreadsheet, but for those of the columns `exact`, by which rows are joined.
+    """
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
     for row in rows:
         cells = {name: "; ".join(cell) if isinstance(cell, list) else cell for name, cell in row.items()}
-        writer.writerow({name: inert_cell(cell) for name, cell in cells.items()})
+        writer.writerow({name: cell if name in exact else inert_cell(cell) for name, cell in cells.items()})
     return stream.getvalue()

@@ -41,13 +41,11 @@ class PlanPredict(Command, ConstantsOption):
     """Data sheets only: every fitted constant at what was expected of it."""
 
     def run(self) -> int:
-        import csv
-        import io
-
         from nlp_bench.files import write_text
         from nlp_bench.plan.constants import read_constants
         from nlp_bench.plan.machines import measured_elsewhere
         from nlp_bench.plan.predict import COLUMNS, predictions_of, read_rows
+        from nlp_bench.show.table import as_csv
 
         refuse_to_replace("--output", self.output, mark=b"id,iter_time_s,")
         constants = read_constants(self.constants)
@@ -61,14 +59,11 @@ class PlanPredict(Command, ConstantsOption):
         for reason, ids in reasons.items():
             more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
             say(f"not predicted: {', '.join(ids[:_SHOWN])}{more}: {reason}")
-        stream = io.StringIO()
-        table = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        table.writeheader()
-        table.writerows(predicted)  # by its id a row is joined with the table of points: it stays as it is there
+        text = as_csv(COLUMNS, predicted, exact=("id",))
         if self.output is None:
-            print(stream.getvalue(), end="")
+            print(text, end="")
         else:
-            write_text(self.output, stream.getvalue())
+            write_text(self.output, text)
             say(f"{len(predicted) - len(refused)} of {len(predicted)} rows predicted: {self.output}")
         return 0
 
