@@ -24,6 +24,7 @@ from nlp_bench.analysis.observation import Observation
 from nlp_bench.config.accelerators import FORMATS, forget
 from nlp_bench.config.values import MAX_COUNT
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.escape import some
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.efficiency import Given, with_given
@@ -420,8 +421,7 @@ def compare(  # noqa: PLR0913  # the options of nlp-bench compare
 
 def _side(name: str, logs: Log | Iterable[Log], reading: Reading) -> Side:
     runs = _observations(name, logs)
-    more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-    return Side.of(runs[0].source + more, runs, reading)
+    return Side.of(some((run.source for run in runs), 1), runs, reading)
 
 
 def _observations(name: str, logs: Log | Iterable[Log]) -> list[Observation]:

@@ -28,6 +28,7 @@ from nlp_bench.analysis.points import (
     varying_in,
     workload_key,
 )
+from nlp_bench.escape import some
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_cdf, welch_degrees
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
@@ -144,9 +145,8 @@ class Sweep:
             fastest = self.words(self.rows[0])
             text = f"no winner can be named: no rate has an interval; the fastest measured is {fastest}"
         elif len(found) > 1:
-            named = "; ".join(self.words(row) for row in found[:MAX_NAMED])
-            more = f"; and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
-            text = f"a tie: {len(found)} configurations cannot be told from the best at 95 %: {named}{more}"
+            named = some(map(self.words, found), MAX_NAMED, "; ")
+            text = f"a tie: {len(found)} configurations cannot be told from the best at 95 %: {named}"
         elif judged := self.of(Standing.SLOWER):
             text = f"winner: {self.words(found[0])}, faster than each of the {len(judged)} others at 95 %"
         else:

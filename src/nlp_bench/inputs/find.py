@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from nlp_bench.errors import UsageError
+from nlp_bench.escape import some
 from nlp_bench.files import opened
 from nlp_bench.inputs.reference import is_reference_table
 from nlp_bench.marker import JUBE_ERROR, why_failed
@@ -239,8 +240,7 @@ def _logs_beside(folders: list[Folder]) -> tuple[str, ...]:
         for name in sorted(names)
         if _LOG.search(name) and not name.startswith(".")
     ]
-    more = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
-    return (f"{logs[0]}{more}: logs beside run folders{NAME_IT}",) if logs else ()
+    return (f"{some(logs, 1)}: logs beside run folders{NAME_IT}",) if logs else ()
 
 
 def _is_hidden(path: str | Path, top: str) -> bool:

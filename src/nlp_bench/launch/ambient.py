@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 
 from nlp_bench.config.scheduler import get_scheduler, scheduler_names
+from nlp_bench.escape import some
 from nlp_bench.redact import is_secret
 
 OF_RANKS = re.compile(
@@ -43,6 +44,4 @@ def without(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Colle
 
 def message(out: Collection[str]) -> str:
     """Return one line for a person about variables that were taken out: all names, or the first of many."""
-    names = sorted(out)
-    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-    return f"nlp-bench: not handed on, for run.json does not know them: {', '.join(names[:6])}{more}"
+    return f"nlp-bench: not handed on, for run.json does not know them: {some(sorted(out), 6)}"

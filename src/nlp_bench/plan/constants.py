@@ -13,6 +13,7 @@ import numpy as np
 from nlp_bench.config import catalog
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.escape import some
 from nlp_bench.plan.configurations import FAMILIES, GENERATIONS, SPELLINGS, Configurations, Flags, Framework, Numbers
 from nlp_bench.plan.interval import SIZES, TERMS, Reach, Seen, Term
 
@@ -214,8 +215,7 @@ def deviations(constants: Constants) -> tuple[str, ...]:
         changed = [
             f"{key} = {theirs[key]} instead of {ours.get(key)}" for key in theirs if theirs[key] != ours.get(key)
         ]
-        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-        found += [f"[{name}] {', '.join(changed[:_NAMED])}{more}"] if changed else []
+        found += [f"[{name}] {some(changed, _NAMED)}"] if changed else []
     if constants.traits != own.traits:
         found.append("[[framework]]: other properties of the frameworks")
     if constants.reach is None:

@@ -13,6 +13,7 @@ from nlp_bench.config.options import argument, flag, shared, value
 from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, duration
 from nlp_bench.errors import UsageError
+from nlp_bench.escape import some
 from nlp_bench.packages import lacking
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ class PlanPredict(Command, ConstantsOption):
         for one, reason in refused.items():
             reasons.setdefault(reason, []).append(one)
         for reason, ids in reasons.items():
-            more = f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else ""
-            say(f"not predicted: {', '.join(ids[:_SHOWN])}{more}: {reason}")
+            say(f"not predicted: {some(ids, _SHOWN)}: {reason}")
         text = as_csv(COLUMNS, predicted, exact=("id",))
         if self.output is None:
             print(text, end="")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import some
 from nlp_bench.train.checkpoint.folder import NAME, RECORD, TRACKER, whole
 
 OF_A_RANK = re.compile(r"__(\d+)_\d+\.distcp")  # a shard, named by the rank that wrote it
@@ -94,8 +95,7 @@ def refuse_damaged(path: Path, problems: list[str]) -> None:
         if older
         else "no older one is there: bring the file back from a copy, or begin anew without --load"
     )
-    more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-    raise NlpBenchError(f"load: {path} is damaged: {'; '.join(problems[:3])}{more}; {remedy}")
+    raise NlpBenchError(f"load: {path} is damaged: {some(problems, 3, '; ')}; {remedy}")
 
 
 INDEX = ".metadata"
