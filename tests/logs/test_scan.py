@@ -362,7 +362,7 @@ def test_needles_are_found_at_every_place_around_the_vectors(engine: Engine) -> 
 
 
 def test_tables_made_for_a_log_find_the_same() -> None:
-    noise = b"extra_x camera_x opera_x\n" * 500
+    noise = b"extra_x camera_x opera_x\n" * 6000  # a block of full size
     text = noise + ROW + b"\n" + noise + b"stera_x and device: 1\n"
     needles = (*NEEDLES, b"stera_x", b"tok/s")
     results, made = [], c_engine(is_simple=False)(needles, GRAMMAR)

@@ -239,8 +239,10 @@ _INTERFACE = 3  # as in scan.c: an object of another version is not used
 _MAX_ROWS = 1 << 13
 _MAX_LINES = 1 << 10
 _NUM_BUCKETS = 8
+_PLACES = 3  # bytes of a word that are looked up, as in scan.c
 _SAMPLE_BYTES = 1 << 14
-_MAX_PLANS = 3  # making one takes milliseconds
+_MAX_PLANS = 3  # making one takes 10 ms
+_SHORT_BYTES = 1 << 18  # a block that is no longer is the last one of its log
 
 
 def _guess() -> list[float]:
@@ -270,7 +272,8 @@ class _Plan(ctypes.Structure):
     """`struct plan` of scan.c."""
 
     _fields_ = (
-        *(("table", ctypes.c_uint8 * 256 * 3), ("low", ctypes.c_uint8 * 16 * 3), ("high", ctypes.c_uint8 * 16 * 3)),
+        ("table", ctypes.c_uint8 * 256 * _PLACES),
+        *(("low", ctypes.c_uint8 * 16 * _PLACES), ("high", ctypes.c_uint8 * 16 * _PLACES)),
         *(("bucket", _INT * 9), ("words", ctypes.POINTER(_Word))),
         *(("start", ctypes.c_char_p), ("start_length", _INT)),
         *(("keys", ctypes.POINTER(_Key)), ("num_keys", _INT), ("num_columns", _INT)),
@@ -319,64 +322,71 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _shift(word: bytes, weights: list[float], counts: Counter[bytes]) -> int:
-    """Return the offset of the word's rarest three consecutive bytes."""
+    """Return the offset of the word's rarest consecutive bytes, as many as are looked up."""
 
     def frequency(at: int) -> tuple[int, float]:
-        found = word[at : at + 3]
+        found = word[at : at + _PLACES]
         return counts[found], math.prod(weights[byte] for byte in found)
 
-    return min(range(max(len(word) - 2, 1)), key=frequency)
+    return min(range(max(len(word) - _PLACES + 1, 1)), key=frequency)
 
 
-_Masks = tuple[tuple[int, int], ...]
-"""For each of three bytes, bit masks of the upper and of the lower nibbles that match."""
+def _halves(grams: Iterable[bytes]) -> NDArray[np.uint8]:
+    """Return the upper and the lower half of each byte: [byte, half, gram]."""
+    found = np.array([list(gram) for gram in grams], np.uint8).reshape(-1, _PLACES).T
+    return np.stack([found >> 4, found & 15], axis=1)
 
 
-def _masks(word: bytes, masks: _Masks = ((0, 0), (0, 0), (0, 0))) -> _Masks:
-    """Return the masks extended by a word; after a short word any byte matches."""
-    halves = [(1 << (byte >> 4), 1 << (byte & 15)) for byte in word] + [(0xFFFF, 0xFFFF)] * (3 - len(word))
-    return tuple((high | also[0], low | also[1]) for (high, low), also in zip(masks, halves, strict=False))
+def _nibbles(word: bytes) -> NDArray[np.bool_]:
+    """Return which [byte, half, value of 16] a fingerprint has; after a short word any byte matches."""
+    found = np.ones((_PLACES, 2, 16), np.bool_)
+    found[: len(word)] = False
+    for place, byte in enumerate(word):
+        found[place, 0, byte >> 4] = found[place, 1, byte & 15] = True
+    return found
 
 
-def _buckets(prints: Iterable[bytes], weights: list[float]) -> list[list[bytes]]:
-    """Distribute the fingerprints so that few places of a log match by chance: each goes where it adds the least."""
-    by_nibble = np.array(weights).reshape(16, 16)
+def _buckets(prints: Iterable[bytes], weights: list[float], counts: Counter[bytes]) -> list[list[bytes]]:
+    """Distribute the fingerprints so that few places of a log match by chance: each goes where it adds the least.
 
-    @cache
-    def bits(mask: int) -> NDArray[np.float64]:
-        return np.array([mask >> half & 1 for half in range(16)], np.float64)
+    What matches is counted in the sample, whose `counts` of grams are given, and estimated from how often each byte is there: text is
+    looked up by nibble, so that a bucket of several fingerprints matches what has its nibbles from any of them.
+    """
+    by_nibble = np.array(weights).reshape(16, 16) / sum(weights)
+    whole = [gram for gram in counts if len(gram) == _PLACES]
+    halves, times = _halves(whole), np.array([counts[gram] for gram in whole], np.float64)
 
-    @cache
-    def share(high: int, low: int) -> float:
-        return float(bits(high) @ by_nibble @ bits(low))
+    def estimate(nibbles: NDArray[np.bool_]) -> NDArray[np.float64]:
+        upper, lower = nibbles[:, :, 0], nibbles[:, :, 1]
+        return np.prod(np.sum(upper @ by_nibble * lower, axis=2), axis=1) * _SAMPLE_BYTES  # type: ignore[no-any-return]
 
-    def cost(masks: _Masks) -> float:
-        """Return how often text matches, when each byte is looked up by nibble."""
-        return math.prod(share(high, low) for high, low in masks)
-
+    words = sorted(set(prints))
+    alone = np.array([_nibbles(word) for word in words])
     buckets: list[list[bytes]] = [[] for _ in range(_NUM_BUCKETS)]
-    masks: list[_Masks] = [((0, 0), (0, 0), (0, 0))] * _NUM_BUCKETS
-    costs = [0.0] * _NUM_BUCKETS
-    for word in sorted(set(prints), key=lambda word: (-cost(_masks(word)), word)):
-        with_it = [_masks(word, each) for each in masks]
-        costs_with_it = [cost(each) for each in with_it]
-        best = min(range(_NUM_BUCKETS), key=lambda i: costs_with_it[i] - costs[i])
-        buckets[best].append(word)
-        masks[best], costs[best] = with_it[best], costs_with_it[best]
+    nibbles = np.zeros((_NUM_BUCKETS, *alone.shape[1:]), np.bool_)
+    fits = np.zeros((_NUM_BUCKETS, *halves.shape), np.bool_)
+    costs = np.zeros(_NUM_BUCKETS)
+    for at in np.argsort(-estimate(alone), kind="stable"):
+        with_it = nibbles | alone[at]
+        fits_with_it = fits | np.take_along_axis(alone[at], halves, axis=2)
+        costs_with_it = estimate(with_it) + np.all(fits_with_it, axis=(1, 2)) @ times
+        best = int(np.argmin(costs_with_it - costs))
+        buckets[best].append(words[at])
+        nibbles[best], fits[best], costs[best] = with_it[best], fits_with_it[best], costs_with_it[best]
     return buckets
 
 
 def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b"") -> _Plan:
     """Return the tables for the words and the grammar, for a log like the sample."""
     weights = (np.bincount(np.frombuffer(sample, np.uint8), minlength=256) + 1.0).tolist() if sample else _guess()
-    counts = Counter(sample[at : at + 3] for at in range(len(sample)))
+    counts = Counter(sample[at : at + _PLACES] for at in range(len(sample)))
     shifts = {word: _shift(word, weights, counts) for word in words}
-    prints = {word: word[shift : shift + 3] for word, shift in shifts.items()}
+    prints = {word: word[shift : shift + _PLACES] for word, shift in shifts.items()}
     plan, ordered = _Plan(), []
-    for number, bucket in enumerate(_buckets(prints.values(), weights)):
+    for number, bucket in enumerate(_buckets(prints.values(), weights, counts)):
         ordered += [word for word in words if prints[word] in bucket]
         plan.bucket[number + 1] = len(ordered)
-        for word, place in product(bucket, range(3)):
+        for word, place in product(bucket, range(_PLACES)):
             # After a word that is too short for this place any byte matches.
             for byte in word[place : place + 1] or range(256):
                 plan.table[place][byte] |= 1 << number
@@ -441,7 +451,7 @@ class _CEngine:
         block.num_line_ends = output.num_line_ends
         # More than one false candidate in a kilobyte: the byte frequencies of this log are not those expected.
         is_slow = self.plan.num_checked - num_found > max((block.end - block.begin) >> 10, 64)
-        if is_slow and self.num_plans < _MAX_PLANS:
+        if is_slow and self.num_plans < _MAX_PLANS and block.end - block.begin > _SHORT_BYTES:
             self.prepare(bytes(block.data[block.begin : min(block.end, block.begin + _SAMPLE_BYTES)]))
         return _joined(parts), lines
 
