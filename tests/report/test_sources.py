@@ -121,6 +121,19 @@ def test_a_run_of_ours_by_its_folder_and_its_log_counts_once(
     assert len(record(run, run / "job.out", run / "../run")["runs"]) == 1
 
 
+def test_a_run_that_waits_for_its_job_is_a_row_that_says_so(
+    record: Report1, make_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    """It has no log yet: its records were taken for somebody's files without a line of a training."""
+    run = make_run(tmp_path / "run")
+    (run / "submit.json").write_text("{}")
+    for name in ("job.out", "outcome.json"):
+        (run / name).unlink()
+    found = record(tmp_path)
+    assert (found["code"], [one["outcome"] for one in found["runs"]]) == (1, ["UNKNOWN"])
+    assert f"decide it with: nlp-bench sync {run}" in str(found["runs"][0])
+
+
 def test_a_pattern_in_quotes_is_what_the_shell_makes_of_it(record: Report1, folder: Path) -> None:
     assert names(record(f"{folder}/*.out"), folder) == ["a.out"]
     found = record(f"{folder}/b/*")  # what is named is a row each, logs or not

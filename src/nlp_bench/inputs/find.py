@@ -138,7 +138,7 @@ def _folder(path: str) -> Group:
         return Group(path=path, items=found + unreadable)
     items = [*_logs([one for one in folders if not _is_hidden(one[0], path)], path), *found, *unreadable]
     if not items:
-        what = f"PATH {path} holds no run folder (run.json beside job.out or outcome.json), no reference table"
+        what = f"PATH {path} holds no run folder (run.json beside submit.json, job.out or outcome.json), no reference table"
         items = [_broken(path, f"{what} and no file that could be a log")]
     return Group(path=path, items=items)
 
@@ -178,7 +178,7 @@ def _tables(folders: list[Folder]) -> list[Item]:
 
 def _runs(folders: list[Folder]) -> list[Item]:
     """Return the run folders, sorted, after them broken items for those that may not be entered."""
-    found = [one for one, names in folders if not names.isdisjoint({LOG, "outcome.json"}) and is_run(one, names)]
+    found = [one for one, names in folders if names & {LOG, "outcome.json", "submit.json"} and is_run(one, names)]
     runs, broken = list[Item](), list[Item]()
     for folder in sorted(found):
         log = folder / LOG
