@@ -170,6 +170,16 @@ def test_data_that_one_may_only_read_have_their_index_in_the_working_folder(run_
         assert json.loads((shared / f"of{uid}/run.json").read_text())["data"]["cache"] == str(cache)
 
 
+def test_data_of_a_user_whose_umask_shut_others_out_are_named(run_as: As, shared: Path) -> None:
+    """The doctor asked to have its own fault reported."""
+    (shared / "build/data").mkdir(parents=True, mode=0o700)
+    owned(shared / "build", BERT)
+    said = run_as(ANNA, "doctor", "--system", "local", "--checks", "data", NLP_BENCH_ROOT=str(shared)).stdout
+    assert "data_path: " in said
+    assert "Permission denied; you have no right to it" in said
+    assert "or take other data: --data-path" in said
+
+
 def test_what_was_set_aside_of_another_user_is_in_nobodys_way(shared: Path) -> None:
     """Data that a group makes anew in turn: each can set the other's aside, and not remove it."""
     shared.chmod(0o2775)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.data.blend import parse_blend
-from nlp_bench.errors import UsageError, require
+from nlp_bench.errors import UsageError, explained, require
 from nlp_bench.files import parse_json
 
 if TYPE_CHECKING:
@@ -22,9 +22,14 @@ def check_files(s: "Settings") -> None:
     from nlp_bench.data.indexed import check_indexed, check_tokenizer  # noqa: PLC0415  # only where files are read
 
     names = ("tokenizer_type", "vocab_file", "merge_file", "tokenizer_model", "vocab_size")
-    for prefix in parse_blend(s.data_path).prefixes:
-        check_indexed(prefix)
-        check_tokenizer(prefix, **{name: getattr(s, name) for name in names})
+    try:
+        for prefix in parse_blend(s.data_path).prefixes:
+            check_indexed(prefix)
+            check_tokenizer(prefix, **{name: getattr(s, name) for name in names})
+    except PermissionError as error:
+        raise UsageError(
+            f"data_path: {error.filename}: {explained(error)}; or take other data: --data-path, or `nlp-bench data` with NLP_BENCH_BUILD_DIR"
+        ) from error
 
 
 def resolved_vocab_size(s: "Settings") -> int:
