@@ -9,7 +9,7 @@ set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 yaml=$root/benchmark/jube/nlp_benchmark.yaml
 runs=$root/benchmark/jube/nlp_benchmark_run
-nlp_bench=$root/benchmark/env/nlp-bench
+nlp_bench=(bash "$root/benchmark/env/nlp-bench") # also where it has lost its mode, or may not be executed
 
 say() { echo "nlp-bench: $*" >&2; }
 
@@ -29,7 +29,7 @@ case $root in *[\"\$,\\\`$'\n']*) # JUBE puts it between quotes into the shell's
   exit 2 ;;
 esac
 
-"$nlp_bench" check --tags "$@" > /dev/null # a wrong tag or too large a model is refused before anything is set up
+"${nlp_bench[@]}" check --tags "$@" > /dev/null # a wrong tag or too large a model is refused before anything is set up
 tags=(); (($# == 0)) || tags=(--tag "$@")
 system=()
 for tag in "$@"; do [[ ! -e $root/benchmark/systems/$tag.toml ]] || system=(--system "$tag"); done
@@ -58,17 +58,17 @@ stop() {
   exit 130
 }
 trap stop INT TERM
-"$nlp_bench" watch --new --while-pid "$jube" --every 2 "$runs" &
+"${nlp_bench[@]}" watch --new --while-pid "$jube" --every 2 "$runs" &
 wait $! || true # in the background: a signal is then handled at once
 wait "$jube" || { cat "$log" >&2; exit 1; }
 id=$(grep -oE '^>>>> +id: [0-9]+' "$log" | grep -oE '[0-9]+$' | tail -n 1) || { cat "$log" >&2; exit 1; }
 
 say "3/4 wait for run $id"
 run=$runs/$(printf %06d "$id")
-if [[ $(jube status "$runs" --id "$id") == RUNNING ]]; then "$nlp_bench" watch --continue --every 10 "$run" || true; fi
+if [[ $(jube status "$runs" --id "$id") == RUNNING ]]; then "${nlp_bench[@]}" watch --continue --every 10 "$run" || true; fi
 status=$(jube status "$runs" --id "$id")
 failed_steps "$run"
 say "4/4 table: jube result -a $runs --id $id"
 jube result -a "$runs" --id "$id" || true
 if "$rehearse"; then [[ $status == FINISHED ]]; exit; fi # nothing was measured
-"$nlp_bench" report "$run" --output "$root/reports/latest" && [[ $status == FINISHED ]]
+"${nlp_bench[@]}" report "$run" --output "$root/reports/latest" && [[ $status == FINISHED ]]

@@ -15,7 +15,7 @@ nlp_bench_activate() {
   local here root venv lines strict=$- status=0
   here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
   root=$(CDPATH='' cd -- "$here/../.." && pwd) || return
-  lines=$(BASH_ENV='' "$here/nlp-bench" check --print environment "$@") || return
+  lines=$(BASH_ENV='' bash "$here/nlp-bench" check --print environment "$@") || return
   set +u # the shell functions of environment modules read unset variables
   eval "$lines" || status=$?
   [[ $strict != *u* ]] || set -u

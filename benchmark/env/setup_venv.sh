@@ -24,7 +24,7 @@ while (($#)); do
   esac
 done
 
-machine=$("$here/nlp-bench" check --print machine "${choose[@]}")
+machine=$(bash "$here/nlp-bench" check --print machine "${choose[@]}")
 { read -r accelerator; read -r site_packages; software=$(cat); } <<< "$machine"
 set +u # the shell functions of environment modules read unset variables
 eval "$software"

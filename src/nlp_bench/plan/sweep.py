@@ -60,7 +60,7 @@ def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) ->
     text = text.replace("$jube_benchmark_home", home)  # the folder whose name is looked at
     text, parts = text.replace('init_with: "../../', f'init_with: "{root}/'), f"{root}/jube/parameters.yaml"
     values = _values(rows, problem, model=model, system=system)
-    values["nlp_bench"] = f'"\\"{root}/benchmark/env/nlp-bench\\""'
+    values["nlp_bench"] = f'"bash \\"{root}/benchmark/env/nlp-bench\\""'
     sets_of = {parameter: name for name, parameters in SETS.items() for parameter in parameters}
     for name in ("modelParameter", "tuningParameter", "systemParameter", "executeset"):
         own = {key: value for key, value in values.items() if sets_of.get(key, "tuningParameter") == name}
