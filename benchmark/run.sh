@@ -11,6 +11,8 @@ yaml=$root/benchmark/jube/nlp_benchmark.yaml
 runs=$root/benchmark/jube/nlp_benchmark_run
 nlp_bench=(bash "$root/benchmark/env/nlp-bench") # also where it has lost its mode, or may not be executed
 
+[[ -d ${TMPDIR:-/tmp} ]] || unset TMPDIR # of a job that has ended, say: mktemp takes it for the only place
+
 say() { echo "nlp-bench: $*" >&2; }
 
 failed_steps() { # failed_steps RUN: what the steps that failed said

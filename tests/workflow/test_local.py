@@ -33,6 +33,7 @@ def test_one_command(jube: Jube, small: dict[str, str]) -> None:
     jube.set(**small)
     nlp_bench = jube.checkout / "benchmark/env/nlp-bench"
     nlp_bench.chmod(0o644)  # as an unpacked zip archive, or a file system without modes, leaves it
+    jube.environment["TMPDIR"] = str(jube.folder / "gone")  # of a job that has ended
     done = run(["bash", str(jube.checkout / "benchmark/run.sh"), "local"], jube)
     nlp_bench.chmod(0o755)
     assert done.returncode == 0, done.stdout + done.stderr
