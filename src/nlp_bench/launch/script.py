@@ -9,6 +9,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.config.system import System, is_inherited
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import real
 from nlp_bench.seal import MADE_FOR
 
 
@@ -75,12 +76,14 @@ def container_words(run: Run, root: Path, run_dir: Path) -> list[str]:
 
 
 def _mounts(run: Run, root: Path, run_dir: Path) -> list[str]:
-    """Return "outside:inside" of each mount: repository, run folder, data, a checkout of Megatron-LM, the system's own.
+    """Return "outside:inside" of each mount: repository, run folder, data and where links of theirs lead, a checkout of Megatron-LM, the system's own.
 
     A folder inside another one needs no mount of its own: the cache of the index, which may not exist yet, stands beside its data.
     """
     # A blend has weights between its prefixes.
     data = [Path(word).parent for word in run.data.words if word.startswith("/")]
+    files = [Path(word + end) for word in run.data.words if word.startswith("/") for end in (".bin", ".idx")]
+    data += [real(file).parent for file in files if file.is_symlink()]
     cache = [Path(run.data.cache)] if data and run.data.cache else []
     upstream = [Path(run.tuning.megatron_lm_repo)] if run.tuning.megatron_lm_repo else []
     folders = list(dict.fromkeys([root, run_dir, *data, *cache, *upstream]))
@@ -116,7 +119,7 @@ def job_script(  # noqa: PLR0913  # one fact each
     builds: Path | None = None,
     run_sha256: str | None = None,
 ) -> str:
-    """Return the text of the job script; nothing outside the arguments is looked at.
+    """Return the text of the job script; nothing outside the arguments is looked at, but where the data are links to.
 
     `code` is what the job imports in place of the checkout, which still holds the compiled kernels, in `builds`. `run_sha256` is of the
     run.json that the job is for: it refuses another one.
