@@ -216,6 +216,16 @@ def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: 
     assert sync(lost) == (None, "PENDING (Dependency)")
 
 
+def test_a_job_does_not_wait_before_it_may_begin(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --sbatch-arg=--begin=22:00 it was cancelled in the afternoon."""
+    replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
+    monkeypatch.setattr(slurm, "ask", lambda *_, **__: None)
+    line = "JobId=7 JobState=PENDING Reason=BeginTime ExitCode=0:0 EligibleTime={}-01-01T00:00:00"
+    for year, ends in ((2999, "PENDING (BeginTime)"), (2001, "PENDING (BeginTime); cancelled, it has waited too long")):
+        monkeypatch.setattr(Slurm, "query", lambda *_, year=year, **__: slurm.shown_job(line.format(year), "7"))
+        assert sync(lost) == (None, ends)
+
+
 def test_a_lost_job_that_is_late_decides_nothing(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Seen on a real Slurm: the script of the lost node wrote its outcome when the next attempt was queued already."""
     queues(monkeypatch, "8", "9", "10")

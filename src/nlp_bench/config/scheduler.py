@@ -93,6 +93,7 @@ class Job:
     work_dir: str = ""  # the folder that it was submitted from; likewise
     submitted: dt.datetime | None = None
     """When it was submitted, in local time without an offset; None where it is not known."""
+    eligible: dt.datetime | None = None  # from when on it may begin (sbatch --begin), likewise
     node_name: str = ""  # the node on which its script runs; likewise
     remedy: str = ""  # what only the user can do for it to go on, with the command
 

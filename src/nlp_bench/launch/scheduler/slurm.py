@@ -478,6 +478,7 @@ def shown_job(line: str, job_id: str) -> Job:
         suspended_s=_suspended(line),
         comment=answers.field_of(line, "Comment"),
         node_name=answers.field_of(line, "BatchHost"),
+        eligible=_time(answers.field_of(line, "EligibleTime")),
         work_dir=found.group(1) if (found := WORK_DIR.search(line)) else "",
     )
 
