@@ -92,6 +92,14 @@ def test_words_of_its_own_are_not_said_twice(run: Run) -> None:
         with_checkpoints(twice, RUN_DIR, CheckpointRequest(chain=2))
 
 
+def test_a_chain_knows_the_time_of_its_jobs(run: Run) -> None:
+    """Seen on a real Slurm: two jobs of 10 minutes got 1, and ended without the checkpoint that they meant to write after 8."""
+    less = replace(run, system=replace(run.system, slurm=replace(run.system.slurm, sbatch_args=("--time-min=1",))))
+    assert with_checkpoints(less, RUN_DIR, CheckpointRequest()) is less
+    with pytest.raises(UsageError, match=r"'--time-min=1' cannot be given: .* saves and stops by --timelimit"):
+        with_checkpoints(less, RUN_DIR, CheckpointRequest(chain=2))
+
+
 def test_a_recorded_run_goes_on_from_its_checkpoint(run: Run) -> None:
     """Its words for checkpoints were those of an earlier submission, not of --train-args: what is asked for now takes their place."""
     made = with_checkpoints(run, RUN_DIR, CheckpointRequest(chain=2, save_interval=5))

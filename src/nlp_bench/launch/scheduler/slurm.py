@@ -34,7 +34,7 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler import slurm_text as answers
-from nlp_bench.launch.scheduler.slurm_options import SBATCH, SRUN, check_words
+from nlp_bench.launch.scheduler.slurm_options import OF_CHAIN, SBATCH, SRUN, check_words
 from nlp_bench.outcome import Outcome
 from nlp_bench.programs import Answer
 from nlp_bench.reason import Reason
@@ -228,7 +228,8 @@ class Slurm(Scheduler):
         return ["srun", "--export=ALL", "--kill-on-bad-exit=1", *sizes, *cpus, *settings.srun_args]
 
     def one_by_one(self, run: Run) -> Run:
-        """Return `run` with --dependency=singleton: of one name and user, one job at a time."""
+        """Return `run` with --dependency=singleton: of one name and user, one job at a time. Raises UsageError where each may get less time."""
+        check_words("system.slurm.sbatch_args", run.system.slurm.sbatch_args, OF_CHAIN)
         dependency = ",".join(dict.fromkeys(filter(None, (run.system.slurm.dependency, "singleton"))))
         return replace(run, system=replace(run.system, slurm=replace(run.system.slurm, dependency=dependency)))
 

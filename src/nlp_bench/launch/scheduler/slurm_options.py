@@ -43,6 +43,8 @@ _OF_SRUN = {
 }
 SBATCH, SRUN = (dict(sorted({**_BOTH, **own}.items())) for own in (_OF_SBATCH, _OF_SRUN))
 """Why an option may not be given; of an abbreviation the first one in the alphabet is named."""
+OF_CHAIN = {"time-min": "each job of a chain saves and stops by --timelimit, and Slurm may give it less; leave it out"}
+"""Likewise, for jobs that continue each other."""
 LETTERS = {
     "A": "account", "a": "array", "D": "chdir", "M": "clusters", "d": "dependency", "e": "error", "h": "help", "i": "input",
     "J": "job-name", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "t": "time", "V": "version", "W": "wait",
