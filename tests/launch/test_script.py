@@ -5,6 +5,7 @@ To write the golden files anew after a wanted change: NLP_BENCH_GOLDEN=write pyt
 
 import os
 import shlex
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from support.following import offline
 
+from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
 from nlp_bench.config.system import Container, Software
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -100,6 +102,12 @@ def in_image(run: Run, container: Container) -> Run:
 )
 def test_every_knob_reaches_the_script(choices: dict[str, object], line: str) -> None:
     assert f"\n{line}\n" in text(offline("175", "juwels-booster", **choices))
+
+
+def test_the_name_of_a_model_file_need_not_fit_a_line_for_slurm(tmp_path: Path) -> None:
+    """`submit` refused launch.job_name, which nobody had given."""
+    model = shutil.copy(catalog.find("models", "13"), tmp_path / "our 13, v2.toml")
+    assert "\n#SBATCH --job-name=nlp-bench-our_13,_v2\n" in text(offline(str(model), "juwels-booster"))
 
 
 @pytest.mark.parametrize("gres", ["gpu:2", "nvme:4,gpu:a100:3"])

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import xml.etree.ElementTree as ET  # its usual name
 from dataclasses import fields, replace
 from pathlib import Path
@@ -76,7 +77,8 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         ),
         system=replace(system, accelerator=accelerator, gpus_per_node=ranks, layout={}),
         launch=Launch(
-            job_name=system.slurm.job_name_prefix + model.name,
+            # The name of a model file may have a blank, a line of sbatch may not.
+            job_name=system.slurm.job_name_prefix + re.sub(r"[^\w.,:;=+@%/\[\]*()&|-]+", "_", model.name),
             **{"queue": system.slurm.queue, "account": system.slurm.account, "timelimit": layout.timelimit}
             | _launch(request, launcher),
         ),
