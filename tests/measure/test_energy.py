@@ -113,6 +113,16 @@ def test_what_is_no_number_and_why(tmp_path: Path, node: Node, run: dict[str, An
     assert reason in why(write_machine_run(tmp_path / "run", [node], **run))
 
 
+def test_a_node_of_an_earlier_start_took_no_part(tmp_path: Path) -> None:
+    """Behind a requeue on another node its record lies there still: 8 of 4 GPUs had a meter, and the others no record."""
+    earlier = Node("n9", times=[BEGIN_S - 5000 + n for n in range(240)])
+    folder = write_machine_run(tmp_path / "run", [Node("n1"), earlier], num_nodes=1)
+    assert energy(folder).mean_power_w_per_gpu == pytest.approx(WATTS / 4)
+    found = measured(folder).machine
+    assert found
+    assert (found.summary["nodes"], sum(found.summary["gpus"].values())) == (["n1"], 4)
+
+
 def test_a_clock_that_was_set_back_before_the_window_does_no_harm(tmp_path: Path) -> None:
     times = [BEGIN_S + 3600 + n for n in range(3)] + [BEGIN_S - 5 + n for n in range(240)]
     node = Node(

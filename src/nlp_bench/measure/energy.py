@@ -146,10 +146,12 @@ def with_machine(
     """
     environment = read_object(run_dir / "environment.json") if run_dir else {}
     settings, run, measured = log.settings if log else {}, run or {}, entry.throughput
-    truth = machine_of(nodes, settings, run=run, environment=environment, window=_times_of_day(measured))
+    num_nodes, spread, window = lookup(run, "parallel.nodes"), settings.get("clock_spread_s"), _times_of_day(measured)
+    if window and isinstance(num_nodes, int) and len(nodes) > num_nodes:  # of a start on other nodes, before a requeue
+        nodes = tuple(node for node in nodes if not len(node.times) or node.times.max() >= window[0])
+    truth = machine_of(nodes, settings, run=run, environment=environment, window=window)
     energy = None
     if measured:
-        num_nodes, spread = lookup(run, "parallel.nodes"), settings.get("clock_spread_s")
         if nodes and isinstance(num_nodes, int) and entry.num_gpus:
             is_on_gpus = lookup(run, "system.accelerator") == "cuda"
             spread_s = float(spread.value) if spread and not isinstance(spread.value, str) else None
