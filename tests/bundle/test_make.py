@@ -17,6 +17,7 @@ from support.published import published_log
 
 from nlp_bench import __version__
 from nlp_bench.cli.main import main
+from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import Options
@@ -274,6 +275,28 @@ def test_rules_and_limit_go_along(bundle: Bundle, tmp_path: Path) -> None:
     found = verify(made.path)
     assert found.is_verified, found.differences
     assert "limit" in json.loads((made.path / "report/report.json").read_text())["runs"][0]
+
+
+def test_rules_that_name_other_files_by_paths_go_along(bundle: Bundle, tmp_path: Path) -> None:
+    """They were copied alone: the bundle was refused, for the file that they extend could not be read."""
+    shutil.copy(catalog.find("models", "175"), tmp_path / "ours.toml")
+    head = 'schema = "nlp-bench/rules/1"\n'
+    (tmp_path / "centre.toml").write_text(f'{head}extends = "jupiter-nlp"\nmodels = ["ours.toml"]\n')
+    (tmp_path / "tender").mkdir()
+    (tmp_path / "tender/mine.toml").write_text(f'{head}extends = "../centre.toml"\n')
+    made = bundle("with_paths", rules=str(tmp_path / "tender/mine.toml"))
+    assert made.manifest.options.rules == "rules/tender/mine.toml"
+    assert {"rules/tender/mine.toml", "rules/centre.toml", "rules/ours.toml"} <= {
+        file.path for file in made.manifest.files
+    }
+    found = verify(made.path)
+    assert found.is_verified, found.differences
+    (tmp_path / "tender/mine.toml").write_text(f'{head}extends = "{tmp_path}/centre.toml"\n')
+    with pytest.raises(
+        UsageError,
+        match=r"centre.toml cannot go into the bundle as it is named; let the rules name files by relative paths",
+    ):
+        bundle("absolute", rules=str(tmp_path / "tender/mine.toml"))
 
 
 @pytest.mark.parametrize(

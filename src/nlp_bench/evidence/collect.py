@@ -1,6 +1,7 @@
 """What goes into the folder of a bundle: runs and logs with their secrets blacked out, rules, tables, and which nlp-bench it was."""
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.evidence.derive import RESULT
 from nlp_bench.evidence.manifest import LOG, RULES, RUN_FOLDER, Member, Options, is_safe
-from nlp_bench.files import opened
+from nlp_bench.files import opened, real
 from nlp_bench.inputs.find import Item, Kind, find
 from nlp_bench.inputs.read import ReadOptions, read_item
 from nlp_bench.logs.source import HEAD_BYTES, Snapshot, is_packed, open_log
@@ -24,6 +25,7 @@ from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.programs import ask
 from nlp_bench.redact import Readable, redact
+from nlp_bench.rules.file import sources
 from nlp_bench.seal import refuse_packed
 from nlp_bench.walk import RANKS, SNAPSHOT, is_bundle
 
@@ -206,12 +208,28 @@ def opened_file(path: Path) -> BinaryIO:
 
 
 def add_rules(collected: Collected, options: Options) -> Options:
-    """Copy the user's own rule file, and return the options that name it by its path in the bundle."""
+    """Copy the user's own rule file and those that it names by paths, and return the options that name it by its path in the bundle.
+
+    Raises UsageError where the paths do not hold in the bundle.
+    """
     if not (options.rules and options.rules.endswith(".toml")):
         return options
-    path = f"{RULES}/{plain_name(Path(options.rules).name)}"
-    collected.add(Path(options.rules), path)
-    return replace(options, rules=path)
+    files = list(dict.fromkeys(sources(options.rules)))
+    # As they lie to each other, so that the paths in them hold.
+    base = os.path.commonpath([one.parent for one in files])
+    paths = [f"{RULES}/{os.path.relpath(one, base)}" for one in files]
+    if len(files) == 1:
+        paths = [f"{RULES}/{plain_name(Path(options.rules).name)}"]
+    for one, path in zip(files, paths, strict=True):
+        collected.add(one, path)
+    inside = real(collected.folder)
+    outside = next((one for one in sources(str(inside / paths[0])) if not one.is_relative_to(inside)), None)
+    if outside or not all(map(is_safe, paths)):
+        raise UsageError(
+            f"--rules {options.rules}: {outside or ', '.join(map(str, files))} cannot go into the bundle as it is named; let the rules "
+            "name files by relative paths, of letters, digits and . _ - alone"
+        )
+    return replace(options, rules=paths[0])
 
 
 def add_software(collected: Collected) -> dict[str, Any]:

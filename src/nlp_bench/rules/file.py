@@ -59,6 +59,20 @@ def find(name: str, folder: Path | None = None) -> Path:
     return catalog.find("rules", name)
 
 
+def sources(name: str) -> list[Path]:
+    """Return the rule file called `name` and the files that it names by paths: rules that it extends, models. Raises as `load` does."""
+    load(name)
+    path, found = find(name), list[Path]()
+    while True:
+        table = read_toml(path, SCHEMA)
+        models = (real(path.parent / one) for one in table.get("models", ()) if one.endswith(".toml"))
+        found += [real(path), *models]
+        extends = table.get("extends", "")
+        if not (extends.endswith(".toml") or "/" in extends):
+            return found
+        path = find(extends, path.parent)
+
+
 @cache
 def _load(path: Path) -> RuleSet:
     head, tables = _merged(path, ())
