@@ -299,6 +299,20 @@ def test_rules_that_name_other_files_by_paths_go_along(bundle: Bundle, tmp_path:
         bundle("absolute", rules=str(tmp_path / "tender/mine.toml"))
 
 
+def test_rules_that_only_the_maker_has_by_their_name_are_verified(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said DIFFERS: rules: 'centre' is not a file of benchmark/rules, though they lie in the bundle."""
+    (tmp_path / "home/rules").mkdir(parents=True)
+    (tmp_path / "home/rules/centre.toml").write_text('schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n')
+    monkeypatch.setenv("NLP_BENCH_HOME", str(tmp_path / "home"))
+    made = bundle("by_name", rules="centre")
+    monkeypatch.setenv("NLP_BENCH_HOME", str(tmp_path))
+    found = verify(made.path)
+    assert found.is_verified, found.differences
+    assert any(note.startswith("data/rules/centre.toml is of the bundle's maker") for note in found.remarks)
+
+
 @pytest.mark.parametrize(
     ("output", "message"),
     [

@@ -74,8 +74,14 @@ def derive(
 
 
 def rules_of(folder: Path, options: Options) -> str | None:
-    """Return the path of the rules that a bundle names, whatever the environment names; None where it names none."""
+    """Return the path of the rules that a bundle names, whatever the environment names; None where it names none.
+
+    A name that is not known here is of its maker's: the bundle holds his tables.
+    """
     rules = options.rules
+    brought = f"data/rules/{rules}.toml"
+    if rules and rules not in catalog.names("rules") and (folder / brought).is_file():
+        rules = brought
     return wanted(str(folder / rules) if rules.endswith(".toml") else rules) if rules else None
 
 

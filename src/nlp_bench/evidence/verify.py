@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
+from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.evidence import signature
@@ -250,6 +251,9 @@ def _other_tables(folder: Path) -> Iterator[str]:
         path = folder / name
         if not path.is_file() or sha256_of(own) != sha256_of(path):
             yield f"{name} is not as in this nlp-bench: a difference in words of rules or in FLOP/s may come from it"
+    for path in sorted((folder / "data/rules").glob("*.toml")):
+        if path.stem not in catalog.names("rules"):
+            yield f"data/rules/{path.name} is of the bundle's maker, this nlp-bench has no rules of that name: read what they ask for"
 
 
 def _other_program(manifest: Manifest, *, is_differing: bool) -> Iterator[str]:
