@@ -157,6 +157,17 @@ def test_a_pattern_that_takes_a_part_of_a_number_is_refused(tmp_path: Path) -> N
     assert nlp_bench.measure(whole).tokens_per_second.steady == pytest.approx(64 * 2048 / 0.5155, rel=0.01)
 
 
+@pytest.mark.parametrize("unit", ["k", " k"])
+def test_a_pattern_that_leaves_out_the_thousands_is_refused(tmp_path: Path, unit: str) -> None:
+    (tmp_path / "x.log").write_text("".join(f"step {n} {70.5 + n % 7 / 10:.1f}{unit} tok/s\n" for n in range(1, 61)))
+    pattern = r"step (?P<iteration>\d+) (?P<tokens_per_second>[\d.]+)"
+    without = nlp_bench.measure(nlp_bench.read_log(tmp_path / "x.log", pattern=pattern))
+    assert f"pattern: tokens_per_second takes 70.6 of 70.6{unit} in line 1" in without.reasons[0]
+    assert without.tokens_per_second.steady is None
+    whole = nlp_bench.read_log(tmp_path / "x.log", pattern=pattern[:-1] + unit + ")")
+    assert nlp_bench.measure(whole).tokens_per_second.steady == pytest.approx(70_800, rel=0.01)
+
+
 def test_times_that_change_a_thousandfold_are_of_another_unit(tmp_path: Path) -> None:
     lines = [
         re.sub(r"\(ms\): (\d)(\d+)\.1", r"(ms): \1.\2", line) if n >= 30 else line for n, line in enumerate(MEGATRON)

@@ -146,6 +146,7 @@ def test_a_pattern_is_marked_as_supplied(
         (("step (?P<iteration>",), "no regular expression"),
         ((r"step \d+",), "no named group"),
         ((r"(?P<iteration>\d+) (?P<token_per_second>\d+)",), "did you mean tokens_per_second?"),
+        ((r"(?P<step>\d+) (?P<tokens_per_second>\d+)",), "group step is no quantity; did you mean iteration?"),
         ((r"(?P<iteration>\d+)",), "time or a rate"),
         ((r"(?P<elapsed_s>\d+)", r"(?P<tokens_per_second>\d+)"), "one expression"),
         ((r"(?P<elapsed_s>\d+)", r"(?P<lm_loss>\d+)"), "no fact of a whole log"),

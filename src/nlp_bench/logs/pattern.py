@@ -388,6 +388,7 @@ class LinesParser(Parser):
 
 
 NAME = "pattern"  # of the dialect of --pattern
+_ALSO_CALLED = {"step": "iteration", "steps": "iteration", "tps": "tokens_per_second", "tok_s": "tokens_per_second"}
 
 
 def pattern_dialect(expressions: Sequence[str]) -> Dialect:
@@ -418,7 +419,8 @@ def pattern_dialect(expressions: Sequence[str]) -> Dialect:
     )
 
 
-_WHOLE_NUMBER = re.compile(rb"\d+(?:\.\d+)*(?:[eE][-+]?\d+)?")
+# Its thousands belong to it: `70.9k`, `1.2 M tok/s`.
+_WHOLE_NUMBER = re.compile(rb"\d+(?:\.\d+)*(?:[eE][-+]?\d+)?(?:[KkMGBT](?![A-Za-z])| [KkMGBT](?=[ /][a-z]))?")
 _NEAR = 40  # letters before a group in which its number may begin
 
 
@@ -462,7 +464,7 @@ def _checked(text: str) -> re.Pattern[bytes]:
         )
     names: dict[str, Any] = dict.fromkeys((*QUANTITIES, *FACTS))
     for name in expression.groupindex.keys() - names:
-        meant = nearest(name, list(names), listed=False)
+        meant = nearest(_ALSO_CALLED.get(name, name), list(names), listed=False)
         raise UsageError(f"pattern: group {name} is no quantity{meant} (known: {', '.join(names)})")
     return expression
 
