@@ -1,8 +1,9 @@
 """Untrusted text (file names, log lines, model names) escaped for terminals, HTML, SVG, markdown and CSV, and shortened for tables."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import takewhile
 
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
@@ -17,6 +18,7 @@ _CHANGED = re.compile(
     re.IGNORECASE,
 )
 """Texts that a spreadsheet takes for a number or a date and shows as another: 007, 16 digits, 1e5, 3-5, 1:02, 1.2.3, 5-Mar."""
+_KEPT = 12  # letters of a common end that show where it begins
 
 
 def one_line(text: object) -> str:
@@ -34,6 +36,20 @@ def inert(text: str) -> str:
 def end_of(text: str, most: int) -> str:
     """Return the last `most` characters, after three dots where there are more: the end of a path distinguishes runs."""
     return text if len(text) <= most else "..." + text[3 - most :]
+
+
+def ends_of(texts: Sequence[str], most: int) -> list[str]:
+    """Return `end_of` each text; of texts that end alike what stands before their common end, with three dots behind it."""
+    short = [end_of(text, most) for text in texts]
+    for same in set(short):
+        alike = [index for index, one in enumerate(short) if one == same]
+        if len({texts[index] for index in alike}) > 1:
+            backwards = zip(*(reversed(texts[index]) for index in alike), strict=False)
+            common = len([*takewhile(lambda letters: len({*letters}) == 1, backwards)]) - _KEPT
+            heads = ends_of([texts[index][:-common] for index in alike], most - 3)
+            for index, head in zip(alike, heads, strict=True):
+                short[index] = head + "..."
+    return short
 
 
 def shortened(text: str, most: int) -> str:

@@ -284,6 +284,16 @@ def test_files_have_few_runs_together_some_side_by_side_many_as_dots(tmp_path: P
         assert (f" of {number} runs" in found[0].title) == (number > 12)
 
 
+def test_runs_whose_paths_end_alike_are_told_apart(tmp_path: Path) -> None:
+    named = ["a.out", *(f"lab/{where}/gpt_tp8_pp12_mbs1_gbs192_bf16/rank_000/stdout.log" for where in "AB")]
+    runs = [replace(entry, source=name) for entry, name in zip(made_entries(tmp_path, 5, 6, 7), named, strict=True)]
+    for make in CHARTS:
+        (chart,) = in_files(make, runs)
+        assert [one.name for one in chart.series[:3]] == ["a.out", "lab/A/gpt_tp8_pp1...", "lab/B/gpt_tp8_pp1..."]
+    for entries, name in ((runs, "runs whole"), (runs[:2], "runs")):
+        assert f'<table id="runs" class="{name}">' in page(Report(entries=entries, tokens=TOKENS))
+
+
 def test_dots_are_sorted_and_one_far_away_does_not_flatten_them(tmp_path: Path) -> None:
     (dots,) = in_files(CHARTS[0], made_entries(tmp_path, 5000.0, *(9.0 - 0.1 * index for index in range(14))))
     (series,) = dots.series

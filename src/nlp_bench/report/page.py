@@ -8,7 +8,7 @@ from typing import Any
 
 from nlp_bench import __version__
 from nlp_bench.analysis.repeats import pool_words
-from nlp_bench.escape import shortened
+from nlp_bench.escape import end_of, shortened
 from nlp_bench.measure.judgement import INVALID
 from nlp_bench.measure.limit import VERDICTS
 from nlp_bench.measure.result import RunResult
@@ -36,7 +36,7 @@ NUMBER = ("time_to_report_steady_s", "bar", "tokens_per_second_steady")
 REFERENCE = ("time_to_report_reference_s", "tokens_per_second_reference")
 WORDS = ("outcome", "limit", "rules")  # columns whose cells are outcomes or verdicts
 FILTERS = ("outcome", "dialect", "model")  # columns by which the page filters and groups: each row carries their values
-MAX_REASON = 100
+MAX_REASON, MAX_SHOWN = 100, 28  # letters of a reason, and of a path where the column is full
 FAR_APART = 20
 """From such a ratio of the longest to the shortest time on, the bars have a logarithmic scale: one outlier would flatten the rest."""
 BARS = f"Bars: the 95 % interval of the steady time, all on one scale; logarithmic where the longest is {FAR_APART} times the shortest."
@@ -178,7 +178,8 @@ def _results(report: Report, num_detailed: int) -> dict[str, Any]:
     names = [
         name for name in dict.fromkeys((*first, *report.fields)) if any(row.get(name) is not None for row in cells)
     ]
-    folder = _folder([entry.source for entry in report.entries])
+    sources = [entry.source for entry in report.entries]
+    folder = _folder(sources)
     rows: list[dict[str, Any]] = []
     for index, (row, entry) in enumerate(zip(cells, report.entries, strict=True)):
         is_replaced = len(cells) > 1 and not entry.has_number and "reasons" in names
@@ -206,7 +207,8 @@ def _results(report: Report, num_detailed: int) -> dict[str, Any]:
     ]
     values = {name: {row["cells"][name] or "" for row in rows} for name in FILTERS}
     filters = {name: sorted(found - {""}) for name, found in values.items() if len(found) > 1}
-    return {"columns": columns, "rows": rows, "filters": filters}
+    is_whole = len({end_of(source, MAX_SHOWN) for source in sources}) < len({*sources})
+    return {"columns": columns, "rows": rows, "filters": filters, "is_whole": is_whole}
 
 
 def _folder(names: Sequence[str]) -> str:

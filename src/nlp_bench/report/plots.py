@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from nlp_bench.escape import end_of
+from nlp_bench.escape import end_of, ends_of
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
 from nlp_bench.measure.result import RunResult
 from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
-from nlp_bench.show.table import label
+from nlp_bench.show.table import MAX_LABEL, label
 
 PLOTS = {
     "throughput": "Throughput over iterations",
@@ -52,6 +52,7 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
     lines: list[Series] = []
     drawn: list[Curve] = []
     words: list[str] = []
+    names = _names(entries)
     for colour, entry in enumerate(entries):
         measured, curves = entry.throughput, _curves(entry, max_points)
         if measured is None or curves is None:
@@ -67,7 +68,7 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
         rules.append(Rule(name=name, value=measured.steady, span=ends, colour=colour))
         for why, curve in curves.rates.items():
             if why == IN_WINDOW:
-                lines.append(_line(curve, "logged interval" if is_one else entry.source, colour))
+                lines.append(_line(curve, "logged interval" if is_one else names[colour], colour))
             else:
                 marks.append(_excluded(curve, why, EXCLUDED if is_one else colour, is_named=is_one))
     return Chart(
@@ -87,19 +88,19 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
 
 def loss(entries: Drawn, max_points: int | None = None) -> Chart | None:
     """Return the training loss over iterations, None where no log has one."""
-    found = [(colour, e, c.loss) for colour, e in enumerate(entries) if (c := _curves(e, max_points)) and c.loss]
+    found = [(colour, c.loss) for colour, e in enumerate(entries) if (c := _curves(e, max_points)) and c.loss]
     if not found:
         return None
-    is_one = len(entries) == 1
-    ends = ", ".join(f"{c.ys[0]:.4g} to {c.ys[-1]:.4g}" for _, _, c in found[:3])
+    names = [""] if len(entries) == 1 else _names(entries)
+    ends = ", ".join(f"{c.ys[0]:.4g} to {c.ys[-1]:.4g}" for _, c in found[:3])
     return Chart(
         key="loss",
         title=PLOTS["loss"],
         description=f"Training loss from the first to the last logged iteration: {ends}.",
         x_label="iteration",
         y_label="lm loss",
-        series=[_line(curve, "" if is_one else entry.source, colour) for colour, entry, curve in found],
-        note=_fewer([curve for _, _, curve in found]),
+        series=[_line(curve, names[colour], colour) for colour, curve in found],
+        note=_fewer([curve for _, curve in found]),
     )
 
 
@@ -107,14 +108,14 @@ def step_times(entries: Drawn, max_points: int | None = None) -> Chart | None:
     """Return the distribution of the times of the window with median and 95th percentile, None where no log has times."""
     series, rules, words = [], [], []
     is_one = len(entries) == 1
+    names = ["records of the window"] if is_one else _names(entries)
     for colour, entry in enumerate(entries):
         curves, measured = _curves(entry, max_points), entry.throughput
         times = measured.seconds_per_iteration if measured else None
         if curves is None or curves.step_times is None or times is None:
             continue
         xs, ys = curves.step_times.xs.tolist(), (100 * curves.step_times.ys).tolist()
-        name = "records of the window" if is_one else entry.source
-        series.append(Series(name=name, xs=[xs[0], *xs], ys=[0.0, *ys], style="step", colour=colour))
+        series.append(Series(name=names[colour], xs=[xs[0], *xs], ys=[0.0, *ys], style="step", colour=colour))
         words.append(f"median {times.median:.4g} s, 95th percentile {times.p95:.4g} s")
         if is_one:
             rules.append(Rule(name=f"median {times.median:.4g} s", value=times.median, axis="x", colour=1))
@@ -246,10 +247,15 @@ def in_files(make: Callable[..., Chart | None], entries: Drawn) -> list[Chart]:
     if len(entries) <= MAX_TOGETHER:
         found = [make(entries)]
     elif len(entries) <= MAX_SIDE_BY_SIDE:
-        found = [replace(chart, title=entry.source, note="") for entry in entries if (chart := make([entry]))]
+        named = zip(_names(entries), entries, strict=True)
+        found = [replace(chart, title=name, note="") for name, entry in named if (chart := make([entry]))]
     else:
         found = [many(make, entries)]
     return [chart for chart in found if chart]
+
+
+def _names(entries: Drawn) -> list[str]:
+    return ends_of([entry.source for entry in entries], MAX_LABEL)
 
 
 def _curves(entry: RunResult, max_points: int | None) -> Curves | None:

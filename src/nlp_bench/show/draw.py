@@ -14,7 +14,7 @@ from urllib.parse import quote
 from nlp_bench.escape import end_of
 from nlp_bench.files import working_in
 from nlp_bench.show.chart import COLUMNS, EXCLUDED, LIMIT, MAX_LEGEND, NUM_COLOURS, Chart, HeatMap, Rule, Series
-from nlp_bench.show.table import label
+from nlp_bench.show.table import MAX_LABEL, label
 
 # As it is imported, matplotlib reads a matplotlibrc of the current folder, whoever wrote it, and MPLBACKEND, which Jupyter sets.
 _BACKEND = os.environ.pop("MPLBACKEND", None)
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
 
 Kind = Literal["png", "svg"]
-MAX_LABEL, MAX_NOTE = 40, 130  # letters of a name, and of a line of the note
+MAX_NOTE = 130  # letters of a line of the note
 MAX_MARKED = 40  # a line of as many points shows each of them
 MIN_BAND = 0.005  # of the axis: a window of one interval is seen too
 HEIGHT, LINE = 2.9, 0.17  # inches of a plot within a page, and of each name of its legend below it

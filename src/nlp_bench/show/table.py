@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from nlp_bench.escape import escaped_markdown, inert, inert_cell
 
+MAX_LABEL = 40  # letters of a name in a plot
+
 
 def plain(value: object) -> str:
     """Return a cell: two decimals, four digits below 1; texts and whole numbers as they are."""
