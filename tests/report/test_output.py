@@ -19,7 +19,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.report.frame import frame
-from nlp_bench.report.output import FILES, write_report
+from nlp_bench.report.output import FILES, NOTHING, write_report
 from nlp_bench.report.plots import PLOTS
 from nlp_bench.report.report import Report
 
@@ -137,7 +137,8 @@ def test_pandas_reads_the_csv_as_it_was_meant(make_run: Make, tmp_path: Path) ->
 
 
 def test_plots_are_where_the_names_say(log: Path, tmp_path: Path) -> None:
-    main(["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path)])
+    main(["report", str(log), "--sequence-length", "2048", "--sweep", "--output", str(tmp_path)])
+    assert " ".join(re.findall(r">([^<>\n]+)</text>", (tmp_path / "sweep.svg").read_text())) == NOTHING["sweep"]
     for key in PLOTS:
         text = (tmp_path / f"{key}.svg").read_text(encoding="utf-8")
         assert text.count("<path") > 3, f"{key}.svg is empty"

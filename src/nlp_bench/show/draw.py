@@ -81,10 +81,10 @@ def _side_by_side(plots: Sequence[Chart | HeatMap], columns: int) -> Figure:
     places = figure.subplots(down, across, squeeze=False).flat
     for axes in list(places)[len(plots) :]:
         axes.remove()
+    most = MAX_LABEL if across > 1 else 2 * MAX_LABEL
     for axes, plot in zip(figure.axes, plots, strict=True):
-        axes.set_title(
-            _plain(plot.title) if not isinstance(plot, Chart) or plot.series else "", fontsize="medium", loc="left"
-        )
+        is_empty = isinstance(plot, Chart) and not plot.series
+        axes.set_title("" if is_empty else _plain(plot.title, most), fontsize="medium", loc="left")
         _draw(axes, plot)
     handles, names = figure.axes[0].get_legend_handles_labels()
     if 0 < len(names) <= MAX_LEGEND:
@@ -124,7 +124,7 @@ def _draw(axes: "Axes", plot: Chart | HeatMap) -> None:
         return
     if not plot.series:
         axes.set_axis_off()
-        axes.text(0.5, 0.5, _plain(plot.title), ha="center", size=20)
+        axes.text(0.5, 0.5, textwrap.fill(_plain(plot.title, len(plot.title)), MAX_LABEL), ha="center", size=20)
         return
     for series in plot.series:
         _draw_series(axes, series)
