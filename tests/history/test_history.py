@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -203,6 +204,16 @@ def test_the_plot_of_ten_thousand_runs(tmp_path: Path, file: str, row: Make, cap
     assert len(said(capsys).splitlines()) == 10_002
     assert (tmp_path / "out/trend.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "out/trend.svg").stat().st_size < 5_000_000
+
+
+def test_the_plot_of_two_nights_has_each_time_once_and_its_whole_title(tmp_path: Path, file: str, row: Make) -> None:
+    with open_to_write(Path(file)) as store:
+        store.add(row(day, 1000.0 + day, system="a-system-with-a-long-name") for day in (1, 2))
+    assert main(["history", "trend", "--file", file, "--output", str(tmp_path / "out")]) == 0
+    texts = re.findall(r">([^<>\n]+)</text>", (tmp_path / "out/trend.svg").read_text())
+    times = [text for text in texts if re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", text)]
+    assert len(times) == len({*times}) == 5
+    assert any(text.startswith("0123456789ab: tiny, a-system") and text.endswith(", 2 runs") for text in texts), texts
 
 
 def test_an_empty_plot_says_so(tmp_path: Path, file: str, row: Make, capsys: Capture) -> None:

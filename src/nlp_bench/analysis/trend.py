@@ -256,6 +256,7 @@ def _trend_chart(trend: Trend) -> Chart:
     title = f"{rows[-1].identity}: {rows[-1].what}, {len(rows)} runs"
     bars = [None if row.ci95_low is None or row.ci95_high is None else (row.ci95_low, row.ci95_high) for row in rows]
     ticks = np.unique(np.linspace(rows[0].ended_s, rows[-1].ended_s, MAX_TICKS))
+    form = "%F" if ticks[-1] - ticks[0] > MAX_TICKS * 86400 else "%F %R"  # each label once
     levels = [(level, (level.rows[0].ended_s, level.rows[-1].ended_s)) for level in trend.levels]
     return Chart(
         key="trend",
@@ -269,7 +270,7 @@ def _trend_chart(trend: Trend) -> Chart:
         ],
         rules=[Rule(value=level.mean, span=span, colour=1) for level, span in levels],
         x_ticks=ticks.tolist(),
-        x_names=[dt.datetime.fromtimestamp(tick, dt.timezone.utc).date().isoformat() for tick in ticks],
+        x_names=[dt.datetime.fromtimestamp(tick, dt.timezone.utc).strftime(form) for tick in ticks],
     )
 
 
