@@ -1,6 +1,7 @@
 """Logs as they arrive: rotated, quoted, stamped by collectors, cut, with real noise; and what their numbers then say."""
 
 import datetime as dt
+import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,18 @@ def test_the_settings_of_a_log_are_read_in_what_carried_it(reported: Reported, f
     carried, bare = reported(form.format(part) for part in parts), reported(lines)  # a mail breaks lines
     names = ("outcome", "sequence_length", "num_gpus", "global_batch_size", "tokens_per_second")
     assert {name: carried[name] for name in names} == {name: bare[name] for name in names}
+
+
+@pytest.mark.parametrize("form", ["[{}]", '{{"events":[{}]}}'])
+@pytest.mark.parametrize("between", [",", ", "])
+def test_a_list_of_json_in_one_line_is_read_whole(reported: Reported, form: str, between: str) -> None:
+    """Its line is longer than one that is read whole, and its second half is slower."""
+    lines = [*DUMP, *(f" {line}" for line in megatron(noise(60) * np.repeat([1, 2], 30)))]
+    text = form.format(between.join(json.dumps({"line": line, "labels": {"pod": "a" * 20_000}}) for line in lines))
+    carried, bare = reported(text), reported(lines)
+    names = ("outcome", "sequence_length", "num_gpus", "global_batch_size", "tokens_per_second")
+    assert {name: carried[name] for name in names} == {name: bare[name] for name in names}
+    assert text[carried["provenance"]["first_record"]["offset"] :].startswith('{"line": " iteration')
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="needs the samples")

@@ -130,9 +130,10 @@ class Source:
             head = self._snapshot.read(HEAD_BYTES)
             if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
                 raise _OtherFormatError(what)
-            method = _method(head)
-            self._is_plain = method is None
+            method, is_list = _method(head), _LIST.match(head)
+            self._is_plain = not (method or is_list)
             self._pieces = _unpacked(self._snapshot, head, method) if method else iter((head,))
+            self._pieces = _objects(self._snapshot, head) if is_list else self._pieces
         self._piece = self._piece or next(self._pieces, b"")
         count = min(len(target), len(self._piece))
         target[:count] = self._piece[:count]
@@ -319,6 +320,20 @@ def _unpacked(stream: Snapshot, data: bytes, method: "_Method") -> Iterator[byte
                 if not data:
                     raise EOFError("the compressed stream is cut")
         data = member.unused_data
+
+
+_LIST = re.compile(rb'(?:\{ ?"\w{1,16}": ?)?\[ ?(?=\{ ?")')
+"""How a list of JSON objects begins that stands in one line, as Grafana and `jq -c` write it; its line would be too long to be read."""
+
+
+def _objects(stream: Snapshot, text: bytes) -> Iterator[bytes]:
+    """Yield such a list, which begins with `text`, with a line for each object, which begins where it does in the file."""
+    text = _LIST.sub(lambda found: b"\n".rjust(len(found[0])), text, count=1)
+    while more := stream.read(_UNPACKED_BYTES):
+        text = (text + more).replace(b'}, {"', b'},\n{"').replace(b'},{"', b'}\n{"')
+        yield text[:-4]
+        text = text[-4:]  # in which the next pair may begin
+    yield text + b"\n" * text.endswith((b"]", b"}"))  # a whole one is not cut
 
 
 _Method = tuple[str, str, Mapping[str, int], str]

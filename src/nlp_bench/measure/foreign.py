@@ -289,7 +289,8 @@ def _mixed(log: Log) -> Reason | None:
     if np.mean(np.diff([attempt.records[0].iteration for attempt in log.attempts]) < 0) > NEWEST_FIRST:
         where = f"iteration {first.iteration} in line {first.line_number}, iteration {last.iteration} in line {last.line_number}"
         text = (
-            f"the lines of this log stand newest first ({where}); turn it round, as in `tac LOG | nlp-bench report -`"
+            f"the lines of this log stand newest first ({where}); turn it round, as in `tac LOG | nlp-bench report -`, "
+            "a list of JSON in one line by `jq -c 'reverse[]' LOG | nlp-bench report -`"
         )
         return Reason("newest-first", text)
     words = f"the iterations jump back {len(lines) - 1} times in {log.num_records} records"
