@@ -1,6 +1,7 @@
 """Logs as they arrive: rotated, quoted, stamped by collectors, cut, with real noise; and what their numbers then say."""
 
 import datetime as dt
+import gzip
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -133,7 +134,7 @@ def test_the_settings_of_a_log_are_read_in_what_carried_it(reported: Reported, f
 
 @pytest.mark.parametrize("form", ["[{}]", '{{"events":[{}]}}'])
 @pytest.mark.parametrize("between", [",", ", "])
-def test_a_list_of_json_in_one_line_is_read_whole(reported: Reported, form: str, between: str) -> None:
+def test_a_list_of_json_in_one_line_is_read_whole(reported: Reported, tmp_path: Path, form: str, between: str) -> None:
     """Its line is longer than one that is read whole, and its second half is slower."""
     lines = [*DUMP, *(f" {line}" for line in megatron(noise(60) * np.repeat([1, 2], 30)))]
     text = form.format(between.join(json.dumps({"line": line, "labels": {"pod": "a" * 20_000}}) for line in lines))
@@ -141,6 +142,9 @@ def test_a_list_of_json_in_one_line_is_read_whole(reported: Reported, form: str,
     names = ("outcome", "sequence_length", "num_gpus", "global_batch_size", "tokens_per_second")
     assert {name: carried[name] for name in names} == {name: bare[name] for name in names}
     assert text[carried["provenance"]["first_record"]["offset"] :].startswith('{"line": " iteration')
+    packed = tmp_path / "list.json.gz"
+    packed.write_bytes(gzip.compress(text.encode()))
+    assert reported(packed)["tokens_per_second"] == bare["tokens_per_second"]
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="needs the samples")

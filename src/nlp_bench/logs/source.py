@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -130,10 +132,13 @@ class Source:
             head = self._snapshot.read(HEAD_BYTES)
             if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
                 raise _OtherFormatError(what)
-            method, is_list = _method(head), _LIST.match(head)
+            if _LIST.match(head):
+                head += self._snapshot.read(_UNPACKED_BYTES)
+            method, is_list = _method(head), _is_list(head)
             self._is_plain = not (method or is_list)
-            self._pieces = _unpacked(self._snapshot, head, method) if method else iter((head,))
-            self._pieces = _objects(self._snapshot, head) if is_list else self._pieces
+            rest = iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"") if is_list else ()
+            pieces = _unpacked(self._snapshot, head, method) if method else chain((head,), rest)
+            self._pieces = pieces if self._is_plain else _objects(pieces)
         self._piece = self._piece or next(self._pieces, b"")
         count = min(len(target), len(self._piece))
         target[:count] = self._piece[:count]
@@ -326,14 +331,23 @@ _LIST = re.compile(rb'(?:\{ ?"\w{1,16}": ?)?\[ ?(?=\{ ?")')
 """How a list of JSON objects begins that stands in one line, as Grafana and `jq -c` write it; its line would be too long to be read."""
 
 
-def _objects(stream: Snapshot, text: bytes) -> Iterator[bytes]:
-    """Yield such a list, which begins with `text`, with a line for each object, which begins where it does in the file."""
-    text = _LIST.sub(lambda found: b"\n".rjust(len(found[0])), text, count=1)
-    while more := stream.read(_UNPACKED_BYTES):
-        text = (text + more).replace(b'}, {"', b'},\n{"').replace(b'},{"', b'}\n{"')
-        yield text[:-4]
-        text = text[-4:]  # in which the next pair may begin
-    yield text + b"\n" * text.endswith((b"]", b"}"))  # a whole one is not cut
+def _is_list(head: bytes) -> bool:
+    return bool(_LIST.match(head)) and b"\n" not in head.rstrip()
+
+
+def _objects(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield such a list with a line for each object, which begins where it does in the log; any other text as it is."""
+    text = next(pieces, b"")
+    if not _is_list(text):
+        yield from chain((text,), pieces)
+        return
+    end, text = b"", _LIST.sub(lambda found: b"\n".rjust(len(found[0])), text, count=1)
+    for piece in chain((text,), pieces):
+        text = (end + piece).replace(b'}, {"', b'},\n{"').replace(b'},{"', b'}\n{"')
+        text, end = text[:-4], text[-4:]  # in which the next pair may begin
+        if text:
+            yield text
+    yield end + b"\n" * end.endswith((b"]", b"}"))  # a whole one is not cut
 
 
 _Method = tuple[str, str, Mapping[str, int], str]
