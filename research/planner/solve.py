@@ -1,13 +1,13 @@
 """Robust least squares on the logarithm of the time, held by priors."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from nlp_bench.plan.configurations import Configurations, Numbers
+from nlp_bench.plan.configurations import Codes, Configurations, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.iteration import step_seconds
 from research.planner.data import Measured
@@ -59,8 +59,40 @@ def solve(measured: Measured, constants: Constants, variant: Variant = WHOLE) ->
         predicted = seconds_of(measured.configurations, told, variant)
         return np.concatenate([weight * (np.log(predicted) - target) / SCATTER, (x - prior) / spread])
 
-    answer = least_squares(residuals, prior, loss=_robust(len(target)), x_scale=spread, max_nfev=STEPS)
+    count, steps = len(target), len(names) + 1
+    again = measured.configurations.take(np.tile(np.arange(count), steps))
+    varied = _Varied(**{one.name: getattr(start, one.name) for one in fields(Constants)}, rows={})
+
+    def slopes(x: Numbers) -> Numbers:
+        """Return the forward differences of scipy's "2-point", all constants in one prediction of `steps` times the rows."""
+        moved = x + _STEP * np.where(x < 0, -1.0, 1.0) * np.maximum(1.0, np.abs(x))
+        values = np.exp(np.concatenate([x[None], np.where(np.eye(len(x), dtype=bool), moved, x)]))
+        told = replace(varied, rows=dict(zip(names, np.repeat(values, count, axis=0).T, strict=True)), scratch={})
+        logs = np.log(seconds_of(again, told, variant)).reshape(steps, count)
+        return np.concatenate([weight[:, None] * ((logs[1:] - logs[0]).T / (moved - x)) / SCATTER, np.diag(1 / spread)])
+
+    answer = least_squares(residuals, prior, jac=slopes, loss=_robust(len(target)), x_scale=spread, max_nfev=STEPS)
     return start.with_values(dict(zip(names, np.exp(answer.x), strict=True)))
+
+
+_STEP = np.sqrt(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Varied(Constants):
+    """Constants of which some differ from row to row."""
+
+    rows: Mapping[str, Numbers]
+    """Values of shape [N]."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.rows[name] if name in self.rows else super().__getitem__(name)
+
+    def chosen(self, names: Sequence[str], place: Codes) -> Numbers:
+        """Return the constant `names[place]` for each place, each row's own."""
+        count = len(next(iter(self.rows.values())))
+        values = np.array([np.broadcast_to(self[name], (count,)) for name in names])
+        return np.asarray(values[place, np.arange(count)])
 
 
 def _robust(rows: int) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,16 @@ from nlp_bench.config import catalog
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import some
-from nlp_bench.plan.configurations import FAMILIES, GENERATIONS, SPELLINGS, Configurations, Flags, Framework, Numbers
+from nlp_bench.plan.configurations import (
+    FAMILIES,
+    GENERATIONS,
+    SPELLINGS,
+    Codes,
+    Configurations,
+    Flags,
+    Framework,
+    Numbers,
+)
 from nlp_bench.plan.interval import SIZES, TERMS, Reach, Seen, Term
 
 
@@ -139,11 +148,15 @@ class Constants:
         """Return the names that the fit (research/planner) moves."""
         return tuple(name for name, one in self.time.items() if one.fitted)
 
-    def by_generation(self, name: str) -> Numbers:
-        """Return `NAME_ampere`, `NAME_hopper`, ... in the order of GENERATIONS; a generation without its own has the nearest one's."""
+    def by_generation(self, name: str, gpu: Codes) -> Numbers:
+        """Return `NAME_ampere`, `NAME_hopper`, ... by the index in GENERATIONS; a generation without its own has the nearest one's."""
         kin = {"blackwell ultra": "blackwell", "ampere": "other"}
-        words = (gpu if f"{name}_{gpu}" in self.time else kin.get(gpu, "other") for gpu in GENERATIONS)
-        return np.array([self[f"{name}_{word}"] for word in words])
+        words = [one if f"{name}_{one}" in self.time else kin.get(one, "other") for one in GENERATIONS]
+        return self.chosen([f"{name}_{word}" for word in words], gpu)
+
+    def chosen(self, names: Sequence[str], place: Codes) -> Numbers:
+        """Return the constant `names[place]` for each place."""
+        return np.asarray(np.array([self[name] for name in names])[place])
 
     def trait(self, name: str) -> Any:
         """Return one trait of all frameworks as an array of shape [frameworks]."""

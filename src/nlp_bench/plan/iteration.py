@@ -21,9 +21,9 @@ class Rates:
             c.precision == PRECISIONS.index(name) for name in ("fp4", "fp8", "mxfp8", "fp8-rowwise")
         )
         ultra = np.where(gpu == GENERATIONS.index("blackwell ultra"), constants["blackwell_ultra"], 1.0)
-        sixteen = constants.by_generation("products")[gpu]
+        sixteen = constants.by_generation("products", gpu)
         scaled = np.where(rowwise, 1 / constants["row_scaled"], np.where(mxfp8, constants["block_scaled"], 1.0))
-        low = np.where(fp4, constants["products_4bit"] / ultra, scaled * constants.by_generation("products_8bit")[gpu])
+        low = np.where(fp4, constants["products_4bit"] / ultra, scaled * constants.by_generation("products_8bit", gpu))
         self.low_bit = np.asarray(fp4 | fp8 | mxfp8 | rowwise)  # whether products are in 8 or 4 bit
         self.transposed = np.asarray(self.low_bit & ~fp8)
         """Whether operands are cast along both axes (all 8- and 4-bit formats but per-tensor fp8)."""
@@ -43,7 +43,7 @@ class Rates:
 
 def _attention_share(c: Configurations, constants: Constants) -> Numbers:
     kernel, gpu = constants.trait("attention"), c.machines.gpu
-    own = constants.by_generation("attention")[gpu]
+    own = constants.by_generation("attention", gpu)
     ampere = gpu == GENERATIONS.index("ampere")
     second = np.where(ampere, own, own * constants["attention_flash2"])
     triton = np.where(ampere, constants["attention_triton_ampere"], constants["attention_triton_hopper"])
@@ -157,7 +157,7 @@ def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, rerun
 
 def _stream_factor(c: Configurations, constants: Constants) -> Numbers:
     """Bytes moved / the least count, by what fuses the operators."""
-    return np.asarray(np.array([constants[f"stream_{kind}"] for kind in constants.trait("streams")])[c.framework])
+    return constants.chosen([f"stream_{kind}" for kind in constants.trait("streams")], c.framework)
 
 
 _LOGIT_BYTES = 24.0
@@ -294,18 +294,20 @@ def _stage_parameters(c: Configurations) -> Numbers:
     return np.where(c.spread.pipeline > 2, np.maximum(ends, middle * layer_parameters(c)), ends)
 
 
-def _reduce_seconds(c: Configurations, constants: Constants, rates: Rates, window: Numbers) -> Numbers:
+def _reduce_seconds(
+    c: Configurations, constants: Constants, rates: Rates, parameters: Numbers, window: Numbers
+) -> Numbers:
     """Return seconds of scattering gradients and gathering parameters over the data- and context-parallel ranks.
 
     Without a sharded optimizer gradients are reduced to all: scattered, and gathered themselves. What overlaps with
-    compute is left out: `window` are the seconds of compute that it can overlap with.
+    compute is left out: `parameters` are those of a rank, `window` are the seconds of compute that it can overlap with.
     """
     s, place = c.spread, c.framework
     ranks = s.data * s.context
     gradient = constants.trait("gradient_bytes")[place]
     parameter = np.where(rates.low_bit & (constants.trait("family") == "nvidia")[place], 1.0, 2.0)
     whole = s.sharding == SHARDING.index("none")
-    share = (ranks - 1.0) / ranks * _stage_parameters(c) / ring_rate(c, rates, ranks, s.tensor)
+    share = (ranks - 1.0) / ranks * parameters / ring_rate(c, rates, ranks, s.tensor)
     deepspeed = constants.trait("deepspeed")[place] & (s.sharding == SHARDING.index("optimizer"))
     extra = np.where(deepspeed, constants["deepspeed_traffic"], 1.0)
     latency = 2.0 * _latency(constants) * np.log2(np.maximum(ranks, 2.0))
@@ -364,10 +366,11 @@ def step_seconds(c: Configurations, constants: Constants) -> Seconds:
     parts["pipeline transfers"] = _transfer_seconds(c, constants, rates, virtual)
     # traffic overlaps with the last micro-batch, and with interleaving with the virtual stages that other stages still work on
     window = pace.seconds * (1.0 + np.minimum(m, s.pipeline) * (virtual - 1.0) / virtual)
-    parts["data parallel"] = _reduce_seconds(c, constants, rates, window)
+    parameters = _stage_parameters(c)
+    parts["data parallel"] = _reduce_seconds(c, constants, rates, parameters, window)
     # this rank's share of the state, and what every rank does with all its gradients; bound by memory
     shares = np.where(s.sharding >= SHARDING.index("optimizer"), np.maximum(s.shard_group, 1.0), 1.0)
-    parts["optimizer"] = _stage_parameters(c) * (_STATE_BYTES / shares + _GRADIENT_BYTES) / rates.memory
+    parts["optimizer"] = parameters * (_STATE_BYTES / shares + _GRADIENT_BYTES) / rates.memory
     fixed = constants["host_step_s"] + m * constants["host_batch_s"]
     parts["host"] = parts["host"] + fixed * constants["scale_overhead"]
     shape = np.broadcast_shapes(*(np.shape(part) for part in parts.values()))
