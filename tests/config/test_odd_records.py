@@ -1,11 +1,10 @@
 """Models, systems and run.json that cannot be meant, were edited or are no regular files."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.forked_commands import Nlp, nlp_bench
 from support.ours import seal_run, write_our_run
 
 from nlp_bench.cli.main import main
@@ -13,6 +12,8 @@ from nlp_bench.config import catalog
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.machines import against_sheet
+
+__all__ = ["nlp_bench"]
 
 
 def layout(folder: Path, *words: str) -> Run:
@@ -231,14 +232,12 @@ def test_an_edited_run_is_told_to_be_put_back(tmp_path: Path, capsys: pytest.Cap
     "name", ["run.json", "outcome.json", "submit.json", "environment.json", "ended.json", "machine/n1.samples.csv"]
 )
 @pytest.mark.parametrize("command", ["report", "measure", "sync"])
-def test_a_record_that_is_a_pipe_hangs_nobody(tmp_path: Path, name: str, command: str) -> None:
+def test_a_record_that_is_a_pipe_hangs_nobody(tmp_path: Path, nlp_bench: Nlp, name: str, command: str) -> None:
     run = write_our_run(tmp_path / "run")
     (run / name).parent.mkdir(exist_ok=True)
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
-    words = [sys.executable, "-m", "nlp_bench", command, str(run)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert "Traceback" not in done.stderr
+    done = nlp_bench(command, str(run))
     if name == "run.json" and command != "sync":
         assert (done.returncode, "run.json: it is no regular file" in done.stdout + done.stderr) == (1, True)
 

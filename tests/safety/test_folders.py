@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.forked_commands import Nlp, nlp_bench
 from support.ours import write_our_run
 from support.published import published_log
 from support.repeated import write_log
@@ -16,15 +17,8 @@ from nlp_bench.errors import UsageError
 from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import Options
 
+__all__ = ["nlp_bench"]
 OPTIONS = ("--sequence-length", "2048", "--num-gpus", "384")
-
-
-def nlp_bench(*words: str, cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [sys.executable, "-m", "nlp_bench", *words], capture_output=True, text=True, check=False, timeout=60, cwd=cwd
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
 
 
 def sources(done: "subprocess.CompletedProcess[str]", below: Path) -> list[str]:
@@ -46,7 +40,7 @@ def named(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_link_to_a_folder_elsewhere_is_passed_over_and_said(named: Path) -> None:
+def test_a_link_to_a_folder_elsewhere_is_passed_over_and_said(nlp_bench: Nlp, named: Path) -> None:
     done = nlp_bench("report", str(named), *OPTIONS, "--format", "json")
     assert sources(done, named) == ["c.log", "deep/a.log"]
     assert (
@@ -58,7 +52,7 @@ def test_a_link_to_a_folder_elsewhere_is_passed_over_and_said(named: Path) -> No
     assert sources(direct, named) == ["out/b.log", "out/c.log"]
 
 
-def test_a_run_elsewhere_enters_neither_a_bundle_nor_what_is_followed(tmp_path: Path) -> None:
+def test_a_run_elsewhere_enters_neither_a_bundle_nor_what_is_followed(nlp_bench: Nlp, tmp_path: Path) -> None:
     own, other = write_our_run(tmp_path / "mine/run"), write_our_run(tmp_path / "other/run")
     (own.parent / "theirs").symlink_to(other.parent)
     for folder in (own, other):
@@ -76,7 +70,7 @@ def test_a_run_elsewhere_enters_neither_a_bundle_nor_what_is_followed(tmp_path: 
         assert str(other) not in done.stdout, words
 
 
-def test_the_links_of_a_step_of_jube_are_followed_within_its_run(tmp_path: Path) -> None:
+def test_the_links_of_a_step_of_jube_are_followed_within_its_run(nlp_bench: Nlp, tmp_path: Path) -> None:
     train = write_our_run(tmp_path / "bench/000000/000003_train/work")
     step = tmp_path / "bench/000000/000004_measure/work"
     step.mkdir(parents=True)
@@ -88,7 +82,7 @@ def test_the_links_of_a_step_of_jube_are_followed_within_its_run(tmp_path: Path)
     assert (sources(done, step), done.stderr) == (["train"], "")
 
 
-def test_folders_in_folders_without_end_are_bounded_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_folders_in_folders_without_end_are_bounded_and_the_rest_is_read(nlp_bench: Nlp, tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(published_log())
     here = Path.cwd()
     try:
