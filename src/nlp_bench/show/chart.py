@@ -93,9 +93,9 @@ def plot_files(*plots: Chart | HeatMap, columns: int = COLUMNS) -> dict[str, byt
     """Return KEY.svg and KEY.png of plots side by side, nothing where matplotlib cannot be loaded; the key is that of the first."""
     if why_no_plots():
         return {}
-    from nlp_bench.show.draw import image  # noqa: PLC0415  # heavy
+    from nlp_bench.show.draw import images  # noqa: PLC0415  # heavy
 
-    return {f"{plots[0].key}.{kind}": image(*plots, kind=kind, columns=columns) for kind in ("svg", "png")}
+    return {f"{plots[0].key}.{kind}": content for kind, content in images(*plots, columns=columns).items()}
 
 
 def why_no_plots() -> str | None:

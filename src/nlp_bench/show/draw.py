@@ -48,6 +48,15 @@ def image(*plots: Chart | HeatMap, kind: Kind, columns: int = COLUMNS) -> bytes:
         return _saved(_side_by_side(plots, columns), kind)
 
 
+def images(*plots: Chart | HeatMap, columns: int = COLUMNS) -> dict[Kind, bytes]:
+    """Return `image` of each kind: drawn and laid out once, which takes longer than saving."""
+    with _our_style():
+        figure = _side_by_side(plots, columns)
+        svg = _saved(figure, "svg")
+        figure.set_layout_engine("none")  # all stays where it is
+        return {"svg": svg, "png": _saved(figure, "png")}
+
+
 def inline(plot: Chart | HeatMap) -> str:
     """Return a plot as the address of an image within a page, which has its title and note as texts."""
     with _our_style():
