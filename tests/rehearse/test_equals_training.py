@@ -17,20 +17,20 @@ SMALL = (
     "--micro-batch-size 2 --lr 1e-3 --train-iters 3 --mock-data --attention-dropout 0 --hidden-dropout 0 --kernels torch"
 )
 LAYOUTS = {
-    "tp2 pp2": "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --global-batch-size 8",
-    "tp2 dp2, sequence parallel, selective recompute": "--tensor-model-parallel-size 2 --sequence-parallel --global-batch-size 8 "
+    "tp2 pp2": "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --global-batch-size 4",
+    "tp2 dp2, sequence parallel, selective recompute": "--num-layers 2 --tensor-model-parallel-size 2 --sequence-parallel --global-batch-size 8 "
     "--bf16 --recompute-granularity selective --recompute-modules layernorm mlp",
     "pp4, two virtual stages": "--num-layers 8 --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 "
     "--global-batch-size 8 --bf16 --no-overlap-p2p-communication",
-    "dp2 cp2, distributed optimizer, a Llama": "--context-parallel-size 2 --global-batch-size 8 --bf16 --use-distributed-optimizer "
+    "dp2 cp2, distributed optimizer, a Llama": "--num-layers 2 --context-parallel-size 2 --global-batch-size 8 --bf16 --use-distributed-optimizer "
     "--overlap-grad-reduce --overlap-param-gather --position-embedding-type rope --swiglu --normalization RMSNorm "
     "--disable-bias-linear --group-query-attention --num-query-groups 2 --untie-embeddings-and-output-weights",
-    "dp2 pp2, float16, full recompute, uneven stages": "--pipeline-model-parallel-size 2 --global-batch-size 16 --fp16 "
+    "dp2 pp2, float16, full recompute, uneven stages": "--pipeline-model-parallel-size 2 --global-batch-size 8 --fp16 "
     "--initial-loss-scale 1024 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 "
     "--decoder-first-pipeline-num-layers 1 --hidden-dropout 0.1",
-    "T5 tp2": "--model-family t5 --decoder-seq-length 16 --vocab-extra-ids 10 --tensor-model-parallel-size 2 --global-batch-size 4 "
+    "T5 tp2": "--model-family t5 --num-layers 2 --decoder-seq-length 16 --vocab-extra-ids 10 --tensor-model-parallel-size 2 --global-batch-size 4 "
     "--position-embedding-type relative --geglu",
-    "BERT pp2": "--model-family bert --pipeline-model-parallel-size 2 --global-batch-size 4 --bf16",
+    "BERT pp2": "--model-family bert --num-layers 2 --pipeline-model-parallel-size 2 --global-batch-size 4 --bf16",
 }
 """The interleaved schedule waits for its messages here: those that overlap are freed when gloo has sent them, which is chance."""
 TWO_RANKS = ("T5 tp2", "BERT pp2")
