@@ -40,9 +40,9 @@ def nlp_bench(*words: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A real run of two ranks by torchrun on this machine, with a nonce."""
+    """A real run by torchrun on this machine, with a nonce."""
     run_dir = tmp_path_factory.mktemp("sealed") / "run"
-    words = "--model tiny --system local --launcher local --data-path mock --gpus-per-node 2 --iterations 24 --log-interval 2"
+    words = "--model tiny --system local --launcher local --data-path mock --gpus-per-node 1 --iterations 24 --log-interval 2 --nhidden 64"
     done = nlp_bench("submit", *words.split(), "--nonce", NONCE, "--run-dir", str(run_dir))
     assert done.stdout.startswith("VALID"), done.stdout + done.stderr
     return run_dir

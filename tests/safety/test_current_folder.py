@@ -84,7 +84,7 @@ def test_what_a_command_starts(trap: Path) -> None:
 @pytest.mark.parametrize("snapshot", ["true", "false"])
 def test_the_ranks_of_a_run(trap: Path, snapshot: str) -> None:
     """The run's folder is the current one of each rank; a copy of the code in it opens it no further."""
-    words = "submit --model tiny --launcher local --data-path mock --gpus-per-node 2 --iterations 4 --log-interval 2 --nhidden 64"
+    words = "submit --model tiny --launcher local --data-path mock --gpus-per-node 1 --iterations 4 --log-interval 2 --nhidden 64"
     command = [sys.executable, str(ROOT / "src/nlp_bench/__main__.py"), *words.split()]
     done = run(trap, *command, "--run-dir", str(trap), "--snapshot-code", snapshot)
     assert done.stdout.startswith("VALID"), done.stdout + done.stderr
