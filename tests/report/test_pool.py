@@ -138,11 +138,11 @@ def test_readers_that_die_while_others_are_started_hold_nobody_up(folder: Path) 
     program = folder.parent / "now and then"
     program.write_text(f"#!/bin/bash\nif ((RANDOM % 3)); then exit 1; fi\nexec '{sys.executable}' \"$@\"\n")
     program.chmod(0o755)
-    items = [Item(path=str(path), kind=Kind.LOG, is_regular=True) for path in sorted(folder.glob("[0-4]*.log"))] * 5
+    items = [Item(path=str(path), kind=Kind.LOG, is_regular=True) for path in sorted(folder.glob("[0-4]*.log"))] * 2
     resource_tracker.ensure_running()  # with the interpreter that there is
     multiprocessing.set_executable(str(program))
     try:
-        for _ in range(12):
+        for _ in range(6):
             results = read_many(items, [OPTIONS] * len(items), lambda *_: None)
             assert all(entry.has_number for result in results for entry in result.entries)
             assert multiprocessing.active_children() == []
