@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from nlp_bench.analysis.history import Row
 from nlp_bench.analysis.store import open_to_write
-for n in range(50):
+for n in range(20):
     row = Row(key=f"{sys.argv[2]}-{n}", ended="", ended_s=n, source="", identity="", outcome="VALID")
     with open_to_write(Path(sys.argv[1])) as store:
         store.add([row])
@@ -28,7 +28,7 @@ for n in range(50):
 
 
 def test_eight_writers_lose_nothing(tmp_path: Path) -> None:
-    """Each opens the file anew for each of its 50 runs, also when it does not exist yet."""
+    """Each opens the file anew for each of its 20 runs, also when it does not exist yet."""
     file = tmp_path / "a folder" / "history.sqlite3"
     command = [sys.executable, "-c", WRITER, str(file)]
     writers = [subprocess.Popen([*command, str(n)], stderr=subprocess.PIPE) for n in range(8)]
@@ -38,8 +38,8 @@ def test_eight_writers_lose_nothing(tmp_path: Path) -> None:
         assert all(b"waiting for the process that holds" in line for line in said.splitlines())  # on a loaded machine
     with open_to_read(file) as store:
         rows = store.rows(Filter())
-    assert sorted(row.key for row in rows) == sorted(f"{w}-{n}" for w in range(8) for n in range(50))
-    assert sorted(row.id for row in rows) == list(range(1, 401))
+    assert sorted(row.key for row in rows) == sorted(f"{w}-{n}" for w in range(8) for n in range(20))
+    assert sorted(row.id for row in rows) == list(range(1, 161))
 
 
 def test_the_same_run_is_one_row_and_measured_anew(tmp_path: Path, row: Make) -> None:

@@ -15,7 +15,7 @@ from nlp_bench.logs.record import Log, LogRecord
 from nlp_bench.measure.foreign import measure_log
 
 FIXTURES = [(name, fixture["log"].lstrip("\n").encode()) for name, fixture in fixtures()]
-MANY = settings(max_examples=400, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(max_examples=150, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SEVERAL_LINES = {name for name, fixture in fixtures() if fixture.get("is_wrapped")}
 """Logs whose records go on over lines that another process would cut."""
 
@@ -75,10 +75,10 @@ def test_megabytes_without_meaning_change_nothing(tmp_path: Path, name: str, tex
     del name
     if not text.endswith(b"\n"):
         return  # a last line that was cut goes on with what follows
-    noise = b"node12:4711:4733 [3] UCC WARN something has no meaning at all\n" * 20_000
-    assert said(log_of(tmp_path, noise + text + noise)) == said(log_of(tmp_path, text))
+    noise = b"node12:4711:4733 [3] UCC WARN something has no meaning at all\n"
+    assert said(log_of(tmp_path, 20_000 * noise + text + 1000 * noise)) == said(log_of(tmp_path, text))
 
 
-def test_a_thousand_mutations(tmp_path: Path, known: list[Base]) -> None:
-    found = [problem(tmp_path / "mutated.log", known[seed % len(known)], seed) for seed in range(1000)]
+def test_some_hundred_mutations(tmp_path: Path, known: list[Base]) -> None:
+    found = [problem(tmp_path / "mutated.log", known[seed % len(known)], seed) for seed in range(0, 1000, 3)]
     assert [text for text in found if text] == []

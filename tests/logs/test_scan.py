@@ -182,7 +182,7 @@ STAMP_PIECES = (
 )  # fmt: skip
 
 
-@settings(max_examples=2000)
+@settings(max_examples=600)
 @given(st.lists(st.sampled_from(STAMP_PIECES), max_size=8))
 def test_times_and_labels_are_the_same_in_both_languages(pieces: list[bytes]) -> None:
     text = b"".join(pieces) + b" iteration 1/ 2 | elapsed time per iteration (s): 1 |\n"
@@ -252,7 +252,7 @@ NUMBERS = st.one_of(
 )
 
 
-@settings(max_examples=3000)
+@settings(max_examples=1000)
 @given(NUMBERS)
 def test_numbers_are_those_of_python_to_the_last_bit(text: str) -> None:
     line = b"iteration 1/ 2 | elapsed time per iteration (ms): %b | lm loss: %b |\n" % (text.encode(), text.encode())
@@ -313,7 +313,7 @@ NEEDLE_SETS = st.sampled_from(
 )
 
 
-@settings(max_examples=2000)
+@settings(max_examples=600)
 @given(mutated(), NEEDLE_SETS, st.sampled_from([GRAMMAR, None]), st.data())
 def test_the_engines_are_the_same(
     text: bytes, needles: tuple[bytes, ...], grammar: Grammar | None, data: st.DataObject
