@@ -302,7 +302,7 @@ def plans(folder: Path) -> Iterator[str]:
 def rehearsals(folder: Path) -> Iterator[str]:
     """Yield rehearsals of the first and the last rank."""
     for words in (
-        ["--model", "llama_8b", "--system", "dgx-h100", "--nodes", "2", "--tp", "4", "--pp", "2", "--vpp", "2"],
+        "--model llama_8b --system dgx-h100 --nodes 2 --tp 4 --pp 2 --vpp 2 --gas 4".split(),
         ["--model", "t5_220m", "--system", "dgx-a100", "--nodes", "1", "--tp", "2"],
         ["--model", "bert_large", "--system", "dgx-a100", "--nodes", "1"],
     ):
