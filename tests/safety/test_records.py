@@ -98,9 +98,11 @@ def read(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_field_that_is_missing_or_of_another_type(read: Any, whole: Path, name: str) -> None:
+    """Without it and as null each; of the other values every second, one field those that the next has not."""
     record = json.loads((whole / name).read_text())
-    for field in fields_of(record):
-        for value in VALUES if len(field) == 1 else VALUES[:6]:
+    for number, field in enumerate(fields_of(record)):
+        values = VALUES if len(field) == 1 else VALUES[:6]
+        for value in (*values[:2], *values[2 + number % 2 :: 2]):
             read(name, json.dumps(changed(record, field, value)))
 
 
