@@ -134,21 +134,28 @@ def test_watch_names_what_cannot_be_watched(capsys: pytest.CaptureFixture[str], 
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.mark.parametrize("name", ["report.csv", "loss.png", "scaling-efficiency.svg"])
-def test_a_report_replaces_nothing_of_others(tmp_path: Path, capsys: Capture, name: str) -> None:
+def test_a_report_replaces_nothing_of_others(tmp_path: Path, capsys: Capture) -> None:
     log, out = write_log(tmp_path / "a.log", 65000), tmp_path / "out"
-    words = ["report", str(log), "--output", str(out), "--scaling"]
+    words, names = (
+        ["report", str(log), "--output", str(out), "--scaling"],
+        ("report.csv", "loss.png", "scaling-efficiency.svg"),
+    )
     out.mkdir()
-    (out / name).write_text("mine")
-    assert main(words) == 2
-    assert f"{name} there is none of an earlier call and would be replaced" in capsys.readouterr().err
-    assert [path.name for path in out.iterdir()] == [name]
-    (out / name).unlink()
+    for name in names:
+        (out / name).write_text("mine")
+        assert main(words) == 2
+        assert f"{name} there is none of an earlier call and would be replaced" in capsys.readouterr().err
+        assert [path.name for path in out.iterdir()] == [name]
+        (out / name).unlink()
     assert [main(words), main(words)] == [0, 0]
-    (out / name).unlink(missing_ok=True)
-    (out / name).symlink_to(tmp_path / "precious")
-    assert main(words) == 2
-    assert f"{name} there is a link and would be replaced; move it, or give another folder" in capsys.readouterr().err
+    for name in names:
+        (out / name).unlink(missing_ok=True)
+        (out / name).symlink_to(tmp_path / "precious")
+        assert main(words) == 2
+        assert (
+            f"{name} there is a link and would be replaced; move it, or give another folder" in capsys.readouterr().err
+        )
+        (out / name).unlink()
     assert main([*words[:3], str(log)]) == 2
     assert f"--output {log} cannot be written: it is a file; give a folder" in capsys.readouterr().err
 
