@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.browsing import simulated_log
+from support.published import published_log
 from support.repeated import write_runs
 from support.series import write_series_run
 
@@ -159,17 +160,30 @@ def evil_entry(log: Path, text: str) -> RunResult:
     return RunResult(**{name: value for name, value in fields.items() if name in RunResult.__dataclass_fields__})
 
 
+Shape = list[tuple[str, list[str]]]
+
+
+def shape_of(drawn: str) -> Shape:
+    return [(tag, sorted(attributes)) for tag, attributes in Elements(drawn).found]
+
+
+def page_of(log: Path, text: str) -> str:
+    """Return the page of three runs whose every word is `text`."""
+    failed = RunResult(source=text, outcome=Outcome.FAILED, reasons=(Reason("any", text),))
+    return page(Report(entries=[evil_entry(log, text), evil_entry(log, text), failed], tokens=TOKENS))
+
+
+@pytest.fixture(scope="module")
+def tame(tmp_path_factory: pytest.TempPathFactory) -> Shape:
+    path = tmp_path_factory.mktemp("tame") / "job.log"
+    path.write_text(published_log())
+    return shape_of(page_of(path, "x"))
+
+
 @pytest.mark.parametrize("text", EVIL)
-def test_words_of_strangers_stay_words(log: Path, text: str) -> None:
-    entries = [
-        evil_entry(log, text),
-        evil_entry(log, text),
-        RunResult(source=text, outcome=Outcome.FAILED, reasons=(Reason("any", text),)),
-    ]
-    evil = page(Report(entries=entries, tokens=TOKENS))
-    tame = page(Report(entries=[evil_entry(log, "x"), evil_entry(log, "x"), entries[2]], tokens=TOKENS))
-    shape = [(tag, sorted(attributes)) for tag, attributes in Elements(evil).found]
-    assert shape == [(tag, sorted(attributes)) for tag, attributes in Elements(tame).found]
+def test_words_of_strangers_stay_words(log: Path, tame: Shape, text: str) -> None:
+    evil = page_of(log, text)
+    assert shape_of(evil) == tame
     assert not re.search("[\x00-\x08\x1b\u202a-\u202e\u2066-\u2069\ud800-\udfff]", evil)
     for _, attributes in Elements(evil).found:
         assert not [name for name in attributes if name.startswith("on")]
