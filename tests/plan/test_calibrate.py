@@ -249,6 +249,7 @@ def test_the_record_keeps_everything_that_a_fit_needs(tmp_path: Any) -> None:
 @pytest.mark.torchrun
 def test_more_layers_and_micro_batches_cost_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trainer, "RUNS", ((1, 1), (6, 4)))
+    monkeypatch.setattr(trainer, "ITERATIONS", 20)
     small, large = measure_trainer("cpu", "fp32")
     assert small.sizes == {"layers": 1, "microbatches": 1}
     assert large.sizes == {"layers": 6, "microbatches": 4}

@@ -98,7 +98,7 @@ def test_another_number_format_has_no_parameter() -> None:
 @pytest.mark.jube
 def test_jube_makes_a_work_package_of_each_point(tmp_path: Path) -> None:
     asked = small(tmp_path / "node.toml")
-    found = answer(asked, top=4)
+    found = answer(asked, top=2)
     rows = shortlist(found)
     text = sweep_text(rows, asked, model="tiny", system=str(tmp_path / "node.toml"))
     file = tmp_path / "sweep.yaml"
