@@ -1,5 +1,6 @@
 """Commands as another user: one without a passwd entry, a home or a variable, with groups of one's choice."""
 
+import functools
 import os
 import shutil
 import subprocess
@@ -35,10 +36,16 @@ def as_user(uid: int, *groups: int, gid: int | None = None) -> list[str]:
     ids += [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
     places = [sys.base_prefix, sys.prefix, str(ROOT)]
     words = ["unshare", "-m", "bash", "-c", OPEN, "bash", *places, *ids]
-    tried = subprocess.run([*words, sys.executable, "-c", ""], capture_output=True, text=True, check=False)
-    if tried.returncode:
-        pytest.skip(f"no command can be run as another user here: {tried.stderr.strip()[-200:]}")
+    if said := _refused(*words, sys.executable, "-c", ""):
+        pytest.skip(f"no command can be run as another user here: {said}")
     return words
+
+
+@functools.cache
+def _refused(*words: str) -> str:
+    """Return the end of what a command says that fails."""
+    tried = subprocess.run(words, capture_output=True, text=True, check=False)
+    return (tried.stderr.strip()[-200:] or "it fails") if tried.returncode else ""
 
 
 def run_as(
