@@ -16,7 +16,8 @@ workers=$((cores < 4 ? cores : 4)) # of all of them twice as many: most wait for
 if [[ $quick ]]; then
   say "ruff, pytest"
   ruff check --quiet .
-  exec python -m pytest -n "$workers" -m "not slurm and not jube and not torchrun and not browser" "$@"
+  # neighbours stay together: what they share is made once
+  exec python -m pytest -n "$workers" --dist worksteal -m "not slurm and not jube and not torchrun and not browser" "$@"
 fi
 if (($# == 0)); then
   say "shellcheck, ruff, mypy"
