@@ -439,7 +439,7 @@ def test_a_link_is_replaced_and_never_followed(tmp_path: Path, target: str) -> N
         ("bundle", "RUN", "--output", "LINK"),
         ("check", "--model", "tiny", "--system", "local", "--nodes", "1", "--output", "LINK"),
         ("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--output", "LINK/below"),
-        ("data", "--output", "LINK"),
+        ("data", "--output", "LINK", "--documents", "20", "--vocab-size", "260"),
         ("history", "add", "RUN", "--file", "LINK"),
     ],
     ids=" ".join,
