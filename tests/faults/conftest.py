@@ -42,7 +42,7 @@ def slurm() -> Iterator[Sandbox]:
 
 @pytest.fixture
 def jube_slurm(slurm: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
-    """That Slurm with the JUBE of this test on PATH (`both_jubes`)."""
+    """That Slurm with the JUBE of this test on PATH (`newer_jube`)."""
     monkeypatch.setitem(slurm.environment, "PATH", os.environ["PATH"])
     return slurm
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.jube_versions import both_jubes
 from support.processes import NLP_BENCH, processes_with, surroundings, text_of, until
 from support.sandbox import Sandbox
 from support.shims import shim
@@ -97,7 +96,7 @@ def test_what_the_script_of_a_killed_submit_leaves_is_ended(
     submit.until(lambda: not processes_with(str(submit.run_dir)))
 
 
-@both_jubes
+@pytest.mark.usefixtures("newer_jube")
 @pytest.mark.jube
 def test_jube_killed_alone_joins_its_local_submit(
     stub_run: Stub, jube_file: Callable[..., Path], environment: dict[str, str]
@@ -124,6 +123,11 @@ def test_two_local_submits_train_once(stub_run: Stub, tmp_path: Path, environmen
         out, err = process.communicate(timeout=60)
         assert (process.returncode, out) == (0, "VALID\n"), err
     assert submit.iterations() == [1, 2, 3, 4]
+    log = (submit.run_dir / "job.out").read_bytes()
+    assert (
+        submit() == "VALID\n"
+    )  # JUBE that was interrupted behind the submission repeats it: it must neither start again nor fail
+    assert (submit.run_dir / "job.out").read_bytes() == log
 
 
 def jobs_of(slurm: Sandbox, run_dir: Path) -> set[str]:
@@ -182,11 +186,9 @@ def test_a_marker_made_by_hand_fools_nobody(slurm: Sandbox, stub_run: Stub, jube
     assert "CANCELLED" in slurm("jube", "result", "-a", str(runs), "--id", "last")
 
 
-@both_jubes
 @pytest.mark.jube
-def test_two_jube_continues_make_one_job(jube_slurm: Sandbox, stub_run: Stub, jube_file: Callable[..., Path]) -> None:
+def test_two_jube_continues_make_one_job(slurm: Sandbox, stub_run: Stub, jube_file: Callable[..., Path]) -> None:
     """JUBE is killed while sbatch is slow; then two people go on at once."""
-    slurm = jube_slurm
     yaml = jube_file(once=stub_run("ok"))
     runs = yaml.parent / "runs"
     environment = {**slurm.environment, "PATH": shim(yaml.parent / "bin", "sbatch", "sleep 1", "sleep 1")}

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.jube_versions import both_jubes
 from support.ours import write_our_run
 from support.processes import NLP_BENCH, surroundings
 
@@ -97,7 +96,7 @@ def test_a_run_is_measured_while_a_rank_still_writes(tmp_path: Path) -> None:
     assert (folder / "metrics.txt").read_text() == alone, done.stderr
 
 
-@both_jubes
+@pytest.mark.usefixtures("newer_jube")
 @pytest.mark.jube
 def test_odd_bytes_reach_the_table_of_jube(
     stub_run: Callable[..., Run], jube_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch

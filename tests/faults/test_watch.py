@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.jube_versions import both_jubes
 from support.sandbox import Sandbox
 
 from faults import stand_in
@@ -22,7 +21,7 @@ def with_limits(run: Run, **limits: float) -> Run:
     return replace(run, limits=replace(run.limits, **limits))  # type: ignore[arg-type]
 
 
-@both_jubes
+@pytest.mark.usefixtures("newer_jube")
 def test_to_the_table_unattended(
     jube_slurm: Sandbox, stub_run: Callable[..., Run], jube_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

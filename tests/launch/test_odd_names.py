@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.jube_versions import both_jubes
+from support.jube_versions import NEWEST
 from support.processes import NLP_BENCH, surroundings
 
 from faults.stand_in import STUB, stub_run
@@ -68,9 +68,13 @@ def test_what_would_lose_a_run_is_refused(  # a row of the table
         refuse_name(run, Path(root), Path(run_dir), is_snapshot=is_snapshot)
 
 
-@both_jubes
+@pytest.mark.usefixtures("jube_version")
 @pytest.mark.jube
-@pytest.mark.parametrize("name", ['a"b', "a$b", "a,b", "a`b", "a b'#%ä"])
+@pytest.mark.parametrize(
+    ("name", "jube_version"),
+    [*((name, "on PATH") for name in ('a"b', "a$b", "a,b", "a`b", "a b'#%ä")), ("a b'#%ä", NEWEST)],
+    indirect=["jube_version"],
+)
 def test_jube_in_a_checkout_of_such_a_name(tmp_path: Path, name: str) -> None:
     """JUBE puts the path into its commands as it is: four signs break them, which the first step says before anything else."""
     checkout = tmp_path / name

@@ -25,13 +25,23 @@ def both_jubes(test: Test) -> Test:
     return pytest.mark.usefixtures("jube_version")(each(test))
 
 
+def archive_of_newest() -> Path:
+    """Return where the archive of the newest JUBE is, or would be."""
+    return Path(os.environ.get("NLP_BENCH_JUBE_ARCHIVE") or BESIDE)
+
+
+def is_newest_on_path() -> bool:
+    """Whether the JUBE on PATH is the newest."""
+    said = subprocess.run(["jube", "--version"], capture_output=True, text=True, check=False)
+    return f"version {NEWEST}" in said.stdout + said.stderr
+
+
 @pytest.fixture(scope="session")
 def newest_jube(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder for PATH that holds the newest JUBE and nothing else."""
-    said = subprocess.run(["jube", "--version"], capture_output=True, text=True, check=False)
-    if f"version {NEWEST}" in said.stdout + said.stderr:
+    if is_newest_on_path():
         pytest.skip(f"the jube on PATH is {NEWEST}: there is no second one to run")
-    archive = Path(os.environ.get("NLP_BENCH_JUBE_ARCHIVE") or BESIDE)
+    archive = archive_of_newest()
     if not archive.is_file():
         pytest.skip(f"no archive of JUBE {NEWEST} at {archive}: set NLP_BENCH_JUBE_ARCHIVE to its path")
 
@@ -52,5 +62,12 @@ def jube_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     """Put the wanted JUBE on PATH."""
     if request.param == NEWEST:
         monkeypatch.setenv("PATH", f"{request.getfixturevalue('newest_jube')}:{os.environ['PATH']}")
-        said = subprocess.run(["jube", "--version"], capture_output=True, text=True, check=True)
-        assert f"version {NEWEST}" in said.stdout + said.stderr
+        assert is_newest_on_path()
+
+
+@pytest.fixture
+def newer_jube(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the newest JUBE on PATH; where there is no archive of it, the test runs under the one that is there."""
+    if archive_of_newest().is_file() and not is_newest_on_path():
+        monkeypatch.setenv("PATH", f"{request.getfixturevalue('newest_jube')}:{os.environ['PATH']}")
+        assert is_newest_on_path()
