@@ -4,12 +4,14 @@ import hashlib
 import json
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from support.jube import Jube
-from support.jube_versions import both_jubes
+from support.jube import SMALL, Jube
+
+from nlp_bench.evidence.archive import EXTRACT_FILTER
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slurm, pytest.mark.jube, pytest.mark.torchrun]
@@ -35,9 +37,10 @@ def old_patterns(log: str) -> float:
     return 1.0 / (sum(elapsed) / len(elapsed))
 
 
-@both_jubes
+@pytest.mark.usefixtures("newer_jube")
 def test_two_nodes_with_two_ranks_each(slurm_jube: Jube) -> None:
-    slurm_jube.set(iterations="8")
+    """The row, the files of the run, and a bundle of it."""
+    slurm_jube.set(iterations="8", **SMALL)
     slurm_jube.run("tiny", "slurm")
     slurm_jube.continue_until_finished(bound_s=200)
     (row,) = slurm_jube.table()
@@ -53,7 +56,7 @@ def test_two_nodes_with_two_ranks_each(slurm_jube: Jube) -> None:
     log = (run_dir / "job.out").read_text()
     assert row["Job_Time"] == "00:10:00"  # the limit
     assert "00:00:00" < row["Job_Elapsed"] < "00:10:00"
-    tokens_per_second = old_patterns(log) * int(row["Batch_Size"]) * 256
+    tokens_per_second = old_patterns(log) * int(row["Batch_Size"]) * 64
     assert f"{tokens_per_second:.2f}" == row["Tokens/sec"]
     assert f"{20_000_000 / tokens_per_second:.2f}" == row["time_to_report_in_seconds"]
     assert re.findall(r"Submitted batch job (\d+)", log) == [row["JobID"]]
@@ -72,9 +75,42 @@ def test_two_nodes_with_two_ranks_each(slurm_jube: Jube) -> None:
     }
     assert made_with <= {path.name for path in run_dir.iterdir()}
     assert json.loads((run_dir / "result.json").read_text())["schema"] == "nlp-bench/result/1"
+    what_its_bundle_holds(slurm_jube, run_dir)
+
+
+def verified(jube: Jube, bundle: Path) -> "subprocess.CompletedProcess[str]":
+    command = [str(jube.checkout / "benchmark/env/nlp-bench"), "verify", str(bundle)]
+    return subprocess.run(command, env=jube.environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def what_its_bundle_holds(slurm_jube: Jube, run_dir: Path) -> None:
+    """Verify a bundle of the run, then one with a digit of its log changed: it is caught with the line."""
+    nlp_bench, archive = str(slurm_jube.checkout / "benchmark/env/nlp-bench"), slurm_jube.folder / "evidence.tar.gz"
+    slurm_jube(nlp_bench, "bundle", str(run_dir), "--output", str(archive))
+    good = verified(slurm_jube, archive)
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert "VERIFIED" in good.stdout
+    assert re.search(r"runs/001 .*: VALID; steady \d+\.\d\d tokens/s", good.stdout)
+
+    shutil.unpack_archive(archive, slurm_jube.folder, **EXTRACT_FILTER)
+    log = slurm_jube.folder / "evidence/runs/001/job.out"
+    text = log.read_text()
+    found = list(re.finditer(r"elapsed time per iteration \(s\): (\d)", text))[3]
+    line = text.count("\n", 0, found.start()) + 1
+    digit = (int(found[1]) + 1) % 10
+    log.write_text(f"{text[: found.start(1)]}{digit}{text[found.end(1) :]}")
+    bad = verified(slurm_jube, slurm_jube.folder / "evidence")
+    assert bad.returncode == 1
+    assert "DIFFERS" in bad.stdout
+    assert "chain      is broken:" in bad.stdout
+    assert f"runs/001/job.out line {line} was changed; it reads: " in bad.stdout
+    assert "runs[0].tokens_per_second.reference: bundle says" in bad.stdout
+    assert f"runs/001/job.out: line {line} contradicts itself: the time per iteration is {digit}." in bad.stdout
 
 
 def test_cancelled_job_is_a_row_without_a_number(slurm_jube: Jube) -> None:
+    ones = ("nodes", "gpus_per_node", "tp_size", "pp_size")
+    slurm_jube.set(iterations="4000", **SMALL, **dict.fromkeys(ones, "1"))
     slurm_jube.run("tiny", "slurm")
     run_dir = slurm_jube.run_dir()
     log = run_dir / "job.out"
@@ -87,7 +123,6 @@ def test_cancelled_job_is_a_row_without_a_number(slurm_jube: Jube) -> None:
     assert [row[name] for name in NUMBERS] == [""] * len(NUMBERS)
 
 
-@both_jubes
 def test_failing_rank_is_a_row_without_a_number(slurm_jube: Jube, tmp_path: Path) -> None:
     """Rank 1 leaves with status 5 as soon as Python starts in it."""
     (tmp_path / "sitecustomize.py").write_text("import os\nif os.environ.get('RANK') == '1':\n    os._exit(5)\n")
@@ -119,14 +154,13 @@ def placed(golden: str, jube: Jube, run_dir: Path) -> str:
     return re.sub(pattern, lambda found: shlex.quote(str(places[found.group()])), golden)
 
 
-@pytest.mark.parametrize("model", ["175", "13"])
-def test_large_job_waits_with_the_golden_text(slurm_jube: Jube, model: str) -> None:
+def test_large_job_waits_with_the_golden_text(slurm_jube: Jube) -> None:
     """The sandbox has too few nodes, so the job stays pending; cancelled there, it still becomes a row."""
-    slurm_jube.run(model)
+    slurm_jube.run("175")
     run_dir = slurm_jube.run_dir()
     job_id = json.loads((run_dir / "submit.json").read_text())["job_id"]
     submitted = slurm_jube("scontrol", "write", "batch_script", job_id, "-")
-    golden = (ROOT / f"tests/launch/golden/{model}_slurm-sandbox.job").read_text()
+    golden = (ROOT / "tests/launch/golden/175_slurm-sandbox.job").read_text()
     made_for = f"export NLP_BENCH_MADE_FOR={hashlib.sha256((run_dir / 'run.json').read_bytes()).hexdigest()}\n"
     assert submitted.count(made_for) == 1
     assert submitted.replace(made_for, "").strip() == placed(golden, slurm_jube, run_dir).strip()
@@ -134,11 +168,9 @@ def test_large_job_waits_with_the_golden_text(slurm_jube: Jube, model: str) -> N
     assert "JobState=PENDING" in state
     assert slurm_jube.status() == "RUNNING"
     slurm_jube("scancel", job_id)
-    if model == "13":  # for 175 the process that `submit` left behind notices it by itself
-        slurm_jube(str(slurm_jube.checkout / "benchmark/env/nlp-bench"), "sync", str(slurm_jube.runs))
-    slurm_jube.continue_until_finished(bound_s=60)
+    slurm_jube.continue_until_finished(bound_s=60)  # the process that `submit` left behind notices it by itself
     (row,) = slurm_jube.table()
-    assert (row["Outcome"], row["Tokens/sec"], row["Nodes"]) == ("CANCELLED", "", "96" if model == "175" else "8")
+    assert (row["Outcome"], row["Tokens/sec"], row["Nodes"]) == ("CANCELLED", "", "96")
 
 
 def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
@@ -146,7 +178,8 @@ def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
     nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
     slurm_jube(
         "salloc", "--nodes=2", "--ntasks-per-node=1", "--gres=gpu:2",
-        nlp_bench, "submit", "--model", "tiny", "--iterations", "4", "--run-dir", str(run_dir),
+        nlp_bench, "submit", "--model", "tiny", "--iterations", "4", "--nhidden", "64", "--sequence-length", "64", "--gpus-per-node", "1",
+        "--tp", "2", "--pp", "1", "--run-dir", str(run_dir),
     )  # fmt: skip
     slurm_jube(nlp_bench, "measure", str(run_dir))
     assert json.loads((run_dir / "result.json").read_text())["run"]["outcome"] == "VALID"
