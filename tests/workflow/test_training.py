@@ -5,15 +5,15 @@ from support.jube import SMALL, Jube
 
 pytestmark = [pytest.mark.jube, pytest.mark.torchrun]
 
-FAMILIES = ("tiny_llama", "tiny_t5", "tiny_mt5", "tiny_bert")
-"""tiny itself is trained by every other file here."""
+FAMILIES = ("tiny_llama", "tiny_mt5", "tiny_bert")
+"""tiny itself is trained by every other file here; to the trainer an mT5 is a T5, this one with heads of a width of its own."""
 LAYOUTS = {
-    "gpus_per_node": (1, 2, 4, 2),
-    "tp_size": (1, 2, 1, 1),
-    "pp_size": (1, 1, 2, 1),
-    "num_layers_per_virtual_pipeline_stage": ("default", "default", 1, "default"),
-    "context_parallel_size": (1, 1, 1, 2),
-    "recompute_granularity": ("none", "selective", "none", "full"),
+    "gpus_per_node": (1, 4, 2),
+    "tp_size": (1, 2, 1),
+    "pp_size": (1, 1, 2),
+    "num_layers_per_virtual_pipeline_stage": ("default", "default", 1),
+    "context_parallel_size": (1, 2, 1),
+    "recompute_granularity": ("none", "full", "selective"),
 }
 """Each switch once through JUBE; their combinations are trained in tests/train/test_parallel.py."""
 
