@@ -91,7 +91,9 @@ def test_torchrun_is_ended_from_outside(rank_run: Stub, tmp_path: Path, number: 
     training.until_it_trains()
     (agent,) = training.pids("torch.distributed.run")
     os.kill(agent, number)
-    assert training.ended(60)["outcome"] == "FAILED"
+    record = training.ended(60)
+    assert record["outcome"] == "FAILED"
+    assert number != signal.SIGKILL or "killed by signal 9" in str(record["reasons"])
 
 
 def test_the_launcher_is_killed(rank_run: Stub, tmp_path: Path) -> None:
