@@ -141,7 +141,7 @@ def test_a_log_with_its_newest_line_first_is_refused_with_the_way_to_turn_it_rou
     (text,) = entry.reason_texts
     assert text == (
         "the lines of this log stand newest first (iteration 300 in line 1, iteration 10 in line 30); turn it round, as in "
-        "`tac LOG | nlp-bench report -`"
+        "`tac LOG | nlp-bench report -`, a list of JSON in one line by `jq -c 'reverse[]' LOG | nlp-bench report -`"
     )
     (entry,) = measure("\n".join([*DUMP.splitlines(), *lines]) + "\n")
     assert entry.steady == pytest.approx(2048 * 96 / 6)
