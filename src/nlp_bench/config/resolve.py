@@ -24,7 +24,7 @@ from nlp_bench.config.request import (
     TuningOptions,
 )
 from nlp_bench.config.run import Batch, Data, Launch, Parallel, Run, RunModel, Tuning, anchored
-from nlp_bench.config.scheduler import LOCAL
+from nlp_bench.config.scheduler import DIRECTIVE_LETTERS, LOCAL
 from nlp_bench.config.system import System
 from nlp_bench.config.values import words
 from nlp_bench.data import PREFIX, default_folder
@@ -78,7 +78,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         system=replace(system, accelerator=accelerator, gpus_per_node=ranks, layout={}),
         launch=Launch(
             # The name of a model file may have a blank, a line of sbatch may not.
-            job_name=system.slurm.job_name_prefix + re.sub(r"[^\w.,:;=+@%/\[\]*()&|-]+", "_", model.name),
+            job_name=system.slurm.job_name_prefix + re.sub(f"[^{DIRECTIVE_LETTERS}]+", "_", model.name),
             **{"queue": system.slurm.queue, "account": system.slurm.account, "timelimit": layout.timelimit}
             | _launch(request, launcher),
         ),

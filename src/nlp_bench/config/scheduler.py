@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nlp_bench.config.system import Slurm
 
 LOCAL = "local"  # the launcher that has no queue: this machine
+DIRECTIVE_LETTERS = r"\w.,:;=+@%/\[\]*()&|-"  # what a word in a #SBATCH line may have, as a regular expression
 PACKAGE = "nlp_bench.launch.scheduler"
 """The built-in schedulers: NAME.py has its class as SCHEDULER, and is loaded when it is needed. A name with "_" is a part of one."""
 _FILES = Path(__file__).parents[1] / "launch/scheduler"

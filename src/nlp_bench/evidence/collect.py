@@ -25,7 +25,7 @@ from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.programs import ask
 from nlp_bench.redact import Readable, redact
-from nlp_bench.rules.file import sources
+from nlp_bench.rules.file import load
 from nlp_bench.seal import refuse_packed
 from nlp_bench.walk import RANKS, SNAPSHOT, is_bundle
 
@@ -214,7 +214,7 @@ def add_rules(collected: Collected, options: Options) -> Options:
     """
     if not (options.rules and options.rules.endswith(".toml")):
         return options
-    files = list(dict.fromkeys(sources(options.rules)))
+    files = list(dict.fromkeys(load(options.rules).files))
     # As they lie to each other, so that the paths in them hold.
     base = os.path.commonpath([one.parent for one in files])
     paths = [f"{RULES}/{os.path.relpath(one, base)}" for one in files]
@@ -223,7 +223,7 @@ def add_rules(collected: Collected, options: Options) -> Options:
     for one, path in zip(files, paths, strict=True):
         collected.add(one, path)
     inside = real(collected.folder)
-    outside = next((one for one in sources(str(inside / paths[0])) if not one.is_relative_to(inside)), None)
+    outside = next((one for one in load(str(inside / paths[0])).files if not one.is_relative_to(inside)), None)
     if outside or not all(map(is_safe, paths)):
         raise UsageError(
             f"--rules {options.rules}: {outside or ', '.join(map(str, files))} cannot go into the bundle as it is named; let the rules "

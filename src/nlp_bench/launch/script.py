@@ -81,9 +81,9 @@ def _mounts(run: Run, root: Path, run_dir: Path) -> list[str]:
     A folder inside another one needs no mount of its own: the cache of the index, which may not exist yet, stands beside its data.
     """
     # A blend has weights between its prefixes.
-    data = [Path(word).parent for word in run.data.words if word.startswith("/")]
-    files = [Path(word + end) for word in run.data.words if word.startswith("/") for end in (".bin", ".idx")]
-    data += [real(file).parent for file in files if file.is_symlink()]
+    prefixes = [word for word in run.data.words if word.startswith("/")]
+    files = [Path(prefix + end) for prefix in prefixes for end in (".bin", ".idx")]
+    data = [Path(prefix).parent for prefix in prefixes] + [real(file).parent for file in files if file.is_symlink()]
     cache = [Path(run.data.cache)] if data and run.data.cache else []
     upstream = [Path(run.tuning.megatron_lm_repo)] if run.tuning.megatron_lm_repo else []
     folders = list(dict.fromkeys([root, run_dir, *data, *cache, *upstream]))

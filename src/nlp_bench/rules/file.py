@@ -53,29 +53,19 @@ def find(name: str, folder: Path | None = None) -> Path:
 
     Raises UsageError for a name that benchmark/rules does not have.
     """
-    if name.endswith(".toml") or "/" in name:
+    if _is_path(name):
         path = real((folder or Path()) / name)
         return next((path.relative_to(one) for one in catalog.here() if path.is_relative_to(one)), path)
     return catalog.find("rules", name)
 
 
-def sources(name: str) -> list[Path]:
-    """Return the rule file called `name` and the files that it names by paths: rules that it extends, models. Raises as `load` does."""
-    load(name)
-    path, found = find(name), list[Path]()
-    while True:
-        table = read_toml(path, SCHEMA)
-        models = (real(path.parent / one) for one in table.get("models", ()) if one.endswith(".toml"))
-        found += [real(path), *models]
-        extends = table.get("extends", "")
-        if not (extends.endswith(".toml") or "/" in extends):
-            return found
-        path = find(extends, path.parent)
+def _is_path(name: str) -> bool:
+    return name.endswith(".toml") or "/" in name
 
 
 @cache
 def _load(path: Path) -> RuleSet:
-    head, tables = _merged(path, ())
+    head, tables, files = _merged(path, ())
     if not head.models:
         raise UsageError(f'{path}: models: missing; name model files, as models = ["175"]')
     models = {model.name: model for model in (_model(path, name) for name in head.models)}
@@ -91,11 +81,13 @@ def _load(path: Path) -> RuleSet:
     # The content of the rules, without comments and the order of keys.
     content = {"models": [asdict(one) for one in models.values()], "free": head.free, "rules": tables}
     digest = hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
-    return RuleSet(name=path.stem, title=head.title, models=models, free=head.free, rules=rules, digest=digest)
+    return RuleSet(
+        name=path.stem, title=head.title, models=models, free=head.free, rules=rules, digest=digest, files=files
+    )
 
 
-def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Table]]:
-    """Return head and tables of the file at `path`, on top of what it extends."""
+def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Table], tuple[Path, ...]]:
+    """Return head and tables of the file at `path`, on top of what it extends, and the files of RuleSet.files."""
     if path in extending:
         raise UsageError(f"{path}: extends: leads back to itself; take the line out of one of the files")
     table = read_toml(path, SCHEMA)
@@ -106,9 +98,10 @@ def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Ta
     folder = path.parent
     paths = (str(real(folder / name)) if name.endswith(".toml") else name for name in head.models)
     head = replace(head, models=tuple(paths))
+    files = (real(path), *(Path(name) for name in head.models if name.endswith(".toml")))
     if not head.extends:
-        return head, tables
-    below, base = _merged(find(head.extends, folder), (*extending, path))
+        return head, tables, files
+    below, base, others = _merged(find(head.extends, folder), (*extending, path))
     merged = dict(base)
     for rule, changes in tables.items():
         if rule not in base and "check" not in changes:
@@ -119,7 +112,7 @@ def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Ta
     inherited = {
         name: getattr(below, name) for name in ("title", "source", "models", "free") if not getattr(head, name)
     }
-    return replace(head, **inherited), merged
+    return replace(head, **inherited), merged, files + others if _is_path(head.extends) else files
 
 
 def _rule(path: Path, rule: str, table: Table) -> Rule:

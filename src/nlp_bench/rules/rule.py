@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -206,6 +207,7 @@ class RuleSet:
     free: tuple[str, ...]
     rules: Mapping[str, Rule]
     digest: str  # SHA-256 of the content of the rules and the models
+    files: tuple[Path, ...]  # its own and those that it names by paths: rules that it extends, models
 
     def judge(
         self,

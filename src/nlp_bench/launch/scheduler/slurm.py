@@ -18,6 +18,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import (
     ACTIVE,
     ASK_TIMEOUT_S,
+    DIRECTIVE_LETTERS,
     Allocation,
     Job,
     Listed,
@@ -109,7 +110,7 @@ WITHOUT_NUMBER = re.compile(r"^[^:,]+(?::(?!\d+(?:,|$))[^:,]+)?(?=,|$)")
 """A generic resource, or a type of it (gpu:a100), of which Slurm would give one."""
 GPUS = re.compile(r"(?:^|,)gpu(?::[^:,]+)?:(\d+)(?=,|\(|$)")
 """How many GPUs of a node a generic resource asks for."""
-DIRECTIVE_WORD = re.compile(r"[\w.,:;=+@%/\[\]*()&|-]+")
+DIRECTIVE_WORD = re.compile(f"[{DIRECTIVE_LETTERS}]+")
 
 
 class Slurm(Scheduler):
