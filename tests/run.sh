@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Install what the tests need and run them all: linters, types, unit tests, real torchrun, real Slurm, real JUBE.
 #   bash tests/run.sh                         all of them, files beside each other
-#   bash tests/run.sh --quick [arguments]     those without Slurm, JUBE, torchrun and a browser; none of these is installed
+#   bash tests/run.sh --quick [arguments]     those below half a second, without Slurm, JUBE, torchrun and a browser; none of these is installed
 #   bash tests/run.sh [pytest arguments]      for example: bash tests/run.sh tests/logs -k ansi
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
@@ -17,7 +17,8 @@ if [[ $quick ]]; then
   say "ruff, pytest"
   ruff check --quiet .
   # neighbours stay together: what they share is made once
-  exec python -m pytest -n "$workers" --dist worksteal -m "not slurm and not jube and not torchrun and not browser" "$@"
+  exec python -m pytest -n "$workers" --dist worksteal --durations 10 --durations-min 1 \
+    -m "not slow and not slurm and not jube and not torchrun and not browser" "$@"
 fi
 if (($# == 0)); then
   say "shellcheck, ruff, mypy"

@@ -65,6 +65,7 @@ def test_the_numbers_are_those_of_the_command_line(command: Call, log: Path) -> 
     assert "limit 560 s: FAIL, supplied: sequence_length=2048, num_gpus=384>" in repr(found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FOLDER.exists(), reason="no logs of third parties beside the checkout")
 def test_of_every_sample_the_numbers_are_those_of_the_command_line(command: Call) -> None:
     logs = nlp_bench.read_logs(FOLDER / "samples")

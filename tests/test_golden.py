@@ -4,6 +4,8 @@ import pytest
 
 from golden.corpus import CASES, Case, difference, made
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     "case",

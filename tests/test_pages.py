@@ -67,6 +67,7 @@ def nothing(_: Path) -> None:
     """Everything that the page needs stands in it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "num_commands", "inputs"),
     [

@@ -35,6 +35,7 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+@pytest.mark.slow
 def test_a_real_build_here_and_a_second_one_in_a_moment(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nlp_bench", "build"]
     environment = os.environ | {"NLP_BENCH_BUILD_DIR": str(tmp_path)}
@@ -122,6 +123,7 @@ def apex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Apex:
     return Apex(source=str(source), commit=commit)
 
 
+@pytest.mark.slow
 def test_apex_is_compiled_for_the_architecture_into_its_own_folder(tmp_path: Path, apex: Apex) -> None:
     said = maker.apex_extensions(tmp_path, GPU, apex)
     assert said == f"built (commit {apex.commit[:12]} for architecture 9.0)"
@@ -155,6 +157,7 @@ def wheel(folder: Path, name: str, version: str, needs: str = "") -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_transformer_engine_comes_with_what_is_not_there_and_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def test_commands_without_a_password_stay(line: str) -> None:
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

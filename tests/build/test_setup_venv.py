@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 from support.users import as_user, open_folder
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["open_folder"]
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmark/env/setup_venv.sh"

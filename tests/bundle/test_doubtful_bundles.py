@@ -115,6 +115,7 @@ def test_an_earlier_bundle_below_a_run_is_left_out_and_reported_once(
     assert [run["outcome"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["VALID"]
 
 
+@pytest.mark.slow
 def test_what_this_machine_lacks_is_never_said_of_a_bundle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,6 +150,7 @@ def rewrite(path: Path) -> None:
     path.write_bytes(before.replace(b"(s): 7", b"(s): 3").replace(b"(s): 5", b"(s): 2"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -202,6 +204,7 @@ def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
     assert [path.name for path in tmp_path.iterdir()] == ["train.log.gz"]
 
 
+@pytest.mark.slow
 def test_a_bundle_is_made_and_verified_from_a_current_folder_that_may_not_be_entered(open_folder: Path) -> None:
     """As after sudo -u in root's home: every path of the command line is absolute."""
     run = write_run(open_folder / "run")

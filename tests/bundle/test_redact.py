@@ -67,6 +67,7 @@ def test_secrets_in_utf_16(codec: str) -> None:
     assert lines == [number for number, line in enumerate(marked.split("\n"), start=1) if "«" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", range(-40, 5, 13))
 @pytest.mark.parametrize("marked", [SHAPES[0], SHAPES[-3], BLOCKS[0], BLOCKS[-1]])
 def test_a_secret_across_the_cut_of_a_file(marked: str, before: int) -> None:
@@ -78,6 +79,7 @@ def test_a_secret_across_the_cut_of_a_file(marked: str, before: int) -> None:
         assert lines[0] == 1 + (end == "\n") + (marked in BLOCKS) * (2 if marked == BLOCKS[-1] else 1)
 
 
+@pytest.mark.slow
 def test_a_line_without_an_end_is_searched_in_all_its_length() -> None:
     block = "." * (CHUNK - 10) + f" HF_TOKEN=«{SECRET}» "
     text, _ = redacted(plain(block * 10))
@@ -97,6 +99,7 @@ def test_the_size_of_what_is_read_at_once_changes_nothing(parts: list[str], size
     assert lines == [redaction.line for redaction in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["token=", "password='", "eyJ-", "curl -u ", "\x1b[m", "-----BEGIN PRIVATE KEY-----"])
 def test_a_hostile_log_takes_no_longer_for_its_length(unit: str) -> None:
     """Twice as long takes about twice as long, not four times."""

@@ -68,6 +68,7 @@ def test_a_signature_by_hand_is_the_same(bundle: Bundle, key: Path, signers: Pat
     assert any("was not checked; give --allowed-signers FILE" in remark for remark in verify(made.path).remarks)
 
 
+@pytest.mark.slow
 def test_another_key_another_bundle_and_another_purpose_are_not_good(
     bundle: Bundle, our_run: Path, tmp_path: Path, key: Path, signers: Path
 ) -> None:

@@ -246,6 +246,7 @@ def test_data_behind_the_end_are_refused(tmp_path: Path) -> None:
         verify(tmp_path / "e.tar")
 
 
+@pytest.mark.slow
 def test_a_python_without_the_filter_of_tarfile_unpacks_too(bundle: Bundle) -> None:
     code = (
         "import sys, tarfile; vars(tarfile).pop('data_filter', None); real = tarfile.TarFile.extract\n"
@@ -287,6 +288,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return make_bundle([str(run)], folder / "e.tar", Options(), with_ranks=False, force=False).path.read_bytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_mutated_bundles_raise_nothing_else_and_write_nowhere(archive: bytes, data: st.DataObject) -> None:

@@ -103,6 +103,7 @@ def test_an_option_may_be_repeated_with_the_same_value(tmp_path: Path) -> None:
     assert main(["report", "--dialects"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("view", ["--scaling", "--sweep"])
 def test_a_view_drops_no_option(tmp_path: Path, capsys: Capture, view: str) -> None:
     runs = [write_log(tmp_path / f"g{n}.log", 4000 * n, seed=n, world_size=n) for n in (16, 32)]

@@ -11,6 +11,8 @@ from nlp_bench.cli.parser import HINTS, parser_of
 from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.train.arguments import spellings
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src/nlp_bench").rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -228,6 +228,7 @@ def test_an_edited_run_is_told_to_be_put_back(tmp_path: Path, capsys: pytest.Cap
     assert "precision" not in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["run.json", "outcome.json", "submit.json", "environment.json", "ended.json", "machine/n1.samples.csv"]
 )

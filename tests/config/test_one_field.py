@@ -128,6 +128,7 @@ def nlp_bench(package: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_new_option_is_one_field(package: Path) -> None:
     for command in ("check", "submit", "rehearse"):
         shown = nlp_bench(package, command, "--help").stdout

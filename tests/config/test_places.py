@@ -39,6 +39,7 @@ def check(nlp_bench: Nlp) -> Nlp:
     return lambda *words: nlp_bench("check", "--offline", *words)
 
 
+@pytest.mark.slow
 def test_a_file_of_ones_own_is_taken_before_the_shipped_one_and_the_nearest_first(
     homes: list[Path], check: Nlp
 ) -> None:
@@ -161,6 +162,7 @@ def test_what_no_shell_replaces_in_a_variable_is_refused(homes: list[Path], chec
     assert f"system.environment.PATH: '{value}': nothing replaces the $ or ~ in it" in done.stderr
 
 
+@pytest.mark.slow
 def test_constants_that_are_not_the_shipped_ones_are_told_or_refused(homes: list[Path], check: Nlp) -> None:
     words, text = ("--model", "175", "--system", "juwels-booster"), (SHIPPED / "plan.toml").read_text(encoding="utf-8")
     path = put(

@@ -71,6 +71,7 @@ def test_the_layout_of_a_system_wins_over_the_models_own() -> None:
     assert run.batch.micro_batch_size == 2, "what the system leaves open is the model's"
 
 
+@pytest.mark.slow
 def test_every_accepted_layout_keeps_its_arithmetic(each_case: Timer) -> None:
     """Exhaustive over small sizes: what is accepted multiplies out exactly, nothing is truncated."""
     accepted = 0

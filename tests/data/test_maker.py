@@ -39,6 +39,7 @@ def test_the_corpus_is_the_same_for_the_same_seed_only() -> None:
     assert list(corpus.documents(1, 3)) != list(corpus.documents(2, 3))
 
 
+@pytest.mark.slow
 def test_the_files_are_the_same_for_the_same_seed(small: Path, tmp_path: Path) -> None:
     again, made = make_data(DataRequest(output=tmp_path / "again", documents=200, vocab_size=400))
     record = json.loads((small / "data.json").read_text())
@@ -84,6 +85,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.name for path in tmp_path.iterdir()] == [".data.lock"]
 
 
+@pytest.mark.slow
 def test_two_at_the_same_time_make_it_once(tmp_path: Path) -> None:
     words = ["data", "--output", str(tmp_path / "data"), "--documents", "50", "--vocab-size", "300"]
     command = [sys.executable, "-m", "nlp_bench", *words]

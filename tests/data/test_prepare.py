@@ -84,6 +84,7 @@ def files(prefix: str) -> list[bytes]:
     return [Path(prefix + suffix).read_bytes() for suffix in (".bin", ".idx", ".json")]
 
 
+@pytest.mark.slow
 def test_every_token_is_the_tokenizers_own_in_the_order_of_the_input(folder: Path, tmp_path: Path) -> None:
     request = asked(folder, tmp_path / "new" / "data")
     record, made = prepare(request)
@@ -132,6 +133,7 @@ def test_a_large_vocabulary_has_tokens_of_four_bytes(tmp_path: Path) -> None:
     assert read(request.prefix) == ([[[69999, 1]], [[5]]], "int32")
 
 
+@pytest.mark.slow
 def test_neither_workers_nor_pieces_change_the_result(folder: Path, tmp_path: Path) -> None:
     one = asked(folder, tmp_path / "1" / "data", workers=1)
     many = asked(folder, tmp_path / "2" / "data", workers=3, piece_bytes=1)
@@ -161,6 +163,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_killed_preparation_continues_to_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
@@ -188,6 +191,7 @@ def test_a_killed_preparation_continues_to_the_same_bytes(folder: Path, tmp_path
     assert files(request.prefix) == files(whole.prefix)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_and_its_workers(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "large.jsonl").write_bytes((folder / "plain.jsonl").read_bytes() * 200)
     command = [

@@ -30,6 +30,7 @@ def test_no_letter_is_lost() -> None:
     assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", [".", ". ", "\n", "\n ", '."', "!?\u2026", "A. "])
 def test_long_rows_of_marks_take_no_square_of_their_length(row: str) -> None:
     split_sentences(row * 200_000 + "x")  # the square would take hours

@@ -41,6 +41,7 @@ def test_a_time_that_is_none_is_refused(words: list[str], word: str, capsys: pyt
     assert f"{words[-1]}: {word!r} is not a time above 0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor", "--system", "local", "--data-path", "mock", "--format", "json"])
     found = json.loads(capsys.readouterr().out)
@@ -84,6 +85,7 @@ def test_slurm_that_was_never_set_up(
     assert main(["doctor", "--checks", "slurm", "--system", "juwels-booster", "--model", "13"]) == 1
 
 
+@pytest.mark.slow
 def test_nothing_heavy_is_imported() -> None:
     code = (
         "import sys; from nlp_bench.cli.main import main; main(['doctor', '--system', 'local', '--data-path', 'mock']);"

@@ -11,6 +11,7 @@ from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError, UsageError
 
 
+@pytest.mark.slow
 def test_every_check_answers_here(place: Callable[..., Place]) -> None:
     found = examine(place(), CHECKS)
     assert [one.name for one in found] == list(CHECKS)
@@ -39,6 +40,7 @@ def test_a_check_that_breaks_is_a_finding(place: Callable[..., Place], monkeypat
     assert not is_bad([limits])
 
 
+@pytest.mark.slow
 def test_a_check_that_hangs_does_not_hide_the_others(
     place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
 ) -> None:

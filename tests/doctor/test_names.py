@@ -66,6 +66,7 @@ def test_a_name_that_means_this_node_alone(booster: Place, network: dict[str, st
     assert "would be told to meet at themselves" in found.summary
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("network")
 def test_a_resolver_that_says_nothing(booster: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "WITHIN_S", 3.0)

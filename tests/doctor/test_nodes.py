@@ -186,6 +186,7 @@ def test_the_makers_tests(program: Callable[[str, str], None]) -> None:
     assert vendor_tests(4)[1] == {"name": "all_reduce_perf", "is_passed": False, "said": "no GPU", "bus_gb_per_s": None}
 
 
+@pytest.mark.slow
 def test_this_machine_without_slurm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The real test of one node: checks, rates by torch, no exchange."""
     words = ["doctor", "--system", "local", "--nodes", "all", "--data-path", "mock", "--wait", "300", "--output"]

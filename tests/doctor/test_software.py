@@ -112,6 +112,7 @@ def test_an_environment_that_was_not_finished(place: Make, tmp_path: Path, monke
     assert "is gone" in finding("environment", place()).summary
 
 
+@pytest.mark.slow
 def test_versions_that_are_not_the_pinned_ones(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "venv/bin").mkdir(parents=True)
     (tmp_path / "venv/nlp-bench.key").write_text("1")

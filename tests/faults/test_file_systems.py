@@ -33,6 +33,7 @@ def nlp_bench(shim: Path, fault: str, *words: object) -> "subprocess.CompletedPr
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["no_modes", "no_flush", "sent_twice"])
 def test_a_record_is_written_and_written_again(shim: Path, tmp_path: Path, fault: str) -> None:
     """CIFS has no modes, some file systems cannot flush, NFS may say ENOENT of a rename that it has done."""
@@ -53,6 +54,7 @@ def test_a_job_script_without_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert prepare(run, root=ROOT, run_dir=tmp_path).read_text().startswith("#!/usr/bin/env bash")
 
 
+@pytest.mark.slow
 def test_without_locks_a_history_is_not_written(shim: Path, tmp_path: Path) -> None:
     done = nlp_bench(
         shim, "no_locks", "history", "add", write_our_run(tmp_path / "run"), "--file", tmp_path / "h.sqlite3"
@@ -61,6 +63,7 @@ def test_without_locks_a_history_is_not_written(shim: Path, tmp_path: Path) -> N
     assert "this file system has no locks: name a file of another one" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_file_that_the_server_has_lost_is_one_row(shim: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_our_run(tmp_path / name)
@@ -73,6 +76,7 @@ def test_a_file_that_the_server_has_lost_is_one_row(shim: Path, tmp_path: Path) 
     assert f"cannot read {tmp_path / 'a'}: Stale file handle" in done.stderr
 
 
+@pytest.mark.slow
 def test_short_reads_change_nothing(shim: Path, tmp_path: Path) -> None:
     folder = write_our_run(tmp_path / "run")
     assert nlp_bench(shim, "short", "measure", folder).stdout == nlp_bench(shim, "", "measure", folder).stdout != ""

@@ -16,6 +16,8 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission
 
+pytestmark = pytest.mark.slow
+
 Stub = Callable[..., Run]
 NLP_BENCH = f'"{sys.executable}" -m nlp_bench'
 

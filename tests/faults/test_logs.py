@@ -15,6 +15,8 @@ from nlp_bench.config.run import Run
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.source import ANEW
 
+pytestmark = pytest.mark.slow
+
 HEADS = [
     f"[default0]: iteration {number:8d}/   40000 | elapsed time per iteration (ms): 10.0 | "
     for number in range(1, 10_001)

@@ -19,6 +19,8 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch import snapshot
 from nlp_bench.launch.folder import prepare, refuse_importable
 
+pytestmark = pytest.mark.slow
+
 Stub = Callable[..., Run]
 ROOT = Path(__file__).resolve().parents[2]
 

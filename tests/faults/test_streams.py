@@ -15,6 +15,8 @@ from support.processes import NLP_BENCH, text_of, until
 from faults import stand_in
 from nlp_bench.config.run import Run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 POINTS = ROOT / "reports/reference/published_points/points.csv"
 SCRIPT = """

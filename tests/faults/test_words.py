@@ -14,6 +14,8 @@ from support.sandbox import Sandbox
 
 from nlp_bench.config.run import Run
 
+pytestmark = pytest.mark.slow
+
 Stub = Callable[..., Run]
 SIGNS = "-rf ' \" $HOME $(touch pwned) `touch pwned`;touch pwned;a&b|c*?[x]{a,b}~!!<b>#NODES#"
 LINES = "a\nb: VALID\r\x1b[31m\n#SBATCH --time=1\ttab"

@@ -195,6 +195,7 @@ def test_text_of_others_stays_on_its_line(file: str, row: Make, capsys: Capture)
         assert "\x1b" not in said(capsys)
 
 
+@pytest.mark.slow
 def test_the_plot_of_ten_thousand_runs(tmp_path: Path, file: str, row: Make, capsys: Capture) -> None:
     with open_to_write(Path(file)) as store:
         store.add(row(day, 1000.0 + day % 7 + day / 1e6, f"{day % 10:012x}", system="$x_1$") for day in range(10_000))

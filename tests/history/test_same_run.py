@@ -55,6 +55,7 @@ def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, capsys: Capture) ->
     assert "a copy" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_who_waits_for_the_history_is_told_for_whom(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

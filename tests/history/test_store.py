@@ -27,6 +27,7 @@ for n in range(20):
 """
 
 
+@pytest.mark.slow
 def test_eight_writers_lose_nothing(tmp_path: Path) -> None:
     """Each opens the file anew for each of its 20 runs, also when it does not exist yet."""
     file = tmp_path / "a folder" / "history.sqlite3"

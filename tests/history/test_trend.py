@@ -67,6 +67,7 @@ NOISES: dict[str, Callable[[random.Random], float]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
 def test_sixty_nights_of_one_level_seldom_have_two(row: Make, noise: str) -> None:
     """150 series: at 5 % each 19 or more with a second level come once in 200 times."""
@@ -75,6 +76,7 @@ def test_sixty_nights_of_one_level_seldom_have_two(row: Make, noise: str) -> Non
     assert sum(len(trend(row, *rates).levels) > 1 for rates in series) < 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["normal", "heavy tails"])
 def test_half_a_per_cent_is_seen_at_a_scatter_of_a_third(row: Make, noise: str) -> None:
     """An EWMA chart finds 85 of 100 such steps, the Shewhart chart alone 4."""
@@ -114,6 +116,7 @@ def test_failed_runs_are_counted_and_part_configurations(row: Make) -> None:
     assert [(t.rows[0].identity, len(t.rows), t.num_failed) for t in found] == [("b", 1, 0), ("0123456789ab", 2, 1)]
 
 
+@pytest.mark.slow
 def test_false_flags_are_rare(row: Make) -> None:
     """At 0.27 % a run 27 of 10000 are expected; 54 would come once in 10^5 histories."""
     flags = 0

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HOUSE = Path(__file__).resolve().parents[2]
 AGE = "def is_of_age(age):\n    return age >= 18\n"
 TESTS = "from made.up import is_of_age\n\ndef test_it():\n    assert is_of_age(30) and not is_of_age(5)\n"

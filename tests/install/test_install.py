@@ -16,6 +16,8 @@ from support.pages import check_page
 
 from nlp_bench.evidence.archive import EXTRACT_FILTER
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/install.md"
 BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])(sys.argv[2]))"

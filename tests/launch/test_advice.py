@@ -51,6 +51,7 @@ def test_a_system_file_of_ones_own_is_in_no_command_by_its_name(folder: Path) ->
 ENDINGS = [Ending.of(outcome, code or "any", f"reason {code or 'any'}", "line 7") for outcome, code in REMEDIES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ENDINGS, ids=Ending.text)
 @pytest.mark.parametrize("has_saved", [False, True])
 def test_every_ending_has_advice_that_can_be_typed(

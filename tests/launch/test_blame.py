@@ -212,6 +212,7 @@ def test_no_other_end_is_a_finished_one(run: Run, tmp_path: Path, last: int, end
     assert decide(run, write(tmp_path, err, last=last, end=end), exit_status=3).outcome.value == outcome
 
 
+@pytest.mark.slow
 def test_an_outcome_that_claims_to_be_done_is_not_believed(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

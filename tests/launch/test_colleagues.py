@@ -96,6 +96,7 @@ def test_what_jube_has_for_failed_stays_without_an_outcome(
     assert f"000000: JUBE: ERROR; why: cat {step}/error; once that is mended: rm {step}/error; jube continue" in said
 
 
+@pytest.mark.slow
 def test_a_colleagues_report_is_not_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_run_whose_log_was_packed_before_its_end_was_decided_is_not_decided_wi
     assert not (tmp_path / "outcome.json").exists()
 
 
+@pytest.mark.slow
 def test_a_colleagues_record_that_may_not_be_read_is_named(open_folder: Path) -> None:
     """A sync of the same group under umask 077 decides, and keeps the record to itself."""
     run = write_our_run(open_folder / "run")
@@ -176,6 +178,7 @@ def test_a_colleagues_record_that_may_not_be_read_is_named(open_folder: Path) ->
     assert f"{run}/outcome.json belongs to user {BERT}" in said("sync")
 
 
+@pytest.mark.slow
 def test_the_doctor_says_that_a_folder_for_runs_is_closed(open_folder: Path) -> None:
     (open_folder / "closed").mkdir(mode=0o700)
     runs = open_folder / "closed/runs"
@@ -204,6 +207,7 @@ def test_a_snapshot_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pyte
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["sync"], ["watch", "--once"], ["measure"]])
 def test_runs_are_followed_where_a_login_node_allows_no_more_processes(open_folder: Path, words: list[str]) -> None:
     """OpenBLAS starts a thread for each core, and interrupts the process where it may not."""
@@ -230,6 +234,7 @@ def test_the_one_thread_of_numpy_is_not_handed_on(tmp_path: Path, monkeypatch: p
         assert "OPENBLAS_NUM_THREADS" not in os.environ
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["watch", "sync"])
 def test_a_folder_that_a_file_server_hides_for_a_moment_is_followed_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
@@ -252,6 +257,7 @@ def test_a_folder_that_a_file_server_hides_for_a_moment_is_followed_on(
     assert "gone" not in said
 
 
+@pytest.mark.slow
 def test_a_watched_folder_that_goes_away_ends_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -32,6 +32,7 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "asked"
 
 
+@pytest.mark.slow
 def test_the_addresses_are_asked_for_again(run: Run, scontrol: Path) -> None:
     assert addresses(run) == ["10.0.0.1", "10.0.0.2"]
     assert scontrol.is_dir()

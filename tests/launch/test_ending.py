@@ -234,6 +234,7 @@ def test_a_clean_exit_has_nothing_to_say(run: Run, tmp_path: Path) -> None:
     assert broken.texts == ["completed with errors: exit status 3 after the last iteration, when the training was done"]
 
 
+@pytest.mark.slow
 def test_the_end_of_a_long_log_counts(run: Run, tmp_path: Path) -> None:
     """More than 2 MB of it: what stands at its begin is not read, what stands at its end is."""
     flood = "a warning that somebody prints in a loop\n" * 60_000

@@ -297,6 +297,7 @@ def test_a_run_elsewhere_with_long_intervals_is_not_ended_between_two_lines(
     assert not (run / "outcome.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("age_s", "is_refused"), [(60, True), (86400, False)])
 def test_a_folder_that_another_machine_trains_in_gets_no_second_training(
     tmp_path: Path,

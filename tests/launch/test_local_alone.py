@@ -12,6 +12,8 @@ from support.processes import NLP_BENCH, surroundings
 
 from faults.stand_in import STUB, stub_run
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = ("scontrol", "squeue", "sacct", "sinfo", "sbatch", "srun", "scancel")
 RUN = ("--model", "tiny", "--iterations", "4", "--data-path", "mock")

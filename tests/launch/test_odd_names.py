@@ -27,6 +27,7 @@ def nlp_bench(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [FINE, "-a", "a:b%c\\d"])
 def test_a_local_run_works_in_them(tmp_path: Path, name: str) -> None:
     words = "submit --model tiny --system local --data-path mock --iterations 4 --nhidden 64 --sequence-length 64"

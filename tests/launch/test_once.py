@@ -121,6 +121,7 @@ def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
     assert not site.was_called()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_in_a_job", [True, False])
 def test_of_two_runs_in_one_allocation_or_on_one_machines_gpus_the_second_waits_for_the_first(
     is_in_a_job: bool,
@@ -281,6 +282,7 @@ def test_an_earlier_folder_of_this_name_is_another_run(site: Site, run: Run, scr
     assert hand_over(run, script) != first
 
 
+@pytest.mark.slow
 def test_the_lock_outlives_a_killed_holder(tmp_path: Path) -> None:
     """A child that has inherited it keeps it; sync sees that, and the next one waits."""
     code = (
@@ -354,6 +356,7 @@ def test_a_run_of_another_container_of_this_name_goes_on(run: Run, tmp_path: Pat
     assert sync(run_dir)[0] is not None
 
 
+@pytest.mark.slow
 def test_two_at_once_submit_once(site: Site, run: Run, script: Path) -> None:
     """The one that comes second waits, and finds the record of the first."""
     site.sbatch('make; sleep 0.3; echo "$number"')

@@ -71,6 +71,7 @@ def outcome_of(run_dir: Path) -> tuple[str, str]:
     return ended["outcome"], "; ".join(ended["reasons"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "outcome"), [("QUIT", "CANCELLED"), ("ALRM", "TIMEOUT"), ("USR1", "TIMEOUT")])
 def test_a_signal_to_submit_ends_the_run_with_a_word(tmp_path: Path, name: str, outcome: str) -> None:
     with training(tmp_path, "hang") as submit:
@@ -81,6 +82,7 @@ def test_a_signal_to_submit_ends_the_run_with_a_word(tmp_path: Path, name: str, 
     assert name == "QUIT" or f"signal SIG{name}: the run is told that its time is nearly over" in talk
 
 
+@pytest.mark.slow
 def test_a_hang_up_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
     with training(tmp_path, "slow 1", "iteration        1/", "nohup") as submit:
         submit.send_signal(signal.SIGHUP)
@@ -88,6 +90,7 @@ def test_a_hang_up_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
     assert outcome_of(tmp_path / "run") == ("VALID", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_log_that_is_removed_while_the_run_trains_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], *, is_replaced: bool

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.processes import NLP_BENCH, surroundings, text_of, until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 SYSTEM = """\

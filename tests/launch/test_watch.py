@@ -85,6 +85,7 @@ def test_an_end_says_what_to_type(
     assert record["next"][0] == f"nlp-bench submit --run {submitted}/run.json --mem 0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("age_s", "said"), [(0, "15 s left"), (1000, "STALLED: the log has not grown for more than 300 s")]
 )

@@ -123,6 +123,7 @@ def test_a_job_whose_comment_a_plugin_has_changed_is_found(site: Site, run_dir: 
     assert site.numbers() == ["7"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comment", ["$comment", "proj"])
 @pytest.mark.parametrize("is_cut_off", [False, True])
 def test_a_job_of_an_earlier_run_of_the_folder_is_not_taken_over(
@@ -159,6 +160,7 @@ def test_a_job_of_an_earlier_run_of_the_folder_is_not_taken_over(
     assert f"export NLP_BENCH_MADE_FOR={submission_of(run_dir).run_sha256}\n" in (run_dir / "submit.job").read_text()
 
 
+@pytest.mark.slow
 def test_the_same_run_typed_again_is_the_same_run(
     site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,6 +221,7 @@ def test_a_list_in_another_form_is_no_answer(site: Site, run_dir: Path, capsys: 
     assert site.numbers() == []
 
 
+@pytest.mark.slow
 def test_a_wrapper_that_is_late_is_ended_with_its_children(
     site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

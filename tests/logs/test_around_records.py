@@ -150,6 +150,7 @@ UNITS = (
 """What a careless expression would try in many ways."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "dialect", [dialect for dialect in all_dialects() if dialect.needles], ids=lambda each: each.name
 )

@@ -132,6 +132,7 @@ def test_the_settings_of_a_log_are_read_in_what_carried_it(reported: Reported, f
     assert {name: carried[name] for name in names} == {name: bare[name] for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["[{}]", '{{"events":[{}]}}'])
 @pytest.mark.parametrize("between", [",", ", "])
 def test_a_list_of_json_in_one_line_is_read_whole(reported: Reported, tmp_path: Path, form: str, between: str) -> None:

@@ -225,6 +225,7 @@ NUMBERS = st.one_of(
 FIELDS = st.sampled_from([key.decode() for key in (*CLEAN, *CAREFUL)] + ["learning rate", "num zeros", "loss scale"])
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(st.tuples(FIELDS, NUMBERS), max_size=8), st.integers(1, 9999), st.booleans())
 def test_both_roads_read_a_clean_line_alike(fields: list[tuple[str, str]], iteration: int, is_compiled: bool) -> None:

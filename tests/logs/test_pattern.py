@@ -42,6 +42,7 @@ def test_iterations_are_numbered_through_all_epochs(path: Path, line: str, total
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [MINDFORMERS, XTUNER, TORCHTUNE, TITAN, OLMO, BAR])
 def test_a_log_of_many_blocks_is_read_to_its_end(path: Path, line: str) -> None:
     """Where a dialect has shown itself, the rest is searched for its words alone."""

@@ -38,6 +38,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
     return bases(tmp_path_factory.mktemp("bases"))
 
 
+@pytest.mark.slow
 @MANY
 @given(which=st.integers(0, 10**6), part=st.floats(0, 1))
 def test_a_prefix_never_invents_a_rate(tmp_path: Path, known: list[Base], which: int, part: float) -> None:
@@ -51,6 +52,7 @@ def test_a_prefix_never_invents_a_rate(tmp_path: Path, known: list[Base], which:
 WHOLE = [text for name, text in FIXTURES if name not in SEVERAL_LINES and text.endswith(b"\n")]
 
 
+@pytest.mark.slow
 @MANY
 @given(which=st.integers(0, 10**6), places=st.lists(st.tuples(st.floats(0, 1), st.sampled_from(NOISE[:3])), max_size=5))
 def test_lines_of_other_ranks_change_nothing(tmp_path: Path, which: int, places: list[tuple[float, bytes]]) -> None:
@@ -79,6 +81,7 @@ def test_megabytes_without_meaning_change_nothing(tmp_path: Path, name: str, tex
     assert said(log_of(tmp_path, 20_000 * noise + text + 1000 * noise)) == said(log_of(tmp_path, text))
 
 
+@pytest.mark.slow
 def test_some_hundred_mutations(tmp_path: Path, known: list[Base]) -> None:
     found = [problem(tmp_path / "mutated.log", known[seed % len(known)], seed) for seed in range(0, 1000, 3)]
     assert [text for text in found if text] == []

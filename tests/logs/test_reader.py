@@ -161,6 +161,7 @@ def test_times_that_are_no_numbers_are_torn(tmp_path: Path, value: str) -> None:
     assert (log.num_torn, log.torn_lines) == (1, (2,))
 
 
+@pytest.mark.slow
 def test_a_splice_at_every_byte_loses_no_other_record(tmp_path: Path) -> None:
     first, second, third = line(1), line(2), line(3)
     for cut in range(len(second)):
@@ -171,6 +172,7 @@ def test_a_splice_at_every_byte_loses_no_other_record(tmp_path: Path) -> None:
         assert all(record.elapsed_s == 1.5 for record in found)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_bytes_raise(tmp_path: Path, data: st.DataObject) -> None:

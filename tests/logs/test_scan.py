@@ -182,6 +182,7 @@ STAMP_PIECES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(st.lists(st.sampled_from(STAMP_PIECES), max_size=8))
 def test_times_and_labels_are_the_same_in_both_languages(pieces: list[bytes]) -> None:
@@ -218,6 +219,7 @@ def test_places_count_from_the_file(engine: Engine) -> None:
     assert block.num_line_ends == 3
 
 
+@pytest.mark.slow
 def test_more_rows_and_lines_than_the_arrays_hold(engine: Engine) -> None:
     row = b"iteration 1/ 2 | lm loss: 1 | elapsed time per iteration (s): 1 |\n"
     late = row.replace(b"lm loss: 1", b"consumed samples: 7")
@@ -252,6 +254,7 @@ NUMBERS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=1000)
 @given(NUMBERS)
 def test_numbers_are_those_of_python_to_the_last_bit(text: str) -> None:
@@ -313,6 +316,7 @@ NEEDLE_SETS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=600)
 @given(mutated(), NEEDLE_SETS, st.sampled_from([GRAMMAR, None]), st.data())
 def test_the_engines_are_the_same(

@@ -98,6 +98,7 @@ def test_a_size_of_nothing_says_nothing() -> None:
         assert log.damage is None
 
 
+@pytest.mark.slow
 def test_the_reason_stands_in_the_entry(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record = b"iter=%d train_loss=9.9 tokens_per_second=4000 lr=1.0e-05\n"

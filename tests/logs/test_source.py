@@ -53,6 +53,7 @@ def expected(content: bytes, max_line_bytes: int = MAX_LINE_BYTES) -> list[tuple
     return lines
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", PACKS)
 def test_every_line_is_seen_once_with_its_number_and_offset(path: Path, pack: Pack) -> None:
     path.write_bytes(pack(TEXT))
@@ -76,6 +77,7 @@ def test_a_zstd_file_may_begin_with_a_frame_to_be_skipped(path: Path) -> None:
     assert seen(path) == (expected(b"a\n"), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", PACKS[1:])
 def test_a_cut_file_gives_what_it_holds_and_says_so(path: Path, pack: Pack) -> None:
     # Random digits: a compressed file that has many blocks.
@@ -89,6 +91,7 @@ def test_a_cut_file_gives_what_it_holds_and_says_so(path: Path, pack: Pack) -> N
     assert lines[:-1] == expected(content)[: len(lines) - 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", PACKS[1:])
 def test_a_corrupt_file_gives_a_beginning_and_says_so(path: Path, pack: Pack) -> None:
     content = b"".join(b"%s\n" % os.urandom(30).hex().encode() for _ in range(20_000))
@@ -100,6 +103,7 @@ def test_a_corrupt_file_gives_a_beginning_and_says_so(path: Path, pack: Pack) ->
     assert lines[:1000] == expected(content)[: len(lines)][:1000]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([gzip.compress, lzma.compress, zstd.compress]), st.data())
 def test_no_byte_of_a_compressed_file_raises(path: Path, pack: Pack, data: st.DataObject) -> None:
@@ -130,6 +134,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(source, name, size)
 
 
+@pytest.mark.slow
 @settings(max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.one_of(st.integers(0, 60), st.sampled_from([39, 40, 41, 55, 56, 57, 58, 200])), max_size=20),
@@ -158,6 +163,7 @@ def test_a_long_line_is_seen_up_to_its_first_mebibyte(path: Path, num_bytes: int
     assert seen(path) == (expected(content), None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pack", PACKS)
 def test_memory_is_bounded_whatever_the_file_holds(path: Path, pack: Pack) -> None:
     path.write_bytes(pack(b"iteration " * 3_000_000))

@@ -68,6 +68,7 @@ class Recording:
         until("the recorder's end", lambda: not is_running(self.pid))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("four_gpus")
 def test_it_records_and_ends_with_a_parent_that_is_killed(tmp_path: Path, node: Path) -> None:
     options = ("--gpus", "4", "--interval-s", "0.05", "--root", str(node))
@@ -118,6 +119,7 @@ TRAINED = (
 )
 
 
+@pytest.mark.slow
 def test_a_clock_that_is_set_in_mid_run_enters_neither_the_lines_nor_the_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,6 +218,7 @@ def differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
         yield f"{where}: {found!r} instead of {wanted!r}"
 
 
+@pytest.mark.slow
 def test_the_figures_are_those_that_were_kept(tmp_path: Path) -> None:
     found = json.loads(json.dumps(figures_of(tmp_path)))
     assert list(differences(found, json.loads(FILE.read_text()))) == []

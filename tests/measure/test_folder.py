@@ -34,6 +34,7 @@ def change(folder: Path, name: str, **values: object) -> None:
     (folder / name).write_text(json.dumps(record))
 
 
+@pytest.mark.slow
 def test_every_strict_prefix_of_the_log_is_incomplete(run_dir: Path, each_case: Timer) -> None:
     content = (run_dir / "job.out").read_bytes()
     for length in range(len(content)):

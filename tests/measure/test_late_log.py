@@ -20,6 +20,7 @@ def cut(tmp_path: Path) -> bytes:
     return whole[700:]
 
 
+@pytest.mark.slow
 def test_measure_waits_for_the_end_of_the_log(cut: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Seen on NFS: JUBE's row stayed INVALID for ever, for a run that report called VALID a little later."""
 

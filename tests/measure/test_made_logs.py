@@ -271,6 +271,7 @@ EXCERPTS = {
 """Three with lines left out in the middle, and one of three iterations whose every update was skipped."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", samples(), ids=[sample.path.stem for sample in samples()])
 def test_real_logs_raise_no_alarm(sample: Sample) -> None:
     for given in (Overrides(), sample.overrides()):

@@ -77,6 +77,7 @@ def test_two_that_are_equal_and_two_that_are_not() -> None:
     assert student_cdf(0.0, 3) == 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

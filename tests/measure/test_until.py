@@ -24,6 +24,7 @@ LINE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["independent noise of 10 %", "autocorrelation 0.6, 5 %", "rare stalls: 2 % of iterations"]
 )

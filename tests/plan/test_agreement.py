@@ -27,6 +27,7 @@ def pairs() -> list[Pair]:
     return list(compare([drawn(random.Random(seed)) for seed in SEEDS]))  # noqa: S311  # the same cases each time
 
 
+@pytest.mark.slow
 def test_parameters_operations_and_communication_are_equal(pairs: list[Pair]) -> None:
     assert not [(pair.case.describe(), pair.differences) for pair in pairs if pair.differences]
 
@@ -60,6 +61,7 @@ def test_the_sample_has_every_kind(pairs: list[Pair]) -> None:
     assert {layout.sequence_parallel for layout in layouts} == {False, True}
 
 
+@pytest.mark.slow
 def test_buckets_are_cut_as_megatron_core_cuts_them() -> None:
     cases = [
         bucketed(shared=True, data=3),

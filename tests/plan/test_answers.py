@@ -143,6 +143,7 @@ def test_sizes_are_sorted_and_sound() -> None:
             assert model.parameters_billion == pytest.approx(parameters_of(model) / 1e9, rel=0.01)
 
 
+@pytest.mark.slow
 def test_the_chosen_one_finishes_and_the_next_does_not() -> None:
     found = recommend(5, make)
     assert found.chosen is not None
@@ -155,6 +156,7 @@ def test_the_chosen_one_finishes_and_the_next_does_not() -> None:
     assert names[names.index(found.chosen.model.name) + 1] == larger[0].model.name
 
 
+@pytest.mark.slow
 def test_nemos_formula_is_the_guides_example() -> None:
     """20 DGX A100, 5 days: the guide of BigNLP recommends 5B, section 5.3.1.1."""
     found = recommend(5, make)

@@ -287,6 +287,7 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_the_file_is_what_plan_reads(calibrated: Path) -> None:
     measured, constants = read_calibration(calibrated.with_suffix(".json")), read_constants(calibrated)
     fitted = fit_all(measured)
@@ -376,6 +377,7 @@ def test_a_record_of_something_else_is_refused(tmp_path: Path, capsys: Any) -> N
     assert "no calibration" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_interrupted_measurement_leaves_nothing(tmp_path: Path) -> None:
     words = ["plan", "calibrate", "--minutes", "2", "--device", "cpu", "--no-trainer", "--output"]
     process = subprocess.Popen(

@@ -34,6 +34,7 @@ def test_the_table_shows_the_published_one_and_what_was_searched(capsys: pytest.
     assert "which the benchmark's rules freeze" in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_json_csv_and_markdown_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(plan(capsys, "--top", "2", "--format", "json"))
     assert record["schema"] == "nlp-bench/plan-answer/1"
@@ -47,6 +48,7 @@ def test_json_csv_and_markdown_say_the_same(capsys: pytest.CaptureFixture[str]) 
     assert f"| {record['configurations'][0]['tokens_per_second']:.0f} |" in text
 
 
+@pytest.mark.slow
 def test_output_goes_to_a_file_or_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert plan(capsys, "--top", "1", "--output", str(tmp_path / "a.txt")) == ""
     assert plan(capsys, "--top", "1", "--format", "json", "--output", str(tmp_path)) == ""
@@ -60,6 +62,7 @@ def test_output_goes_to_a_file_or_a_folder(capsys: pytest.CaptureFixture[str], t
     assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["kind"] == "plan"
 
 
+@pytest.mark.slow
 def test_why_time_and_size_have_answers(capsys: pytest.CaptureFixture[str]) -> None:
     code = main([*CASE, "--vpp", "4", "--why", "--format", "json"])
     record = json.loads(capsys.readouterr().out)
@@ -83,6 +86,7 @@ def test_why_time_and_size_have_answers(capsys: pytest.CaptureFixture[str]) -> N
     assert "recommended: " in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_best_can_be_rehearsed(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "--model", "gpt_126m", "--system", "juwels-booster", "--nodes", "1", "--top", "1", "--gas", "1"]
     assert main([*words, "--rehearse", "1", "--format", "json"]) == 0
@@ -212,6 +216,7 @@ def test_wrong_models_and_systems_are_refused(capsys: pytest.CaptureFixture[str]
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_help_is_light_and_the_answer_imports_nothing_heavy() -> None:
     heavy = "{'torch', 'pandas', 'scipy', 'matplotlib', 'megatron'}"
     for words in (["plan", "--help"], [*CASE, "--top", "1"]):

@@ -160,6 +160,7 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+@pytest.mark.slow
 def test_what_was_learned_is_predicted(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "learn", str(runs), "--output", str(tmp_path / "mine.toml")]) == 0
     out = capsys.readouterr().out
@@ -173,6 +174,7 @@ def test_what_was_learned_is_predicted(runs: Path, tmp_path: Path, capsys: pytes
     assert widths[1] < widths[0]
 
 
+@pytest.mark.slow
 def test_what_was_learned_of_one_gpu_is_doubted_for_another(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +195,7 @@ def test_what_was_learned_of_one_gpu_is_doubted_for_another(
     assert "NVIDIA A100-SXM4-40GB, not on H200-SXM-141GB" in doubts[0]
 
 
+@pytest.mark.slow
 def test_what_does_not_count_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(runs / "failed", "OOM")
     made(runs / "elsewhere", system="dgx-a100", model="13", gpus_per_node=8, tensor=2, pipeline=4)
@@ -206,6 +209,7 @@ def test_what_does_not_count_is_named(runs: Path, capsys: pytest.CaptureFixture[
         assert any(f"/{name}: " in line and why in line for line in lines), name
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_run_is_not_learned_from_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(runs / "000000", runs / "backup")
     assert main(["plan", "learn", str(runs)]) == 0
@@ -214,6 +218,7 @@ def test_a_copy_of_a_run_is_not_learned_from_again(runs: Path, capsys: pytest.Ca
     assert f"did not count: {runs}/backup: the run of {runs}/000000 again, a copy" in out
 
 
+@pytest.mark.slow
 def test_a_file_that_has_learned_does_not_learn_twice(runs: Path, tmp_path: Path, capsys: Any) -> None:
     first, second = str(tmp_path / "a.toml"), str(tmp_path / "b.toml")
     assert main(["plan", "learn", str(runs), "--output", first]) == 0

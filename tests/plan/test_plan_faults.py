@@ -54,6 +54,7 @@ def test_a_model_of_ones_own_under_a_shipped_name_is_told_on_the_sheet(
     assert "model.vocab_size: 1000 instead of 50257" in json.loads(printed.out)["deviations"]
 
 
+@pytest.mark.slow
 def test_another_family_or_recompute_is_a_difference_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = own(tmp_path, "models/13.toml", ('family = "gpt"', 'family = "bert"'))
     assert main(["check", "--model", str(path), "--system", "dgx-h100", "--offline"]) == 0
@@ -160,6 +161,7 @@ def layout(folder: Path, *words: str) -> Run:
     return read_run(folder)
 
 
+@pytest.mark.slow
 def test_a_rehearsal_counts_only_for_the_run_that_it_is_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     split, plain = layout(tmp_path / "split", "--tp", "2"), layout(tmp_path / "plain")
     assert main(["rehearse", "--run", str(tmp_path / "split"), "--output", str(tmp_path / "split")]) == 0
@@ -341,6 +343,7 @@ def test_a_constant_that_no_machine_has_is_refused(tmp_path: Path, name: str, va
         assert read_constants(path)[short] == 300
 
 
+@pytest.mark.slow
 def test_plan_replaces_no_file_of_its_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     mine, points = tmp_path / "mine", tmp_path / "points.csv"
     plan = ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8"]
@@ -376,6 +379,7 @@ def test_a_rehearsal_of_more_gpus_than_any_machine_has_is_refused_at_once(capsys
     assert "4000000 GPUs in all are more than the 1048576" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_long_rehearsal_says_what_takes_so_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,7 @@ def test_nothing_legal(answered: Answer) -> None:
         plan_chart(empty)
 
 
+@pytest.mark.slow
 def test_both_kinds_are_whole_and_small(answered: Answer, tmp_path: Path) -> None:
     path = tmp_path / "plan.svg"
     write_plot(plan_chart(answered), path)

@@ -42,6 +42,7 @@ def framework(**changes: Any) -> str:
     return constants().frameworks[int(points_of([row(**changes)], constants()).configurations.framework[0])]
 
 
+@pytest.mark.slow
 def test_what_was_measured_is_not_read(tmp_path: Path) -> None:
     with POINTS.open(newline="") as stream:
         table = list(csv.DictReader(stream))
@@ -61,6 +62,7 @@ def test_what_was_measured_is_not_read(tmp_path: Path) -> None:
     assert {"iter_time_s", "peak_mem_gb", "value", "tokens_per_s_per_gpu"} <= set(table[0])
 
 
+@pytest.mark.slow
 def test_the_table_of_predictions(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "predict", str(POINTS)]) == 0
     shown = capsys.readouterr()

@@ -102,6 +102,7 @@ def test_switches_that_exclude_each_other_are_refused(fixed: Fixed) -> None:
         search(problem("tiny", nodes=1, fixed=fixed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "gpus", "pipeline", "ends"),
     [

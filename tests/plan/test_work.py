@@ -16,6 +16,7 @@ def cases() -> list[Case]:
     return sample(80, 3)
 
 
+@pytest.mark.slow
 def test_many_at_once_are_each_alone(cases: list[Case]) -> None:
     c = side_by_side(cases)
     stage = stage_of(c, np.asarray([float(case.stage) for case in cases]))

@@ -13,6 +13,7 @@ from nlp_bench.rehearse.ranks import Work, rehearse_ranks
 JOB = ("rehearse", "--model", "tiny", "--system", "dgx-a100", "--nodes", "2", "--tp", "2", "--pp", "2", "--gas", "4")
 
 
+@pytest.mark.slow
 def test_the_ranks_that_hold_most_as_a_table_and_as_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*JOB, "--vpp", "2", "--output", str(tmp_path)]) == 0
     printed = capsys.readouterr().out

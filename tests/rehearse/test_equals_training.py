@@ -12,6 +12,8 @@ from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.arguments import parse
 
+pytestmark = pytest.mark.slow
+
 SMALL = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --vocab-size 100 "
     "--micro-batch-size 2 --lr 1e-3 --train-iters 3 --mock-data --attention-dropout 0 --hidden-dropout 0 --kernels torch"

@@ -166,6 +166,7 @@ def test_scaling_marks_what_is_doubted(tmp_path: Path, capsys: Capture, form: st
     assert "the baseline is doubted, and every speed-up and efficiency with it" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_doubted_configuration_wins_no_sweep(tmp_path: Path, capsys: Capture, honest: str) -> None:
     odd = str(doubted(tmp_path / "odd.log", 65500.0, tensor_model_parallel_size=8))
     assert main(["report", honest, odd, "--sweep"]) == 0
@@ -187,6 +188,7 @@ def test_a_doubted_configuration_wins_no_sweep(tmp_path: Path, capsys: Capture, 
     assert f"16 GPUs: {sweep['sentence']}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--sequence-length", "--num-gpus", "--global-batch-size"])
 def test_a_view_refuses_a_size_that_contradicts_a_log(tmp_path: Path, capsys: Capture, option: str) -> None:
     logs = [str(write_log(tmp_path / f"g{gpus}.log", 1000.0 * gpus, world_size=gpus)) for gpus in (16, 128)]

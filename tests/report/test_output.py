@@ -23,6 +23,8 @@ from nlp_bench.report.output import FILES, NOTHING, write_report
 from nlp_bench.report.plots import PLOTS
 from nlp_bench.report.report import Report
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Path]
 REPORT_PAGE = Path(__file__).parents[2] / "docs/report.md"
 

@@ -105,6 +105,7 @@ def test_what_is_asked_for_is_there(log: Path) -> None:
         assert {"lm loss", "seconds per iteration", "tokens per second"} & set(svg.itertext())
 
 
+@pytest.mark.slow
 def test_repeats_are_one_measurement_with_its_verdict(tmp_path: Path) -> None:
     write_runs(tmp_path / "runs", 65000, 65200, 65100, seq_length=2048, world_size=384)
     found = Elements(page(report_of(tmp_path / "runs", limit_s=620.0)))
@@ -117,6 +118,7 @@ def test_repeats_are_one_measurement_with_its_verdict(tmp_path: Path) -> None:
     assert "They are repeats" not in page(report_of(tmp_path / "runs"))
 
 
+@pytest.mark.slow
 def test_the_head_says_that_rules_are_broken(tmp_path: Path) -> None:
     write_series_run(tmp_path / "a")
     head = page(report_of(tmp_path)).split("</header>")[0]
@@ -126,6 +128,7 @@ def test_the_head_says_that_rules_are_broken(tmp_path: Path) -> None:
     assert "2 of them break rules of the benchmark" in head
 
 
+@pytest.mark.slow
 def test_ids_are_unique(log: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.log"
     other.write_text(simulated_log(40, seed=2))
@@ -137,6 +140,7 @@ def test_ids_are_unique(log: Path, tmp_path: Path) -> None:
     assert set(links) <= {f"#{name}" for name in ids}
 
 
+@pytest.mark.slow
 def test_standard_output_and_file_are_one(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for form, name in (("html", "report.html"), ("csv", "report.csv")):
         main(["report", str(log), "--sequence-length", "2048", "--format", form, "--output", str(tmp_path / "out")])
@@ -180,6 +184,7 @@ def tame(tmp_path_factory: pytest.TempPathFactory) -> Shape:
     return shape_of(page_of(path, "x"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", EVIL)
 def test_words_of_strangers_stay_words(log: Path, tame: Shape, text: str) -> None:
     evil = page_of(log, text)
@@ -253,6 +258,7 @@ def test_a_cpu_run_is_no_gpu_run(make_run: Callable[..., Path], tmp_path: Path) 
     assert "GPU" not in head
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "plots"), [(30, 3 * 30 + 3), (31, 3), (101, 3)])
 def test_pages_of_many_runs_stay_small(tmp_path: Path, number: int, plots: int) -> None:
     path = tmp_path / "a.log"
@@ -272,6 +278,7 @@ def evil_entry_free(entry: RunResult, source: str) -> RunResult:
     return RunResult(**{**{name: getattr(entry, name) for name in names}, "source": source})
 
 
+@pytest.mark.slow
 def test_many_more_runs_than_have_details(log: Path) -> None:
     entry = report_of(log).entries[0]
     text = page(Report(entries=[evil_entry_free(entry, str(number)) for number in range(1003)], tokens=TOKENS))
@@ -298,6 +305,7 @@ def test_files_have_few_runs_together_some_side_by_side_many_as_dots(tmp_path: P
         assert (f" of {number} runs" in found[0].title) == (number > 12)
 
 
+@pytest.mark.slow
 def test_runs_whose_paths_end_alike_are_told_apart(tmp_path: Path) -> None:
     named = ["a.out", *(f"lab/{where}/gpt_tp8_pp12_mbs1_gbs192_bf16/rank_000/stdout.log" for where in "AB")]
     runs = [replace(entry, source=name) for entry, name in zip(made_entries(tmp_path, 5, 6, 7), named, strict=True)]

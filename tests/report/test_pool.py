@@ -25,6 +25,8 @@ from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.report.report import Report
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["open_folder"]
 
 OVERRIDES = Overrides(sequence_length=2048)

@@ -82,6 +82,7 @@ def _read_all(terminal: int, seen: bytearray) -> None:
             seen.extend(chunk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone_s", [0, 1000])
 def test_a_real_terminal_sees_it_and_then_nothing(tmp_path: Path, alone_s: float) -> None:
     (tmp_path / "0.log").write_text(published_log())

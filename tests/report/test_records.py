@@ -75,6 +75,7 @@ def test_restarts_and_losses_that_are_no_numbers(records: Records, tmp_path: Pat
     assert (code, len(rows), rows[0]["source"]) == (0, 5, str(tmp_path / "run"))
 
 
+@pytest.mark.slow
 def test_it_is_a_file_too(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(
         ["report", str(log), "--sequence-length", "2048", "--format", "records-csv", "--output", str(tmp_path / "out")]

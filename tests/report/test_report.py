@@ -257,6 +257,7 @@ OURS = (
 """Rules, rankings, meters, advice and plots, which a plain log does not pay for."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "heavy"),
     [

@@ -53,6 +53,7 @@ def names(record: dict[str, Any], top: Path) -> list[str]:
     return [run["source"].removeprefix(f"{top}/") for run in record["runs"]]
 
 
+@pytest.mark.slow
 def test_a_folder_gives_every_log_by_content_and_names_the_rest_in_one_line(
     record: Report1, folder: Path, capsys: Capture
 ) -> None:

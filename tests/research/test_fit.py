@@ -78,6 +78,7 @@ def test_the_interval_holds_nine_in_ten(measured: Measured) -> None:
     assert np.mean((measured.seconds >= told * lows) & (measured.seconds <= told * highs)) >= 0.85
 
 
+@pytest.mark.slow
 def test_rows_of_kinds_that_a_fit_has_not_seen_are_held_too(measured: Measured) -> None:
     """With every source, chip, family, format and end of the sizes left out in turn; near the fitted rows the interval is no wider."""
     found = intervals(measured, constants(), constants())
@@ -126,6 +127,7 @@ def altered(tmp_path: Path, sources: set[str] | None = None, **cells: dict[str, 
     return path
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twice = {"iter_time_s": str(2 * 34.505)}
     few, output = altered(tmp_path, {"JSC", "INTERNEVO", "SC21T2", "TITAN"}, JSC_004=twice), tmp_path / "plan.toml"
@@ -177,6 +179,7 @@ def test_no_row_of_the_published_points_is_held_back(measured: Measured) -> None
     assert model_flops_utilisation(measured).max() < 0.65 < MOST_MFU
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_are_held_back_until_somebody_has_looked(tmp_path: Path) -> None:
     """Two of the step times that were once transcribed wrongly, a row twice as slow as its kin, and one that is only 1.3 times."""
     times = {"MLPERF_063": "0.13647", "MLPERF_052": "0.1106", "MLPERF_056": "0.020854"}

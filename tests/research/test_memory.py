@@ -31,6 +31,7 @@ def made_peaks(framework: str, layers: Sequence[int] = (8, 16, 24, 32, 40, 48), 
     return Peaks(configurations=c, peak_bytes=published_memory(c, made).published, groups=np.arange(len(layers)))
 
 
+@pytest.mark.slow
 def test_constants_are_found_again() -> None:
     for framework in ("Megatron-DeepSpeed", "InternEvo"):
         some = made_peaks(framework)
@@ -58,6 +59,7 @@ def test_what_no_row_depends_on_stays_at_its_prior_not_at_an_older_fit() -> None
     assert found.context_bytes == K.memory.context_bytes
 
 
+@pytest.mark.slow
 def test_a_group_does_not_see_its_own_figures() -> None:
     odd = made_peaks("InternEvo")
     odd = replace(odd, peak_bytes=odd.peak_bytes * np.array([2, 1, 1, 1, 1, 1]))

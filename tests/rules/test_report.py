@@ -129,6 +129,7 @@ def test_a_fault_of_the_default_file_costs_no_number(
     assert any("could not be applied" in said and "modles" in said for said in entry.remarks)
 
 
+@pytest.mark.slow
 def test_what_is_asked_for_holds_in_other_processes_and_ends_with_the_report(
     make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def test_the_trap_springs_where_python_looks_first(trap: Path) -> None:
     assert sprung(trap) == "random\n"
 
 
+@pytest.mark.slow
 def test_the_command_of_a_checkout(trap: Path) -> None:
     done = run(trap, str(ROOT / "benchmark/env/nlp-bench"), "verify", "evidence.tar.gz")
     assert done.returncode == 2, done.stdout + done.stderr  # there is none; a module of the folder said nothing and 0

@@ -53,6 +53,7 @@ def test_nothing_raw_is_printed(command: str, capsys: pytest.CaptureFixture[str]
     assert RAW.findall(re.sub("\r?\n|\t", "", said.out + said.err)) == []
 
 
+@pytest.mark.slow
 def test_nothing_raw_is_written(folder: Path) -> None:
     main(["report", "run", "run2", "--output", "out"])
     for path in (folder / "out").rglob("*"):

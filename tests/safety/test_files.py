@@ -54,6 +54,7 @@ def test_a_file_that_others_may_not_read_stays_so(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o600
 
 
+@pytest.mark.slow
 def test_writing_never_changes_the_umask_of_other_threads(tmp_path: Path) -> None:
     """os.umask(0), for a moment, made the files of other threads writable for all."""
     ended, seen = threading.Event(), set()
@@ -210,6 +211,7 @@ def nlp_bench(*words: str, **how: object) -> "subprocess.CompletedProcess[str]":
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_limit_of_the_file_size_is_said_and_the_old_result_stays(tmp_path: Path) -> None:
     run = write_our_run(tmp_path / "run")
     assert nlp_bench("measure", str(run)).returncode == 0
@@ -235,6 +237,7 @@ def mounts(options: str, place: Path) -> list[str]:
     return words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("then", "error", "remedy"),
     [
@@ -376,6 +379,7 @@ def wait_until_it_sleeps(pid: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_reader_that_is_stopped_in_a_long_log_leaves_with_a_word(tmp_path: Path) -> None:
     text = write_our_run(tmp_path / "run").joinpath("job.out").read_bytes()
     process = subprocess.Popen(
@@ -395,6 +399,7 @@ def test_a_reader_that_is_stopped_in_a_long_log_leaves_with_a_word(tmp_path: Pat
     assert said == "nlp-bench: stopped by SIGTERM; repeat the same command to go on\n"
 
 
+@pytest.mark.slow
 def test_a_pipe_without_a_writer_and_a_device_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PIPE_S", 0.2)
     os.mkfifo(tmp_path / "pipe")
@@ -431,6 +436,7 @@ def test_a_link_is_replaced_and_never_followed(tmp_path: Path, target: str) -> N
     assert not list((tmp_path / "folder").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [
@@ -481,6 +487,7 @@ def test_what_the_system_has_open_is_written_to_and_stays(tmp_path: Path) -> Non
     assert (tmp_path / "x").read_text() == "text"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_does_not_fit_is_said_with_unbuffered_streams_too(tmp_path: Path, unbuffered: str) -> None:
     run = write_our_run(tmp_path / "run")

@@ -40,6 +40,7 @@ def named(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_link_to_a_folder_elsewhere_is_passed_over_and_said(nlp_bench: Nlp, named: Path) -> None:
     done = nlp_bench("report", str(named), *OPTIONS, "--format", "json")
     assert sources(done, named) == ["c.log", "deep/a.log"]
@@ -134,6 +135,7 @@ def test_watch_names_what_cannot_be_watched(capsys: pytest.CaptureFixture[str], 
 Capture = pytest.CaptureFixture[str]
 
 
+@pytest.mark.slow
 def test_a_report_replaces_nothing_of_others(tmp_path: Path, capsys: Capture) -> None:
     log, out = write_log(tmp_path / "a.log", 65000), tmp_path / "out"
     words, names = (
@@ -171,6 +173,7 @@ def test_a_trend_replaces_nothing_of_others(tmp_path: Path, capsys: Capture) -> 
     assert "would be replaced" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_plots_do_not_depend_on_somebodys_style(tmp_path: Path) -> None:
     """Jupyter exports MPLBACKEND; a matplotlibrc of the current folder may be anybody's, or a pipe."""
     run = write_our_run(tmp_path / "run")

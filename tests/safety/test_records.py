@@ -96,6 +96,7 @@ def read(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_a_field_that_is_missing_or_of_another_type(read: Any, whole: Path, name: str) -> None:
     """Without it and as null each; of the other values every second, one field those that the next has not."""

@@ -70,16 +70,19 @@ EXPECTED = dict.fromkeys((*LIGHT, "completion"), "0") | {"sync": "1", "watch": "
 """Nothing is submitted below the folder, and what the doctor finds depends on the machine."""
 
 
+@pytest.mark.slow
 def test_without_a_single_variable(open_folder: Path) -> None:
     found, _ = ends([], open_folder, {})
     assert found == EXPECTED
 
 
+@pytest.mark.slow
 def test_a_user_whom_nobody_knows(open_folder: Path) -> None:
     found, _ = ends(as_user(12345), open_folder, {"PATH": os.environ["PATH"]})
     assert found == EXPECTED
 
 
+@pytest.mark.slow
 def test_a_home_that_may_not_be_read_is_said_once_and_passed_over(open_folder: Path) -> None:
     home = open_folder / "home"
     home.mkdir()
@@ -95,6 +98,7 @@ def test_a_home_that_may_not_be_read_is_said_once_and_passed_over(open_folder: P
     assert said.count(f"{home}/.config/nlp-bench may not be read: what lies there is passed over") == 1
 
 
+@pytest.mark.slow
 def test_out_of_an_archive_it_says_what_to_do(tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "package"), "zip", ROOT / "src", "nlp_bench")
     words = "import sys; from nlp_bench.cli.main import main; sys.exit(main(['check', '--model', '13', '--offline']))"
@@ -106,6 +110,7 @@ def test_out_of_an_archive_it_says_what_to_do(tmp_path: Path) -> None:
     assert "pip install" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_report_is_written_where_matplotlib_finds_no_folder_for_its_cache(tmp_path: Path) -> None:
     (tmp_path / "a.log").write_text(published_log())
     (tmp_path / "work").mkdir()
@@ -234,6 +239,7 @@ def test_what_a_deleted_current_folder_cannot_take_is_said(gone: Path, capsys: p
     )
 
 
+@pytest.mark.slow
 def test_a_current_folder_that_may_not_be_read_is_passed_over(open_folder: Path) -> None:
     """As after sudo -u: the folder is another user's and closed."""
     closed = open_folder / "closed"
@@ -254,6 +260,7 @@ def test_a_current_folder_that_may_not_be_read_is_passed_over(open_folder: Path)
         assert f"{closed}/benchmark may not be read: what lies there is passed over; go to another" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_is_moved_while_it_is_watched_is_said_to_be_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -51,6 +51,7 @@ def runs(folder: Path) -> list[str]:
     return [f"run{number}" for number in range(3)]
 
 
+@pytest.mark.slow
 def test_a_history_of_a_group_takes_the_runs_of_both(run_as: As, shared: Path) -> None:
     first, second, third = runs(shared)
     for uid, run in ((ANNA, first), (BERT, second), (ANNA, third)):
@@ -62,6 +63,7 @@ def test_a_history_of_a_group_takes_the_runs_of_both(run_as: As, shared: Path) -
     assert sorted(path.name for path in shared.iterdir() if path.is_file()) == ["h", "h.lock"]
 
 
+@pytest.mark.slow
 def test_a_reader_of_a_history_and_one_who_may_not_write_it_do_not_shut_out_its_owner(run_as: As, shared: Path) -> None:
     """SQLite left files of the reader beside it, which its owner could not write."""
     first, second, third = runs(shared)
@@ -75,6 +77,7 @@ def test_a_reader_of_a_history_and_one_who_may_not_write_it_do_not_shut_out_its_
     assert (unread.returncode, "h: Permission denied" in unread.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_what_another_user_closed_is_a_row_and_the_rest_is_reported(run_as: As, shared: Path) -> None:
     closed, log, _ = runs(shared)
     (shared / closed).chmod(0o700)
@@ -107,6 +110,7 @@ def undecided(shared: Path) -> Path:
     return owned(run, ANNA)
 
 
+@pytest.mark.slow
 def test_how_another_users_run_ended_is_said_where_it_cannot_be_recorded(run_as: As, shared: Path) -> None:
     undecided(shared)
     for words in (("sync", "."), ("watch", "--once", ".")):
@@ -128,6 +132,7 @@ def test_a_run_whose_lock_nobody_else_may_open_is_not_taken_for_ended(run_as: As
     assert not (run / "outcome.json").exists()
 
 
+@pytest.mark.slow
 def test_data_that_one_user_made_another_uses(run_as: As, shared: Path) -> None:
     words = ("data", "--output", "d", "--documents", "20", "--vocab-size", "260")
     made = run_as(ANNA, *words, TMPDIR=str(shared), umask=0o002)
@@ -157,6 +162,7 @@ def test_a_cache_that_somebody_else_made_first_is_not_used(shared: Path, mode: i
     assert f"{squatted} is not yours alone" in done.stderr
 
 
+@pytest.mark.slow
 def test_data_that_one_may_only_read_have_their_index_in_the_working_folder(run_as: As, shared: Path) -> None:
     """It was to be written beside them, which failed in the job; no option names another folder."""
     (shared / "theirs").mkdir(mode=0o755)
@@ -170,6 +176,7 @@ def test_data_that_one_may_only_read_have_their_index_in_the_working_folder(run_
         assert json.loads((shared / f"of{uid}/run.json").read_text())["data"]["cache"] == str(cache)
 
 
+@pytest.mark.slow
 def test_data_of_a_user_whose_umask_shut_others_out_are_named(run_as: As, shared: Path) -> None:
     """The doctor asked to have its own fault reported."""
     (shared / "build/data").mkdir(parents=True, mode=0o700)

@@ -172,6 +172,7 @@ class Bomb:
         return os.mkdir, (str(self.path),)
 
 
+@pytest.mark.slow
 def test_a_cache_of_the_data_runs_no_code(tmp_path: Path) -> None:
     import pickle
 

@@ -185,6 +185,7 @@ def test_markdown_is_escaped(report: Call, tmp_path: Path) -> None:
     assert "<script>" not in out
 
 
+@pytest.mark.slow
 def test_the_folder_of_the_report_holds_tables_and_plots(report: Call, tmp_path: Path) -> None:
     for gpus in (8, 16):
         write_log(tmp_path / f"logs/{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)

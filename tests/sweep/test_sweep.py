@@ -192,6 +192,7 @@ def test_one_setting_is_a_ranking_with_error_bars(tmp_path: Path) -> None:
     assert all(plot.series[1].errors)
 
 
+@pytest.mark.slow
 def test_files_of_the_output_folder(report: Call, runs: Path, tmp_path: Path) -> None:
     report(runs, "--sweep", "--output", tmp_path / "out")
     assert all((tmp_path / f"out/sweep.{name}").exists() for name in ("csv", "md", "json", "png", "svg"))

@@ -233,6 +233,7 @@ def test_missing_data_are_refused_before_torch(tmp_path: Path) -> None:
     assert f"data_path: {prefix}.bin does not exist; make it with nlp-bench data" in answer.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["nlp_bench.train", *MINIMAL.split()], ["nlp_bench", "submit", *LOCAL.split()]])
 def test_another_megatron_core_on_pythonpath_is_no_silent_replacement(tmp_path: Path, words: list[str]) -> None:
     """`export PYTHONPATH=~/Megatron-LM`: its core would train, under the version of the installed one."""

@@ -121,6 +121,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(json.loads(answer.stdout))
 
 
+@pytest.mark.slow
 def test_a_cpu_takes_torch_and_says_why(found: dict[str, Any]) -> None:
     assert found["plain"]["kernels"] == "torch (asked: auto; no GPU)"
     assert found["plain"]["weight gradient"].startswith("added to their sum by the matrix product itself")
@@ -187,6 +188,7 @@ def test_gradients_in_the_training_s_precision_change_the_losses_by_rounding_onl
     assert " > weight gradient: added to their sum by the matrix product itself (torch.addmm_)\n" in narrow.stdout
 
 
+@pytest.mark.slow
 def test_the_gpu_script_runs_the_same_way_on_a_cpu(tmp_path: Path) -> None:
     script = Path(__file__).resolve().parents[2] / "benchmark" / "perf" / "gpu_training.py"
     command = [sys.executable, str(script), "--smoke", "--models", "Llama", "--output", str(tmp_path)]

@@ -117,6 +117,7 @@ def _some_settings(draw: random.Random) -> Settings:
     return parse([*f"{LEAST} {SIZES}".split(), *words])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # as above
 def test_what_the_rules_let_pass_is_what_megatron_core_takes() -> None:
     import torch

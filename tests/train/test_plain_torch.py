@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 PERF = Path(__file__).resolve().parents[2] / "benchmark" / "perf" / "trainer_vs_torch.py"
 SMALL = "--no-compile --blocks 1 --steps 1 --layers 2 --width 64 --heads 4 --length 32 --vocabulary 512 --micro 2"
 

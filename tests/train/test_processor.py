@@ -4,6 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 CASES = """
 import json, types
 from nlp_bench.train import cpu
