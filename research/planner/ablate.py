@@ -1,8 +1,8 @@
 """What each term of the time model is worth: the cross-validated error without it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.constants import Constants
 from research.planner.data import Measured
 from research.planner.scores import Score
@@ -13,7 +13,7 @@ _NOTHING = 1e-9
 SHARE = 2 / 3
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Ablation:
     """One term left out."""
 

@@ -2,7 +2,6 @@
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.predict import REQUIRED, points_of, read_rows
@@ -23,7 +23,7 @@ GROUP = ("model", "gpu", "precision", "tp", "pp", "cp", "mbs", "seq", "recompute
 Places = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Measured:
     """N measured points; arrays of shape [N]."""
 

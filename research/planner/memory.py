@@ -1,11 +1,12 @@
 """Fit of the memory constants to published peaks, and its cross-validation by groups of configurations."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Numbers
 from nlp_bench.plan.constants import FITTED, Constants
 from nlp_bench.plan.memory.published import published_memory
@@ -18,7 +19,7 @@ _SCALE = 0.05  # errors beyond 5 % pull less and less (Huber 1964)
 _STEP = 1e-3
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Peaks:
     """Published peaks of N configurations."""
 

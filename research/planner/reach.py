@@ -1,12 +1,13 @@
 """How much wider the interval is away from the fitted rows: learned by leaving out whole sources, chips, families, formats, ends of sizes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.interval import KIND_NAMES, Reach, Seen, Term, chip_of, kind_of, sizes_of
@@ -20,7 +21,7 @@ _LEAST = 15
 """Rows that are worth leaving out, or fitting on."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class LeftOut:
     """Rows of one kind that a fit has not seen; arrays of shape [rows]."""
 
@@ -34,7 +35,7 @@ class LeftOut:
     """What the fit had seen."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Intervals:
     """What makes the 90 % interval."""
 
@@ -48,7 +49,7 @@ class Intervals:
     """What they were learned from."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Coverage:
     """Of the rows of one kind that fits had not seen."""
 

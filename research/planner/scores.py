@@ -1,10 +1,10 @@
 """How far predictions are from measurements: the figures of the protocol of the published points."""
 
 from collections import defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Numbers
 from research.planner.data import Measured
 
@@ -12,7 +12,7 @@ LEAST_ROWS = 20
 """Rows of a sweep for which ranks are told."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Score:
     """Errors are |predicted - measured| / measured."""
 
@@ -28,7 +28,7 @@ class Score:
     """Median of each source."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Ranking:
     """How a sweep of one model on one number of GPUs is ranked."""
 

@@ -1,12 +1,13 @@
 """Robust least squares on the logarithm of the time, held by priors."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Codes, Configurations, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.iteration import step_seconds
@@ -17,7 +18,7 @@ SCATTER = 0.06
 STEPS = 60
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Variant:
     """A model with something left out, to see what it is worth."""
 
@@ -78,7 +79,7 @@ def solve(measured: Measured, constants: Constants, variant: Variant = WHOLE) ->
 _STEP = np.sqrt(np.finfo(np.float64).eps)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class _Varied(Constants):
     """Constants of which some differ from row to row."""
 

@@ -1,11 +1,11 @@
 """Predictions of points that the fit has not seen: by configuration group, and by source."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Numbers
 from nlp_bench.plan.constants import Constants
 from research.planner.data import Measured
@@ -17,7 +17,7 @@ SHARE = 0.9
 """Of the points that the interval holds."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Held:
     """Predictions of rows by constants that were fitted without them."""
 

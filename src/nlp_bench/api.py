@@ -25,6 +25,7 @@ from nlp_bench.config.accelerators import FORMATS, forget
 from nlp_bench.config.values import MAX_COUNT
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import some
+from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.efficiency import Given, with_given
@@ -181,7 +182,7 @@ def read_logs(  # noqa: PLR0913  # likewise
     return [Log(entry) for entry in with_given(sources.entries, given)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Figures:
     """The three throughputs in one unit: tokens per second of the whole machine, or seconds of the hypothetical training."""
 
@@ -321,7 +322,7 @@ def to_frame(results: Result | Iterable[Result]) -> "pd.DataFrame":
     return frame(Report(entries=[each.log.entry for each in rows], tokens=tokens, limit_s=limit_s))
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Ratio:
     """Rate of B / rate of A in one configuration; all but the first None where one side has no number."""
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from html import escape
 from itertools import takewhile
 
 _UNSEEN = re.compile(
@@ -87,4 +86,6 @@ def visible(text: str) -> str:
 
 def html_text(text: object) -> str:
     """Return `text` for the content of an element or a quoted attribute."""
+    from html import escape  # noqa: PLC0415  # its table of entities is for pages only
+
     return escape(visible(str(text)), quote=True)

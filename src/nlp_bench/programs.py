@@ -4,13 +4,14 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from nlp_bench.immutable import immutable
 
 ANSWER_S = 12.0
 """Time limit in seconds; Slurm's commands give up on a silent controller by themselves after about 9."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Answer:
     """What a program printed and its exit status, or why it could not be run."""
 

@@ -1,11 +1,12 @@
 """Why something was decided: a code for programs, and a sentence for people."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from nlp_bench.immutable import immutable
 
-@dataclass(frozen=True, slots=True)
+
+@immutable(kw_only=False)
 class Reason:
     """One reason."""
 

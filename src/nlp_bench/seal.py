@@ -4,7 +4,6 @@ run.json -> submit.json -> the log's opening line -> its closing line -> outcome
 There is no key: anyone with this program can recompute every hash. docs/evidence.md says what helps against that.
 """
 
-import hashlib
 import os
 import re
 import shlex
@@ -17,6 +16,7 @@ from typing import Any
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_object, sha256_of
+from nlp_bench.immutable import immutable
 
 RUN, LOG, SUBMISSION, OUTCOME = "run.json", "job.out", "submit.json", "outcome.json"
 VARIABLE = "NLP_BENCH_RUN_SHA256"
@@ -43,6 +43,8 @@ class LogSeal:
 
     def __init__(self) -> None:
         """Start without a line."""
+        import hashlib  # noqa: PLC0415  # OpenSSL's library, for trainings of ours
+
         self._digest, self.num_lines = hashlib.sha256(), 0
 
     def take(self, text: str) -> None:
@@ -96,7 +98,7 @@ class Part:
         return self.closed == (self.seal.num_lines, self.seal.sha256)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class SealedLog:
     """The trainer's openings and closings in one log."""
 
@@ -214,7 +216,7 @@ class State(str, Enum):
     """A secret was blacked out in a file of a bundle: its hash cannot be as it was."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Finding:
     """One link of one run's chain."""
 

@@ -212,7 +212,7 @@ def rows(text: str, *, is_compiled: bool) -> list[dict[str, float]]:
 
 def values_of(record: LogRecord) -> dict[str, float]:
     places = {"line_number", "offset", "is_whole"}
-    values = {name: getattr(record, name) for name in LogRecord.__slots__ if name not in places}
+    values = {name: getattr(record, name) for name in vars(record) if name not in places}
     return {name: value for name, value in values.items() if value is not None}
 
 

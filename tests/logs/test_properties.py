@@ -11,7 +11,7 @@ from support.fuzzing import Base, bases, problem
 from support.mutate import NOISE
 
 from nlp_bench.logs.reader import read_log
-from nlp_bench.logs.record import Log, LogRecord
+from nlp_bench.logs.record import Log
 from nlp_bench.measure.foreign import measure_log
 
 FIXTURES = [(name, fixture["log"].lstrip("\n").encode()) for name, fixture in fixtures()]
@@ -30,7 +30,7 @@ def said(log: Log) -> list[dict[str, Any]]:
     """What the records say, without where they stand."""
     places = {"line_number", "offset"}
     records = [record for attempt in log.attempts for record in attempt.records]
-    return [{name: getattr(r, name) for name in LogRecord.__slots__ if name not in places} for r in records]
+    return [{name: value for name, value in vars(record).items() if name not in places} for record in records]
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """A against B: every configuration that both have, or the refusal to compare what did different work."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from nlp_bench.analysis.observation import MACHINE, Observation, grouped, is_kno
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import one_line
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.workload import FREE, FROZEN, Setting
@@ -28,7 +29,7 @@ _SHORT = {
 Settings = Mapping[str, Setting]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@immutable
 class Difference:
     """One name on which two configurations do not agree."""
 
@@ -43,7 +44,7 @@ class Difference:
         return {"name": self.name, **values}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@immutable
 class Differences:
     """All differences, by what they mean."""
 
@@ -140,7 +141,7 @@ def _unique(pools: Iterable[Pool], without: Sequence[str]) -> dict[object, Pool]
     return {key(same[0]): same[0] for same in grouped(pools, key) if len(same) == 1}
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Reading:
     """How both sides are read, by the command line."""
 
@@ -156,7 +157,7 @@ class Reading:
         return pooled(runs, trust=self.trust, allow_measured=self.allow_measured)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Side:
     """A or B."""
 
@@ -251,7 +252,7 @@ def _before(word: str, others: list[Observation], reading: Reading) -> Side:
     return Side.of(f"{word} ({which})", runs, reading, repeats=earlier)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Compared:
     """One configuration."""
 
@@ -267,7 +268,7 @@ class Compared:
         return len(of_these(self.b.runs, (*self.a.runs, *self.a.copies)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Comparison:
     """The comparison of all configurations of two sides."""
 

@@ -12,10 +12,11 @@ Error rates and power of each: `tests/compare/calibration.py`, docs/compare.md.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 
 from nlp_bench.analysis.repeats import Pool
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_t, variance_ratio_tail
 
 UNEQUAL = 0.02
@@ -59,7 +60,7 @@ class Verdict(Enum):
     NO_INTERVAL = "no interval"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Scatter:
     """The scatter between runs of one configuration."""
 
@@ -94,7 +95,7 @@ class Scatter:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Statistic:
     """The comparison of two pools."""
 
@@ -204,7 +205,7 @@ class Word(Enum):
     EQUIVALENT = "EQUIVALENT"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Gate:
     """A limit on how much slower B may be."""
 

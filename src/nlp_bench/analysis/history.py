@@ -5,7 +5,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from nlp_bench.analysis.observation import Observation, different_runs, digest, 
 from nlp_bench.analysis.repeats import Pool, too_alike_line
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_object
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.source import open_log
 from nlp_bench.logs.stamp import HEAD_BYTES, has_zone, stamp_s
 from nlp_bench.measure.contradiction import Weight
@@ -73,7 +74,7 @@ _YEAR_9999_S = 253_370_764_800.0
 """Its first second: a stamp from then on is damaged, and no time zone moves an earlier one over the end of the calendar."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Row:
     """One run."""
 

@@ -1,13 +1,13 @@
 """What a run was of (workload, configuration, machine), and what it observed of their speed."""
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TypeVar
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.log_end import Shown
@@ -63,7 +63,13 @@ def _plain(value: Value) -> Value:
 def digest_of(known: Identity) -> str:
     """Return the first 12 hexadecimal digits of the SHA-256 of an identity's JSON."""
     text = json.dumps(known, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    return _sha256(text)[:12]
+
+
+def _sha256(text: str) -> str:
+    import hashlib  # noqa: PLC0415  # OpenSSL's library, which one log alone does not need
+
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def digest(entry: RunResult) -> str:
@@ -80,7 +86,7 @@ def is_known(settings: Mapping[str, Setting]) -> bool:
     return has_model and all(name in settings for name in _SIZES)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Observation:
     """One run, as one observation of the speed of its configuration."""
 
@@ -149,7 +155,7 @@ def opening_of(records: Records) -> str | None:
     if times is None or len(times) < FIRST_RECORDS or len(set(times)) < _DIFFERENT:
         return None
     first = (records.column("iteration")[:FIRST_RECORDS].tolist(), times)
-    return hashlib.sha256(repr(first).encode()).hexdigest()[:16]
+    return _sha256(repr(first))[:16]
 
 
 def _shared_marks(one: Observation, two: Observation) -> frozenset[object]:

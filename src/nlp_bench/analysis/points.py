@@ -1,13 +1,13 @@
 """Runs of one workload by configuration and size: what scaling curves and sweeps are made of."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from nlp_bench.analysis.observation import NAMES, Observation, grouped
 from nlp_bench.analysis.repeats import Pool, pooled
 from nlp_bench.escape import one_line
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.contradiction import Code
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.result import Published, RunResult, Supplied, supplied_lines
@@ -96,7 +96,7 @@ def cell(value: Value | None) -> str:
     return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Point:
     """What is known of one configuration at one size."""
 

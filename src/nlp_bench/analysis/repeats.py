@@ -7,7 +7,6 @@ studentised residual with Bonferroni's correction (Grubbs 1969, doi:10.1080/0040
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +19,7 @@ from nlp_bench.analysis.observation import (
     identity_of,
     is_known,
 )
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
 from nlp_bench.measure.result import RunResult
@@ -35,7 +35,7 @@ TOO_ALIKE, LEAST_TIMES = 1e-6, 10.0
 """Level of the test whether runs differ by less than independent ones can, and how many times less it is at least: noise that alternates is overestimated."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Pool:
     """All runs of one configuration."""
 
@@ -286,9 +286,9 @@ def _more_line(found: Pool) -> str:
     return f"run {more} more for {aim}, if they scatter as these do" if more else f"{aim} is reached"
 
 
-def repeats(entries: Iterable[RunResult], *, allow_measured: bool = False) -> list[Pool]:
+def repeats(entries: Sequence[RunResult], *, allow_measured: bool = False) -> list[Pool]:
     """Return the configurations that were run more than once with a number; a copy that is given as a repeat is reported too."""
-    pools = pooled(map(Observation.of, entries), allow_measured=allow_measured)
+    pools = pooled(map(Observation.of, entries), allow_measured=allow_measured) if len(entries) > 1 else []
     return [found for found in pools if len(found.runs) > 1 or found.copies]
 
 

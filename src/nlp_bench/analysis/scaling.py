@@ -7,7 +7,6 @@ Intervals are those of the ratio of two estimates (`estimate.ratio_of`); the bas
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from typing import Any
@@ -25,6 +24,7 @@ from nlp_bench.analysis.points import (
     workload_key,
 )
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import ratio_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
@@ -47,7 +47,7 @@ class Kind(str, Enum):
     NONE = "none"  # one size only: no curve
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Place:
     """One point of a curve."""
 
@@ -111,7 +111,7 @@ class Place:
         return tuple(word for word, holds in found.items() if holds)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Curve:
     """All sizes of one workload on one machine."""
 
@@ -139,7 +139,7 @@ class Curve:
         return all(is_cpu(place.point.entries[0]) for place in self.places)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class ScalingReport:
     """Everything that the writers need."""
 

@@ -11,7 +11,7 @@ import functools
 import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
 from nlp_bench.files import locked, reported_late
+from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
@@ -45,7 +46,7 @@ _TYPES = {
 """SQL types of the columns that are not TEXT."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Filter:
     """Which runs; None means all."""
 

@@ -8,7 +8,6 @@ degrees of freedom in place of equal variances. tests/support/winners_study.py m
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from statistics import NormalDist
 from typing import Any
@@ -29,6 +28,7 @@ from nlp_bench.analysis.points import (
     workload_key,
 )
 from nlp_bench.escape import some
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_cdf, welch_degrees
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
@@ -70,7 +70,7 @@ class Standing(str, Enum):
     CONTRADICTED = "not ranked"  # its log says that something else ran than run.json requested
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Ranked:
     """One configuration."""
 
@@ -80,7 +80,7 @@ class Ranked:
     ratio: Ratio | None  # its rate / that of the fastest with an interval; None without one and for the fastest itself
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Sweep:
     """Configurations that may be ranked against each other."""
 
@@ -157,7 +157,7 @@ class Sweep:
         return text + (f"; {len(undecided)} without an interval cannot be judged" if undecided else "")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class SweepReport:
     """Everything that the writers need."""
 

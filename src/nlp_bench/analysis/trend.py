@@ -14,7 +14,7 @@ import datetime as dt
 import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.analysis.history import Row, rows_csv, table
 from nlp_bench.analysis.observation import grouped
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.series import scatter_around
 from nlp_bench.show.chart import LIMIT, Chart, Rule, Series, empty, plot_files
@@ -46,7 +47,7 @@ class Kind(Enum):
     NEW_LEVEL = "new level"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Flag:
     """A run that is not like those before it."""
 
@@ -98,7 +99,7 @@ class Level:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Trend:
     """One configuration over time."""
 

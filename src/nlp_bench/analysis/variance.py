@@ -12,7 +12,6 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.analysis.history import Row, table
 from nlp_bench.analysis.observation import grouped
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, student_t
 from nlp_bench.show.table import json_text, percentage
 
@@ -50,7 +50,7 @@ class Unknown(Enum):
     ENTANGLED = "cannot be told apart from the others"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class RunMean:
     """One run, as one mean."""
 
@@ -62,7 +62,7 @@ class RunMean:
     day: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Component:
     """One source of scatter."""
 
@@ -85,7 +85,7 @@ class Component:
         return not {Level.RUN, Level.ITERATION} & set(self.levels)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Cost:
     """What a run costs besides its counted iterations."""
 
@@ -100,7 +100,7 @@ class Cost:
         return runs * seconds * (self.num_gpus or 1) / 3600
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Purchase:
     """One line of the price list: a number of runs of some iterations each."""
 
@@ -261,7 +261,7 @@ def _interval(observed: float, squares: tuple[Floats, ...]) -> tuple[float, floa
 START_UP_S = 120.0  # seconds of a job before its first iteration, where none are given
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Prices:
     """The price list of one plan."""
 
@@ -271,7 +271,7 @@ class Prices:
     purchases: tuple[Purchase, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Analysis:
     """One configuration."""
 

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
 from nlp_bench.bounded import answers
 from nlp_bench.files import read_object, real
+from nlp_bench.immutable import immutable
 from nlp_bench.machine.node import text_of
 from nlp_bench.machine.nvml import Nvml, NvmlError
 from nlp_bench.packages import installed_version
@@ -27,7 +28,7 @@ DRIVER_S = 20.0
 """Time limit for the driver to name its GPU: it may hang when the GPU has fallen off the bus."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Machine:
     """The software and the GPU that compiled kernels depend on."""
 
@@ -45,7 +46,7 @@ class Machine:
     """Compute capability of the GPU, for example 9.0; "cpu" where there is none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Apex:
     """The Apex that is compiled."""
 
@@ -54,7 +55,7 @@ class Apex:
     commit: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Extras:
     """Libraries that are compiled in addition to torch's own kernels."""
 

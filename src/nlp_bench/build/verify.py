@@ -4,11 +4,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.build.providers import NAMES, missing
 from nlp_bench.files import parse_json
+from nlp_bench.immutable import immutable
 from nlp_bench.show.table import Column, as_text
 
 KERNELS = {
@@ -23,7 +23,7 @@ MODULE = "nlp_bench.train.kernels.trial"
 LIMIT_S = 600
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Trial:
     """The result of one kernel."""
 

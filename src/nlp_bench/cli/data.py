@@ -1,7 +1,7 @@
 """Training data: `nlp-bench data` and `data prepare`."""
 
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, given, spellings, value
 from nlp_bench.config.values import count, size
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from nlp_bench.data.prepare import PrepareRequest
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 MAKE, PREPARE = "without prepare", "prepare"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Data(Command):
     """Make training data: a small invented corpus by default, or your own text, as PREFIX.bin and PREFIX.idx.
 

@@ -1,7 +1,6 @@
 """`nlp-bench doctor`: what is wrong with this machine or its nodes."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, shared, value
 from nlp_bench.config.request import LaunchOptions, RunOptions, SlurmOptions, from_options
 from nlp_bench.config.values import duration
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ RUN = "for which run"
 NODES = "testing nodes (a Slurm job; inside an allocation at once; without Slurm this machine)"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Doctor(Command):
     """What is wrong with this machine, before a job waits in the queue: each check with evidence and the command to type next.
 

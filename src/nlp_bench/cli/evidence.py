@@ -7,7 +7,6 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, given, value
 from nlp_bench.config.values import OneOf, count
 from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from nlp_bench.export.subject import Subject
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EXPORTS = ("mlperf", "mllog", "torchtitan", "bigger", "smaller", "bencher")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Bundle(Command, JudgedOptions, LogOptions):
     """Pack the evidence behind numbers into one file: raw logs, run.json, environment, report, patches and hashes.
 
@@ -93,7 +93,7 @@ def _digest(text: str) -> str:
     return found[1].lower()
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Verify(Command):
     """Verify a bundle offline: check every hash, derive every number again from the raw logs, hold each log line against itself.
 
@@ -148,7 +148,7 @@ def _gaps(text: str) -> int:
     return sum(map(text.count, ('": ""', "not recorded", "(to be filled")))
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Export(Command, TokensOption, LogOptions):
     """Valid runs in the forms of others: MLPerf, torchtitan's benchmark pages, collectors of continuous benchmarking.
 

@@ -1,6 +1,5 @@
 """Comparison of measurements: `nlp-bench compare` and `history`."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +18,14 @@ from nlp_bench.config.options import argument, flag, given, shared, value
 from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, count, duration, percentage
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from nlp_bench.analysis.history import Row
     from nlp_bench.analysis.store import Filter
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Compare(Command, HistoryOption, TokensOption, PatternOptions):
     """Compare two measurements: whether B is faster than A, by how much, and whether both did the same work.
 
@@ -106,7 +106,7 @@ _WITH = {
 """Option, its field, and the actions that take it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class History(Command, HistoryOption, PatternOptions):
     """The runs of a machine over time, in one SQLite file: add runs, list them, show one, draw the trend, export.
 

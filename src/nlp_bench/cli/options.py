@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from nlp_bench.config.request import BatchOptions, ShapeOptions
 from nlp_bench.config.values import OneOf, count, duration, size
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from nlp_bench.measure.sizes import Overrides
@@ -43,7 +43,7 @@ def poll_every(default_s: float, text: str) -> Any:
     return value("--every", "--poll", default=default_s, read=duration("s"), metavar="SECONDS", help=text)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class LogOptions:
     """Options for sizes that a log does not state."""
 
@@ -61,7 +61,7 @@ class LogOptions:
         return Overrides(**given(self, Overrides))
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class PatternOptions(LogOptions):
     """The same, and patterns for the lines of an unknown program."""
 
@@ -70,7 +70,7 @@ class PatternOptions(LogOptions):
     'step (?P<iteration>\d+) .* (?P<elapsed_ms>[\d.]+) ms'; again for what stands in other lines (docs/logs.md has the names)."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class TokensOption:
     """The option for the length of the hypothetical training."""
 
@@ -78,7 +78,7 @@ class TokensOption:
     """Tokens of the training: 20M (default), 300B, 1.5T."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class JudgedOptions(TokensOption):
     """Options for the limit and the rules of a run."""
 
@@ -88,7 +88,7 @@ class JudgedOptions(TokensOption):
     """Hold every run to these rules: a file of benchmark/rules, or a .toml file of your own."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class ConstantsOption:
     """The option for the planner's constants."""
 
@@ -96,7 +96,7 @@ class ConstantsOption:
     """Constants of `plan calibrate` or `plan learn` in place of benchmark/plan.toml."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class HistoryOption:
     """The option for the file of the history."""
 

@@ -3,7 +3,7 @@
 import gc
 import os
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from nlp_bench.config.accelerators import FORMATS
 from nlp_bench.config.options import argument, flag, value
 from nlp_bench.config.values import OneOf, price, size
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.show.table import FORMS
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ MAX_ADVISED = 100
 ANSWER = "the answer"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Report(Command, JudgedOptions, PatternOptions):
     """Any training log, run folder or published table to tokens per second and the time of the hypothetical training.
 

@@ -5,7 +5,6 @@ import os
 import shlex
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from nlp_bench.config.system import System
 from nlp_bench.config.values import OneOf
 from nlp_bench.errors import NlpBenchError, UsageError, with_file
 from nlp_bench.files import real, user_name
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
@@ -27,7 +27,7 @@ MACHINE = ("environment", "machine")
 """Values of --print that concern the machine alone, without a model."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Check(Command, Request):
     """Resolve one run from data files, options and JUBE's tags, check its arithmetic and limits, and write run.json."""
 
@@ -125,7 +125,7 @@ def _scheduler_answers(system: str) -> bool:
         return False
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Launch(Command):
     """Start torchrun with this node's ranks of one run; the job script starts one such process per node."""
 
@@ -216,7 +216,7 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Sync(Command):
     """Decide how runs ended (from Slurm, exit status and log) and leave outcome.json and JUBE's marker `ready`."""
 
@@ -269,7 +269,7 @@ class Sync(Command):
         return 1 if num_faults else 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Watch(Command, WatchOptions):
     """Show how far runs are (queue reason, iteration, tokens per second, time left) until all of them have ended."""
 
@@ -295,7 +295,7 @@ class Watch(Command, WatchOptions):
         return watch(list(self.paths), self, every_s=self.every, as_json=self.format == "json")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Measure(Command):
     """Turn one run's log into result.json and metrics.txt. Exit code 0 once both are written, however the run ended."""
 

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from nlp_bench.config.options import argument, flag, shared, value
 from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, UnlessDefault
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from nlp_bench.build.environment import Machine
@@ -28,7 +28,7 @@ LIKE = "dgx-h100"
 TORCH, MEGATRON = "torch", "megatron-core"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Init(Command):
     """Write a working folder from an installed nlp-bench: the JUBE workflow, its parts, every data file, this version's sources, a README.
 
@@ -214,7 +214,7 @@ APEX_COMMIT = "8ffc901e50bbf740fdb6d5bccb17f66a6ec8604e"
 TRANSFORMER_ENGINE = "transformer_engine[pytorch]==2.11.0"  # megatron-core 0.16.1 asks for >=2.9, <2.12
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Build(Command):
     """Compile and warm the fused kernels of this machine, once; a second call finds them and says so."""
 
@@ -303,7 +303,7 @@ FILES = {"model": "models", "system": "systems", "like": "systems", "rules": "ru
 """Options whose value is the name of a data file, and its kind."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Completion(Command):
     """Print the script by which a shell completes subcommands, options, and the names of models, systems and rules."""
 

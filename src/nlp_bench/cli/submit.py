@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +10,14 @@ from nlp_bench.cli.options import load_in_one_thread, say
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, option, value
 from nlp_bench.config.request import CheckpointOptions, LimitOptions, Request, from_options
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
     from nlp_bench.launch.chain import CheckpointRequest
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Submit(Command, LimitOptions, CheckpointOptions, Request):
     """Submit one run to Slurm (or run it here): writes the run's folder with run.json, job script and all that follows."""
 

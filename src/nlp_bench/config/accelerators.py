@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.immutable import immutable
 
 SCHEMA = "nlp-bench/accelerators/3"
 TABLE = "benchmark/accelerators.toml"
@@ -18,7 +18,7 @@ _PROSE = re.compile(r"(?: (?:[a-z]+|GPUs?)[.,:;]?)*")
 """What may follow a name in a sentence; words with capitals or digits may name a variant or a slice."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Memory:
     """One size that a device's memory has."""
 
@@ -26,7 +26,7 @@ class Memory:
     gb_per_s: float  # 10^9 bytes per second by the data sheet
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Accelerator:
     """One entry of the table."""
 
@@ -53,7 +53,7 @@ class Accelerator:
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Peak:
     """The peak of one device in one number format."""
 

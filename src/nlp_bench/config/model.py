@@ -1,18 +1,17 @@
 """One model: the frozen shape and training parameters, and the defaults of the free ones."""
 
-from dataclasses import dataclass
-
 from nlp_bench.config.options import Checked, from_zero, one_of
 from nlp_bench.config.request import ShapeOptions, TrainingOptions
 from nlp_bench.config.table import multiple, timelimit
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.shape import NETWORKS, ModelShape, shape_of
 
 PRECISIONS = {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp32": (), "fp8": ("--bf16", "--fp8-format", "hybrid")}
 """Number formats, each with the trainer's words for it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Architecture(ShapeOptions, Checked):
     """The shape of the network, frozen by the rules of the benchmark."""
 
@@ -58,7 +57,7 @@ class Architecture(ShapeOptions, Checked):
             multiple("model", "num_attention_heads", heads, "num_query_groups", self.num_query_groups)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Training(TrainingOptions, Checked):
     """What controls the training, frozen by the rules of the benchmark (Adam, its schedule, the precision)."""
 
@@ -99,7 +98,7 @@ class Training(TrainingOptions, Checked):
         multiple("training", "iterations", self.iterations, "log_interval", self.log_interval)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class _Preferred(Checked):
     """What a run uses where no option says otherwise."""
 
@@ -117,7 +116,7 @@ class _Preferred(Checked):
     """Time limit of the job, HH:MM:SS."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Layout(_Preferred):
     """A layout that this machine prefers for one model; missing fields keep the model's defaults."""
 
@@ -127,7 +126,7 @@ class Layout(_Preferred):
     """Ranks per node."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Defaults(_Preferred):
     """What a run of a model uses where no option says otherwise; free to optimise. None may be missing."""
 
@@ -141,7 +140,7 @@ class Defaults(_Preferred):
         timelimit("model.defaults.timelimit", self.timelimit or "")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Model(Checked):
     """One model file of benchmark/models."""
 

@@ -9,13 +9,14 @@ or one of its spellings.
 import argparse
 import math
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.options import Container, add_fields, flag, option, value
 from nlp_bench.config.values import UNSET, OneOf, UnlessDefault, count, duration, number, time_limit, words
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE
 
 GROUPS = TRAINED, SPREAD, TUNED, FROZEN, JOB = (
@@ -73,7 +74,7 @@ def _retries(text: str) -> int:
     return int(text)
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class ShapeOptions:
     """Options of `model.architecture`."""
 
@@ -87,7 +88,7 @@ class ShapeOptions:
     """Tokens in a sample; 2048 or 2Ki, since 2k may be 2000."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class TrainingOptions:
     """Options of `training`."""
 
@@ -103,7 +104,7 @@ class TrainingOptions:
     """What is computed again in the backward pass: none, selective (core attention) or full."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class ParallelOptions:
     """Options of `parallel`."""
 
@@ -119,7 +120,7 @@ class ParallelOptions:
     """Context parallel size: ranks that share each sequence."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class BatchOptions:
     """Options of `batch`."""
 
@@ -131,7 +132,7 @@ class BatchOptions:
     """Samples of one optimizer step over all replicas, instead of --gas."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class TuningOptions:
     """Options of `tuning`: switches that change how fast a run is, not what it trains."""
 
@@ -174,7 +175,7 @@ class TuningOptions:
     """Further words for the trainer: "--manual-gc --no-rope-fusion"."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class LaunchOptions:
     """Options of `launch`."""
 
@@ -190,7 +191,7 @@ class LaunchOptions:
     """Time limit of the job; 90min or 2h works too."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class SlurmOptions:
     """Options of `system.slurm`, and its keys in a system file."""
 
@@ -212,7 +213,7 @@ class SlurmOptions:
     """Further options of srun, one word each: --srun-arg=--cpu-bind=none."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class CheckpointOptions:
     """Options of checkpoints and chains, of a submission alone."""
 
@@ -228,7 +229,7 @@ class CheckpointOptions:
     """End each job after a step that N divides (default: before its time limit)."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class LimitOptions:
     """Options of `limits`, of a submission alone."""
 
@@ -252,7 +253,7 @@ class LimitOptions:
     """Further jobs where a node failed or the job was preempted (0); no other end is tried again."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class WatchOptions:
     """Options of `watch` that say what it looks at, and for how long."""
 
@@ -270,7 +271,7 @@ class WatchOptions:
     """Return after H hours (or 90min, 2d), with exit code 3."""
 
 
-@dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)
+@immutable
 class RunOptions:
     """Options that have no field of their own name in run.json."""
 
@@ -286,7 +287,7 @@ class RunOptions:
     """Image for pyxis or apptainer."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Request(
     SlurmOptions, LaunchOptions, ShapeOptions, TuningOptions, BatchOptions, ParallelOptions, TrainingOptions, RunOptions
 ):

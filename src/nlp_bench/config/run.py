@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from nlp_bench.config.system import System
 from nlp_bench.config.table import build, file_name, no_secret, nonce, timelimit
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json, read_json, write_json
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import Sizes, asked_sizes, multiple
 from nlp_bench.layout.shape import NETWORKS
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Limits(LimitOptions, Checked):
     """Bounds of one run; each has a default that a benchmark run does not reach."""
 
@@ -63,7 +64,7 @@ FILES = ("--vocab-file", "--merge-file", "--tokenizer-model", "--load")
 """Options in train_args whose value is a file that is read."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Tuning(TuningOptions, Checked):
     """Switches that change how fast a run is, not what it trains. None: not given, the trainer's own default."""
 
@@ -112,7 +113,7 @@ DERIVED = ("num_gpus", "data")
 """Fields of `parallel` in run.json that are derived: written for readers, not read."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Origin:
     """Which nlp-bench resolved the run."""
 
@@ -121,7 +122,7 @@ class Origin:
     code_sha256: str | None = None  # one hash over all its Python files; None in an older run.json
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class RunModel(Checked):
     """The model's identity and shape."""
 
@@ -137,7 +138,7 @@ class RunModel(Checked):
         file_name("model.name", self.name)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Launch(LaunchOptions, Checked):
     """How the job is started; queue and account are empty for the local launcher."""
 
@@ -152,7 +153,7 @@ class Launch(LaunchOptions, Checked):
         timelimit("launch.timelimit", self.timelimit)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Parallel(ParallelOptions, Checked):
     """Nodes, ranks and the parallel sizes."""
 
@@ -180,7 +181,7 @@ class Parallel(ParallelOptions, Checked):
         return self.num_gpus // self.model_parallel
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Batch(BatchOptions, Checked):
     """The samples of one optimizer step."""
 
@@ -190,7 +191,7 @@ class Batch(BatchOptions, Checked):
     """Tokens in one sample."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Data:
     """What is trained on."""
 
@@ -210,7 +211,7 @@ _OF_MEMORY = ("precision", "recompute", "attention_dropout", "hidden_dropout")
 _NO_MEMORY = ("until", "megatron_lm_repo", "megatron_lm_commit")  # switches on which it does not
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Run:
     """Everything that decides one run."""
 

@@ -12,7 +12,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
+from nlp_bench.immutable import immutable
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
@@ -72,7 +72,7 @@ class State(Enum):
 ACTIVE = (State.WAITING, State.RUNNING, State.ENDING)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Job:
     """The scheduler's record of one job."""
 
@@ -112,7 +112,7 @@ class Listed(NamedTuple):
     work_dir: str = ""  # the folder that it was submitted from; empty where it is not known
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Allocation:
     """The job that this process is part of, by its environment."""
 

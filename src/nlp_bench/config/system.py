@@ -1,7 +1,7 @@
 """One machine: its nodes, scheduler, software and environment; the only place for site facts."""
 
 import re
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 
 from nlp_bench.config import scheduler
 from nlp_bench.config.model import Layout, Model
@@ -9,13 +9,14 @@ from nlp_bench.config.options import Checked, one_of, within
 from nlp_bench.config.request import SlurmOptions
 from nlp_bench.config.table import file_name, no_secret
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.redact import is_secret
 
 MODES = ("all", "single", "single_unique", "unique_interleaved", "unique_contiguous")
 """Ways to share out the cores near the GPUs."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Binding(Checked):
     """How the CPUs of a node are shared out among its ranks."""
 
@@ -56,7 +57,7 @@ class Binding(Checked):
         return "unique_contiguous" if accelerator == "cuda" else "none"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Detect:
     """How the machine is recognised when no system is named."""
 
@@ -72,7 +73,7 @@ class Detect:
             raise UsageError(f"system.detect.hostname: {self.hostname!r} is no regular expression: {error}") from error
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Gpu(Checked):
     """The accelerator, from its data sheet."""
 
@@ -88,7 +89,7 @@ class Gpu(Checked):
     """Architecture that kernels are compiled for, for example "8.0", where the build sees no GPU (a login node)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Network(Checked):
     """The fabric between nodes."""
 
@@ -104,7 +105,7 @@ class Network(Checked):
     """torchrun's backend: c10d orders nodes by address as a word, static by Slurm's own order."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Slurm(SlurmOptions, Checked):
     """What the job script asks Slurm for; an empty string leaves the line out."""
 
@@ -130,7 +131,7 @@ class Slurm(SlurmOptions, Checked):
         scheduler.get_scheduler("slurm").check_options(self)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Container(Checked):
     """An image that the ranks run in; the empty image means none."""
 
@@ -163,7 +164,7 @@ class Container(Checked):
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Software:
     """What is loaded before anything runs."""
 
@@ -177,7 +178,7 @@ class Software:
     """What pip installs for Transformer Engine, for example "transformer_engine[pytorch]==2.11.0"; empty: none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class System(Checked):
     """One system file of benchmark/systems."""
 

@@ -8,10 +8,10 @@ import math
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from nlp_bench.errors import nearest
+from nlp_bench.immutable import immutable
 
 UNSET = ("default",)  # the value by which JUBE's parameters mean: as in the data files
 MAX_COUNT = 10**18
@@ -165,7 +165,7 @@ class OneOf:
         return text
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class UnlessDefault:
     """A reader of the value that JUBE passes for each of its parameters: None where that is "default"."""
 

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 
 EXAMPLE = "--data-path 0.7 A 0.3 B, or --data-path A B without weights"
 MAX_DATASETS = 32766  # BlendedDataset of megatron-core 0.16.1 numbers its datasets in 16 bits (`len(datasets) < 32767`)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Blend:
     """One or several datasets, as megatron-core's `BlendedMegatronDatasetConfig.blend` takes them."""
 

@@ -6,7 +6,6 @@ import re
 import secrets
 import shutil
 from contextlib import closing
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from nlp_bench.data.tokenizer import (
 )
 from nlp_bench.errors import NlpBenchError, UsageError, explained, require
 from nlp_bench.files import locked, read_json, recover_folder, replace_folder, reported_late, write_json
+from nlp_bench.immutable import immutable
 
 SCHEMA = "nlp-bench/data/1"
 
@@ -38,7 +38,7 @@ LEARNED_FROM = 20_000
 """Documents of the invented corpus that its tokenizer is trained on: its words are few, and the library lets no signal in meanwhile."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class DataRequest:
     """The data to make: an invented corpus, or tokens of the user's own text."""
 

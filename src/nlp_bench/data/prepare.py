@@ -8,7 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from nlp_bench.data.shards import MAX_NAMED, PIECE_BYTES, Encoding, Piece, Readi
 from nlp_bench.data.tokenizer import TokenizerChoice, build, require_file
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import locked, real, sha256_of, write_json, write_text
+from nlp_bench.immutable import immutable
 from nlp_bench.walk import walk
 
 PACKED = (".gz", ".xz", ".zst", ".bz2")
@@ -36,7 +37,7 @@ JOINING = "joining"  # marker in PREFIX.shards while the result is written: data
 LARGE_BYTES = 2**30  # size of a result from which joining takes seconds, so that a line is printed
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class PrepareRequest:
     """The input, how it is prepared, and the output."""
 

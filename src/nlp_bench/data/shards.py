@@ -29,6 +29,7 @@ from nlp_bench.data.text import Block, blocks, numbered_lines, texts_of
 from nlp_bench.data.tokenizer import Encoder, TokenizerChoice, build
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, write_json
+from nlp_bench.immutable import immutable
 from nlp_bench.orphans import watch_parent
 from nlp_bench.terminal import StatusLine, duration_text
 
@@ -41,7 +42,7 @@ _NAME_CHARACTERS = 120
 _CONTINUE = "the same command continues where it stopped"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Reading:
     """How lines become sequences of tokens."""
 
@@ -148,7 +149,7 @@ class Piece:
     broken: list[str] = field(default_factory=list)  # what is wrong with the first of them
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Shard:
     """One input file and the location of its pieces."""
 

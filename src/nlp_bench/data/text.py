@@ -8,12 +8,12 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
 
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json
+from nlp_bench.immutable import immutable
 
 BLOCK_BYTES = 2**20
 MAX_LINE_BYTES = 2**29
@@ -30,7 +30,7 @@ _NOT_READ = {
 _ZSTD_WINDOW_LOG = 31  # the largest window, as `zstd -d --long=31` allows; memory is used only for a file with one
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Block:
     """Whole lines of a shard."""
 

@@ -3,12 +3,12 @@
 import importlib
 import stat
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.files import opened, parse_json, sha256_of
+from nlp_bench.immutable import immutable
 from nlp_bench.packages import remedy
 
 GPT2, HUGGING_FACE, SENTENCE_PIECE = "GPT2BPETokenizer", "HuggingFaceTokenizer", "SentencePieceTokenizer"
@@ -37,7 +37,7 @@ def require_file(field: str, path: Path) -> None:
         raise UsageError(f"{field}: cannot read {path}: {error.strerror}") from error
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class TokenizerChoice:
     """A type and its files."""
 
@@ -96,7 +96,7 @@ def tokenizer_file(tokenizer_type: str, path: Path) -> Path:
     return path / "tokenizer.json" if tokenizer_type == HUGGING_FACE and path.is_dir() else path
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Encoder:
     """Converts texts to tokens, without special tokens at their ends."""
 

@@ -6,7 +6,7 @@ A check is a function of the place that changes nothing and returns one finding,
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,14 @@ from nlp_bench.doctor.finding import FAILED, OK, SKIPPED, STATUSES, WARNING, Fin
 from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError, UsageError, nearest
 from nlp_bench.escape import one_line
+from nlp_bench.immutable import immutable
 
 SCHEMA = "nlp-bench/doctor/1"
 WITHIN_S = 60.0
 """Seconds for all checks together: system calls to a file server or a driver that hangs never return."""
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class Check:
     """One row of the table."""
 
@@ -62,7 +63,7 @@ CHECKS = {
 PER_NODE = tuple(name for name, check in CHECKS.items() if check.per_node)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Examined:
     """One check and what it found."""
 

@@ -1,14 +1,15 @@
 """What one check found: a status, a sentence, what was seen, and the command to type next."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from nlp_bench.immutable import immutable
 
 OK, SKIPPED, WARNING, FAILED = "ok", "skipped", "warning", "failed"
 STATUSES = (OK, SKIPPED, WARNING, FAILED)
 """From harmless to bad. A skipped check says why; a warning costs speed or may end a run; what failed will end it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Finding:
     """The result of one check."""
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.scheduler import Node, nodes_of, partition_nodes, queue_of
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, real, write_json, write_text
+from nlp_bench.immutable import immutable
 from nlp_bench.launch import lock, once
 from nlp_bench.launch.folder import interpreter
 from nlp_bench.launch.scheduler.slurm import PARTITIONS, listing
@@ -53,7 +54,7 @@ COMMENT = "nlp-bench-doctor"
 LISTED = re.compile(r"[\w.,\[\]-]*[A-Za-z][\w.,\[\]-]*")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Choice:
     """The nodes of a test."""
 

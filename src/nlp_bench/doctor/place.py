@@ -4,7 +4,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 
 from nlp_bench.bounded import answers
@@ -17,6 +17,7 @@ from nlp_bench.config.system import System
 from nlp_bench.data import default_folder
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import temporary_folder
+from nlp_bench.immutable import immutable
 from nlp_bench.launch.scheduler.slurm import CONFIG, cluster_name, is_absent
 from nlp_bench.machine.nvml import Nvml, NvmlError
 from nlp_bench.programs import Answer, ask
@@ -27,7 +28,7 @@ DRIVER_S = 30.0
 """Seconds for the start of NVML: a few without the persistence daemon; with a GPU that has fallen off its bus it may hang."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Place:
     """Everything that a check may examine; no check changes any of it."""
 

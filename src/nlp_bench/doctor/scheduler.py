@@ -5,12 +5,12 @@ import re
 import shutil
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.immutable import immutable
 from nlp_bench.launch.folder import script_text
 from nlp_bench.launch.scheduler.slurm import PARTITIONS, cluster_name, is_absent, without_overrides
 from nlp_bench.launch.scheduler.slurm_text import MARK, field_of, records, rows
@@ -35,7 +35,7 @@ NO_NODES = "Requested node configuration is not available"
 """What `sbatch --test-only` says of a job that no node can take, drained ones not counted; without the option the job waits for these."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Node:
     """One node of a partition as the controller sees it."""
 

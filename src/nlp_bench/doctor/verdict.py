@@ -7,13 +7,14 @@ median. Neither moves when fewer than half of the values are bad.
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.doctor.finding import FAILED
 from nlp_bench.doctor.nodes import Choice
 from nlp_bench.escape import one_line
+from nlp_bench.immutable import immutable
 from nlp_bench.show.table import Column, as_text
 
 SCORE = 3.5
@@ -27,7 +28,7 @@ MAX_SHOWN = 64
 """Nodes without a fault that are shown one by one."""
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class Rate:
     """A rate that nodes are compared by."""
 
@@ -48,7 +49,7 @@ RATES = {
 """GPUs of one kind differ by a few per cent from board to board; CPU nodes may be virtual ones that share a machine."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Spread:
     """How one rate is spread over the nodes."""
 

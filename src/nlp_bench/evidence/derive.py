@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
 from nlp_bench.evidence.manifest import RUN_FOLDER, Member, Options
 from nlp_bench.files import working_in
+from nlp_bench.immutable import immutable
 from nlp_bench.inputs.read import with_quotes
 from nlp_bench.measure.record import result_record
 from nlp_bench.measure.result import RunResult
@@ -29,7 +30,7 @@ RELATIVE = 1e-9
 _LONGEST = 160
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Derived:
     """What follows from the logs."""
 

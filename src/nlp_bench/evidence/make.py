@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from nlp_bench.evidence.manifest import (
 )
 from nlp_bench.evidence.signature import path_of, sign
 from nlp_bench.files import read_object, sha256_of, write_bytes, write_json, write_text
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.result import RunResult, refuse_against_log
 from nlp_bench.measure.workload import lookup
@@ -31,7 +32,7 @@ from nlp_bench.seal import State
 from nlp_bench.walk import LINES, MANIFEST
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Made:
     """A bundle that was written."""
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_record, record_text
+from nlp_bench.immutable import immutable
 from nlp_bench.walk import MANIFEST
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def is_safe(path: str) -> bool:
     return len(path) <= 250 and all(_NAME.fullmatch(part) for part in path.split("/"))
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Options:
     """The options of the report, by which it is reproduced."""
 
@@ -69,7 +70,7 @@ class Options:
         return "; ".join(parts)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Member:
     """One run folder of ours or one log of somebody in the bundle."""
 
@@ -104,7 +105,7 @@ def place_of(redaction: Mapping[str, Any]) -> str:
     return f"{redaction['file']} line {lines}: {redaction['kind']}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class File:
     """One file of the bundle."""
 
@@ -113,7 +114,7 @@ class File:
     sha256: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Manifest:
     """The record of one bundle."""
 

@@ -9,12 +9,12 @@ import re
 import shlex
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.files import real
+from nlp_bench.immutable import immutable
 
 NAMESPACE = "nlp-bench"
 """What the signature is for: one that was made for another purpose is none for a bundle (ssh-keygen(1), -n)."""
@@ -23,7 +23,7 @@ _PROGRAM = "ssh-keygen"
 _HEAD = b"-----BEGIN SSH SIGNATURE-----\n"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Signature:
     """The result of checking a signature."""
 

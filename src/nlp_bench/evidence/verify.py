@@ -1,7 +1,7 @@
 """Verifies a bundle offline: every hash, every number from the raw logs, and the consistency of every log line."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from nlp_bench.evidence.derive import RESULT, Derived, derive, differences
 from nlp_bench.evidence.hashes import faults
 from nlp_bench.evidence.manifest import REPORT, REPORT_TEXT, Manifest, Member, Options, read_manifest
 from nlp_bench.files import parse_record, record_text, sha256_of
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
 from nlp_bench.measure.contradiction import Weight, doubts
 from nlp_bench.measure.restated import stating
@@ -28,7 +29,7 @@ MAX_NAMED = 100
 """Faults of one kind that are listed; of more the count is given."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Verification:
     """The result of a verification."""
 
@@ -70,7 +71,7 @@ class Verification:
         return {"schema": SCHEMA, "verified": self.is_verified, **asdict(self), "chain": chain}
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Demands:
     """What a bundle must match, known from elsewhere; None is not checked."""
 

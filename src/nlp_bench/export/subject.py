@@ -1,7 +1,7 @@
 """What is exported: valid runs with a number, and the records next to their logs; all others are refused with the reason."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.evidence.derive import measure
 from nlp_bench.evidence.manifest import LOG, RUN_FOLDER
 from nlp_bench.files import read_object
+from nlp_bench.immutable import immutable
 from nlp_bench.inputs.find import Kind, find
 from nlp_bench.measure.result import RunResult, refuse_against_log
 from nlp_bench.measure.sizes import Overrides
@@ -21,7 +22,7 @@ from nlp_bench.walk import MACHINE
 Record = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Subject:
     """One run to be exported."""
 

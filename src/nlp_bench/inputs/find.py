@@ -5,13 +5,14 @@ import os
 import re
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import some
 from nlp_bench.files import opened
+from nlp_bench.immutable import immutable
 from nlp_bench.inputs.reference import is_reference_table
 from nlp_bench.marker import JUBE_ERROR, why_failed
 from nlp_bench.seal import LOG, packed_log
@@ -37,7 +38,7 @@ class Kind(Enum):
     BROKEN = "broken"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@immutable
 class Item:
     """One thing to read."""
 
@@ -61,7 +62,7 @@ class Item:
         return self.folder / LOG if self.kind is Kind.RUN else Path(self.path)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Group:
     """The items of one PATH."""
 

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line, shortened, some
 from nlp_bench.files import read_object
+from nlp_bench.immutable import immutable
 from nlp_bench.inputs.find import FAMILY, Item, Kind
 from nlp_bench.logs.reader import Progress
 from nlp_bench.logs.record import FIRST_RECORDS
@@ -97,7 +98,7 @@ def lean(entry: RunResult) -> RunResult:
 SNIFFED_BYTES = 8192
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class ReadOptions:
     """How items are read."""
 
@@ -110,7 +111,7 @@ class ReadOptions:
     """Path of the rules for the runs (`rules.apply.wanted`); None for the default of each."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Read:
     """The result of one item."""
 

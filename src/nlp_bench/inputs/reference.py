@@ -4,12 +4,12 @@ import csv
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import one_line
 from nlp_bench.files import opened
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.result import Published, RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.workload import Setting, Workload
@@ -79,7 +79,7 @@ def read_reference_table(path: Path) -> list[RunResult]:
     return [_entry(row) for row in rows if any(row.cells.values())]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class _Row:
     path: Path
     line: int

@@ -3,10 +3,11 @@
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TextIO
 
 from nlp_bench.escape import one_line, some
+from nlp_bench.immutable import immutable
 from nlp_bench.inputs.find import Group, Item, find
 from nlp_bench.inputs.read import MAX_DRAWN, Read, ReadOptions, read_item
 from nlp_bench.logs.source import Source
@@ -20,7 +21,7 @@ from nlp_bench.terminal import StatusLine
 _MAX_NAMES = 5
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class PassedOver:
     """Files below one PATH that are no logs of a training."""
 
@@ -93,7 +94,7 @@ class Progress:
 ALONE_S = 1.0  # reading time after which, if as much is left, several processes read: starting them takes half of it
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Sources:
     """The results of all PATHs."""
 

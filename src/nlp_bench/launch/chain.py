@@ -5,7 +5,7 @@ the next one resumes; the run has ended when its iterations are done or its last
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from nlp_bench.config.scheduler import ACTIVE, LOCAL, Job, Scheduler, State, get
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real
+from nlp_bench.immutable import immutable
 from nlp_bench.launch.once import ours
 from nlp_bench.launch.submission import Submission
 from nlp_bench.outcome import Outcome
@@ -31,7 +32,7 @@ MARGIN, LEAST_MARGIN_S, MOST_MARGIN_S = 0.1, 120, 900
 """Share of the time limit, and its bounds in seconds, that is kept for start-up and for the checkpoint at the end."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class CheckpointRequest(CheckpointOptions, Checked):
     """The options of checkpoints and chains; None where one is not given."""
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shlex
 import socket
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from nlp_bench.clock import now
 from nlp_bench.config.scheduler import Scheduler, get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, read_object, refuse_types, sha256_of, write_json
+from nlp_bench.immutable import immutable
 from nlp_bench.seal import RUN, SUBMISSION
 
 SCHEMA = "nlp-bench/submit/1"
@@ -25,7 +26,7 @@ def machine_identity() -> str | None:
     return None
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Submission:
     """A run that was handed over, or is about to be, to a scheduler or to the local backend."""
 

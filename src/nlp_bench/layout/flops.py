@@ -3,16 +3,15 @@
 Two FLOPs per multiply-add; only matrix products are counted, as in every source named here. `docs/flops.md` compares the counts.
 """
 
-from dataclasses import dataclass
-
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE
 from nlp_bench.layout.shape import ModelShape, Stack
 
 METHODS = ("uniform", "block")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Recompute:
     """Activation recomputation in the backward pass. Raises UsageError for unknown values."""
 

@@ -8,10 +8,10 @@ Sources of the rules: megatron-core's `TransformerConfig.__post_init__` (transfo
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 
 Number = TypeVar("Number", bound=Any)
 """A whole number, or a numpy array of whole numbers of shape [N] or [] (int64 or float64)."""
@@ -34,7 +34,7 @@ def _at_least_one(number: Any) -> Any:
     return number + (number < 1) * (1 - number)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Spread(Generic[Number, Flag]):
     """How the work of one run, or of N, is spread over ranks: each field a number or an array."""
 
@@ -53,7 +53,7 @@ class Spread(Generic[Number, Flag]):
     overlap_param_gather: Flag = _OFF  # whether parameters are gathered while the forward pass runs
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Sizes(Spread[Any, Any]):
     """The sizes and switches of one layout and its model, or of N, which the rules check."""
 
@@ -129,7 +129,7 @@ def asked_sizes(asked: Any, *, num_layers: int, pipeline: int) -> dict[str, Any]
     }
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Rule:
     """One rule of a valid layout."""
 

@@ -4,10 +4,10 @@ Tokens are those of the sequence length: of T5 the encoder's, as the published t
 128 has 512 per sample). Bidirectional attention has no masked half, so causal and full counts differ only in T5's decoder.
 """
 
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 
 Number = TypeVar("Number", bound=Any)
 Flag = TypeVar("Flag", bound=Any)
@@ -18,7 +18,7 @@ RELATIVE_BUCKETS = 32
 """Rows of T5's table of relative positions, Megatron-LM's default of `relative_attention_num_buckets`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Layer(Generic[Number, Flag]):
     """Widths, weights and parameters of one layer, and the number of layers; of one model, or in the planner arrays of many."""
 
@@ -83,7 +83,7 @@ class Layer(Generic[Number, Flag]):
         return 2 * self.norm_parameters + 2 * self.hidden_size * self.linear_biases
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Stack:
     """FLOPs of the forward pass of a stack of equal layers, for one sample."""
 
@@ -101,7 +101,7 @@ class Stack:
         return self.products + self.core(causal=causal)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class ModelShape(Layer[int, bool]):
     """The sizes that determine FLOPs and parameters of a dense GPT. Raises UsageError where they are inconsistent."""
 
@@ -178,7 +178,7 @@ def _legacy(shape: ModelShape, passes: int) -> float:
     return passes * layers + 3 * shape.head_flops
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class T5Shape(ModelShape):
     """An encoder of `num_layers` and a decoder that attends to it; `sequence_length` is the encoder's."""
 
@@ -227,7 +227,7 @@ class T5Shape(ModelShape):
     legacy_flops = _legacy
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class BertShape(ModelShape):
     """An encoder with a head that predicts masked tokens (computed at every token) and one for the next sentence."""
 

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import pieces
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Parser:
         """Report to `findings` what is known only at the end of the log."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Dialect:
     """One format in which programs log their training."""
 

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any, AnyStr, NamedTuple, cast
 
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import WRAPPERS, label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
@@ -139,7 +140,7 @@ def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: F
             findings.fact(name, count if name in found.re.groupindex else int(count), line)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@immutable
 class Pattern:
     """A dialect with one record per line, as data; an expression may also be compiled already."""
 
@@ -166,6 +167,8 @@ class Pattern:
     refused: tuple[tuple[Expression, ...], str] | None = None
     """Expressions, and the reason to refuse a log in which all of them match and no record is found."""
     reading: "type[PatternParser] | None" = None  # a subclass, where the format needs code
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # its mappings have no hash
 
     def __call__(self) -> "PatternParser":
         """Return the parser of one log."""
@@ -306,7 +309,7 @@ class Open:
     is_over: bool = False  # True after a line of the next record, whose head is lost
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@immutable
 class Lines:
     """A dialect whose records span several lines, as data: a head, then one line for each quantity.
 
@@ -317,6 +320,8 @@ class Lines:
     pair: Expression  # each further line: groups `key` and `value`
     keys: Mapping[bytes, str]  # quantity of each key; "" for one that is kept as text only. Others are skipped.
     reading: "type[LinesParser] | None" = None  # a subclass that derives more from a record
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # its mappings have no hash
 
     def __call__(self) -> "LinesParser":
         """Return the parser of one log."""

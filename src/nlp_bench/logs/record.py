@@ -3,17 +3,18 @@
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.outcome import Outcome
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@immutable
 class LogRecord:
     """One logged interval: the iterations since the previous line. Missing is None, never 0; units are in the names."""
 
@@ -225,7 +226,7 @@ class Fact(NamedTuple):
     other: "Fact | None" = None  # a later statement of another value: then neither counts
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Copies:
     """How the values that several processes print for the same iterations differ, in one quantity."""
 
@@ -240,7 +241,7 @@ class Copies:
     """Lines of the fastest and the slowest copy where the difference is largest; (0, 0) where none differs."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Attempt:
     """The records of one start of the training program; iterations rise."""
 
@@ -263,7 +264,7 @@ class Attempt:
         return int(value) if value and value > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class Event:
     """Something other than training that a line of the log mentions."""
 
@@ -272,7 +273,7 @@ class Event:
     line_number: int  # line of the file, counted from 1
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class EndMark:
     """A line that shows how a program ended (`logs.end_marks`)."""
 
@@ -282,7 +283,7 @@ class EndMark:
     text: str  # the line, or the exception in it
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class Refusal:
     """Why a log of a known dialect gives no tokens per second."""
 
@@ -290,7 +291,7 @@ class Refusal:
     missing: tuple[str, ...] = ()  # facts (names of `quantity.OPTIONS`) that the command line could supply
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Log:
     """The content of one file."""
 

@@ -8,7 +8,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import product
@@ -18,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.source import Block
 from nlp_bench.logs.stamp import HEAD_BYTES, PLAIN_STAMP, row_stamp_s
 
@@ -56,7 +56,7 @@ class Rows(NamedTuple):
     labels: NDArray[np.int64]  # `label_of` the text before the record on its line
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class Grammar:
     """`start N / M | key : value | key : value |`, and which keys mean what."""
 

@@ -2,13 +2,13 @@
 
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from nlp_bench.bounded import answers
+from nlp_bench.immutable import immutable
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class LookUp:
     """The resolver's answer for one name."""
 

@@ -9,10 +9,10 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from errno import ENOSYS
 
 from nlp_bench.files import parse_json
+from nlp_bench.immutable import immutable
 from nlp_bench.machine.topology import format_cpus, parse_cpus
 
 VARIABLE = "NLP_BENCH_BINDING"
@@ -26,7 +26,7 @@ NUMBER = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261}
 MAX_NODES = 1024
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Binding:
     """The result of binding a rank to its CPUs and memory."""
 

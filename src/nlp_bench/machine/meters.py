@@ -4,16 +4,16 @@ RAPL: Linux, Documentation/power/powercap/powercap.rst and the driver intel_rapl
 `name`, `energy_uj` and `max_energy_range_uj`, at which the counter wraps around. Since Linux 5.10 `energy_uj` is for root alone.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.immutable import immutable
 from nlp_bench.machine.form import header
 from nlp_bench.machine.node import load_1min, text_of
 from nlp_bench.machine.nvml import Nvml, NvmlError, used_gpus
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class Package:
     """One CPU package whose counter can be read."""
 

@@ -4,10 +4,10 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.machine.node import cpu_model, memory_bytes
 from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml, NvmlError
 
@@ -138,7 +138,7 @@ def pick(kind: str, local_rank: int = 0) -> Device:
     return Cuda(local_rank)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Timing:
     """How long one call takes."""
 

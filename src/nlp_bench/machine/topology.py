@@ -7,15 +7,16 @@ Files: Linux's Documentation/ABI/stable/sysfs-devices-system-cpu and -node, Docu
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from nlp_bench.immutable import immutable
 from nlp_bench.machine.node import text_of
 
 CPU, NODE, PCI = "sys/devices/system/cpu", "sys/devices/system/node", "sys/bus/pci/devices"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Core:
     """One physical core."""
 
@@ -26,7 +27,7 @@ class Core:
     """Processor package."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Topology:
     """The cores that a process may use, by NUMA node and then by number."""
 

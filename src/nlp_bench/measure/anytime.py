@@ -13,10 +13,10 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, student_t
 
 WARM_UP = 20
@@ -48,7 +48,7 @@ def percent(name: str, text: str) -> float:
     return share
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@immutable
 class Bound:
     """What is known after one line."""
 

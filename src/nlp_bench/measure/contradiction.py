@@ -1,7 +1,6 @@
 """Two statements of one log (or of a log and its run.json) that cannot both be true, with what follows from it."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.escape import some
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.sizes import Overrides, Sizes, Spans
 from nlp_bench.measure.throughput import Throughput
@@ -58,7 +58,7 @@ class Code(str, Enum):
     LOSS_DOES_NOT_MOVE = "one and the same loss in every line"
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class Contradiction:
     """One thing that cannot be true together with the number."""
 
@@ -81,7 +81,7 @@ class Contradiction:
         return {"code": self.code.name, "weight": self.weight.name, "text": self.text, "lines": list(self.lines)}
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class SlowerStatement:
     """A statement by which the run takes longer than its number says, within the tolerance of the checks."""
 
@@ -89,7 +89,7 @@ class SlowerStatement:
     slower: float  # factor on the steady time, at least
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Claims:
     """What the checks compare: the log, the number measured from it, and what else is known of the run."""
 

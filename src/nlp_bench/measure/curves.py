@@ -5,12 +5,13 @@ points, and every point that is left is one of the log.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.sizes import Column
 from nlp_bench.measure.throughput import Throughput
@@ -19,7 +20,7 @@ MAX_POINTS = 600  # points of one curve that are kept of a run
 IN_WINDOW = ""  # the key of the points of the steady window
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Curve:
     """Some points of one quantity, in the order of x."""
 
@@ -38,7 +39,7 @@ class Curve:
         return replace(Curve.of(self.xs, self.ys, max_points), num_all=self.num_all)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Curves:
     """What is drawn of one run."""
 

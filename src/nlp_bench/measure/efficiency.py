@@ -5,11 +5,12 @@ newer Megatron-LM counts the causal half. Both are given. HFU (hardware FLOPs ut
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.config.accelerators import Peak, peak_of, variants
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.flops import hardware_flops_per_token, legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.measure.shape import Shaped, shaped
 from nlp_bench.outcome import Outcome
@@ -77,7 +78,7 @@ def _which(words: str, stated: float, known: dict[str, float], scale: float) -> 
     return f"{words} is the count: {COUNTS[nearest]}{also}; it differs by {100 * abs(off[nearest]):.2f} %"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Given:
     """What the command line says of the accelerators; it overrides the log.
 
@@ -98,7 +99,7 @@ class Given:
 NOTHING_GIVEN = Given()
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Efficiency:
     """FLOP/s per GPU of one run, in 10^12 per second, and shares of the peak between 0 and 1; None where it cannot be told."""
 

@@ -7,7 +7,7 @@ measurement); fewer are reported.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.files import read_object
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Log
 from nlp_bench.machine.form import CPU_COLUMN
 from nlp_bench.measure.machine import NodeRecord, machine_of, number
@@ -41,7 +42,7 @@ class MeterError(Exception):
     """A counter cannot tell the energy of the window."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Counter:
     """The samples of one counter."""
 
@@ -86,7 +87,7 @@ class Counter:
         return np.where(back, steps + self.range_j, steps)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Energy:
     """The energy of a window, or why there is none."""
 
@@ -117,7 +118,7 @@ class Energy:
         return {**values, "energy_kwh": self.kwh(tokens), "remarks": list(self.remarks), "why_none": self.why_none}
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Job:
     """What a run's nodes should have recorded."""
 

@@ -7,8 +7,9 @@ Welch's degrees of freedom (Welch 1947, doi:10.1093/biomet/34.1-2.28), the distr
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from nlp_bench.immutable import immutable
 
 LEVEL = 0.95
 CHOICE_FACTOR = 1.06
@@ -20,7 +21,7 @@ _SLOWER_Z, _FASTER_Z = 2.32635, 1.72238  # quantiles of the normal distribution 
 UNSEEN, UNSEEN_WHERE_SEEN, PRIOR = 1.0, 3.0, 500.0  # iterations
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Uncertainty:
     """What the interval of a mean time is made of; times as shares of the mean time of one iteration."""
 
@@ -70,7 +71,7 @@ def _gamma(shape: float, scale: float, z: float) -> float:
     return shape * scale * max(1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape)), 0.0) ** 3
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Estimate:
     """A mean of seconds per token."""
 
@@ -101,7 +102,7 @@ class Estimate:
         return 1 / (self.seconds_per_token + above), 1 / (self.seconds_per_token - below)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Ratio:
     """How much faster one is than the other."""
 

@@ -6,7 +6,7 @@ The log can only take validity away from what the outcome file allows.
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from nlp_bench.config.table import check_types
 from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.escape import one_line
 from nlp_bench.files import read_json, refuse_types
+from nlp_bench.immutable import immutable
 from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
@@ -39,7 +40,7 @@ from nlp_bench.reason import Reason, recorded
 LARGEST = 10**15  # no count of a run is larger; an integer of 400 digits overflows a float
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class FolderMeasurement:
     """What one run folder gave: run.json and outcome.json unchanged, and the result."""
 
@@ -52,7 +53,7 @@ Judge = Callable[[RunResult, Mapping[str, Any], Mapping[str, Any]], RunResult]
 """Holds a result to rules, by run.json and outcome.json: `rules.apply`."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Requested:
     """What run.json asks for, as far as the measurement needs it."""
 

@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from typing import Any
 
 from nlp_bench.escape import one_line, shortened, some
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.workload import Value
 
 VALID, INVALID, NOT_SHOWN = "VALID", "INVALID", "NOT SHOWN"
@@ -23,7 +23,7 @@ class Status(str, Enum):
     NOT_SHOWN = "NOT SHOWN"  # the evidence is missing, or proves neither
 
 
-@dataclass(frozen=True, slots=True)
+@immutable(kw_only=False)
 class RuleEvidence:
     """One value that a rule looked at."""
 
@@ -59,7 +59,7 @@ evidence = lru_cache(maxsize=4096, typed=True)(
 
 
 # Without slots: reports of many runs are sent between processes, and what has slots is sent field by field.
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class RuleFinding:
     """What one rule found."""
 
@@ -102,7 +102,7 @@ def _plain(value: Value | None) -> Value | None:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Judgement:
     """The findings of all rules that apply to one run."""
 

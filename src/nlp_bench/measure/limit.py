@@ -1,8 +1,9 @@
 """The verdict on a limit of the report time: PASS, FAIL or NOT PROVEN, with the margin and the reasons."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.judgement import Status
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Throughput, time_to_report_s
@@ -11,7 +12,7 @@ from nlp_bench.measure.window import MAX_MARKED
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Meaning:
     """What a word of a verdict says to those who show it or decide by it."""
 
@@ -28,7 +29,7 @@ VERDICTS = {
 UNIT_FACTOR = 100  # a limit so many times above the measured time is meant in another unit, milliseconds as a rule
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Verdict:
     """The verdict on one run."""
 

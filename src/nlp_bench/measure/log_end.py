@@ -5,13 +5,13 @@ A run of ours has an outcome.json for that; of a log alone its lines have to sho
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from nlp_bench.escape import one_line
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.end_marks import ALL_DONE, OUTSIDE, decisive
 from nlp_bench.logs.record import Attempt, EndMark, Log, Records
 from nlp_bench.measure.series import median
@@ -33,7 +33,7 @@ class Shown(str, Enum):
     CRASHED = "crashed"  # an error ended it
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class LogEnd:
     """How the run of a log ended."""
 

@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line, some
 from nlp_bench.files import opened, read_json
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Fact
 from nlp_bench.machine import form
 from nlp_bench.machine.nvml import THROTTLE_REASONS
@@ -42,7 +43,7 @@ _MAX_NAMED = 3
 _RELEASE = re.compile(r"\d+(?:\.\d+)*")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class NodeRecord:
     """One node. What it says comes from a file that anybody may have written: each value is looked at before it is used."""
 
@@ -131,7 +132,7 @@ def _cell(text: str) -> float:
     return value if 0 <= value < 1e18 else math.nan
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class GpuState:
     """One GPU that ranks used, as it stood in the window; None where it is not known."""
 
@@ -166,7 +167,7 @@ def _states(node: NodeRecord, window: tuple[float, float] | None) -> Iterator[Gp
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class MachineTruth:
     """One run's machine."""
 

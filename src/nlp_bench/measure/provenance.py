@@ -2,12 +2,13 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.sizes import Column, Overrides, Sizes
@@ -16,7 +17,7 @@ from nlp_bench.measure.throughput import Throughput
 _MAX_STARTS = 50  # of more starts than these only the sum is told: a log of thousands would be told thousands of times
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class LogPosition:
     """Where one record stands in the log."""
 
@@ -30,7 +31,7 @@ class LogPosition:
         return {"iteration": self.iteration, "line": self.line, "offset": self.offset}
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Origin:
     """One quantity that a number was computed from."""
 
@@ -41,7 +42,7 @@ class Origin:
     """Whether lines of the log state it."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class LeftOut:
     """Something in the log that no number was computed from."""
 
@@ -51,7 +52,7 @@ class LeftOut:
     lines: tuple[int, int] | None = None  # first and last line, where they stand together
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Arithmetic:
     """The few numbers that the two rates are computed from, for a pocket calculator."""
 
@@ -64,7 +65,7 @@ class Arithmetic:
     window_iterations: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Provenance:
     """All of it for one run."""
 

@@ -7,11 +7,11 @@ The formulas: `train/logline.py` and NVIDIA/Megatron-LM megatron/training/traini
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
@@ -47,7 +47,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Restated:
     """How one field of the lines stands to the time in the same line."""
 

@@ -4,13 +4,14 @@ It is made once, by `foreign` from a log or by `folder` from a run of ours, and 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Attempt, Records
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.measure.contradiction import Contradiction, SlowerStatement, doubts
@@ -38,7 +39,7 @@ _PARTS = ("machine", "efficiency", "until", "rules", "ending")
 _TOLERANCE = 0.03  # between the tokens that the options give and those that the log counts
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Published:
     """One row of a published table (a file): kept to be checked, never to be used as a result.
 
@@ -58,7 +59,7 @@ class Published:
     stated_train_days: str | None = None  # days as the text around the table has it
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Supplied:
     """One value of the command line that the log does not show, or contradicts: every format of a report marks it."""
 
@@ -108,7 +109,7 @@ def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tupl
     return tuple(supplied), [Reason(AGAINST_LOG, text) for text in said]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class RunResult:
     """One run. Only a VALID or MEASURED one carries numbers: anything else is refused when it is made."""
 

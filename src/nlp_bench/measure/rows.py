@@ -1,10 +1,11 @@
 """Every logged line of one run as a row: what the log prints, and what the measurement made of it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import LogRecord, Records
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Throughput
@@ -52,7 +53,7 @@ MEANING = {
 _PRINTED = tuple(field.name for field in fields(LogRecord))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+@immutable
 class Record(LogRecord):
     """One line of a training log. Missing is None, never 0.
 

@@ -10,11 +10,12 @@ errors allow for autocorrelation: noise that wanders is no change either.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nlp_bench.immutable import immutable
 
 Column = NDArray[np.float64]
 MIN_VALUES = 8  # below this autocorrelation cannot be seen, and the values are taken for independent
@@ -93,7 +94,7 @@ def month_steps(passed: Column, logged: Column) -> NDArray[np.bool_]:
     return np.asarray(is_whole & (np.round(days) >= DAYS_MORE[0]) & (np.round(days) <= DAYS_MORE[1]))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@immutable
 class Scatter:
     """What a stationary series says about its mean."""
 

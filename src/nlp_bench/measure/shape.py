@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.flops import METHODS, Recompute
 from nlp_bench.layout.rules import RECOMPUTE
 from nlp_bench.layout.shape import FAMILIES, NETWORKS, OWN, ModelShape, padded_vocab_size, shape_of
@@ -17,7 +18,7 @@ MAX_COUNT = 10**9  # no width, length or number of layers of a model is larger
 MEGATRON_DIVISOR = 128  # Megatron-LM's default of make_vocab_size_divisible_by
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Shaped:
     """What the counts need, and why some of it is not known."""
 

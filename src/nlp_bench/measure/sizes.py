@@ -7,12 +7,12 @@ A line every ten iterations is the mean of ten: `Spans` are the lines with the i
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.record import NO_RECORDS, Attempt, Records, constant
@@ -23,7 +23,7 @@ Column = NDArray[np.float64]
 _WHOLE_TOLERANCE = 2e-3  # samples/s is printed with three decimals at best
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Overrides:
     """What a person adds to a log, or says against it."""
 
@@ -51,7 +51,7 @@ class Overrides:
             pattern_dialect(self.pattern)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Sizes:
     """Per record; NaN where it cannot be known. `how_...` says in words where a value is from; empty where it is not known."""
 
@@ -78,7 +78,7 @@ class Sizes:
         return bool(np.any(np.isfinite(self.tokens) & np.isfinite(self.elapsed_s)))
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Spans:
     """The records that have a time and a size, with all iterations that each stands for."""
 

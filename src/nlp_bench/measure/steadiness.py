@@ -4,10 +4,10 @@ None of these changes the number; each is reported with it.
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
 from nlp_bench.measure.series import MIN_VALUES, half_unit, held, levels, scatter_around, scatter_of, typical_of
 from nlp_bench.measure.sizes import Column
@@ -29,7 +29,7 @@ TARGET = 0.01  # half width of the interval that `num_more` is for, as a share o
 MAX_MORE = 10_000_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@immutable
 class Stall:
     """One interval within the window that took far longer than the others; it counts."""
 
@@ -38,7 +38,7 @@ class Stall:
     factor: float  # its time / the median time
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@immutable
 class Steadiness:
     """What to know about the window."""
 

@@ -1,11 +1,12 @@
 """Tokens per second, in three definitions, and the time that a training on 20 million tokens would take."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
@@ -15,7 +16,7 @@ from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
 from nlp_bench.measure.window import LogConventions, Window, find_window
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Summary:
     """Seconds per iteration over the records of the window, each record counted once."""
 
@@ -35,7 +36,7 @@ class Summary:
         return cls(mean=centre, median=median, p95=p95, p99=p99, cv=cv)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Choice:
     """The rate of one window."""
 
@@ -101,7 +102,7 @@ ZONE_CHANGE = "time of day of the lines, less the hour by which it was set forwa
 FINE = 0.02  # times of day whose step is at most this share of an interval tell how the intervals scatter
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Sustained:
     """Tokens over wall clock."""
 
@@ -199,7 +200,7 @@ def sustained_of(
 REPORT_TOKENS = 20_000_000  # tokens of the hypothetical training (NLP benchmark of the JUPITER suite)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Throughput:
     """What one attempt measured; rates in tokens per second of the whole machine."""
 

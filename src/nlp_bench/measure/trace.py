@@ -7,13 +7,13 @@ traces of a log and of a piece of it have lines in common.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.quantity import RATES
 from nlp_bench.logs.record import LOSS_NAN, Records
 from nlp_bench.measure.series import held, median, steps_of
@@ -57,7 +57,7 @@ class End(NamedTuple):
     clock_s: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Trace:
     """Some lines of a run."""
 

@@ -6,11 +6,11 @@ loses nothing in between: where more time passes from line to line all along the
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight
 from nlp_bench.measure.series import median, month_steps, steps_of, zone_change
 from nlp_bench.measure.sizes import Column, Spans
@@ -38,7 +38,7 @@ LONG, HOLE_S = 5.0, 10.0
 STOOD_STILL = 0.8  # share of such an interval in which no recorder took a sample
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Passed:
     """The intervals between two neighbouring lines of which both have a time of day."""
 

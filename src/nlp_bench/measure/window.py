@@ -6,13 +6,14 @@ order, and the constants are its numbers. 1.4826 makes the median absolute devia
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Attempt, Event, Log
 from nlp_bench.measure.series import MIN_SEGMENT, MIN_STEP, as_slice, held, levels, median, scatter_of, typical_of
 from nlp_bench.measure.sizes import NO_SPANS, Column, Spans
@@ -22,7 +23,7 @@ FIRST_TWICE = frozenset({"megatron-lm", "megatron-bridge"})
 megatron/training/training.py, `should_reset = not is_first_iteration`)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class LogConventions:
     """How the program numbers and prints its iterations, and the events between them: what the records do not hold."""
 
@@ -64,7 +65,7 @@ COMES_BACK = 0.5
 MAX_SLOW_START, MAX_SLOW_END, SHORT_END = 0.25, 1 / 3, 0.1  # shares of the intervals
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class Excluded:
     """Neighbouring intervals that do not count, for one reason."""
 
@@ -73,7 +74,7 @@ class Excluded:
     why: str  # one of REASONS
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class SetAside:
     """All intervals that were left out for one reason and took longer; without the first interval of the log."""
 
@@ -88,7 +89,7 @@ REASONS = (
 """Why an interval does not count."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Window:
     """The steady window of one attempt."""
 

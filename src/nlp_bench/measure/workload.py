@@ -6,10 +6,11 @@ count of floating-point operations all read this one record.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.shape import NETWORKS, OWN
 from nlp_bench.logs.record import Attempt, Fact
 
@@ -121,7 +122,7 @@ def _setting(value: Value, source: str) -> Setting:
     return Setting(value, source) if value == 0 and isinstance(value, float) else _shared(value, source)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Workload:
     """All that is known."""
 

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from nlp_bench.clock import now
 from nlp_bench.config import catalog
 from nlp_bench.config.origin import origin
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.constants import deviations as constant_deviations
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.neighbours import Near, extrapolated, nearest, offered, read_points
@@ -22,7 +22,7 @@ from nlp_bench.plan.sweep import run_words
 SCHEMA = "nlp-bench/bid/1"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Bid:
     """One page. Every time and memory in it is predicted, except those of `near`, which are published measurements."""
 

@@ -3,12 +3,13 @@
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from nlp_bench.config import catalog
 from nlp_bench.config.model import Architecture, Model, num_parameters
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import Row, rows_of
 from nlp_bench.plan.search.search import search
@@ -19,7 +20,7 @@ NEAR = 1.05  # where the usual switches come within this factor of the limit, al
 MOST = 4  # nodes that are tried without a limit on them, as a multiple of the model's default
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Nodes:
     """What was found for one time limit."""
 
@@ -95,7 +96,7 @@ SHAPES = ("gpt_126m", "gpt_1_3b", "gpt_2_7b", "gpt_5b", "gpt_20b", "gpt_40b", "1
 HEAD = 128  # width of a head of the shapes between (64 below a hidden size of 2048), as most published ones have
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Size:
     """One size and its prediction."""
 
@@ -109,7 +110,7 @@ class Size:
         return None if self.row is None else self.row.report_s / DAY_S
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Recommendation:
     """The largest size within the days, and its neighbours."""
 

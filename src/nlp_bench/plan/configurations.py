@@ -1,13 +1,14 @@
 """Many configurations side by side: a struct of arrays, so that a hundred thousand are evaluated in a second."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.layout import rules, shape
 from nlp_bench.layout.shape import Layer
 
@@ -34,7 +35,7 @@ SPELLINGS = {
 tf32 is none: its products are several times as fast as those of fp32, and no constant is for them."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Network(Layer[Numbers, Flags]):
     """The shapes of decoder-only models, as `nlp_bench.layout.shape.ModelShape` has one."""
 
@@ -44,7 +45,7 @@ class Network(Layer[Numbers, Flags]):
     """Whether the residual stream and the attention weights have dropout, whose masks the backward pass needs."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Spread(rules.Spread[Numbers, Flags]):
     """How the work is spread over ranks."""
 
@@ -60,7 +61,7 @@ class Spread(rules.Spread[Numbers, Flags]):
         return self.global_batch_size / (self.data * self.micro_batch_size)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Machines:
     """The data sheets."""
 
@@ -76,7 +77,7 @@ class Machines:
     memory_bytes: Numbers
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Configurations:
     """N configurations: everything that the forecast depends on."""
 
@@ -120,7 +121,7 @@ ATTENTION = ("flash", "flash2", "triton", "unfused")
 STREAMS = ("fused", "eager", "xla")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Framework:
     """One table [[framework]] of benchmark/plan.toml, which explains each key."""
 

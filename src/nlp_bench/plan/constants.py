@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -14,6 +14,7 @@ from nlp_bench.config import catalog
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import some
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import (
     FAMILIES,
     GENERATIONS,
@@ -27,7 +28,7 @@ from nlp_bench.plan.configurations import (
 from nlp_bench.plan.interval import SIZES, TERMS, Reach, Seen, Term
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class MemoryConstants:
     """What no formula gives; the file states a source for each value."""
 
@@ -79,7 +80,7 @@ def _is_number(value: Any) -> TypeGuard[float]:
 SCHEMA = "nlp-bench/plan/1"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Constant:
     """One number of the time model."""
 
@@ -95,7 +96,7 @@ class Constant:
         return self.prior is not None and self.spread is not None
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Measured:
     """A machine that `nlp-bench plan calibrate` measured: table [machine], which replaces a data sheet."""
 
@@ -107,7 +108,7 @@ class Measured:
     kind: str = "gpu"  # gpu, or cpu: there launching and computing are one thread, so that the host's time adds
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Constants:
     """The content of the data file."""
 

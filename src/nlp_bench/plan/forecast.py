@@ -1,10 +1,9 @@
 """What is predicted of configurations: seconds of an iteration with an interval, and memory."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.iteration import Seconds, step_seconds
@@ -14,7 +13,7 @@ from nlp_bench.plan.memory.trainer import trainer_memory
 from nlp_bench.plan.work import least_seconds
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Forecast:
     """The forecast of N configurations; every array has shape [N]."""
 

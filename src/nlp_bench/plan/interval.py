@@ -1,12 +1,12 @@
 """The 90 % interval: how much wider it is, the farther a configuration is from the rows that the constants were fitted on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Codes, Configurations, Flags, Framework, Numbers
 
 SIZES = {
@@ -27,7 +27,7 @@ TERMS = ("maker", "chip", "family", "format", "size")
 _HALF = ("bf16", "fp16")  # number formats with one constant
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Term:
     """What one kind of distance adds, as logarithms of factors on the time; for `size`, per factor of two outside the range."""
 
@@ -36,7 +36,7 @@ class Term:
     source: str  # where it comes from
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Seen:
     """The fitted rows of one kind of framework on one chip."""
 
@@ -48,7 +48,7 @@ class Seen:
     ranges: dict[str, tuple[float, ...]]  # least and greatest of each of SIZES
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Reach:
     """What was fitted, and what a distance from it costs: tables [distance] and [[seen]] of benchmark/plan.toml."""
 

@@ -1,9 +1,8 @@
 """How long one iteration takes: what a GPU computes, what it sends, and what the pipeline's schedule makes of it."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE, SHARDING
 from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Configurations, Numbers
 from nlp_bench.plan.constants import Constants
@@ -323,7 +322,7 @@ def _reduce_seconds(
     return left
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Seconds:
     """Seconds of one iteration of N configurations, and what they are spent on; arrays of shape [N]."""
 

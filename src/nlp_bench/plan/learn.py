@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import real, write_text
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.constants import SCHEMA, Constants, constant_line
 from nlp_bench.plan.forecast import forecast
@@ -56,7 +57,7 @@ Predict = Callable[[Values], Values]  # from the logarithms of the factors of KI
 Measure = Callable[[Path], dict[str, Any]]  # from a run's folder to the object of its result.json
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Row:
     """One valid run."""
 
@@ -73,7 +74,7 @@ class Row:
         return f"{self.run.model.name}, {parallel.num_gpus} ranks, {sizes} gbs {batch.global_batch_size}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Known(Row):
     """A row with its prediction before learning."""
 
@@ -82,7 +83,7 @@ class Known(Row):
     gpu: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Lesson:
     """What was learned of one machine, and from which runs."""
 

@@ -3,12 +3,12 @@
 import contextlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, deviations, named_table, variants
 from nlp_bench.config.system import System
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import GENERATIONS, Machines, struct
 from nlp_bench.plan.constants import Constants, Measured, own_file
 
@@ -28,7 +28,7 @@ _LINES = """  [[accelerator]]
   source = "DATA SHEET\""""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Sheet:
     """What the planner takes from a data sheet, in base units, one direction."""
 

@@ -3,11 +3,11 @@
 import csv
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.problem import Problem, Sizes
 
 POINTS = "reports/reference/published_points/points.csv"  # the published measurements, by their place in a checkout
@@ -46,7 +46,7 @@ _SAME_SIZE = 0.02
 Point = dict[str, str]  # one row of the file of points
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Offered:
     """A planned configuration in the columns of the points."""
 
@@ -56,7 +56,7 @@ class Offered:
     numbers: dict[str, float]  # by the columns of LABELS
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Near:
     """One published measurement."""
 

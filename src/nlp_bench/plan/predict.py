@@ -5,7 +5,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,6 +14,7 @@ import numpy as np
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.files import open_for_reading
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE, RULES, SHARDING, VIRTUAL, Sizes, multiple, refuse
 from nlp_bench.plan.configurations import (
     GENERATIONS,
@@ -275,7 +276,7 @@ _GBIT_PER_GPU = {"ampere": 200.0, "other": 200.0}
 """Adapters of the reference designs (DGX A100: 200 Gbit/s for each GPU; DGX H100, GB200 NVL72: 400), where a row does not say."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Points:
     """Rows that can be predicted, and why the others cannot."""
 

@@ -1,10 +1,10 @@
 """What the planner expects of one resolved run: report time and memory, in a line for `check`, a record for `submit`."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.machines import doubts_of
 from nlp_bench.plan.problem import configuration_of
@@ -13,7 +13,7 @@ from nlp_bench.plan.ranking import GIB, Predicted, predicted
 SCHEMA = "nlp-bench/forecast/1"  # forecast.json of a run folder: written before the job starts
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Prediction(Predicted):
     """The prediction of one run."""
 

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from nlp_bench.config.system import Gpu, System
 from nlp_bench.config.system import Network as Fabric
 from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE, SHARDING
 from nlp_bench.plan.configurations import PRECISIONS, Configurations, Machines, Network, Spread, struct
 from nlp_bench.plan.constants import Constants, precision_of
@@ -71,7 +72,7 @@ def _place(known: tuple[str, ...], word: str, field: str) -> int:
     return known.index(word)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Sizes:
     """The sizes and switches of one configuration."""
 
@@ -126,7 +127,7 @@ class Sizes:
 _OF_RUN = {one.name: one.metadata for one in fields(Request)}
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Axis:
     """A size or switch in which configurations of one problem differ."""
 
@@ -204,7 +205,7 @@ RECOMPUTE_WORDS = (*RECOMPUTE, "any")
 Columns = dict[str, Any]  # arrays of shape [N] by the names of Fixed, and `nodes`
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Fixed:
     """What the search leaves as it is; None: free."""
 
@@ -228,7 +229,7 @@ class Fixed:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Problem:
     """One question to the planner."""
 

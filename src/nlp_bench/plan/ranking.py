@@ -1,11 +1,12 @@
 """The best layouts, the published one among them, and what was searched."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE
 from nlp_bench.plan.configurations import Codes, Configurations
 from nlp_bench.plan.constants import Constants
@@ -18,7 +19,7 @@ from nlp_bench.plan.search.space import broken_rules, refuse
 GIB = 2**30
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Predicted:
     """What is predicted of one configuration. Nothing in it is measured."""
 
@@ -44,7 +45,7 @@ class Predicted:
         return f"{self.memory_gib:.1f} of {self.capacity_gib:g} GiB"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Row(Predicted):
     """A configuration of a problem and what is predicted of it."""
 
@@ -65,7 +66,7 @@ def costs(shares: dict[str, float]) -> list[str]:
     ][:3]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Answer:
     """The planner's answer to one problem."""
 

@@ -1,10 +1,11 @@
 """Why not this one: the rules that a configuration breaks, or how far it is from the best, and which single change helps most."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags
 from nlp_bench.plan.problem import AXES, Fixed, Problem, Sizes, searched_recompute, sizes_of
 from nlp_bench.plan.ranking import Row, configuration, rows_of
@@ -12,7 +13,7 @@ from nlp_bench.plan.search.search import Search, layout_keys, search
 from nlp_bench.plan.search.space import broken_rules
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Change:
     """One change to a configuration."""
 
@@ -20,7 +21,7 @@ class Change:
     row: Row  # what it leads to
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Why:
     """The explanation of one configuration."""
 

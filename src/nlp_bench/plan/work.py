@@ -1,9 +1,8 @@
 """What one rank holds and computes: pipeline stages and their layers, parameters, matrix products, the buffers of gradients."""
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from nlp_bench.immutable import immutable
 from nlp_bench.layout import shape
 from nlp_bench.plan.configurations import PRECISIONS, Configurations, Flags, Numbers
 
@@ -50,7 +49,7 @@ def least_seconds(c: Configurations) -> Numbers:
     return np.asarray(3 * c.spread.num_microbatches * (layers + head_products(c) / half) / c.spread.pipeline)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Stage:
     """One pipeline rank of each of N configurations; arrays of shape [N] or []."""
 

@@ -4,13 +4,14 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError, UsageError, require
+from nlp_bench.immutable import immutable
 from nlp_bench.packages import lacking
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.layout import Layout
@@ -19,7 +20,7 @@ from nlp_bench.train.settings import Settings
 MOST_DIGITS = 18  # of a rank's number: it fits 64 bits
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Work:
     """One rank to rehearse."""
 

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from nlp_bench.config.request import read_request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.problem import MOST_GPUS
@@ -23,7 +24,7 @@ from nlp_bench.train.layout import Layout
 SCHEMA = "nlp-bench/rehearsal/1"  # rehearsal.json: written here, read by the workflow and by `submit`
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Rehearsal:
     """The results of the rehearsed ranks of a run."""
 

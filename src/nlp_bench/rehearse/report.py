@@ -1,8 +1,8 @@
 """The result of a rehearsal of one rank, and whether the rank fits its GPU. No torch here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.constants import Constants
 
 GIB = 2**30
@@ -10,7 +10,7 @@ STATIC = ("weights", "gradients", "optimizer", "buffers")  # memory that is held
 SPLIT = (*STATIC, "activations", "temporary")  # all memory at the peak
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Place:
     """Index of a rank in each of its parallel groups, from 0."""
 
@@ -20,7 +20,7 @@ class Place:
     context: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Collective:
     """All calls of one iteration with the same kind, group and size."""
 
@@ -33,7 +33,7 @@ class Collective:
     count: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class RankReport:
     """The second iteration of one rank."""
 
@@ -49,7 +49,7 @@ class RankReport:
     warnings: tuple[str, ...] = ()  # of torch and megatron-core
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class MemoryHeadroom:
     """One rank's memory compared with its GPU's; every field None where there is no GPU."""
 

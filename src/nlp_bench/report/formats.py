@@ -1,10 +1,11 @@
 """A report as text, one function for each format, and the two reports derived from it: scaling curves and sweep rankings."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.escape import end_of, shortened
+from nlp_bench.immutable import immutable
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.rows import MEANING, rows_of
 from nlp_bench.report.readable import is_many, legend, notes, readable
@@ -75,7 +76,7 @@ FORMATS: dict[str, Callable[[Report], str]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class View:
     """A derived report: scaling curves or sweep rankings."""
 

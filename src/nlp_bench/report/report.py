@@ -1,12 +1,12 @@
 """A report: its runs, and what each column of them is on a terminal, in markdown, CSV, HTML and data frames."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from nlp_bench.analysis.repeats import Pool, repeats, repeats_json
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import PassedOver
 from nlp_bench.measure.limit import with_verdict
 from nlp_bench.measure.result import RunResult
@@ -30,7 +30,7 @@ def currency_of(word: str | None, price_per_kwh: float | None) -> str | None:
 Of = Callable[[RunResult, "Report"], Any]
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class Field:
     """One column of the runs."""
 
@@ -182,7 +182,7 @@ def title_of(column: str) -> tuple[str, str]:
     return field.title or column.replace("_", " "), field.unit
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Report:
     """Everything that the writers need."""
 

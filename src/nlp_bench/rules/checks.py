@@ -2,12 +2,13 @@
 
 import fnmatch
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.common import ARGUMENTS
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.folder import goes_on
@@ -55,7 +56,7 @@ def known_setting(key: str, name: str) -> None:
 # What is trained.
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class ModelRule(Rule, word="model"):
     """The run trains one of the models of the rules: by its name in run.json, else by the shape that the log prints."""
 
@@ -72,7 +73,7 @@ class ModelRule(Rule, word="model"):
         return [decided("model", trained, expected, source, passes=subject.model is not None)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class EqualsModel(Rule, word="equals-model"):
     """What run.json and the log state is what the model file states: nothing is written twice."""
 
@@ -91,7 +92,7 @@ class EqualsModel(Rule, word="equals-model"):
         return [one for name, value in wanted.items() for one in expect(name, subject.stated(name), value)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class ParameterCount(Rule, word="parameter-count"):
     """The number of parameters that the log prints is that of the shape: a small model under a large name is found."""
 
@@ -118,7 +119,7 @@ class ParameterCount(Rule, word="parameter-count"):
 # How it is trained.
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Precision(Rule, word="precision"):
     """The number format is at least as accurate as the model file's."""
 
@@ -143,7 +144,7 @@ def _version_of(package: str, subject: Subject) -> tuple[str, list[Setting]]:
     return name, [Setting(str(found.value), found.source)] if found else []
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Released(Rule, word="released"):
     """Packages are released versions, no development builds."""
 
@@ -163,7 +164,7 @@ class Released(Rule, word="released"):
         return found is not None and (label is None or any(fnmatch.fnmatch(label, one) for one in self.local))
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Stated(Rule, word="stated"):
     """Versions and commits are stated, so that others can build the same."""
 
@@ -183,7 +184,7 @@ class Stated(Rule, word="stated"):
         return [*found, decided(COMMIT, str(commit), "a commit without changes", "run.json", passes=passes)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class RealData(Rule, word="real-data"):
     """The training reads data: random tokens cost no reading."""
 
@@ -198,7 +199,7 @@ class RealData(Rule, word="real-data"):
         return found or [missing("data", expected)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class SettingRule(Rule, word="setting"):
     """One setting is within bounds, wherever it is stated."""
 
@@ -235,7 +236,7 @@ class SettingRule(Rule, word="setting"):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Agreement(Rule, word="agreement"):
     """Run.json and the log say the same of every setting that both state: the log of another run is found."""
 
@@ -263,7 +264,7 @@ class Agreement(Rule, word="agreement"):
 # How the run went and ended.
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class FiniteLoss(Rule, word="finite-loss"):
     """No logged loss is NaN or infinite, no iteration is counted as NaN."""
 
@@ -280,7 +281,7 @@ class FiniteLoss(Rule, word="finite-loss"):
         return [decided("lm_loss", shown, expected, subject.lines, passes=not broken)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class SkippedIterations(Rule, word="skipped-iterations"):
     """Few iterations skipped the update: a skipped one does less work."""
 
@@ -304,7 +305,7 @@ class SkippedIterations(Rule, word="skipped-iterations"):
         return [decided(name, count, expected, subject.lines, passes=count <= (allowed or 0) * total)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class FinalIteration(Rule, word="final-iteration"):
     """The last requested iteration is in the log."""
 
@@ -323,7 +324,7 @@ class FinalIteration(Rule, word="final-iteration"):
         return [decided(name, last.iteration, str(wanted), source, passes=last.iteration >= wanted)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class ExitStatus(Rule, word="exit-status"):
     """The job ended with exit status 0, by the scheduler or the launcher, and not only by its log."""
 
@@ -338,7 +339,7 @@ class ExitStatus(Rule, word="exit-status"):
         return [found, decided("exit_status", status, "0", name, passes=status == 0)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class WholeLog(Rule, word="whole-log"):
     """No logged interval is missing between the first and the last: a log without its slow lines is found."""
 
@@ -367,7 +368,7 @@ class WholeLog(Rule, word="whole-log"):
 # What was measured.
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Window(Rule, word="window"):
     """The steady window holds enough logged intervals; too few show neither that a run keeps the other rules nor that it does not."""
 
@@ -383,7 +384,7 @@ class Window(Rule, word="window"):
         return [evidence(name, status, found.num_records, expected, source)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class TimeLimit(Rule, word="time-limit"):
     """The time is at most a limit; both times are shown, one decides."""
 

@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import one_line
 from nlp_bench.files import real
+from nlp_bench.immutable import immutable
 from nlp_bench.rules.checks import EqualsModel, known_setting
 from nlp_bench.rules.rule import CHECKS, Rule, RuleSet, frozen_values
 
@@ -23,7 +24,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 Table = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Head:
     """The head of a rule file, above its rules."""
 

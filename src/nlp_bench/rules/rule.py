@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, field, fields, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Any
 
 from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import NO_RECORDS, Records
 from nlp_bench.measure.judgement import Judgement, RuleEvidence, RuleFinding, Status, evidence
 from nlp_bench.measure.result import RunResult
@@ -20,7 +21,7 @@ _MODEL = "model"  # the check of a rule that says itself whether the run trained
 _DUMP = ("num_layers", "hidden_size", "micro_batch_size")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Subject:
     """One run as the rules see it."""
 
@@ -151,7 +152,7 @@ def _outcome(key: str, word: str | None) -> None:
 CHECKS: "dict[str, type[Rule]]" = {}  # the kinds of check by the word that a rule file uses
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Rule:
     """One table `[rules.ID]` of a rule file; each kind of check is a class in `checks` that adds its own keys."""
 
@@ -197,7 +198,7 @@ class Rule:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class RuleSet:
     """The rules of one file, with all that it extends, ready to be applied to runs."""
 

@@ -1,9 +1,9 @@
 """What a plot shows, apart from how it is drawn: all texts are plain, and whoever draws them escapes them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from nlp_bench.immutable import immutable
 from nlp_bench.packages import is_missing, remedy
 
 Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond", "circle"]
@@ -13,7 +13,7 @@ MAX_LEGEND = 12  # as many parts of a plot are named
 COLUMNS = 3  # plots side by side in a file
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Series:
     """Points that belong together."""
 
@@ -30,7 +30,7 @@ class Series:
     """Lower and upper end of y per point, for error bars; empty for none."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Band:
     """A stretch of the x axis, shaded."""
 
@@ -40,7 +40,7 @@ class Band:
     colour: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Rule:
     """A straight line at one value."""
 
@@ -52,7 +52,7 @@ class Rule:
     is_dashed: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Chart:
     """Two axes and what is on them."""
 
@@ -72,7 +72,7 @@ class Chart:
     x_names: Sequence[str] = ()  # their labels, empty for the values themselves
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class HeatMap:
     """One number for each pair of two settings."""
 

@@ -4,11 +4,11 @@ import base64
 import functools
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from nlp_bench.escape import visible
+from nlp_bench.immutable import immutable
 from nlp_bench.show.chart import Chart, HeatMap, why_no_plots
 from nlp_bench.show.table import Table, is_number, plain
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Section:
     """A piece of a page about one run, or about all of them: packages give words, tables and plots, and never HTML."""
 

@@ -7,13 +7,14 @@ import csv
 import io
 import json
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import zip_longest
 from textwrap import wrap
 from typing import Any, TypeVar
 
 from nlp_bench.escape import escaped_markdown, inert, inert_cell
+from nlp_bench.immutable import immutable
 
 MAX_LABEL = 40  # letters of a name in a plot
 
@@ -100,7 +101,7 @@ def label(value: float) -> str:
     return f"{value:.5g}" if size >= 1e-3 else f"{value:.3g}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Column:
     """One column of a table."""
 
@@ -208,7 +209,7 @@ def fact(name: str, text: str, width: int = 9) -> str:
     return f"  {name:<{width}} {text}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Style:
     """How a document of headings, tables and sentences is written."""
 

@@ -1,9 +1,9 @@
 """The arithmetic of tensor, pipeline and data parallelism for one training. No torch here."""
 
 import os
-from dataclasses import dataclass
 
 from nlp_bench.errors import UsageError, require
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RULES, refuse
 from nlp_bench.layout.shape import ModelShape, padded_vocab_size, shape_of
 from nlp_bench.train.settings import Settings
@@ -14,7 +14,7 @@ TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """How many processes srun or an mpirun has started together with this one, which tells them no rank by torchrun's names."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Rank:
     """The rank of this process, as torchrun sets it; a process started alone is rank 0 of 1."""
 
@@ -46,7 +46,7 @@ class Rank:
             ) from error
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Layout:
     """Sizes that follow from the settings and the number of ranks."""
 

@@ -1,15 +1,16 @@
 """The lines of the log: settings and versions before the first iteration, then one line per logging interval."""
 
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from nlp_bench import __version__
+from nlp_bench.immutable import immutable
 from nlp_bench.packages import installed_version
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Interval:
     """The numbers of one log line."""
 

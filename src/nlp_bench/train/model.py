@@ -3,7 +3,6 @@
 import hashlib
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +25,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from torch.nn.functional import gelu, silu
 
+from nlp_bench.immutable import immutable
 from nlp_bench.train.attention import ContextAttention, FusedAttention
 from nlp_bench.train.kernels import Kernels
 from nlp_bench.train.kernels.recompute import RecomputedMLP, recompute, recomputed_modules
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nlp_bench.train.families import Family
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Job:
     """One rank's work."""
 
@@ -46,7 +46,7 @@ class Job:
     device: torch.device  # the GPU of this rank, or the CPU
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Place:
     """The position of one part in the model."""
 

@@ -5,7 +5,6 @@ import uuid
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.immutable import immutable
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.world import wait_for_all
@@ -35,7 +35,7 @@ class Rows(Protocol):
     def __getitem__(self, index: int, /) -> Tokens: ...
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class Samples:
     """The samples that a family makes of rows, one of each."""
 

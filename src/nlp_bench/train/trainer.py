@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.utils import get_attr_wrapped_model
 
+from nlp_bench.immutable import immutable
 from nlp_bench.train.families import Loss, family_of, reads_batch
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.model import Job, build_model, places, same_names
@@ -22,7 +22,7 @@ from nlp_bench.train.settings import Settings
 from nlp_bench.train.watching.startup import STARTUP
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Step:
     """The result of one iteration; the same on every rank."""
 

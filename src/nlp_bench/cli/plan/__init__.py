@@ -2,7 +2,7 @@
 
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from nlp_bench.config.request import (
 )
 from nlp_bench.config.values import OneOf, UnlessDefault, count, duration, percent, size
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html
 HELD, OTHERS, ANSWER = "held fixed instead of searched", "other questions", "where the answer goes"
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Plan(Command, ConstantsOption):
     """Rank every legal configuration of a model on a machine by its predicted report time, with memory and an interval.
 

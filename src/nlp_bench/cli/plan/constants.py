@@ -3,7 +3,6 @@
 import argparse
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, duration
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import some
+from nlp_bench.immutable import immutable
 from nlp_bench.packages import lacking
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ PRECISIONS = ("bf16", "fp16", "fp32")
 LONGEST_MINUTES = 120.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class PlanPredict(Command, ConstantsOption):
     """Predict a table of points: seconds of an iteration with a 90 % interval, and peak memory, from the configuration columns alone.
 
@@ -90,7 +90,7 @@ def _minutes(text: str) -> float:
     return minutes
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class PlanCalibrate(Command):
     """Measure one accelerator for a few minutes (a CPU too) and write the constants that `nlp-bench plan` predicts with.
 
@@ -176,7 +176,7 @@ class PlanCalibrate(Command):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class PlanLearn(Command, ConstantsOption):
     """Learn from measured runs of one machine: factors on what the planner predicts, and a narrower interval.
 

@@ -1,7 +1,6 @@
 """`nlp-bench rehearse`."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import value
 from nlp_bench.config.request import Request, from_options
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ WHAT = "what is rehearsed"
 MANY_RANKS = 4096  # ranks of a job from which on its rehearsal is announced before the first rank is done
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Rehearse(Command, Request):
     """Run the trainer's own step of chosen ranks on tensors without data, in a world of all ranks: memory, FLOPs, communication.
 

@@ -8,7 +8,7 @@ where, QUEUES and LOST_NODES for the scheduler's commands that show them. A comm
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from nlp_bench.config.catalog import names
 from nlp_bench.config.values import clock, seconds_of
 from nlp_bench.escape import one_line
 from nlp_bench.files import read_object
+from nlp_bench.immutable import immutable
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.submission import scheduler_of
 from nlp_bench.measure.result import RunResult
@@ -155,7 +156,7 @@ def remedy_of(outcome: Outcome, reasons: Sequence[Reason]) -> tuple[str, ...]:
     return next((REMEDIES[key] for key in keys if key in REMEDIES), REMEDIES[outcome, ""])
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Advice:
     """What happened, what shows it, where to read more, what to type."""
 

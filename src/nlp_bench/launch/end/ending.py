@@ -6,7 +6,7 @@ step always ends in `ready`, with the outcome inside, so that a failed point sta
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from nlp_bench.clock import now
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import LOCAL, Job, Scheduler, State, get_scheduler
 from nlp_bench.escape import one_line
+from nlp_bench.immutable import immutable
 from nlp_bench.launch import starts
 from nlp_bench.launch.end.log_facts import LogFacts, gather
 from nlp_bench.marker import read_outcome, write_marker
@@ -30,7 +31,7 @@ OUT_OF_TIME = ("USR1", "USR2", "ALRM", "XCPU")
 """Signals by which a job is told that its time is nearly over: `sbatch --signal=B:USR1@60`, limits of CPU time."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Ending:
     """How one run ended."""
 
@@ -62,7 +63,7 @@ class Ending:
         return one_line(self.outcome.value + (f": {'; '.join(said)}" if said else ""))
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Facts:
     """What is known when a run has ended."""
 

@@ -3,13 +3,14 @@
 import datetime as dt
 import errno
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from nlp_bench.clock import now
 from nlp_bench.config.scheduler import Scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, refuse_types, write_json
+from nlp_bench.immutable import immutable
 from nlp_bench.last_start import ATTEMPT, FINISHED, STARTED, STARTED_ERR, enough_after, of_this_start, tail
 from nlp_bench.logs.end_marks import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
 from nlp_bench.logs.reader import OURS, read_log
@@ -22,7 +23,7 @@ NO_RECORD = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, e
 """What the system, or `opened`, says of a file that is not there or is no record; anything else may pass."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class ScriptRecord:
     """What a job script records when it ends."""
 
@@ -101,7 +102,7 @@ BEGUN = re.compile(r"([1-9]\d*)$", re.MULTILINE)
 """The job number after STARTED_ERR; 0 is a local run."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class LogFacts:
     """What was found; None where nothing was."""
 

@@ -4,11 +4,11 @@ import math
 import os
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.config.run import Run
 from nlp_bench.files import age_s
+from nlp_bench.immutable import immutable
 from nlp_bench.last_start import ATTEMPT, STARTED
 from nlp_bench.measure.anytime import Bound, ConfidenceSequence, percent
 
@@ -21,7 +21,7 @@ LINE = re.compile(
 """Our trainer's line, or Megatron-LM's with its milliseconds."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Progress:
     """The last whole line of one log."""
 

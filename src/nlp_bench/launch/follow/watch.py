@@ -5,7 +5,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from nlp_bench.config.run import read_run
 from nlp_bench.errors import NlpBenchError, with_file
 from nlp_bench.escape import one_line
 from nlp_bench.files import real
+from nlp_bench.immutable import immutable
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.follow.progress import BoundTracker, Growth, Progress, progress
@@ -31,7 +32,7 @@ OUT_OF_HOURS = 3
 """Exit code where --max-hours are over and a run still goes on."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Look:
     """What one look at one run has shown."""
 

@@ -4,19 +4,19 @@ import contextlib
 import hashlib
 import os
 import socket
-from dataclasses import dataclass
 from pathlib import Path
 
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import LOCAL, Allocation, get_scheduler
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.immutable import immutable
 from nlp_bench.machine.addresses import look_up
 
 FIRST_PORT, NUM_PORTS = 20000, 12000
 """The port is taken from job id and run folder, below the range that Linux hands out by itself (32768 and up)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Rendezvous:
     """One node's view of the meeting point."""
 

@@ -6,8 +6,9 @@ NeMo's metrics have three significant digits (`consumed_samples=1.63e+6`); round
 import math
 import operator
 from functools import partial
-from statistics import fmean, median
 from typing import NamedTuple
+
+import numpy as np
 
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
@@ -150,7 +151,8 @@ class _Lightning(Parser):
         self.timed.add(step.line, step.bar._replace(done=iteration, seconds_per_unit=None))
         if len(points) > num_points:
             self.slower += [
-                (points[-1][2] - clock) / (points[-1][1] - done) / fmean(self.part) for _, done, clock in before
+                (points[-1][2] - clock) / (points[-1][1] - done) / float(np.mean(self.part))
+                for _, done, clock in before
             ]
             self.part.clear()
 
@@ -186,10 +188,10 @@ class _Lightning(Parser):
     def _times(self, findings: Findings) -> None:
         """Report the times of the steps, or those of the bar where its clock shows that they leave something out in each part of the run."""
         losses = [(values["iteration"], values["lm_loss"]) for _, values in self.steps if "lm_loss" in values]
-        is_slower = len(self.slower) >= _MIN_PARTS and median(self.slower) > _SLOWER
+        is_slower = len(self.slower) >= _MIN_PARTS and np.median(self.slower) > _SLOWER
         if is_slower and report_series(self.timed, findings, losses=losses):
             findings.remark(
-                f"the steps are timed by the bar: {median(self.slower):.3g} times as much time passed as train_step_timing says, which leaves "
+                f"the steps are timed by the bar: {np.median(self.slower):.3g} times as much time passed as train_step_timing says, which leaves "
                 "the loading of data out"
             )
             return

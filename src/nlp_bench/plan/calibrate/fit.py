@@ -4,12 +4,12 @@ The forms are those of the time model (plan/iteration.py): what is fitted here i
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.immutable import immutable
 from nlp_bench.packages import lacking
 from nlp_bench.plan.calibrate.record import Calibration, Measurement
 
@@ -23,7 +23,7 @@ CAUSAL_BOTH = 3.5 / 6
 backward pass (Dao 2023, FlashAttention-2, https://arxiv.org/abs/2307.08691, section 4.1: backward = 2.5 x forward)."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Constant:
     """One fitted constant."""
 

@@ -1,18 +1,19 @@
 """One calibration: every measurement with what it was made on, so that constants can be fitted again. No torch here."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, write_json
+from nlp_bench.immutable import immutable
 from nlp_bench.machine.timing import Timing
 
 SCHEMA = "nlp-bench/calibration/1"
 WIDTH_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Facts:
     """What a piece of work costs, whatever it runs on."""
 
@@ -25,7 +26,7 @@ class Facts:
     """Bytes that one call must read and write at least once each; of a collective the bytes of the message."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Measurement(Facts):
     """A piece of work with its time."""
 
@@ -47,7 +48,7 @@ def measured(task: Facts, timing: Timing) -> Measurement:
     return Measurement(**facts, **took)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Calibration:
     """What was measured, on what, when."""
 

@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from nlp_bench import clock
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.machine.timing import Device, pick, timed
 from nlp_bench.plan.calibrate.record import Calibration, Measurement, measured
 from nlp_bench.plan.calibrate.trainer import measure_trainer
@@ -26,7 +27,7 @@ MEMORY_PART = 0.8  # of the free memory that a task may take
 TRAINER_S = 12.0  # time of the trainer's four short runs on a CPU; subtracted from that of the rest
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Ranks:
     """This process among those of one node, which torchrun has started; alone there is one."""
 

@@ -3,13 +3,14 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.calibrate.record import WIDTH_BYTES, Facts
 
 Call = Callable[[], object]  # does the work once
@@ -34,7 +35,7 @@ PRECISIONS = {"cuda": ("bf16", "fp16", "fp32"), "cpu": ("fp32", "bf16", "fp16")}
 """By device, the one first that its trainings use; 8- and 4-bit products need Transformer Engine's scaling and are not measured."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Task(Facts):
     """One piece of work, made ready when its turn comes."""
 
@@ -49,7 +50,7 @@ class Task(Facts):
         return f"{self.kind} {self.name} {self.precision} {sizes}".rstrip()
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Group:
     """Tasks of one kind and their part of the time."""
 

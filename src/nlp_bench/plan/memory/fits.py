@@ -1,16 +1,16 @@
 """Results of the memory models: bytes with their parts, what a GPU needs beyond tensors, and whether it fits."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Memory:
     """Peak bytes of the fullest rank of N configurations; arrays of shape [N]."""
 

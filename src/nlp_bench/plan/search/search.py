@@ -1,11 +1,12 @@
 """The forecast of every legal configuration, and their order: by predicted report time among those that fit."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import AXES, Problem
@@ -17,7 +18,7 @@ SAME = 1e-3  # relative difference of two times below which less memory decides
 NEAR = 5e-3  # relative difference of two times below which a layout that is slower and needs more memory is dropped
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Figures:
     """What is predicted of N configurations; arrays of shape [N]."""
 
@@ -27,7 +28,7 @@ class Figures:
     tight: Flags  # whether it may fit
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Search:
     """Every legal configuration with its figures, and the layouts in their order."""
 

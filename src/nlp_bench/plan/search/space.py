@@ -3,12 +3,13 @@
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
 
 from nlp_bench.errors import UsageError
+from nlp_bench.immutable import immutable
 from nlp_bench.layout import rules
 from nlp_bench.layout.rules import RECOMPUTE, RULES, Sizes
 from nlp_bench.plan.configurations import Codes, Configurations, Flags
@@ -21,7 +22,7 @@ MOST_LAYOUTS = 2**23
 AT_ONCE = 2**19  # layouts that are judged at the same time; each takes some hundred bytes meanwhile
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Space:
     """The legal configurations, and what was left out."""
 

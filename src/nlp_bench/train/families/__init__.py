@@ -5,7 +5,6 @@ What is needed of them before torch is imported is a row of settings/families.py
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from megatron.core.tensor_parallel import ColumnParallelLinear
 from megatron.core.transformer.enums import ModelType
 from megatron.core.transformer.transformer_config import TransformerConfig
 
+from nlp_bench.immutable import immutable
 from nlp_bench.train.model import Job, Place
 from nlp_bench.train.samples import Batch, Samples
 from nlp_bench.train.settings import Settings
@@ -24,7 +24,7 @@ Loss = Callable[[Any], tuple[torch.Tensor, torch.Tensor]]
 """From the model's output to the loss to differentiate and the loss to log; both are means over a micro-batch."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Family:
     """A family of networks, by functions of this rank's job."""
 

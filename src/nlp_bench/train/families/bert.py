@@ -8,7 +8,6 @@ WordPiece vocabulary and documents split into sentences.
 """
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy, gelu
 
+from nlp_bench.immutable import immutable
 from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean_over
 from nlp_bench.train.model import Job, Place, stack
 from nlp_bench.train.samples import Batch, Rows, Samples, open_rows, padded
@@ -30,7 +30,7 @@ NUM_SPECIAL = 3
 """[CLS], [SEP] and [MASK]: those of a WordPiece vocabulary file, else the last tokens of the vocabulary."""
 
 
-@dataclass(frozen=True)
+@immutable(kw_only=False)
 class _Special:
     """Token ids."""
 

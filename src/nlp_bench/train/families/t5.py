@@ -8,7 +8,6 @@ the encoder's input (megatron-core's T5 dataset needs a WordPiece vocabulary and
 
 import copy
 import functools
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -31,6 +30,7 @@ from megatron.core.transformer.transformer_layer import get_transformer_layer_of
 from megatron.core.transformer.utils import sharded_state_dict_default
 from megatron.core.utils import make_sharded_tensor_for_checkpoint, scaled_init_method_normal
 
+from nlp_bench.immutable import immutable
 from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean_over
 from nlp_bench.train.model import Job, Place, layer
 from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, padded
@@ -129,7 +129,7 @@ def buckets(length: int, *, both_directions: bool) -> torch.Tensor:
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Span:
     """A range of layers of a stack."""
 

@@ -1,13 +1,13 @@
 """The choice of kernels for one device: modules of layers, megatron-core's switches, and lines of the log."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from nlp_bench.build.providers import NAMES
+from nlp_bench.immutable import immutable
 from nlp_bench.train.settings import Settings
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Modules:
     """The modules of layers, for megatron-core's specs."""
 
@@ -19,7 +19,7 @@ class Modules:
     gate: type | None = None  # activation of a gated block without bias; None: megatron-core's operators
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Kernels:
     """The choice for one device."""
 

@@ -3,9 +3,10 @@
 rules.py has the rules, families.py what is particular to a family of networks, data.py the sizes of vocabularies and the checks of files.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from nlp_bench.immutable import immutable
 from nlp_bench.train.settings.families import FAMILIES
 from nlp_bench.train.settings.rules import TRANSFORMER_IMPL, check
 
@@ -21,7 +22,7 @@ def one_of(*choices: str, default: object = None) -> Any:
     return field(default=default, metadata={"choices": choices})
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class ShapeSettings:
     """The network: family and shape."""
 
@@ -117,7 +118,7 @@ class ShapeSettings:
         return self.seq_length + (self.decoder_seq_length or 0)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class ScheduleSettings:
     """Adam and its schedule."""
 
@@ -151,7 +152,7 @@ class ScheduleSettings:
     """Seed of weights, data order and dropout."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Settings(ScheduleSettings, ShapeSettings):
     """The arguments of `python -m nlp_bench.train`; names and meanings are Megatron-LM's unless a docstring says otherwise."""
 

@@ -1,10 +1,10 @@
 """The properties of each family of networks that are needed before torch is imported. The network itself is train/families/NAME.py."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nlp_bench.errors import UsageError, require
+from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
     from nlp_bench.train.settings import Settings
@@ -13,7 +13,7 @@ SHORTEST_BERT = 5  # [CLS], two [SEP] and one token of each text
 MEAN_SPAN = 3  # mean length of T5's removed spans in tokens, from the paper (table 7)
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class SpanSizes:
     """The sizes of T5's samples, the same for every sample."""
 
@@ -72,7 +72,7 @@ def _check_bert(s: "Settings") -> None:
     require(s.seq_length >= SHORTEST_BERT, f"seq_length: {s.seq_length} {rule}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class FamilyRules:
     """Properties and rules of one family of networks."""
 

@@ -7,7 +7,6 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.immutable import immutable
 from nlp_bench.seal import LogSeal
 from nlp_bench.terminal import StatusLine, duration_text
 from nlp_bench.train.layout import Layout
@@ -27,7 +27,7 @@ Say = Callable[[str], None]  # prints lines of the log; does nothing on ranks th
 Scalars = dict[str, float]  # numbers of one interval by TensorBoard's tags
 
 
-@dataclass(frozen=True, kw_only=True)
+@immutable
 class Ending:
     """How the training ended; the same on every rank."""
 
