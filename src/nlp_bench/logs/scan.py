@@ -7,7 +7,7 @@ import ctypes
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import product
@@ -240,9 +240,9 @@ _MAX_ROWS = 1 << 13
 _MAX_LINES = 1 << 10
 _NUM_BUCKETS = 8
 _PLACES = 3  # bytes of a word that are looked up, as in scan.c
-_SAMPLE_BYTES = 1 << 14
-_MAX_PLANS = 3  # making one takes 10 ms
-_SHORT_BYTES = 1 << 18  # a block that is no longer is the last one of its log
+_PIECE_BYTES = 1 << 10  # of a log, of which a sample has 16
+_MAX_GRAMS = 1 << 11  # the most common ones of a sample, which make up most of it
+_MAX_FALSE = 1_000_000  # false candidates that take longer than making tables anew, which takes 10 ms
 
 
 def _guess() -> list[float]:
@@ -331,18 +331,13 @@ def _shift(word: bytes, weights: list[float], counts: Counter[bytes]) -> int:
     return min(range(max(len(word) - _PLACES + 1, 1)), key=frequency)
 
 
-def _halves(grams: Iterable[bytes]) -> NDArray[np.uint8]:
-    """Return the upper and the lower half of each byte: [byte, half, gram]."""
-    found = np.array([list(gram) for gram in grams], np.uint8).reshape(-1, _PLACES).T
-    return np.stack([found >> 4, found & 15], axis=1)
-
-
-def _nibbles(word: bytes) -> NDArray[np.bool_]:
-    """Return which [byte, half, value of 16] a fingerprint has; after a short word any byte matches."""
-    found = np.ones((_PLACES, 2, 16), np.bool_)
-    found[: len(word)] = False
-    for place, byte in enumerate(word):
-        found[place, 0, byte >> 4] = found[place, 1, byte & 15] = True
+def _places(prints: Sequence[bytes]) -> NDArray[np.bool_]:
+    """Return which [fingerprint, byte, half, value of 16] match; after a short word any byte does."""
+    found = np.ones((len(prints), _PLACES, 2, 16), np.bool_)
+    for nibbles, word in zip(found, prints, strict=True):
+        nibbles[: len(word)] = False
+        for place, byte in enumerate(word):
+            nibbles[place, 0, byte >> 4] = nibbles[place, 1, byte & 15] = True
     return found
 
 
@@ -352,24 +347,33 @@ def _buckets(prints: Iterable[bytes], weights: list[float], counts: Counter[byte
     What matches is counted in the sample, whose `counts` of grams are given, and estimated from how often each byte is there: text is
     looked up by nibble, so that a bucket of several fingerprints matches what has its nibbles from any of them.
     """
+    words = sorted(set(prints))
+    if not counts:
+        return [words[at::_NUM_BUCKETS] for at in range(_NUM_BUCKETS)]
     by_nibble = np.array(weights).reshape(16, 16) / sum(weights)
-    whole = [gram for gram in counts if len(gram) == _PLACES]
-    halves, times = _halves(whole), np.array([counts[gram] for gram in whole], np.float64)
+    common = [(gram, times) for gram, times in counts.most_common(_MAX_GRAMS) if len(gram) == _PLACES]
+    grams = np.frombuffer(b"".join(gram for gram, _ in common), np.uint8).reshape(-1, _PLACES).T
+    times = np.array([count for _, count in common], np.float64)
 
     def estimate(nibbles: NDArray[np.bool_]) -> NDArray[np.float64]:
         upper, lower = nibbles[:, :, 0], nibbles[:, :, 1]
-        return np.prod(np.sum(upper @ by_nibble * lower, axis=2), axis=1) * _SAMPLE_BYTES  # type: ignore[no-any-return]
+        return np.prod(np.sum(upper @ by_nibble * lower, axis=2), axis=1) * counts.total()  # type: ignore[no-any-return]
 
-    words = sorted(set(prints))
-    alone = np.array([_nibbles(word) for word in words])
+    alone = _places(words)
+    bits = (1 << np.arange(2 * _PLACES, dtype=np.uint8)).reshape(_PLACES, 2, 1, 1)
+    tables = (
+        alone[:, :, 0, :, None] * bits[:, 0] | alone[:, :, 1, None, :] * bits[:, 1]
+    )  # [fingerprint, byte, upper, lower]
+    tables = tables.reshape(len(words), _PLACES, 256)
+    whole = (1 << 2 * _PLACES) - 1
     buckets: list[list[bytes]] = [[] for _ in range(_NUM_BUCKETS)]
     nibbles = np.zeros((_NUM_BUCKETS, *alone.shape[1:]), np.bool_)
-    fits = np.zeros((_NUM_BUCKETS, *halves.shape), np.bool_)
+    fits = np.zeros((_NUM_BUCKETS, len(common)), np.uint8)  # a bit for each half of each byte that matches
     costs = np.zeros(_NUM_BUCKETS)
     for at in np.argsort(-estimate(alone), kind="stable"):
         with_it = nibbles | alone[at]
-        fits_with_it = fits | np.take_along_axis(alone[at], halves, axis=2)
-        costs_with_it = estimate(with_it) + np.all(fits_with_it, axis=(1, 2)) @ times
+        fits_with_it = fits | np.bitwise_or.reduce([table[byte] for table, byte in zip(tables[at], grams, strict=True)])
+        costs_with_it = estimate(with_it) + (fits_with_it == whole) @ times
         best = int(np.argmin(costs_with_it - costs))
         buckets[best].append(words[at])
         nibbles[best], fits[best], costs[best] = with_it[best], fits_with_it[best], costs_with_it[best]
@@ -419,8 +423,8 @@ class _CEngine:
     ) -> None:
         self.library, self.is_simple = library, is_simple
         self.words, self.grammar = words, grammar
-        self.num_plans = 0
-        self.prepare(b"")
+        self.plan: _Plan | None = None
+        self.num_false = 0  # candidates in which no word was found, since these tables were made
         self.values = np.empty((grammar.num_columns if grammar else 0, _MAX_ROWS), np.float64)
         self.rows = np.empty((3, _MAX_ROWS), np.int64)
         self.lines = np.empty((3, _MAX_LINES), np.int64)
@@ -438,28 +442,31 @@ class _CEngine:
         parts: list[Rows] = []
         lines: list[Line] = []
         output, is_full, num_found = self.output, 1, 0
-        self.plan.num_checked = 0
+        plan = self.plan if self.plan and self.num_false < _MAX_FALSE else self.prepare(block)
+        plan.num_checked = 0
         output.at, output.num_line_ends = block.begin, 0
         while is_full:
             output.num_rows = output.num_lines = output.given = 0
-            is_full = self.library.nlp_bench_scan(self.plan, address, block.end, self.is_simple, output)
+            is_full = self.library.nlp_bench_scan(plan, address, block.end, self.is_simple, output)
             if output.num_rows or not is_full:
                 parts.append(self.taken(block, output.num_rows))
             num_found += output.num_rows + output.num_lines
             for begin, end, number in self.lines[:, : output.num_lines].T.tolist():
                 lines.append(_line(block, begin, end, block.number + number))
         block.num_line_ends = output.num_line_ends
-        # More than one false candidate in a kilobyte: the byte frequencies of this log are not those expected.
-        is_slow = self.plan.num_checked - num_found > max((block.end - block.begin) >> 10, 64)
-        if is_slow and self.num_plans < _MAX_PLANS and block.end - block.begin > _SHORT_BYTES:
-            self.prepare(bytes(block.data[block.begin : min(block.end, block.begin + _SAMPLE_BYTES)]))
+        self.num_false += plan.num_checked - num_found
         return _joined(parts), lines
 
-    def prepare(self, sample: bytes) -> None:
-        """Make the tables for a log like the sample; only the speed depends on them."""
-        self.plan = _plan(self.words, self.grammar, sample)
+    def prepare(self, block: Block) -> _Plan:
+        """Make the tables for a log like the block, or for any if the log is short; only the speed depends on them."""
+        pieces = range(block.begin, block.end, max((block.end - block.begin) // 16, _PIECE_BYTES))
+        ends = (min(at + _PIECE_BYTES, block.end) for at in pieces)
+        sample = (
+            b"" if block.is_last else b"".join(bytes(block.data[at:end]) for at, end in zip(pieces, ends, strict=True))
+        )
+        self.plan, self.num_false = _plan(self.words, self.grammar, sample), 0
         self.library.nlp_bench_scan_prepare(ctypes.byref(self.plan))
-        self.num_plans += 1
+        return self.plan
 
     def taken(self, block: Block, count: int) -> Rows:
         begins, numbers, labels = self.rows[:, :count]
