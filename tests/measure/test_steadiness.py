@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 from support.simulated import TRUE_RATE, Kind, measured
 from support.spans import NOISE, spans
 
@@ -42,6 +41,8 @@ def test_stalls_inside_are_named_and_count() -> None:
 
 @pytest.mark.parametrize("degrees", [1, 2, 4, 9])
 def test_more_intervals_after_few_are_those_by_which_students_interval_shrinks(degrees: int) -> None:
+    from scipy import stats
+
     more = num_more(Estimate(seconds_per_token=1.0, standard_error=0.01, degrees=degrees), degrees + 1)
     assert more
     totals = np.arange(degrees + 1, 200)

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import WriteItemType
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.train.arguments import parse
@@ -213,6 +211,9 @@ class _Old:
 
 
 def test_an_index_of_an_older_python_is_read_but_gives_no_attribute_out(tmp_path: Path) -> None:
+    from torch.distributed.checkpoint.metadata import Metadata
+    from torch.distributed.checkpoint.planner import WriteItemType
+
     (tmp_path / COMMON).touch()
     (tmp_path / INDEX).write_bytes(pickle.dumps(_Old(WriteItemType, "TENSOR")))
     check_index(tmp_path)
