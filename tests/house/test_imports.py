@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[2] / "src/nlp_bench"
@@ -14,6 +15,7 @@ def package(module: str) -> str:
     return first if (SOURCE / first).is_dir() else "base" if first not in OUTSIDE else first
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """Package -> packages that it imports, those inside functions among them."""
     found: dict[str, set[str]] = defaultdict(set)

@@ -9,6 +9,8 @@ import pytest
 from support.agreement import Pair, compare
 from support.jobs import bucketed, drawn
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 0.02
 SEEDS = (
     7, 14, 22, 27, 28, 32, 34, 45, 48, 72, 101, 103, 108, 112, 114, 116, 130, 145, 192, 229, 266, 285, 344, 407, 434,
@@ -27,7 +29,6 @@ def pairs() -> list[Pair]:
     return list(compare([drawn(random.Random(seed)) for seed in SEEDS]))  # noqa: S311  # the same cases each time
 
 
-@pytest.mark.slow
 def test_parameters_operations_and_communication_are_equal(pairs: list[Pair]) -> None:
     assert not [(pair.case.describe(), pair.differences) for pair in pairs if pair.differences]
 
@@ -61,7 +62,6 @@ def test_the_sample_has_every_kind(pairs: list[Pair]) -> None:
     assert {layout.sequence_parallel for layout in layouts} == {False, True}
 
 
-@pytest.mark.slow
 def test_buckets_are_cut_as_megatron_core_cuts_them() -> None:
     cases = [
         bucketed(shared=True, data=3),

@@ -30,6 +30,7 @@ def smallest(tasks: list[Task]) -> Task:
     return min(tasks, key=lambda task: task.flops or task.num_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "fp16", "fp32"])
 @pytest.mark.parametrize("way", WAYS)
 def test_products_have_the_flops_they_say(precision: str, way: str) -> None:
@@ -300,6 +301,7 @@ def test_the_file_is_what_plan_reads(calibrated: Path) -> None:
     assert constants["collective_latency_s"] == read_constants()["collective_latency_s"]
 
 
+@pytest.mark.slow
 def test_a_laptop_is_planned_with_it(calibrated: Path) -> None:
     from nlp_bench.config.request import Request
     from nlp_bench.config.resolve import resolve
@@ -317,6 +319,7 @@ def test_a_laptop_is_planned_with_it(calibrated: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_what_was_kept_is_fitted_again_to_the_same(calibrated: Path, tmp_path: Path, capsys: Any) -> None:
     words = ["--from", str(calibrated.with_suffix(".json")), "--output", str(tmp_path / "cpu.toml"), "--format", "json"]
     assert main(["plan", "calibrate", *words]) == 0
@@ -326,6 +329,7 @@ def test_what_was_kept_is_fitted_again_to_the_same(calibrated: Path, tmp_path: P
     assert printed["constants"]["product_flops_per_s.fp32"]["value"] > 0
 
 
+@pytest.mark.slow
 def test_the_table_says_that_it_is_a_cpu(calibrated: Path, capsys: Any) -> None:
     assert main(["plan", "calibrate", "--from", str(calibrated.with_suffix(".json"))]) == 0
     text = capsys.readouterr().out

@@ -131,25 +131,30 @@ def test_a_cpu_takes_torch_and_says_why(found: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_rank_imports_no_compiler_and_no_weights_and_biases(found: dict[str, Any]) -> None:
     assert found["heavy"] == []  # seconds of processor time in each rank
 
 
+@pytest.mark.slow
 def test_a_kernel_that_failed_in_the_build_is_switched_off(found: dict[str, Any]) -> None:
     assert (found["plain"]["accumulates"], found["off"]["accumulates"]) == (True, False)
     assert found["off"]["weight gradient"] == "made, then added by an operator of its own"
     assert re.match(r"environment: NLP_BENCH_BUILD_RECORD=/.*build.json cannot be read", found["torn"])
 
 
+@pytest.mark.slow
 def test_the_step_count_of_torchs_adam_is_kept_where_another_is_installed(found: dict[str, Any]) -> None:
     assert found["step counts"] == [False, False]
 
 
+@pytest.mark.slow
 def test_cudnn_attention_is_asked_first_where_torch_itself_does(found: dict[str, Any]) -> None:
     assert [kinds[0] for kinds in found["attention"]] == ["flash", "cuDNN", "cuDNN", "flash"]
     assert found["attention is wrong"] == ["flash"]
 
 
+@pytest.mark.slow
 def test_eight_bit_floats_are_refused_on_a_gpu_without_them(found: dict[str, Any]) -> None:
     first, second, third = found["eight bit"]
     assert first.endswith("needs compute capability 8.9 and THE GPU has 8.0; leave --fp8-format out")
