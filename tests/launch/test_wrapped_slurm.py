@@ -65,6 +65,12 @@ def test_an_unsure_answer_is_no_refusal(
     assert submission_of(run_dir).unsure is None
 
 
+def test_a_wrapper_that_loses_the_folder(site: Site, run_dir: Path) -> None:
+    """One that calls sbatch through ssh: the script is found, and the job begins in the run's folder."""
+    site.sbatch('cd /; [[ -f ${!#} && $* == *" --chdir=/"* ]] || exit 1; make; echo "$number"')
+    assert submit(run_dir) == 0
+
+
 def test_a_repeat_at_once_waits_for_a_job_that_is_late(
     site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -268,7 +268,8 @@ class Slurm(Scheduler):
 
     def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
         """Call sbatch, which gets no SBATCH_* and SLURM_*: they would silently override the script's lines and its srun's options."""
-        words = ["sbatch", "--parsable", f"--comment={comment}", script.name]
+        # By its path: a wrapper that goes through ssh loses the folder.
+        words = ["sbatch", "--parsable", f"--comment={comment}", f"--chdir={script.parent}", str(script)]
         done = _sbatch(words, script.parent, without_overrides(account, self._environment()), lock)
         said, shown = (done.stderr or done.stdout).strip(), answers.plain(done.stdout)
         is_killed = done.returncode < 0 or 128 < done.returncode < LOST
