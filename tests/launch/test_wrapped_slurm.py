@@ -65,6 +65,14 @@ def test_an_unsure_answer_is_no_refusal(
     assert submission_of(run_dir).unsure is None
 
 
+def test_what_a_plugin_says_of_a_job_that_is_taken_is_shown(
+    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.sbatch("make; echo 'sbatch: lua: moved to partition spare' >&2; echo $number")
+    assert submit(run_dir) == 0
+    assert "sbatch took the job, and said: sbatch: lua: moved to partition spare" in capsys.readouterr().err
+
+
 def test_a_wrapper_that_loses_the_folder(site: Site, run_dir: Path) -> None:
     """One that calls sbatch through ssh: the script is found, and the job begins in the run's folder."""
     site.sbatch('cd /; [[ -f ${!#} && $* == *" --chdir=/"* ]] || exit 1; make; echo "$number"')

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -283,6 +284,8 @@ class Slurm(Scheduler):
         if done.returncode or len(numbers) != 1:
             status = f" (exit status {done.returncode})" if done.returncode else ""
             raise UnsureError(f"sbatch said{status}: {said or 'nothing'}")
+        if done.stderr.strip():  # a plugin of the site: another partition, a budget that ends
+            print(f"nlp-bench: sbatch took the job, and said: {one_line(done.stderr)}", file=sys.stderr)
         return str(numbers.pop())
 
     def kept_variables(self, account: str) -> tuple[str, ...]:
