@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.following import undecided
+from support.following import offline, undecided
 from support.ours import seal_run, write_our_run
 from support.published import published_log, write_run
 from support.users import ANNA, ROOT, as_user, open_folder
@@ -138,7 +138,7 @@ def test_no_empty_folder_stays_in_the_current_one(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment")])
+@pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment"), ("launch", ".")])
 def test_a_package_of_another_python_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
     """A module of the site puts a numpy of its own Python on PYTHONPATH, before the one that is installed here."""
     (tmp_path / "module/numpy").mkdir(parents=True)
@@ -149,6 +149,7 @@ def test_a_package_of_another_python_is_named(tmp_path: Path, words: tuple[str, 
     (tmp_path / "venv/bin/python").symlink_to(sys.executable)
     (tmp_path / "venv/nlp-bench.key").touch()
     (tmp_path / "x.log").write_text(published_log())
+    offline("tiny", "local", data_path="mock").write(tmp_path)
     variables = {**os.environ, "NLP_BENCH_VENV": str(tmp_path / "venv")}
     variables["PYTHONPATH"] = f"{tmp_path}/module:{os.environ.get('PYTHONPATH', '')}"
     command = [sys.executable, "-P", "-m", "nlp_bench", *words]

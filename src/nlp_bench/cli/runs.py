@@ -196,6 +196,10 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
     from nlp_bench.launch.nodes.supervise import supervise
     from nlp_bench.launch.nodes.torchrun import rank_environment, write_provenance
     from nlp_bench.machine.recorder import start_recorder
+    from nlp_bench.packages import is_of_pythonpath
+
+    if is_of_pythonpath("numpy"):  # another Python's is named here, where torchrun would end with a traceback
+        import numpy  # noqa: F401, ICN001
 
     check_meeting(rendezvous)
     foreign = ambient.taken_out(os.environ, ambient.OF_RANKS, resolved.system.environment)
