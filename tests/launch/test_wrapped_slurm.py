@@ -73,6 +73,11 @@ def test_what_a_plugin_says_of_a_job_that_is_taken_is_shown(
     assert "sbatch took the job, and said: sbatch: lua: moved to partition spare" in capsys.readouterr().err
 
 
+def test_sbatch_may_come_to_its_own_last_word() -> None:
+    """Where Slurm takes no more jobs (MaxJobCount), sbatch tries 15 times with longer and longer pauses, then refuses."""
+    assert slurm.SUBMIT_TIMEOUT_S > sum(range(1, 16)) + 30
+
+
 def test_a_wrapper_that_loses_the_folder(site: Site, run_dir: Path) -> None:
     """One that calls sbatch through ssh: the script is found, and the job begins in the run's folder."""
     site.sbatch('cd /; [[ -f ${!#} && $* == *" --chdir=/"* ]] || exit 1; make; echo "$number"')

@@ -41,7 +41,8 @@ from nlp_bench.outcome import Outcome
 from nlp_bench.programs import Answer
 from nlp_bench.reason import Reason
 
-SUBMIT_TIMEOUT_S = 120
+SUBMIT_TIMEOUT_S = 180
+"""Seconds for sbatch, which itself tries for 120 (1 + 2 + ... + 15, sbatch.c) where the controller takes no more jobs for now (MaxJobCount)."""
 KILLED_S = 5.0
 """Seconds in which the streams of an sbatch that was killed close."""
 ANSWER_S = 10.0
