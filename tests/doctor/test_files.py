@@ -96,7 +96,8 @@ def test_the_clock_of_the_file_server(place: Make, monkeypatch: pytest.MonkeyPat
 
 
 def test_limits(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    values = {resource.RLIMIT_MEMLOCK: (65536, 65536), resource.RLIMIT_NOFILE: (256, 256)}
+    none = dict.fromkeys((resource.RLIMIT_CPU, resource.RLIMIT_AS), (resource.RLIM_INFINITY,) * 2)
+    values = none | {resource.RLIMIT_MEMLOCK: (65536, 65536), resource.RLIMIT_NOFILE: (256, 256)}
     monkeypatch.setattr(resource, "getrlimit", lambda which: values[which])
     found = finding("limits", place(files=tmp_path))
     assert (found.status, found.summary) == ("warning", "only 256 open files are allowed")
@@ -107,6 +108,10 @@ def test_limits(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "dev/shm").mkdir(parents=True)
     room(monkeypatch, free_bytes=2**20, inodes=9)
     assert "dev/shm has 1 MiB for" in finding("limits", place(files=tmp_path)).summary
+    values |= {resource.RLIMIT_CPU: (3600, 3600), resource.RLIMIT_AS: (2**32, 2**32)}  # a login node's; Grid Engine's h_vmem
+    said = finding("limits", place(files=tmp_path)).summary
+    assert "may use 3600 s of CPU time" in said
+    assert "may have 4.0 GiB of address space" in said
 
 
 def test_data(place: Make, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from support.following import iterations, offline
 from nlp_bench.cli import runs
 from nlp_bench.cli.main import main
 from nlp_bench.config.run import Run
+from nlp_bench.launch.end.advice import advice
 from nlp_bench.launch.end.ending import decide, write_ending
 from nlp_bench.launch.end.log_facts import gather
 from nlp_bench.launch.nodes.supervise import Ranks
@@ -109,6 +110,12 @@ def test_a_rank_that_lost_its_peer_is_not_blamed(
     found = gather(write(tmp_path, failing(order, peer, culprit)), Slurm())
     assert error in str(found.error)
     assert found.cause == (Reason("killed", "killed by signal 9 (rank 1)") if culprit[2] == -9 else None)
+
+
+def test_a_rank_that_used_up_its_cpu_time_says_so(run: Run, tmp_path: Path) -> None:
+    ending = decide(run, write(tmp_path, failing("", (0, 0, -24, ""))), exit_status=1)
+    assert ending.reasons[0].code == "cpu-time"
+    assert "`ulimit -t`" in advice(ending, tmp_path).remedy
 
 
 def test_the_order_of_another_node_does_not_hide_the_rank_that_nobody_saw(tmp_path: Path) -> None:

@@ -293,6 +293,13 @@ def limits(place: Place) -> Iterator[Finding]:
         yield warning(what, remedy="ulimit -l unlimited, or ask the site")
     if files != resource.RLIM_INFINITY and files < FILES_PER_RANK:
         yield warning(f"only {files} open files are allowed", remedy=f"ulimit -n {4 * FILES_PER_RANK}")
+    cpu_s, space = resource.getrlimit(resource.RLIMIT_CPU)[0], resource.getrlimit(resource.RLIMIT_AS)[0]
+    if cpu_s != resource.RLIM_INFINITY:
+        remedy = "ulimit -t unlimited (Grid Engine: h_cpu), or start it in a job without the limit"
+        yield warning(f"a process may use {cpu_s} s of CPU time: a rank that has used it up is killed", remedy=remedy)
+    if space != resource.RLIM_INFINITY:
+        what = f"a process may have {space / 2**30:.1f} GiB of address space: torch, and CUDA above all, reserve far more than they use, and fail"
+        yield warning(what, remedy="ulimit -v unlimited (Grid Engine: h_vmem, PBS: vmem); ask for memory that is used instead")
     shm = place.files / "dev/shm"
     if shm.is_dir():
         space = os.statvfs(shm)

@@ -97,7 +97,10 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "ls -ld DIR", AGAIN,
     ),
     (Outcome.FAILED, "killed"): (
-        "mostly Linux, out of memory (dmesg of the node tells): ask for more (--mem of a job, the limit of a container), or for fewer ranks per node", LOOK, AGAIN,
+        "mostly Linux, out of memory (dmesg of the node tells): ask for more (--mem of a job, the limit of a container), or for fewer ranks per node; or a limit of CPU time (`ulimit -t`)", LOOK, AGAIN,
+    ),
+    (Outcome.FAILED, "cpu-time"): (
+        "its CPU time was used up: `ulimit -t` shows the limit (of a login node, h_cpu of Grid Engine); run it where there is none", LOOK, AGAIN,
     ),
     (Outcome.OUT_OF_MEMORY, ""): (
         "a layout that needs less: a smaller --micro-batch-size, a larger --tp or --pp, --recompute-granularity full; no retry: " + NO_RETRY,

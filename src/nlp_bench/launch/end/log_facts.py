@@ -203,7 +203,8 @@ def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -
         return Reason("early-exit", text)
     status = failed[first] if first and failed else ""
     text = f"killed by signal {status[1:]} (rank {first})"
-    return Reason("killed" if status == "-9" else "signal", text) if status.startswith("-") else None
+    code = {"-9": "killed", "-24": "cpu-time"}.get(status, "signal")  # 24: SIGXCPU
+    return Reason(code, text) if status.startswith("-") else None
 
 
 def _first_error(lines: list[str], err: str) -> str | None:
