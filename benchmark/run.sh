@@ -8,6 +8,7 @@
 set -euo pipefail
 root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 yaml=$root/benchmark/jube/nlp_benchmark.yaml
+[[ -e $yaml ]] || { echo "nlp-bench: error: $0 is a copy without its checkout, as sbatch and qsub make of a script: hand over one that says: bash CHECKOUT/benchmark/run.sh" >&2; exit 2; }
 runs=$root/benchmark/jube/nlp_benchmark_run
 nlp_bench=(bash "$root/benchmark/env/nlp-bench") # also where it has lost its mode, or may not be executed
 

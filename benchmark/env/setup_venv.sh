@@ -10,6 +10,7 @@ unset BASH_ENV # this bash has read it; what it prints in those below would be t
 export PYTHONSAFEPATH=1 # Python 3.11: import nothing from the current folder; -I and the path in place of -m are for 3.10
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(CDPATH='' cd -- "$here/../.." && pwd)
+[[ -e $here/python.bash ]] || { echo "nlp-bench: error: $0 is a copy without its checkout, as sbatch and qsub make of a script: hand over one that says: bash CHECKOUT/benchmark/env/setup_venv.sh" >&2; exit 2; }
 # shellcheck source=benchmark/env/python.bash
 source "$here/python.bash"
 

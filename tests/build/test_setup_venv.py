@@ -268,6 +268,19 @@ def test_a_script_that_is_given_to_another_shell_names_bash(name: str) -> None:
     assert (done.returncode, done.stderr) == (2, f"nlp-bench: error: run it with bash: bash {script}\n")
 
 
+@pytest.mark.parametrize(
+    "name", ["benchmark/run.sh", "benchmark/env/setup_venv.sh", "benchmark/env/nlp-bench", "src/compile_build.sh"]
+)
+def test_a_copy_in_the_spool_of_a_batch_system_says_what_to_hand_over(name: str, tmp_path: Path) -> None:
+    """The script itself was given to sbatch or qsub, which start a copy."""
+    script = tmp_path / "job00007/slurm_script"
+    script.parent.mkdir()
+    shutil.copy(ROOT / name, script)
+    done = subprocess.run(["bash", script], capture_output=True, text=True, check=False, timeout=60)
+    said = f"nlp-bench: error: {script} is a copy without its checkout, as sbatch and qsub make of a script: hand over one that says: bash CHECKOUT/{name}\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 def test_what_is_to_be_sourced_in_bash_says_so() -> None:
     script = ROOT / "benchmark/env/activate.bash"
     done = subprocess.run(["bash", script], capture_output=True, text=True, check=False, timeout=60)
