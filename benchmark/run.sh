@@ -33,6 +33,10 @@ case $root in *[\"\$,\\\`$'\n']*) # JUBE puts it between quotes into the shell's
 esac
 
 "${nlp_bench[@]}" check --tags "$@" > /dev/null # a wrong tag or too large a model is refused before anything is set up
+[[ -w $runs || ( ! -e $runs && -w ${runs%/*} ) ]] || {
+  say "error: $runs cannot be written, where JUBE keeps the runs; copy $root to a folder that you may write to, and run it there"
+  exit 1
+}
 tags=(); (($# == 0)) || tags=(--tag "$@")
 system=()
 for tag in "$@"; do [[ ! -e $root/benchmark/systems/$tag.toml ]] || system=(--system "$tag"); done
