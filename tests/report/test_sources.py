@@ -141,6 +141,8 @@ def test_a_pattern_in_quotes_is_what_the_shell_makes_of_it(record: Report1, fold
     assert [run["source"] for run in found["runs"]] == sorted(map(str, (folder / "b").iterdir()))
     assert sum(run["outcome"] == "MEASURED" for run in found["runs"]) == 3
     assert "b/z.log.txt" in names(record(f"{folder}/**/*.txt"), folder)
+    (folder / "b").rename(folder / "1234[7].server")  # of a job array of PBS
+    assert names(record(f"{folder}/1234[7].server/*.txt"), folder) == ["1234[7].server/z.log.txt"]
     (folder / "[1].log").write_text(published_log())
     assert names(record(folder / "[1].log"), folder) == ["[1].log"]
 

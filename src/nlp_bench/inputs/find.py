@@ -92,12 +92,14 @@ def find(paths: Sequence[str]) -> list[Group]:
 
 
 def _matches(path: str) -> list[str]:
-    """Expand `path` as a shell would: to its matches, or to itself without any."""
+    """Expand `path` as a shell would: to its matches, else to those of its * and ? alone, or to itself without any."""
     if path == "-" or _MAGIC.isdisjoint(path) or os.path.lexists(path):
         return [path]
     import glob  # noqa: PLC0415  # only patterns need it
 
-    return sorted(glob.glob(path, recursive=True)) or [path]  # noqa: PTH207  # Path.glob wants a folder and a pattern apart
+    # 1234[7].server is a folder of a job array of PBS.
+    either = (glob.glob(one, recursive=True) for one in (path, path.replace("[", "[[]")))  # noqa: PTH207  # Path.glob wants a folder and a pattern apart
+    return sorted(next(filter(None, either), [path]))
 
 
 def _group(path: str) -> Group:
