@@ -201,3 +201,16 @@ def test_a_driver_that_fails_is_no_silent_lack_of_gpus(
         "warning: nvidia-smi fails, so that no GPU is seen here: Driver/library version mismatch"
         in capsys.readouterr().err
     )
+
+
+def test_gpus_that_a_container_was_not_given_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gpus/0000:01:00.0").mkdir(parents=True)
+    monkeypatch.setattr("nlp_bench.config.machine.DRIVERS_GPUS", tmp_path / "gpus")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["check", "--model", "tiny", "--system", "local"]) == 0
+    assert (
+        "warning: this node has 1 NVIDIA GPU(s), but no nvidia-smi here, so that none is used"
+        in capsys.readouterr().err
+    )

@@ -5,11 +5,15 @@ import re
 import socket
 import sys
 from itertools import takewhile
+from pathlib import Path
 
 from nlp_bench.config import catalog, scheduler
 from nlp_bench.config.system import Detect, System
 from nlp_bench.errors import UsageError
 from nlp_bench.programs import ask
+
+DRIVERS_GPUS = Path("/proc/driver/nvidia/gpus")
+"""A folder for each GPU of the node's driver, which a container sees that was given none of them."""
 
 
 def cluster(launcher: str | None = None) -> str | None:
@@ -69,6 +73,12 @@ def num_gpus() -> int:
     answer = ask("nvidia-smi", "-L", timeout_s=20)
     if answer.is_late:
         raise scheduler.NoAnswerError(f"{answer.err}; try again later")
+    if answer.is_missing and (num_there := sum(1 for _ in DRIVERS_GPUS.glob("*"))):
+        how = "in a container: start it with --nv (Apptainer) or --gpus all (Docker)"
+        print(
+            f"nlp-bench: warning: this node has {num_there} NVIDIA GPU(s), but no nvidia-smi here, so that none is used; {how}",
+            file=sys.stderr,
+        )
     if not answer.is_good and not answer.is_missing:
         print(f"nlp-bench: warning: nvidia-smi fails, so that no GPU is seen here: {answer.text}", file=sys.stderr)
     listed = sum(line.startswith("GPU ") for line in answer.out.splitlines()) if answer.is_good else 0
