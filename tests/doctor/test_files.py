@@ -108,10 +108,30 @@ def test_limits(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "dev/shm").mkdir(parents=True)
     room(monkeypatch, free_bytes=2**20, inodes=9)
     assert "dev/shm has 1 MiB for" in finding("limits", place(files=tmp_path)).summary
-    values |= {resource.RLIMIT_CPU: (3600, 3600), resource.RLIMIT_AS: (2**32, 2**32)}  # a login node's; Grid Engine's h_vmem
+    values |= {
+        resource.RLIMIT_CPU: (3600, 3600),
+        resource.RLIMIT_AS: (2**32, 2**32),
+    }  # a login node's; Grid Engine's h_vmem
     said = finding("limits", place(files=tmp_path)).summary
     assert "may use 3600 s of CPU time" in said
     assert "may have 4.0 GiB of address space" in said
+
+
+@pytest.mark.parametrize(
+    "quota",
+    [
+        {"cpu.max": "50000 100000\n"},
+        {"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"},
+        {"cpu.max": "max 100000\n"},
+    ],
+)
+def test_a_container_that_may_use_fewer_cpus_than_it_sees(place: Make, tmp_path: Path, quota: dict[str, str]) -> None:
+    for name, text in quota.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    is_told = "CPUs are seen here, but 0.5 of them may be used" in finding("limits", place(files=tmp_path)).summary
+    assert is_told is not (quota.get("cpu.max", "").startswith("max"))
 
 
 def test_data(place: Make, tmp_path: Path) -> None:

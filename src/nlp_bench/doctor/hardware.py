@@ -20,7 +20,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import temporary_folder
 from nlp_bench.launch.nodes.resources import VISIBLE, visible_gpus
 from nlp_bench.launch.scheduler.slurm import Slurm
-from nlp_bench.machine.node import NCCL_PACKAGES, infiniband
+from nlp_bench.machine.node import NCCL_PACKAGES, infiniband, text_of
 from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml
 from nlp_bench.packages import installed_version
 
@@ -293,13 +293,19 @@ def limits(place: Place) -> Iterator[Finding]:
         yield warning(what, remedy="ulimit -l unlimited, or ask the site")
     if files != resource.RLIM_INFINITY and files < FILES_PER_RANK:
         yield warning(f"only {files} open files are allowed", remedy=f"ulimit -n {4 * FILES_PER_RANK}")
-    cpu_s, space = resource.getrlimit(resource.RLIMIT_CPU)[0], resource.getrlimit(resource.RLIMIT_AS)[0]
+    cpu_s, most_bytes = resource.getrlimit(resource.RLIMIT_CPU)[0], resource.getrlimit(resource.RLIMIT_AS)[0]
     if cpu_s != resource.RLIM_INFINITY:
         remedy = "ulimit -t unlimited (Grid Engine: h_cpu), or start it in a job without the limit"
         yield warning(f"a process may use {cpu_s} s of CPU time: a rank that has used it up is killed", remedy=remedy)
-    if space != resource.RLIM_INFINITY:
-        what = f"a process may have {space / 2**30:.1f} GiB of address space: torch, and CUDA above all, reserve far more than they use, and fail"
-        yield warning(what, remedy="ulimit -v unlimited (Grid Engine: h_vmem, PBS: vmem); ask for memory that is used instead")
+    if most_bytes != resource.RLIM_INFINITY:
+        what = f"a process may have {most_bytes / 2**30:.1f} GiB of address space: torch, and CUDA above all, reserve far more than they use, and fail"
+        remedy = "ulimit -v unlimited (Grid Engine: h_vmem, PBS: vmem); ask for memory that is used instead"
+        yield warning(what, remedy=remedy)
+    quota, seen = _cpu_quota(place), len(os.sched_getaffinity(0))
+    if quota and quota < seen:
+        what = f"{seen} CPUs are seen here, but {quota:g} of them may be used: ranks and their threads are started for all, and wait for each other"
+        remedy = "give the container whole CPUs (docker: --cpuset-cpus in place of --cpus; Kubernetes: a higher limit)"
+        yield warning(what, remedy=remedy)
     shm = place.files / "dev/shm"
     if shm.is_dir():
         space = os.statvfs(shm)
@@ -309,6 +315,14 @@ def limits(place: Place) -> Iterator[Finding]:
             remedy = "remove what others left there; in a container: --shm-size=8g"
             yield warning(f"{shm} has {free / 2**20:.0f} MiB for {ranks} rank(s)", remedy=remedy)
     yield ok("locked memory, open files and shared memory suffice")
+
+
+def _cpu_quota(place: Place) -> float | None:
+    """Return the CPUs that the control group of this container may use, None where nothing limits them: cgroup v2's cpu.max, v1's cfs_quota_us."""
+    group = place.files / "sys/fs/cgroup"
+    older = " ".join(text_of(group / f"cpu/cpu.cfs_{name}_us") for name in ("quota", "period"))
+    quota, *period = (text_of(group / "cpu.max") or older).split() or [""]
+    return int(quota) / int(period[0]) if quota.isdigit() else None
 
 
 def disk(place: Place) -> Iterator[Finding]:
