@@ -16,6 +16,11 @@ nlp_bench_activate() {
   here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
   root=$(CDPATH='' cd -- "$here/../.." && pwd) || return
   lines=$(BASH_ENV='' bash "$here/nlp-bench" check --print environment "$@") || return
+  if [[ $lines == "module "* ]] && ! command -v module > /dev/null; then
+    echo "nlp-bench: error: the system file names modules, and this shell has no command module: take a login shell (bash -l)," \
+      "or source the site's file for it first (/etc/profile.d)" >&2
+    return 1
+  fi
   set +u # the shell functions of environment modules read unset variables
   eval "$lines" || status=$?
   [[ $strict != *u* ]] || set -u

@@ -212,9 +212,11 @@ def test_a_folder_that_only_its_owner_may_write_names_another_way(open_folder: P
     assert (done.returncode, "or set NLP_BENCH_VENV to a path of your own\n" in done.stderr) == (1, True), done.stderr
 
 
-def activated(venv: Path, before: str = ":") -> "subprocess.CompletedProcess[str]":
+def activated(
+    venv: Path, before: str = ":", module: str = "module() { : $unset; }"
+) -> "subprocess.CompletedProcess[str]":
     """Source activate.bash for JUWELS Booster with a stand-in for its modules, which reads an unset variable."""
-    script = f'{before}; module() {{ : $unset; }}; source "{ROOT}/benchmark/env/activate.bash" --system juwels-booster; echo "$? $-"'
+    script = f'{before}; {module}; source "{ROOT}/benchmark/env/activate.bash" --system juwels-booster; echo "$? $-"'
     environment = {**os.environ, "NLP_BENCH_VENV": str(venv), "NLP_BENCH_PYTHON": sys.executable}
     return subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
 
@@ -227,6 +229,8 @@ def test_a_script_that_minds_unset_variables_may_source_it(tmp_path: Path) -> No
     for before, flags in ((":", "0 hBc\n"), ("set -u", "0 huBc\n")):
         done = activated(tmp_path, before)
         assert done.stdout == flags, done.stderr
+    done = activated(tmp_path, module="unset -f module")  # no login shell: it was active, without what its modules hold
+    assert (done.stdout, "this shell has no command module: take a login shell" in done.stderr) == ("1 hBc\n", True)
 
 
 def test_an_environment_that_was_moved_is_named(tmp_path: Path) -> None:
