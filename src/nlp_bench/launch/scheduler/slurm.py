@@ -34,6 +34,7 @@ from nlp_bench.config.system import Slurm as Settings
 from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
+from nlp_bench.files import real
 from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler import slurm_text as answers
 from nlp_bench.launch.scheduler.slurm_options import OF_CHAIN, SBATCH, SRUN, check_words
@@ -270,7 +271,7 @@ class Slurm(Scheduler):
 
     def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
         """Call sbatch, which gets no SBATCH_* and SLURM_*: they would silently override the script's lines and its srun's options."""
-        # By its path: a wrapper that goes through ssh loses the folder.
+        script = real(script)  # its whole path: a wrapper that goes through ssh loses the folder
         words = ["sbatch", "--parsable", f"--comment={comment}", f"--chdir={script.parent}", str(script)]
         done = _sbatch(words, script.parent, without_overrides(account, self._environment()), lock)
         said, shown = (done.stderr or done.stdout).strip(), answers.plain(done.stdout)
