@@ -115,6 +115,20 @@ def test_what_is_reached_twice_counts_once(record: Report1, folder: Path, tmp_pa
     assert names(record(folder, log), folder) == ["a.out", "b/any name", "b/y.gz", "b/z.log.txt"]
 
 
+def test_a_share_that_gives_all_files_one_number_loses_no_log(
+    record: Report1, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of SMB, FUSE and 9p do; three logs were one row, without a word."""
+    real, wanted = Path.stat, ["a.out", "b/any name", "b/y.gz", "b/z.log.txt"]
+
+    def one_number(self: Path, **how: bool) -> os.stat_result:
+        found = real(self, **how)
+        return os.stat_result([found[0], 7, *found[2:10]], {"st_mtime_ns": found.st_mtime_ns})
+
+    monkeypatch.setattr(Path, "stat", one_number)
+    assert names(record(folder), folder) == names(record(*(folder / name for name in wanted)), folder) == wanted
+
+
 def test_a_run_of_ours_by_its_folder_and_its_log_counts_once(
     record: Report1, make_run: Callable[..., Path], tmp_path: Path
 ) -> None:

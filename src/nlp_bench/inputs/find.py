@@ -162,7 +162,8 @@ def _broken(path: str, problem: str) -> Item:
 
 
 def _same(status: os.stat_result) -> Key:
-    return status.st_dev, status.st_ino  # the same for all hard and symbolic links to a file
+    # The same for all hard and symbolic links to a file; some shares (SMB, FUSE, 9p) give several files one number, but not one time.
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _real(path: Path) -> Key:
