@@ -1,5 +1,6 @@
 """What lies in a bundle, and that the same input gives the same bytes."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -330,6 +331,19 @@ def test_outputs_that_cannot_be(our_run: Path, tmp_path: Path, output: str, mess
     with pytest.raises(UsageError, match=message):
         make_bundle([str(our_run)], tmp_path / output, Options(), with_ranks=False, force=False)
     assert names(tmp_path) == before
+
+
+def test_a_folder_that_cannot_be_removed_does_not_unmake_the_bundle(
+    our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On NFS while a scanner has one of its files open: the archive was there, and "nothing was left there" was said of it."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+
+    monkeypatch.setattr(os, "rmdir", refuse)
+    assert main(["bundle", str(our_run), "--output", str(tmp_path / "e.tar")]) == 0
+    assert verify(tmp_path / "e.tar").digest in capsys.readouterr().out
 
 
 def test_nothing_is_left_where_there_is_no_log(tmp_path: Path) -> None:

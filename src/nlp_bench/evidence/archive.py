@@ -72,7 +72,9 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
         _check_folder(folder, max_bytes)
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="nlp-bench-verify-", dir=temporary_folder()) as private:
+    with tempfile.TemporaryDirectory(
+        prefix="nlp-bench-verify-", dir=temporary_folder(), ignore_cleanup_errors=True
+    ) as private:
         folder = Path(private)
         try:
             with open_for_reading(path) as stream:

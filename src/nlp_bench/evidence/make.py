@@ -80,7 +80,10 @@ def _check_output(output: Path, form: str | None, *, force: bool) -> None:
 def _make(  # noqa: PLR0913  # as above
     paths: Sequence[str], output: Path, form: str | None, options: Options, *, with_ranks: bool, key: Path | None
 ) -> Made:
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as private:
+    # What cannot be removed (a .nfs file, a scanner that has one open) is in nobody's way: the bundle is there by then.
+    with tempfile.TemporaryDirectory(
+        prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True
+    ) as private:
         folder = Path(private) / "evidence"
         folder.mkdir()
         collected = collect(paths, folder, options.overrides(), with_ranks=with_ranks)
