@@ -32,8 +32,9 @@ _RECORDS = {"outcome.json": b'"nlp-bench/outcome/', "submit.json": b'"nlp-bench/
 """Records that only a run folder holds, by their name and schema; run.json is also in folders that plan one."""
 OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})
 """They hold no other run, and another user's may be closed."""
-_COPIES = re.compile(r"[.~]snapshots?|\.zfs|\.Trash(-\d+)?")
-"""Folders in which a file system shows what was there before (NetApp, Spectrum Scale, ZFS, Btrfs), or was deleted (freedesktop.org): no further runs."""
+_COPIES = re.compile(r"[.~#]snapshots?|\.zfs|\.Trash(-\d+)?|[#@]recycle|\$RECYCLE\.BIN|@eaDir", re.IGNORECASE)
+"""Folders in which a file system shows what was there before (NetApp, Spectrum Scale, ZFS, Btrfs), or was deleted (freedesktop.org), and the like of
+file servers (Synology, QNAP, Windows): no further runs."""
 JUBE_FILES = ("configuration.xml", "workpackages.xml")
 """Mark the folder of a run of JUBE (000000), which holds the folders of its steps (000003_train/work)."""
 

@@ -400,7 +400,15 @@ def test_logs_beside_somebody_elses_records_are_read(tmp_path: Path, capsys: pyt
         assert {outcome for outcome, _ in rows(capsys, path)} <= {"MEASURED", "VALID"}
 
 
-SNAPSHOTS = (".snapshot/hourly.0", ".snapshots/1", ".zfs/snapshot/a", ".Trash-1000/files")
+SNAPSHOTS = (
+    ".snapshot/hourly.0",
+    ".snapshots/1",
+    ".zfs/snapshot/a",
+    ".Trash-1000/files",
+    "#recycle",
+    "@Recycle/a",
+    "@eaDir/a.log",
+)
 
 
 @pytest.mark.parametrize("place", SNAPSHOTS)
