@@ -44,8 +44,8 @@ def prepare(folder: Path, *stems: str) -> None:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as trial:
+            own = os.fstat(trial.fileno()).st_uid  # some file systems give everything one owner
         found = sorted(path for path in folder.iterdir() if path.suffix in _ENDINGS and _is_of(path.stem, stems))
     except OSError as error:
         raise UsageError(
@@ -55,18 +55,18 @@ def prepare(folder: Path, *stems: str) -> None:
     is_ours = is_earlier(folder / f"{stems[0]}.json")
     for path in found:
         what = "is a link" if path.is_symlink() else "" if is_ours and path.is_file() else "is none of an earlier call"
-        what = what or _of_another(path)
+        what = what or _of_another(path, own)
         if what:
             raise UsageError(
                 f"--output {folder}: {path.name} there {what} and would be replaced; move it, or give another folder"
             )
 
 
-def _of_another(path: Path) -> str:
-    """Return in words whose a file is, where it is not this user's; a folder of a group lets everybody replace it. Nothing for root."""
+def _of_another(path: Path, own: int) -> str:
+    """Return in words whose a file is, where it is not `own`'s; a folder of a group lets everybody replace it. Nothing for root."""
     with contextlib.suppress(OSError):  # it vanished
         owner = path.lstat().st_uid
-        if os.geteuid() not in {0, owner}:
+        if os.geteuid() and owner != own:
             return f"belongs to {user_name(owner)}"
     return ""
 
