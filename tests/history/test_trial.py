@@ -74,20 +74,36 @@ def dates(file: Path, capsys: Capture) -> list[float]:
 def test_a_copy_moves_no_date(tmp_path: Path, capsys: Capture) -> None:
     """Of two times of files the earlier one stays, in either order."""
     file, log = tmp_path / "h", write_log(tmp_path / "a.log", 65000)
-    for moment, wanted in ((2e9, 2e9), (1.7e9, 1.7e9), (1.9e9, 1.7e9)):
+    for moment, wanted in ((1.75e9, 1.75e9), (1.7e9, 1.7e9), (1.74e9, 1.7e9)):
         os.utime(log, (moment, moment))
         assert main(["history", "add", str(log), "--file", str(file)]) == 0
         assert dates(file, capsys) == [wanted]
+
+
+@pytest.mark.parametrize("ended", ["2099-01-01T00:00:00+00:00", "1970-01-01T00:20:00+00:00"])
+def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, capsys: Capture, ended: str) -> None:
+    """The run was the last one for every night behind it; its file has the file server's time, which is no later than now."""
+    file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
+    path = run / "outcome.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "ended": ended}))
+    for moment, wanted in ((1.75e9, 1.75e9), (4e9, 1.75e9)):
+        os.utime(run / "job.out", (moment, moment))
+        assert main(["history", "add", str(run), "--file", str(file)]) == 0
+        assert dates(file, capsys) == [wanted]
+    os.utime(write_log(tmp_path / "a.log", 65000), (4e9, 4e9))
+    assert main(["history", "add", str(tmp_path / "a.log"), "--file", str(file)]) == 0
+    assert dates(file, capsys)[-1] <= time.time()
 
 
 def test_a_log_is_dated_by_its_last_line(tmp_path: Path, capsys: Capture) -> None:
     """A run folder of ours by its outcome.json."""
     file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
     log = Path(shutil.copy(run / "job.out", tmp_path / "a.log"))
+    log.write_text(log.read_text().replace("unix time: 18", "unix time: 17"))  # of 2023, not of 2027
     last = float(re.findall(r"unix time: ([0-9.]+)", log.read_text())[-1])
     for path in (log, run):
         assert main(["history", "add", str(path), "--file", str(file)]) == 0
-    assert dates(file, capsys) == [pytest.approx(1767225600.0), pytest.approx(last)]
+    assert dates(file, capsys) == [pytest.approx(last), pytest.approx(1767225600.0)]
 
 
 def test_a_time_without_a_zone_is_of_this_machines(

@@ -21,7 +21,7 @@ def nights(folder: Path, *, days: int, by_day: float, by_run: float, runs: int =
         rate = 1000 * (1 + dice.gauss(0, by_day))
         for number in range(runs):
             log = write_log(folder / f"{day}-{number}.log", rate * (1 + dice.gauss(0, by_run)), seed=10 * day + number)
-            moment = 1.8e9 + DAY * day + 60 * number
+            moment = 1.7e9 + DAY * day + 60 * number
             os.utime(log, (moment, moment))
     return history(folder)
 

@@ -70,6 +70,8 @@ def run_folder(entry: RunResult) -> Path | None:
 _ESTIMATE, _OPENING, _TRACE = "estimate", "opening", "trace"
 _DATED = "dated_by_file"
 _WITH_YEAR_S = 978_307_200.0  # 2001 in seconds since 1970: a stamp without a year counts as in 2000
+_CLOCKS_S = 86_400.0
+"""By how much the clock, or the time zone, of where a run ended may be ahead of this one's: no run ends after it was added."""
 _YEAR_9999_S = 253_370_764_800.0
 """Its first second: a stamp from then on is damaged, and no time zone moves an earlier one over the end of the calendar."""
 
@@ -161,11 +163,15 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     kept[_TRACE] = run.trace.to_json() if run.trace else None
     folder, files = run_folder(entry), files_of(entry)
     requested, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
+    present = dt.datetime.fromisoformat(added)
     moment = _moment(ending.get("ended")) or _last_stamp(entry, files[-1] if files else None)
+    if moment and not _WITH_YEAR_S <= moment.timestamp() <= present.timestamp() + _CLOCKS_S:
+        moment = None  # by a node whose clock is years off
     kept[_DATED] = moment is None and bool(files)
     if moment is None and files:
-        moment = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
-    moment = moment or dt.datetime.fromisoformat(added)
+        written = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
+        moment = min(written, present)
+    moment = moment or present
     row = Row(
         key=key_of(entry),
         name=name,
