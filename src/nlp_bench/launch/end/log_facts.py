@@ -59,7 +59,7 @@ def read_record(run_dir: Path, job_id: str | None) -> ScriptRecord | None:
         return None
     if record["job_id"] != job_id:
         return None
-    if (record["elapsed_s"] or 0) < 0:  # bash counts by the time of day
+    if (record["elapsed_s"] or 0) < 0:  # bash without /proc/uptime counts by the time of day
         record["elapsed_s"] = None
     return ScriptRecord(**{field.name: record[field.name] for field in fields(ScriptRecord)})
 
