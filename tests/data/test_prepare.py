@@ -7,6 +7,8 @@ import itertools
 import json
 import lzma
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -20,14 +22,14 @@ import pytest
 from backports import zstd
 
 from nlp_bench.cli.main import main
-from nlp_bench.data import corpus
+from nlp_bench.data import corpus, shards
 from nlp_bench.data.indexed import check_indexed
 from nlp_bench.data.maker import DataRequest, make_data
 from nlp_bench.data.prepare import PrepareRequest, prepare
 from nlp_bench.data.sentences import split_sentences
 from nlp_bench.data.shards import Reading
 from nlp_bench.data.tokenizer import TokenizerChoice, byte_pairs
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import NlpBenchError, UsageError
 
 SHARDS: dict[str, Callable[[bytes], bytes]] = {
     "plain.jsonl": bytes,
@@ -210,6 +212,25 @@ def test_ctrl_c_ends_it_and_its_workers(folder: Path, tmp_path: Path) -> None:
     assert process.returncode == 130
     assert workers_of(process.pid) == []
     assert not list(tmp_path.glob("o.shards/*.part"))
+
+
+@pytest.mark.parametrize(
+    ("most_s", "said"),
+    [
+        (resource.RLIM_INFINITY, "a worker process died (killed, or out of memory); try fewer --workers: "),
+        (
+            600,
+            "or at the 600 s of CPU time that `ulimit -t` allows each process); try fewer --workers, or prepare the data in a job: ",
+        ),
+    ],
+)
+def test_a_worker_that_died_names_the_limit_of_a_login_node(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_s: int, said: str
+) -> None:
+    monkeypatch.setattr(shards, "begin", os._exit)  # with words that it does not take
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (most_s, most_s))
+    with pytest.raises(NlpBenchError, match=re.escape(said)):
+        prepare(asked(folder, tmp_path / "out", ["plain.jsonl"], workers=1))
 
 
 def test_what_is_there_is_kept_and_other_parameters_are_refused(

@@ -10,6 +10,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 import threading
@@ -219,8 +220,12 @@ class Encoding:
         for one in futures:  # the first real error in the order of the input
             error = None if one.cancelled() else one.exception()
             if isinstance(error, BrokenProcessPool):
-                died = "a worker process died (killed, or out of memory)"
-                raise NlpBenchError(f"{died}; try fewer --workers: {_CONTINUE}") from error
+                most_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
+                died, remedy = "a worker process died (killed, or out of memory", "try fewer --workers"
+                if most_s != resource.RLIM_INFINITY:  # of a login node
+                    died += f", or at the {most_s} s of CPU time that `ulimit -t` allows each process"
+                    remedy += ", or prepare the data in a job"
+                raise NlpBenchError(f"{died}); {remedy}: {_CONTINUE}") from error
             if error and not isinstance(error, CancelledError):
                 raise error
         return [one.result() for one in futures]
