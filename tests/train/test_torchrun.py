@@ -70,6 +70,7 @@ def test_a_rank_that_fails_takes_the_others_along(started: Train, data: Path) ->
     ended = started(2, "--vocab-size 512", *more)
     assert ended.code == 1
     assert f"data_cache_path: cannot write {blocked}" in ended.stderr
+    assert "then --data-path FOLDER/corpus_text_document)" in ended.stderr  # submit has no option for this folder
 
 
 def test_float16_overflows_are_skipped_and_counted(train: Train) -> None:

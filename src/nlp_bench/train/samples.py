@@ -157,7 +157,8 @@ class IndexedRows:
                     size = wanted if blend.weights else None
                     self._blended = BlendedDataset(self._parts, list(weights), size, self._parts[0].config)
         except OSError as error:
-            why = f"cannot write {cache}: {error.strerror}; name another folder"
+            why = f"cannot write {cache}: {error.strerror}; name another folder; nlp-bench submit takes cache/ beside the data, so give it data that lie "
+            why += "where the nodes may write (nlp-bench data --output FOLDER, then --data-path FOLDER/corpus_text_document)"
             raise NlpBenchError(f"data_cache_path: {why}") from error
         if not torch.distributed.get_rank():
             wait_for_all()
