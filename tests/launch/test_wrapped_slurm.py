@@ -39,6 +39,23 @@ def submit(run_dir: Path, *further: str) -> int:
     return main(["submit", *words, *further])
 
 
+def test_a_run_in_reports_that_is_a_link_is_its_submitters(
+    site: Site, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A home with a small quota: the comment was of the link's name, no follower knew it for its own, and --max-pending was never kept."""
+    for name in ("root", "scratch"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "root/reports").symlink_to(tmp_path / "scratch")
+    monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path / "root"))
+    words = ["submit", "--run", str(run_dir / "run.json"), "--no-follow", "--max-pending", "0.000001"]
+    assert main(words) == 0
+    (made,) = (tmp_path / "scratch/runs").iterdir()
+    os.utime(made / "submit.json", (0, 0))
+    says(monkeypatch, "PENDING", reason="Resources")
+    assert sync(made)[1] == "PENDING (Resources); cancelled, it has waited too long"
+    assert site.numbers() == ["7"]
+
+
 @pytest.mark.parametrize(
     "answer", [UNSURE, "echo 'request 4711 accepted'", "kill -9 $$", "echo 'ssh: lost' >&2; exit 255"]
 )

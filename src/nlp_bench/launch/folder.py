@@ -47,7 +47,7 @@ def new_folder(root: Path, run: Run) -> Path:
             raise UsageError(
                 f"--run-dir: cannot create {folder}: {explained(error)}; or name another folder"
             ) from error
-        return folder
+        return real(folder)  # reports may be a link, to a scratch with more room
     raise NlpBenchError(f"{base}: 999 runs of this second exist already")
 
 
