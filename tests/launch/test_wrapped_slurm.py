@@ -56,6 +56,23 @@ def test_a_run_in_reports_that_is_a_link_is_its_submitters(
     assert site.numbers() == ["7"]
 
 
+@pytest.mark.parametrize("further", [("--retries", "1"), ("--max-pending", "600")])
+def test_what_no_follower_could_do_later_is_refused_before_the_queue(
+    site: Site,
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    further: tuple[str, str],
+) -> None:
+    """Of files that seem to be another's (NFS without names of users) nobody resubmits or cancels: a lost node was told for ever."""
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    site.sbatch("make; echo $number")
+    assert submit(run_dir, *further) == 1
+    assert "give --retries 0 --max-pending 0, or name a --run-dir elsewhere" in capsys.readouterr().err
+    assert not site.was_called()
+    assert submit(run_dir, "--retries", "0", "--max-pending", "0") == 0
+
+
 @pytest.mark.parametrize(
     "answer", [UNSURE, "echo 'request 4711 accepted'", "kill -9 $$", "echo 'ssh: lost' >&2; exit 255"]
 )

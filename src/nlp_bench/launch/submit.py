@@ -43,6 +43,7 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
     ):
         print(ambient.message(others), file=sys.stderr)
     if run.launch.launcher != LOCAL and not held:
+        _refuse_what_nobody_keeps(run, script.parent)
         job_ids = _queue(scheduler, run, script, jobs, lock)
         if follow:
             _follow(script.parent)
@@ -60,6 +61,17 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
     with alone_in(place, on_wait=waits) if place else contextlib.nullcontext():
         local.train(run, script, chain=jobs, lock=lock)
     return []
+
+
+def _refuse_what_nobody_keeps(run: Run, run_dir: Path) -> None:
+    """Refuse what a follower is to do later in a folder that does not seem to be this user's: there it neither submits nor cancels a job."""
+    is_own = once.may_act(run_dir, Submission(comment=once.folder_comment(run_dir)))
+    if not is_own and (run.limits.retries or run.limits.max_pending_s):
+        raise NlpBenchError(
+            f"--retries, --max-pending: {run_dir}, or what was written into it now, belongs to another user, or its file system shows one owner "
+            "for all files: nobody could submit again or cancel for it later; give --retries 0 --max-pending 0, or name a --run-dir elsewhere; "
+            "nothing was submitted"
+        )
 
 
 def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -> list[str]:
