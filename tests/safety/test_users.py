@@ -176,6 +176,19 @@ def test_data_that_one_may_only_read_have_their_index_in_the_working_folder(run_
         assert json.loads((shared / f"of{uid}/run.json").read_text())["data"]["cache"] == str(cache)
 
 
+def test_where_neither_the_data_nor_the_working_folder_may_be_written_the_run_keeps_the_index(
+    run_as: As, shared: Path
+) -> None:
+    """A colleague's finished checkout, or a data folder of the group with a cache of one of them, failed in the job."""
+    (shared / "build/data/cache").mkdir(parents=True)
+    owned(shared / "build", BERT)
+    (mine := shared / "mine").mkdir()
+    owned(mine, ANNA)
+    done = run_as(ANNA, "check", "--system", "local", "--output", "mine", NLP_BENCH_ROOT=str(shared))
+    assert done.returncode == 0, done.stderr
+    assert json.loads((mine / "run.json").read_text())["data"]["cache"] == "cache"
+
+
 @pytest.mark.slow
 def test_data_of_a_user_whose_umask_shut_others_out_are_named(run_as: As, shared: Path) -> None:
     """The doctor asked to have its own fault reported."""

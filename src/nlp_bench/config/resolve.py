@@ -256,7 +256,7 @@ def _data(request: Request) -> Data:
     if request.data_path == "mock":
         return Data(path="", cache=str(folder / "cache"))
     if request.data_path is None:
-        return Data(path=str(folder / PREFIX), cache=str(folder / "cache"), invented=True)
+        return Data(path=str(folder / PREFIX), cache=_writable(folder / "cache"), invented=True)
     whole = Path(f"{request.data_path}.bin").is_file()  # a path with blanks is no blend
     try:
         blend = parse_blend((request.data_path,) if whole else words(request.data_path))
@@ -269,15 +269,21 @@ def _data(request: Request) -> Data:
             f"data.path: {' and '.join(missing)} not found; give the prefix without .bin/.idx, or make the pair with "
             "`nlp-bench data prepare`"
         )
-    beside = paths[0].parent / "cache"
-    is_ours = os.access(beside if beside.exists() else beside.parent, os.W_OK)
-    found = Data(path=str(paths[0]), cache=str(beside if is_ours else folder / "cache"))
+    found = Data(path=str(paths[0]), cache=_writable(paths[0].parent / "cache", folder / "cache"))
     if len(paths) == 1:
         return found
     weights = [()] * len(paths) if blend.weights is None else [(f"{weight:g}",) for weight in blend.weights]
     return replace(
         found, blend=tuple(word for pair in zip(weights, paths, strict=True) for word in (*pair[0], str(pair[1])))
     )
+
+
+def _writable(*wanted: Path) -> str:
+    """Return the first of the folders that may be written or made, else "cache": of the run's own folder, in which the ranks start."""
+    for path in wanted:
+        if os.access(next(one for one in (path, *path.parents) if os.path.lexists(one)), os.W_OK):
+            return str(path)
+    return "cache"
 
 
 def _within_limits(run: Run, ranks: int, *, ask_scheduler: bool) -> None:

@@ -196,7 +196,7 @@ class Data:
     """What is trained on."""
 
     path: str  # prefix of the .bin/.idx pair, of a blend the first; empty for mock data
-    cache: str  # folder of the dataset's index cache
+    cache: str  # folder of the dataset's index cache; a relative one lies in the run's folder
     invented: bool = False  # whether it is the corpus of `nlp-bench data`, used where no text is given
     blend: tuple[str, ...] = ()  # of a blend the values of --data-path: prefixes, or weights and prefixes in turn
 

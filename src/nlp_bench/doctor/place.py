@@ -109,7 +109,7 @@ class Place:
 
         For a folder that does not exist yet it is the nearest one above it that does.
         """
-        cache = Path(self.run.data.cache) if self.run and self.run.data.cache else default_folder(self.root)
+        cache = self.runs / self.run.data.cache if self.run and self.run.data.cache else default_folder(self.root)
         wanted = {"runs": self.runs, "data": cache, "build": build_folder(self.root)}
         with contextlib.suppress(NlpBenchError):  # `writable` says so
             wanted["temporary"] = temporary_folder()
