@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.following import sandbox_run, undecided
+from support.following import forgets, program, sandbox_run, undecided
 from support.ours import seal_run, write_our_run
 from support.processes import CHECKOUT, text_of, until
 from support.published import write_run
@@ -177,6 +177,24 @@ def test_a_colleagues_record_that_may_not_be_read_is_named(open_folder: Path) ->
         assert "run it again" not in found
     (run / "ready").chmod(0o644)
     assert f"{run}/outcome.json belongs to user {BERT}" in said("sync")
+
+
+@pytest.mark.parametrize("private", ["none", "jobs,usage"])
+def test_a_job_that_slurm_hides_from_colleagues_is_not_taken_for_lost(open_folder: Path, private: str) -> None:
+    """PrivateData=jobs: a colleague's sync ended the run of a job that waited, which then trained nothing."""
+    run = undecided(open_folder / "run")
+    os.utime(run / "submit.json", (0, 0))
+    for path in (run, *run.iterdir()):
+        os.chown(path, ANNA, GROUP) if os.geteuid() == 0 else None
+        path.chmod(0o2770 if path == run else 0o660)
+    (tools := open_folder / "tools").mkdir()
+    forgets(tools, "echo 'JobID|State|ExitCode|Submit|WorkDir'")
+    known = (tools / "scontrol").read_text().partition("\n")[2]
+    program(tools, "scontrol", f"[[ $2 != config ]] || {{ echo 'PrivateData = {private}'; exit; }}; {known}")
+    done = run_as(BERT, open_folder, "sync", "run", PATH=f"{tools}:{os.environ['PATH']}")
+    is_hidden = private != "none"
+    assert (f"Slurm shows job 7 to user {ANNA} alone" in done.stdout) == is_hidden, done
+    assert (run / "outcome.json").exists() != is_hidden
 
 
 @pytest.mark.slow

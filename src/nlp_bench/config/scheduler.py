@@ -244,6 +244,10 @@ class Scheduler:
         """Return its record of a job; None where it does not answer at present."""
         return None
 
+    def hides_jobs_of(self, owner: int) -> bool:
+        """Whether it shows this user no jobs of the user `owner`: that it does not know one says nothing then."""
+        return False
+
     def is_queued(self, job_id: str) -> bool | None:
         """Whether its queue lists the job as waiting or running, used where `query` gave a State.UNKNOWN; None: no answer."""
         return None

@@ -23,7 +23,7 @@ from nlp_bench.config.scheduler import (
     UnsureError,
 )
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.files import age_s
+from nlp_bench.files import age_s, user_name
 from nlp_bench.last_start import says_finished
 from nlp_bench.launch import chain, lock, once
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
@@ -110,6 +110,10 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
     if waiting:
         return None, waiting
     record = read_record(run_dir, submission.job_id)
+    owner = (run_dir / seal.SUBMISSION).stat().st_uid
+    if job and job.state is State.GONE and record is None and scheduler.hides_jobs_of(owner):
+        text = f"{scheduler.title} shows job {submission.job_id} to {user_name(owner)} alone, who can tell how it stands: nlp-bench sync {run_dir}"
+        return None, RunState(text, Kind.SILENT)
     exit_status = None
     if job and job.state is State.ENDED and job.outcome in {None, Outcome.FAILED}:
         exit_status = job.exit_status

@@ -93,6 +93,8 @@ IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster \S+)?\s*$"
 """The job's number as a wrapper of the site prints it that does not know the option."""
 CONFIG = ("scontrol", "show", "config")
 """The question whether there is a Slurm, and which."""
+PRIVATE_JOBS = re.compile(r"^PrivateData\s*=.*\bjobs\b", re.MULTILINE)
+"""In its answer: whoever is no operator is shown no job of others, as if there were none."""
 PARTITIONS = ("scontrol", "show", "partition", "--oneliner", "--all")
 """The question for all partitions, hidden ones among them: jobs may be submitted to them."""
 NO_CONTROLLER = re.compile(r"Unable to contact slurm controller|slurm_load_\w+ error: (?!Invalid)")
@@ -333,6 +335,10 @@ class Slurm(Scheduler):
                 self.silence = f"scontrol no longer knows the job, and its accounting does not tell ({said})"
                 return None
         return None if self.elsewhere() else Job(state=State.GONE, job_id=job_id, source="scontrol")
+
+    def hides_jobs_of(self, owner: int) -> bool:
+        """Ask for PrivateData, which is not for root. Source: slurm.conf's manual."""
+        return os.geteuid() not in {0, owner} and bool(PRIVATE_JOBS.search(answers.plain(self._ask(*CONFIG).out)))
 
     def is_queued(self, job_id: str) -> bool | None:
         """Ask squeue."""
