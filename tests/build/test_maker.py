@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+from support.users import ANNA, ROOT, as_user, open_folder
 
 from nlp_bench.build import build_environment, maker, verify
 from nlp_bench.build.environment import RECORD, Apex, Extras, Machine, build_warning, folder_name, this_machine
@@ -18,6 +19,8 @@ from nlp_bench.build.maker import make_build
 from nlp_bench.build.providers import check_installed
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError, UsageError
+
+__all__ = ["open_folder"]
 
 GPU = Machine(nlp_bench="1", python="cpython-311", torch="2.6.0", megatron_core="0.16.1", cuda="12.4", arch="9.0")
 
@@ -99,6 +102,22 @@ def test_the_launcher_gets_the_caches_of_a_finished_build(built: Path, monkeypat
     assert build_environment(built) == expected
     (folder / "build.json").unlink()
     assert build_environment(built) == {}
+
+
+@pytest.mark.usefixtures("built")
+def test_a_colleague_gets_no_cache_of_kernels_that_may_only_be_read(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch.compile raises for a cache that it cannot write: every rank died at the first kernel that is not in it."""
+    monkeypatch.setenv("NLP_BENCH_BUILD_DIR", str(open_folder))
+    assert main(["build"]) == 0
+    (cache := open_folder / folder_name(this_machine(), Extras()) / "triton").mkdir()
+    code = "from nlp_bench.build import build_environment as of; from pathlib import Path; print(*of(Path()).values())"
+    variables = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    for before, said in ((["env"], f"{cache}\n"), (as_user(ANNA), "\n")):
+        words = [*before, sys.executable, "-c", code]
+        done = subprocess.run(words, cwd=open_folder, env=variables, capture_output=True, text=True, check=False)
+        assert done.stdout == said, done.stderr
 
 
 @pytest.fixture

@@ -131,7 +131,8 @@ def build_environment(root: Path) -> dict[str, str]:
     if not fitting:
         return {}
     folder = max(fitting, key=lambda path: (path / MANIFEST).stat().st_mtime)
-    variables = {name: str(folder / cache) for name, cache in CACHES.items() if (folder / cache).is_dir()}
+    # One of a colleague's, which may only be read, would end every rank at the first kernel that is not in it.
+    variables = {name: str(folder / cache) for name, cache in CACHES.items() if os.access(folder / cache, os.W_OK)}
     if failed_trials(builds[folder]):
         variables[RECORD] = str(folder / MANIFEST)
     if (folder / SITE).is_dir():
