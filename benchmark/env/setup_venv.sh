@@ -116,7 +116,10 @@ if [[ -e $link.lock && ! -w $link.lock ]]; then exec 9< "$link.lock"; elif ! { e
   say "error: $link.lock cannot be written: whoever owns the folder sets it up, or set NLP_BENCH_VENV to a path of your own"
   exit 1
 fi
-flock 9 # two JUBE points, or two people, never build one environment at the same time
+flock --wait 3 9 || { # two JUBE points, or two people, never build one environment at the same time
+  say "waiting for the process that holds $link.lock: it sets the environment up, which takes minutes, or was stopped (Ctrl-Z: fg)"
+  flock 9
+}
 if ! is_ready key; then
   say "setting up $venv for $accelerator (a few minutes, once)"
   options=(); [[ $site_packages != yes ]] || options=(--system-site-packages)

@@ -3,12 +3,14 @@
 The script is the real one; Python's venv and pip are stand-ins (a real environment takes minutes), but for one test.
 """
 
+import fcntl
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -251,6 +253,19 @@ def test_what_a_users_file_for_every_bash_prints_is_no_word_of_the_machine(tmp_p
     assert done.returncode == 0, done.stderr
     assert "for cpu" in done.stderr
     assert is_whole(tmp_path / "env/.venv")
+
+
+def test_a_wait_for_another_setup_is_said(tmp_path: Path, tools: Path) -> None:
+    """Behind a setup of minutes, or one that was stopped, it stood still without a word."""
+    (tmp_path / "env").mkdir()
+    with (tmp_path / "env/.venv.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        timer = threading.Timer(5, lock.close)
+        timer.start()
+        done = setup(tmp_path, tools)
+        timer.join()
+    assert done.returncode == 0, done.stderr
+    assert f"waiting for the process that holds {tmp_path}/env/.venv.lock: " in done.stderr
 
 
 def test_a_finished_one_of_another_user_is_taken_as_it_is(open_folder: Path, tools: Path) -> None:
