@@ -62,6 +62,12 @@ is_ready() { [[ -e $venv/nlp-bench.$1 ]]; } # is_ready key, or the name of an ex
 
 mark() { echo "$wanted" > "$venv/nlp-bench.$1"; } # the last step: without its mark an environment is not finished
 
+foreign() { # foreign PATH: of a colleague who shares this checkout
+  say "error: $1 belongs to $(stat -c %U -- "$1") and is closed to you, or not finished: let its owner repeat this command and type" \
+    "chmod -R go+rX $(printf %q "$link")*; or set NLP_BENCH_VENV to a path of your own"
+  exit 1
+}
+
 pip() { # pip WORD...: what it says of a fault stays in pip.err, where `nlp-bench doctor` looks
   local status=0
   "$venv/bin/pip" "$@" 2> "$venv/pip.err" || status=$?
@@ -112,15 +118,15 @@ check_torch() { # a CPU build on a GPU machine would train on the CPU
 }
 
 # Another user's finished environment is used as it is: who may only read its lock waits on it just so.
-if [[ -e $link.lock && ! -w $link.lock ]]; then exec 9< "$link.lock"; elif ! { exec 9>> "$link.lock"; } 2> /dev/null; then
-  say "error: $link.lock cannot be written: whoever owns the folder sets it up, or set NLP_BENCH_VENV to a path of your own"
-  exit 1
+if [[ -r $link.lock && ! -w $link.lock ]]; then exec 9< "$link.lock"; elif ! { exec 9>> "$link.lock"; } 2> /dev/null; then
+  if [[ -e $link.lock ]]; then foreign "$link.lock"; else foreign "$(dirname -- "$link")"; fi
 fi
 flock --wait 3 9 || { # two JUBE points, or two people, never build one environment at the same time
   say "waiting for the process that holds $link.lock: it sets the environment up, which takes minutes, or was stopped (Ctrl-Z: fg)"
   flock 9
 }
 if ! is_ready key; then
+  [[ ! -e $venv || -w $venv ]] || foreign "$venv"
   say "setting up $venv for $accelerator (a few minutes, once)"
   options=(); [[ $site_packages != yes ]] || options=(--system-site-packages)
   "$python" -I -m venv --clear "${options[@]}" "$venv" ||

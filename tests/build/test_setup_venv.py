@@ -255,6 +255,24 @@ def test_what_a_users_file_for_every_bash_prints_is_no_word_of_the_machine(tmp_p
     assert is_whole(tmp_path / "env/.venv")
 
 
+@pytest.mark.parametrize(("die_at", "mode"), [("", 0o700), ("rest", 0o755)])
+def test_an_environment_that_a_colleague_keeps_closed_or_half_is_named(
+    open_folder: Path, tools: Path, die_at: str, mode: int
+) -> None:
+    """It was said to lack room, or python3-venv."""
+    before = as_user(12345)
+    setup(open_folder, tools, DIE_AT=die_at)
+    (venv,) = (path for path in (open_folder / "env").glob(".venv-*") if path.is_dir())
+    venv.chmod(mode)
+    (open_folder / "env/.venv.lock").chmod(0o644)
+    done = setup(open_folder, None, before=before)
+    assert (done.returncode, f"error: {venv} belongs to " in done.stderr) == (1, True), done.stderr
+    (open_folder / "env/.venv.lock").chmod(0o600)
+    done = setup(open_folder, None, before=before)
+    assert f"error: {open_folder}/env/.venv.lock belongs to " in done.stderr
+    assert f"chmod -R go+rX {open_folder}/env/.venv*; or set NLP_BENCH_VENV to a path of your own\n" in done.stderr
+
+
 def test_a_wait_for_another_setup_is_said(tmp_path: Path, tools: Path) -> None:
     """Behind a setup of minutes, or one that was stopped, it stood still without a word."""
     (tmp_path / "env").mkdir()
