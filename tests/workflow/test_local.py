@@ -118,6 +118,7 @@ def test_by_hand_without_jube(jube: Jube) -> None:
         assert run([nlp_bench, "measure", str(folder)], jube).returncode == 0
         result = json.loads((folder / "result.json").read_text())
         assert result["run"]["tokens_per_second"]["reference"] > 0
+        assert {path.stat().st_mode for path in folder.glob("ranks/*")} == {(folder / "ranks").stat().st_mode}
     assert "CPU" in (folders[0] / "job.out").read_text()
     report = run([nlp_bench, "report", str(jube.checkout / "reports/runs"), "--format", "json"], jube)
     assert [entry["outcome"] for entry in json.loads(report.stdout)["runs"]] == ["VALID", "VALID"]

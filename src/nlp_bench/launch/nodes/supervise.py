@@ -19,6 +19,7 @@ from pathlib import Path
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.launch.arguments import STOP_WORD, training_arguments
 from nlp_bench.orphans import ANCESTOR, die_with_parent
+from nlp_bench.walk import RANKS
 
 SCAN_S = 1.0
 """Seconds between two searches while ranks are missing; a process table of thousands takes some milliseconds."""
@@ -189,7 +190,11 @@ def supervise(command: list[str], environment: dict[str, str], run: Run, run_dir
     With `watches` the growth of job.out is watched: on one node of the job, which ends the others by its exit status (srun's
     --kill-on-bad-exit).
     """
-    return _Supervisor(command, environment, run, run_dir if watches else None).wait()
+    status = _Supervisor(command, environment, run, run_dir if watches else None).wait()
+    for made in run_dir.glob(f"{RANKS}/*"):  # torchrun makes it for its user alone, whatever the umask (mkdtemp)
+        with contextlib.suppress(OSError):
+            made.chmod(made.parent.stat().st_mode & 0o7777)
+    return status
 
 
 class _Supervisor:
