@@ -32,6 +32,16 @@ case $root in *[\"\$,\\\`$'\n']*) # JUBE puts it between quotes into the shell's
   exit 2 ;;
 esac
 
+for place in "${runs%/*}" "$runs" "$root/reports"; do # a colleague's, or what a run of root's (sudo) has left
+  [[ ! -e $place || -w $place ]] || {
+    say "error: $place belongs to $(stat -c %U -- "$place") and cannot be written by you: give it to yourself (sudo chown -R) or" \
+      "let its owner open it to your group (chmod -R g+w), or take a checkout of your own: git clone $(printf %q "$root")"
+    exit 2
+  }
+done
+latest=$root/reports/latest
+[[ ! -e $latest || -O $latest ]] || latest+=-$(id -un 2> /dev/null || true) # of a colleague who works in this checkout, too
+
 "${nlp_bench[@]}" check --tags "$@" > /dev/null # a wrong tag or too large a model is refused before anything is set up
 [[ -w $runs || ( ! -e $runs && -w ${runs%/*} ) ]] || {
   say "error: $runs cannot be written, where JUBE keeps the runs; copy $root to a folder that you may write to, and run it there"
@@ -78,4 +88,4 @@ failed_steps "$run"
 say "4/4 table: jube result -a $runs --id $id"
 jube result -a "$runs" --id "$id" || true
 if "$rehearse"; then [[ $status == FINISHED ]]; exit; fi # nothing was measured
-"${nlp_bench[@]}" report "$run" --output "$root/reports/latest" && [[ $status == FINISHED ]]
+"${nlp_bench[@]}" report "$run" --output "$latest" && [[ $status == FINISHED ]]

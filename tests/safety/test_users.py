@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -198,6 +199,36 @@ def test_data_of_a_user_whose_umask_shut_others_out_are_named(run_as: As, shared
     assert "data_path: " in said
     assert "Permission denied; you have no right to it" in said
     assert "or take other data: --data-path" in said
+
+
+STAND_INS = {
+    "nlp-bench": 'echo "$@"',
+    "setup_venv.sh": "",
+    "jube.bash": "nlp_bench_find_jube() { :; }; jube() { case $1 in run) echo '>>>>  id: 0' ;; status) echo FINISHED ;; esac; }",
+}
+
+
+def test_the_one_command_in_a_colleagues_checkout(shared: Path) -> None:
+    """JUBE said "Permission denied" and no more, and where the group may write, the second one's whole run ended without a report."""
+    before = as_user(BERT, GROUP)
+    for folder in ("benchmark/env", "benchmark/jube", "reports/latest"):
+        (shared / folder).mkdir(parents=True)
+    for name, text in STAND_INS.items():
+        (shared / "benchmark/env" / name).write_text(text)
+    shutil.copy(ROOT / "benchmark/run.sh", shared / "benchmark")
+    owned(shared, ANNA)
+
+    def said() -> "subprocess.CompletedProcess[str]":
+        words = [*before, "bash", str(shared / "benchmark/run.sh")]
+        return subprocess.run(words, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
+
+    refused = said()
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert f"error: {shared}/benchmark/jube belongs to " in refused.stderr
+    for folder in ("benchmark/jube", "reports"):
+        (shared / folder).chmod(0o2775)
+    done = said()
+    assert (done.returncode, done.stdout.endswith(f"--output {shared}/reports/latest-{BERT}\n")) == (0, True), done
 
 
 def test_what_was_set_aside_of_another_user_is_in_nobodys_way(shared: Path) -> None:
