@@ -72,6 +72,12 @@ stop() {
   wait "$jube" || true
   # JUBE dies at once, its steps write down first how the run ended.
   for ((i = 0; i < 400; i++)); do kill -0 -- -"$jube" 2> /dev/null || break; sleep 0.1; done
+  run=${run:-$(find "$runs" -maxdepth 1 -name '[0-9]*' 2> /dev/null | sort | tail -n 1)}
+  mapfile -t jobs < <(for one in "$run"/*_train/work/submit.json; do
+    [[ ! -e $one || -e ${one%/*}/outcome.json ]] || sed -n 's/^ "job_id": "\(.*\)",$/\1/p' "$one"
+  done)
+  ((${#jobs[@]} == 0)) || say "job ${jobs[*]} of $run stays in the queue, and run.sh again would begin another run; to go on with this one:" \
+    "bash $(printf %q "$root/benchmark/env/nlp-bench") watch --continue $(printf %q "$run"); to end it: scancel ${jobs[*]}"
   exit 130
 }
 trap stop INT TERM

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -171,6 +173,27 @@ def test_large_job_waits_with_the_golden_text(slurm_jube: Jube) -> None:
     slurm_jube.continue_until_finished(bound_s=60)  # the process that `submit` left behind notices it by itself
     (row,) = slurm_jube.table()
     assert (row["Outcome"], row["Tokens/sec"], row["Nodes"]) == ("CANCELLED", "", "96")
+
+
+def test_the_one_command_that_is_interrupted_names_the_job_that_stays(slurm_jube: Jube) -> None:
+    """It said to repeat the same command, which would have begun another run with another job."""
+    command = ["bash", str(slurm_jube.checkout / "benchmark/run.sh"), "175"]
+    process = subprocess.Popen(
+        command, env=slurm_jube.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )  # fmt: skip
+    assert process.stderr
+    said = ""
+    while "JUBE: RUNNING" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    os.killpg(process.pid, signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    run = slurm_jube.checkout / "benchmark/jube/nlp_benchmark_run/000000"
+    job_id = json.loads((run / "000003_train/work/submit.json").read_text())["job_id"]
+    assert process.returncode == 130
+    assert f"job {job_id} of {run} stays in the queue, and run.sh again would begin another run" in said
+    assert said.endswith(f"; to end it: scancel {job_id}\n")
 
 
 def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
