@@ -18,6 +18,8 @@ from nlp_bench.walk import JUBE_FILES
 MARKER = "ready"
 JUBE_ERROR = "error"
 """JUBE's own file in the folder of a step whose command has failed: `jube continue` passes such a step over for good."""
+JUBE_DONE = "done"
+"""JUBE's own file in the folder of a step that has ended well."""
 _MOST_SAID_BYTES = 4096
 METRICS = "metrics.txt"
 """The record of a rehearsal for JUBE instead of outcome.json: it has run no job."""
@@ -106,6 +108,16 @@ def _let_jube_go_on(run_dir: Path) -> None:
             print(
                 f"nlp-bench: {error} of JUBE is removed: the step has its outcome now; next: {again}", file=sys.stderr
             )
+
+
+def forget_measured(run_dir: Path) -> None:
+    """Let JUBE measure a training that begins: where its step's folder was removed, the step behind it is done with the training before."""
+    step = real(run_dir).parent
+    for link in step.parent.glob(f"*/work/{step.name.partition('_')[2]}"):  # JUBE's, to the folder of the step before
+        with contextlib.suppress(OSError):
+            if link.is_symlink() and real(link) == real(run_dir):
+                (link.parent / METRICS).unlink(missing_ok=True)
+                (link.parents[1] / JUBE_DONE).unlink(missing_ok=True)
 
 
 def why_failed(step: Path) -> str:

@@ -56,6 +56,12 @@ def test_sweep_gives_one_row_per_point(jube: Jube) -> None:
     jube(nlp_bench, "verify", evidence, "--nonce", "0042e3")
     logs = [path.read_text() for path in jube.runs.rglob("*_train/work/job.out")]
     assert [log.count("; nonce 0042e3\n") for log in logs] == [1, 1]
+    # A person who wants one anew: the table kept the number of the training before.
+    shutil.rmtree(next(jube.runs.glob("*/*_train")))
+    jube("jube", "continue", str(jube.runs), "--id", "last", "--hide-animation")
+    results = [json.loads(path.read_text())["run"] for path in jube.runs.glob("*/*_train/work/result.json")]
+    anew = sorted(f"{result['tokens_per_second']['reference']:.2f}" for result in results)
+    assert sorted(row["Tokens/sec"] for row in jube.table()) == anew
 
 
 @both_jubes

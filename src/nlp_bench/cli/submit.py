@@ -80,6 +80,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         from nlp_bench.launch.scheduler.local import has_ended, waiting
         from nlp_bench.launch.submission import read_submission
         from nlp_bench.launch.submit import submit
+        from nlp_bench.marker import forget_measured
 
         is_step, is_snapshot = self.jube_step, bool(self.snapshot_code)
         if self.recorded and self.run_dir and read_ending(self.run_dir):
@@ -104,6 +105,8 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
                 raise NlpBenchError(
                     f"{run_dir} is {state} as far as can be seen from here; let it end there, or name a new folder"
                 )
+            if is_step and not earlier:
+                forget_measured(run_dir)
             resolved = with_checkpoints(resolved, run_dir, checkpoints)
             say(f"run folder {run_dir}")
             script = folder.prepare(resolved, root=root(), run_dir=run_dir, is_snapshot=is_snapshot)
