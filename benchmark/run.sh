@@ -32,10 +32,11 @@ case $root in *[\"\$,\\\`$'\n']*) # JUBE puts it between quotes into the shell's
   exit 2 ;;
 esac
 
-for place in "${runs%/*}" "$runs" "$root/reports"; do # a colleague's, or what a run of root's (sudo) has left
+place=$runs; [[ -e $runs ]] || place=${runs%/*}
+for place in "$place" "$root/reports"; do # a colleague's, what a run of root's (sudo) has left, or in a container that may only be read
   [[ ! -e $place || -w $place ]] || {
-    say "error: $place belongs to $(stat -c %U -- "$place") and cannot be written by you: give it to yourself (sudo chown -R) or" \
-      "let its owner open it to your group (chmod -R g+w), or take a checkout of your own: git clone $(printf %q "$root")"
+    say "error: $place, which is of $(stat -c %U -- "$place"), cannot be written: let its owner open it to your group (chmod -R g+w)," \
+      "or run a copy of your own: git clone $(printf %q "$root"); what a run of root's has left: sudo chown -R"
     exit 2
   }
 done
@@ -43,10 +44,6 @@ latest=$root/reports/latest
 [[ ! -e $latest || -O $latest ]] || latest+=-$(id -un 2> /dev/null || true) # of a colleague who works in this checkout, too
 
 "${nlp_bench[@]}" check --tags "$@" > /dev/null # a wrong tag or too large a model is refused before anything is set up
-[[ -w $runs || ( ! -e $runs && -w ${runs%/*} ) ]] || {
-  say "error: $runs cannot be written, where JUBE keeps the runs; copy $root to a folder that you may write to, and run it there"
-  exit 1
-}
 tags=(); (($# == 0)) || tags=(--tag "$@")
 system=()
 for tag in "$@"; do [[ ! -e $root/benchmark/systems/$tag.toml ]] || system=(--system "$tag"); done

@@ -318,22 +318,6 @@ def test_a_copy_in_the_spool_of_a_batch_system_says_what_to_hand_over(name: str,
     assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_the_one_command_in_a_checkout_that_may_only_be_read_says_so_first(open_folder: Path) -> None:
-    """Another user's, in an image, or mounted read-only: before anything is set up, and not in the words of JUBE."""
-    for name, text in {
-        "run.sh": (ROOT / "benchmark/run.sh").read_text(),
-        "jube/nlp_benchmark.yaml": "",
-        "env/nlp-bench": "",
-    }.items():
-        path = open_folder / "benchmark" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    command = [*as_user(12345), "bash", open_folder / "benchmark/run.sh"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    said = f"nlp-bench: error: {open_folder}/benchmark/jube/nlp_benchmark_run cannot be written, where JUBE keeps the runs; copy {open_folder} to"
-    assert (done.returncode, done.stderr[: len(said)]) == (1, said)
-
-
 def test_what_is_to_be_sourced_in_bash_says_so() -> None:
     script = ROOT / "benchmark/env/activate.bash"
     done = subprocess.run(["bash", script], capture_output=True, text=True, check=False, timeout=60)

@@ -204,6 +204,7 @@ def test_data_of_a_user_whose_umask_shut_others_out_are_named(run_as: As, shared
 STAND_INS = {
     "nlp-bench": 'echo "$@"',
     "setup_venv.sh": "",
+    "../jube/nlp_benchmark.yaml": "",
     "jube.bash": "nlp_bench_find_jube() { :; }; jube() { case $1 in run) echo '>>>>  id: 0' ;; status) echo FINISHED ;; esac; }",
 }
 
@@ -224,7 +225,7 @@ def test_the_one_command_in_a_colleagues_checkout(shared: Path) -> None:
 
     refused = said()
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"error: {shared}/benchmark/jube belongs to " in refused.stderr
+    assert f"error: {shared}/benchmark/jube, which is of " in refused.stderr
     for folder in ("benchmark/jube", "reports"):
         (shared / folder).chmod(0o2775)
     done = said()
