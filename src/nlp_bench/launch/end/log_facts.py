@@ -90,6 +90,8 @@ LEFT_ALONE = re.compile(
 """The error of a rank whose peer has gone: gloo's (transport/tcp/pair.cc), the store's (TCPStore.cpp), NCCL's (ncclRemoteError)."""
 ENDED_WITH_A_PEER = frozenset({"1", "-6"})
 """Exit codes of a rank that found a peer gone: an exception of Python's, an abort of NCCL's watchdog."""
+_AT_ONCE_S = 0.05
+"""Within so many seconds of the first end nobody has ended the others: torchrun looks at its ranks ten times a second."""
 STALLED = re.compile(r"nlp-bench: error: (stalled .*?)(?:; the run is ended)?$", re.MULTILINE)
 RENDEZVOUS = re.compile(
     r"nlp-bench: error: rendezvous: (?P<ours>.*)|(?P<torchrun>Rendezvous\w*Error.*|(?:\w+\.)*Dist\w*Error: .*(?:clients joined|EADDRINUSE|timed out|Timed out).*)"
@@ -239,15 +241,17 @@ def _first_failed_rank(err: str, lines: list[str]) -> str | None:
         return status == "-15" or (status in ENDED_WITH_A_PEER and local in left_alone)
 
     for order in ORDER.finditer(err):
-        ranks = re.findall(r"(\d+) \(", order.group("ranks"))
+        after_s = {rank: float(seconds) for rank, seconds in re.findall(r"(\d+) \(\+(\d+\.\d+)", order.group("ranks"))}
+        ranks = list(after_s)
         seen.update(ranks)
         together, at = (order.group("together") or ranks[0]).split(), order.group("at")
         second = _as_torchrun_prints_it(at)
         for place, rank in enumerate(ranks):
             if rank in failed:
                 candidates.append(((2 * is_consequence(rank), second, at, 0 if rank in together else place), rank))
-            elif rank in together:  # it left with status 0 while others needed it, or was ended in the same look
-                candidates.append(((int(len(together) > 1), second, at, 0), rank))
+            elif rank in together or after_s[rank] < _AT_ONCE_S:
+                # It left with status 0 while others needed it, or was ended in the same look.
+                candidates.append(((int(together != [rank]), second, at, 0), rank))
     for second, rank, _ in ROOT_CAUSE.findall(err):
         if rank not in seen and rank in failed:
             candidates.append(((2 * is_consequence(rank), second, "without an order", 0), rank))
