@@ -21,7 +21,7 @@ _DEVICE = rb"(?:gpu|device|dev|npu|tpu|hpu|xpu|chip|rank|accelerator|core|die|gc
 """Names of one of several accelerators or processes."""
 _PER = rb"(?: ?/ ?|[_ -]?per[_ -]?)"
 _DIGITS = rb"\d(?:[\d,]{0,20}\d)?(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?"
-_RATE = re.compile(
+_RATE = late(
     # 256.0k tokens/s
     rb"(?:(?<![\w./])(?P<before>" + _DIGITS + rb")(?P<scale_before>[km])? ?)?"
     rb"(?<![a-z])(?P<prefix>[km])?(?P<unit>tok(?:en)?s?(?P<device_inside>"
