@@ -132,12 +132,8 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return {key: _convert(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
     if hint is float and isinstance(value, int | float) and not isinstance(value, bool):
         return _finite(value, where)
-    if (
-        origin is None
-        and isinstance(hint, type)
-        and isinstance(value, hint)
-        and not (hint is int and isinstance(value, bool))
-    ):
+    is_plain = origin is None and isinstance(hint, type)  # tuple[str, ...] is a type, too, for Python 3.10
+    if is_plain and isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value
     raise UsageError(f"{where}: {value!r} is not {_describe(hint)}")
 
