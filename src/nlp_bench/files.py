@@ -190,6 +190,14 @@ def user_name(number: int) -> str:
         return f"user {number}"
 
 
+def new_owner(folder: Path) -> int:
+    """Return the number of the user to whom a file belongs that is made in `folder`: some file systems give everything one owner. Raises OSError."""
+    import tempfile  # noqa: PLC0415  # few callers need it, and start-up is measured
+
+    with tempfile.TemporaryFile(dir=folder) as trial:
+        return os.fstat(trial.fileno()).st_uid
+
+
 def age_s(path: Path) -> float:
     """Return the seconds since a file was changed, by the clock that dated it, which may be a file server's.
 

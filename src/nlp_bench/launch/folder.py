@@ -19,7 +19,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
-from nlp_bench.files import read_object, real, sha256_of, user_name, write_text
+from nlp_bench.files import new_owner, read_object, real, sha256_of, user_name, write_text
 from nlp_bench.launch import lock, snapshot
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.script import job_script, variables
@@ -80,9 +80,7 @@ def _refuse_foreign(run_dir: Path) -> None:
     path = next((run_dir / name for name in ("submit.json", lock.NAME) if os.path.lexists(run_dir / name)), None)
     if path is None or (found and found.is_complete):
         return
-    with tempfile.TemporaryFile(dir=run_dir) as own:  # some file systems give everything one owner
-        is_foreign = path.lstat().st_uid != os.fstat(own.fileno()).st_uid
-    if is_foreign:
+    if path.lstat().st_uid != new_owner(run_dir):
         name = user_name(path.lstat().st_uid)
         raise UsageError(
             f"--run-dir: {path} belongs to {name}, who may have a job for this folder that {name} alone can ask for; let {name} go on "

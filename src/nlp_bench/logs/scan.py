@@ -361,10 +361,11 @@ def _buckets(prints: Iterable[bytes], weights: list[float], counts: Counter[byte
 
     alone = _places(words)
     bits = (1 << np.arange(2 * _PLACES, dtype=np.uint8)).reshape(_PLACES, 2, 1, 1)
-    tables = (
-        alone[:, :, 0, :, None] * bits[:, 0] | alone[:, :, 1, None, :] * bits[:, 1]
+    halves = (
+        alone[:, :, 0, :, None] * bits[:, 0],
+        alone[:, :, 1, None, :] * bits[:, 1],
     )  # [fingerprint, byte, upper, lower]
-    tables = tables.reshape(len(words), _PLACES, 256)
+    tables = (halves[0] | halves[1]).reshape(len(words), _PLACES, 256)
     whole = (1 << 2 * _PLACES) - 1
     buckets: list[list[bytes]] = [[] for _ in range(_NUM_BUCKETS)]
     nibbles = np.zeros((_NUM_BUCKETS, *alone.shape[1:]), np.bool_)
@@ -460,10 +461,7 @@ class _CEngine:
     def prepare(self, block: Block) -> _Plan:
         """Make the tables for a log like the block, or for any if the log is short; only the speed depends on them."""
         pieces = range(block.begin, block.end, max((block.end - block.begin) // 16, _PIECE_BYTES))
-        ends = (min(at + _PIECE_BYTES, block.end) for at in pieces)
-        sample = (
-            b"" if block.is_last else b"".join(bytes(block.data[at:end]) for at, end in zip(pieces, ends, strict=True))
-        )
+        sample = b"" if block.is_last else b"".join(block.data[at : at + _PIECE_BYTES] for at in pieces)
         self.plan, self.num_false = _plan(self.words, self.grammar, sample), 0
         self.library.nlp_bench_scan_prepare(ctypes.byref(self.plan))
         return self.plan

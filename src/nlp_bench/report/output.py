@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import tempfile
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, explained
-from nlp_bench.files import user_name, write_bytes, write_json, write_text
+from nlp_bench.files import new_owner, user_name, write_bytes, write_json, write_text
 from nlp_bench.inputs.find import is_earlier
 from nlp_bench.report.formats import FORMATS, View
 from nlp_bench.report.page import NO_VALID_RUN
@@ -44,8 +43,7 @@ def prepare(folder: Path, *stems: str) -> None:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as trial:
-            own = os.fstat(trial.fileno()).st_uid  # some file systems give everything one owner
+        own = new_owner(folder)
         found = sorted(path for path in folder.iterdir() if path.suffix in _ENDINGS and _is_of(path.stem, stems))
     except OSError as error:
         raise UsageError(
