@@ -175,11 +175,15 @@ def test_a_blend_and_a_checkout_are_mounted() -> None:
     assert "--container-mounts=/nlp-bench:/nlp-bench,/a:/a,/b:/b,/repo:/repo" in starter(script)
 
 
-def test_where_links_of_the_data_lead_is_mounted(tmp_path: Path) -> None:
-    """The files were found at the terminal, and not in the container."""
-    (tmp_path / "data").mkdir()
-    for end in (".bin", ".idx"):
-        (tmp_path / f"data/x{end}").symlink_to(f"../archive/y{end}")
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_where_links_of_the_data_lead_is_mounted(tmp_path: Path, *, is_folder: bool) -> None:
+    """The files were found at the terminal, and not in the container: each is a link, or lies in a folder that is one (build to a scratch)."""
+    if is_folder:
+        (tmp_path / "data").symlink_to("archive")
+    else:
+        (tmp_path / "data").mkdir()
+        for end in (".bin", ".idx"):
+            (tmp_path / f"data/x{end}").symlink_to(f"../archive/y{end}")
     run = offline("13", "dgx-h100")
     run = replace(run, data=replace(run.data, path=f"{tmp_path}/data/x", cache=f"{tmp_path}/data/cache"))
     folders = [f"{folder}:{folder}" for folder in ("/nlp-bench", tmp_path / "data", tmp_path / "archive")]

@@ -83,7 +83,7 @@ def _mounts(run: Run, root: Path, run_dir: Path) -> list[str]:
     # A blend has weights between its prefixes.
     prefixes = [word for word in run.data.words if word.startswith("/")]
     files = [Path(prefix + end) for prefix in prefixes for end in (".bin", ".idx")]
-    data = [Path(prefix).parent for prefix in prefixes] + [real(file).parent for file in files if file.is_symlink()]
+    data = [Path(prefix).parent for prefix in prefixes] + [real(file).parent for file in files]
     cache = [Path(run.data.cache)] if data and Path(run.data.cache).is_absolute() else []
     upstream = [Path(run.tuning.megatron_lm_repo)] if run.tuning.megatron_lm_repo else []
     folders = list(dict.fromkeys([root, run_dir, *data, *cache, *upstream]))
