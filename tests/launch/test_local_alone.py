@@ -105,7 +105,12 @@ MODULE = """() {
 
 
 @pytest.mark.parametrize(
-    ("loads", "num_said"), [(MODULE, 1), (MODULE.replace("export LOADEDMODULES", "local unknown"), 0)]
+    ("loads", "num_said"),
+    [
+        (MODULE, 1),
+        (MODULE.replace("export LOADEDMODULES", "local unknown"), 0),
+        (MODULE.replace("return;", "return 1;"), 1),  # a sticky module stays
+    ],
 )
 def test_a_module_that_is_missing_is_said_where_the_module_system_calls_it_no_failure(
     machine: Machine, loads: str, num_said: int

@@ -12,11 +12,14 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import real
 from nlp_bench.seal import MADE_FOR
 
+PURGE = "module purge || echo 'nlp-bench: module purge did not unload all modules' >&2"
+"""A module that stays (sticky ones, a site's default) ends purge with 1, and harms nothing; one that cannot be loaded ends the job."""
+
 
 def software_lines(system: System) -> list[str]:
     """Return `module load` and `export` lines, each word quoted, in the order of the system file."""
     modules = system.software.modules
-    lines = ["module purge", *(f"module load {shlex.quote(name)}" for name in modules)] if modules else []
+    lines = [PURGE, *(f"module load {shlex.quote(name)}" for name in modules)] if modules else []
     for name, value in system.environment.items():
         # A word that begins with = ("exactly this", for NCCL) would look like a comparison.
         quoted = f"'{value}'" if value.startswith("=") and shlex.quote(value) == value else shlex.quote(value)
