@@ -260,3 +260,13 @@ def test_a_folder_that_passes_for_transformer_engine_is_named(tmp_path: Path, mo
     monkeypatch.setattr("importlib.metadata.version", nothing)
     with pytest.raises(UsageError, match=r"kernels: .*transformer_engine is found as Transformer Engine but no such"):
         check_installed("auto", eight_bit=False)
+
+
+def test_a_compiler_that_a_module_named_and_took_along_is_the_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The folder of the package was said not to be writable."""
+    monkeypatch.setattr("nlp_bench.build.scanner.OBJECT", tmp_path / "scan.so")
+    monkeypatch.setenv("CC", "icc-2021 -O2")
+    assert main(["build", "--scanner"]) == 2
+    assert "CC=icc-2021 -O2: there is no icc-2021 on PATH" in capsys.readouterr().err

@@ -27,6 +27,10 @@ def build_scanner() -> Path:
         raise UsageError(
             "scanner: no C compiler: neither CC nor cc, gcc or clang; install one (Debian: gcc libc6-dev) or load a module"
         )
+    if not shutil.which(compiler[0]):
+        raise UsageError(
+            f"scanner: CC={os.environ.get('CC')}: there is no {compiler[0]} on PATH; load the module that set CC, or unset it"
+        )
     try:
         with tempfile.TemporaryDirectory(dir=OBJECT.parent) as folder:
             made = Path(folder, OBJECT.name)
