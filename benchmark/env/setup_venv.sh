@@ -6,6 +6,7 @@
 [ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
 set -euo pipefail
 export PIP_USER=0 # a pip.conf that says so ("user = true") lets no pip install into a virtual environment
+unset PIP_CONSTRAINT PIP_TARGET PIP_PREFIX # another torch, which an image pins (NGC's); a place that is not this environment
 unset BASH_ENV # this bash has read it; what it prints in those below would be taken for their answers
 export PYTHONSAFEPATH=1 # Python 3.11: import nothing from the current folder; -I and the path in place of -m are for 3.10
 here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
