@@ -13,7 +13,7 @@ from nlp_bench.config.catalog import root
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import for_another_job
 from nlp_bench.config.run import Limits, read_run
-from nlp_bench.config.system import Network
+from nlp_bench.config.system import Container, Network
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.arguments import check_arguments, training_arguments, upstream_environment
 from nlp_bench.launch.nodes import rendezvous
@@ -209,8 +209,20 @@ def test_without_a_suffix_the_addresses_are_slurms(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.usefixtures("in_a_job")
 def test_wrong_allocation_is_refused() -> None:
-    with pytest.raises(NlpBenchError, match=r"allocated 96 node\(s\).*run.json asks for 8"):
+    with pytest.raises(NlpBenchError, match=r"allocated 96 node\(s\).*run.json asks for 8$"):
         meet(offline("13", "juwels-booster"))
+
+
+def test_a_container_that_takes_no_variables_of_the_job_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A profile sets APPTAINER_CLEANENV=1: Slurm was said to have allocated no nodes."""
+    for name in ("NLP_BENCH_NODES", "SLURM_JOB_NODELIST", "SLURM_NODELIST"):
+        monkeypatch.delenv(name, raising=False)
+    run = offline("13", "juwels-booster")
+    run = replace(run, system=replace(run.system, container=Container(image="/img.sif", runtime="apptainer")))
+    with pytest.raises(
+        NlpBenchError, match=r"hides those of the job: start it without --cleanenv .* without APPTAINER_CLEANENV"
+    ):
+        meet(run)
 
 
 def test_the_job_script_hands_the_addresses_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,9 +46,13 @@ def addresses(run: Run) -> list[str]:
     known = [] if scheduler.name == LOCAL else os.environ.get("NLP_BENCH_NODES", "").split()
     known = known or scheduler.addresses(run.system.network.master_addr_suffix)
     if len(known) != run.parallel.nodes:
+        text = (
+            "; a container that takes none of the host's variables hides those of the job: start it without --cleanenv and --containall, "
+            "and without APPTAINER_CLEANENV, APPTAINER_CONTAINALL (SINGULARITY_...) in the environment"
+        )
         raise NlpBenchError(
             f"parallel.nodes: {scheduler.title} allocated {len(known)} node(s) ({' '.join(known) or scheduler.no_nodes}), "
-            f"run.json asks for {run.parallel.nodes}"
+            f"run.json asks for {run.parallel.nodes}{text if run.system.container.image and not known else ''}"
         )
     return known
 
