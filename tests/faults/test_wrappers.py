@@ -125,13 +125,18 @@ def test_an_answer_without_the_mark_is_none(
     wrapped(SILENT[kind])
     assert asking.query("1") is None
     assert asking.is_queued("1") is None
-    with pytest.raises(scheduler.SilentError, match="not in the form that it was asked for"):
+    with pytest.raises(
+        scheduler.SilentError,
+        match=r"not in the form that it was asked for.*; put Slurm's own before /.*/squeue on PATH",
+    ):
         asking.jobs(ended=True)
     with pytest.raises(scheduler.SilentError):
         once.active(asking, tmp_path)
     with pytest.raises(NlpBenchError, match=r"scontrol does not write out the nodes node\[1,3\]"):
         addresses(run)
-    with pytest.raises(NlpBenchError, match="sinfo does not list partition booster"):
+    with pytest.raises(
+        NlpBenchError, match=r"sinfo does not list partition booster: not in the form .* before /.*/sinfo on PATH"
+    ):
         partition_nodes("booster")
 
 

@@ -13,7 +13,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.launch.folder import script_text
 from nlp_bench.launch.scheduler.slurm import PARTITIONS, cluster_name, is_absent, without_overrides
-from nlp_bench.launch.scheduler.slurm_text import MARK, field_of, records, rows
+from nlp_bench.launch.scheduler.slurm_text import MARK, field_of, other_form, records, rows
 from nlp_bench.machine.addresses import look_up
 from nlp_bench.programs import ask
 
@@ -63,7 +63,8 @@ def partition_nodes(queue: str) -> list[Node]:
     names = ask("sinfo", "--Node", "--partition", queue, f"--format={MARK}%N")
     listed = rows(names.out, 1) if names.is_good else None
     if listed is None:
-        raise NlpBenchError(f"sinfo does not list partition {queue}: {names.text}; try `scontrol ping`")
+        why = other_form("sinfo") if names.is_good else f"{names.text}; try `scontrol ping`"
+        raise NlpBenchError(f"sinfo does not list partition {queue}: {why}")
     return nodes_of(",".join(dict.fromkeys(name.strip() for (name,) in listed)))
 
 

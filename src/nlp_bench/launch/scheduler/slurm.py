@@ -356,9 +356,7 @@ class Slurm(Scheduler):
         answer = self._ask("squeue", f"--user={os.getuid()}", *states, f"--format={answers.LISTED}")
         found = answers.listed(answer.out) if answer.is_good else None
         if found is None:
-            said = (
-                "not in the form that it was asked for, as a wrapper of the site may" if answer.is_good else "no answer"
-            )
+            said = answers.other_form("squeue") if answer.is_good else "no answer"
             raise SilentError(f"squeue: {answer.err.strip() or said}")
         jobs = [Listed(job_id, comment, work_dir) for job_id, work_dir, comment in found]
         return sorted(jobs, key=lambda job: (int(job.job_id), job.comment))

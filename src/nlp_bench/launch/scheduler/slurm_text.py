@@ -5,6 +5,7 @@ the key with which a line of `scontrol show` begins. Lines without it are not re
 """
 
 import re
+import shutil
 from typing import Any
 
 MARK = "nlp-bench|"
@@ -15,6 +16,11 @@ _HEADERS = ("JOBID", "NODELIST")
 """What squeue prints above %i, and sinfo above %N."""
 _BEFORE, _BEHIND = "nlp-bench-before", "nlp-bench-behind"
 _NODE = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
+
+
+def other_form(program: str) -> str:
+    """Return what is said of an answer of `program` that `rows` or `listed` cannot read."""
+    return f"not in the form that it was asked for, as a wrapper of the site may; put Slurm's own before {shutil.which(program)} on PATH"
 
 
 def plain(text: str) -> str:
