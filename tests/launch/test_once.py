@@ -119,6 +119,15 @@ def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
     assert not {"SLURM_LABELIO", "SLURM_CPU_BIND_LIST"} & known  # what its own step is bound to, and how it prints
     assert "nlp-bench: trains inside job 55, where this was called" in capsys.readouterr().err
     assert not site.was_called()
+    monkeypatch.setenv(
+        "SLURM_JOB_NUM_NODES", "9"
+    )  # salloc --nodes 9: a second job waited in the queue, and nothing said why
+    with pytest.raises(NlpBenchError):
+        hand_over(run, script)
+    assert (
+        f"job 55, where this was called, has 9 node(s), the run asks for {run.parallel.nodes}"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.slow

@@ -42,6 +42,12 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
         others := ambient.taken_out(os.environ, ambient.of_jobs(), scheduler.kept_variables(run.launch.account))
     ):
         print(ambient.message(others), file=sys.stderr)
+    own, nodes = scheduler.allocation(), run.parallel.nodes
+    if own and own.num_nodes not in {"", str(nodes)}:
+        text = (
+            f"job {own.job_id}, where this was called, has {own.num_nodes} node(s), the run asks for {nodes} (--nodes)"
+        )
+        print(f"nlp-bench: {text}: it does not train in there, a job of its own is to be queued", file=sys.stderr)
     if run.launch.launcher != LOCAL and not held:
         _refuse_what_nobody_keeps(run, script.parent)
         job_ids = _queue(scheduler, run, script, jobs, lock)
