@@ -19,6 +19,7 @@ Stub = Callable[..., Run]
 OF_RANKS = {
     "PET_NO_PYTHON": "1", "PET_STANDALONE": "1", "PET_MAX_RESTARTS": "3", "PET_LOG_LINE_PREFIX_TEMPLATE": "x", "RANK": "7", "WORLD_SIZE": "99",
     "LOCAL_RANK": "5", "LOCAL_WORLD_SIZE": "9", "GROUP_RANK": "3", "NODE_RANK": "2", "MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1",
+    "OMP_PROC_BIND": "true", "OMP_PLACES": "{0}",
     "TORCHELASTIC_RUN_ID": "stale", "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "4",
     "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[stale ${rank}]", "TORCHELASTIC_ERROR_FILE": "/nowhere/x",
 }  # fmt: skip

@@ -14,8 +14,9 @@ from nlp_bench.redact import is_secret
 
 OF_RANKS = re.compile(
     r"PET_\w+|TORCHELASTIC_\w+|(LOCAL_|GROUP_|ROLE_|NODE_)?RANK|((LOCAL|GROUP|ROLE)_)?WORLD_SIZE|ROLE_NAME|MASTER_(ADDR|PORT)|PYTHON_EXEC"
+    r"|OMP_PLACES|OMP_PROC_BIND|GOMP_CPU_AFFINITY|KMP_AFFINITY"
 )
-"""What torchrun reads, or sets for its ranks."""
+"""What torchrun reads, or sets for its ranks; and where OpenMP puts the threads, which `[binding]` decides: all ranks on one core, for example."""
 
 
 def of_jobs() -> "re.Pattern[str]":
