@@ -70,6 +70,15 @@ def test_a_second_call_keeps_the_data_and_other_parameters_replace_them(tmp_path
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["data"]
 
 
+def test_a_link_to_another_file_system_stays(tmp_path: Path) -> None:
+    """build/data to a scratch, for want of room in the home: the data went to the home, and the link was set aside."""
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "data").symlink_to("scratch")
+    make_data(DataRequest(output=tmp_path / "data", documents=20, vocab_size=300))
+    assert (tmp_path / "data").is_symlink()
+    assert (tmp_path / f"scratch/{PREFIX}.bin").exists()
+
+
 def test_damaged_data_are_made_anew(tmp_path: Path) -> None:
     request = DataRequest(output=tmp_path / "data", documents=50, vocab_size=300)
     make_data(request)

@@ -6,6 +6,7 @@ import re
 import secrets
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from nlp_bench.data.tokenizer import (
     train_byte_pairs,
 )
 from nlp_bench.errors import NlpBenchError, UsageError, explained, require
-from nlp_bench.files import locked, read_json, recover_folder, replace_folder, reported_late, write_json
+from nlp_bench.files import locked, read_json, real, recover_folder, replace_folder, reported_late, write_json
 from nlp_bench.immutable import immutable
 
 SCHEMA = "nlp-bench/data/1"
@@ -83,7 +84,8 @@ def make_data(request: DataRequest) -> tuple[dict[str, Any], bool]:
 
     Raises UsageError for bad input and for an output folder that holds something else.
     """
-    parameters, output = request.parameters(), request.output
+    output = real(request.output)  # a link to a scratch stays
+    request, parameters = replace(request, output=output), request.parameters()
     with locked(output.parent / f".{output.name}.lock", "name another folder with --output"):
         try:
             recover_folder(output)
