@@ -26,6 +26,7 @@ FORMS = {
     "rich": ("[%m/%d/%y %H:%M:%S] INFO ", 1.0),
     "twice twelve hours": ("%m/%d/%Y %I:%M:%S %p ", 1.0),
     "the same, year first": ("[%Y-%m-%d %I:%M:%S.%f %p] ", 0.001),
+    "the same, in small letters": ("%Y-%m-%d %I:%M:%S %P ", 1.0),
     "absl": ("I%m%d %H:%M:%S.123456 140110 ", 1e-6),
     "mmengine": ("%m/%d %H:%M:%S - mmengine - INFO - ", 1.0),
 }

@@ -355,8 +355,9 @@ static const byte *skip_stamp(const byte *begin, const byte *at, const byte *end
   int is_point = end - last > 1 && (*last == '.' || *last == ',') && is_digit(last[1]);
   if (last < end && (is_point || is_digit(*last) || *last == ':' || *last == 'Z' || *last == '+' || *last == '-'))
     return NULL; /* a zone, or no time at all */
-  const byte *half = last < end && *last == ' ' ? last + 1 : last; /* AM or PM */
-  if (end - half > 1 && (*half == 'A' || *half == 'P') && half[1] == 'M' && (end - half == 2 || !is_name(half[2])))
+  const byte *half = last < end && *last == ' ' ? last + 1 : last; /* AM or pm */
+  if (end - half > 1 && ((*half | 32) == 'a' || (*half | 32) == 'p') && half[1] == ('M' | (*half & 32)) &&
+      (end - half == 2 || !is_name(half[2])))
     return NULL;
   return last;
 }

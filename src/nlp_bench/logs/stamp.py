@@ -9,7 +9,7 @@ from functools import lru_cache
 
 HEAD_BYTES = 96
 """Bytes at the beginning of a line that may hold a logger's time; a later date is part of the message."""
-_HALF = rb" ?[AP]M(?![\w-])"  # of a day of 2 x 12 hours
+_HALF = rb" ?(?:[AP]M|[ap]m)(?![\w-])"  # of a day of 2 x 12 hours
 _CLOCK = rb"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(" + _HALF + rb")?(?:(Z)|([+-])(\d\d):?(\d\d)(?!\d))?"
 _DATED = re.compile(
     rb"(?<!\d)(?:(\d{4}[-/.]\d\d[-/.]\d\d)(?:[T_-]|,?\s{1,2})|(\d{8})[ T_-]|(\d\d/\d\d/(?:\d{4}|\d\d)),? |[IWEF](\d{4}) |(\d\d/\d\d) )"
@@ -41,7 +41,7 @@ def stamp_s(text: bytes, *, is_fine: bool = False) -> float | None:
         if days is None or (is_fine and len(fraction) < 3):
             continue
         shift_s = (int(shift_h) * 3600 + int(shift_min) * 60) * (-1 if sign == b"-" else 1) if sign else 0
-        hours = int(hour) % 12 + 12 * (b"P" in half) if half else int(hour)
+        hours = int(hour) % 12 + 12 * (b"P" in half.upper()) if half else int(hour)
         seconds = days * _DAY_S + hours * 3600 + int(minute) * 60 + int(second) - shift_s
         return seconds + int(fraction) / 10.0 ** len(fraction) if fraction else float(seconds)
     found = _MLLOG.search(text, 0, HEAD_BYTES) if b'"time_ms"' in text else None
