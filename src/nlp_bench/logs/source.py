@@ -36,7 +36,10 @@ CUT = "the file was cut while it was read: {read} of its {size} bytes are counte
 ANEW = "the file was written anew in place while it was read: what is counted may never have stood in it together"
 
 
-_COPY_AGAIN = "; the compressed file is cut or damaged: test it (gzip -t, xz -t, zstd -t, bzip2 -t), then copy it again or pack the log anew"
+_COPY_AGAIN = (
+    "; the compressed file is cut or damaged, or asks for more memory than is given here: test it (gzip -t, xz -t, zstd -t --long=31, bzip2 -t), "
+    "then copy it again or pack the log anew; a sound one is read so: zstd -dc --long=31 FILE | nlp-bench report -"
+)
 
 
 @dataclass(slots=True)
