@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -17,6 +18,14 @@ int flock(int file, int what) { REAL(int, flock, int, int); return is("no_locks"
 int fchmod(int file, mode_t mode) { REAL(int, fchmod, int, mode_t); return is("no_modes") ? fail(EPERM) : real(file, mode); }
 int chmod(const char *path, mode_t mode) { REAL(int, chmod, const char *, mode_t); return is("no_modes") ? fail(EPERM) : real(path, mode); }
 int fsync(int file) { REAL(int, fsync, int); return is("no_flush") ? fail(EINVAL) : real(file); }
+
+void *mmap64(void *at, size_t size, int rights, int flags, int file, off_t from) {
+  REAL(void *, mmap64, void *, size_t, int, int, int, off_t);
+  if (!is("no_sharing") || file < 0 || !(flags & MAP_SHARED)) return real(at, size, rights, flags, file, from);
+  errno = ENODEV;
+  return MAP_FAILED;
+}
+void *mmap(void *at, size_t size, int rights, int flags, int file, off_t from) { return mmap64(at, size, rights, flags, file, from); }
 
 int rename(const char *from, const char *to) { /* NFS: the first answer is lost, the request is sent again */
   REAL(int, rename, const char *, const char *);

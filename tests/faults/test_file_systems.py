@@ -64,6 +64,13 @@ def test_without_locks_a_history_is_not_written(shim: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_history_is_written_where_processes_cannot_share_a_file(shim: Path, tmp_path: Path) -> None:
+    """BeeGFS with its buffered cache, 9p and some FUSE map no memory that several processes share."""
+    words = "history", "add", write_our_run(tmp_path / "run"), "--file", tmp_path / "h.sqlite3"
+    assert [nlp_bench(shim, "no_sharing", *words).stdout[:5] for _ in range(2)] == ["run 1", "run 1"]
+
+
+@pytest.mark.slow
 def test_a_file_that_the_server_has_lost_is_one_row(shim: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_our_run(tmp_path / name)

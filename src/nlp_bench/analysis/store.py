@@ -135,6 +135,8 @@ def open_to_write(path: Path) -> Iterator[Store]:
         path.open("ab").close()
         connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
         with contextlib.closing(connection), _patience(path):
+            # The lock file leaves one writer: without the memory that several would share, which some file systems do not map.
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
