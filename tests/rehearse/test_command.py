@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +76,12 @@ def test_a_rank_that_stops_or_dies_is_an_error_with_its_number() -> None:
     work = Work(settings=Dies(), layout=None, rank=8, accelerator="cuda")  # type: ignore[arg-type]
     with pytest.raises(NlpBenchError, match="rank 8 ended with code 9"):
         list(rehearse_ranks([work]))
+
+
+@pytest.mark.slow
+def test_a_login_node_that_limits_memory_is_told() -> None:
+    words = ["bash", "-c", 'ulimit -v 600000; exec "$0" -m nlp_bench "$@"', sys.executable, *JOB]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "`ulimit -v`" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -91,6 +91,11 @@ def rehearsable(settings: Settings) -> tuple[Settings, tuple[str, ...]]:
     return replaced, tuple(notes)
 
 
+_LACKING = (
+    "it mostly lacked memory or processes: check `free -h`, `ulimit -v` and `ulimit -u`, or rehearse on another machine"
+)
+
+
 def work_of(settings: Settings, world_size: int, rank: int, accelerator: str = "cuda") -> Work:
     """Return the work of one rank. Raises UsageError for settings that do not fit the number of ranks, and for no such rank."""
     settings, _ = rehearsable(settings)
@@ -139,7 +144,7 @@ def _finished(running: dict[int, tuple[ForkServerProcess, Connection]], works: S
             process.join()
             found[place] = NlpBenchError(
                 f"rehearse: the process of rank {works[place].rank} ended with code {process.exitcode} and no word; "
-                "a negative code is the signal that ended it (-9: out of memory)"
+                f"a negative code is the signal that ended it (-9: out of memory); {_LACKING}"
             )
         process.join()
         connection.close()
@@ -150,7 +155,12 @@ def _finished(running: dict[int, tuple[ForkServerProcess, Connection]], works: S
 def _start(work: Work) -> tuple[ForkServerProcess, Connection]:
     here, there = _context().Pipe(duplex=False)
     process = _context().Process(target=be_rank, args=(work, there), daemon=True)
-    process.start()
+    try:
+        process.start()
+    except (OSError, EOFError) as error:
+        raise NlpBenchError(
+            f"rehearse: the process that imports torch could not be started, or ended; {_LACKING}"
+        ) from error
     there.close()
     return process, here
 
