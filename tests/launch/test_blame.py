@@ -120,6 +120,29 @@ def test_a_rank_that_used_up_its_cpu_time_says_so(run: Run, tmp_path: Path) -> N
     assert "`ulimit -t`" in advice(ending, tmp_path).remedy
 
 
+def test_memory_that_is_a_file_is_named_for_a_bus_error(run: Run, tmp_path: Path) -> None:
+    ending = decide(run, write(tmp_path, failing("", (0, 0, -7, ""))), exit_status=1)
+    assert ending.reasons[0].code == "bus-error"
+    assert "--shm-size" in advice(ending, tmp_path).remedy
+
+
+SYSTEM = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled system error (run with NCCL_DEBUG=INFO for details)"
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        (f"{SYSTEM}\nLast error:\nCall to ibv_reg_mr failed", f"{SYSTEM}; Call to ibv_reg_mr failed"),
+        (f"[rank1]: {SYSTEM}\n[rank1]: Last error:\n[rank1]: no room", f"{SYSTEM}; no room"),
+        ("libgomp: Thread creation failed: Resource temporarily unavailable",) * 2,
+    ],
+)
+def test_what_a_library_says_is_the_evidence(tmp_path: Path, errors: str, said: str) -> None:
+    peer = (0, 0, -15, "Last error:\n[default0]:remote process exited")
+    own = (1, 1, 1, errors.replace("\n", "\n[default1]:"))
+    assert gather(write(tmp_path, failing("", own, peer)), Slurm()).error == f"{said}; rank 1 exitcode 1"
+
+
 def test_the_order_of_another_node_does_not_hide_the_rank_that_nobody_saw(tmp_path: Path) -> None:
     """Rank 1 left before the launcher of its node had seen it, which says nothing then; those of the other node lost it."""
     first = failing("", (1, 1, 5, ""))

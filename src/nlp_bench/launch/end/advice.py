@@ -102,6 +102,9 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
     (Outcome.FAILED, "cpu-time"): (
         "its CPU time was used up: `ulimit -t` shows the limit (of a login node, h_cpu of Grid Engine); run it where there is none", LOOK, AGAIN,
     ),
+    (Outcome.FAILED, "bus-error"): (
+        "memory that is a file failed: /dev/shm was full (`df -h /dev/shm`; of a container: --shm-size), or a data file was cut or lost meanwhile", LOOK, AGAIN,
+    ),
     (Outcome.OUT_OF_MEMORY, ""): (
         "a layout that needs less: a smaller --micro-batch-size, a larger --tp or --pp, --recompute-granularity full; no retry: " + NO_RETRY,
         "nlp-bench plan --model MODEL --system SYSTEM --nodes NODES", LOOK,

@@ -65,12 +65,15 @@ def read_record(run_dir: Path, job_id: str | None) -> ScriptRecord | None:
 
 
 ERROR = re.compile(
-    r"^(?:\[(?P<local>\w+)\]: ?|[EF]\d{4} [^\]]*\] )?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*|nlp[-_]bench[\w. ]*: error: .*"
+    r"^(?:\[(?P<local>\w+)\]: ?(?:\[rank\d+\]: ?)?|[EF]\d{4} [^\]]*\] )?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*"
+    r"|nlp[-_]bench[\w. ]*: error: .*|libgomp: Thread creation failed.*"
     r"|Lmod has detected the following error: .*|\s*(?:\S+:)?ERROR:(?:\d+:)? (?:Unable to locate a modulefile|Module) .*"  # of modules
     r"|\S*: line \d+: .*: (?:command not found|No such file or directory|Permission denied|cannot execute.*)"  # bash
     r"|[^:]+: (?:error while loading shared libraries|symbol lookup error): .*|[^:]+: [^:]+: version `[^']+' not found .*"  # ld.so
     r"|slurmstepd\S*: error: pyxis: +\[ERROR\] .*|FATAL: .*))$"  # enroot under pyxis, Apptainer
 )
+LAST_ERROR = re.compile(r"^(?P<head>.*)Last error:\n(?P=head)(?P<text>.+)$", re.MULTILINE)
+"""NCCL's own words, some lines below torch's "unhandled system error"."""
 ROOT_CAUSE = re.compile(
     r"Root Cause \(first observed failure\):.*?time\s*: (\S+).*?rank\s*: (\d+).*?exitcode\s*: (-?\d+)", re.DOTALL
 )
@@ -205,7 +208,7 @@ def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -
         return Reason("early-exit", text)
     status = failed[first] if first and failed else ""
     text = f"killed by signal {status[1:]} (rank {first})"
-    code = {"-9": "killed", "-24": "cpu-time"}.get(status, "signal")  # 24: SIGXCPU
+    code = {"-7": "bus-error", "-9": "killed", "-24": "cpu-time"}.get(status, "signal")  # 24: SIGXCPU
     return Reason(code, text) if status.startswith("-") else None
 
 
@@ -220,6 +223,8 @@ def _first_error(lines: list[str], err: str) -> str | None:
     errors = [(found.group("local"), found.group("text")) for line in lines if (found := ERROR.match(line))]
     own = [text for prefix, text in errors if local and prefix == f"default{local}"]
     parts = (own or [text for _, text in errors])[:1]
+    told = LAST_ERROR.finditer("\n".join(lines))
+    parts += [one["text"] for one in told if not local or one["head"].startswith(f"[default{local}]")][:1]
     parts += [f"rank {rank} exitcode {code}"] if rank else []
     parts += [KILLED] if code == "-9" else []
     return "; ".join(parts) or None
