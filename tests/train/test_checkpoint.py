@@ -80,6 +80,16 @@ def test_only_what_the_tracker_names_is_taken(tmp_path: Path) -> None:
         newest(tmp_path)
 
 
+def test_a_tracker_that_was_purged_takes_no_checkpoint_with_it(tmp_path: Path) -> None:
+    made_by_hand(tmp_path, 9)
+    made_by_hand(tmp_path, 10)
+    clear(tmp_path, 20)
+    (tmp_path / TRACKER).unlink()
+    assert newest(tmp_path) == checkpoint_path(tmp_path, 10)
+    with pytest.raises(UsageError, match=r"save: .* holds iter_0000010 of another training"):
+        start(f"--save {tmp_path}")
+
+
 def test_the_newest_ones_are_kept(tmp_path: Path) -> None:
     for iteration in (2, 4, 6):
         made_by_hand(tmp_path, iteration)

@@ -35,15 +35,16 @@ def checkpoint_path(folder: Path, iteration: int) -> Path:
 
 
 def newest(folder: Path, *, option: str = "load") -> Path | None:
-    """Return the checkpoint that the tracker names, None where the folder has no tracker because none was ever completed.
+    """Return the checkpoint that the tracker names, None where none was ever completed.
 
+    Where the tracker is missing (purged, or not copied along) it is the newest whole one: a training that began anew would write over it.
     Raises UsageError, starting with the name of the `option`, where the tracker cannot be read or names an incomplete checkpoint.
     """
     tracker = folder / TRACKER
     try:
         word = tracker.read_text(encoding="utf-8").strip()
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return next(reversed(whole(folder)), None)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{option}: cannot read {tracker}: {getattr(error, 'strerror', None) or error}") from error
     numbers = ", ".join(str(_iteration(path)) for path in whole(folder))
