@@ -91,9 +91,8 @@ def rehearsable(settings: Settings) -> tuple[Settings, tuple[str, ...]]:
     return replaced, tuple(notes)
 
 
-_LACKING = (
-    "it mostly lacked memory or processes: check `free -h`, `ulimit -v` and `ulimit -u`, or rehearse on another machine"
-)
+_CHECK = "check `free -h`, `ulimit -v` and `ulimit -u`, or rehearse on another machine"
+_LACKING = f"it mostly lacked memory or processes: {_CHECK}"
 
 
 def work_of(settings: Settings, world_size: int, rank: int, accelerator: str = "cuda") -> Work:
@@ -183,7 +182,10 @@ def be_rank(work: Work, answer: Connection) -> None:
     except BrokenPipeError:  # the parent was killed
         os._exit(1)
     except ImportError as error:
-        answer.send(lacking(error, "rehearse") or NlpBenchError(f"rehearse: {error}"))
+        answer.send(
+            lacking(error, "rehearse")
+            or NlpBenchError(f"rehearse: {error}; where no file is missing, memory is: {_CHECK}")
+        )
     except NlpBenchError as error:
         answer.send(error)
     except Exception as error:  # noqa: BLE001  # it would stop this rank on the machine, too
