@@ -118,6 +118,19 @@ def test_a_held_job_says_how_it_goes_on(submitted: Path, monkeypatch: pytest.Mon
     assert sync(submitted)[1].endswith("; it will never start: scancel 7, then submit it without that --dependency")
 
 
+def test_a_folder_that_was_renamed_while_its_job_waits_is_named(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = "it was submitted from /old/run, which is not there, and starts nowhere else"
+    old = {"comment": "nlp-bench:1", "work_dir": "/old/run"}
+    says(monkeypatch, "PENDING", **old)
+    assert sync(submitted)[1] == f"PENDING; {lost}: give it that name back, or scancel 7"
+    says(monkeypatch, "PENDING", **old | {"work_dir": str(submitted)})
+    assert sync(submitted)[1] == "PENDING"
+    says(monkeypatch, "FAILED", reason="JobLaunchFailure", exit_code="0:53", **old)
+    assert ending_of(sync(submitted)).text().endswith(f"on the nodes?; {lost}")
+
+
 @pytest.mark.parametrize(
     ("exit_code", "reason", "text"),
     [

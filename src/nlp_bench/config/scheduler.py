@@ -98,6 +98,12 @@ class Job:
     node_name: str = ""  # the node on which its script runs; likewise
     remedy: str = ""  # what only the user can do for it to go on, with the command
 
+    def lost_folder(self) -> str:
+        """Return what to add where the folder that it was submitted from has another name now, or is gone."""
+        if not self.work_dir or os.path.exists(self.work_dir):  # noqa: PTH110  # Path's own raises for a closed one
+            return ""
+        return f"; it was submitted from {one_line(self.work_dir)}, which is not there, and starts nowhere else"
+
     def record(self) -> dict[str, Any]:
         """Return it for outcome.json."""
         names = ("source", "job_id", "state", "reason", "exit_code", "restarts", "suspended_s")

@@ -205,7 +205,8 @@ def _exit_code(facts: Facts) -> Ending | None:
     if facts.job is None or facts.job.fault is None:
         return None
     outcome, why = facts.job.fault
-    return Ending(outcome=outcome, reasons=(why,), evidence=facts.log.error)
+    said = Reason(why.code, why.text + facts.job.lost_folder())
+    return Ending(outcome=outcome, reasons=(said,), evidence=facts.log.error)
 
 
 def _notice(facts: Facts) -> Ending | None:

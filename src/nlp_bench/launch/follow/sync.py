@@ -317,7 +317,8 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
             waited_s = max(0.0, min(waited_s, time.time() - job.eligible.timestamp()))
         if once.may_act(run_dir, submission) and retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s):
             return f"{_in_words(job)}; cancelled, it has waited too long"
-        return RunState(_in_words(job), Kind.WAITS)
+        lost = f"{gone}: give it that name back, or scancel {job.job_id}" if (gone := job.lost_folder()) else ""
+        return RunState(_in_words(job) + lost, Kind.WAITS)
     return _in_words(job) if job.state in ACTIVE else None
 
 
