@@ -13,7 +13,7 @@ from typing import BinaryIO
 import pytest
 from support.ours import seal_run, write_our_run
 from support.published import published_log, write_run
-from support.users import ROOT, as_user, open_folder
+from support.users import ROOT, as_user, open_folder, run_as
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
@@ -220,3 +220,18 @@ def test_a_bundle_is_made_and_verified_from_a_current_folder_that_may_not_be_ent
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert "steady 36361.59 tokens/s" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", [0o700, 0o744])
+def test_a_closed_folder_of_a_run_is_what_cannot_be_read(open_folder: Path, mode: int) -> None:
+    """It was said that the bundle could not be written."""
+    run = write_run(open_folder / "run")
+    seal_run(run)
+    for name, rights in (("run/machine", mode), ("mine", 0o777)):
+        (open_folder / name).mkdir()
+        (open_folder / name / "node1.json").touch()
+        (open_folder / name).chmod(rights)
+    done = run_as(ANNA, open_folder, "bundle", "run", "--output", "mine/e.tar.gz")
+    said = "nlp-bench: error: cannot read run/machine: Permission denied; a bundle holds all of a run or nothing\n"
+    assert (done.returncode, done.stderr) == (1, said)

@@ -135,7 +135,11 @@ def _add_run(item: Item, collected: Collected, *, with_ranks: bool) -> None:
 def _run_files(folder: Path, *, with_ranks: bool, depth: int = 0) -> Iterator[Path]:
     """Yield the text files of a run folder and the links in place of such; links to folders lead to other steps and are not followed."""
     left_out = {SNAPSHOT, *(() if with_ranks else (RANKS,))} if not depth else set()
-    for path in sorted(folder.iterdir()):
+    try:
+        paths = [path for path in sorted(folder.iterdir()) if path.lstat()]  # one without x still lists its names
+    except OSError as error:
+        raise _unread(folder, error) from error
+    for path in paths:
         if path.name.startswith(".") or path.name in left_out:
             continue
         if path.is_dir():
@@ -204,7 +208,11 @@ def opened_file(path: Path) -> BinaryIO:
     try:
         return opened(path)
     except OSError as error:
-        raise NlpBenchError(f"cannot read {path}: {error.strerror}; a bundle holds all of a run or nothing") from error
+        raise _unread(path, error) from error
+
+
+def _unread(path: Path, error: OSError) -> NlpBenchError:
+    return NlpBenchError(f"cannot read {path}: {error.strerror}; a bundle holds all of a run or nothing")
 
 
 def add_rules(collected: Collected, options: Options) -> Options:
