@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +33,13 @@ int rename(const char *from, const char *to) { /* NFS: the first answer is lost,
   REAL(int, rename, const char *, const char *);
   return real(from, to) == 0 && is("sent_twice") ? fail(ENOENT) : 0;
 }
+
+/* fs.protected_regular: in a folder with the sticky bit nobody opens what is another's as if to make it; here no file at all */
+static int protected(const char *path, int flags) { struct stat at; return is("protected") && flags & O_CREAT && !stat(path, &at) && S_ISREG(at.st_mode); }
+#define OPEN(name) int name(const char *path, int flags, ...) { REAL(int, name, const char *, int, ...); \
+  va_list more; va_start(more, flags); mode_t mode = va_arg(more, mode_t); va_end(more); return protected(path, flags) ? fail(EACCES) : real(path, flags, mode); }
+OPEN(open)
+OPEN(open64)
 
 static int is_log(int file) {
   char link[64], path[4096];

@@ -71,6 +71,14 @@ def test_a_history_is_written_where_processes_cannot_share_a_file(shim: Path, tm
 
 
 @pytest.mark.slow
+def test_a_colleagues_history_in_a_scratch_with_the_sticky_bit_is_written(shim: Path, tmp_path: Path) -> None:
+    run, file = write_our_run(tmp_path / "run"), tmp_path / "h?.sqlite3"
+    for fault in ("", "protected"):
+        done = nlp_bench(shim, fault, "history", "add", run, "--file", file)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
 def test_a_file_that_the_server_has_lost_is_one_row(shim: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_our_run(tmp_path / name)

@@ -132,8 +132,10 @@ def open_to_write(path: Path) -> Iterator[Store]:
     with _explained_errors(path), locked(lock_of(path), "give a --file in a folder that you may write to"):
         # With the rights of the umask: a file that SQLite makes is never writable for a group. Where this is refused, SQLite would leave
         # files of ours next to that of another user, who could not write it any more.
-        path.open("ab").close()
-        connection = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
+        # One of another user in a folder with the sticky bit must not be opened as if to make it (fs.protected_regular of Linux).
+        path.open("r+b" if path.exists() else "ab").close()
+        uri = f"{path.absolute().as_uri()}?mode=rw"
+        connection = sqlite3.connect(uri, timeout=WAIT_S, isolation_level=None, uri=True)
         with contextlib.closing(connection), _patience(path):
             # The lock file leaves one writer: without the memory that several would share, which some file systems do not map.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
