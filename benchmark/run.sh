@@ -64,6 +64,7 @@ jube run "$yaml" --hide-animation "${tags[@]}" > "$log" 2>&1 &
 jube=$!
 set +m
 stop() {
+  set +e # a terminal that was closed takes no word
   say "stopping"
   kill -- -"$jube" 2> /dev/null || true
   wait "$jube" || true
@@ -77,7 +78,7 @@ stop() {
     "bash $(printf %q "$root/benchmark/env/nlp-bench") watch --continue $(printf %q "$run"); to end it: scancel ${jobs[*]}"
   exit 130
 }
-trap stop INT TERM
+trap stop INT TERM HUP # nohup's is ignored on
 "${nlp_bench[@]}" watch --new --while-pid "$jube" --every 2 "$runs" &
 wait $! || true # in the background: a signal is then handled at once
 wait "$jube" || { cat "$log" >&2; exit 1; }

@@ -2,8 +2,10 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -169,12 +171,13 @@ def test_stopping_the_one_command_leaves_nothing_behind(jube: Jube) -> None:
     jube.set(iterations="4000")
     runs = jube.checkout / "benchmark/jube/nlp_benchmark_run"
     command = ["bash", str(jube.checkout / "benchmark/run.sh"), "local"]
-    process = subprocess.Popen(
-        command, env=jube.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
+    terminal, its_end = os.openpty()
+    process = subprocess.Popen(command, env=jube.environment, stdout=its_end, stderr=its_end, start_new_session=True)
     jube.wait_for("log line", lambda: any("iteration " in p.read_text() for p in runs.rglob("job.out")), 120)
-    process.terminate()
-    process.communicate(timeout=60)
+    for end in (its_end, terminal):  # as of an ssh that is lost
+        os.close(end)
+    process.send_signal(signal.SIGHUP)
+    process.wait(timeout=60)
     assert process.returncode == 130
     outcome = next(runs.rglob("outcome.json"))
     assert json.loads(outcome.read_text())["outcome"] == "CANCELLED"
