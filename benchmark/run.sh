@@ -32,11 +32,14 @@ case $root in *[\"\$,\\\`$'\n']*) # JUBE puts it between quotes into the shell's
   exit 2 ;;
 esac
 
-place=$runs; [[ -e $runs ]] || place=${runs%/*}
+place=$runs; [[ -e $runs || -L $runs ]] || place=${runs%/*}
 for place in "$place" "$root/reports"; do # a colleague's, what a run of root's (sudo) has left, or in a container that may only be read
+  [[ ! -L $place || -e $place ]] ||
+    { say "error: $place is a link to $(readlink -- "$place"), which is not there (purged?): make that folder again, or remove the link (rm)"; exit 2; }
   [[ ! -e $place || -w $place ]] || {
     say "error: $place, which is of $(stat -c %U -- "$place"), cannot be written: let its owner open it to your group (chmod -R g+w)," \
-      "or run a copy of your own: git clone $(printf %q "$root"); what a run of root's has left: sudo chown -R"
+      "or run a copy of your own: git config --global --add safe.directory $(printf %q "$root/.git"); git clone $(printf %q "$root");" \
+      "what a run of root's has left: sudo chown -R"
     exit 2
   }
 done

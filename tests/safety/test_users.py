@@ -226,6 +226,10 @@ def test_the_one_command_in_a_colleagues_checkout(shared: Path) -> None:
     refused = said()
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"error: {shared}/benchmark/jube, which is of " in refused.stderr
+    assert f"git config --global --add safe.directory {shared}/.git; git clone {shared};" in refused.stderr
+    (shared / "benchmark/jube/nlp_benchmark_run").symlink_to("/purged")
+    assert "nlp_benchmark_run is a link to /purged, which is not there" in said().stderr
+    (shared / "benchmark/jube/nlp_benchmark_run").unlink()
     for folder in ("benchmark/jube", "reports"):
         (shared / folder).chmod(0o2775)
     done = said()
