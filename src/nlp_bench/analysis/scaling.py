@@ -53,8 +53,7 @@ class Place:
 
     point: Point
     baseline: Point | None  # the point it is compared with, None where no run of that size has a number
-    changed: tuple[str, ...] = ()
-    """Settings that differ from the baseline, as "PP 8 -> 16"."""
+    changed: tuple[str, ...] = ()  # settings that differ from the baseline, as "PP 8 -> 16"
 
     @property
     def is_baseline(self) -> bool:

@@ -23,12 +23,10 @@ from nlp_bench.evidence.manifest import is_safe
 from nlp_bench.files import open_for_reading, temporary_folder, writing
 from nlp_bench.walk import MANIFEST, MAX_DEPTH, TOP
 
-MTIME = 315532800
-"""1980-01-01: GNU tar warns of earlier ones."""
+MTIME = 315532800  # 1980-01-01: GNU tar warns of earlier ones
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 _OTHER = (".zip", ".7z", ".xz", ".bz2", ".gz", ".zst", ".rar")
-MAX_BYTES = 4 << 30
-"""Unpacked bytes of a bundle, unless more are allowed."""
+MAX_BYTES = 4 << 30  # unpacked bytes of a bundle, unless more are allowed
 MAX_FILES = 100_000
 _CHUNK = _MAX_EXTENDED = 1 << 16
 _OVERRIDES = (b" path=", b" linkpath=", b" size=", b" GNU.sparse")

@@ -34,8 +34,7 @@ SUFFIXES = frozenset(
 )
 """Text files of a run folder that are packed; others (checkpoints, traces) are not."""
 MAX_FILES, MAX_DEPTH = 20_000, 4
-_DERIVED = frozenset({RESULT, "metrics.txt"})
-"""Not copied: they are derived again from the log."""
+_DERIVED = frozenset({RESULT, "metrics.txt"})  # not copied: they are derived again from the log
 _MAX_LINES = 1000
 PATCH, UNTRACKED = "software/uncommitted.patch", "software/untracked.txt"
 MAX_PATCH_BYTES = 16 << 20
@@ -46,10 +45,8 @@ class Collected:
     """What is in the folder of a bundle so far."""
 
     folder: Path
-    members: list[Member] = field(default_factory=list)
-    """Runs and logs, in the order of the PATHs."""
-    originals: list[Item] = field(default_factory=list)
-    """Where each member came from."""
+    members: list[Member] = field(default_factory=list)  # runs and logs, in the order of the PATHs
+    originals: list[Item] = field(default_factory=list)  # where each member came from
     redactions: list[dict[str, Any]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 

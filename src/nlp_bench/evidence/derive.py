@@ -34,16 +34,12 @@ _LONGEST = 160
 class Derived:
     """What follows from the logs."""
 
-    record: dict[str, Any]
-    """Object of nlp-bench/report/1, as JSON gives it back."""
-    text: str
-    """The table and the explanation of each number."""
+    record: dict[str, Any]  # object of nlp-bench/report/1, as JSON gives it back
+    text: str  # the table and the explanation of each number
     results: Mapping[str, dict[str, Any]]
     """By the path of a run folder, its record of nlp-bench/result/1; missing where it cannot be measured."""
-    entries: Sequence[Sequence[RunResult]]
-    """For each member its runs, with all samples."""
-    numbers: Sequence[list[dict[str, Any]]]
-    """For each member the `numbers` of the manifest."""
+    entries: Sequence[Sequence[RunResult]]  # for each member its runs, with all samples
+    numbers: Sequence[list[dict[str, Any]]]  # for each member the `numbers` of the manifest
 
 
 def derive(

@@ -22,22 +22,17 @@ LENGTH = 8
 _HEADING = re.compile(r"nlp-bench/lines/1 sha256/8 lines_per_digest=(\d{1,9})")
 _MAX_ALIGNED = 2_000
 """Differing stretches above this many digests are not matched line by line: it takes the square of their length."""
-MAX_NAMED = 20
-"""Changed stretches of one file that are listed one by one."""
+MAX_NAMED = 20  # changed stretches of one file that are listed one by one
 _LONGEST = 400
-_MAX_CONVERTED = 2**28
-"""Bytes of a file up to which its line ends are looked at where it was changed."""
+_MAX_CONVERTED = 2**28  # bytes of a file up to which its line ends are looked at where it was changed
 
 
 class Change(NamedTuple):
     """A stretch of lines that is not as it was."""
 
-    what: str
-    """`changed`, `inserted` or `removed`."""
-    first: int
-    """First line, counted from 1, of the file as it is; for `removed` the line before which they were."""
-    num_lines: int
-    """Lines; for `removed` the lines that are gone."""
+    what: str  # `changed`, `inserted` or `removed`
+    first: int  # first line, counted from 1, of the file as it is; for `removed` the line before which they were
+    num_lines: int  # lines; for `removed` the lines that are gone
 
 
 def files_of(folder: Path) -> list[File]:

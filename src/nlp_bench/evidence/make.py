@@ -37,13 +37,11 @@ class Made:
     """A bundle that was written."""
 
     path: Path
-    digest: str
-    """SHA-256 of its manifest.json: the line for the bid."""
+    digest: str  # SHA-256 of its manifest.json: the line for the bid
     manifest: Manifest
     entries: Sequence[RunResult]
     signature: Path | None
-    remarks: Sequence[str]
-    """What its maker should know before handing it over."""
+    remarks: Sequence[str]  # what its maker should know before handing it over
 
 
 def make_bundle(  # noqa: PLR0913  # one option each

@@ -32,15 +32,11 @@ def is_safe(path: str) -> bool:
 class Options:
     """The options of the report, by which it is reproduced."""
 
-    tokens: int = USUAL_TOKENS
-    """Tokens of the hypothetical training."""
+    tokens: int = USUAL_TOKENS  # tokens of the hypothetical training
     limit_s: float | None = None
-    sequence_length: int | None = None
-    """Tokens per sample, for logs that do not say it."""
-    global_batch_size: int | None = None
-    """Samples per iteration, likewise."""
-    num_gpus: int | None = None
-    """GPUs of the run, likewise."""
+    sequence_length: int | None = None  # tokens per sample, for logs that do not say it
+    global_batch_size: int | None = None  # samples per iteration, likewise
+    num_gpus: int | None = None  # GPUs of the run, likewise
     rules: str | None = None
     """Rules that runs are held to: a name of benchmark/rules, or the path of a rule file in the bundle."""
 
@@ -74,12 +70,9 @@ class Options:
 class Member:
     """One run folder of ours or one log of somebody in the bundle."""
 
-    path: str
-    """Its path in the bundle: a folder, or the log."""
-    kind: str
-    """`run folder` or `log`, as the report reads it."""
-    name: str
-    """Its name when the bundle was made."""
+    path: str  # its path in the bundle: a folder, or the log
+    kind: str  # `run folder` or `log`, as the report reads it
+    name: str  # its name when the bundle was made
     numbers: Sequence[Mapping[str, Any]] = ()
     """For each of its runs the outcome and the numbers; null where there is none."""
 
@@ -122,11 +115,9 @@ class Manifest:
     """Version and commit of the program that made it, and the path of the patch of uncommitted changes."""
     options: Options
     runs: Sequence[Member]
-    redactions: Sequence[Mapping[str, Any]] = ()
-    """File, kind, count and lines of each redaction, never the secret."""
+    redactions: Sequence[Mapping[str, Any]] = ()  # file, kind, count and lines of each redaction, never the secret
     remarks: Sequence[str] = ()
-    files: Sequence[File] = ()
-    """All files but manifest.json and SHA256SUMS, sorted by path."""
+    files: Sequence[File] = ()  # all files but manifest.json and SHA256SUMS, sorted by path
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of nlp-bench/bundle/1."""

@@ -28,10 +28,8 @@ class Signature:
     """The result of checking a signature."""
 
     path: str
-    is_good: bool
-    """Whether a signer of the list has signed this manifest."""
-    identity: str | None = None
-    """The signer, by the list of signers."""
+    is_good: bool  # whether a signer of the list has signed this manifest
+    identity: str | None = None  # the signer, by the list of signers
     text: str
 
 

@@ -17,8 +17,7 @@ NOT_PROVEN = (
     "compare the digest with the one in the bid, and see docs/evidence.md"
 )
 _line = partial(fact, width=10)
-MAX_REPEATED = 3
-"""Differences that are listed of a file that repeats the report's."""
+MAX_REPEATED = 3  # differences that are listed of a file that repeats the report's
 
 
 def made_text(made: Made) -> str:

@@ -25,8 +25,7 @@ from nlp_bench.seal import Finding, State, sealed_log_of
 from nlp_bench.walk import MANIFEST
 
 SCHEMA = "nlp-bench/verification/1"
-MAX_NAMED = 100
-"""Faults of one kind that are listed; of more the count is given."""
+MAX_NAMED = 100  # faults of one kind that are listed; of more the count is given
 
 
 @immutable
@@ -35,29 +34,19 @@ class Verification:
 
     bundle: str
     digest: str
-    made_by: Mapping[str, Any]
-    """Version and commit of the nlp-bench that made it, as it states."""
-    options: Options
-    """Those of its report, as it states: the tokens, and what its maker stated in place of the logs."""
+    made_by: Mapping[str, Any]  # version and commit of the nlp-bench that made it, as it states
+    options: Options  # those of its report, as it states: the tokens, and what its maker stated in place of the logs
     num_files: int
-    num_fields: int
-    """Numbers and words that were derived again."""
-    num_lines: int
-    """Log lines whose statements were compared with each other."""
+    num_fields: int  # numbers and words that were derived again
+    num_lines: int  # log lines whose statements were compared with each other
     faults: Sequence[str]
-    differences: Mapping[str, Sequence[str]]
-    """What does not follow from the logs, by the file that states it."""
-    contradictions: Sequence[str]
-    """Contradictions within the logs, by the checks of `nlp-bench report`."""
-    chain: Mapping[str, Sequence[Finding]]
-    """By the path of a run of ours, the links between its records."""
-    broken_links: Sequence[str]
-    """Links that are broken, and nonces that are not the requested one."""
-    signature: signature.Signature | None
-    """The signature, None where none was requested."""
+    differences: Mapping[str, Sequence[str]]  # what does not follow from the logs, by the file that states it
+    contradictions: Sequence[str]  # contradictions within the logs, by the checks of `nlp-bench report`
+    chain: Mapping[str, Sequence[Finding]]  # by the path of a run of ours, the links between its records
+    broken_links: Sequence[str]  # links that are broken, and nonces that are not the requested one
+    signature: signature.Signature | None  # the signature, None where none was requested
     remarks: Sequence[str]
-    runs: Sequence[Mapping[str, Any]]
-    """Path, name and the numbers as they follow from the logs."""
+    runs: Sequence[Mapping[str, Any]]  # path, name and the numbers as they follow from the logs
 
     @property
     def is_verified(self) -> bool:
@@ -75,16 +64,11 @@ class Verification:
 class Demands:
     """What a bundle must match, known from elsewhere; None is not checked."""
 
-    digest: str | None = None
-    """The SHA-256 of its manifest, say from the bid."""
-    nonce: str | None = None
-    """The buyer's text, which every log must begin with."""
-    allowed_signers: Path | None = None
-    """OpenSSH's list of allowed signers."""
-    identity: str | None = None
-    """Which of them must have signed; by default any."""
-    signature: Path | None = None
-    """Path of the signature; by default next to the bundle."""
+    digest: str | None = None  # the SHA-256 of its manifest, say from the bid
+    nonce: str | None = None  # the buyer's text, which every log must begin with
+    allowed_signers: Path | None = None  # OpenSSH's list of allowed signers
+    identity: str | None = None  # which of them must have signed; by default any
+    signature: Path | None = None  # path of the signature; by default next to the bundle
 
 
 NOTHING = Demands()

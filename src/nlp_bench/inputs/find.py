@@ -33,8 +33,7 @@ class Kind(Enum):
     RUN = "run folder"
     TABLE = "reference table"
     RECORD = "record of nlp-bench"
-    STEP = "failed step of JUBE"
-    """A point of a sweep that came to no run; `problem` says why."""
+    STEP = "failed step of JUBE"  # A point of a sweep that came to no run; `problem` says why
     BROKEN = "broken"
 
 

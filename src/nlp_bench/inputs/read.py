@@ -107,8 +107,7 @@ class ReadOptions:
     with_quotes: bool = False  # whether to read the text of the first records
     with_samples: bool = False  # whether to return the points of plots, not only the sums
     with_records: bool = False
-    rules: str | None = None
-    """Path of the rules for the runs (`rules.apply.wanted`); None for the default of each."""
+    rules: str | None = None  # path of the rules for the runs (`rules.apply.wanted`); None for the default of each
 
 
 @immutable

@@ -128,8 +128,7 @@ class Job:
     clock_spread_s: float | None  # how far the clocks of the ranks were apart, as the log says
 
 
-Metering = tuple[list[Counter], list[str]]
-"""The counters of one kind, and a sentence for each that is missing."""
+Metering = tuple[list[Counter], list[str]]  # the counters of one kind, and a sentence for each that is missing
 
 
 def with_machine(

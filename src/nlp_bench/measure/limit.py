@@ -41,8 +41,7 @@ class Verdict:
     num_windows: int  # windows under which the number was computed, the steady one among them
     num_within: int  # those of them whose time is within the limit
     reasons: tuple[str, ...]  # why it is not proven; empty otherwise
-    sustained: str | None = None
-    """The same verdict on the sustained time; None where that has no interval."""
+    sustained: str | None = None  # the same verdict on the sustained time; None where that has no interval
 
     @property
     def depends_on_window(self) -> bool | None:

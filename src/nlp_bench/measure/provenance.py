@@ -38,8 +38,7 @@ class Origin:
     value: float | int | None  # in the unit of its name; None where it is not known or changes from record to record
     source: str | None
     """`log line N`, `log lines N to M`, `command line --option`, `run.json` or `derived: how`; None where not known."""
-    is_logged: bool = False
-    """Whether lines of the log state it."""
+    is_logged: bool = False  # whether lines of the log state it
 
 
 @immutable

@@ -63,8 +63,7 @@ class Sizes:
     """Whether the tokens were computed from a rate that the log states, so that they cannot be held against it."""
     how_tokens: str
     how_time: str
-    is_of_clock: bool
-    """Whether the times are differences of the training's clock, whose rounding evens out."""
+    is_of_clock: bool  # whether the times are differences of the training's clock, whose rounding evens out
     sequence: Column
     sequence_length: int | None  # tokens per sample of the last record
     how_sequence: str

@@ -19,8 +19,7 @@ from nlp_bench.logs.record import LOSS_NAN, Records
 from nlp_bench.measure.series import held, median, steps_of
 
 Column = NDArray[np.float64]
-TIMES = (*RATES, "clock_s", "stamp_s")
-"""Fields of which a record has at least one, the best first."""
+TIMES = (*RATES, "clock_s", "stamp_s")  # fields of which a record has at least one, the best first
 _CLOCKS = ("stamp_s", "clock_s")
 _PLAIN = ("quantity", "step", "period_s")
 _ENDS, _BETWEEN = 16, 64  # lines kept at each end, and between

@@ -137,8 +137,7 @@ def step_times(entries: Drawn, max_points: int | None = None) -> Chart | None:
     )
 
 
-CHARTS: tuple[Callable[..., Chart | None], ...] = (throughput, loss, step_times)
-"""What draws each of PLOTS."""
+CHARTS: tuple[Callable[..., Chart | None], ...] = (throughput, loss, step_times)  # what draws each of PLOTS
 
 
 def _log_axes(entries: Drawn) -> str:

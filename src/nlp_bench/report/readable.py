@@ -13,8 +13,7 @@ BRIEF = (
 )  # fmt: skip
 """Columns for a terminal where there are many runs, before the reason."""
 MAX_ALIKE = 3  # runs with the same note that are named one by one, at most
-MAX_LISTED = 12
-"""With more runs, each has its reason in its row, and a note on many is printed once, with their number."""
+MAX_LISTED = 12  # with more runs, each has its reason in its row, and a note on many is printed once, with their number
 MAX_WHYS = 10  # causes for which there is no number that are listed, at most
 _ALWAYS = ("source", "outcome", "time_to_report_reference_s", "tokens_per_second_reference")
 _BY_NAME = {

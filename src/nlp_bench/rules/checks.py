@@ -123,8 +123,7 @@ class ParameterCount(Rule, word="parameter-count"):
 class Precision(Rule, word="precision"):
     """The number format is at least as accurate as the model file's."""
 
-    order: tuple[tuple[str, ...], ...]
-    """Formats from the most to the least accurate; those in one list count as equal."""
+    order: tuple[tuple[str, ...], ...]  # formats from the most to the least accurate; those in one list count as equal
 
     def _look(self, subject: Subject) -> list[RuleEvidence]:
         if subject.model is None:

@@ -244,8 +244,7 @@ def json_text(record: object) -> str:
     return json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-FORMS = ("table", "json", "csv", "records-csv", "markdown", "html")
-"""The words of --format of `report`."""
+FORMS = ("table", "json", "csv", "records-csv", "markdown", "html")  # the words of --format of `report`
 Found = TypeVar("Found")
 
 
