@@ -53,7 +53,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
          "tests/plan/test_search.py")),
     "plan/memory": (("plan/memory/**/*.py",), ("tests/plan/test_memory.py", "tests/plan/test_memory_published.py", "tests/plan/test_agreement.py")),
     "plan/search": (("plan/search/*.py",), ("tests/plan/test_search.py", "tests/plan/test_command.py")),
-    "compare": (("analysis/contrast.py", "analysis/comparison.py", "analysis/comparison_text.py"), ("tests/compare",)),
+    "compare": (("analysis/contrast.py", "analysis/comparison.py"), ("tests/compare",)),
 }  # fmt: skip
 """Modules below src/nlp_bench, and the tests that hold them: the quickest first."""
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from nlp_bench.analysis.comparison import Comparison as Found
 from nlp_bench.analysis.comparison import Reading, Side, with_scatter
 from nlp_bench.analysis.comparison import compare as compare_sides
-from nlp_bench.analysis.comparison_text import record as compare_record
-from nlp_bench.analysis.comparison_text import table as compare_table
+from nlp_bench.analysis.comparison import record as compare_record
+from nlp_bench.analysis.comparison import table as compare_table
 from nlp_bench.analysis.contrast import Gate
 from nlp_bench.analysis.observation import Observation
 from nlp_bench.config.accelerators import FORMATS, forget

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from support.series import keep_two_lines, write_log, write_series_run
 
-from nlp_bench.analysis.scaling import scaling_of
-from nlp_bench.analysis.scaling_text import scaling_charts
+from nlp_bench.analysis.scaling import scaling_charts, scaling_of
 from nlp_bench.measure.estimate import ratio_of
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from support.series import keep_two_lines, write_log, write_series_run
 
-from nlp_bench.analysis.sweep import sweep_of
-from nlp_bench.analysis.sweep_text import sweep_charts
+from nlp_bench.analysis.sweep import sweep_charts, sweep_of
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.workload import Setting
 from nlp_bench.show.chart import Chart, HeatMap
@@ -179,7 +178,7 @@ def test_two_settings_are_a_heat_map_with_failures_and_winners(runs: Path, monke
     assert plot.texts[0][0] == "no memory"
     assert plot.values[0][0] is None
     assert plot.marked == {(0, 1), (1, 1)}
-    monkeypatch.setattr("nlp_bench.analysis.sweep_text.MAX_CELLS", 2)
+    monkeypatch.setattr("nlp_bench.analysis.sweep.MAX_CELLS", 2)
     assert isinstance(*sweep_charts(sweep_of(entries, 20_000_000)), Chart), "too many values for a map"
 
 

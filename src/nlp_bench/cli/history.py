@@ -59,8 +59,7 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
 
     def run(self) -> int:
         use_one_thread()
-        from nlp_bench.analysis.comparison import Reading, compare, read_sides
-        from nlp_bench.analysis.comparison_text import FORMATS
+        from nlp_bench.analysis.comparison import FORMATS, Reading, compare, read_sides
         from nlp_bench.analysis.contrast import Gate
 
         asked = ((self.gate, False), (self.equivalent, True))

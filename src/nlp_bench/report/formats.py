@@ -90,14 +90,14 @@ def view_of(report: Report, name: str) -> View:
 
     Raises UsageError where an option contradicts a log, and where no run has the GPUs of the baseline.
     """
-    from nlp_bench.analysis import scaling, scaling_text, sweep, sweep_text  # noqa: PLC0415  # only --scaling and --sweep need them
+    from nlp_bench.analysis import scaling, sweep  # noqa: PLC0415  # only --scaling and --sweep need them
 
     refuse_against_log(report.entries)
     forms: Mapping[str, Callable[[Any], str]]
     if name == "scaling":
-        gpus, forms = report.baseline_gpus, scaling_text.FORMATS
+        gpus, forms = report.baseline_gpus, scaling.FORMATS
         curves = scaling.scaling_of(report.entries, report.tokens, gpus, allow_measured=report.allow_measured)
-        return View(name=name, text=lambda form: forms[form](curves), plots=lambda: scaling_text.scaling_charts(curves))
-    forms = sweep_text.FORMATS
+        return View(name=name, text=lambda form: forms[form](curves), plots=lambda: scaling.scaling_charts(curves))
+    forms = sweep.FORMATS
     ranks = sweep.sweep_of(report.entries, report.tokens, allow_measured=report.allow_measured)
-    return View(name=name, text=lambda form: forms[form](ranks), plots=lambda: sweep_text.sweep_charts(ranks))
+    return View(name=name, text=lambda form: forms[form](ranks), plots=lambda: sweep.sweep_charts(ranks))

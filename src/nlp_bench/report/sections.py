@@ -7,10 +7,8 @@ To add a section, write the function and name it at the end.
 from collections.abc import Callable, Iterator, Sized
 
 from nlp_bench.analysis.repeats import repeat_lines
-from nlp_bench.analysis.scaling import scaling_of
-from nlp_bench.analysis.scaling_text import curve_table, scaling_charts
-from nlp_bench.analysis.sweep import sweep_of
-from nlp_bench.analysis.sweep_text import sweep_charts, sweep_table
+from nlp_bench.analysis.scaling import curve_table, scaling_charts, scaling_of
+from nlp_bench.analysis.sweep import sweep_charts, sweep_of, sweep_table
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, FROZEN, OURS
