@@ -16,7 +16,6 @@ from nlp_bench.files import read_object
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.source import open_log
 from nlp_bench.logs.stamp import HEAD_BYTES, has_zone, stamp_s
-from nlp_bench.measure.contradiction import Weight
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
@@ -121,17 +120,11 @@ class Row:
 
     def observation(self) -> Observation:
         """Return the run as one observation, as `Observation.of` does with a fresh entry."""
-        rate, error, degrees = self.tokens_per_second_steady, self.standard_error, self.degrees
-        estimate = None
+        rate, estimate, where = self.tokens_per_second_steady, None, f"history run {self.id}"
         entry: dict[str, Any] = json.loads(self.entry)
         if parts := entry.get(_ESTIMATE):
             made_of = parts["uncertainty"]
             estimate = Estimate(**{**parts, "uncertainty": Uncertainty(**made_of) if made_of else None})
-        elif rate and error and degrees:  # of an earlier nlp-bench
-            estimate = Estimate(seconds_per_token=1 / rate, standard_error=error, degrees=degrees)
-        contradictions = entry.get("contradictions", ())  # all that an earlier nlp-bench kept of the doubts
-        doubts = [each["text"] for each in contradictions if each["weight"] != Weight.REMARK.name]
-        where = f"history run {self.id}"
         known: dict[str, Any] = json.loads(self.settings)
         return Observation(
             source=f"{where}: {self.source}",
@@ -142,7 +135,7 @@ class Row:
             settings={name: Setting(value, f"{where}, {source}") for name, (value, source) in known.items()},
             program=entry.get("dialect"),
             reasons=tuple(entry.get("reasons", ())),
-            doubts=tuple(entry.get(_DOUBTS, doubts)) if rate else (),
+            doubts=tuple(entry.get(_DOUBTS, ())) if rate else (),
             sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
             opening=entry.get(_OPENING),
             trace=Trace.from_json(found) if (found := entry.get(_TRACE)) else None,

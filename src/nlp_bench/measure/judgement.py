@@ -47,8 +47,8 @@ class RuleEvidence:
         return {
             "name": self.name,
             "status": self.status.value if self.status else None,
-            "value": _plain(self.value),
-            "expected": _plain(self.expected),
+            "value": plain_number(self.value),
+            "expected": plain_number(self.expected),
             "source": self.source,
         }
 
@@ -98,7 +98,8 @@ def shown(value: Value) -> str:
     return shortened(one_line(value), MAX_TEXT)
 
 
-def _plain(value: Value | None) -> Value | None:
+def plain_number(value: Value | None) -> Value | None:
+    """Return a value as JSON has it: NaN and infinity as words."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -206,7 +206,8 @@ def machine_of(
     num_nodes = lookup(run, "parallel.nodes")
     num_nodes = num_nodes if isinstance(num_nodes, int) else None
     reasons = sorted({reason for state in states for reason in state.throttled})
-    is_normal = _is_normal(states)
+    shares = [state.throttled.get(POWER_CAP, 0.0) for state in states] or [0.0]
+    is_normal = max(shares) - min(shares) < UNEVEN and not any(_limits(states))
     known = {**_of_nodes(nodes), **_of_gpus(states, reasons)}
     warnings = (
         *_of_records(nodes, num_nodes, known),
@@ -290,11 +291,6 @@ def _limits(states: Sequence[GpuState]) -> Iterator[str]:
     return (
         f"{some(names, _MAX_NAMED)} limited to {limit:g} of {default:g} W" for (limit, default), names in groups.items()
     )
-
-
-def _is_normal(states: Sequence[GpuState]) -> bool:
-    shares = [state.throttled.get(POWER_CAP, 0.0) for state in states] or [0.0]
-    return max(shares) - min(shares) < UNEVEN and not any(_limits(states))
 
 
 def _throttled(states: Sequence[GpuState], reason: str) -> str:

@@ -176,7 +176,8 @@ def _of_count(attempt: Attempt, name: str, value: int | None, how: str) -> Origi
 def _stated(attempt: Attempt, name: str, value: float | None, where: NDArray[np.bool_] | None, how: str) -> Origin:
     """Return a value with the lines `where` all records state it, else the one line that does, else how it was derived."""
     if where is not None:
-        return Origin(value=value, source=_lines(attempt, where), is_logged=True)
+        numbers = attempt.records.numbers[where]
+        return Origin(value=value, source=f"log {lines_of(int(numbers[0]), int(numbers[-1]))}", is_logged=True)
     if value is not None and attempt.fact(name) == value:
         return _of_fact(attempt, name, value)
     return Origin(value=value, source=f"derived: {how}" if how else None)
@@ -188,10 +189,9 @@ def _of_fact(attempt: Attempt, name: str, value: float | None) -> Origin:
     return Origin(value=value, source=source, is_logged=bool(line))
 
 
-def _lines(attempt: Attempt, where: NDArray[np.bool_]) -> str:
-    numbers = attempt.records.numbers[where]
-    first, last = int(numbers[0]), int(numbers[-1])
-    return f"log line {first}" if first == last else f"log lines {first} to {last}"
+def lines_of(first: int, last: int) -> str:
+    """Return lines of a log in words."""
+    return f"line {first}" if first == last else f"lines {first} to {last}"
 
 
 def _left_out(log: Log, attempt: Attempt | None, measured: Throughput | None) -> Iterator[LeftOut]:

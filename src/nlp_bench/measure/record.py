@@ -4,7 +4,6 @@ result.json is the versioned record with the raw samples that every number can b
 `^key: (.*)$`.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from nlp_bench.config.values import clock
 from nlp_bench.escape import one_line
 from nlp_bench.measure.folder import FolderMeasurement
+from nlp_bench.measure.judgement import plain_number
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import REPORT_TOKENS, Throughput, time_to_report_s
 from nlp_bench.measure.workload import lookup
@@ -36,7 +36,7 @@ def result_record(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> d
         "identity": {key: measured.run[key] for key in _IDENTITY if key in measured.run},
         "ended": {key: measured.ended.get(key) for key in ENDED},
         "samples": [
-            {"iteration": each.iteration, "elapsed_s": each.elapsed_s, "lm_loss": _plain(each.lm_loss)}
+            {"iteration": each.iteration, "elapsed_s": each.elapsed_s, "lm_loss": plain_number(each.lm_loss)}
             for each in measured.entry.records
         ],
     }
@@ -128,10 +128,6 @@ def _numbers(entry: RunResult, throughput: Throughput, tokens: int) -> dict[str,
         "seconds_per_iteration_mean": _fixed(times.mean if times else None, 4),
         "window": f"{window.first_iteration}-{window.last_iteration}",
     }
-
-
-def _plain(loss: float | None) -> float | str | None:
-    return loss if loss is None or math.isfinite(loss) else str(loss)
 
 
 def _fixed(value: float | None, digits: int = 2) -> str | None:

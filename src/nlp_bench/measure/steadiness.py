@@ -4,6 +4,7 @@ None of these changes the number; each is reported with it.
 """
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
 from nlp_bench.measure.series import MIN_VALUES, half_unit, held, levels, scatter_around, scatter_of, typical_of
 from nlp_bench.measure.sizes import Column
-from nlp_bench.measure.window import MAX_MARKED, Window
+from nlp_bench.measure.window import MAX_MARKED, Window, span_of
 from nlp_bench.reason import Reason, texts
 
 STALL_FACTOR = 1.5  # an interval that takes so many times the median is a stall
@@ -65,42 +66,31 @@ class Steadiness:
         slower = max(self.slowdown or 0.0, (self.drift or 0.0) / 2)
         return 1 + slower if slower > 0 else None
 
-    def warnings(self) -> list[Reason]:
-        """Return one sentence for each thing that casts doubt on the number itself."""
-        said = []
+    def warnings(self) -> Iterator[Reason]:
+        """Yield one sentence for each thing that casts doubt on the number itself."""
         if self.slowdown is not None:
             text = f"the run is {100 * self.slowdown:.1f} % slower after the window and does not recover: "
-            said.append(Reason("slow-end", text + "the sustained rate may be lower (throttling?); a longer run tells"))
+            yield Reason("slow-end", text + "the sustained rate may be lower (throttling?); a longer run tells")
         if self.long_warm_up is not None:
             text = f"{100 * self.long_warm_up:.1f} % of the intervals are left out as warm-up: "
-            said.append(Reason("long-warm-up", text + "the machine may be as slow again; a longer run tells"))
+            yield Reason("long-warm-up", text + "the machine may be as slow again; a longer run tells")
         if self.refused_mark is not None:
             text = f"lines speak of a {self.refused_mark} in so many slow intervals that leaving them out would excuse more than "
-            said.append(
-                Reason("refused-mark", f"{text}{100 * MAX_MARKED:.0f} % of the run's time: these intervals count")
-            )
+            yield Reason("refused-mark", f"{text}{100 * MAX_MARKED:.0f} % of the run's time: these intervals count")
         if self.drift is not None:
             text = f"drift: the run gets {100 * abs(self.drift):.1f} % {'slower' if self.drift > 0 else 'faster'} "
-            said.append(Reason("drift", text + "from one end of the window to the other"))
+            yield Reason("drift", text + "from one end of the window to the other")
         if self.modes is not None:
             low, high = self.modes
-            text = f"two modes: intervals take either {100 * (1 - low):.1f} % less or {100 * (high - 1):.1f} % more than the "
-            said.append(
-                Reason(
-                    "two-modes", text + "mean; the machine changes between two states, or the batch or the work does"
-                )
-            )
-        return said
+            text = f"two modes: intervals take either {100 * (1 - low):.1f} % less or {100 * (high - 1):.1f} % more than the mean"
+            yield Reason("two-modes", f"{text}; the machine changes between two states, or the batch or the work does")
 
     def words(self) -> list[str]:
         """Return the warnings, and what else a reader of the number should know."""
         said, number = texts(self.warnings()), self.num_stalls
         if not number:
             return said
-        where = ", ".join(
-            f"{s.first_iteration}{'' if s.last_iteration == s.first_iteration else f'-{s.last_iteration}'} ({s.factor:.1f} x)"
-            for s in self.stalls
-        )
+        where = ", ".join(f"{span_of(stall)} ({stall.factor:.1f} x)" for stall in self.stalls)
         more = " and more" if number > len(self.stalls) else ""
         share = f"{100 * self.stall_share:.1f} % of its time and"
         if number == 1:

@@ -170,12 +170,8 @@ def sustained_of(
     if has_stamps:
         num_tokens = num_tokens * passed / covered
         steps, resolution = steps_of(ticks), part.records.stamp_resolution_s
-        is_fine = (
-            clock == STAMPS
-            and bool(np.all(steps > 0))
-            and resolution is not None
-            and resolution <= FINE * median(steps)
-        )
+        is_sharp = resolution is not None and resolution <= FINE * median(steps)
+        is_fine = is_sharp and clock == STAMPS and bool(np.all(steps > 0))
         part = replace(part, seconds=steps if is_fine else part.seconds * (wall / seconds))
         seconds = wall
     if not has_stamps and steady[0] == len(part):
@@ -274,7 +270,9 @@ def measure_records(records: Records, sizes: Sizes, conventions: LogConventions 
         return None
     window = find_window(spans, conventions)
     estimate = estimate_of(window.spans, _printed(window.spans, is_of_clock=sizes.is_of_clock))
-    reference = reference_tokens_per_second(sizes)
+    reference, steady, sustained = reference_tokens_per_second(sizes), (len(window.spans), estimate), None
+    if sizes.has_times:
+        sustained = sustained_of(spans, window.first_iteration, is_of_clock=sizes.is_of_clock, steady=steady)
     return Throughput(
         reference=reference,
         steady=window.num_tokens / window.seconds,
@@ -286,11 +284,7 @@ def measure_records(records: Records, sizes: Sizes, conventions: LogConventions 
         sizes=sizes,
         steadiness=steadiness_of(window),
         sensitivity=sensitivity(spans, reference),
-        sustained=sustained_of(
-            spans, window.first_iteration, is_of_clock=sizes.is_of_clock, steady=(len(window.spans), estimate)
-        )
-        if sizes.has_times
-        else None,
+        sustained=sustained,
     )
 
 

@@ -83,9 +83,7 @@ class SetAside:
     seconds: float
 
 
-REASONS = (
-    "warm-up", "slow end", "fast start", "implausibly fast", "evaluation", "checkpoint", "profiler",
-)  # fmt: skip
+REASONS = ("warm-up", "slow end", "fast start", "implausibly fast", "evaluation", "checkpoint", "profiler")
 """Why an interval does not count."""
 
 
@@ -127,6 +125,12 @@ class Window:
             "num_records": self.num_records,
             "excluded": [{"iterations": [e.first_iteration, e.last_iteration], "why": e.why} for e in self.excluded],
         }
+
+
+def span_of(stretch: Any) -> str:
+    """Return the iterations of a stretch that has a first and a last one: 7 or 7-9."""
+    first, last = stretch.first_iteration, stretch.last_iteration
+    return f"{first}" if first == last else f"{first}-{last}"
 
 
 def find_window(spans: Spans, conventions: LogConventions) -> Window:

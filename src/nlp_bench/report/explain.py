@@ -7,7 +7,7 @@ from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.shape import ModelShape, T5Shape
 from nlp_bench.measure.efficiency import COUNTS, Efficiency, field_of, flops_per_token
 from nlp_bench.measure.estimate import Estimate
-from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of
+from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of, lines_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.shape import Shaped
 from nlp_bench.measure.throughput import Summary, Throughput
@@ -58,7 +58,7 @@ def origin_facts(entry: RunResult) -> Facts:
         value = "" if origin.value is None else f" = {exact(origin.value)}"
         yield "from", f"{name}{value}: {origin.source or 'not known'}"
     for left in found.left_out:
-        where = f" ({_lines(*left.lines)})" if left.lines else ""
+        where = f" ({lines_of(*left.lines)})" if left.lines else ""
         yield "left out", f"{left.count} {left.what}{where}: {left.why}"
 
 
@@ -66,7 +66,7 @@ def _records(entry: RunResult, found: Provenance) -> Facts:
     first, last, window = found.first_record, found.last_record, found.window_first_record
     if not first or not last:
         return
-    where = f"{_lines(first.line, last.line)} of the log (bytes {first.offset} to {last.offset})"
+    where = f"{lines_of(first.line, last.line)} of the log (bytes {first.offset} to {last.offset})"
     iterations = f"iterations {first.iteration} to {last.iteration} of {entry.total_iterations or 'unknown'}"
     yield "records", f"{entry.num_records}, {where}, {iterations}"
     yield from _quote(first)
@@ -142,7 +142,7 @@ def _reference_formula(entry: RunResult, measured: Throughput, sums: Arithmetic)
 def _steady_formula(entry: RunResult, measured: Throughput, sums: Arithmetic) -> str:
     window, found = measured.window, entry.provenance or Provenance()
     first, last = found.window_first_record, found.window_last_record
-    lines = f", {_lines(first.line, last.line)}" if first and last else ""
+    lines = f", {lines_of(first.line, last.line)}" if first and last else ""
     where = f"iterations {window.first_iteration} to {window.last_iteration}, {window.num_records} record(s){lines}"
     if measured.sizes.has_times:
         return f"{exact(sums.window_tokens)} tokens / {exact(sums.window_seconds)} s, {where}"
@@ -154,10 +154,6 @@ def _seconds(summary: Summary) -> str:
     cv = "unknown" if summary.cv is None else f"{summary.cv:.4f}"
     middle = f"mean {summary.mean:.4f} s, median {summary.median:.4f} s"
     return f"{middle}, p95 {summary.p95:.4f} s, p99 {summary.p99:.4f} s, cv {cv}, over the window's records"
-
-
-def _lines(first: int, last: int) -> str:
-    return f"line {first}" if first == last else f"lines {first} to {last}"
 
 
 def efficiency_facts(entry: RunResult) -> Facts:

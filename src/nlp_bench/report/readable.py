@@ -1,7 +1,7 @@
 """Cells for people: few columns, two decimals, an interval in one cell."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from nlp_bench.analysis.repeats import apart_line, repeat_lines
 from nlp_bench.measure.result import RunResult, supplied_lines
@@ -100,18 +100,13 @@ def _without_cost(report: Report) -> list[str]:
 
 
 def _notes_of_each(report: Report) -> Iterator[str]:
-    for what, names in _grouped(report, map(_said, report.entries)).items():
+    sources: dict[str, list[str]] = {}
+    for entry in report.entries:
+        if what := _said(entry):
+            sources.setdefault(what, []).append(entry.source)
+    for what, names in sources.items():
         alike = [f"{names[0]} and {len(names) - 1} more"] if len(names) > MAX_ALIKE else names
         yield from (f"{name}: {what}" for name in alike)
-
-
-def _grouped(report: Report, said: Iterable[str]) -> dict[str, list[str]]:
-    """Return each note with the runs that it is about."""
-    sources: dict[str, list[str]] = {}
-    for what, entry in zip(said, report.entries, strict=True):
-        if what:
-            sources.setdefault(what, []).append(entry.source)
-    return sources
 
 
 def _tally(report: Report) -> Iterator[str]:
@@ -119,9 +114,8 @@ def _tally(report: Report) -> Iterator[str]:
     entries = report.entries
     numbered = sum(entry.has_number for entry in entries)
     yield f"{len(entries):,} runs: {counts(report)}; {numbered:,} have a number, {len(entries) - numbered:,} have none."
-    whys = Counter(
-        entry.reason_texts[0] for entry in entries if entry.reason_texts and not entry.has_number
-    ).most_common()
+    firsts = (entry.reason_texts[0] for entry in entries if entry.reason_texts and not entry.has_number)
+    whys = Counter(firsts).most_common()
     told = [(why, count) for why, count in whys[:MAX_WHYS] if count > 1]
     yield from (f"no number ({count}): {why}" for why, count in told)
     if len(told) < len(whys):

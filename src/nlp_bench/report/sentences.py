@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from nlp_bench.measure.limit import VERDICTS, Verdict
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Sustained, Throughput
+from nlp_bench.measure.window import span_of
 from nlp_bench.report.report import Report
 from nlp_bench.show.table import Column, Table, as_text, number
 
@@ -63,9 +64,7 @@ def sentences(entry: RunResult, measured: Throughput, tokens: int, judgement: Ve
     elif measured.why_no_interval:
         yield f"How far this can be off is not known: {measured.why_no_interval}."
     if measured.sustained:
-        yield _sustained(measured.sustained, tokens, judgement) + _why_slower(
-            measured.steady / measured.sustained.tokens_per_second - 1
-        )
+        yield _sustained(measured.sustained, measured.steady, tokens, judgement)
     yield from (f"Note: {said}." for said in measured.steadiness.words())
     if judgement:
         yield _dependence(judgement)
@@ -83,22 +82,19 @@ def verdict_words(judgement: Verdict) -> str:
     return f"the run neither keeps nor misses the limit for certain; its time is {where}, but {'; '.join(judgement.reasons)}."
 
 
-def _sustained(found: Sustained, tokens: int, judgement: Verdict | None) -> str:
-    interval = found.ci95
+def _sustained(found: Sustained, steady: float, tokens: int, judgement: Verdict | None) -> str:
+    """Say also what the sustained time has that the steady time has not, where that is worth a sentence."""
+    interval, share = found.ci95, steady / found.tokens_per_second - 1
     between = f" ({tokens / interval[1]:.2f} to {tokens / interval[0]:.2f} s)" if interval else ""
     where = _where(found.first_iteration, found.last_iteration)
     word = f", against the limit {judgement.sustained}" if judgement and judgement.sustained else ""
     number = found.num_missing
     lines = f"without the {number} {'line that is' if number == 1 else 'lines that are'} missing" if number else ""
     what = f"Sustained, {lines or 'with nothing left out'} from {where} ({found.clock})"
-    return f"{what}: {tokens / found.tokens_per_second:.2f} s{between}{word}."
-
-
-def _why_slower(share: float) -> str:
-    """Say what the sustained time has that the steady time has not, where that is worth a sentence."""
+    said = f"{what}: {tokens / found.tokens_per_second:.2f} s{between}{word}."
     if share < _WORTH_SAYING:
-        return ""
-    return f" That is {100 * share:.1f} % more than at the steady speed: evaluations, checkpoints and whatever else lies between the lines count."
+        return said
+    return f"{said} That is {100 * share:.1f} % more than at the steady speed: evaluations, checkpoints and whatever else lies between the lines count."
 
 
 def _where(first: int, last: int) -> str:
@@ -119,12 +115,7 @@ def _rounded(measured: Throughput) -> str:
 
 
 def _left_out(measured: Throughput) -> str:
-    parts = [
-        f"{e.first_iteration}-{e.last_iteration} ({e.why})"
-        if e.first_iteration != e.last_iteration
-        else f"{e.first_iteration} ({e.why})"
-        for e in measured.window.excluded[:4]
-    ]
+    parts = [f"{span_of(stretch)} ({stretch.why})" for stretch in measured.window.excluded[:4]]
     more = len(measured.window.excluded) - len(parts)
     if not parts:
         return ""

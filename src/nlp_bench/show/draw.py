@@ -196,12 +196,9 @@ def _draw_rule(axes: "Axes", rule: Rule) -> None:
         "label": _label(rule.name),
     }
     if rule.span:
-        draw = axes.hlines if rule.axis == "y" else axes.vlines
-        draw(rule.value, *rule.span, **style)
-    elif rule.axis == "y":
-        axes.axhline(rule.value, **style)
+        (axes.hlines if rule.axis == "y" else axes.vlines)(rule.value, *rule.span, **style)
     else:
-        axes.axvline(rule.value, **style)
+        (axes.axhline if rule.axis == "y" else axes.axvline)(rule.value, **style)
 
 
 def _draw_heat(axes: "Axes", heat: HeatMap) -> None:

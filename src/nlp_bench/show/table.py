@@ -172,7 +172,7 @@ def as_text(
     heads = [("\n" + column.heading).split("\n")[-2:] for column in columns]
     head = [[one[0] for one in heads], [one[1] for one in heads]]
     head = head if any(head[0]) else head[1:]
-    rows = _rows(columns)
+    rows = [list(cells) for cells in zip(*(column.shown for column in columns), strict=True)]
     if widths:
         blocks = ([wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)] for row in rows)
         rows = [list(line) for block in blocks for line in zip_longest(*block, fillvalue="")]
@@ -181,10 +181,6 @@ def as_text(
     aligned = ["  ".join(map(_aligned, line, widths, columns)).rstrip() for line in (*head, *rows)]
     rule = ["-" * (sum(widths) + 2 * (len(widths) - 1))] if has_rule else []
     return [*aligned[: len(head)], *rule, *aligned[len(head) :]]
-
-
-def _rows(columns: Table) -> list[list[str]]:
-    return [list(cells) for cells in zip(*(column.shown for column in columns), strict=True)]
 
 
 def _aligned(cell: str, width: int, column: Column) -> str:
