@@ -118,6 +118,11 @@ class Row:
         ranks = f"{self.num_gpus} {'CPU' if self.accelerator == 'cpu' else 'GPUs'}" if self.num_gpus else None
         return one_line(", ".join(word for word in (self.model, self.system, ranks) if word)) or "not stated"
 
+    @property
+    def ci95(self) -> tuple[float, float] | None:
+        """95 % interval of the steady rate within the run."""
+        return (self.ci95_low, self.ci95_high) if self.ci95_low and self.ci95_high else None
+
     def observation(self) -> Observation:
         """Return the run as one observation, as `Observation.of` does with a fresh entry."""
         rate, estimate, where = self.tokens_per_second_steady, None, f"history run {self.id}"
@@ -273,25 +278,22 @@ def table(lines: Sequence[dict[str, str]]) -> str:
 
 def listed(rows: Iterable[Row]) -> str:
     """Return one line per run."""
-    return table(
-        [
-            {
-                "id": str(row.id),
-                "ended": row.ended,
-                "configuration": row.identity,
-                "what": row.what,
-                "outcome": row.outcome,
-                "tokens/s": number(row.tokens_per_second_steady),
-                "95 % interval": interval(
-                    (row.ci95_low, row.ci95_high) if row.ci95_low and row.ci95_high else None, digits=0
-                ),
-                "time s": number(row.time_to_report_s),
-                "name": one_line(row.name),
-                "source": end_of(one_line(row.source), _MAX_SOURCE),
-            }
-            for row in rows
-        ]
-    )
+    lines = [
+        {
+            "id": str(row.id),
+            "ended": row.ended,
+            "configuration": row.identity,
+            "what": row.what,
+            "outcome": row.outcome,
+            "tokens/s": number(row.tokens_per_second_steady),
+            "95 % interval": interval(row.ci95, digits=0),
+            "time s": number(row.time_to_report_s),
+            "name": one_line(row.name),
+            "source": end_of(one_line(row.source), _MAX_SOURCE),
+        }
+        for row in rows
+    ]
+    return table(lines)
 
 
 def rows_csv(rows: Iterable[Row]) -> str:

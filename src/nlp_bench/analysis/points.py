@@ -174,12 +174,10 @@ class Point:
     @property
     def cause(self) -> str | None:
         """Why runs of it have no number, each cause once; next to a number also which runs these are, and what speaks against the number."""
-        failed = [
-            (f"{entry.source}: " if self.tokens_per_second else "")
-            + ": ".join((entry.outcome.value, *entry.reason_texts[:1]))
-            for entry in self.entries
-            if not entry.has_number
-        ]
+        lost = [entry for entry in self.entries if not entry.has_number]
+        failed = [": ".join((entry.outcome.value, *entry.reason_texts[:1])) for entry in lost]
+        if self.tokens_per_second:
+            failed = [f"{entry.source}: {why}" for entry, why in zip(lost, failed, strict=True)]
         return "; ".join(dict.fromkeys(self.contradictions or (*failed, *self.doubts))) or None
 
     @property

@@ -20,10 +20,11 @@ from nlp_bench.analysis.observation import (
     is_known,
 )
 from nlp_bench.immutable import immutable
-from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, over_runs, student_t, variance_ratio_tail
+from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.steadiness import TARGET, num_more
+from nlp_bench.measure.throughput import times_to_report_s
 from nlp_bench.measure.trace import Kin
 from nlp_bench.measure.workload import Setting
 from nlp_bench.outcome import Outcome
@@ -141,23 +142,17 @@ class Pool:
 
         None for fewer than two runs, for runs that do not differ at all, and where more than about MAX_RUNS would be needed.
         """
-        spread = self.spread
+        spread, runs = self.spread, len(self.runs)
         if spread is None:
             return None
-        low = high = len(self.runs)
-        while _half_width(spread, high) > TARGET:
-            low, high = high, 2 * high
-            if high > 2 * MAX_RUNS:
-                return None
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if _half_width(spread, middle) > TARGET else (low, middle)
-        return high - len(self.runs)
+        number = least(
+            lambda n: student_t(0.5 + LEVEL / 2, n - 1) * spread / math.sqrt(n) <= TARGET, runs, 2 * MAX_RUNS
+        )
+        return None if number is None else number - runs
 
     def time_interval_s(self, tokens: int) -> tuple[float, float] | None:
         """Return the 95 % interval over runs of the time in seconds, shortest first."""
-        interval = self.over_runs.interval() if self.over_runs else None
-        return (tokens / interval[1], tokens / interval[0]) if interval else None
+        return times_to_report_s(tokens, self.over_runs.interval() if self.over_runs else None)
 
     def verdict(self, tokens: int, limit_s: float) -> tuple[str, str | None]:
         """Return PASS, FAIL or NOT PROVEN for the runs as one measurement, and why they prove nothing: what keeps a run's verdict open keeps theirs open."""
@@ -169,10 +164,6 @@ class Pool:
         ends = [run.ending_seconds_per_token or run.seconds_per_token or 0.0 for run in self.runs]
         why = why_not_proven(interval_s, limit_s, tokens * math.fsum(ends) / len(ends))
         return NOT_PROVEN if why else word_of(interval_s, limit_s), why
-
-
-def _half_width(spread: float, number: int) -> float:
-    return student_t(0.5 + LEVEL / 2, number - 1) * spread / math.sqrt(number)
 
 
 def _cv(values: Sequence[float]) -> float | None:

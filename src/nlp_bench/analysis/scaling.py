@@ -208,11 +208,8 @@ def _curve(entries: Sequence[RunResult], baseline_gpus: int | None, *, allow_mea
     size = baseline_gpus or min((point.num_gpus for point in counted), default=None)
     # The fastest of that size is the strictest baseline, one that nothing contradicts before others.
     same = [point for point in counted if point.num_gpus == size]
-    base = max(
-        [point for point in same if not point.doubts] or same,
-        key=lambda point: point.tokens_per_second or 0,
-        default=None,
-    )
+    sound = [point for point in same if not point.doubts] or same
+    base = max(sound, key=lambda point: point.tokens_per_second or 0, default=None)
     names = [name for name in varying_in(points) if name not in _FOLLOWS]
     places = tuple(Place(point=point, baseline=base, changed=_changed(base, point, names)) for point in points)
     kind, why = _kind(counted)
@@ -254,11 +251,8 @@ def _changed(base: Point | None, point: Point, names: Sequence[str]) -> tuple[st
     if base is None or point is base:
         return ()
     pairs = ((name, base.settings.get(name), point.settings.get(name)) for name in names)
-    return tuple(
-        f"{heading(name)} {one.value} -> {two.value}"
-        for name, one, two in pairs
-        if one and two and one.value != two.value
-    )
+    differing = ((name, a.value, b.value) for name, a, b in pairs if a and b and a.value != b.value)
+    return tuple(f"{heading(name)} {one} -> {two}" for name, one, two in differing)
 
 
 def _baseline_notes(points: Sequence[Point], base: Point | None, baseline_gpus: int | None) -> Iterator[str]:

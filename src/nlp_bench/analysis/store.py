@@ -359,16 +359,12 @@ def add_runs(
     lines = []
     for row, (number, is_new) in zip(rows, found, strict=True):
         older = one_line(names.get(row.key) or "")
-        renamed = (
-            f"; named {older} until now, it is no run of history:{older} any more"
-            if name and older not in {"", name}
-            else ""
-        )
+        is_renamed = name and older not in {"", name}
+        renamed = f"; named {older} until now, it is no run of history:{older} any more" if is_renamed else ""
         rate = f" {row.tokens_per_second_steady:.2f} tokens/s" if row.tokens_per_second_steady else ""
         what = "added" if is_new else "was there, measured anew"
-        lines.append(
-            f"run {number} {what}: {row.identity} {row.what} {row.outcome}{rate} ({one_line(row.source)}){renamed}"
-        )
+        said = f"{row.identity} {row.what} {row.outcome}{rate} ({one_line(row.source)}){renamed}"
+        lines.append(f"run {number} {what}: {said}")
     return lines, refused
 
 

@@ -255,7 +255,6 @@ def trend_charts(trends: Sequence[Trend]) -> list[Chart]:
 def _trend_chart(trend: Trend) -> Chart:
     rows, flagged = trend.rows, [flag.row for flag in trend.flags]
     title = f"{rows[-1].identity}: {rows[-1].what}, {len(rows)} runs"
-    bars = [None if row.ci95_low is None or row.ci95_high is None else (row.ci95_low, row.ci95_high) for row in rows]
     ticks = np.unique(np.linspace(rows[0].ended_s, rows[-1].ended_s, MAX_TICKS))
     form = "%F" if ticks[-1] - ticks[0] > MAX_TICKS * 86400 else "%F %R"  # each label once
     levels = [(level, (level.rows[0].ended_s, level.rows[-1].ended_s)) for level in trend.levels]
@@ -266,7 +265,7 @@ def _trend_chart(trend: Trend) -> Chart:
         x_label="",
         y_label="tokens/s",
         series=[
-            _points(rows, errors=bars),
+            _points(rows, errors=[row.ci95 for row in rows]),
             *([_points(flagged, shape="circle", colour=LIMIT)] if flagged else []),
         ],
         rules=[Rule(value=level.mean, span=span, colour=1) for level, span in levels],

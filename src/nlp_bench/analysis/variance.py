@@ -238,11 +238,8 @@ def _interval(observed: float, squares: tuple[Floats, ...]) -> tuple[float, floa
         simulated = scale**2 * own + 2 * scale * mixed + rest
         return float(np.mean(simulated >= observed if above else simulated <= observed))
 
-    tail, most = (
-        (1 - LEVEL) / 2,
-        math.sqrt(max(abs(observed), float(np.abs(rest).max())) / max(float(np.median(own)), 1e-300)),
-    )
-    ends = []
+    most = math.sqrt(max(abs(observed), float(np.abs(rest).max())) / max(float(np.median(own)), 1e-300))
+    tail, ends = (1 - LEVEL) / 2, []
     for above in (True, False):
         low, high = 0.0, 1000 * most
         if above == (share(0.0, above=above) >= tail):  # no variance at all would do, or none is small enough
@@ -297,16 +294,15 @@ def _analysis(rows: Sequence[Row], within: float, start_up_s: float) -> Analysis
         first, last = (first, last) if first is not None and last is not None and first <= last else (1, 1)
         warm_ups.append(first - 1)
         seconds.append((entry.get("global_batch_size") or 1) * (entry.get("sequence_length") or 1) / rate)
-        runs.append(
-            RunMean(
-                log_time=-math.log(rate),
-                error=(row.standard_error or 0.0) * rate,
-                degrees=row.degrees or 0.0,
-                iterations=last - first + 1,
-                nodes=" ".join(sorted(map(str, nodes))) if nodes else None,
-                day=row.ended[:10],
-            )
+        mean = RunMean(
+            log_time=-math.log(rate),
+            error=(row.standard_error or 0.0) * rate,
+            degrees=row.degrees or 0.0,
+            iterations=last - first + 1,
+            nodes=" ".join(sorted(map(str, nodes))) if nodes else None,
+            day=row.ended[:10],
         )
+        runs.append(mean)
     cost = Cost(
         start_up_s=start_up_s,
         warm_up_iterations=statistics.median(warm_ups),
@@ -340,10 +336,8 @@ def _text(one: Analysis) -> str:
     first, last, cost = one.rows[0], one.rows[-1], one.cost
     head = f"{first.identity}: {last.what}; {len(one.rows)} runs, {first.ended[:10]} to {last.ended[:10]}\n\n"
     start = f"each run takes {cost.start_up_s:g} s before its first iteration (--start-up), {cost.warm_up_iterations:g} uncounted iterations"
-    lines = [
-        f"\n+-{100 * one.within:g} % at 95 %; {start} and {cost.seconds_per_iteration:.4g} s per iteration\n\n",
-        *_prices(one),
-    ]
+    within = f"\n+-{100 * one.within:g} % at 95 %; {start} and {cost.seconds_per_iteration:.4g} s per iteration\n\n"
+    lines = [within, *_prices(one)]
     if not any(part.purchases for part in one.prices):
         known = any(Level.RUN in component.levels and component.variance is not None for component in one.found)
         why = "runs differ by too much" if known else "what runs differ by is not known; add a second one"

@@ -112,11 +112,8 @@ def _holder(folder: Path, name: str) -> Path:
     if len(inside) == 1 and (inside[0] / MANIFEST).is_file():
         return inside[0]
     held = [path.name for path in folder.iterdir() if (path / MANIFEST).is_file() or path.name.endswith(SUFFIXES)]
-    remedy = (
-        f"verify one of those in it: {one_line(some(sorted(held), 5))}"
-        if held
-        else "make one with: nlp-bench bundle RUN_DIR"
-    )
+    inside_it = one_line(some(sorted(held), 5))
+    remedy = f"verify one of those in it: {inside_it}" if held else "make one with: nlp-bench bundle RUN_DIR"
     raise UsageError(f"{name} is not a bundle: there is no {MANIFEST}; {remedy}")
 
 

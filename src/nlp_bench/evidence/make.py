@@ -57,9 +57,42 @@ def make_bundle(  # noqa: PLR0913  # one option each
     if key and path_of(output).exists() and not force:
         raise UsageError(f"--sign: {path_of(output)} exists; name another --output, or give --force to replace it")
     try:
-        return _make(paths, output, form, options, with_ranks=with_ranks, key=key)
+        # What cannot be removed (a .nfs file, a scanner that has one open) is in nobody's way: the bundle is there by then.
+        with tempfile.TemporaryDirectory(
+            prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True
+        ) as private:
+            folder = Path(private) / "evidence"
+            folder.mkdir()
+            collected = collect(paths, folder, options.overrides(), with_ranks=with_ranks)
+            options = add_rules(collected, options)
+            derived = derive(folder, collected.members, options, collected.redactions)
+            entries = [entry for part in derived.entries for entry in part]
+            refuse_against_log(entries)
+            _check_survival(collected, derived, options)
+            manifest = _write_records(collected, derived, options)
+            digest = sha256_of(folder / MANIFEST)
+            signature = sign(folder / MANIFEST, key) if key else None
+            if form:
+                write_archive(folder, output, form)
+            else:
+                folder.rename(
+                    output
+                )  # over an empty folder too; the private one is next to it, on the same file system
+        remarks = [*manifest.remarks, *_objections(manifest, derived)]
+        if signature:
+            write_bytes(path_of(output), signature)
+        elif path_of(output).exists():
+            remarks.append(f"{path_of(output)} is the signature of an earlier bundle; make it anew with --sign")
     except OSError as error:
         raise NlpBenchError(f"cannot write {output}: {explained(error)}; nothing was left there") from error
+    return Made(
+        path=output,
+        digest=digest,
+        manifest=manifest,
+        entries=entries,
+        signature=path_of(output) if signature else None,
+        remarks=remarks,
+    )
 
 
 def _check_output(output: Path, form: str | None, *, force: bool) -> None:
@@ -73,42 +106,6 @@ def _check_output(output: Path, form: str | None, *, force: bool) -> None:
         raise UsageError(f"--output {output} exists; name another file, or give --force to replace it")
     if not form and output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise UsageError(f"--output {output} exists and is no empty folder; name another")
-
-
-def _make(  # noqa: PLR0913  # as above
-    paths: Sequence[str], output: Path, form: str | None, options: Options, *, with_ranks: bool, key: Path | None
-) -> Made:
-    # What cannot be removed (a .nfs file, a scanner that has one open) is in nobody's way: the bundle is there by then.
-    with tempfile.TemporaryDirectory(
-        prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True
-    ) as private:
-        folder = Path(private) / "evidence"
-        folder.mkdir()
-        collected = collect(paths, folder, options.overrides(), with_ranks=with_ranks)
-        options = add_rules(collected, options)
-        derived = derive(folder, collected.members, options, collected.redactions)
-        refuse_against_log(entry for part in derived.entries for entry in part)
-        _check_survival(collected, derived, options)
-        manifest = _write_records(collected, derived, options)
-        digest = sha256_of(folder / MANIFEST)
-        signature = sign(folder / MANIFEST, key) if key else None
-        if form:
-            write_archive(folder, output, form)
-        else:
-            folder.rename(output)  # over an empty folder too; the private one is next to it, on the same file system
-    remarks = [*manifest.remarks, *_objections(manifest, derived)]
-    if signature:
-        write_bytes(path_of(output), signature)
-    elif path_of(output).exists():
-        remarks.append(f"{path_of(output)} is the signature of an earlier bundle; make it anew with --sign")
-    return Made(
-        path=output,
-        digest=digest,
-        manifest=manifest,
-        entries=[entry for part in derived.entries for entry in part],
-        signature=path_of(output) if signature else None,
-        remarks=remarks,
-    )
 
 
 def _check_survival(collected: Collected, derived: Derived, options: Options) -> None:

@@ -94,6 +94,7 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
     entries = [(member, entry) for member, found in pairs for entry in found if (folder / member.log).is_file()]
     differing = _differing(folder, manifest, derived) if derived else {"logs": [why]}
     seals = {member.path: entry.seals for member, found in pairs for entry in found if member.is_ours}
+    numbers = zip(manifest.runs, derived.numbers if derived else [[] for _ in manifest.runs], strict=True)
     return Verification(
         bundle=str(path),
         digest=digest,
@@ -114,12 +115,7 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
             *_remarks(entries),
             *_unchecked_signature(path, demands),
         ],
-        runs=[
-            {"path": member.path, "name": one_line(member.name)[:200], "numbers": list(numbers)}
-            for member, numbers in zip(
-                manifest.runs, derived.numbers if derived else [[] for _ in manifest.runs], strict=True
-            )
-        ],
+        runs=[{"path": m.path, "name": one_line(m.name)[:200], "numbers": list(found)} for m, found in numbers],
     )
 
 

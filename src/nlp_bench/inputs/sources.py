@@ -31,14 +31,9 @@ class PassedOver:
 
     def sentence(self) -> str:
         """Return the note for the report, in one line."""
-        parts = []
-        if self.no_training_line:
-            parts.append(
-                f"{len(self.no_training_line)} file(s) hold no training line: {some(self.no_training_line, _MAX_NAMES)}"
-            )
-        if self.binary:
-            parts.append(f"{len(self.binary)} binary file(s) are passed over: {some(self.binary, _MAX_NAMES)}")
-        return f"{self.folder}: " + "; ".join(parts)
+        kinds = {"file(s) hold no training line": self.no_training_line, "binary file(s) are passed over": self.binary}
+        parts = [f"{len(names)} {what}: {some(names, _MAX_NAMES)}" for what, names in kinds.items() if names]
+        return f"{self.folder}: {'; '.join(parts)}"
 
     def to_json(self) -> dict[str, Any]:
         """Return one object of `passed_over` in nlp-bench/report/1."""
@@ -147,12 +142,8 @@ def _assembled(group: Group, results: list[Read], options: ReadOptions) -> tuple
     passed = PassedOver(folder=one_line(group.path), no_training_line=tuple(texts), binary=tuple(binary))
     if group.items and not entries:
         reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects"
-        entries = [
-            judged(
-                RunResult(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),)),
-                rules=options.rules,
-            )
-        ]
+        refused = RunResult(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),))
+        entries = [judged(refused, rules=options.rules)]
     return entries, passed
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
-from nlp_bench.measure.estimate import LEVEL, student_t
+from nlp_bench.measure.estimate import LEVEL, least, student_t
 
 WARM_UP = 20
 """Iterations that are never counted, and at least one line: what is left out is fixed before anything is seen."""
@@ -168,15 +168,11 @@ class ConfidenceSequence:
         return per_batch * total / (number - 1) * (1 + ratio) / (1 - ratio)
 
     def _needed(self, scale: float, variance: float, mean: float, iterations: int) -> int | None:
-        low = high = max(iterations, 1)
-        while scale * _half_width(variance, mean, high) > self._within:
-            low, high = high, 2 * high
-            if high > MOST_ITERATIONS:
-                return None
-        while high - low > self._log_interval:
-            middle = (low + high) // 2
-            low, high = (middle, high) if scale * _half_width(variance, mean, middle) > self._within else (low, middle)
-        return self._first - 1 + -(-high // self._log_interval) * self._log_interval
+        def is_enough(number: int) -> bool:
+            return scale * _half_width(variance, mean, number) <= self._within
+
+        number, every = least(is_enough, max(iterations, 1), MOST_ITERATIONS, self._log_interval), self._log_interval
+        return None if number is None else self._first - 1 + -(-number // every) * every
 
 
 def replay(lines: Iterable[tuple[int, float]], within: float, log_interval: int) -> Bound | None:

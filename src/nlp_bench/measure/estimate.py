@@ -6,7 +6,7 @@ Welch's degrees of freedom (Welch 1947, doi:10.1093/biomet/34.1-2.28), the distr
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from nlp_bench.immutable import immutable
@@ -164,6 +164,19 @@ def over_runs(seconds_per_token: Sequence[float]) -> Estimate | None:
     if error <= 1e-12 * mean:
         return None
     return Estimate(seconds_per_token=mean, standard_error=error, degrees=number - 1)
+
+
+def least(is_enough: Callable[[int], bool], first: int, most: int, step: int = 1) -> int | None:
+    """Return the least number from `first` on that is enough, to `step`; None where it is beyond about `most`. More are enough, too."""
+    low = high = first
+    while not is_enough(high):
+        low, high = high, 2 * high
+        if high > most:
+            return None
+    while high - low > step:
+        middle = (low + high) // 2
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high
 
 
 def student_cdf(t: float, degrees: float) -> float:

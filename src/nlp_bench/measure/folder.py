@@ -185,7 +185,7 @@ def _measured(
     void = voiding(found)
     if void and throughput:
         outcome, why, throughput = Outcome.INVALID, void.reason, None
-    provenance = None
+    provenance, deviations = None, run.get("deviations") or []
     if log:
         sizes = throughput.sizes if throughput else sizes_of(attempt, asked.overrides)
         provenance = provenance_of(log, attempt, sizes, throughput, asked.overrides)
@@ -196,10 +196,7 @@ def _measured(
         reasons=(
             *([why] if why else []),
             *(Reason(one.code, one_line(one.text)) for one in recorded(ended)),
-            *(
-                Reason("deviation", f"not the benchmark as defined: {one_line(text)}")
-                for text in run.get("deviations") or []
-            ),
+            *(Reason("deviation", f"not the benchmark as defined: {one_line(text)}") for text in deviations),
             *(_notes(asked, log, records, throughput, found) if log else []),
         ),
         contradictions=found,

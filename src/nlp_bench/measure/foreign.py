@@ -175,11 +175,8 @@ def _why_nothing(log: Log, overrides: Overrides) -> Reason:
             "(`1,0024`), they have points by then (`1.0024`): let a group take [\\d.,]+"
         )
         return Reason("no-training-line", text)
-    torn = (
-        f" ({log.num_torn} begin like one, but are cut, spliced, or lack a word, such as a unit)"
-        if log.num_torn
-        else ""
-    )
+    begin = f" ({log.num_torn} begin like one, but are cut, spliced, or lack a word, such as a unit)"
+    torn = begin if log.num_torn else ""
     text = (
         f"no whole training line of a known dialect{torn}, and none with a step, a loss and tokens per second of its own; --dialects lists the dialects, "
         "--pattern describes other lines; a progress bar is on standard error, perhaps in a file of its own"

@@ -53,9 +53,8 @@ class RuleEvidence:
         }
 
 
-evidence = lru_cache(maxsize=4096, typed=True)(
-    RuleEvidence
-)  # thousands of runs of one configuration share what they say
+# Thousands of runs of one configuration share what they say.
+evidence = lru_cache(maxsize=4096, typed=True)(RuleEvidence)
 
 
 # Without slots: reports of many runs are sent between processes, and what has slots is sent field by field.

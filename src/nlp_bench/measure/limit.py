@@ -6,7 +6,7 @@ from typing import Any
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.judgement import Status
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.throughput import Throughput, time_to_report_s
+from nlp_bench.measure.throughput import Throughput, time_to_report_s, times_to_report_s
 from nlp_bench.measure.window import MAX_MARKED
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
@@ -100,8 +100,7 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
 def sustained_time_ci95_s(entry: RunResult, tokens: int) -> tuple[float, float] | None:
     """Return the 95 % interval of the sustained time in seconds, shortest first, None where there is none."""
     found = entry.throughput.sustained if entry.throughput else None
-    interval = found.ci95 if found else None
-    return (tokens / interval[1], tokens / interval[0]) if interval else None
+    return times_to_report_s(tokens, found.ci95 if found else None)
 
 
 def word_of(interval_s: tuple[float, float] | None, limit_s: float) -> str:

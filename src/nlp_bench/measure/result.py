@@ -4,7 +4,7 @@ It is made once, by `foreign` from a log or by `folder` from a run of ours, and 
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, effic
 from nlp_bench.measure.log_end import LogEnd
 from nlp_bench.measure.provenance import Provenance
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
-from nlp_bench.measure.throughput import Throughput, time_to_report_s
+from nlp_bench.measure.throughput import Summary, Throughput, time_to_report_s, times_to_report_s
 from nlp_bench.measure.trace import Trace
 from nlp_bench.measure.workload import Workload
 from nlp_bench.outcome import Outcome
@@ -162,17 +162,10 @@ class RunResult:
         provenance = self.provenance and replace(
             self.provenance, window_first_record=None, window_last_record=None, arithmetic=None
         )
-        return replace(
-            self,
-            outcome=outcome,
-            throughput=None,
-            published_tokens_per_second=None,
-            until=None,
-            curves=None,
-            energy=None,
-            provenance=provenance,
-            reasons=(*reasons, *self.reasons),
+        nothing: dict[str, Any] = dict.fromkeys(
+            ("throughput", "published_tokens_per_second", "until", "curves", "energy")
         )
+        return replace(self, outcome=outcome, reasons=(*reasons, *self.reasons), provenance=provenance, **nothing)
 
     @property
     def reason_texts(self) -> tuple[str, ...]:
@@ -239,7 +232,7 @@ class RunResult:
 
     def time_ci95_s(self, tokens: int) -> tuple[float, float] | None:
         """Return the 95 % interval of the time in seconds, shortest first."""
-        return (tokens / self.ci95[1], tokens / self.ci95[0]) if self.ci95 else None
+        return times_to_report_s(tokens, self.ci95)
 
     def to_json(self, tokens: int) -> dict[str, Any]:
         """Return one object of `runs` in nlp-bench/report/1."""
@@ -270,9 +263,7 @@ class RunResult:
                 "ci95": list(time_ci95_s) if time_ci95_s else None,
             },
             "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
-            "seconds_per_iteration": dict(vars(seconds))
-            if seconds
-            else dict.fromkeys(("mean", "median", "p95", "p99", "cv")),
+            "seconds_per_iteration": asdict(seconds) if seconds else dict.fromkeys(one.name for one in fields(Summary)),
             "window": measured.window.to_json() if measured else None,
             "steady_state": asdict(measured.steadiness) | {"num_more": measured.num_more} if measured else None,
             "sustained": sustained.to_json(tokens) if sustained else None,

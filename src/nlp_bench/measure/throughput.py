@@ -122,12 +122,12 @@ class Sustained:
 
     def to_json(self, tokens: int) -> dict[str, Any]:
         """Return the `sustained` object of nlp-bench/report/1, with the time of a training on `tokens` tokens."""
-        interval = self.ci95
+        interval, times_s = self.ci95, times_to_report_s(tokens, self.ci95)
         return {
             "tokens_per_second": self.tokens_per_second,
             "ci95": list(interval) if interval else None,
             "time_to_report_s": tokens / self.tokens_per_second,
-            "time_to_report_ci95_s": [tokens / interval[1], tokens / interval[0]] if interval else None,
+            "time_to_report_ci95_s": list(times_s) if times_s else None,
             "first_iteration": self.first_iteration,
             "last_iteration": self.last_iteration,
             "wall_clock_s": self.seconds,
@@ -291,3 +291,8 @@ def measure_records(records: Records, sizes: Sizes, conventions: LogConventions 
 def time_to_report_s(tokens: int, tokens_per_second: float | None) -> float | None:
     """Return tokens / (tokens per second), the benchmark's metric in seconds; None stays None."""
     return tokens / tokens_per_second if tokens_per_second else None
+
+
+def times_to_report_s(tokens: int, interval: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Return the interval of that time from one of the rate, shortest first; None stays None."""
+    return (tokens / interval[1], tokens / interval[0]) if interval else None

@@ -173,10 +173,8 @@ def efficiency_facts(entry: RunResult) -> Facts:
             rate = f"{found.tokens_per_second:.2f} tokens/s ({found.rate}) / {found.num_gpus} GPUs"
             yield "TFLOP/s", f"{value:.4g} per GPU: {words} = its FLOPs x {rate}"
     if found.peak:
-        yield (
-            "peak",
-            f"{found.peak.tflops:g} TFLOP/s, {found.peak.accelerator} in {found.peak.number_format}: {found.peak.source}",
-        )
+        what = f"{found.peak.accelerator} in {found.peak.number_format}: {found.peak.source}"
+        yield "peak", f"{found.peak.tflops:g} TFLOP/s, {what}"
         yield from _shares(found, found.peak)
     for text in (*found.stated, *found.assumed, *found.why_not):
         yield "FLOP/s", text
@@ -195,11 +193,9 @@ def _shares(found: Efficiency, peak: Peak) -> Facts:
 
 def _shape_words(shape: ModelShape) -> str:
     gate = "gated, " if shape.gated else ""
-    decoder = (
-        f" and {shape.num_decoder_layers} of the decoder with t = {shape.decoder_sequence_length}"
-        if isinstance(shape, T5Shape)
-        else ""
-    )
+    decoder = ""
+    if isinstance(shape, T5Shape):
+        decoder = f" and {shape.num_decoder_layers} of the decoder with t = {shape.decoder_sequence_length}"
     return (
         f"l = {shape.num_layers} layers{decoder}, h = {shape.hidden_size}, f = {shape.ffn_hidden_size} ({gate}m = {3 if shape.gated else 2} matrices), "
         f"q = {shape.query_width}, k = {shape.key_value_width} ({shape.num_attention_heads} heads, {shape.num_query_groups} groups), "

@@ -185,16 +185,15 @@ def _results(report: Report, num_detailed: int) -> dict[str, Any]:
         is_replaced = len(cells) > 1 and not entry.has_number and "reasons" in names
         replaced = [name for name in number if name in names] if is_replaced else []
         row["reasons"] = row["reasons"] and shortened(row["reasons"], MAX_REASON)
-        rows.append(
-            {
-                "index": index,
-                "name": entry.source.removeprefix(folder),
-                "has_details": index < num_detailed,
-                "stars": starred(entry),
-                "replaced": len(replaced),  # the reason stands in the place of the number
-                "cells": {name: value for name, value in row.items() if name not in replaced},
-            }
-        )
+        line = {
+            "index": index,
+            "name": entry.source.removeprefix(folder),
+            "has_details": index < num_detailed,
+            "stars": starred(entry),
+            "replaced": len(replaced),  # the reason stands in the place of the number
+            "cells": {name: value for name, value in row.items() if name not in replaced},
+        }
+        rows.append(line)
     columns = [
         {
             "name": name,

@@ -155,10 +155,7 @@ def legend(report: Report, *, is_brief: bool = False) -> list[str]:
     boundaries = {e.energy.boundary for e in report.entries if e.energy and e.energy.boundary}
     if boundaries and not is_brief:
         what = boundaries.pop() if len(boundaries) == 1 else "see each run's boundary with --explain"
-        cost = (
-            f" cost: kWh x {report.price_per_kwh:g} {report.currency or ''}".rstrip() + "."
-            if report.price_per_kwh
-            else ""
-        )
+        price = report.price_per_kwh
+        cost = f" cost: kWh x {price:g} {report.currency or ''}".rstrip() + "." if price else ""
         lines.append(f"energy: over the steady window; kWh for {report.tokens:,} tokens. Metered: {what}.{cost}")
     return lines

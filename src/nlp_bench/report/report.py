@@ -34,7 +34,7 @@ Of = Callable[[RunResult, "Report"], Any]
 class Field:
     """One column of the runs."""
 
-    of: Of  # its cell of a run, None for what is missing
+    of: Of | str  # its cell of a run, None for what is missing; or where the run has it, as `energy.joules_per_token`
     title: str = ""  # heading on the page, where the name would not do
     unit: str = ""  # below that heading
     heading: str = ""
@@ -44,32 +44,31 @@ class Field:
     form: Callable[[Any], str] = plain  # how a cell is written on a terminal and in markdown
     people: Of | None = None  # the cell there, where it is not that of the data
 
+    def cell(self, entry: RunResult, report: "Report") -> Any:
+        """Return the cell of a run."""
+        if not isinstance(self.of, str):
+            return self.of(entry, report)
+        found: Any = entry
+        for name in self.of.split("."):
+            found = None if found is None else getattr(found, name)
+        return found
+
     def shown(self, entry: RunResult, report: "Report") -> Any:
         """Return the cell of a run for people."""
-        return (self.people or self.of)(entry, report)
+        return (self.people or self.cell)(entry, report)
 
 
-def _time(rate: Callable[[RunResult], float | None]) -> Of:
-    return lambda e, r: time_to_report_s(r.tokens, rate(e))
+def _time(rate: str) -> Of:
+    return lambda e, r: time_to_report_s(r.tokens, getattr(e, rate))
 
 
 def _end(pair: tuple[float, float] | None, index: int) -> float | None:
     return pair[index] if pair else None
 
 
-def _in(owner: str, name: str) -> Of:
-    """Return what a part of a run has by that name, None where the run lacks the part."""
-    return lambda e, _: getattr(getattr(e, owner), name, None)
-
-
-def _window(entry: RunResult, index: int) -> int | None:
+def _window(entry: RunResult, _: "Report") -> str | None:
     found = entry.throughput.window if entry.throughput else None
-    return (found.first_iteration, found.last_iteration)[index] if found else None
-
-
-def _mean_s(entry: RunResult, _: "Report") -> float | None:
-    times = entry.throughput.seconds_per_iteration if entry.throughput else None
-    return times.mean if times else None
+    return f"{found.first_iteration}-{found.last_iteration}" if found else None
 
 
 def _cost(entry: RunResult, report: "Report") -> float | None:
@@ -95,75 +94,65 @@ def sustained_s(entry: RunResult, report: "Report") -> float | None:
 
 
 FIELDS: dict[str, Field] = {
-    "source": Field(lambda e, _: e.source, "run", heading="source", is_text=True),
-    "model": Field(lambda e, _: e.model, heading="model", is_text=True),
-    "outcome": Field(lambda e, _: e.outcome.value, heading="outcome", is_text=True),
-    "num_gpus": Field(lambda e, _: e.num_gpus, "GPUs", heading="GPUs", people=_ranks),
-    "accelerator": Field(lambda e, _: e.accelerator, is_text=True),
-    "global_batch_size": Field(lambda e, _: e.global_batch_size, "global batch", "samples", "batch"),
-    "sequence_length": Field(lambda e, _: e.sequence_length, "sequence", "tokens"),
+    "source": Field("source", "run", heading="source", is_text=True),
+    "model": Field("model", heading="model", is_text=True),
+    "outcome": Field("outcome.value", heading="outcome", is_text=True),
+    "num_gpus": Field("num_gpus", "GPUs", heading="GPUs", people=_ranks),
+    "accelerator": Field("accelerator", is_text=True),
+    "global_batch_size": Field("global_batch_size", "global batch", "samples", "batch"),
+    "sequence_length": Field("sequence_length", "sequence", "tokens"),
     "supplied": Field(
         lambda e, _: "; ".join(each.cell for each in e.supplied) or None, "supplied by hand", is_text=True
     ),
-    "num_records": Field(lambda e, _: e.num_records, "logged intervals"),
+    "num_records": Field("num_records", "logged intervals"),
     "tokens_per_second_reference": Field(
-        lambda e, _: e.reference, "rate, reference", "tokens/s", "\ntokens/s", "reference tokens/s"
+        "reference", "rate, reference", "tokens/s", "\ntokens/s", "reference tokens/s"
     ),
-    "time_to_report_reference_s": Field(_time(lambda e: e.reference), "time, reference", "s", "reference\ntime s"),
-    "tokens_per_second_steady": Field(
-        lambda e, _: e.steady, "rate, steady", "tokens/s", "\ntokens/s", "steady tokens/s"
-    ),
+    "time_to_report_reference_s": Field(_time("reference"), "time, reference", "s", "reference\ntime s"),
+    "tokens_per_second_steady": Field("steady", "rate, steady", "tokens/s", "\ntokens/s", "steady tokens/s"),
     "tokens_per_second_ci95_low": Field(lambda e, _: _end(e.ci95, 0), "95 % interval from", "tokens/s"),
     "tokens_per_second_ci95_high": Field(lambda e, _: _end(e.ci95, 1), "to", "tokens/s"),
-    "time_to_report_steady_s": Field(_time(lambda e: e.steady), "time, steady", "s", "steady\ntime s"),
+    "time_to_report_steady_s": Field(_time("steady"), "time, steady", "s", "steady\ntime s"),
     "time_to_report_ci95_low_s": Field(lambda e, r: _end(e.time_ci95_s(r.tokens), 0), "95 % interval from", "s"),
     "time_to_report_ci95_high_s": Field(lambda e, r: _end(e.time_ci95_s(r.tokens), 1), "to", "s"),
-    "tokens_per_second_sustained": Field(lambda e, _: e.sustained, "rate, sustained", "tokens/s"),
+    "tokens_per_second_sustained": Field("sustained", "rate, sustained", "tokens/s"),
     "time_to_report_sustained_s": Field(
-        _time(lambda e: e.sustained), "time, sustained", "s", "sustained\ntime s", people=sustained_s
+        _time("sustained"), "time, sustained", "s", "sustained\ntime s", people=sustained_s
     ),
-    "tokens_per_second_per_gpu": Field(lambda e, _: e.tokens_per_second_per_gpu, "rate per GPU", "tokens/s"),
-    "seconds_per_iteration_mean": Field(_mean_s, "mean iteration", "s"),
-    "joules_per_token": Field(
-        _in("energy", "joules_per_token"), "energy per token", "J", "energy\nJ/token", form=small
-    ),
+    "tokens_per_second_per_gpu": Field("tokens_per_second_per_gpu", "rate per GPU", "tokens/s"),
+    "seconds_per_iteration_mean": Field("throughput.seconds_per_iteration.mean", "mean iteration", "s"),
+    "joules_per_token": Field("energy.joules_per_token", "energy per token", "J", "energy\nJ/token", form=small),
     "energy_kwh": Field(_kwh, "energy", "kWh", "\nkWh", "energy kWh", form=small),
-    "mean_power_w_per_gpu": Field(_in("energy", "mean_power_w_per_gpu"), "mean power per GPU", "W"),
+    "mean_power_w_per_gpu": Field("energy.mean_power_w_per_gpu", "mean power per GPU", "W"),
     "cost": Field(_cost, heading="\ncost", form=small),
-    "window_first_iteration": Field(lambda e, _: _window(e, 0), "steady window from", "iteration"),
-    "window_last_iteration": Field(lambda e, _: _window(e, 1), "to", "iteration"),
-    "dialect": Field(lambda e, _: e.dialect, heading="dialect", is_text=True),
-    "rules": Field(lambda e, _: e.rules.result if e.rules else None, heading="rules", is_text=True),
+    "window_first_iteration": Field("throughput.window.first_iteration", "steady window from", "iteration"),
+    "window_last_iteration": Field("throughput.window.last_iteration", "to", "iteration"),
+    "dialect": Field("dialect", heading="dialect", is_text=True),
+    "rules": Field("rules.result", heading="rules", is_text=True),
     "reasons": Field(lambda e, _: "; ".join(e.reason_texts) or None, is_text=True),
     "model_tflops_per_gpu": Field(
-        _in("efficiency", "model_tflops_per_gpu"), "model FLOP/s per GPU", "TFLOP/s", "TFLOP/s\nper GPU", form=tflops
+        "efficiency.model_tflops_per_gpu", "model FLOP/s per GPU", "TFLOP/s", "TFLOP/s\nper GPU", form=tflops
     ),
     "model_tflops_full_attention_per_gpu": Field(
-        _in("efficiency", "model_tflops_full_attention_per_gpu"), "the same, full attention", "TFLOP/s"
+        "efficiency.model_tflops_full_attention_per_gpu", "the same, full attention", "TFLOP/s"
     ),
-    "hardware_tflops_per_gpu": Field(
-        _in("efficiency", "hardware_tflops_per_gpu"), "hardware FLOP/s per GPU", "TFLOP/s"
-    ),
-    "legacy_tflops_per_gpu": Field(
-        _in("efficiency", "legacy_tflops_per_gpu"), "legacy count, x 4/3, per GPU", "TFLOP/s"
-    ),
-    "mfu": Field(
-        _in("efficiency", "mfu"), "MFU", "share of the peak", "MFU\n%", form=lambda share: f"{100 * share:.1f}"
-    ),
-    "hfu": Field(_in("efficiency", "hfu"), "HFU", "share of the peak"),
-    "mfu_full_attention": Field(_in("efficiency", "mfu_full_attention"), "MFU, full attention", "share of the peak"),
+    "hardware_tflops_per_gpu": Field("efficiency.hardware_tflops_per_gpu", "hardware FLOP/s per GPU", "TFLOP/s"),
+    "legacy_tflops_per_gpu": Field("efficiency.legacy_tflops_per_gpu", "legacy count, x 4/3, per GPU", "TFLOP/s"),
+    "mfu": Field("efficiency.mfu", "MFU", "share of the peak", "MFU\n%", form=lambda share: f"{100 * share:.1f}"),
+    "hfu": Field("efficiency.hfu", "HFU", "share of the peak"),
+    "mfu_full_attention": Field("efficiency.mfu_full_attention", "MFU, full attention", "share of the peak"),
 }
 """Columns of the CSV and the data frame, and of the tables for people; docs/report.md says what each means."""
 LIMIT_FIELDS: dict[str, Field] = {
-    "limit": Field(lambda e, _: e.verdict.word if e.verdict else None, heading="limit", is_text=True),
+    "limit": Field("verdict.word", heading="limit", is_text=True),
     "limit_s": Field(lambda _, r: r.limit_s, "limit", "s"),
-    "limit_margin": Field(_in("verdict", "margin")),
-    "limit_worst_margin": Field(_in("verdict", "worst_margin")),
+    "limit_margin": Field("verdict.margin"),
+    "limit_worst_margin": Field("verdict.worst_margin"),
 }
 """Columns that a limit adds."""
 PEOPLE_FIELDS: dict[str, Field] = {
-    "ci95": Field(lambda e, _: e.ci95, heading="95 %\ninterval", form=interval),
-    "window": Field(lambda e, _: e.throughput and f"{_window(e, 0)}-{_window(e, 1)}", heading="\nwindow"),
+    "ci95": Field("ci95", heading="95 %\ninterval", form=interval),
+    "window": Field(_window, heading="\nwindow"),
     "bar": Field(lambda _, __: None, "95 % interval", "s; left is faster", is_text=True),
 }
 """Columns that data do not have: two of the terminal and markdown, one of the page, which draws it."""
@@ -218,7 +207,7 @@ class Report:
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each run, a value per column; missing is None."""
         fields = self.fields
-        return [{name: field.of(entry, self) for name, field in fields.items()} for entry in self.entries]
+        return [{name: field.cell(entry, self) for name, field in fields.items()} for entry in self.entries]
 
     def to_json(self) -> dict[str, Any]:
         """Return the record of nlp-bench/report/1.

@@ -151,16 +151,8 @@ def _cut(found: Sized, most: int, what: str) -> list[str]:
 
 
 RUN_SECTIONS: tuple[Callable[[RunResult, Report], Section | None], ...] = (
-    notes,
-    window,
-    rules,
-    other_windows,
-    times,
-    efficiency,
-    energy,
-    settings,
-    derivation,
-)
+    notes, window, rules, other_windows, times, efficiency, energy, settings, derivation,
+)  # fmt: skip
 """The first above the plots of each run, the others below."""
 BRIEF_SECTIONS = (notes,)  # what stays of them on a page of many runs
 REPORT_SECTIONS: tuple[Callable[[Report], Iterator[Section]], ...] = (repeats, scaling, sweep)

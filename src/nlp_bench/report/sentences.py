@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from nlp_bench.measure.limit import VERDICTS, Verdict
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.throughput import Sustained, Throughput
+from nlp_bench.measure.throughput import Sustained, Throughput, times_to_report_s
 from nlp_bench.measure.window import span_of
 from nlp_bench.report.report import Report
 from nlp_bench.show.table import Column, Table, as_text, number
@@ -84,8 +84,8 @@ def verdict_words(judgement: Verdict) -> str:
 
 def _sustained(found: Sustained, steady: float, tokens: int, judgement: Verdict | None) -> str:
     """Say also what the sustained time has that the steady time has not, where that is worth a sentence."""
-    interval, share = found.ci95, steady / found.tokens_per_second - 1
-    between = f" ({tokens / interval[1]:.2f} to {tokens / interval[0]:.2f} s)" if interval else ""
+    interval_s, share = times_to_report_s(tokens, found.ci95), steady / found.tokens_per_second - 1
+    between = f" ({interval_s[0]:.2f} to {interval_s[1]:.2f} s)" if interval_s else ""
     where = _where(found.first_iteration, found.last_iteration)
     word = f", against the limit {judgement.sustained}" if judgement and judgement.sustained else ""
     number = found.num_missing

@@ -53,18 +53,24 @@ class Rule:
 
 
 @immutable
-class Chart:
-    """Two axes and what is on them."""
+class Plot:
+    """What every plot has."""
 
     key: str  # file name without its ending; letters and hyphens
     title: str
     description: str  # the same for somebody who cannot see it, with the main figures
     x_label: str
     y_label: str
+    note: str = ""  # what a reader must know, below the plot
+
+
+@immutable
+class Chart(Plot):
+    """Two axes and what is on them."""
+
     series: Sequence[Series] = ()
     bands: Sequence[Band] = ()  # drawn below everything
     rules: Sequence[Rule] = ()  # drawn above the series
-    note: str = ""  # what a reader must know, below the plot
     y_from: float | None = None  # where the y axis begins (rates at 0), None for the data's lowest
     y_to: float | None = None  # where it ends, None for the data's highest
     log_axes: str = ""  # axes with a logarithmic scale: "", "x", "y" or "xy"; all values on them are above 0
@@ -73,20 +79,14 @@ class Chart:
 
 
 @immutable
-class HeatMap:
+class HeatMap(Plot):
     """One number for each pair of two settings."""
 
-    key: str
-    title: str
-    description: str
-    x_label: str
-    y_label: str
     x_names: Sequence[str]  # one per column
     y_names: Sequence[str]  # one per row, the first on top
     values: Sequence[Sequence[float | None]]  # rows of values, None where there is none
     texts: Sequence[Sequence[str]]  # what stands in each cell (a cause of failure too)
     marked: frozenset[tuple[int, int]] = frozenset()  # row and column of the cells to frame: the winners
-    note: str = ""
 
 
 def plot_files(*plots: Chart | HeatMap, columns: int = COLUMNS) -> dict[str, bytes]:

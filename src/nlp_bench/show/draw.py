@@ -166,9 +166,8 @@ def _set_ticks(axis: "Axis", ticks: Sequence[float] = (), names: Sequence[str] =
 
 def _draw_series(axes: "Axes", series: Series) -> None:
     colour = _colour(series.colour)
-    is_marked = series.style == "points" or (
-        series.style == "line" and not series.is_dashed and len(series.xs) <= MAX_MARKED
-    )
+    is_short = series.style == "line" and not series.is_dashed and len(series.xs) <= MAX_MARKED
+    is_marked = series.style == "points" or is_short
     marker = _MARKERS[series.shape]
     axes.plot(
         series.xs,
