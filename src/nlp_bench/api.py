@@ -36,8 +36,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
 from nlp_bench.measure.window import Window
 from nlp_bench.outcome import Outcome
-from nlp_bench.report.formats import table
-from nlp_bench.report.frame import frame, records_frame, typed_frame
+from nlp_bench.report.formats import frame, records_frame, table, typed_frame
 from nlp_bench.report.report import Report
 from nlp_bench.rules.apply import wanted as wanted_rules
 

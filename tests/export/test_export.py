@@ -9,7 +9,7 @@ from support.ours import write_our_run
 from support.published import published_log
 
 from nlp_bench.cli.main import main
-from nlp_bench.export.mlperf import FIELDS
+from nlp_bench.export.forms import FIELDS
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 

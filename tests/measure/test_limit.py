@@ -11,8 +11,8 @@ from nlp_bench.cli.main import main
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, verdict_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.outcome import Outcome
+from nlp_bench.report.explain import run_lines
 from nlp_bench.report.report import Report
-from nlp_bench.report.sentences import run_lines
 
 TOKENS = 20_000_000
 FIVE = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)

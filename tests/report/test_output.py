@@ -18,7 +18,7 @@ from nlp_bench.measure.rows import MEANING
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.report.frame import frame
+from nlp_bench.report.formats import frame
 from nlp_bench.report.output import FILES, NOTHING, write_report
 from nlp_bench.report.plots import PLOTS
 from nlp_bench.report.report import Report

@@ -215,7 +215,7 @@ class Export(Command, TokensOption, LogOptions):
 
     def _documents(self, found: "Sequence[Subject]") -> Iterator[tuple[str, str]]:
         """Yield the name and the text of each file."""
-        from nlp_bench.export import continuous, mllog, torchtitan
+        from nlp_bench.export import forms, mllog
 
         if self.given and self.form != "mlperf":
             raise UsageError("--set fills fields of the system description: it goes with mlperf")
@@ -224,17 +224,17 @@ class Export(Command, TokensOption, LogOptions):
         elif self.form == "mllog":
             yield from ((f"result_{n}.txt", mllog.events_text(s, self.submitter)) for n, s in enumerate(found))
         elif self.form == "torchtitan":
-            yield torchtitan.page_name(found, self.submitter), torchtitan.page(found, self.submitter)
+            yield forms.page_name(found, self.submitter), forms.page(found, self.submitter)
         else:
-            forms = {
-                "bigger": continuous.bigger_is_better,
-                "smaller": continuous.smaller_is_better,
-                "bencher": continuous.bencher,
+            collectors = {
+                "bigger": forms.bigger_is_better,
+                "smaller": forms.smaller_is_better,
+                "bencher": forms.bencher,
             }
-            yield f"{self.form}.json", forms[self.form](found)
+            yield f"{self.form}.json", collectors[self.form](found)
 
     def _descriptions(self, found: "Sequence[Subject]") -> Iterator[tuple[str, str]]:
-        from nlp_bench.export.mlperf import given_fields, system_description
+        from nlp_bench.export.forms import given_fields, system_description
 
         given = {**({"submitter": self.submitter} if self.submitter else {}), **given_fields(self.given)}
         descriptions = []

@@ -12,10 +12,9 @@ from nlp_bench.analysis.sweep import sweep_charts, sweep_of, sweep_table
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, FROZEN, OURS
-from nlp_bench.report.explain import energy_facts, number_facts, origin_facts
+from nlp_bench.report.explain import ONE_RUN, OTHER_WINDOWS, energy_facts, number_facts, origin_facts, sentences
+from nlp_bench.report.explain import other_windows as windows_of
 from nlp_bench.report.report import Report, title_of
-from nlp_bench.report.sentences import ONE_RUN, OTHER_WINDOWS, sentences
-from nlp_bench.report.sentences import other_windows as windows_of
 from nlp_bench.show.page import Section
 from nlp_bench.show.table import facts, first_rows, table_of
 
