@@ -10,7 +10,7 @@ from support.following import offline
 from nlp_bench.cli.main import main
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.jube_rehearsal import rehearse, row
-from nlp_bench.measure.record import FROM_RUN
+from nlp_bench.measure.folder import FROM_RUN
 
 MEASURED = {"outcome", "tokens_per_second", "time_to_report_in_seconds", "job_id", "iterations", "job_time", "queue"}
 

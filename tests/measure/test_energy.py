@@ -12,9 +12,9 @@ import pytest
 from support.machines import BEGIN_S, ITERATION_S, TOKENS_PER_ITERATION, Node, write_machine_run
 
 from nlp_bench.cli.main import main
-from nlp_bench.measure.energy import Counter, Energy, MeterError
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.foreign import measure_log
+from nlp_bench.measure.machine import Energy, EnergyCounter, MeterError
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -228,7 +228,7 @@ def test_a_run_that_is_not_valid_or_recorded_nothing_has_no_energy(tmp_path: Pat
 
 
 def test_the_interval_between_two_samples_is_divided_evenly() -> None:
-    counter = Counter(name="it", times=np.arange(5.0), joules=np.array([0.0, 10.0, 40.0, 50.0, 60.0]))
+    counter = EnergyCounter(name="it", times=np.arange(5.0), joules=np.array([0.0, 10.0, 40.0, 50.0, 60.0]))
     assert counter.joules_in(np.array([0.5]), np.array([1.5])) == pytest.approx(5 + 15)
     apart = counter.joules_in(np.array([0.0, 2.0]), np.array([1.0, 3.5]))
     assert apart == pytest.approx(10 + 15)

@@ -11,8 +11,7 @@ from support.timed import Timer
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.record import metrics_text
+from nlp_bench.measure.folder import measure_folder, metrics_text
 from nlp_bench.measure.result import RunResult
 from nlp_bench.outcome import Outcome
 

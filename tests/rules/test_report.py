@@ -13,7 +13,7 @@ from support.ruled_run import OWN, Make, rule_file
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.inputs.sources import read_sources
-from nlp_bench.measure.record import result_record
+from nlp_bench.measure.folder import result_record
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.rules.apply import VARIABLE, measured_folder, wanted
 

@@ -316,7 +316,7 @@ class Measure(Command):
         from nlp_bench.launch.end.advice import advice
         from nlp_bench.launch.end.ending import Ending
         from nlp_bench.launch.end.log_facts import read_record
-        from nlp_bench.measure.record import metrics_text, result_record
+        from nlp_bench.measure.folder import metrics_text, result_record
         from nlp_bench.outcome import Outcome
         from nlp_bench.rules.apply import measured_folder, wanted
         from nlp_bench.seal import LOG, log_missing

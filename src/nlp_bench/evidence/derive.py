@@ -14,7 +14,7 @@ from nlp_bench.evidence.manifest import RUN_FOLDER, Member, Options
 from nlp_bench.files import working_in
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.read import with_quotes
-from nlp_bench.measure.record import result_record
+from nlp_bench.measure.folder import result_record
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome

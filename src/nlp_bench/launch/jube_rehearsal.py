@@ -10,7 +10,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.files import read_object, write_text
 from nlp_bench.launch.prediction import REHEARSAL, prediction
 from nlp_bench.marker import METRICS, write_rehearsed
-from nlp_bench.measure.record import FROM_RUN, metric_lines, switches
+from nlp_bench.measure.folder import FROM_RUN, metric_lines, switches
 from nlp_bench.measure.workload import lookup
 
 GIB = 2**30

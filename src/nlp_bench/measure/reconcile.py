@@ -12,10 +12,20 @@ import numpy as np
 from nlp_bench.escape import one_line
 from nlp_bench.logs.record import Attempt, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, SlowerStatement, Weight, named, weigh
-from nlp_bench.measure.restated import WORDS, Restated, against_counts, against_shape, against_time, restated, silent
+from nlp_bench.measure.restated import (
+    WORDS,
+    Restated,
+    against_counts,
+    against_recorders,
+    against_shape,
+    against_stamps,
+    against_time,
+    restated,
+    silent,
+    slower_by_clock,
+)
 from nlp_bench.measure.series import steps_of
 from nlp_bench.measure.sizes import Column, Overrides, sizes_of
-from nlp_bench.measure.wall_clock import against_recorders, against_stamps, slower_by_clock
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, heading
 from nlp_bench.seal import SealedLog
 

@@ -210,7 +210,7 @@ class PlanLearn(Command, ConstantsOption):
 def result_of(folder: Path) -> dict[str, Any]:
     """Return the result of a run's folder: the written one, else one that is measured from its log now."""
     from nlp_bench.files import read_json
-    from nlp_bench.measure.record import SCHEMA, result_record
+    from nlp_bench.measure.folder import SCHEMA, result_record
     from nlp_bench.rules.apply import measured_folder, wanted
 
     if (folder / "result.json").exists():
