@@ -63,6 +63,11 @@ def some(texts: Iterable[object], most: int, between: str = ", ") -> str:
     return between.join(listed[:most]) + more
 
 
+def from_to(what: str, first: int, last: int) -> str:
+    """Return `line 3`, or `lines 3 to 5`."""
+    return f"{what} {first}" if first == last else f"{what}s {first} to {last}"
+
+
 def escaped_markdown(text: str) -> str:
     """Return `text` so that no markdown reader takes any of it for markup."""
     return "".join(f"\\{character}" if character in _MARKDOWN_SPECIAL else character for character in inert(text))

@@ -142,12 +142,10 @@ def _run_files(folder: Path, *, with_ranks: bool, depth: int = 0) -> Iterator[Pa
         if path.is_dir():
             if depth < MAX_DEPTH and not path.is_symlink() and not is_bundle(path):
                 yield from _run_files(path, with_ranks=with_ranks, depth=depth + 1)
-        elif (path.is_file() or path.is_symlink()) and (path.suffix in SUFFIXES if depth else _is_evidence(path)):
-            yield path
-
-
-def _is_evidence(path: Path) -> bool:
-    return path.name == MARKER or (path.suffix in SUFFIXES and path.name not in _DERIVED)
+        elif path.is_file() or path.is_symlink():
+            is_derived, is_marker = not depth and path.name in _DERIVED, not depth and path.name == MARKER
+            if is_marker or (path.suffix in SUFFIXES and not is_derived):
+                yield path
 
 
 def _add_log(item: Item, collected: Collected) -> None:

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from nlp_bench.escape import one_line
+from nlp_bench.escape import from_to, one_line
 from nlp_bench.evidence.manifest import SUMS, File, Manifest
 from nlp_bench.files import sha256_of
 from nlp_bench.walk import LINES, MANIFEST
@@ -133,12 +133,11 @@ def _changed_lines(folder: Path, path: str) -> Iterator[str]:
         return
     texts = _texts(folder / path, {change.first for change in found[:MAX_NAMED]})
     for what, first, count in found[:MAX_NAMED]:
-        where = f"line {first}" if count == 1 else f"lines {first} to {first + count - 1}"
         was = "was" if count == 1 else "were"
         if what == "removed":
             yield f"{path}: {count} line{'s' * (count > 1)} {was} removed in front of line {first}"
         else:
-            yield f"{path} {where} {was} {what}; it reads: {texts.get(first, '')}"
+            yield f"{path} {from_to('line', first, first + count - 1)} {was} {what}; it reads: {texts.get(first, '')}"
     if len(found) > MAX_NAMED:
         yield f"{path}: {len(found) - MAX_NAMED} more stretches of lines are not as they were"
 

@@ -94,6 +94,8 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
     entries = [(member, entry) for member, found in pairs for entry in found if (folder / member.log).is_file()]
     differing = _differing(folder, manifest, derived) if derived else {"logs": [why]}
     seals = {member.path: entry.seals for member, found in pairs for entry in found if member.is_ours}
+    beside = signature.path_of(path)
+    is_unchecked = demands.allowed_signers is None and beside.exists()
     numbers = zip(manifest.runs, derived.numbers if derived else [[] for _ in manifest.runs], strict=True)
     return Verification(
         bundle=str(path),
@@ -113,7 +115,7 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
             *_other_tables(folder),
             *_other_program(manifest, is_differing=bool(differing)),
             *_remarks(entries),
-            *_unchecked_signature(path, demands),
+            *([f"{beside} was not checked; give --allowed-signers FILE"] if is_unchecked else []),
         ],
         runs=[{"path": m.path, "name": one_line(m.name)[:200], "numbers": list(found)} for m, found in numbers],
     )
@@ -220,11 +222,6 @@ def _signature(path: Path, folder: Path, demands: Demands) -> signature.Signatur
         return None
     place = demands.signature or signature.path_of(path)
     return signature.check(folder / MANIFEST, place, demands.allowed_signers, demands.identity)
-
-
-def _unchecked_signature(path: Path, demands: Demands) -> Iterator[str]:
-    if demands.allowed_signers is None and signature.path_of(path).exists():
-        yield f"{signature.path_of(path)} was not checked; give --allowed-signers FILE"
 
 
 def _other_tables(folder: Path) -> Iterator[str]:

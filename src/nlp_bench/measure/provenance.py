@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.escape import from_to
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.record import Attempt, Log, Records
@@ -177,7 +178,7 @@ def _stated(attempt: Attempt, name: str, value: float | None, where: NDArray[np.
     """Return a value with the lines `where` all records state it, else the one line that does, else how it was derived."""
     if where is not None:
         numbers = attempt.records.numbers[where]
-        return Origin(value=value, source=f"log {lines_of(int(numbers[0]), int(numbers[-1]))}", is_logged=True)
+        return Origin(value=value, source=from_to("log line", int(numbers[0]), int(numbers[-1])), is_logged=True)
     if value is not None and attempt.fact(name) == value:
         return _of_fact(attempt, name, value)
     return Origin(value=value, source=f"derived: {how}" if how else None)
@@ -187,11 +188,6 @@ def _of_fact(attempt: Attempt, name: str, value: float | None) -> Origin:
     line = attempt.facts[name].line_number
     source = f"log line {line}" if line else "log, not a line of its own"
     return Origin(value=value, source=source, is_logged=bool(line))
-
-
-def lines_of(first: int, last: int) -> str:
-    """Return lines of a log in words."""
-    return f"line {first}" if first == last else f"lines {first} to {last}"
 
 
 def _left_out(log: Log, attempt: Attempt | None, measured: Throughput | None) -> Iterator[LeftOut]:

@@ -41,14 +41,9 @@ def _text() -> str:
     return as_document(as_text(columns, widths), [f"{len(columns[0].cells)} dialects"])
 
 
-def _markdown() -> str:
-    *columns, _ = _columns()
-    return as_document(as_markdown(columns, code={"dialect", "a line of it"}))
-
-
 DIALECT_FORMATS: dict[str, Callable[[], str]] = {
     "table": _text,
     "json": lambda: json_text({"schema": SCHEMA, "dialects": as_records(_columns())}),
-    "markdown": _markdown,
+    "markdown": lambda: as_document(as_markdown(_columns()[:-1], code={"dialect", "a line of it"})),
 }
 """Format to the function that renders all dialects in it."""

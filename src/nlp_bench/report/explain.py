@@ -6,12 +6,13 @@ Below it the number in words that need no statistics: for the person who signs.
 from collections.abc import Iterator
 
 from nlp_bench.config.accelerators import Peak
+from nlp_bench.escape import from_to
 from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.shape import ModelShape, T5Shape
 from nlp_bench.measure.efficiency import COUNTS, Efficiency, field_of, flops_per_token
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.limit import VERDICTS, Verdict
-from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of, lines_of
+from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.shape import Shaped
 from nlp_bench.measure.throughput import Summary, Sustained, Throughput, times_to_report_s
@@ -29,15 +30,10 @@ def explain(report: Report) -> str:
     for entry in report.entries:
         head = f"{entry.source}: {entry.outcome.value}, dialect {entry.dialect or 'unknown'}"
         words = [] if is_spoken else [f"  {line}" for line in run_lines(entry, report)]
-        parts.append([head, *(fact(name, text).rstrip() for name, text in _facts(entry, report.tokens)), *words])
+        rules, energy = entry.rules.lines() if entry.rules else (), energy_facts(entry, report.tokens)
+        found = (*number_facts(entry, report.tokens), *rules, *energy, *origin_facts(entry))
+        parts.append([head, *(fact(name, text).rstrip() for name, text in found), *words])
     return as_document(*parts)
-
-
-def _facts(entry: RunResult, tokens: int) -> Facts:
-    yield from number_facts(entry, tokens)
-    yield from entry.rules.lines() if entry.rules else ()
-    yield from energy_facts(entry, tokens)
-    yield from origin_facts(entry)
 
 
 def number_facts(entry: RunResult, tokens: int) -> Facts:
@@ -62,7 +58,7 @@ def origin_facts(entry: RunResult) -> Facts:
         value = "" if origin.value is None else f" = {exact(origin.value)}"
         yield "from", f"{name}{value}: {origin.source or 'not known'}"
     for left in found.left_out:
-        where = f" ({lines_of(*left.lines)})" if left.lines else ""
+        where = f" ({from_to('line', *left.lines)})" if left.lines else ""
         yield "left out", f"{left.count} {left.what}{where}: {left.why}"
 
 
@@ -70,7 +66,7 @@ def _records(entry: RunResult, found: Provenance) -> Facts:
     first, last, window = found.first_record, found.last_record, found.window_first_record
     if not first or not last:
         return
-    where = f"{lines_of(first.line, last.line)} of the log (bytes {first.offset} to {last.offset})"
+    where = f"{from_to('line', first.line, last.line)} of the log (bytes {first.offset} to {last.offset})"
     iterations = f"iterations {first.iteration} to {last.iteration} of {entry.total_iterations or 'unknown'}"
     yield "records", f"{entry.num_records}, {where}, {iterations}"
     yield from _quote(first)
@@ -146,7 +142,7 @@ def _reference_formula(entry: RunResult, measured: Throughput, sums: Arithmetic)
 def _steady_formula(entry: RunResult, measured: Throughput, sums: Arithmetic) -> str:
     window, found = measured.window, entry.provenance or Provenance()
     first, last = found.window_first_record, found.window_last_record
-    lines = f", {lines_of(first.line, last.line)}" if first and last else ""
+    lines = f", {from_to('line', first.line, last.line)}" if first and last else ""
     where = f"iterations {window.first_iteration} to {window.last_iteration}, {window.num_records} record(s){lines}"
     if measured.sizes.has_times:
         return f"{exact(sums.window_tokens)} tokens / {exact(sums.window_seconds)} s, {where}"
@@ -305,23 +301,21 @@ _WORTH_SAYING, _WORTH_ROUNDING = 0.005, 0.001
 
 def sentences(entry: RunResult, measured: Throughput, tokens: int, judgement: Verdict | None) -> Iterator[str]:
     """Return the sentences about one run, the verdict first where there is one."""
-    steady_s = tokens / measured.steady
-    window = measured.window
+    steady_s, window = tokens / measured.steady, measured.window
+    uncertainty = measured.estimate.uncertainty if measured.estimate else None
     if judgement:
         yield f"{judgement.word}: {verdict_words(judgement)}"
-    yield (
-        f"At the steady speed of {_where(window.first_iteration, window.last_iteration)}, {tokens:,} tokens take {steady_s:.2f} s."
-        + _left_out(measured)
-    )
-    interval = entry.time_ci95_s(tokens)
-    if interval:
+    where = from_to("iteration", window.first_iteration, window.last_iteration)
+    yield f"At the steady speed of {where}, {tokens:,} tokens take {steady_s:.2f} s.{_left_out(measured)}"
+    if interval := entry.time_ci95_s(tokens):
         low, high = interval
-        yield (
-            f"The 95 % interval is {low:.2f} to {high:.2f} s: of intervals made in this way 95 in 100 hold the true time. "
-            f"Its slow end allows for stalls too rare to show in {_counted(measured)}."
-            + _rounded(measured)
-            + _more(measured)
-        )
+        said = f"The 95 % interval is {low:.2f} to {high:.2f} s: of intervals made in this way 95 in 100 hold the true time. "
+        iterations = f" ({uncertainty.num_iterations:.0f} iterations)" if uncertainty else ""
+        said += f"Its slow end allows for stalls too rare to show in {window.num_records} logged intervals{iterations}."
+        if uncertainty and uncertainty.rounding >= _WORTH_ROUNDING:
+            said += " Its values scatter by less than the last digit that the log prints, and may all be rounded the same way: "
+            said += f"+-{100 * uncertainty.rounding:.2g} % of it."
+        yield said + _more(measured)
     elif measured.why_no_interval:
         yield f"How far this can be off is not known: {measured.why_no_interval}."
     if measured.sustained:
@@ -347,7 +341,7 @@ def _sustained(found: Sustained, steady: float, tokens: int, judgement: Verdict 
     """Say also what the sustained time has that the steady time has not, where that is worth a sentence."""
     interval_s, share = times_to_report_s(tokens, found.ci95), steady / found.tokens_per_second - 1
     between = f" ({interval_s[0]:.2f} to {interval_s[1]:.2f} s)" if interval_s else ""
-    where = _where(found.first_iteration, found.last_iteration)
+    where = from_to("iteration", found.first_iteration, found.last_iteration)
     word = f", against the limit {judgement.sustained}" if judgement and judgement.sustained else ""
     number = found.num_missing
     lines = f"without the {number} {'line that is' if number == 1 else 'lines that are'} missing" if number else ""
@@ -356,23 +350,6 @@ def _sustained(found: Sustained, steady: float, tokens: int, judgement: Verdict 
     if share < _WORTH_SAYING:
         return said
     return f"{said} That is {100 * share:.1f} % more than at the steady speed: evaluations, checkpoints and whatever else lies between the lines count."
-
-
-def _where(first: int, last: int) -> str:
-    return f"iteration {first}" if first == last else f"iterations {first} to {last}"
-
-
-def _counted(measured: Throughput) -> str:
-    found = measured.estimate.uncertainty if measured.estimate else None
-    iterations = f" ({found.num_iterations:.0f} iterations)" if found else ""
-    return f"{measured.window.num_records} logged intervals{iterations}"
-
-
-def _rounded(measured: Throughput) -> str:
-    found = measured.estimate.uncertainty if measured.estimate else None
-    if not found or found.rounding < _WORTH_ROUNDING:
-        return ""
-    return f" Its values scatter by less than the last digit that the log prints, and may all be rounded the same way: +-{100 * found.rounding:.2g} % of it."
 
 
 def _left_out(measured: Throughput) -> str:
@@ -415,7 +392,7 @@ def other_windows(measured: Throughput, tokens: int, judgement: Verdict | None) 
     if not measured.sensitivity:
         return []
     window = measured.window
-    own = f"steady (this report): {_where(window.first_iteration, window.last_iteration)}"
+    own = f"steady (this report): {from_to('iteration', window.first_iteration, window.last_iteration)}"
     found = [(own, measured.steady, window.num_records)]
     found += [
         (f"{c.name}{f' ({c.used_by})' if c.used_by else ''}", c.tokens_per_second, c.num_records)

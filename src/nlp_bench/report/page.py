@@ -179,7 +179,8 @@ def _results(report: Report, num_detailed: int) -> dict[str, Any]:
         name for name in dict.fromkeys((*first, *report.fields)) if any(row.get(name) is not None for row in cells)
     ]
     sources = [entry.source for entry in report.entries]
-    folder = _folder(sources)
+    parts = zip(*(source.split("/")[:-1] for source in sources), strict=False)
+    folder = "".join(f"{same[0]}/" for same in takewhile(lambda each: len({*each}) == 1, parts))
     rows: list[dict[str, Any]] = []
     for index, (row, entry) in enumerate(zip(cells, report.entries, strict=True)):
         is_replaced = len(cells) > 1 and not entry.has_number and "reasons" in names
@@ -208,12 +209,6 @@ def _results(report: Report, num_detailed: int) -> dict[str, Any]:
     filters = {name: sorted(found - {""}) for name, found in values.items() if len(found) > 1}
     is_whole = len({end_of(source, MAX_SHOWN) for source in sources}) < len({*sources})
     return {"columns": columns, "rows": rows, "filters": filters, "is_whole": is_whole}
-
-
-def _folder(names: Sequence[str]) -> str:
-    """Return the folder that all names share, with its slash; empty where they share none."""
-    parts = zip(*(name.split("/")[:-1] for name in names), strict=False)
-    return "".join(f"{same[0]}/" for same in takewhile(lambda each: len(set(each)) == 1, parts))
 
 
 def _bars(rows: Sequence[dict[str, Any]], limit_s: float | None) -> list[dict[str, Any] | None]:

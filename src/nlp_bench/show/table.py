@@ -178,13 +178,10 @@ def as_text(
         rows = [list(line) for block in blocks for line in zip_longest(*block, fillvalue="")]
     widths = widths or [max(map(len, cells)) for cells in zip(*head, *rows, strict=True)]
     widths = [max(pair) for pair in zip_longest(widths, least, fillvalue=0)]
-    aligned = ["  ".join(map(_aligned, line, widths, columns)).rstrip() for line in (*head, *rows)]
+    forms = [f"{{:{'<' if column.is_text else '>'}{width}}}" for column, width in zip(columns, widths, strict=True)]
+    aligned = ["  ".join(forms).format(*line).rstrip() for line in (*head, *rows)]
     rule = ["-" * (sum(widths) + 2 * (len(widths) - 1))] if has_rule else []
     return [*aligned[: len(head)], *rule, *aligned[len(head) :]]
-
-
-def _aligned(cell: str, width: int, column: Column) -> str:
-    return cell.ljust(width) if column.is_text else cell.rjust(width)
 
 
 def as_markdown(columns: Table, *, code: Container[str] = ()) -> list[str]:
