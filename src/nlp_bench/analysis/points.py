@@ -12,6 +12,7 @@ from nlp_bench.measure.contradiction import Code
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.result import Published, RunResult, Supplied, supplied_lines
 from nlp_bench.measure.workload import FREE, SHAPE, Setting, Value
+from nlp_bench.show.table import Style
 
 SPEED = (*SHAPE, "precision", "optimizer", "attention_dropout", "hidden_dropout")
 """Frozen settings that change the work of a step. The learning rate and its schedule do not; weak scaling changes them."""
@@ -247,18 +248,17 @@ def _alike(entry: RunResult) -> object:
     return tuple(sorted((name, said.value) for name, said in logged if name not in PASSED_OVER and name not in NAMES))
 
 
-def legend_of_stars(points: Iterable[Point]) -> list[str]:
-    """Return what the stars in the cells mean, none where there are none."""
-    entries = (entry for point in points for entry in point.entries if entry.has_number)
-    return supplied_lines((entry.source, entry.sizes_supplied) for entry in entries)
-
-
-def not_placed(entries: Iterable[RunResult]) -> list[str]:
-    """Return a sentence for each run whose number of GPUs is not known."""
+def below_tables(
+    style: Style, unplaced: Iterable[RunResult], legend: Iterable[str], points: Iterable[Point]
+) -> list[list[str]]:
+    """Return what stands below the tables: a sentence for each run whose GPUs are not known; the legend, and what stars in the cells mean."""
     why = "the number of GPUs is not in the log"
-    return [f"{e.source}: not placed, {why if e.has_number else '; '.join(e.reason_texts) or why}" for e in entries]
+    lost = (f"{e.source}: not placed, {why if e.has_number else '; '.join(e.reason_texts) or why}" for e in unplaced)
+    entries = (entry for point in points for entry in point.entries if entry.has_number)
+    stars = supplied_lines((entry.source, entry.sizes_supplied) for entry in entries)
+    return [[*map(style.sentence, lines)] for lines in (lost, (*legend, *stars))]
 
 
 def unplaced_json(entries: Iterable[RunResult]) -> list[dict[str, Any]]:
-    """Return the same runs as both records have them."""
+    """Return the runs whose GPUs are not known as both records have them."""
     return [{"source": e.source, "outcome": e.outcome.value, "reasons": list(e.reason_texts)} for e in entries]

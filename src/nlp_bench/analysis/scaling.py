@@ -15,9 +15,8 @@ from typing import Any
 from nlp_bench.analysis.observation import grouped
 from nlp_bench.analysis.points import (
     Point,
+    below_tables,
     is_cpu,
-    legend_of_stars,
-    not_placed,
     num_gpus_of,
     points_of,
     says_model,
@@ -399,9 +398,8 @@ def _document(report: ScalingReport, style: Style) -> str:
         places = [(curve, place) for curve in group for place in curve.places]
         blocks.append([*style.heading(title_and_kind), *style.table(curve_table(places, report.tokens))])
         blocks.append([*map(style.sentence, sentences)])
-    stars = legend_of_stars(place.point for curve in report.curves for place in curve.places)
-    below = (not_placed(report.unplaced), [*(_legend(report) if curves else []), *stars])
-    return as_document(*blocks, *([*map(style.sentence, lines)] for lines in below))
+    points = (place.point for curve in report.curves for place in curve.places)
+    return as_document(*blocks, *below_tables(style, report.unplaced, _legend(report) if curves else (), points))
 
 
 FORMATS: dict[str, Callable[[ScalingReport], str]] = {

@@ -18,10 +18,9 @@ import numpy as np
 from nlp_bench.analysis.observation import digest, grouped
 from nlp_bench.analysis.points import (
     Point,
+    below_tables,
     cell,
     is_cpu,
-    legend_of_stars,
-    not_placed,
     num_gpus_of,
     points_of,
     says_model,
@@ -312,9 +311,8 @@ def _document(report: SweepReport, style: Style) -> str:
         ranked = style.table(sweep_table(sweep, report.tokens))
         blocks += [[title, *space, style.sentence(sweep.sentence()), *space, *ranked]]
         blocks += [[*map(style.sentence, _notes(sweep))]]
-    stars = legend_of_stars(row.point for sweep in report.sweeps for row in sweep.rows)
-    below = (not_placed(report.unplaced), [*([LEGEND] if report.sweeps else []), *stars])
-    return as_document(*blocks, *([*map(style.sentence, lines)] for lines in below))
+    points = (row.point for sweep in report.sweeps for row in sweep.rows)
+    return as_document(*blocks, *below_tables(style, report.unplaced, (LEGEND,) if report.sweeps else (), points))
 
 
 FORMATS: dict[str, Callable[[SweepReport], str]] = {

@@ -171,8 +171,6 @@ def _of_iterations(runs: Sequence[RunMean]) -> Component:
     """Return the variance of one iteration, pooled over the runs by their degrees of freedom, with its chi-square interval."""
     weights = np.array([run.degrees for run in runs])
     variances = np.array([run.iterations * run.error**2 for run in runs])
-    if not len(runs) or weights.sum() <= 0:
-        return Component(levels=(Level.ITERATION,), num_members=0, why_unknown=Unknown.NOT_RECORDED)
     degrees, variance = float(weights.sum()), float(weights @ variances / weights.sum())
     # Wilson and Hilferty (1931): the cube root of a chi-square over its degrees is nearly normal.
     low, high = ((1 - 2 / (9 * degrees) + z * math.sqrt(2 / (9 * degrees))) ** 3 for z in (1.96, -1.96))

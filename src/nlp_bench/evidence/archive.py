@@ -38,12 +38,10 @@ def form_of(path: Path) -> str | None:
     Raises UsageError for a suffix of another kind of archive.
     """
     name = path.name.lower()
-    for suffix in SUFFIXES:
-        if name.endswith(suffix):
-            return suffix
-    if name.endswith(_OTHER):
+    form = next(filter(name.endswith, SUFFIXES), None)
+    if form is None and name.endswith(_OTHER):
         raise UsageError(f"--output {path}: write {', '.join(SUFFIXES)} or, without a suffix, a folder")
-    return None
+    return form
 
 
 def write_archive(folder: Path, path: Path, form: str) -> None:

@@ -45,8 +45,9 @@ class Collected:
     """What is in the folder of a bundle so far."""
 
     folder: Path
-    members: list[Member] = field(default_factory=list)  # runs and logs, in the order of the PATHs
-    originals: list[Item] = field(default_factory=list)  # where each member came from
+    members: dict[Member, Item] = field(
+        default_factory=dict
+    )  # runs and logs in the order of the PATHs, and their originals
     redactions: list[dict[str, Any]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
@@ -69,11 +70,6 @@ class Collected:
         for kind in sorted({redaction.kind for redaction in found}):
             lines = sorted({redaction.line for redaction in found if redaction.kind == kind})
             self.redactions.append({"file": path, "kind": kind, "count": len(lines), "lines": lines[:_MAX_LINES]})
-
-    def add_member(self, member: Member, original: Item) -> None:
-        """Register a run or a log whose files are in the folder."""
-        self.members.append(member)
-        self.originals.append(original)
 
 
 def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ranks: bool) -> Collected:
@@ -126,7 +122,7 @@ def _add_run(item: Item, collected: Collected, *, with_ranks: bool) -> None:
             collected.add(file, f"{path}/{inside}")
         else:
             collected.remarks.append(f"{path}: left out for its name: {one_line(inside)[:120]}")
-    collected.add_member(Member(path=path, kind=RUN_FOLDER, name=one_line(item.folder)), item)
+    collected.members[Member(path=path, kind=RUN_FOLDER, name=one_line(item.folder))] = item
 
 
 def _run_files(folder: Path, *, with_ranks: bool, depth: int = 0) -> Iterator[Path]:
@@ -167,7 +163,7 @@ def _add_log(item: Item, collected: Collected) -> None:
         _add_packed(log, path, collected)
     else:
         collected.add(log, path)
-    collected.add_member(Member(path=path, kind=LOG, name=one_line(item.path)), replace(item, path=str(log)))
+    collected.members[Member(path=path, kind=LOG, name=one_line(item.path))] = replace(item, path=str(log))
 
 
 def _add_packed(log: Path, path: str, collected: Collected) -> None:

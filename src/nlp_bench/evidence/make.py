@@ -65,7 +65,7 @@ def make_bundle(  # noqa: PLR0913  # one option each
             folder.mkdir()
             collected = collect(paths, folder, options.overrides(), with_ranks=with_ranks)
             options = add_rules(collected, options)
-            derived = derive(folder, collected.members, options, collected.redactions)
+            derived = derive(folder, list(collected.members), options, collected.redactions)
             entries = [entry for part in derived.entries for entry in part]
             refuse_against_log(entries)
             _check_survival(collected, derived, options)
@@ -110,7 +110,7 @@ def _check_output(output: Path, form: str | None, *, force: bool) -> None:
 
 def _check_survival(collected: Collected, derived: Derived, options: Options) -> None:
     """Measure the originals too: what was redacted must not have been part of a number."""
-    for member, item, entries in zip(collected.members, collected.originals, derived.entries, strict=True):
+    for member, item, entries in zip(collected.members, collected.members.values(), derived.entries, strict=True):
         inside = [r for r in collected.redactions if f"{r['file']}/".startswith(f"{member.path}/")]
         if not inside:
             continue

@@ -57,9 +57,8 @@ class Options:
         """Return them as text: a number means nothing without its tokens, nor without what its maker stated in place of the log."""
         sizes = ("sequence_length", "global_batch_size", "num_gpus")
         given = [f"{name.replace('_', ' ')} {value}" for name in sizes if (value := getattr(self, name))]
-        parts = [
-            f"time for {self.tokens:,} tokens" + (", not the usual 20,000,000" if self.tokens != USUAL_TOKENS else "")
-        ]
+        unusual = ", not the usual 20,000,000" if self.tokens != USUAL_TOKENS else ""
+        parts = [f"time for {self.tokens:,} tokens{unusual}"]
         parts += [f"limit {self.limit_s:g} s"] if self.limit_s else []
         parts += [f"rules {self.rules}"] if self.rules else []
         parts += [f"said by its maker where a log does not: {', '.join(given)}"] if given else []

@@ -12,6 +12,7 @@ from nlp_bench.escape import one_line, shortened, some
 from nlp_bench.files import read_object
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.find import FAMILY, Item, Kind
+from nlp_bench.inputs.reference import read_reference_table
 from nlp_bench.logs.reader import Progress
 from nlp_bench.logs.record import FIRST_RECORDS
 from nlp_bench.logs.source import HEAD_BYTES, is_packed, open_log
@@ -148,8 +149,6 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
     if item.kind in {Kind.BROKEN, Kind.STEP}:
         raise UsageError(item.problem)
     if item.kind is Kind.TABLE:
-        from nlp_bench.inputs.reference import read_reference_table  # noqa: PLC0415  # rarely needed
-
         return _judged(*read_reference_table(item.file), options=options)
     if item.kind is Kind.RECORD and (earlier := refused(item.file, one_line(item.path))):
         return _judged(earlier, options=options)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nlp_bench.immutable import immutable
-from nlp_bench.measure.estimate import Estimate, student_cdf, student_t
+from nlp_bench.measure.estimate import Estimate, student_cdf
 from nlp_bench.measure.series import MIN_VALUES, half_unit, held, levels, scatter_around, scatter_of, typical_of
 from nlp_bench.measure.sizes import Column
 from nlp_bench.measure.window import MAX_MARKED, Window, span_of
@@ -137,26 +137,17 @@ def num_more(estimate: Estimate, number: int) -> int | None:
 
     None where the estimate says too little, or more than MAX_MORE would be needed.
     """
-    if estimate.degrees < 1:
+    found = estimate.uncertainty
+    if found is None or estimate.degrees < 1:
         return None
     if estimate.half_width() <= TARGET * estimate.seconds_per_token:
         return 0
-    found, worth = estimate.uncertainty, estimate.degrees + 1
-    share = estimate.standard_error / estimate.seconds_per_token
-
-    def half_width(times: float) -> float:
-        # Half the width as a share of the time, by how many times as long the log is.
-        if found:
-            return sum(found.sides(times)) / 2
-        return student_t(0.975, max(worth * times - 1, 1.0)) * share / math.sqrt(times)
-
-    most = (MAX_MORE + number) / number
-    if half_width(most) > TARGET:
+    low, high = 1.0, (MAX_MORE + number) / number  # how many times as long the log is
+    if sum(found.sides(high)) > 2 * TARGET:
         return None
-    low, high = 1.0, most
     while high > 1.01 * low and (high - low) * number > 1:
         middle = math.sqrt(low * high)
-        low, high = (middle, high) if half_width(middle) > TARGET else (low, middle)
+        low, high = (middle, high) if sum(found.sides(middle)) > 2 * TARGET else (low, middle)
     return max(math.ceil((high - 1) * number), 1)
 
 

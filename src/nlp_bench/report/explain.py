@@ -10,7 +10,7 @@ from nlp_bench.escape import from_to
 from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.shape import ModelShape, T5Shape
 from nlp_bench.measure.efficiency import COUNTS, Efficiency, field_of, flops_per_token
-from nlp_bench.measure.estimate import Estimate
+from nlp_bench.measure.estimate import Uncertainty
 from nlp_bench.measure.limit import VERDICTS, Verdict
 from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of
 from nlp_bench.measure.result import RunResult
@@ -85,10 +85,11 @@ def _numbers(entry: RunResult, measured: Throughput, sums: Arithmetic, tokens: i
     cut = f"cut at both ends at {measured.window.limit_seconds_per_token:.4e} s per token (median + max(3 %, 3 x 1.4826 x "
     cut += "median absolute deviation)); the interval with the first iteration is warm-up"
     yield "window", f"the level between change points that holds most intervals, {cut}"
-    if measured.ci95 and measured.estimate:
+    uncertainty = measured.estimate.uncertainty if measured.estimate else None
+    if measured.ci95 and uncertainty:
         (low, high), seen = measured.ci95, measured.steadiness.autocorrelation
         alike = "too short to see" if seen is None else f"{seen:.2f}"
-        how = f"(95 %: {_parts(measured.estimate)}; autocorrelation {alike})"
+        how = f"(95 %: {_parts(uncertainty)}; autocorrelation {alike})"
         yield "interval", f"{low:.2f} to {high:.2f} tokens/s, {tokens / high:.2f} to {tokens / low:.2f} s {how}"
     if measured.sustained:
         found = measured.sustained
@@ -101,12 +102,8 @@ def _numbers(entry: RunResult, measured: Throughput, sums: Arithmetic, tokens: i
         yield "iteration", _seconds(measured.seconds_per_iteration)
 
 
-def _parts(estimate: Estimate) -> str:
+def _parts(found: Uncertainty) -> str:
     """Say what an interval is made of."""
-    found = estimate.uncertainty
-    if found is None:
-        share = 100 * estimate.standard_error / estimate.seconds_per_token
-        return f"Student t, {estimate.degrees:.1f} degrees of freedom, standard error {share:.3f} %"
     parts = [f"noise {100 * found.noise:.3f} % at {found.degrees:.1f} degrees of freedom"]
     if found.num_stalls:
         cost = 100 * found.stalls / found.num_iterations

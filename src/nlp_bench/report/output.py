@@ -44,7 +44,7 @@ def prepare(folder: Path, *stems: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         own = new_owner(folder)
-        found = sorted(path for path in folder.iterdir() if path.suffix in _ENDINGS and _is_of(path.stem, stems))
+        found = sorted(_files_of(folder, stems))
     except OSError as error:
         raise UsageError(
             f"--output {folder} cannot be written: {explained(error)}; or give a folder that you may write to"
@@ -69,15 +69,20 @@ def _of_another(path: Path, own: int) -> str:
     return ""
 
 
-def _is_of(stem: str, stems: tuple[str, ...]) -> bool:
-    return stem in stems or any(stem.startswith(f"{view}-") for view in NOTHING if view in stems)
+def _files_of(folder: Path, stems: tuple[str, ...]) -> list[Path]:
+    """Return the files in `folder` of these names, and further plots of a view among them."""
+    more = tuple(f"{view}-" for view in NOTHING if view in stems)
+    return [
+        path
+        for path in folder.iterdir()
+        if path.suffix in _ENDINGS and (path.stem in stems or path.stem.startswith(more))
+    ]
 
 
 def left_over(folder: Path, written: list[Path]) -> list[str]:
     """Return the names of an earlier call's files in `folder` that this one did not write anew."""
     stems = ("report", *PLOTS, *NOTHING, "records")
-    found = (path for path in folder.iterdir() if path.suffix in _ENDINGS and _is_of(path.stem, stems))
-    return sorted(path.name for path in found if path not in written)
+    return sorted(path.name for path in _files_of(folder, stems) if path not in written)
 
 
 def write_report(report: Report, folder: Path) -> list[Path]:
