@@ -69,7 +69,8 @@ def fixed(seconds: NDArray[np.float64], within: float, log_interval: int) -> Sto
     while number <= len(logged):
         part = logged[:number]
         scatter, mean = scatter_of(part), float(part.mean())
-        half = student_t(0.975, round(max(scatter.num_effective - 1, 1))) * scatter.standard_error / mean
+        error = math.sqrt(scatter.variance / scatter.num_effective)
+        half = student_t(0.975, round(max(scatter.num_effective - 1, 1))) * error / mean
         missed = abs(1 / mean - 1) > half
         ever |= missed
         if half <= within:

@@ -80,11 +80,6 @@ class Estimate:
     degrees: float  # degrees of freedom of Student's t, above 0
     uncertainty: Uncertainty | None = None  # what its interval is made of, None where that is Student's t alone
 
-    @property
-    def tokens_per_second(self) -> float:
-        """The rate."""
-        return 1 / self.seconds_per_token
-
     def half_width(self) -> float:
         """Return half the width of the 95 % interval of the mean, in seconds per token; its two sides may differ."""
         if self.uncertainty:

@@ -102,11 +102,6 @@ class Scatter:
     autocorrelation: float  # at lag 1, corrected, from 0 to LARGEST
     num_effective: float  # independent values that the mean is worth
 
-    @property
-    def standard_error(self) -> float:
-        """Of the mean."""
-        return math.sqrt(self.variance / self.num_effective)
-
 
 def scatter_of(values: Column) -> Scatter:
     """Return the scatter of `values`, at least two, around their mean."""
