@@ -311,12 +311,8 @@ def pool_words(found: Pool, tokens: int, limit_s: float | None) -> str:
     return words
 
 
-def repeats_json(pools: Sequence[Pool], tokens: int, limit_s: float | None) -> list[dict[str, Any]]:
-    """Return the objects of `repeats` in nlp-bench/report/1."""
-    return [_to_json(found, tokens, limit_s) for found in pools]
-
-
-def _to_json(found: Pool, tokens: int, limit_s: float | None) -> dict[str, Any]:
+def pool_json(found: Pool, tokens: int, limit_s: float | None) -> dict[str, Any]:
+    """Return one of the objects of `repeats` in nlp-bench/report/1."""
     interval, interval_s = found.over_runs.interval() if found.over_runs else None, found.time_interval_s(tokens)
     rate = found.tokens_per_second
     record: dict[str, Any] = {

@@ -226,12 +226,7 @@ class Export(Command, TokensOption, LogOptions):
         elif self.form == "torchtitan":
             yield forms.page_name(found, self.submitter), forms.page(found, self.submitter)
         else:
-            collectors = {
-                "bigger": forms.bigger_is_better,
-                "smaller": forms.smaller_is_better,
-                "bencher": forms.bencher,
-            }
-            yield f"{self.form}.json", collectors[self.form](found)
+            yield f"{self.form}.json", forms.collected(found, self.form)
 
     def _descriptions(self, found: "Sequence[Subject]") -> Iterator[tuple[str, str]]:
         from nlp_bench.export.forms import given_fields, system_description

@@ -181,29 +181,16 @@ _LAYOUT = {
 """Settings that distinguish the runs of a sweep, and their usual abbreviations."""
 
 
-def bigger_is_better(subjects: Sequence[Subject]) -> str:
-    """Return the rates, for `customBiggerIsBetter`."""
-    named = zip(_names(subjects), subjects, strict=True)
-    return json_text([_point(s, f"{n}: tokens per second", "tokens/s", s.rate[1], s.entry.ci95) for n, s in named])
-
-
-def smaller_is_better(subjects: Sequence[Subject]) -> str:
-    """Return the times, for `customSmallerIsBetter`."""
-    named = zip(_names(subjects), subjects, strict=True)
-    return json_text(
-        [_point(s, f"{n}: time for {s.tokens} tokens", "s", s.time_s, s.entry.time_ci95_s(s.tokens)) for n, s in named]
-    )
-
-
-def bencher(subjects: Sequence[Subject]) -> str:
-    """Return both measures of each run in the Bencher Metric Format."""
-    record: dict[str, dict[str, Any]] = {}
+def collected(subjects: Sequence[Subject], form: str) -> str:
+    """Return what a collector reads: rates (`bigger`) or times (`smaller`) for github-action-benchmark, both for Bencher (`bencher`)."""
+    points, record = [], {}
     for name, subject in zip(_names(subjects), subjects, strict=True):
-        record[name] = {
-            "tokens-per-second": _metric(subject.rate[1], subject.entry.ci95),
-            "time-to-report-s": _metric(subject.time_s, subject.entry.time_ci95_s(subject.tokens)),
-        }
-    return json_text(record)
+        entry, tokens = subject.entry, subject.tokens
+        rate = (f"{name}: tokens per second", "tokens/s", subject.rate[1], entry.ci95)
+        time = (f"{name}: time for {tokens} tokens", "s", subject.time_s, entry.time_ci95_s(tokens))
+        points.append(_point(subject, *(rate if form == "bigger" else time)))
+        record[name] = {"tokens-per-second": _metric(*rate[2:]), "time-to-report-s": _metric(*time[2:])}
+    return json_text(record if form == "bencher" else points)
 
 
 def _metric(value: float, interval: tuple[float, float] | None) -> dict[str, float]:

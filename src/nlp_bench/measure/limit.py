@@ -1,6 +1,5 @@
 """The verdict on a limit of the report time: PASS, FAIL or NOT PROVEN, with the margin and the reasons."""
 
-from dataclasses import replace
 from typing import Any
 
 from nlp_bench.immutable import immutable
@@ -59,11 +58,6 @@ class Verdict:
             "reasons": list(self.reasons),
             "sustained": self.sustained,
         }
-
-
-def with_verdict(entry: RunResult, tokens: int, limit_s: float | None) -> RunResult:
-    """Return `entry` with the verdict on a limit of the time of a training on `tokens` tokens; None: no limit, and no verdict."""
-    return replace(entry, verdict=None if limit_s is None else verdict_of(entry, tokens, limit_s))
 
 
 def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:

@@ -1,14 +1,15 @@
 """A report: its runs, and what each column of them is on a terminal, in markdown, CSV, HTML and data frames."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from nlp_bench.analysis.repeats import Pool, repeats, repeats_json
+from nlp_bench.analysis.repeats import Pool, pool_json, repeats
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import PassedOver
-from nlp_bench.measure.limit import with_verdict
+from nlp_bench.measure.limit import verdict_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.show.table import interval, plain, small, tflops
@@ -186,7 +187,9 @@ class Report:
 
     def __post_init__(self) -> None:
         """Compute each run's verdict on the limit once."""
-        judged = [with_verdict(entry, self.tokens, self.limit_s) for entry in self.entries]
+        limit_s = self.limit_s
+        verdicts = (None if limit_s is None else verdict_of(entry, self.tokens, limit_s) for entry in self.entries)
+        judged = [replace(entry, verdict=verdict) for entry, verdict in zip(self.entries, verdicts, strict=True)]
         object.__setattr__(self, "entries", judged)
 
     @cached_property
@@ -225,7 +228,7 @@ class Report:
                     run["energy"]["cost"] = _cost(entry, self)
         record["runs"] = runs
         if self.repeats:
-            record["repeats"] = repeats_json(self.repeats, self.tokens, self.limit_s)
+            record["repeats"] = [pool_json(found, self.tokens, self.limit_s) for found in self.repeats]
         if self.passed_over:
             record["passed_over"] = [passed.to_json() for passed in self.passed_over]
         return record
