@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from nlp_bench.escape import end_of
 from nlp_bench.files import working_in
-from nlp_bench.show.chart import COLUMNS, EXCLUDED, LIMIT, MAX_LEGEND, NUM_COLOURS, Chart, HeatMap, Rule, Series
+from nlp_bench.show.chart import EXCLUDED, LIMIT, MAX_LEGEND, NUM_COLOURS, Chart, HeatMap, Rule, Series
 from nlp_bench.show.table import MAX_LABEL, label
 
 # As it is imported, matplotlib reads a matplotlibrc of the current folder, whoever wrote it, and MPLBACKEND, which Jupyter sets.
@@ -42,14 +42,14 @@ _NEEDLESS = re.compile(r' id="[a-z2.]+_\d+"| transform="rotate\(-0 [^"]*"')
 _METADATA = {"png": {"Software": None}, "svg": dict.fromkeys(("Date", "Creator", "Format", "Type"))}
 
 
-def image(*plots: Chart | HeatMap, kind: Kind, columns: int = COLUMNS) -> bytes:
-    """Return a plot, or several side by side, as a file."""
+def image(plot: Chart | HeatMap, kind: Kind) -> bytes:
+    """Return a plot as a file."""
     with _our_style():
-        return _saved(_side_by_side(plots, columns), kind)
+        return _saved(_side_by_side([plot], 1), kind)
 
 
-def images(*plots: Chart | HeatMap, columns: int = COLUMNS) -> dict[Kind, bytes]:
-    """Return `image` of each kind: drawn and laid out once, which takes longer than saving."""
+def images(*plots: Chart | HeatMap, columns: int) -> dict[Kind, bytes]:
+    """Return plots side by side as a file of each kind: drawn and laid out once, which takes longer than saving."""
     with _our_style():
         figure = _side_by_side(plots, columns)
         svg = _saved(figure, "svg")
