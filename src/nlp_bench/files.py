@@ -21,11 +21,9 @@ PIPE_S = 10.0
 """Seconds within which a named pipe must yield something: without a writer, opening it would wait for ever."""
 
 
-PATIENCE_S = 3.0
-"""Seconds after which a wait for a lock is reported."""
+PATIENCE_S = 3.0  # seconds after which a wait for a lock is reported
 _BLOCK_BYTES = 1 << 20
-MOST_RECORD_BYTES = 64 << 20
-"""Largest JSON record that is read; real ones have some MB at most."""
+MOST_RECORD_BYTES = 64 << 20  # largest JSON record that is read; real ones have some MB at most
 
 
 def open_for_reading(path: Path) -> BinaryIO:

@@ -15,8 +15,7 @@ STARTED, STARTED_ERR = "\nSubmitted batch job ", "nlp-bench: begin of job "
 """What the job script prints first into job.out and job.err: anything before is of an earlier job of the chain, or start of the job."""
 ATTEMPT = "nlp-bench: attempt "
 """What `sync` writes into both files before it submits a lost run again (launch/follow/retry.py): anything before is of an earlier job."""
-TAIL_BYTES = 2_000_000
-"""Bytes at the end of a log that are read; a flood of errors before them is not."""
+TAIL_BYTES = 2_000_000  # bytes at the end of a log that are read; a flood of errors before them is not
 BLOCK_BYTES = 1 << 20
 _JOB = re.compile(rb"^Submitted batch job (\S+)$", re.MULTILINE)
 

@@ -18,11 +18,9 @@ from nlp_bench.walk import JUBE_FILES
 MARKER = "ready"
 JUBE_ERROR = "error"
 """JUBE's own file in the folder of a step whose command has failed: `jube continue` passes such a step over for good."""
-JUBE_DONE = "done"
-"""JUBE's own file in the folder of a step that has ended well."""
+JUBE_DONE = "done"  # JUBE's own file in the folder of a step that has ended well
 _MOST_SAID_BYTES = 4096
-METRICS = "metrics.txt"
-"""The record of a rehearsal for JUBE instead of outcome.json: it has run no job."""
+METRICS = "metrics.txt"  # the record of a rehearsal for JUBE instead of outcome.json: it has run no job
 
 
 def write_marker(run_dir: Path) -> None:

@@ -79,16 +79,11 @@ def opening_line(run_sha256: str | None, nonce: str | None) -> str:
 class Part:
     """What one start of the trainer printed, as a log holds it."""
 
-    first_line: int
-    """Number of its opening line."""
-    run_sha256: str | None
-    """What its opening line says of run.json."""
-    nonce: str | None
-    """What it says of the nonce."""
-    seal: LogSeal = field(default_factory=LogSeal)
-    """Its lines as they are."""
-    num_records: int = 0
-    """Lines of iterations."""
+    first_line: int  # number of its opening line
+    run_sha256: str | None  # what its opening line says of run.json
+    nonce: str | None  # what it says of the nonce
+    seal: LogSeal = field(default_factory=LogSeal)  # its lines as they are
+    num_records: int = 0  # lines of iterations
     closed: tuple[int, str] | None = None
     """Lines and SHA-256 as its closing line states them, None where there is none."""
 
@@ -104,10 +99,8 @@ class SealedLog:
 
     parts: Sequence[Part]
     """One for each start, in their order; none in a log of another program or of an older trainer."""
-    stray_line: int | None
-    """Line of the first iteration after the first opening that is in no open part."""
-    last_record_end: int
-    """Byte at which the last iteration's line ends."""
+    stray_line: int | None  # line of the first iteration after the first opening that is in no open part
+    last_record_end: int  # byte at which the last iteration's line ends
     marking_lines: frozenset[int] = frozenset()
     """Covered lines of facts, checkpoints and the profiler: no others of such a log may say that an iteration did not train."""
 
@@ -210,22 +203,17 @@ class State(str, Enum):
 
     HOLDS = "holds"
     BROKEN = "broken"
-    MISSING = "not sealed"
-    """An older nlp-bench made the record, or another program the log."""
-    REDACTED = "blacked out"
-    """A secret was blacked out in a file of a bundle: its hash cannot be as it was."""
+    MISSING = "not sealed"  # an older nlp-bench made the record, or another program the log
+    REDACTED = "blacked out"  # a secret was blacked out in a file of a bundle: its hash cannot be as it was
 
 
 @immutable
 class Finding:
     """One link of one run's chain."""
 
-    link: Link
-    """Which."""
-    state: State
-    """Whether it holds."""
-    text: str = ""
-    """Where it is broken: what was found, and the remedy."""
+    link: Link  # which
+    state: State  # whether it holds
+    text: str = ""  # where it is broken: what was found, and the remedy
 
     def to_json(self) -> dict[str, str]:
         """Return it for records."""
@@ -343,8 +331,7 @@ def check(
     )
 
 
-_STATES = {None: State.MISSING, "": State.HOLDS}
-"""What becomes of a link without a problem."""
+_STATES = {None: State.MISSING, "": State.HOLDS}  # what becomes of a link without a problem
 
 
 class _Chain:

@@ -21,17 +21,14 @@ NAME_IT = "; name it to have it read too"
 MAX_NAMED = 3  # skipped folders that are reported one by one
 MANIFEST, LINES = "manifest.json", "lines"
 """What marks a bundle of ours, and its folder of hashes: one file for each of the bundle's, under the same name."""
-TOP = "evidence"
-"""The folder that contains everything once a bundle's archive is unpacked."""
-OF_A_BUNDLE = frozenset({LINES, "report", "data", "rules", "software"})
-"""Its folders without runs and logs."""
+TOP = "evidence"  # the folder that contains everything once a bundle's archive is unpacked
+OF_A_BUNDLE = frozenset({LINES, "report", "data", "rules", "software"})  # its folders without runs and logs
 _BUNDLE = b'"nlp-bench/bundle/'
 RUN, MACHINE, RANKS, SNAPSHOT = "run.json", "machine", "ranks", "snapshot"
 """What marks a run folder of ours, and its own folders: records of the nodes, what each rank printed, a copy of the code with the site's files."""
 _RECORDS = {"outcome.json": b'"nlp-bench/outcome/', "submit.json": b'"nlp-bench/submit/'}
 """Records that only a run folder holds, by their name and schema; run.json is also in folders that plan one."""
-OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})
-"""They hold no other run, and another user's may be closed."""
+OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})  # they hold no other run, and another user's may be closed
 _COPIES = re.compile(r"[.~#]snapshots?|\.zfs|\.Trash(-\d+)?|[#@]recycle|\$RECYCLE\.BIN|@eaDir", re.IGNORECASE)
 """Folders in which a file system shows what was there before (NetApp, Spectrum Scale, ZFS, Btrfs), or was deleted (freedesktop.org), and the like of
 file servers (Synology, QNAP, Windows): no further runs."""

@@ -38,22 +38,14 @@ class Data(Command):
     """Prepare these files, folders or patterns."""
     output: str | None = value(metavar="PATH")
     """Folder to make (default: build/data of this checkout); prepare: prefix or folder."""
-    json_key: str = value(default="text", metavar="KEY")
-    """Key of the text in each line (default: text)."""
-    vocab_file: Path | None = value(metavar="FILE")
-    """vocab.json of your byte-level BPE, or BERT's vocab.txt."""
-    merge_file: Path | None = value(metavar="FILE")
-    """merges.txt of your byte-level BPE."""
-    append_eod: bool = flag()
-    """End each of your documents with the end token."""
-    seed: int | None = value(read=int, group=MAKE)
-    """Seed of the invented corpus (default: 1)."""
-    documents: int | None = value(read=count, group=MAKE)
-    """Documents to invent (default: 5000)."""
-    vocab_size: int | None = value(read=size, group=MAKE)
-    """Tokens to train (default: 4096)."""
-    input: Path | None = value(metavar="FILE", group=MAKE)
-    """Your own text: one JSON object per line."""
+    json_key: str = value(default="text", metavar="KEY")  # Key of the text in each line (default: text).
+    vocab_file: Path | None = value(metavar="FILE")  # vocab.json of your byte-level BPE, or BERT's vocab.txt.
+    merge_file: Path | None = value(metavar="FILE")  # merges.txt of your byte-level BPE.
+    append_eod: bool = flag()  # End each of your documents with the end token.
+    seed: int | None = value(read=int, group=MAKE)  # Seed of the invented corpus (default: 1).
+    documents: int | None = value(read=count, group=MAKE)  # Documents to invent (default: 5000).
+    vocab_size: int | None = value(read=size, group=MAKE)  # Tokens to train (default: 4096).
+    input: Path | None = value(metavar="FILE", group=MAKE)  # Your own text: one JSON object per line.
     tokenizer_type: str | None = value(metavar="TYPE", group=PREPARE)
     """GPT2BPETokenizer, HuggingFaceTokenizer, BertWordPieceLowerCase, BertWordPieceCase or SentencePieceTokenizer (default: what the
     files tell)."""
@@ -61,14 +53,10 @@ class Data(Command):
     """tokenizer.json of Hugging Face (or its folder), or SentencePiece's .model."""
     eod_token: str | None = value(metavar="TEXT", group=PREPARE)
     """The end token of --append-eod, where the tokenizer names none."""
-    split_sentences: bool = flag(group=PREPARE)
-    """One sequence per sentence, as BERT's samples need."""
-    skip_broken: bool = flag(group=PREPARE)
-    """Count broken lines in place of stopping at the first."""
-    workers: int | None = value(read=count, group=PREPARE)
-    """Processes that encode (default: all cores)."""
-    keep_shards: bool = flag(group=PREPARE)
-    """Keep PREFIX.shards, to add more input later."""
+    split_sentences: bool = flag(group=PREPARE)  # One sequence per sentence, as BERT's samples need.
+    skip_broken: bool = flag(group=PREPARE)  # Count broken lines in place of stopping at the first.
+    workers: int | None = value(read=count, group=PREPARE)  # Processes that encode (default: all cores).
+    keep_shards: bool = flag(group=PREPARE)  # Keep PREFIX.shards, to add more input later.
     overwrite: bool = overwriting("replace a result of other input or parameters", PREPARE)
 
     def run(self) -> int:

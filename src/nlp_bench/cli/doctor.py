@@ -42,14 +42,10 @@ class Doctor(Command):
     timelimit: str | None = shared(LaunchOptions, "timelimit", group=RUN)
     gres: str | None = shared(SlurmOptions, "gres", group=RUN)
     container_image: str | None = shared(RunOptions, "container_image", group=RUN)
-    runs: Path | None = value(metavar="DIR", group=RUN)
-    """Where runs will be written (default: reports/runs)."""
-    checks: str | None = value(metavar="A,B")
-    """These checks only (--list names them)."""
-    list: bool = flag()
-    """Name the checks and end."""
-    verbose: bool = flag()
-    """Evidence of the checks that are well, too."""
+    runs: Path | None = value(metavar="DIR", group=RUN)  # Where runs will be written (default: reports/runs).
+    checks: str | None = value(metavar="A,B")  # These checks only (--list names them).
+    list: bool = flag()  # Name the checks and end.
+    verbose: bool = flag()  # Evidence of the checks that are well, too.
     format: str = form("table", "json")
     which: str | None = value("--nodes", metavar="WHICH", group=NODES)
     """All nodes of the partition that are up, a number of them, or a list: node[1-3],node7."""

@@ -46,15 +46,13 @@ class Bundle(Command, JudgedOptions, LogOptions):
   nlp-bench bundle train.log --sequence-length 2048 --limit 560
   nlp-bench bundle nlp_benchmark_run/000000 --redact-report"""
 
-    paths: tuple[str, ...] = argument("PATH", nargs="+")
-    """Run folder, JUBE run, log or -."""
+    paths: tuple[str, ...] = argument("PATH", nargs="+")  # Run folder, JUBE run, log or -.
     output: Path = value(default=Path("evidence.tar.gz"), metavar="FILE")
     """.tar.gz, .tar.zst, .tar or a new folder (default evidence.tar.gz)."""
     overwrite: bool = overwriting("replace an archive that exists")
     sign: Path | None = value(metavar="KEYFILE")
     """Sign it by this SSH key (ssh-keygen -Y sign); writes FILE.sig beside it."""
-    ranks: bool = flag()
-    """Take the logs of single ranks along."""
+    ranks: bool = flag()  # Take the logs of single ranks along.
     redact_report: bool = flag()
     """Make no bundle: print which lines of which files it would black out, and by which rule."""
     format: str | None = form("table", "json", default=None, text="form of --redact-report (default table)")
@@ -106,20 +104,14 @@ class Verify(Command):
     EXAMPLE = """nlp-bench verify evidence.tar.gz
   nlp-bench verify evidence.tar.gz --digest 5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"""
 
-    bundle: Path = argument("BUNDLE")
-    """Archive or folder that `nlp-bench bundle` made."""
-    digest: str | None = value(read=_digest, metavar="SHA256")
-    """The digest that was stated, say in the bid."""
-    nonce: str | None = value(metavar="TEXT")
-    """The text that you gave; every log must begin with it."""
+    bundle: Path = argument("BUNDLE")  # Archive or folder that `nlp-bench bundle` made.
+    digest: str | None = value(read=_digest, metavar="SHA256")  # The digest that was stated, say in the bid.
+    nonce: str | None = value(metavar="TEXT")  # The text that you gave; every log must begin with it.
     allowed_signers: Path | None = value(metavar="FILE")
     """Check the signature by ssh-keygen -Y verify; FILE has lines such as: me@example.org ssh-ed25519 AAAA..."""
-    identity: str | None = value(metavar="ID")
-    """Who of FILE must have signed it (default: anybody)."""
-    signature: Path | None = value(metavar="FILE")
-    """The signature (default BUNDLE.sig)."""
-    max_bytes: int = value(read=count, default=4 << 30)
-    """Refuse what unpacks to more bytes (default 4Gi)."""
+    identity: str | None = value(metavar="ID")  # Who of FILE must have signed it (default: anybody).
+    signature: Path | None = value(metavar="FILE")  # The signature (default BUNDLE.sig).
+    max_bytes: int = value(read=count, default=4 << 30)  # Refuse what unpacks to more bytes (default 4Gi).
     format: str = form("text", "json")
 
     def run(self) -> int:
@@ -166,12 +158,9 @@ class Export(Command, TokensOption, LogOptions):
   nlp-bench export mlperf nlp_benchmark_run/000000 --set cooling=liquid --output mlperf/"""
 
     form: str = argument("FORMAT", read=OneOf(*EXPORTS), help=", ".join(EXPORTS))
-    paths: tuple[str, ...] = argument("PATH", nargs="+")
-    """Run folder, JUBE run or log."""
-    output: Path | None = value(metavar="DIR")
-    """Write files of the usual names into this folder."""
-    submitter: str = value(default="", metavar="NAME")
-    """Who measured: no record knows it."""
+    paths: tuple[str, ...] = argument("PATH", nargs="+")  # Run folder, JUBE run or log.
+    output: Path | None = value(metavar="DIR")  # Write files of the usual names into this folder.
+    submitter: str = value(default="", metavar="NAME")  # Who measured: no record knows it.
     given: tuple[str, ...] = value("--set", default=(), metavar="FIELD=VALUE")
     """Fill a field of the system description."""
     allow_measured: bool = allowing_measured("export")

@@ -40,20 +40,16 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
   nlp-bench compare history:last-10 runs/tonight --gate 3
   nlp-bench compare baseline.log new.log --same-workload --format markdown"""
 
-    a: str = argument("A")
-    """The baseline: log, run folder, folder of repeats, or history:NAME."""
-    b: str = argument("B")
-    """What is held against it."""
+    a: str = argument("A")  # The baseline: log, run folder, folder of repeats, or history:NAME.
+    b: str = argument("B")  # What is held against it.
     gate: float | None = value(read=percentage, metavar="PERCENT")
     """Exit with 1 when B is proven to be slower by more than this (FAIL), or has no number."""
     equivalent: float | None = value(read=percentage, metavar="PERCENT")
     """Say whether neither is slower than the other by more than this: EQUIVALENT, NOT EQUIVALENT (exit code 1) or NOT PROVEN."""
-    strict: bool = flag()
-    """With --gate or --equivalent: exit with 1 where it is not proven, too."""
+    strict: bool = flag()  # With --gate or --equivalent: exit with 1 where it is not proven, too.
     scatter: str | None = value(metavar="RUNS")
     """Repeated runs of the same machine, as A: what they differ by is known then, and one run each can be enough."""
-    same_workload: bool = flag()
-    """You vouch that logs which do not show what they trained did the same."""
+    same_workload: bool = flag()  # You vouch that logs which do not show what they trained did the same.
     allow_measured: bool = allowing_measured("take as repeats of each other")
     format: str = form("table", "json", "markdown")
 
@@ -128,17 +124,14 @@ class History(Command, HistoryOption, PatternOptions):
     """add: paths; show: the number of a run."""
     name: str | None = value(metavar="NAME")
     """add: a name for these runs, for history:NAME; else: runs of this name."""
-    model: str | None = shared(RunOptions, "model", group="")
-    """Runs of this model only."""
-    system: str | None = shared(RunOptions, "system", group="")
-    """Runs of this system only."""
+    model: str | None = shared(RunOptions, "model", group="")  # Runs of this model only.
+    system: str | None = shared(RunOptions, "system", group="")  # Runs of this system only.
     identity: str | None = value("--configuration", metavar="HEX")
     """Runs of this configuration only (or its beginning)."""
     last: int | None = value(read=count, help=f"the latest N runs only (list: {LISTED})")
     output: Path | None = value(metavar="DIR")
     """trend: write trend.png, .svg, .json and .csv into this folder."""
-    within: str | None = value(metavar="SHARE")
-    """variance: the half width that is wanted (default 1%)."""
+    within: str | None = value(metavar="SHARE")  # variance: the half width that is wanted (default 1%).
     start_up: float | None = value(read=duration("s"), metavar="SECONDS")
     """variance: time of a job before its first iteration (default 120)."""
     format: str | None = form(

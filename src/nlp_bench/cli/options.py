@@ -51,8 +51,7 @@ class LogOptions:
     """Tokens per sample, where the log does not say."""
     global_batch_size: int | None = shared(BatchOptions, "global_batch_size", group=LOG)
     """Samples per iteration, where the log does not say."""
-    num_gpus: int | None = value(read=size, group=LOG)
-    """GPUs of the run, where the log does not say."""
+    num_gpus: int | None = value(read=size, group=LOG)  # GPUs of the run, where the log does not say.
 
     def overrides(self) -> "Overrides":
         """Return them for the reader of logs."""
@@ -100,8 +99,7 @@ class ConstantsOption:
 class HistoryOption:
     """The option for the file of the history."""
 
-    file: Path | None = value(metavar="FILE")
-    """The history (default reports/history.sqlite3)."""
+    file: Path | None = value(metavar="FILE")  # The history (default reports/history.sqlite3).
 
 
 def refuse_to_replace(option: str, path: Path | None, *, overwrite: bool = False, mark: bytes = b"") -> None:

@@ -51,8 +51,7 @@ class Report(Command, JudgedOptions, PatternOptions):
 
     paths: tuple[str, ...] = argument("PATH", nargs="*", default=())
     """Log, -, run folder, folder of logs, 'pattern*', reference table."""
-    gpu: str | None = value(metavar="NAME", group=LOG)
-    """Name of the GPU, for its peak (MFU)."""
+    gpu: str | None = value(metavar="NAME", group=LOG)  # Name of the GPU, for its peak (MFU).
     precision: str | None = value(
         read=OneOf(*FORMATS), metavar="WORD", group=LOG, help=f"number format: {', '.join(FORMATS)}"
     )
@@ -61,22 +60,17 @@ class Report(Command, JudgedOptions, PatternOptions):
     currency: str | None = value(metavar="WORD", group=ASKED)
     """Unit of the price, such as EUR; goes with --price-per-kwh."""
     allow_measured: bool = allowing_measured("pool as repeats of one configuration", ASKED)
-    scaling: bool = flag(group=ASKED)
-    """Speed-up and efficiency over the GPUs, strong or weak, with flags."""
+    scaling: bool = flag(group=ASKED)  # Speed-up and efficiency over the GPUs, strong or weak, with flags.
     baseline_gpus: int | None = value(read=size, group=ASKED)
     """Baseline of --scaling (default: the smallest size)."""
-    sweep: bool = flag(group=ASKED)
-    """Rank configurations on equal GPUs; a tie is reported as a tie."""
-    explain: bool = flag(group=ANSWER)
-    """Print the lines, sources, window and formula behind each number."""
+    sweep: bool = flag(group=ASKED)  # Rank configurations on equal GPUs; a tie is reported as a tie.
+    explain: bool = flag(group=ANSWER)  # Print the lines, sources, window and formula behind each number.
     format: str = form(
         *FORMS, group=ANSWER,
         text="form of standard output (default table); records-csv is a row for each logged line",
     )  # fmt: skip
-    output: Path | None = value(metavar="DIR", group=ANSWER)
-    """Also write tables and plots into this folder."""
-    dialects: bool = flag(group=ANSWER)
-    """List the dialects of logs that can be read (table, json, markdown)."""
+    output: Path | None = value(metavar="DIR", group=ANSWER)  # Also write tables and plots into this folder.
+    dialects: bool = flag(group=ANSWER)  # List the dialects of logs that can be read (table, json, markdown).
 
     def run(self) -> int:
         use_one_thread()

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from nlp_bench.launch.nodes.rendezvous import Rendezvous
 
 MAX_REPEATS = 100
-MACHINE = ("environment", "machine")
-"""Values of --print that concern the machine alone, without a model."""
+MACHINE = ("environment", "machine")  # values of --print that concern the machine alone, without a model
 
 
 @immutable
@@ -33,18 +32,14 @@ class Check(Command, Request):
 
     EXAMPLE = "nlp-bench check --model 175 --system juwels-booster --tp 8 --pp 8 --output ."
 
-    jube_run: Path | None = value(metavar="DIR")
-    """Folder of a JUBE run, whose tags are applied."""
+    jube_run: Path | None = value(metavar="DIR")  # Folder of a JUBE run, whose tags are applied.
     recorded: Path | None = value("--run", metavar="FILE")
     """With --print of the machine: the system of this run.json."""
-    tags: tuple[str, ...] = value(nargs="*", default=(), metavar="TAG")
-    """Tags as JUBE takes them: 175 slurm."""
+    tags: tuple[str, ...] = value(nargs="*", default=(), metavar="TAG")  # Tags as JUBE takes them: 175 slurm.
     repeats: str = value(default="1", metavar="N", jube="repeats")
     """Runs of each point, each a job of its own under JUBE: refused unless it is a number from 1 to 100."""
-    offline: bool = flag()
-    """Ask no Slurm: check a run of another machine."""
-    output: Path | None = value(metavar="DIR")
-    """Write run.json into this folder."""
+    offline: bool = flag()  # Ask no Slurm: check a run of another machine.
+    output: Path | None = value(metavar="DIR")  # Write run.json into this folder.
     what: str = value("--print", read=OneOf("summary", *MACHINE), default="summary", metavar="WHAT")
     """What goes to stdout: summary (the resolved run); environment: the shell lines that load the system's software; machine, for the
     set-up script: cuda or cpu, whether the site's Python packages are seen, and those shell lines."""
@@ -131,18 +126,14 @@ class Launch(Command):
 
     EXAMPLE = "srun --ntasks-per-node=1 nlp-bench launch RUN_DIR"
 
-    run_dir: Path = argument("RUN_DIR")
-    """Folder with run.json."""
-    addresses: bool = flag()
-    """Print the addresses of the job's nodes instead."""
-    port: bool = flag()
-    """Print a free port of this node for the ranks to meet at instead."""
+    run_dir: Path = argument("RUN_DIR")  # Folder with run.json.
+    addresses: bool = flag()  # Print the addresses of the job's nodes instead.
+    port: bool = flag()  # Print a free port of this node for the ranks to meet at instead.
     again: int | None = value(read=int, metavar="STATUS")
     """Say by exit code 0 whether srun, which has ended with this status, is to be called once more instead."""
     elapsed: int = value(read=int, default=0, metavar="SECONDS")
     """With --again: how long the job has been running."""
-    show: bool = flag("--print")
-    """Print the torchrun command instead of starting it."""
+    show: bool = flag("--print")  # Print the torchrun command instead of starting it.
 
     def run(self) -> int:
         """Start this node's recorder and torchrun, and supervise both to their end; return torchrun's exit status."""
@@ -228,15 +219,12 @@ class Sync(Command):
 
     paths: tuple[Path, ...] = argument("DIR", nargs="+", read=Path)
     """Run folder, or any folder above run folders."""
-    exit_status: int | None = value(read=int)
-    """Exit status of the job (given by the job script)."""
+    exit_status: int | None = value(read=int)  # Exit status of the job (given by the job script).
     signalled: bool = flag(hidden=True)  # of scripts that were queued earlier
-    signal: str = value(default="", metavar="NAME")
-    """The signal that told it to stop (likewise)."""
+    signal: str = value(default="", metavar="NAME")  # The signal that told it to stop (likewise).
     elapsed: int | None = value(read=int, metavar="SECONDS")
     """How long it took, from begin to end (likewise)."""
-    wait: bool = flag()
-    """Poll until every run has ended."""
+    wait: bool = flag()  # Poll until every run has ended.
     every: float = poll_every(60.0, "with --wait: longest time between two looks (60)")
 
     def run(self) -> int:
@@ -305,10 +293,8 @@ class Measure(Command):
 
     EXAMPLE = "nlp-bench measure nlp_benchmark_run/000000/000003_train/work"
 
-    run_dir: Path = argument("RUN_DIR")
-    """Folder with run.json, outcome.json and job.out."""
-    metrics: Path | None = value(metavar="FILE")
-    """Where the lines for JUBE go (default RUN_DIR/metrics.txt)."""
+    run_dir: Path = argument("RUN_DIR")  # Folder with run.json, outcome.json and job.out.
+    metrics: Path | None = value(metavar="FILE")  # Where the lines for JUBE go (default RUN_DIR/metrics.txt).
 
     def run(self) -> int:
         load_in_one_thread()  # a run that has not ended is followed, as in sync

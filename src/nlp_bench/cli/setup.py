@@ -38,8 +38,7 @@ class Init(Command):
     EXAMPLE = """nlp-bench init bench
   nlp-bench init bench --system mycluster --like dgx-h100"""
 
-    folder: Path = argument("DIR")
-    """The folder to make; it must not exist, or be empty."""
+    folder: Path = argument("DIR")  # The folder to make; it must not exist, or be empty.
     system: str | None = value(metavar="NAME")
     """The machine; for a new name benchmark/systems/NAME.toml is written, to be edited."""
     like: str | None = value(metavar="NAME", help=f"the system file that a new one is copied from (default: {LIKE})")
@@ -231,12 +230,9 @@ class Build(Command):
     """Compute capability of the GPU, where this machine has none to ask."""
     system: str | None = shared(RunOptions, "system", group="")
     """File of benchmark/systems: its gpu.compute_capability, software.apex and transformer_engine."""
-    recorded: Path | None = value("--run", metavar="FILE")
-    """The same, of this run.json's system."""
-    scanner: bool = flag()
-    """Only the compiled reader of logs, for a package that was installed without it."""
-    root: Path | None = value()
-    """Folder that holds `build` (default: this repository)."""
+    recorded: Path | None = value("--run", metavar="FILE")  # The same, of this run.json's system.
+    scanner: bool = flag()  # Only the compiled reader of logs, for a package that was installed without it.
+    root: Path | None = value()  # Folder that holds `build` (default: this repository).
 
     def run(self) -> int:
         if self.scanner:
@@ -311,8 +307,7 @@ class Completion(Command):
   nlp-bench completion zsh > ~/.zfunc/_nlp-bench           # in .zshrc: fpath+=~/.zfunc; autoload -Uz compinit; compinit
   eval "$(nlp-bench completion bash)"                      # in this shell alone"""
 
-    shell: str = argument("SHELL", read=OneOf("bash", "zsh", "tcsh"))
-    """bash, zsh or tcsh."""
+    shell: str = argument("SHELL", read=OneOf("bash", "zsh", "tcsh"))  # bash, zsh or tcsh.
 
     def run(self) -> int:
         import shtab

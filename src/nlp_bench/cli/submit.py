@@ -26,16 +26,13 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
     recorded: Path | None = value("--run", metavar="FILE")
     """A run.json of `check` or of an earlier run instead of the options above; those of the job alone (--timelimit, --queue, --account,
     --mem, --sbatch-arg, ...) may be given with it."""
-    run_dir: Path | None = value(metavar="DIR")
-    """The run's folder (default: a new one in reports/runs)."""
-    show: bool = flag("--print")
-    """Print the job script; write and submit nothing."""
+    run_dir: Path | None = value(metavar="DIR")  # The run's folder (default: a new one in reports/runs).
+    show: bool = flag("--print")  # Print the job script; write and submit nothing.
     rehearse: bool = flag()
     """With --run and --run-dir: submit nothing, rehearse here and leave a row of JUBE's table (its tag rehearse)."""
     snapshot_code: bool = option(jube="snapshot_code")
     """Copy the code into the run's folder: the job runs it as it is now, whatever becomes of the checkout while it waits."""
-    no_follow: bool = flag()
-    """Leave no background process that waits for the job's end."""
+    no_follow: bool = flag()  # Leave no background process that waits for the job's end.
     jube_step: bool = flag(hidden=True)  # JUBE's step goes on to the table, whatever the outcome: 0
 
     def run(self) -> int:

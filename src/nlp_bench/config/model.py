@@ -17,36 +17,24 @@ class Architecture(ShapeOptions, Checked):
 
     WHERE = "model"
 
-    ffn_hidden_size: int
-    """Width of the feed-forward layer."""
-    vocab_size: int
-    """Words of the tokenizer, before padding."""
+    ffn_hidden_size: int  # Width of the feed-forward layer.
+    vocab_size: int  # Words of the tokenizer, before padding.
     position_embedding: str = one_of("rope", "learned_absolute", "relative", default="rope")
     """rope, learned_absolute, or T5's relative."""
-    rotary_base: int = 10000
-    """Base period of rope."""
-    head_width: int | None = None
-    """Width of one attention head; left out: hidden size / heads."""
-    num_query_groups: int | None = None
-    """Key and value heads, where query heads share them."""
+    rotary_base: int = 10000  # Base period of rope.
+    head_width: int | None = None  # Width of one attention head; left out: hidden size / heads.
+    num_query_groups: int | None = None  # Key and value heads, where query heads share them.
     activation: str = one_of("gelu", "geglu", "swiglu", default="gelu")
     """Of the feed-forward layer: gelu, or gated: geglu, swiglu."""
-    normalization: str = one_of("LayerNorm", "RMSNorm", default="LayerNorm")
-    """LayerNorm or RMSNorm."""
-    norm_epsilon: float = 1e-5
-    """Added to the variance inside the normalisation."""
-    biases: bool = True
-    """Whether linear layers have biases."""
-    tied_embeddings: bool = True
-    """Whether the output layer uses the embedding's weights."""
-    decoder_sequence_length: int | None = None
-    """Tokens of T5's decoder in one sample."""
-    vocab_extra_ids: int = from_zero(0)
-    """T5's sentinels, beyond the words of the tokenizer."""
+    normalization: str = one_of("LayerNorm", "RMSNorm", default="LayerNorm")  # LayerNorm or RMSNorm.
+    norm_epsilon: float = 1e-5  # Added to the variance inside the normalisation.
+    biases: bool = True  # Whether linear layers have biases.
+    tied_embeddings: bool = True  # Whether the output layer uses the embedding's weights.
+    decoder_sequence_length: int | None = None  # Tokens of T5's decoder in one sample.
+    vocab_extra_ids: int = from_zero(0)  # T5's sentinels, beyond the words of the tokenizer.
     tokenizer: str = "GPT2BPETokenizer"
     """Kind of tokenizer that the vocabulary is of, by Megatron-LM's names."""
-    init_method_std: float = 0.02
-    """Standard deviation of the initial weights."""
+    init_method_std: float = 0.02  # Standard deviation of the initial weights.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -66,32 +54,20 @@ class Training(TrainingOptions, Checked):
     precision: str = one_of(*PRECISIONS)
     """Number format of weights and arithmetic on a GPU: bf16, fp16, fp32, or fp8 (8-bit matrix products, the rest bf16). CPU ranks
     always train in fp32."""
-    adam_beta1: float
-    """Decay of Adam's first moment."""
-    adam_beta2: float
-    """Decay of Adam's second moment."""
-    adam_eps: float
-    """Adam's epsilon."""
-    lr: float
-    """Highest learning rate."""
-    min_lr: float
-    """Learning rate at the end of the decay."""
+    adam_beta1: float  # Decay of Adam's first moment.
+    adam_beta2: float  # Decay of Adam's second moment.
+    adam_eps: float  # Adam's epsilon.
+    lr: float  # Highest learning rate.
+    min_lr: float  # Learning rate at the end of the decay.
     lr_decay_style: str = one_of("cosine", "linear", "constant")
     """Shape of the decay: cosine, linear or constant."""
-    lr_decay_samples: int = from_zero()
-    """Samples until the learning rate is `min_lr`."""
-    lr_warmup_samples: int = from_zero()
-    """Samples of linear warm-up."""
-    weight_decay: float
-    """Decoupled weight decay."""
-    clip_grad: float
-    """Largest norm of the gradient."""
-    attention_dropout: float
-    """Share of attention probabilities that are dropped."""
-    hidden_dropout: float
-    """Share of the residual stream's additions that are dropped."""
-    seed: int = from_zero()
-    """Seed of the initial weights and of the order of the data."""
+    lr_decay_samples: int = from_zero()  # Samples until the learning rate is `min_lr`.
+    lr_warmup_samples: int = from_zero()  # Samples of linear warm-up.
+    weight_decay: float  # Decoupled weight decay.
+    clip_grad: float  # Largest norm of the gradient.
+    attention_dropout: float  # Share of attention probabilities that are dropped.
+    hidden_dropout: float  # Share of the residual stream's additions that are dropped.
+    seed: int = from_zero()  # Seed of the initial weights and of the order of the data.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,18 +78,12 @@ class Training(TrainingOptions, Checked):
 class _Preferred(Checked):
     """What a run uses where no option says otherwise."""
 
-    nodes: int | None = None
-    """Nodes of the job."""
-    tensor_parallel: int | None = None
-    """Ranks that share each layer."""
-    pipeline_parallel: int | None = None
-    """Stages that the layers are cut into."""
-    micro_batch_size: int | None = None
-    """Samples in one forward pass of one pipeline."""
-    gradient_accumulation_steps: int | None = None
-    """Micro batches per optimizer step and pipeline (GAS)."""
-    timelimit: str | None = None
-    """Time limit of the job, HH:MM:SS."""
+    nodes: int | None = None  # Nodes of the job.
+    tensor_parallel: int | None = None  # Ranks that share each layer.
+    pipeline_parallel: int | None = None  # Stages that the layers are cut into.
+    micro_batch_size: int | None = None  # Samples in one forward pass of one pipeline.
+    gradient_accumulation_steps: int | None = None  # Micro batches per optimizer step and pipeline (GAS).
+    timelimit: str | None = None  # Time limit of the job, HH:MM:SS.
 
 
 @immutable
@@ -122,8 +92,7 @@ class Layout(_Preferred):
 
     WHERE = "system.layout"
 
-    gpus_per_node: int | None = None
-    """Ranks per node."""
+    gpus_per_node: int | None = None  # Ranks per node.
 
 
 @immutable
@@ -146,18 +115,13 @@ class Model(Checked):
 
     WHERE = "model"
 
-    name: str
-    """The file's name without .toml; also the tag."""
+    name: str  # The file's name without .toml; also the tag.
     family: str = one_of(*NETWORKS)
     """The kind of network: gpt, t5, mt5 (t5 with a multilingual vocabulary) or bert."""
-    parameters_billion: float
-    """The size people call it by, in 10^9 parameters."""
-    architecture: Architecture
-    """The frozen shape."""
-    training: Training
-    """The frozen training parameters."""
-    defaults: Defaults
-    """The free parameters' defaults."""
+    parameters_billion: float  # The size people call it by, in 10^9 parameters.
+    architecture: Architecture  # The frozen shape.
+    training: Training  # The frozen training parameters.
+    defaults: Defaults  # The free parameters' defaults.
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -87,8 +87,7 @@ def within(least: float, most: float, unit: str, default: Any = MISSING) -> Any:
 class Checked:
     """A dataclass whose fields check the rule in their definition: one of some words, or a range; whole numbers without one are above 0."""
 
-    WHERE: ClassVar[str]
-    """The dotted name that errors begin with."""
+    WHERE: ClassVar[str]  # the dotted name that errors begin with
 
     def __post_init__(self) -> None:
         """Set options that were not given to their default; raise UsageError for the first field that breaks its rule."""
@@ -175,20 +174,24 @@ def _help(text: str) -> str:
 
 @functools.cache
 def field_texts(record: type) -> dict[str, str]:
-    """Return the docstring of each field of a dataclass and of those that it inherits, read from the source so that nothing is written twice."""
+    """Return what each field of a dataclass and of those that it inherits says: the docstring below it, or the comment beside it.
+
+    They are read from the source, so that nothing is written twice.
+    """
     found: dict[str, str] = {}
     for base in reversed(record.__mro__):
         if is_dataclass(base):
-            body = _classes(base.__module__)[base.__name__].body
-            found |= {
-                name.target.id: str(ast.literal_eval(text.value))
-                for name, text in itertools.pairwise(body)
-                if isinstance(name, ast.AnnAssign) and isinstance(name.target, ast.Name) and isinstance(text, ast.Expr)
-            }
+            lines, classes = _source(base.__module__)
+            body = classes[base.__name__].body
+            for one, below in itertools.zip_longest(body, body[1:]):
+                if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+                    beside = lines[one.lineno - 1].partition("  # ")[2] if one.lineno == one.end_lineno else ""
+                    text = str(ast.literal_eval(below.value)) if isinstance(below, ast.Expr) else beside
+                    found |= {one.target.id: text} if text else {}
     return found
 
 
 @functools.cache
-def _classes(module: str) -> dict[str, ast.ClassDef]:
-    tree = ast.parse(inspect.getsource(sys.modules[module]))
-    return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+def _source(module: str) -> tuple[list[str], dict[str, ast.ClassDef]]:
+    text = inspect.getsource(sys.modules[module])
+    return text.splitlines(), {node.name: node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)}

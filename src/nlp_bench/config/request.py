@@ -78,8 +78,7 @@ def _retries(text: str) -> int:
 class ShapeOptions:
     """Options of `model.architecture`."""
 
-    num_layers: int = _frozen("--nlayers", "--num-layers", jube="nlayers")
-    """Transformer layers."""
+    num_layers: int = _frozen("--nlayers", "--num-layers", jube="nlayers")  # Transformer layers.
     hidden_size: int = _frozen("--nhidden", "--hidden-size", jube="nhidden")
     """Hidden size: width of the residual stream."""
     num_attention_heads: int = _frozen("--nheads", "--num-attention-heads", jube="nheads")
@@ -108,8 +107,7 @@ class TrainingOptions:
 class ParallelOptions:
     """Options of `parallel`."""
 
-    nodes: int = _spread(jube="nodes", default=MISSING)
-    """Nodes of the job."""
+    nodes: int = _spread(jube="nodes", default=MISSING)  # Nodes of the job.
     gpus_per_node: int = _spread(jube="gpus_per_node", default=MISSING)
     """GPUs (or CPU ranks), and so ranks, of each node."""
     tensor: int = _spread("--tp", "--tp-size", "--tensor-model-parallel-size", jube="tp_size", default=MISSING)
@@ -124,8 +122,7 @@ class ParallelOptions:
 class BatchOptions:
     """Options of `batch`."""
 
-    micro_batch_size: int = _spread(jube="micro_batch_size", default=MISSING)
-    """Samples in one forward pass."""
+    micro_batch_size: int = _spread(jube="micro_batch_size", default=MISSING)  # Samples in one forward pass.
     gradient_accumulation_steps: int = _spread("--gas", "--gradient-accumulation-steps", jube="gas", default=MISSING)
     """Gradient accumulation steps: micro-batches of an optimizer step."""
     global_batch_size: int = _spread(jube="global_batch_size", default=MISSING)
@@ -183,8 +180,7 @@ class LaunchOptions:
     """Launcher: a scheduler, or local (default: the scheduler that answers here, else local)."""
     queue: str = _job("--queue", "--partition", metavar="Q", jube="queue", default=MISSING)
     """Partition of Slurm."""
-    account: str = _job(metavar="A", jube="account", default=MISSING)
-    """Account that is charged."""
+    account: str = _job(metavar="A", jube="account", default=MISSING)  # Account that is charged.
     timelimit: str = _job(
         "--timelimit", "--time", read=time_limit, metavar="HH:MM:SS", jube="timelimit", default=MISSING
     )
@@ -195,16 +191,12 @@ class LaunchOptions:
 class SlurmOptions:
     """Options of `system.slurm`, and its keys in a system file."""
 
-    exclusive: bool = _job(default=False)
-    """Ask for whole nodes."""
+    exclusive: bool = _job(default=False)  # Ask for whole nodes.
     gres: str = _job(metavar="NAME", jube="gres", default="")
     """Generic resource of the GPUs, for example gpu:4; gpu becomes gpu:N, gpu:a100 gpu:a100:N, with the ranks per node."""
-    mem: str = _job(metavar="SIZE", default="")
-    """Memory per node, "0" for all."""
-    cpus_per_task: int | None = _job()
-    """CPU cores of the one task per node."""
-    dependency: str = _job(metavar="WORD", default="")
-    """Dependency of the job, for example singleton."""
+    mem: str = _job(metavar="SIZE", default="")  # Memory per node, "0" for all.
+    cpus_per_task: int | None = _job()  # CPU cores of the one task per node.
+    dependency: str = _job(metavar="WORD", default="")  # Dependency of the job, for example singleton.
     job_name_prefix: str = option(group=JOB, metavar="TEXT", default="nlp-bench-")
     """Stands before the model's name in the job's name."""
     sbatch_args: tuple[str, ...] = _job("--sbatch-arg", metavar="ARG", default=())
@@ -257,12 +249,9 @@ class LimitOptions:
 class WatchOptions:
     """Options of `watch` that say what it looks at, and for how long."""
 
-    once: bool = flag()
-    """Look once and return."""
-    while_pid: int | None = value(read=count, metavar="PID")
-    """Go on for as long as this process lives."""
-    new: bool = flag()
-    """Show only runs that are submitted from now on."""
+    once: bool = flag()  # Look once and return.
+    while_pid: int | None = value(read=count, metavar="PID")  # Go on for as long as this process lives.
+    new: bool = flag()  # Show only runs that are submitted from now on.
     drives: bool = flag("--continue")
     """Also call `jube continue` for JUBE's runs until nothing waits in them: unattended to the table."""
     until: str | None = value(metavar="SHARE")
@@ -283,8 +272,7 @@ class RunOptions:
     """Text of the buyer's that the log begins with (docs/evidence.md)."""
     system: str | None = option(group=JOB, metavar="S", jube="system")
     """File of benchmark/systems, or a path (default: this machine's)."""
-    container_image: str | None = option(group=JOB, metavar="IMAGE")
-    """Image for pyxis or apptainer."""
+    container_image: str | None = option(group=JOB, metavar="IMAGE")  # Image for pyxis or apptainer.
 
 
 @immutable

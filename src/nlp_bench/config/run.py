@@ -70,10 +70,8 @@ class Tuning(TuningOptions, Checked):
 
     WHERE = "tuning"
 
-    megatron_lm_repo: str = ""
-    """Of trainer megatron-lm: the folder of the checkout."""
-    megatron_lm_commit: str = ""
-    """Its commit, with "+changes" where it was not clean."""
+    megatron_lm_repo: str = ""  # Of trainer megatron-lm: the folder of the checkout.
+    megatron_lm_commit: str = ""  # Its commit, with "+changes" where it was not clean.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,8 +142,7 @@ class Launch(LaunchOptions, Checked):
 
     WHERE = "launch"
 
-    job_name: str
-    """Name of the job."""
+    job_name: str  # Name of the job.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -187,8 +184,7 @@ class Batch(BatchOptions, Checked):
 
     WHERE = "batch"
 
-    sequence_length: int
-    """Tokens in one sample."""
+    sequence_length: int  # Tokens in one sample.
 
 
 @immutable

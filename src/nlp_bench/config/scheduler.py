@@ -41,8 +41,7 @@ ASK_TIMEOUT_S = 20
 PATIENCE_S = 120
 """Seconds for which a query of a scheduler that does not answer is repeated before a command gives up."""
 
-NEVER = re.compile(r"(?!)")
-"""A pattern that matches nothing."""
+NEVER = re.compile(r"(?!)")  # a pattern that matches nothing
 Found = TypeVar("Found")
 
 

@@ -32,10 +32,8 @@ class Binding(Checked):
     """all_logical: with each core all its hardware threads; single_logical: the first one only."""
     balanced: bool = True
     """With the unique modes: the same number of cores for each rank, the smallest one that fits everywhere."""
-    min_cores: int = 1
-    """Cores that a rank must get; with fewer, nothing is bound and the log says so."""
-    max_cores: int | None = None
-    """Cores that a rank gets at most; left out: no limit."""
+    min_cores: int = 1  # Cores that a rank must get; with fewer, nothing is bound and the log says so.
+    max_cores: int | None = None  # Cores that a rank gets at most; left out: no limit.
     memory: str = one_of("local", "preferred", "bind", default="local")
     """local: Linux takes pages near the CPU that touches them first, so they follow the cores. preferred, bind: first or
     only from the NUMA nodes of the rank's cores (set_mempolicy)."""
@@ -61,10 +59,8 @@ class Binding(Checked):
 class Detect:
     """How the machine is recognised when no system is named."""
 
-    hostname: str | None = None
-    """Regular expression that the host name must match at its start."""
-    slurm_cluster: str | None = None
-    """ClusterName of its Slurm."""
+    hostname: str | None = None  # Regular expression that the host name must match at its start.
+    slurm_cluster: str | None = None  # ClusterName of its Slurm.
 
     def __post_init__(self) -> None:
         try:
@@ -79,12 +75,9 @@ class Gpu(Checked):
 
     WHERE = "system.gpu"
 
-    name: str
-    """Product name."""
-    memory_gib: float = within(0.1, 16384, "GiB")
-    """Memory as its name says it, in GiB: 80 for an H100 80GB."""
-    peak_bf16_tflops: float = within(0.001, 100_000, "TFLOP/s")
-    """Dense bf16 peak in 10^12 FLOP/s."""
+    name: str  # Product name.
+    memory_gib: float = within(0.1, 16384, "GiB")  # Memory as its name says it, in GiB: 80 for an H100 80GB.
+    peak_bf16_tflops: float = within(0.001, 100_000, "TFLOP/s")  # Dense bf16 peak in 10^12 FLOP/s.
     compute_capability: str = ""
     """Architecture that kernels are compiled for, for example "8.0", where the build sees no GPU (a login node)."""
 
@@ -95,8 +88,7 @@ class Network(Checked):
 
     WHERE = "system.network"
 
-    links_per_node: int | None = within(1, 1024, "adapters", default=None)
-    """Network adapters of one node."""
+    links_per_node: int | None = within(1, 1024, "adapters", default=None)  # Network adapters of one node.
     link_gbit_per_s: float | None = within(0.01, 100_000, "Gbit/s", default=None)
     """Rate of one adapter in Gbit/s and direction."""
     master_addr_suffix: str = ""
@@ -111,14 +103,10 @@ class Slurm(SlurmOptions, Checked):
 
     WHERE = "system.slurm"
 
-    queue: str = ""
-    """Partition."""
-    account: str = ""
-    """Account that is charged."""
-    gpus_per_node_option: bool = False
-    """Ask with --gpus-per-node=N (for sites that do not use gres)."""
-    hint: str = ""
-    """Slurm's --hint, for example nomultithread."""
+    queue: str = ""  # Partition.
+    account: str = ""  # Account that is charged.
+    gpus_per_node_option: bool = False  # Ask with --gpus-per-node=N (for sites that do not use gres).
+    hint: str = ""  # Slurm's --hint, for example nomultithread.
     oversize: str = one_of("refuse", "queue", default="refuse")
     """A job larger than the partition: refuse it, or queue it."""
 
@@ -137,23 +125,19 @@ class Container(Checked):
 
     WHERE = "system.container"
 
-    image: str = ""
-    """Path or address of the image."""
+    image: str = ""  # Path or address of the image.
     runtime: str = one_of("pyxis", "apptainer", "singularity", default="pyxis")
     """pyxis (srun --container-image), apptainer (apptainer exec), or singularity: the same, where the program has its old name."""
     mounts: tuple[str, ...] = ()
     """Further mounts, "outside:inside" or one path for both; the repository, the run folder and the data are always mounted."""
-    python: str = "python3"
-    """Python inside the image."""
+    python: str = "python3"  # Python inside the image.
     writable: bool = False
     """The image's file system can be written to; what is written is lost at the end (pyxis --container-writable, apptainer
     --writable-tmpfs)."""
-    home: bool = False
-    """Mount the home folder, with whatever lies in its .local/lib."""
+    home: bool = False  # Mount the home folder, with whatever lies in its .local/lib.
     entrypoint: bool | None = None
     """pyxis: run the image's entry point first (true), do not (false), or as the site has set it (left out)."""
-    args: tuple[str, ...] = ()
-    """Further options of srun's pyxis or of apptainer exec, one word each."""
+    args: tuple[str, ...] = ()  # Further options of srun's pyxis or of apptainer exec, one word each.
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,8 +152,7 @@ class Container(Checked):
 class Software:
     """What is loaded before anything runs."""
 
-    modules: tuple[str, ...] = ()
-    """Environment modules, loaded in this order after `module purge`."""
+    modules: tuple[str, ...] = ()  # Environment modules, loaded in this order after `module purge`.
     system_site_packages: bool = False
     """The virtual environment sees the modules' Python packages (a site's own PyTorch)."""
     apex: str = ""
@@ -184,36 +167,23 @@ class System(Checked):
 
     WHERE = "system"
 
-    name: str
-    """The file's name without .toml; also the tag."""
-    description: str
-    """One line for people."""
-    version: str = ""
-    """Version of the machine's software stack; the result table's column `version`."""
-    launcher: str
-    """The scheduler (slurm), or local, unless a tag says otherwise."""
+    name: str  # The file's name without .toml; also the tag.
+    description: str  # One line for people.
+    version: str = ""  # Version of the machine's software stack; the result table's column `version`.
+    launcher: str  # The scheduler (slurm), or local, unless a tag says otherwise.
     accelerator: str = one_of("cuda", "cpu", "auto")
     """cuda, cpu, or auto: cuda where nvidia-smi lists a GPU that CUDA_VISIBLE_DEVICES does not hide."""
-    gpus_per_node: int | str = one_of("auto")
-    """Ranks per node: GPUs, or CPU ranks; auto counts them."""
-    detect: Detect = field(default_factory=Detect)
-    """How it is recognised."""
-    gpu: Gpu | None = None
-    """The accelerator's data sheet."""
-    network: Network = field(default_factory=Network)
-    """The fabric."""
-    slurm: Slurm = field(default_factory=Slurm)
-    """Slurm's settings."""
-    container: Container = field(default_factory=Container)
-    """The container image, if any."""
-    binding: Binding = field(default_factory=Binding)
-    """How the ranks of a node share its CPUs."""
-    software: Software = field(default_factory=Software)
-    """Modules."""
+    gpus_per_node: int | str = one_of("auto")  # Ranks per node: GPUs, or CPU ranks; auto counts them.
+    detect: Detect = field(default_factory=Detect)  # How it is recognised.
+    gpu: Gpu | None = None  # The accelerator's data sheet.
+    network: Network = field(default_factory=Network)  # The fabric.
+    slurm: Slurm = field(default_factory=Slurm)  # Slurm's settings.
+    container: Container = field(default_factory=Container)  # The container image, if any.
+    binding: Binding = field(default_factory=Binding)  # How the ranks of a node share its CPUs.
+    software: Software = field(default_factory=Software)  # Modules.
     environment: dict[str, str] = field(default_factory=dict)
     """Variables exported before the ranks start; NAME = "$NAME" is taken from the environment of whoever submits, no other $ is replaced."""
-    layout: dict[str, Layout] = field(default_factory=dict)
-    """Preferred layouts by model name."""
+    layout: dict[str, Layout] = field(default_factory=dict)  # Preferred layouts by model name.
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,8 +14,7 @@ from nlp_bench.errors import nearest
 from nlp_bench.immutable import immutable
 
 UNSET = ("default",)  # the value by which JUBE's parameters mean: as in the data files
-MAX_COUNT = 10**18
-"""No training has more tokens; whole numbers above are not exact in the arithmetic."""
+MAX_COUNT = 10**18  # no training has more tokens; whole numbers above are not exact in the arithmetic
 MAX_SIZE = 10**9 - 1
 """More nodes, samples or layers are a typing error, and products of such sizes would not fit into 64 bits."""
 FACTORS = {
@@ -169,8 +168,7 @@ class OneOf:
 class UnlessDefault:
     """A reader of the value that JUBE passes for each of its parameters: None where that is "default"."""
 
-    read: Callable[[str], Any]
-    """The reader of any other value."""
+    read: Callable[[str], Any]  # the reader of any other value
 
     def __call__(self, text: str) -> Any:
         """Return the value, or None."""

@@ -30,8 +30,7 @@ WRITTEN = ("run.json", "submit.job", "command.txt", "environment.json")
 """What a run writes into its folder under names that other programs may use, too."""
 OWN = ("job.out", "job.err", "sync.log", "submit.json", "ended.json", "outcome.json", "ready", lock.NAME)
 """What a run and its scheduler append to, lock or go by under these names in its folder."""
-TRIAL_BYTES = 65536
-"""What the records of a run need at least, before its log."""
+TRIAL_BYTES = 65536  # what the records of a run need at least, before its log
 
 
 def new_folder(root: Path, run: Run) -> Path:
@@ -140,8 +139,7 @@ def writable_folder(path: Path, *, may_have_ended: bool = False, option: str = "
     return real(path)
 
 
-STARTED = ("submit.json", "outcome.json", "job.out")
-"""What the folder of a run that was started holds."""
+STARTED = ("submit.json", "outcome.json", "job.out")  # what the folder of a run that was started holds
 
 
 def record_folder(path: Path, name: str, schema: str) -> Path:

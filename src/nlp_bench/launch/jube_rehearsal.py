@@ -14,8 +14,7 @@ from nlp_bench.measure.folder import FROM_RUN, metric_lines, switches
 from nlp_bench.measure.workload import lookup
 
 GIB = 2**30
-_NO_JOB = ("queue", "job_time")
-"""Lines of metrics.txt about a job, which a rehearsal does not have."""
+_NO_JOB = ("queue", "job_time")  # lines of metrics.txt about a job, which a rehearsal does not have
 
 
 def rehearse(run: Run, run_file: Path, run_dir: Path) -> str:

@@ -28,14 +28,12 @@ LOOK_S = 60.0
 """Seconds for which a `submit` that got an unsure answer looks for the job itself: a wrapper of the site may queue it behind its answer."""
 UNSURE_S = 300.0
 """Seconds behind an unsure answer in which its job may still come, or be shown (a site may answer squeue from a cache of a minute)."""
-LONGEST_PAUSE_S = 15.0
-"""Between two looks."""
+LONGEST_PAUSE_S = 15.0  # between two looks
 CLOCKS = dt.timedelta(hours=2)
 """How far the scheduler's clock, and a change to winter time, may be from this machine's."""
 NO_COMMENT = ("", "(null)")
 """What a job without a comment shows: one that a person has started in the folder; a plugin that changes comments leaves something."""
-REUSED = "its number is another job's by now"
-"""Our own reason of a job that is GONE."""
+REUSED = "its number is another job's by now"  # our own reason of a job that is GONE
 _WHOLE = re.compile(r"nlp-bench:[0-9a-f]{16}-(?:[0-9a-f]{16}|[0-9a-f]{8}(?![0-9a-f]))(?:-\d+)?")
 """A comment of ours, also where a site's plugin has put something around it; one of an older nlp-bench says nothing of run.json."""
 _OF_RUN = re.compile(r"nlp-bench:[0-9a-f]{16}-(?![0-9a-f]{8}(?![0-9a-f]))([0-9a-f]{4,8})")

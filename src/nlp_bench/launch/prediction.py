@@ -11,10 +11,8 @@ from nlp_bench.files import read_object, write_json
 if TYPE_CHECKING:
     from nlp_bench.plan.prediction import Prediction
 
-RECORD = "forecast.json"
-"""In the run's folder: the prediction, to compare with the measurement."""
-REHEARSAL = "rehearsal.json"
-"""What `nlp-bench rehearse --output` leaves."""
+RECORD = "forecast.json"  # in the run's folder: the prediction, to compare with the measurement
+REHEARSAL = "rehearsal.json"  # what `nlp-bench rehearse --output` leaves
 
 
 def prediction(run: Run) -> "Prediction | str":

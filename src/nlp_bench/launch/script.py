@@ -107,8 +107,7 @@ def _mounts(run: Run, root: Path, run_dir: Path) -> list[str]:
 
 TOKEN = re.compile(r"#([A-Z][A-Z_]*)#")
 SHELL_FUNCTIONS = "set +u  # the shell functions of environment modules read unset variables"
-OPTIONS = "#SBATCH "
-"""Beginning of the template's lines of options, which are those of one scheduler."""
+OPTIONS = "#SBATCH "  # beginning of the template's lines of options, which are those of one scheduler
 
 
 def job_script(  # noqa: PLR0913  # one fact each

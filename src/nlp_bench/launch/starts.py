@@ -29,12 +29,10 @@ NAME = re.compile(r"[\w.-]{1,120}-(?P<number>[0-9])")
 SCHEMA = "nlp-bench/start/1"
 RANKS, SCRIPT = "ranks", "script"
 MAX_STARTS = 2
-PAUSE_S = 10.0
-"""Between two tries, for transient faults to pass."""
+PAUSE_S = 10.0  # between two tries, for transient faults to pass
 SILENT_S = 600.0
 """How long a scheduler that does not answer is asked whether the job still runs here, before the try is given up."""
-LEAST_SHARE = 0.5
-"""Share of the time limit that must be left where no prediction says how long the run takes."""
+LEAST_SHARE = 0.5  # share of the time limit that must be left where no prediction says how long the run takes
 
 
 def claim(run: Run, run_dir: Path) -> None:

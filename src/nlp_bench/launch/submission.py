@@ -34,24 +34,17 @@ class Submission:
     """The scheduler's numbers, of a chain several, the first one first; none for a local run that is no job."""
     parts_left: int = 0
     """Jobs of a chain that are still to be queued, or that the local backend will start after this one."""
-    comment: str | None = None
-    """What the jobs carry; None for a local run."""
-    pid: int = field(default_factory=os.getpid)
-    """The process that wrote this first."""
-    script_pid: int | None = None
-    """The process group of a local run."""
-    host: str = field(default_factory=socket.gethostname)
-    """Where that process ran."""
+    comment: str | None = None  # what the jobs carry; None for a local run
+    pid: int = field(default_factory=os.getpid)  # the process that wrote this first
+    script_pid: int | None = None  # the process group of a local run
+    host: str = field(default_factory=socket.gethostname)  # where that process ran
     place: str | None = field(default_factory=machine_identity)
     """Which machine or container of that name it was."""
-    submitted: str = field(default_factory=now)
-    """When it was handed over; no job of it is older."""
+    submitted: str = field(default_factory=now)  # when it was handed over; no job of it is older
     attempts: list[dict[str, Any]] = field(default_factory=list)
     """The endings of earlier jobs that were lost, the first one first."""
-    given_up: str | None = None
-    """Why a pending job is cancelled (--max-pending)."""
-    run_sha256: str | None = None
-    """Of run.json, when this was first written."""
+    given_up: str | None = None  # why a pending job is cancelled (--max-pending)
+    run_sha256: str | None = None  # of run.json, when this was first written
     unsure: str | None = None
     """When the scheduler's answer left open whether it had taken the job; None where it did not."""
     before: list[str] = field(default_factory=list)

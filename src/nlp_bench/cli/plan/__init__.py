@@ -60,8 +60,7 @@ class Plan(Command, ConstantsOption):
     """Tokens of a sample (frozen by the rules); 2048 or 2Ki."""
     precision: str | None = value(metavar="WORD", group=ASKED)
     """bf16, fp16, fp8, mxfp8, nvfp4, ... (default: the model's)."""
-    tokens: int | None = value(read=count, group=ASKED)
-    """Tokens of the training: 20M (default), 300B, 1.5T."""
+    tokens: int | None = value(read=count, group=ASKED)  # Tokens of the training: 20M (default), 300B, 1.5T.
     learn: tuple[Path, ...] = value(nargs="+", read=Path, default=(), metavar="RESULTS", group=ASKED)
     """Correct the constants by measured runs of this machine."""
     tensor: int | None = shared(ParallelOptions, "tensor", group=HELD)
@@ -89,10 +88,8 @@ class Plan(Command, ConstantsOption):
     """The fewest nodes on which the report time is at most this; 560, 560s or 10min."""
     model_size: str | None = value(metavar="auto", group=OTHERS)
     """The largest GPT that trains --tokens in --days."""
-    days: float | None = value(read=duration("d"), metavar="D", group=OTHERS)
-    """Of --model-size auto."""
-    bid: bool = flag(group=OTHERS)
-    """A bid sheet of the best configuration."""
+    days: float | None = value(read=duration("d"), metavar="D", group=OTHERS)  # Of --model-size auto.
+    bid: bool = flag(group=OTHERS)  # A bid sheet of the best configuration.
     margin: float | None = value(read=percent, metavar="PERCENT", group=OTHERS)
     """Of --bid: commit to the prediction and so much more."""
     top: int | None = value(read=UnlessDefault(size), metavar="K", group=ANSWER)

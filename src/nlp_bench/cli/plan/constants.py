@@ -34,12 +34,9 @@ class PlanPredict(Command, ConstantsOption):
 
     EXAMPLE = "nlp-bench plan predict reports/reference/published_points/points.csv --output predictions.csv"
 
-    points: Path = argument("POINTS.csv")
-    """Table of configurations (docs/accuracy.md has the columns)."""
-    output: Path | None = value(metavar="PRED.csv")
-    """Where the predictions go (default standard output)."""
-    cold: bool = flag()
-    """Data sheets only: every fitted constant at what was expected of it."""
+    points: Path = argument("POINTS.csv")  # Table of configurations (docs/accuracy.md has the columns).
+    output: Path | None = value(metavar="PRED.csv")  # Where the predictions go (default standard output).
+    cold: bool = flag()  # Data sheets only: every fitted constant at what was expected of it.
 
     def run(self) -> int:
         from nlp_bench.files import write_text
@@ -104,16 +101,14 @@ class PlanCalibrate(Command):
 
     output: Path | None = value(metavar="FILE.toml")
     """Constants for plan --constants; FILE.json beside it keeps what was measured."""
-    minutes: float = value(read=_minutes, default=5.0, metavar="M")
-    """Time to take (default 5)."""
+    minutes: float = value(read=_minutes, default=5.0, metavar="M")  # Time to take (default 5).
     device: str = value(read=OneOf("auto", "cpu", "cuda"), default="auto", metavar="WHAT")
     """auto (default), cpu or cuda."""
     system: str | None = shared(RunOptions, "system", group="")
     """The system file whose GPU this is, where its data sheet is wanted."""
     precision: tuple[str, ...] = value(read=OneOf(*PRECISIONS), default=(), is_repeated=True, metavar="WORD")
     """bf16, fp16 or fp32, the one of your trainings first; may be repeated (default all; first bf16, on a CPU fp32)."""
-    no_trainer: bool = flag()
-    """Leave out the trainer's own overhead."""
+    no_trainer: bool = flag()  # Leave out the trainer's own overhead.
     source: Path | None = value("--from", metavar="FILE.json")
     """Measure nothing: fit again what FILE.json keeps."""
     format: str = form("table", "json")
@@ -191,8 +186,7 @@ class PlanLearn(Command, ConstantsOption):
     """Run folders, result.json, folders of runs."""
     system: str | None = shared(RunOptions, "system", group="")
     """Learn of this system only (default that of most runs)."""
-    output: Path | None = value(metavar="FILE.toml")
-    """Write the constants for plan --constants."""
+    output: Path | None = value(metavar="FILE.toml")  # Write the constants for plan --constants.
 
     def run(self) -> int:
         _check_constants_file(self.output)

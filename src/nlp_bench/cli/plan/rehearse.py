@@ -37,8 +37,7 @@ class Rehearse(Command, Request):
     """Numbers (0,8 or 0-7), last, stages (the first rank of each pipeline stage), all, or fullest: the first rank of the first, the
     second and the last stage (default)."""
     format: str = form("table", "json", group=WHAT)
-    output: Path | None = value(metavar="DIR", group=WHAT)
-    """Write rehearsal.json into this folder."""
+    output: Path | None = value(metavar="DIR", group=WHAT)  # Write rehearsal.json into this folder.
 
     def run(self) -> int:
         from nlp_bench.files import write_json

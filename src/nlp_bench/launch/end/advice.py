@@ -28,8 +28,7 @@ from nlp_bench.train.checkpoint.folder import TRACKER
 
 NO_RETRY = "it would end the same way"
 REPORT, LOOK = "nlp-bench report DIR --explain", "tail -n 50 LOGS"
-RANKS = "tail -n 3 DIR/ranks/*/*/*/stderr.log"
-"""Where torchrun's --log_dir has each rank's own output."""
+RANKS = "tail -n 3 DIR/ranks/*/*/*/stderr.log"  # where torchrun's --log_dir has each rank's own output
 AGAIN = "nlp-bench submit --run DIR/run.json"
 """The same training in a new folder, as another job: an ended folder takes no second one."""
 GO_ON, IN_MORE_TIME = AGAIN + " --load CHECKPOINTS", AGAIN + " --timelimit LONGER"
@@ -166,16 +165,11 @@ def remedy_of(outcome: Outcome, reasons: Sequence[Reason]) -> tuple[str, ...]:
 class Advice:
     """What happened, what shows it, where to read more, what to type."""
 
-    happened: str
-    """The outcome and its reasons."""
-    evidence: str | None
-    """The line that shows it; None where no log has one."""
-    logs: tuple[Path, ...]
-    """Files to look into, those that are there."""
-    remedy: str
-    """What to change or to look at, in one sentence."""
-    commands: tuple[str, ...]
-    """What to type next: each works as it stands, whatever signs the paths hold."""
+    happened: str  # the outcome and its reasons
+    evidence: str | None  # the line that shows it; None where no log has one
+    logs: tuple[Path, ...]  # files to look into, those that are there
+    remedy: str  # what to change or to look at, in one sentence
+    commands: tuple[str, ...]  # what to type next: each works as it stands, whatever signs the paths hold
 
     def text(self) -> str:
         """Return it in lines, each with its label; of a run that is simply well only what to type."""

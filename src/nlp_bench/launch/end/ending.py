@@ -36,10 +36,8 @@ class Ending:
     """How one run ended."""
 
     outcome: Outcome
-    reasons: tuple[Reason, ...] = ()
-    """Why; the remedy goes by their codes (launch/end/advice.py)."""
-    evidence: str | None = None
-    """The line of the log that shows it."""
+    reasons: tuple[Reason, ...] = ()  # why; the remedy goes by their codes (launch/end/advice.py)
+    evidence: str | None = None  # the line of the log that shows it
     sources: dict[str, Any] = field(default_factory=dict, compare=False)
     """Which source said what: `decided_by`, and what the scheduler, the job script and the log had to say."""
 
@@ -71,16 +69,11 @@ class Facts:
     """Iterations that the run owes: those of run.json, fewer where its own --until was met before."""
     first_iteration: int | None
     """The last iteration that the first line of the log may be of; None where the run may go on from a checkpoint."""
-    exit_status: int | None
-    """Exit status of the job; None where it is lost."""
-    job: Job | None
-    """What the scheduler says; None where there is none or it does not answer."""
-    signal: str
-    """The signal that told the job script to stop; empty where none did."""
-    run_log: Path
-    """job.out."""
-    log: LogFacts
-    """What the logs say."""
+    exit_status: int | None  # exit status of the job; None where it is lost
+    job: Job | None  # what the scheduler says; None where there is none or it does not answer
+    signal: str  # the signal that told the job script to stop; empty where none did
+    run_log: Path  # job.out
+    log: LogFacts  # what the logs say
     scheduler: Scheduler
 
     @property

@@ -27,14 +27,10 @@ NO_RECORD = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, e
 class ScriptRecord:
     """What a job script records when it ends."""
 
-    exit_status: int
-    """Its exit status."""
-    signal: str
-    """The signal that told it to stop, for example TERM; empty where none did."""
-    job_id: str | None
-    """The scheduler's number; None for a local run."""
-    restarts: int
-    """How often the scheduler had started the job anew before."""
+    exit_status: int  # its exit status
+    signal: str  # the signal that told it to stop, for example TERM; empty where none did
+    job_id: str | None  # the scheduler's number; None for a local run
+    restarts: int  # how often the scheduler had started the job anew before
     elapsed_s: int | None = None
     """Seconds from the beginning of the script to its end; None where its clock was set back, or an earlier version wrote it."""
 
@@ -103,40 +99,27 @@ RENDEZVOUS = re.compile(
 KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells); try a smaller micro batch, or more ranks"
 """SIGKILL leaves no message of its own in the log."""
 ITERATION = re.compile(r"iteration +\d+/")
-BEGUN = re.compile(r"([1-9]\d*)$", re.MULTILINE)
-"""The job number after STARTED_ERR; 0 is a local run."""
+BEGUN = re.compile(r"([1-9]\d*)$", re.MULTILINE)  # the job number after STARTED_ERR; 0 is a local run
 
 
 @immutable
 class LogFacts:
     """What was found; None where nothing was."""
 
-    last_iteration: int | None
-    """Largest iteration in the log."""
-    error: str | None
-    """The first line that names an error."""
-    notice: str | None
-    """The scheduler's notice."""
-    notice_outcome: Outcome | None
-    """What the notice means."""
-    out_of_memory: bool
-    """Whether memory was exhausted."""
-    memory_limit: str | None
-    """The scheduler's words when it killed the job for its memory."""
-    prolog_failure: str | None
-    """The scheduler's words where a node could not be prepared for the job."""
-    memory_kill: str | None
-    """The scheduler's words where Linux killed a process for lack of host memory."""
-    not_finite: str | None
-    """Where a loss was not finite."""
+    last_iteration: int | None  # largest iteration in the log
+    error: str | None  # the first line that names an error
+    notice: str | None  # the scheduler's notice
+    notice_outcome: Outcome | None  # what the notice means
+    out_of_memory: bool  # whether memory was exhausted
+    memory_limit: str | None  # the scheduler's words when it killed the job for its memory
+    prolog_failure: str | None  # the scheduler's words where a node could not be prepared for the job
+    memory_kill: str | None  # the scheduler's words where Linux killed a process for lack of host memory
+    not_finite: str | None  # where a loss was not finite
     cause: Reason | None = None
     """What brought the run down, where the log tells more than its exit status: a stall, a rendezvous, the rank that was first."""
-    is_finished: bool = False
-    """Whether the trainer logged after its last iteration that it was done."""
-    enough_at: int | None = None
-    """The iteration after which the trainer said that --until was met."""
-    first_iteration: int | None = None
-    """Iteration of the first line of the last start."""
+    is_finished: bool = False  # whether the trainer logged after its last iteration that it was done
+    enough_at: int | None = None  # the iteration after which the trainer said that --until was met
+    first_iteration: int | None = None  # iteration of the first line of the last start
     num_starts: int = 0
     """Starts of the ranks in the log that have iterations: torchrun may restart them inside a job."""
 

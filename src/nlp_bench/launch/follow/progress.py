@@ -13,8 +13,7 @@ from nlp_bench.last_start import ATTEMPT, STARTED
 from nlp_bench.measure.anytime import Bound, ConfidenceSequence, percent
 
 TAIL_BYTES = 64 << 10
-SURE_S = 60.0
-"""Silence from which the clock of the file server is asked, which may be another than ours."""
+SURE_S = 60.0  # silence from which the clock of the file server is asked, which may be another than ours
 LINE = re.compile(
     rb"iteration +(\d+)/ *\d+ \|.*?elapsed time per iteration \((s|ms)\): *([0-9.]+(?:[eE][-+]?\d+)?) *\|"
 )
@@ -25,16 +24,11 @@ LINE = re.compile(
 class Progress:
     """The last whole line of one log."""
 
-    iteration: int
-    """The last iteration that is logged."""
-    total_iterations: int
-    """Those that run.json asks for."""
-    tokens_per_second: float
-    """Rate of the last interval, as logged."""
-    left_s: float
-    """Seconds until the last iteration, at that rate."""
-    silent_s: float
-    """Seconds since the log has grown."""
+    iteration: int  # the last iteration that is logged
+    total_iterations: int  # those that run.json asks for
+    tokens_per_second: float  # rate of the last interval, as logged
+    left_s: float  # seconds until the last iteration, at that rate
+    silent_s: float  # seconds since the log has grown
     stall_limit_s: float
     """Silence from which the run looks stalled, by run.json's limits and this interval's length, as the launcher counts it."""
 

@@ -36,11 +36,9 @@ def gone(folders: Iterable[Path]) -> set[Path]:
     return missing
 
 
-JUBE_TIMEOUT_S = 3600.0
-"""Seconds for one `jube continue`: it measures and, on the local launcher, trains."""
+JUBE_TIMEOUT_S = 3600.0  # seconds for one `jube continue`: it measures and, on the local launcher, trains
 RUN = re.compile(r"\d{6}")
-WAITING = "RUNNING"
-"""JUBE's word for a run in which a step waits for its done file."""
+WAITING = "RUNNING"  # JUBE's word for a run in which a step waits for its done file
 
 
 def jube_runs(paths: list[Path]) -> list[Path]:

@@ -26,28 +26,21 @@ from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
 
 SCHEMA = "nlp-bench/watch/1"
-MAX_FAULTS = 12
-"""Looks in a row after which a folder whose records cannot be read is no longer waited for."""
-OUT_OF_HOURS = 3
-"""Exit code where --max-hours are over and a run still goes on."""
+MAX_FAULTS = 12  # looks in a row after which a folder whose records cannot be read is no longer waited for
+OUT_OF_HOURS = 3  # exit code where --max-hours are over and a run still goes on
 
 
 @immutable
 class Look:
     """What one look at one run has shown."""
 
-    folder: Path
-    """The run's folder."""
-    ending: Ending | None
-    """How it ended; None while it goes on, or is not known."""
-    state: RunState
-    """The queue's word and reason, "running here", or what is wrong."""
-    progress: Progress | None
-    """How far it is, None where its log tells nothing yet."""
+    folder: Path  # the run's folder
+    ending: Ending | None  # how it ended; None while it goes on, or is not known
+    state: RunState  # the queue's word and reason, "running here", or what is wrong
+    progress: Progress | None  # how far it is, None where its log tells nothing yet
     to_type: tuple[str, ...] = ()
     """The next commands for a run that goes on: one that stands still as a job, or has been measured well enough."""
-    known: Bound | None = None
-    """How well its mean time is known, where --until or its run.json asks."""
+    known: Bound | None = None  # how well its mean time is known, where --until or its run.json asks
 
     @property
     def outcome(self) -> Outcome | None:

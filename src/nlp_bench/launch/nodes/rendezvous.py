@@ -20,14 +20,10 @@ FIRST_PORT, NUM_PORTS = 20000, 12000
 class Rendezvous:
     """One node's view of the meeting point."""
 
-    endpoint: str
-    """host:port of the first node; port 0 means: any free one."""
-    node: int
-    """Number of this node in the scheduler's order; the first one serves the meeting point."""
-    local_address: str
-    """This node's own address on the fast network."""
-    job_id: str
-    """Name of the meeting, the same on all nodes."""
+    endpoint: str  # host:port of the first node; port 0 means: any free one
+    node: int  # number of this node in the scheduler's order; the first one serves the meeting point
+    local_address: str  # this node's own address on the fast network
+    job_id: str  # name of the meeting, the same on all nodes
 
     @property
     def is_host(self) -> bool:

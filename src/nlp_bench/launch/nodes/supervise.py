@@ -178,8 +178,7 @@ FORWARD_S = 2.0
 """Seconds after which a signal is forwarded to torchrun: Slurm or the process group may signal it too, and a second signal disturbs its end."""
 GRACE_S = 10.0
 """Seconds that a torchrun whose ranks stand still has to end; it would give them 30, in which they do nothing."""
-STALLED = 124
-"""Exit status of a run that stood still, as timeout(1) has it."""
+STALLED = 124  # exit status of a run that stood still, as timeout(1) has it
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PR_SET_CHILD_SUBREAPER = 36
 

@@ -30,11 +30,9 @@ from nlp_bench.reason import Reason
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 """Signals by which a person, or the end of a terminal, ends a local run."""
-GRACE_S = 30
-"""Seconds that a stopped local run has to end by itself."""
+GRACE_S = 30  # seconds that a stopped local run has to end by itself
 OVERDUE = " DUE TO TIME LIMIT"
-LAST_GRACE_S = 8
-"""Seconds that the script of a killed `submit` has to write its last word."""
+LAST_GRACE_S = 8  # seconds that the script of a killed `submit` has to write its last word
 
 
 def train(run: Run, script: Path, *, chain: int, lock: int) -> None:

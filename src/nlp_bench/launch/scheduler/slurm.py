@@ -44,10 +44,8 @@ from nlp_bench.reason import Reason
 
 SUBMIT_TIMEOUT_S = 180
 """Seconds for sbatch, which itself tries for 120 (1 + 2 + ... + 15, sbatch.c) where the controller takes no more jobs for now (MaxJobCount)."""
-KILLED_S = 5.0
-"""Seconds in which the streams of an sbatch that was killed close."""
-ANSWER_S = 10.0
-"""Seconds for an answer that a person waits for; a healthy controller takes a few hundredths."""
+KILLED_S = 5.0  # seconds in which the streams of an sbatch that was killed close
+ANSWER_S = 10.0  # seconds for an answer that a person waits for; a healthy controller takes a few hundredths
 REASONS = {
     "TimeLimit": Outcome.TIMEOUT, "Deadline": Outcome.TIMEOUT,
     "NodeDown": Outcome.NODE_FAIL, "OutOfMemory": Outcome.OUT_OF_MEMORY,
@@ -91,8 +89,7 @@ PARSABLE = re.compile(r"\s*(\d+)(?:;\S+)?\s*")
 """All that sbatch prints with `--parsable`; a number among other lines may be anything, a project's balance for example."""
 IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster \S+)?\s*$", re.MULTILINE)
 """The job's number as a wrapper of the site prints it that does not know the option."""
-CONFIG = ("scontrol", "show", "config")
-"""The question whether there is a Slurm, and which."""
+CONFIG = ("scontrol", "show", "config")  # the question whether there is a Slurm, and which
 PRIVATE_JOBS = re.compile(r"^PrivateData\s*=.*\bjobs\b", re.MULTILINE)
 """In its answer: whoever is no operator is shown no job of others, as if there were none."""
 PARTITIONS = ("scontrol", "show", "partition", "--oneliner", "--all")

@@ -50,8 +50,7 @@ LETTERS = {
     "J": "job-name", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "t": "time", "V": "version", "W": "wait",
     "K": "kill-on-bad-exit", "l": "label", "Z": "no-allocate",
 }  # fmt: skip
-_WITHOUT_VALUE = "HhIkKOQsuvVXlZ"
-"""Letters that another option may follow in the same word."""
+_WITHOUT_VALUE = "HhIkKOQsuvVXlZ"  # letters that another option may follow in the same word
 
 
 def check_words(field: str, words: Sequence[str], refused: Mapping[str, str]) -> None:

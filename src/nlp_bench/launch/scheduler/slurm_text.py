@@ -12,8 +12,7 @@ MARK = "nlp-bench|"
 """The first field of each line that squeue and sinfo are asked for, their header included: `--format=nlp-bench|%i|%k`."""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))|[\x00-\x08\x0b-\x1f]")
 """Colours, titles of windows and other control characters, but line ends and tabs. Source: ECMA-48, 5.4 and 8.3.89."""
-_HEADERS = ("JOBID", "NODELIST")
-"""What squeue prints above %i, and sinfo above %N."""
+_HEADERS = ("JOBID", "NODELIST")  # what squeue prints above %i, and sinfo above %N
 _BEFORE, _BEHIND = "nlp-bench-before", "nlp-bench-behind"
 _NODE = re.compile(r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?")
 

@@ -30,12 +30,10 @@ class Family:
 
     build: Callable[[Job, TransformerConfig, Place], torch.nn.Module]
     """Makes one part of the model, with the attributes that megatron-core needs, as `Part` has them."""
-    open_samples: Callable[[Job], Samples]
-    """Opens the training data; every rank calls it at the same time."""
+    open_samples: Callable[[Job], Samples]  # opens the training data; every rank calls it at the same time
     forward: Callable[[Job, Batch | None, Any], tuple[Any, Loss]]
     """Runs one micro-batch through one (wrapped) part of the model; the batch is None where `reads_batch` is False."""
-    facts: Callable[[Job], dict[str, str]]
-    """The log's facts on tokens and FLOPs."""
+    facts: Callable[[Job], dict[str, str]]  # the log's facts on tokens and FLOPs
 
 
 def reads_batch(job: Job, place: Place) -> bool:
