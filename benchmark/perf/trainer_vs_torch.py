@@ -93,7 +93,7 @@ def build(options: argparse.Namespace) -> dict[str, Any]:
     rank = Rank(rank=0, world_size=1, local_rank=0)
     device = world.pick_device(rank)
     world.connect(settings, layout, rank, device)
-    from nlp_bench.train.kernels import choose_kernels  # noqa: PLC0415
+    from nlp_bench.train.kernels.choice import choose_kernels  # noqa: PLC0415
     from nlp_bench.train.model import Job  # noqa: PLC0415  # after the CPU substitutions
     from nlp_bench.train.trainer import Trainer  # noqa: PLC0415
 

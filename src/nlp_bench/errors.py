@@ -106,10 +106,8 @@ def _dead_link(name: object) -> str:
             try:
                 os.stat(path)  # noqa: PTH116
             except OSError as error:
-                if error.errno in {
-                    errno.ENOENT,
-                    errno.ELOOP,
-                }:  # and not a folder on the way that this user may not enter
+                # Not a folder on the way that this user may not enter.
+                if error.errno in {errno.ENOENT, errno.ELOOP}:
                     return f"{path} is a link to {target}, which does not exist: make that, or remove the link (rm)"
         path = os.path.dirname(path)  # noqa: PTH120
     return ""

@@ -223,10 +223,7 @@ def temporary_folder() -> Path:
 
 
 def user_folder() -> Path:
-    """Return the folder of this user's among those for temporary files, made if needed: somebody else may have made it first, so look whose it is.
-
-    Raises OSError, and NlpBenchError as `temporary_folder`.
-    """
+    """Return this user's folder for temporary files, made if needed: look whose it is, others may have made it. Raises OSError, or NlpBenchError for none."""
     folder = temporary_folder() / f"nlp-bench-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -315,10 +312,7 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
 
 
 def write_json(path: Path, record: dict[str, Any], *, once: bool = False) -> None:
-    """Write one record as indented JSON; `record["schema"]` is required by the house rules. `once` is that of `writing`.
-
-    JSON has no NaN and no infinity (RFC 8259, section 6): they are written as null, like all that is missing.
-    """
+    """Write a record, which has a schema, as indented JSON; NaN and infinity, which JSON has not (RFC 8259, section 6), as null. `once` as of `writing`."""
     try:
         text = json.dumps(record, indent=1, ensure_ascii=False, allow_nan=False)
     except ValueError:
@@ -344,10 +338,7 @@ def _finite_number(text: str) -> float | None:
 
 
 def parse_json(text: str | bytes, **hooks: Any) -> Any:
-    """Parse a JSON text. Raises ValueError where it is none, or nested too deeply.
-
-    `hooks` are those of `json.loads`.
-    """
+    """Parse a JSON text, with the hooks of `json.loads`. Raises ValueError where it is none, or nested too deeply."""
     try:
         return json.loads(text, **hooks)
     except RecursionError:

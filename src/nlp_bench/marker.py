@@ -92,10 +92,7 @@ def repair(run_dir: Path) -> None:
 
 
 def _let_jube_go_on(run_dir: Path) -> None:
-    """Remove JUBE_ERROR of a training step that has its outcome: a `submit` that was killed, or met a full disk, left JUBE with it.
-
-    Another user's stays: it is for its owner to let JUBE run the step's commands again.
-    """
+    """Remove JUBE_ERROR, which a killed `submit` or a full disk left, of a step with an outcome; another user's stays, for its owner to run the step again."""
     step = real(run_dir).parent
     error = step / JUBE_ERROR
     with contextlib.suppress(OSError):

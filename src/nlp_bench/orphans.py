@@ -48,8 +48,12 @@ def _is_below(ancestor: int) -> bool:
     pid = os.getppid()
     while pid > 1 and pid != ancestor:
         try:
-            words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except OSError:
+            pid = int(stat_of(pid)[1])
+        except OSError:  # noqa: PERF203  # any of them may have ended
             return not Path("/proc/self/stat").exists()
-        pid = int(words[1])
     return pid == ancestor
+
+
+def stat_of(pid: int) -> list[str]:
+    """Return the fields of /proc/PID/stat (proc(5)) behind the name, which may hold blanks and brackets: state, parent, and so on. Raises OSError."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()

@@ -1,14 +1,15 @@
-"""Commands of other programs, bounded in time; one that could not be run is distinguished from one that failed."""
+"""Commands of other programs and calls that may never return, bounded in time; what could not be run is distinguished from what failed."""
 
 import shutil
 import subprocess
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from nlp_bench.immutable import immutable
 
-ANSWER_S = 12.0
-"""Time limit in seconds; Slurm's commands give up on a silent controller by themselves after about 9."""
+ANSWER_S = 12.0  # time limit in seconds; Slurm's commands give up on a silent controller by themselves after about 9
 
 
 @immutable
@@ -61,3 +62,25 @@ def ask(
     except OSError as error:
         return failed(f"{command[0]} does not start: {error.strerror}")
     return Answer(code=done.returncode, out=done.stdout, err=done.stderr, elapsed_s=time.monotonic() - start)
+
+
+Found = TypeVar("Found")
+
+
+def answers(questions: Mapping[str, Callable[[], Found]], within_s: float) -> dict[str, Found]:
+    """Call all `questions` at once and return, by name and in their order, what they returned within `within_s` seconds in all.
+
+    Each has a daemon thread, which is then left to itself: a name service, file server or driver may never return. A call that raises has no answer.
+    """
+    found: dict[str, Found] = {}
+    threads = [
+        threading.Thread(target=lambda name=name, call=call: found.update({name: call()}), daemon=True)
+        for name, call in questions.items()
+    ]
+    end = time.monotonic() + within_s
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(end - time.monotonic(), 0.0))
+    known = dict(found)  # a late answer must not change it
+    return {name: known[name] for name in questions if name in known}

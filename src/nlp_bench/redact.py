@@ -22,8 +22,7 @@ from nlp_bench.redact_rules import (
 
 MARK = b"[redacted]"
 _CHUNK_BYTES = 4 << 20
-_REACH = 32 << 10
-"""Bytes at the end of a chunk that are searched again with the next one; no rule matches more."""
+_REACH = 32 << 10  # bytes at the end of a chunk that are searched again with the next one; no rule matches more
 _CONTEXT = 128
 _MAX_HELD = 8  # chunks that are held back at most for a secret without an end
 _COLOUR = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
@@ -56,10 +55,7 @@ class Readable(Protocol):
 
 
 def redact(source: Readable, target: BinaryIO) -> list[Redaction]:
-    """Copy `source` to `target` without secrets and return what was blacked out; no line is added or lost.
-
-    UTF-16 is searched by the lower byte of each character.
-    """
+    """Copy `source` to `target` without secrets, no line added or lost; return what was blacked out. UTF-16 is searched by the lower byte of each character."""
     found: list[Redaction] = []
     text, line, width, low = b"", 1, 0, 0
     while True:

@@ -19,8 +19,7 @@ from nlp_bench.files import read_object, sha256_of
 from nlp_bench.immutable import immutable
 
 RUN, LOG, SUBMISSION, OUTCOME = "run.json", "job.out", "submit.json", "outcome.json"
-VARIABLE = "NLP_BENCH_RUN_SHA256"
-"""SHA-256 of the run.json that the launcher read, for the rank that prints the log."""
+VARIABLE = "NLP_BENCH_RUN_SHA256"  # SHA-256 of the run.json that the launcher read, for the rank that prints the log
 MADE_FOR = "NLP_BENCH_MADE_FOR"
 """SHA-256 of the run.json that a job script was made for: it may wait while its folder becomes another run's."""
 NONE = "none"
@@ -84,8 +83,7 @@ class Part:
     nonce: str | None  # what it says of the nonce
     seal: LogSeal = field(default_factory=LogSeal)  # its lines as they are
     num_records: int = 0  # lines of iterations
-    closed: tuple[int, str] | None = None
-    """Lines and SHA-256 as its closing line states them, None where there is none."""
+    closed: tuple[int, str] | None = None  # lines and SHA-256 as its closing line states them, None where there is none
 
     @property
     def is_whole(self) -> bool:
@@ -97,8 +95,7 @@ class Part:
 class SealedLog:
     """The trainer's openings and closings in one log."""
 
-    parts: Sequence[Part]
-    """One for each start, in their order; none in a log of another program or of an older trainer."""
+    parts: Sequence[Part]  # one for each start, in their order; none in a log of another program or of an older trainer
     stray_line: int | None  # line of the first iteration after the first opening that is in no open part
     last_record_end: int  # byte at which the last iteration's line ends
     marking_lines: frozenset[int] = frozenset()
@@ -221,10 +218,7 @@ class Finding:
 
 
 def at_end(run_dir: Path) -> dict[str, Any]:
-    """Return what outcome.json holds of run.json and job.out as they are now: bytes and SHA-256.
-
-    job.out may grow after those bytes (Slurm's last messages), but not by iterations.
-    """
+    """Return bytes and SHA-256 of run.json and job.out, for outcome.json; a log may grow after that (Slurm's last messages), but not by iterations."""
     found = {}
     for name in (RUN, LOG):
         path = run_dir / name

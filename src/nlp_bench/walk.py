@@ -110,10 +110,7 @@ def _content(folder: Path) -> tuple[set[str], list[Path], list[Path]]:
 
 
 def is_run(folder: Path, names: Collection[str] | None = None) -> bool:
-    """Whether a folder is a run of ours, by any of its records: run.json may be lost, or not visible from here yet.
-
-    `names` are its files, where they are known. A record that is empty, or cannot be read, counts as ours: what it says is not known.
-    """
+    """Whether a folder, with the files `names`, is a run of ours by any record, for run.json may be lost; one that is empty or cannot be read counts, too."""
     if names is None:
         names = _records(folder)
     return RUN in names or any(name in names and _begins(folder / name, mark) for name, mark in _RECORDS.items())

@@ -19,8 +19,7 @@ import yaml
 from support.pages import ROOT, check_part, check_text
 
 from nlp_bench.cli.parser import FOREIGN, parser_of
-from nlp_bench.cli.runs import Check
-from nlp_bench.cli.submit import Submit
+from nlp_bench.cli.runs import Check, Submit
 from nlp_bench.config.options import field_texts, spellings
 from nlp_bench.config.request import Request, from_options
 

@@ -16,7 +16,7 @@ from support.sandbox import Sandbox
 
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.launch import snapshot
+from nlp_bench.launch import folder as run_folder
 from nlp_bench.launch.folder import prepare, refuse_importable
 
 pytestmark = pytest.mark.slow
@@ -68,9 +68,9 @@ def test_a_job_that_waits_while_the_checkout_changes(
 def test_the_copy_is_what_the_run_was_resolved_with(stub_run: Stub, tmp_path: Path) -> None:
     run = stub_run("ok")
     prepare(run, root=ROOT, run_dir=tmp_path, is_snapshot=True)
-    folder = snapshot.folder_of(tmp_path)
+    folder = run_folder.snapshot_folder(tmp_path)
     package = folder / "src/nlp_bench"
-    assert snapshot.code_sha256(package) == run.nlp_bench.code_sha256
+    assert run_folder.code_sha256(package) == run.nlp_bench.code_sha256
     assert json.loads((folder / "snapshot.json").read_text())["commit"] == run.nlp_bench.commit
     for built in (ROOT / "src/nlp_bench/logs").glob("_scan*.so"):  # the compiled scanner
         assert (package / "logs" / built.name).read_bytes() == built.read_bytes()
@@ -98,7 +98,7 @@ def test_a_copy_that_is_cut_off_or_of_other_code_is_none(
     with pytest.raises(
         UsageError, match=r"--snapshot-code: the code \(SHA-256 \w+\) is not the one .*resolve it again"
     ):
-        snapshot.take(other, tmp_path)
+        run_folder.take_snapshot(other, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
     def full(*_: object, **__: object) -> None:
@@ -106,5 +106,5 @@ def test_a_copy_that_is_cut_off_or_of_other_code_is_none(
 
     monkeypatch.setattr("compileall.compile_dir", full)
     with pytest.raises(NlpBenchError, match=r"--snapshot-code: cannot write .*nothing was submitted"):
-        snapshot.take(run, tmp_path)
+        run_folder.take_snapshot(run, tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -23,7 +23,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from nlp_bench.cli.main import main
-from nlp_bench.cli.surroundings import settle
+from nlp_bench.cli.main import settle
 settle()  # as main itself does for a real command line
 folder, out = Path(sys.argv[1]), sys.argv[2]
 a, b = sorted(str(path) for path in folder.iterdir())

@@ -17,7 +17,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.doctor.scheduler import partition_nodes
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import once
-from nlp_bench.launch.nodes.rendezvous import addresses
+from nlp_bench.launch.nodes.torchrun import addresses
 from nlp_bench.launch.scheduler.slurm import Slurm
 
 Stub = Callable[..., Run]

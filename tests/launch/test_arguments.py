@@ -16,9 +16,8 @@ from nlp_bench.config.run import Limits, read_run
 from nlp_bench.config.system import Container, Network
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.arguments import check_arguments, training_arguments, upstream_environment
-from nlp_bench.launch.nodes import rendezvous
-from nlp_bench.launch.nodes.rendezvous import meet
-from nlp_bench.launch.nodes.torchrun import program_words, torchrun_command
+from nlp_bench.launch.nodes import torchrun
+from nlp_bench.launch.nodes.torchrun import meet, program_words, torchrun_command
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
@@ -199,7 +198,7 @@ def test_rendezvous_from_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("in_a_job")
 def test_without_a_suffix_the_addresses_are_slurms(monkeypatch: pytest.MonkeyPatch) -> None:
     run = offline("175", "slurm-sandbox")
-    assert rendezvous.addresses(run)[1] == "n1.cluster"
+    assert torchrun.addresses(run)[1] == "n1.cluster"
     static = replace(run, system=replace(run.system, network=Network(rendezvous="static")))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_NODEID", "2")

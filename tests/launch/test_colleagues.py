@@ -24,10 +24,10 @@ from nlp_bench import marker
 from nlp_bench.cli.main import main
 from nlp_bench.config.scheduler import Job
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.launch.folder import take_snapshot
 from nlp_bench.launch.follow import runs
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
-from nlp_bench.launch.snapshot import take
 from nlp_bench.launch.submission import Submission
 
 __all__ = ["open_folder"]
@@ -222,7 +222,7 @@ def test_a_snapshot_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pyte
         "(`df -h`, `df -i`) and repeat; nothing was submitted"
     )
     with pytest.raises(NlpBenchError, match=f"^{re.escape(said)}$"):
-        take(sandbox_run(), tmp_path)
+        take_snapshot(sandbox_run(), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -11,7 +11,7 @@ from nlp_bench.config.scheduler import Job, SilentError, State
 from nlp_bench.launch.end.advice import AGAIN, remedy_of
 from nlp_bench.launch.end.ending import decide
 from nlp_bench.launch.follow.sync import sync_script
-from nlp_bench.launch.nodes.rendezvous import addresses
+from nlp_bench.launch.nodes.torchrun import addresses
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 

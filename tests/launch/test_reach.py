@@ -11,8 +11,8 @@ from support.following import sandbox_run
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.launch.nodes import rendezvous
-from nlp_bench.launch.nodes.rendezvous import (
+from nlp_bench.launch.nodes import torchrun
+from nlp_bench.launch.nodes.torchrun import (
     FIRST_PORT,
     NUM_PORTS,
     Rendezvous,
@@ -35,7 +35,7 @@ def test_a_name_without_an_address_is_named() -> None:
 
 
 def test_a_resolver_that_does_not_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "NAME_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(torchrun, "NAME_TIMEOUT_S", 0.2)
     is_over = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [is_over.wait(60)][1:])
     begin = time.monotonic()

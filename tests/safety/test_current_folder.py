@@ -74,7 +74,7 @@ def test_the_scripts_that_look_for_a_python(trap: Path, word: str) -> None:
 def test_what_a_command_starts(trap: Path) -> None:
     """`nlp-bench build` asks other Pythons what they can import; the shell's folder is theirs."""
     child = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', 'import random'])"
-    program = f"import sys; sys.path[:] = [{str(ROOT / 'src')!r}, *sys.path[1:]]; from nlp_bench.cli.surroundings import settle; settle(); {child}"
+    program = f"import sys; sys.path[:] = [{str(ROOT / 'src')!r}, *sys.path[1:]]; from nlp_bench.cli.main import settle; settle(); {child}"
     done = run(trap, sys.executable, "-c", program)
     assert done.returncode == 0, done.stderr
     assert sprung(trap) == ""

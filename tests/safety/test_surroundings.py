@@ -132,7 +132,7 @@ def test_no_empty_folder_stays_in_the_current_one(tmp_path: Path) -> None:
     """It is Python's last resort for temporary files where neither TMPDIR nor /tmp can be written."""
     code = (
         "import os, tempfile; tempfile._candidate_tempdir_list = lambda: [os.getcwd()]; "
-        "from nlp_bench.cli.surroundings import keep_caches_private as keep; keep(); assert os.listdir()"
+        "from nlp_bench.cli.main import keep_caches_private as keep; keep(); assert os.listdir()"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT / "src")}, check=True)
     assert not list(tmp_path.iterdir())

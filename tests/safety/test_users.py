@@ -147,7 +147,7 @@ def test_data_that_one_user_made_another_uses(run_as: As, shared: Path) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o700])
 def test_a_cache_that_somebody_else_made_first_is_not_used(shared: Path, mode: int) -> None:
-    code = "import os; from nlp_bench.cli.surroundings import VARIABLE, keep_caches_private as keep; keep(); print(os.environ[VARIABLE])"
+    code = "import os; from nlp_bench.cli.main import VARIABLE, keep_caches_private as keep; keep(); print(os.environ[VARIABLE])"
     shared.chmod(0o1777)
     words = as_user(ANNA)
     squatted = shared / f"nlp-bench-{ANNA}"

@@ -30,7 +30,7 @@ def watch_rank(number: int, ranks: int, words: list[str]) -> RankReport:
     from nlp_bench.rehearse.tracker import Tracker
     from nlp_bench.train import world
     from nlp_bench.train.arguments import parse
-    from nlp_bench.train.kernels import choose_kernels
+    from nlp_bench.train.kernels.choice import choose_kernels
     from nlp_bench.train.layout import Layout, Rank
     from nlp_bench.train.model import Job
     from nlp_bench.train.trainer import Trainer

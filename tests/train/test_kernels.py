@@ -77,7 +77,7 @@ torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))]).step()
 heavy = sorted({{'wandb', 'torch._dynamo', 'torch._inductor'}} & set(sys.modules))
 from nlp_bench.errors import UsageError
 from nlp_bench.train.arguments import parse
-from nlp_bench.train.kernels import choose_kernels, native, te
+from nlp_bench.train.kernels.choice import choose_kernels, native, te
 
 def said(work):
     try:

@@ -125,7 +125,7 @@ def test_what_the_rules_let_pass_is_what_megatron_core_takes() -> None:
     import_megatron(lambda function: function)  # twice as quick as without it
     from megatron.core.transformer.transformer_block import get_num_layers_to_build
 
-    from nlp_bench.train.kernels import choose_kernels
+    from nlp_bench.train.kernels.choice import choose_kernels
     from nlp_bench.train.model import Job, transformer_config
 
     draw, device, taken = random.Random(5), torch.device("cpu"), 0  # noqa: S311  # no secret

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
-from nlp_bench.bounded import answers
 from nlp_bench.files import read_object, real
 from nlp_bench.immutable import immutable
 from nlp_bench.machine.node import text_of
 from nlp_bench.machine.nvml import Nvml, NvmlError
 from nlp_bench.packages import installed_version
+from nlp_bench.programs import answers
 
 SCHEMA = "nlp-bench/build/1"
 MANIFEST = "build.json"

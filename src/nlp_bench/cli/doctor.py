@@ -33,8 +33,7 @@ class Doctor(Command):
   nlp-bench doctor --nodes all                 # a job of a minute on every node of the partition: which ones are slow, or silent"""
 
     system: str | None = shared(RunOptions, "system", group=RUN)
-    model: str | None = shared(RunOptions, "model", group=RUN)
-    """File of benchmark/models (default: tiny), or a path."""
+    model: str | None = shared(RunOptions, "model", group=RUN)  # File of benchmark/models (default: tiny), or a path.
     launcher: str | None = shared(LaunchOptions, "launcher", group=RUN)
     data_path: str | None = shared(RunOptions, "data_path", group=RUN)
     queue: str | None = shared(LaunchOptions, "queue", group=RUN)

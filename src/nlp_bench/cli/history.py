@@ -120,17 +120,14 @@ class History(Command, HistoryOption, PatternOptions):
   nlp-bench history variance --within 1%"""
 
     action: str = argument("ACTION", read=OneOf(*FORMATS), help=", ".join(FORMATS))
-    words: tuple[str, ...] = argument("PATH or ID", nargs="*", default=())
-    """add: paths; show: the number of a run."""
-    name: str | None = value(metavar="NAME")
-    """add: a name for these runs, for history:NAME; else: runs of this name."""
+    words: tuple[str, ...] = argument("PATH or ID", nargs="*", default=())  # add: paths; show: the number of a run.
+    name: str | None = value(metavar="NAME")  # add: a name for these runs, for history:NAME; else: runs of this name.
     model: str | None = shared(RunOptions, "model", group="")  # Runs of this model only.
     system: str | None = shared(RunOptions, "system", group="")  # Runs of this system only.
     identity: str | None = value("--configuration", metavar="HEX")
     """Runs of this configuration only (or its beginning)."""
     last: int | None = value(read=count, help=f"the latest N runs only (list: {LISTED})")
-    output: Path | None = value(metavar="DIR")
-    """trend: write trend.png, .svg, .json and .csv into this folder."""
+    output: Path | None = value(metavar="DIR")  # trend: write trend.png, .svg, .json and .csv into this folder.
     within: str | None = value(metavar="SHARE")  # variance: the half width that is wanted (default 1%).
     start_up: float | None = value(read=duration("s"), metavar="SECONDS")
     """variance: time of a job before its first iteration (default 120)."""

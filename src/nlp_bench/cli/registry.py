@@ -19,7 +19,7 @@ SUBCOMMANDS = {
     "check": Entry("runs", "resolve and validate one run; nothing is started"),
     "build": Entry("setup", "compile and warm the fused kernels of this machine"),
     "data": Entry("data", "make or prepare training data (.bin/.idx)"),
-    "submit": Entry("submit", "submit one run to Slurm, or run it here"),
+    "submit": Entry("runs", "submit one run to Slurm, or run it here"),
     "launch": Entry("runs", "start torchrun on this node (called by the job script)"),
     "sync": Entry("runs", "decide how a run ended and leave JUBE's marker"),
     "watch": Entry("runs", "show the progress of runs until they end"),

@@ -61,8 +61,7 @@ class Report(Command, JudgedOptions, PatternOptions):
     """Unit of the price, such as EUR; goes with --price-per-kwh."""
     allow_measured: bool = allowing_measured("pool as repeats of one configuration", ASKED)
     scaling: bool = flag(group=ASKED)  # Speed-up and efficiency over the GPUs, strong or weak, with flags.
-    baseline_gpus: int | None = value(read=size, group=ASKED)
-    """Baseline of --scaling (default: the smallest size)."""
+    baseline_gpus: int | None = value(read=size, group=ASKED)  # Baseline of --scaling (default: the smallest size).
     sweep: bool = flag(group=ASKED)  # Rank configurations on equal GPUs; a tie is reported as a tie.
     explain: bool = flag(group=ANSWER)  # Print the lines, sources, window and formula behind each number.
     format: str = form(

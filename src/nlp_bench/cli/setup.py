@@ -219,15 +219,13 @@ class Build(Command):
 
     EXAMPLE = "nlp-bench build --apex https://github.com/NVIDIA/apex --te --arch 9.0"
 
-    apex: str | None = value(metavar="SOURCE")
-    """Git URL or folder of NVIDIA Apex; without it torch's kernels run."""
+    apex: str | None = value(metavar="SOURCE")  # Git URL or folder of NVIDIA Apex; without it torch's kernels run.
     apex_commit: str = value(default=APEX_COMMIT, metavar="COMMIT", help=f"commit of Apex (default: {APEX_COMMIT})")
     te: str | None = value(
         nargs="?", const=TRANSFORMER_ENGINE, metavar="REQUIREMENT",
         help=f"Transformer Engine, as pip names it (default: {TRANSFORMER_ENGINE}); its torch part is compiled here",
     )  # fmt: skip
-    arch: str | None = value(metavar="X.Y")
-    """Compute capability of the GPU, where this machine has none to ask."""
+    arch: str | None = value(metavar="X.Y")  # Compute capability of the GPU, where this machine has none to ask.
     system: str | None = shared(RunOptions, "system", group="")
     """File of benchmark/systems: its gpu.compute_capability, software.apex and transformer_engine."""
     recorded: Path | None = value("--run", metavar="FILE")  # The same, of this run.json's system.

@@ -123,10 +123,7 @@ def _entries(path: Path) -> tuple[Accelerator, ...]:
 
 
 def variants(words: str) -> tuple[Accelerator, ...]:
-    """Return the entries that `words` may mean: one for an exact name, all of a family for its short word.
-
-    Raises UsageError that names the table where no entry has these words.
-    """
+    """Return the entries that `words` may mean, all of a family for its short word; raises UsageError, which names the table, where there is none."""
     short = _MEMORY.sub("", _VENDOR.sub("", _folded(words)))
     found = (
         _longest(_names(), words)
@@ -142,10 +139,7 @@ def variants(words: str) -> tuple[Accelerator, ...]:
 
 
 def peak_of(words: str, number_format: str) -> Peak:
-    """Return the peak of the device that `words` name.
-
-    Raises UsageError where the words are unknown, or mean several variants with different peaks, or the format has no peak.
-    """
+    """Return the peak of the device that `words` name; raises UsageError where they name none, or variants with different peaks, or the format has none."""
     found = variants(words)
     peaks = {entry.name: entry.peak_tflops.get(number_format) for entry in found}
     if None in peaks.values():

@@ -152,10 +152,7 @@ def names(kind: str) -> list[str]:
 
 
 def find(kind: str, name: str) -> Path:
-    """Return the file of `kind` that is called `name`, with .toml or without, or whose path it is (it ends with .toml).
-
-    Raises UsageError that names the places that were searched.
-    """
+    """Return the file of `kind` that is called `name`, with .toml or without, or whose path it is; raises UsageError naming the places that were searched."""
     bare = name.removesuffix(".toml")
     if name != bare and (_is_meant(Path(name)) or bare not in names(kind)):
         return real(name)
@@ -234,10 +231,7 @@ def _built(kind: type[Record], path: Path, schema: str, where: str) -> Record:
 def deviations(
     model: Model | RunModel, used: Architecture, training: Training, chosen: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return where `model`, trained in the shape `used` and with `training`, differs from the one that nlp-bench ships under its name.
-
-    `chosen` are fields that a run may choose.
-    """
+    """Return where `model`, trained in the shape `used` and with `training`, is not as nlp-bench ships it; the fields `chosen` a run may choose."""
     try:
         own = load_model(model.name, is_shipped=True)
     except UsageError:

@@ -17,10 +17,7 @@ DRIVERS_GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def cluster(launcher: str | None = None) -> str | None:
-    """Return the name of the cluster whose scheduler answers here: that of `launcher`, or any; None where there is none.
-
-    Raises NoAnswerError for a scheduler that is installed, but does not answer.
-    """
+    """Return the name of the cluster that answers, by `launcher` or any; None where there is none. Raises NoAnswerError for an installed one that is silent."""
     return scheduler.get_scheduler(launcher).detect() if launcher else scheduler.detected()[1]
 
 

@@ -32,8 +32,7 @@ class Architecture(ShapeOptions, Checked):
     tied_embeddings: bool = True  # Whether the output layer uses the embedding's weights.
     decoder_sequence_length: int | None = None  # Tokens of T5's decoder in one sample.
     vocab_extra_ids: int = from_zero(0)  # T5's sentinels, beyond the words of the tokenizer.
-    tokenizer: str = "GPT2BPETokenizer"
-    """Kind of tokenizer that the vocabulary is of, by Megatron-LM's names."""
+    tokenizer: str = "GPT2BPETokenizer"  # Kind of tokenizer that the vocabulary is of, by Megatron-LM's names.
     init_method_std: float = 0.02  # Standard deviation of the initial weights.
 
     def __post_init__(self) -> None:
@@ -59,8 +58,7 @@ class Training(TrainingOptions, Checked):
     adam_eps: float  # Adam's epsilon.
     lr: float  # Highest learning rate.
     min_lr: float  # Learning rate at the end of the decay.
-    lr_decay_style: str = one_of("cosine", "linear", "constant")
-    """Shape of the decay: cosine, linear or constant."""
+    lr_decay_style: str = one_of("cosine", "linear", "constant")  # Shape of the decay: cosine, linear or constant.
     lr_decay_samples: int = from_zero()  # Samples until the learning rate is `min_lr`.
     lr_warmup_samples: int = from_zero()  # Samples of linear warm-up.
     weight_decay: float  # Decoupled weight decay.
@@ -116,8 +114,7 @@ class Model(Checked):
     WHERE = "model"
 
     name: str  # The file's name without .toml; also the tag.
-    family: str = one_of(*NETWORKS)
-    """The kind of network: gpt, t5, mt5 (t5 with a multilingual vocabulary) or bert."""
+    family: str = one_of(*NETWORKS)  # The kind of network: gpt, t5, mt5 (t5 with a multilingual vocabulary) or bert.
     parameters_billion: float  # The size people call it by, in 10^9 parameters.
     architecture: Architecture  # The frozen shape.
     training: Training  # The frozen training parameters.

@@ -1,4 +1,4 @@
-"""Options from dataclasses: a field has its names, its group and its value, its docstring is the help; each is defined once."""
+"""Options from dataclasses: a field has its names, its group and its value, the text beside or below it is the help; each is defined once."""
 
 import argparse
 import ast
@@ -46,10 +46,7 @@ def option(  # noqa: PLR0913  # each is one property of the option
 
 
 def value(*names: str, default: Any = None, **metadata: Any) -> Any:
-    """Return a field of a subcommand that is its option; of a tuple one that is repeated.
-
-    `metadata` are `read`, `metavar` and `group` as of `option`; `help` in place of a docstring; `nargs` and `const` as of argparse.
-    """
+    """Return a field of a subcommand that is its option, of a tuple a repeated one; `metadata` as of `option`, `help`, and argparse's `nargs` and `const`."""
     return field(default=default, metadata={"names": names, **metadata})
 
 
@@ -174,10 +171,7 @@ def _help(text: str) -> str:
 
 @functools.cache
 def field_texts(record: type) -> dict[str, str]:
-    """Return what each field of a dataclass and of those that it inherits says: the docstring below it, or the comment beside it.
-
-    They are read from the source, so that nothing is written twice.
-    """
+    """Return what stands below or beside each field of a dataclass, inherited ones too, read from the source so that nothing is written twice."""
     found: dict[str, str] = {}
     for base in reversed(record.__mro__):
         if is_dataclass(base):

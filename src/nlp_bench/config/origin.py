@@ -12,8 +12,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.files import read_object, real
 from nlp_bench.programs import ask
 
-SNAPSHOT = "snapshot.json"
-"""File in a copy of the code (`nlp-bench submit --snapshot-code`) that states its commit."""
+SNAPSHOT = "snapshot.json"  # file in a copy of the code (`nlp-bench submit --snapshot-code`) that states its commit
 
 
 def origin() -> Origin:

@@ -95,8 +95,7 @@ class TrainingOptions:
         "--iterations", "--train-iters", group=TRAINED, read=count, jube="iterations", default=MISSING
     )
     """Optimizer steps."""
-    log_interval: int = option(group=TRAINED, default=MISSING)
-    """Optimizer steps between two lines of the log."""
+    log_interval: int = option(group=TRAINED, default=MISSING)  # Optimizer steps between two lines of the log.
     recompute: str = _tuning(
         "--recompute", "--recompute-granularity", words=RECOMPUTE, jube="recompute_granularity", default=MISSING
     )
@@ -178,8 +177,7 @@ class LaunchOptions:
 
     launcher: str = option(group=JOB, read=_Launcher(), metavar="WORD", default=MISSING)
     """Launcher: a scheduler, or local (default: the scheduler that answers here, else local)."""
-    queue: str = _job("--queue", "--partition", metavar="Q", jube="queue", default=MISSING)
-    """Partition of Slurm."""
+    queue: str = _job("--queue", "--partition", metavar="Q", jube="queue", default=MISSING)  # Partition of Slurm.
     account: str = _job(metavar="A", jube="account", default=MISSING)  # Account that is charged.
     timelimit: str = _job(
         "--timelimit", "--time", read=time_limit, metavar="HH:MM:SS", jube="timelimit", default=MISSING

@@ -34,10 +34,7 @@ from nlp_bench.layout.rules import RULES, multiple, refuse
 
 
 def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
-    """Resolve `request` into a Run, or raise UsageError naming the field, the value, the rule and the remedy.
-
-    `ask_scheduler` False leaves out the refusals that the scheduler decides (`submit --print`, `check --offline`).
-    """
+    """Resolve `request`; raises UsageError naming field, value, rule and remedy. `ask_scheduler` False leaves out the refusals that the scheduler decides."""
     model = catalog.load_model(request.model or "tiny")
     named = _named_system(request)
     wanted = request.launcher or (catalog.load_system(named).launcher if named else None)
@@ -132,10 +129,7 @@ def _refuse_batch(batch: Batch, replicas: int, remedy: str) -> None:
 
 
 def for_another_job(run: Run, request: Request) -> Run:
-    """Return a recorded run with the options of `request` that concern its job alone: what is trained does not change.
-
-    Raises UsageError for any other option, and where the partition cannot grant them.
-    """
+    """Return a recorded run with those options of `request` that concern its job alone; raises UsageError for others, and where the queue cannot grant them."""
     chosen = given(request, Request)
     of_job = [one.name for one in fields(Request) if one.metadata["of_job"]]
     if other := next((name for name in chosen if name not in of_job), None):

@@ -107,8 +107,7 @@ def anchored(words: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-DERIVED = ("num_gpus", "data")
-"""Fields of `parallel` in run.json that are derived: written for readers, not read."""
+DERIVED = ("num_gpus", "data")  # fields of `parallel` in run.json that are derived: written for readers, not read
 
 
 @immutable

@@ -38,8 +38,7 @@ BUILT_IN = (*sorted({path.stem for path in _FILES.glob("[!_]*.py") if "_" not in
 """Their names; the last of them is this machine."""
 GROUP = "nlp_bench.schedulers"  # the entry points of other packages: toy = my_package.toy:Toy
 ASK_TIMEOUT_S = 20
-PATIENCE_S = 120
-"""Seconds for which a query of a scheduler that does not answer is repeated before a command gives up."""
+PATIENCE_S = 120  # seconds for which a query of a scheduler that does not answer is repeated before a command gives up
 
 NEVER = re.compile(r"(?!)")  # a pattern that matches nothing
 Found = TypeVar("Found")
@@ -152,8 +151,7 @@ class Scheduler:
     starter_name = "the job script"  # the program that `starter` calls
     directive = ""
     """Beginning of the template's lines that are options of its submission; lines of other schedulers are left out."""
-    job_id_variable, restarts_variable = "NLP_BENCH_JOB_ID", "NLP_BENCH_RESTARTS"
-    """Variables of the job script."""
+    job_id_variable, restarts_variable = "NLP_BENCH_JOB_ID", "NLP_BENCH_RESTARTS"  # variables of the job script
     in_own_allocation: Mapping[str, str] = {}
     """Variables with which a script may start the ranks inside an allocation of the user's."""
     step_variables = NEVER
@@ -161,8 +159,7 @@ class Scheduler:
     memory_limit = NEVER  # its message in the log when it killed a job for its memory
     prolog_failure = NEVER
     """Its message in the log where a node could not be prepared for the job, whose script then never ran."""
-    memory_kill = NEVER
-    """Its message in the log where Linux killed a process of the job for lack of host memory."""
+    memory_kill = NEVER  # its message in the log where Linux killed a process of the job for lack of host memory
     silence = ""
     """Why the last `query` has no answer, where another command than the first one has none; the scheduler itself does answer then."""
     queues_command = lost_nodes_command = ""  # commands that show the queues, and why nodes are down
@@ -258,10 +255,7 @@ class Scheduler:
         return None
 
     def jobs(self, *, ended: bool) -> list[Listed]:
-        """Return this user's jobs, the oldest first; with `ended` also those that have ended, as far as they are known.
-
-        Raises SilentError where it does not answer: that is not "none".
-        """
+        """Return this user's jobs, the oldest first, with `ended` also ended ones as far as known. Raises SilentError for no answer: that is not "none" either."""
         return []
 
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:

@@ -155,8 +155,7 @@ class Software:
     modules: tuple[str, ...] = ()  # Environment modules, loaded in this order after `module purge`.
     system_site_packages: bool = False
     """The virtual environment sees the modules' Python packages (a site's own PyTorch)."""
-    apex: str = ""
-    """Git address or folder of Apex, which the build then compiles; empty: torch's own kernels are used."""
+    apex: str = ""  # Git address or folder of Apex, which the build then compiles; empty: torch's own kernels are used.
     transformer_engine: str = ""
     """What pip installs for Transformer Engine, for example "transformer_engine[pytorch]==2.11.0"; empty: none."""
 

@@ -88,10 +88,7 @@ def build(kind: type[Record], table: dict[str, Any], where: str) -> Record:
 
 
 def check_types(kind: type[Any], record: dict[str, Any], where: str) -> None:
-    """Refuse an untrusted record whose fields have other types than those of `kind`.
-
-    Nothing is built, and keys that are missing or unknown are ignored. Raises UsageError naming the field.
-    """
+    """Refuse an untrusted record with fields of other types than `kind` has; keys that are missing or unknown are ignored. Raises UsageError naming the field."""
     for name, hint, plain, nested, is_table in _fields(kind):  # type: ignore[arg-type]  # a class can be hashed
         value = record.get(name)
         if nested and isinstance(value, dict):

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from nlp_bench.bounded import answers
 from nlp_bench.clock import now
 from nlp_bench.config.origin import origin
 from nlp_bench.doctor import hardware, scheduler, software
@@ -19,6 +18,7 @@ from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError, UsageError, nearest
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
+from nlp_bench.programs import answers
 
 SCHEMA = "nlp-bench/doctor/1"
 WITHIN_S = 60.0

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from pathlib import Path
 
-from nlp_bench.bounded import answers
 from nlp_bench.build.environment import build_folder
 from nlp_bench.config import catalog, machine
 from nlp_bench.config.request import Request
@@ -20,7 +19,7 @@ from nlp_bench.files import temporary_folder
 from nlp_bench.immutable import immutable
 from nlp_bench.launch.scheduler.slurm import CONFIG, cluster_name, is_absent
 from nlp_bench.machine.nvml import Nvml, NvmlError
-from nlp_bench.programs import Answer, ask
+from nlp_bench.programs import Answer, answers, ask
 
 SET_UP = "pip install 'nlp-bench[train]'; or, with an environment of its own, a working folder: nlp-bench init DIR"
 """How an installed package gets what a training needs."""

@@ -20,7 +20,7 @@ from nlp_bench.doctor.checks import PER_NODE, examine
 from nlp_bench.doctor.nodes import EXPECTED, NODE_SCHEMA, PLAN, PLAN_SCHEMA, RECORDS
 from nlp_bench.doctor.place import look_around
 from nlp_bench.files import read_json, write_json
-from nlp_bench.launch.nodes.rendezvous import FIRST_PORT, NUM_PORTS
+from nlp_bench.launch.nodes.torchrun import FIRST_PORT, NUM_PORTS
 from nlp_bench.machine.node import node_name
 from nlp_bench.programs import ask
 

@@ -105,10 +105,7 @@ def _training(run: Run) -> dict[str, object]:
 
 
 def check_arguments(run: Run, *, files: bool = False) -> None:
-    """Raise UsageError where the trainer would refuse the run: its rules need no torch, so nothing has to start to know.
-
-    With `files` the data are looked at too: whole, and made with the tokenizer that the run is given.
-    """
+    """Raise UsageError where the trainer would refuse the run, by its own rules, which need no torch; with `files` also for the data and their tokenizer."""
     from nlp_bench.launch.overrides import refuse_overrides, refuse_words  # noqa: PLC0415
     from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a run is checked
     from nlp_bench.train.layout import Layout  # noqa: PLC0415

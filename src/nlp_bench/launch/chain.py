@@ -75,10 +75,7 @@ def resumed(run: Run, checkpoints: CheckpointRequest) -> tuple[Run, CheckpointRe
 
 
 def with_checkpoints(run: Run, run_dir: Path, checkpoints: CheckpointRequest) -> Run:
-    """Return `run` with the trainer's options of checkpoints and, for a chain, the jobs' common name and dependency.
-
-    Raises UsageError where --train-args says the same things.
-    """
+    """Return `run` with the trainer's options of checkpoints, and a chain's common name and dependency; raises UsageError for the same in --train-args."""
     if checkpoints == CheckpointRequest():
         return run
     given = [word for word in run.tuning.train_args if word.split("=")[0] in OWN_OPTIONS]
@@ -145,10 +142,7 @@ def check_checkpoint(run: Run, folder: Path | None) -> None:
 
 
 def query(scheduler: Scheduler, submission: Submission) -> Job | None:
-    """Ask for the job that the run depends on now: one that runs, else one that waits, else the last one.
-
-    None means that the scheduler does not answer, or that there is no job.
-    """
+    """Ask for the job that the run depends on now: one that runs, else one that waits, else the last one; None for no answer, or no job."""
     waiting = last = None
     for job_id in submission.job_ids:
         last = ours(scheduler.query(job_id), submission)
@@ -160,10 +154,7 @@ def query(scheduler: Scheduler, submission: Submission) -> Job | None:
 
 
 def rest(scheduler: Scheduler, submission: Submission | None, own_id: str | None) -> list[str] | None:
-    """Return the other jobs of the chain that run or wait; `own_id` is the job that asks. None: the scheduler does not answer.
-
-    The last job of a chain is alone: the earlier ones have ended before it could start.
-    """
+    """Return the jobs of the chain besides `own_id`, which asks, that run or wait; None for no answer. The last one is alone: all others have ended."""
     known = submission.job_ids if submission else []
     if len(known) < 2 or known[-1] == own_id:
         return []

@@ -1,30 +1,41 @@
-"""The folder of one run: everything that made it, and nothing of another run."""
+"""The folder of one run: everything that made it, and nothing of another run.
 
+RUN_DIR/snapshot, where it is asked for, holds a copy of the code: src/nlp_bench (the package that runs, compiled) and, of the working folder,
+the data files of benchmark/ and jube/. A job that waits then runs what was submitted, whatever becomes of the checkout meanwhile.
+"""
+
+import compileall
 import contextlib
 import json
 import os
+import py_compile
 import shlex
+import shutil
 import stat
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+import nlp_bench
 from nlp_bench import schemas
 from nlp_bench.build.environment import build_folder
 from nlp_bench.build.providers import check_shadow
 from nlp_bench.clock import stamp
 from nlp_bench.config import catalog
+from nlp_bench.config.origin import SNAPSHOT as COMMIT
+from nlp_bench.config.origin import code_sha256, origin
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
-from nlp_bench.files import new_owner, read_object, real, sha256_of, user_name, write_text
-from nlp_bench.launch import lock, snapshot
+from nlp_bench.files import new_owner, read_object, real, sha256_of, user_name, write_json, write_text
+from nlp_bench.launch import lock
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.script import job_script, variables
 from nlp_bench.launch.submission import read_submission
 from nlp_bench.packages import is_missing, remedy
+from nlp_bench.walk import SNAPSHOT
 
 WRITTEN = ("run.json", "submit.job", "command.txt", "environment.json")
 """What a run writes into its folder under names that other programs may use, too."""
@@ -120,10 +131,7 @@ def _is_ours(run_dir: Path, run: Run, recorded: Path | None) -> bool:
 
 
 def writable_folder(path: Path, *, may_have_ended: bool = False, option: str = "--run-dir") -> Path:
-    """Create `path` if needed and return it resolved; refuse one that cannot be written or holds another run.
-
-    With `may_have_ended` the run in it is the caller's own, which may end at any moment. `option` named the folder.
-    """
+    """Return `path`, named by `option`, made if needed; refuse one that cannot be written or, unless the caller's own `may_have_ended`, holds a finished run."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -143,10 +151,7 @@ STARTED = ("submit.json", "outcome.json", "job.out")  # what the folder of a run
 
 
 def record_folder(path: Path, name: str, schema: str) -> Path:
-    """Return the folder of --output for the record `name` of this `schema`, made if needed.
-
-    Raises UsageError for the folder of a run that was started, whose records say what it is, and where `name` is a file of somebody else.
-    """
+    """Return the folder of --output for the record `name`; raises UsageError where a run was started in it, or `name` is somebody else's file."""
     if found := next((one for one in STARTED if os.path.lexists(path / one)), None):
         raise UsageError(
             f"--output: {path} holds {found}: a run was started there, and its records stay as they were; name another folder"
@@ -191,10 +196,7 @@ def interpreter(root: Path) -> str:
 
 
 def script_text(run: Run, *, root: Path, run_dir: Path, code: Path | None = None, run_sha256: str | None = None) -> str:
-    """Return the job script of `run` from the template jube/submit.job.in; `code` is the snapshot that the job imports, if any.
-
-    `run_sha256` is of its run.json, where that was written.
-    """
+    """Return the job script of `run` from jube/submit.job.in; `code` is the snapshot that the job imports, `run_sha256` of its run.json, if there is one."""
     template = catalog.part("jube/submit.job.in").read_text(encoding="utf-8")
     return job_script(
         run,
@@ -214,7 +216,7 @@ def prepare(run: Run, *, root: Path, run_dir: Path, is_snapshot: bool = False) -
     A run.json of the same run, which was only resolved earlier, stays: a job that was handed over already is for it.
     """
     refuse_importable(run_dir)
-    code = snapshot.take(run, run_dir) if is_snapshot else None
+    code = take_snapshot(run, run_dir) if is_snapshot else None
     sealed = sha256_of(run_dir / "run.json" if _is_written(run, run_dir) else run.write(run_dir))
     earlier = read_submission(run_dir)  # of a submission that was cut off
     if earlier:
@@ -262,3 +264,73 @@ def preflight(run: Run, root: Path, system: str | None) -> None:
         check_shadow()
     variables(run.system, os.environ)
     check_arguments(run, files=True)
+
+
+SNAPSHOT_DATA = (
+    "benchmark/*.toml",
+    "benchmark/models/*.toml",
+    "benchmark/systems/*.toml",
+    "benchmark/rules/*.toml",
+    "jube/*",
+)
+SNAPSHOT_SCHEMA = "nlp-bench/snapshot/1"
+
+
+def snapshot_folder(run_dir: Path) -> Path:
+    """Return where the snapshot of a run lies; it takes the place of the checkout in the job."""
+    return run_dir / SNAPSHOT
+
+
+def take_snapshot(run: Run, run_dir: Path) -> Path:
+    """Put the code that runs now into the run's folder, whole or not at all, its files read-only, and return the folder.
+
+    One that is there already, of a submission that was cut off, stays. Raises UsageError where the code is not the one that resolved
+    the run (`code_sha256` of run.json), NlpBenchError where the copy cannot be written.
+    """
+    folder = snapshot_folder(run_dir)
+    try:
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=run_dir, prefix=f".{SNAPSHOT}.", suffix=".part") as made:
+                whole = Path(made, SNAPSHOT)
+                _copy(whole)
+                _refuse_other(run, whole)
+                whole.rename(folder)
+    except OSError as error:
+        raise NlpBenchError(
+            f"--snapshot-code: cannot write {folder}: {explained(error)}; nothing was submitted"
+        ) from error
+    _refuse_other(run, folder)
+    return folder
+
+
+def _copy(target: Path) -> None:
+    package = Path(nlp_bench.__file__).parent
+    code = ((path, Path("src/nlp_bench", path.relative_to(package))) for path in sorted(package.rglob("*")))
+    data = (
+        (path, path.relative_to(catalog.root()))
+        for pattern in SNAPSHOT_DATA
+        for path in sorted(catalog.root().glob(pattern))
+    )
+    for path, name in (*code, *data):  # shutil.copytree keeps of an error its text alone
+        if path.is_file() and "__pycache__" not in name.parts and path.suffix != ".part":
+            place = target / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, place)
+    made = origin()
+    write_json(target / COMMIT, {"schema": SNAPSHOT_SCHEMA, "version": made.version, "commit": made.commit})
+    # Checked by the hash of its source: a time that a file system rounds would compile it anew in every rank.
+    compileall.compile_dir(target / "src", quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
+    for path in target.rglob("*"):
+        if path.is_file():
+            path.chmod(path.stat().st_mode & ~0o222)
+        else:  # a folder stays writable, so that `rm -r` removes the run
+            path.chmod(path.stat().st_mode | 0o700)
+
+
+def _refuse_other(run: Run, folder: Path) -> None:
+    held, wanted = code_sha256(folder / "src/nlp_bench"), run.nlp_bench.code_sha256
+    if wanted not in {None, held}:
+        raise UsageError(
+            f"--snapshot-code: the code (SHA-256 {held[:12]}) is not the one that resolved this run (run.json: {wanted[:12]}, commit "
+            f"{run.nlp_bench.commit or 'unknown'}); resolve it again with `nlp-bench check`, or leave --snapshot-code out"
+        )

@@ -18,10 +18,7 @@ _NO_JOB = ("queue", "job_time")  # lines of metrics.txt about a job, which a reh
 
 
 def rehearse(run: Run, run_file: Path, run_dir: Path) -> str:
-    """Rehearse the run of `run_file` into `run_dir`; leave rehearsal.json, metrics.txt and JUBE's marker; return its word.
-
-    A rehearsal that fails (a layout that the trainer refuses, a missing package) is a row of the table too.
-    """
+    """Rehearse `run_file` into `run_dir`: rehearsal.json, metrics.txt (a failure is a row of the table, too) and JUBE's marker; return its word."""
     (run_dir / REHEARSAL).unlink(missing_ok=True)  # of an attempt that was interrupted
     done = subprocess.run(
         [sys.executable, "-m", "nlp_bench", "rehearse", "--run", str(run_file), "--output", str(run_dir)],

@@ -29,8 +29,7 @@ LOOK_S = 60.0
 UNSURE_S = 300.0
 """Seconds behind an unsure answer in which its job may still come, or be shown (a site may answer squeue from a cache of a minute)."""
 LONGEST_PAUSE_S = 15.0  # between two looks
-CLOCKS = dt.timedelta(hours=2)
-"""How far the scheduler's clock, and a change to winter time, may be from this machine's."""
+CLOCKS = dt.timedelta(hours=2)  # how far the scheduler's clock, and a change to winter time, may be from this machine's
 NO_COMMENT = ("", "(null)")
 """What a job without a comment shows: one that a person has started in the folder; a plugin that changes comments leaves something."""
 REUSED = "its number is another job's by now"  # our own reason of a job that is GONE
@@ -98,10 +97,7 @@ def _is_of_folder(comment: str, work_dir: str) -> bool:
 
 
 def find(scheduler: Scheduler, comment: str, known: Collection[str] = (), *, look_s: float = 0.0) -> str | None:
-    """Return the job of this comment (see `pick`), None where the scheduler answers that there is none.
-
-    It must say so twice, SETTLE_S apart, and for `look_s`. Raises SilentError where it does not answer for a while.
-    """
+    """Return the job of this comment (see `pick`); None where the scheduler says twice, and for `look_s`, that there is none. Raises SilentError."""
     end, pause_s, num_looks = time.monotonic() + look_s, SETTLE_S, 0
     while num_looks < 2 or time.monotonic() < end:
         if num_looks:

@@ -26,10 +26,7 @@ def prediction(run: Run) -> "Prediction | str":
 
 
 def warnings_of(run: Run, run_dir: Path | None) -> list[str]:
-    """Return the warnings to print before this run is submitted; record the prediction in `run_dir`.
-
-    A rehearsal of this very run in its folder overrides the prediction. CPU runs are not predicted, and have no warnings.
-    """
+    """Return the warnings of a run on GPUs before it is submitted, and record the prediction in `run_dir`; a rehearsal of this very run there overrides it."""
     if run.system.accelerator != "cuda":
         return []
     found, said = prediction(run), []
@@ -72,8 +69,7 @@ def _rehearsed(run: Run, run_dir: Path) -> tuple[str | None, list[str]]:
     return word, []
 
 
-START_UP_S = 300.0
-"""What is left of the time limit for modules, torchrun, the model's set-up and the first compilation."""
+START_UP_S = 300.0  # what is left of the time limit for modules, torchrun, the model's set-up and the first compilation
 
 
 def _late(run: Run, iterations_s: float) -> list[str]:

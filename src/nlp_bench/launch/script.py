@@ -28,10 +28,7 @@ def software_lines(system: System) -> list[str]:
 
 
 def variables(system: System, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the system's variables, those that it inherits with the value that they have in `environment`.
-
-    Raises UsageError for one that is not set there.
-    """
+    """Return the system's variables, those that it inherits with their value in `environment`; raises UsageError for one that is not set there."""
     missing = [
         name for name, value in system.environment.items() if is_inherited(name, value) and name not in environment
     ]

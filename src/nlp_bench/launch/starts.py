@@ -36,10 +36,7 @@ LEAST_SHARE = 0.5  # share of the time limit that must be left where no predicti
 
 
 def claim(run: Run, run_dir: Path) -> None:
-    """Write down that the ranks begin; called first of all by each node's process. Without a job script there is nothing to write down.
-
-    Raises NlpBenchError where the job script has given this start up, or the record cannot be written: then nothing may be started.
-    """
+    """Write down, first of all, that the ranks begin; raises NlpBenchError where the job script has given this start up or it cannot be written."""
     name = os.environ.get(VARIABLE, "")
     if run.launch.launcher != LOCAL and NAME.fullmatch(name) and _first(run, run_dir, name, RANKS)["by"] != RANKS:
         starter = get_scheduler(run.launch.launcher).starter_name

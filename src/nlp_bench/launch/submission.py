@@ -38,8 +38,7 @@ class Submission:
     pid: int = field(default_factory=os.getpid)  # the process that wrote this first
     script_pid: int | None = None  # the process group of a local run
     host: str = field(default_factory=socket.gethostname)  # where that process ran
-    place: str | None = field(default_factory=machine_identity)
-    """Which machine or container of that name it was."""
+    place: str | None = field(default_factory=machine_identity)  # which machine or container of that name it was
     submitted: str = field(default_factory=now)  # when it was handed over; no job of it is older
     attempts: list[dict[str, Any]] = field(default_factory=list)
     """The endings of earlier jobs that were lost, the first one first."""

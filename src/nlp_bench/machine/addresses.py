@@ -4,8 +4,8 @@ import socket
 from collections.abc import Iterable
 from functools import partial
 
-from nlp_bench.bounded import answers
 from nlp_bench.immutable import immutable
+from nlp_bench.programs import answers
 
 
 @immutable

@@ -16,7 +16,7 @@ from nlp_bench.rehearse.report import SPLIT, STATIC, Place, RankReport
 from nlp_bench.rehearse.storages import Label
 from nlp_bench.rehearse.tracker import Tracker, TrackerOfShapes, TrackerWithoutData
 from nlp_bench.rehearse.world import fake_world
-from nlp_bench.train.kernels import choose_kernels
+from nlp_bench.train.kernels.choice import choose_kernels
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.model import Job
 from nlp_bench.train.samples import Batch

@@ -17,10 +17,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(words: list[str]) -> Settings:
-    """Parse a command line; raises UsageError, which for an unknown option names the nearest known one.
-
-    Numbers may have underscores (128_953_125). `--help` prints every option and exits 0.
-    """
+    """Parse a command line, with numbers such as 128_953_125; raises UsageError, which names the nearest of an unknown option. `--help` exits 0."""
     docs = help_texts() if {"-h", "--help"} & set(words) else {}
     parser = _Parser(
         prog="python -m nlp_bench.train",

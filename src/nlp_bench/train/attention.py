@@ -176,10 +176,7 @@ def _rotated_in_place(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Ten
 
 
 def own_part(tensor: torch.Tensor, dim: int = 1) -> torch.Tensor:
-    """Return this rank's early and late chunk along `dim`, concatenated; the tensor itself without context parallelism.
-
-    The length of `dim` must be a multiple of 2 * cp, which `check_parallel` ensures.
-    """
+    """Return this rank's early and late chunk along `dim`, a multiple of 2 * cp, concatenated; the tensor itself without context parallelism."""
     parts = parallel_state.get_context_parallel_world_size()
     if parts == 1:
         return tensor
@@ -242,10 +239,7 @@ def _own_rotary_table(
 
 @functools.lru_cache(maxsize=4)
 def _lower_right(rows: int, columns: int, *, on_gpu: bool) -> Any:
-    """Return the causal mask [rows, columns] aligned to the last row and column: the last row attends to all columns.
-
-    On a GPU it has the form that flash attention supports, else it is a tensor of booleans.
-    """
+    """Return the causal mask [rows, columns] whose last row attends to all columns: booleans, on a GPU the form that flash attention supports."""
     if not on_gpu:
         return torch.ones(rows, columns, dtype=torch.bool).tril(columns - rows)
     from torch.nn.attention.bias import causal_lower_right  # noqa: PLC0415  # imports torch's compiler

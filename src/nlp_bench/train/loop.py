@@ -12,7 +12,7 @@ from nlp_bench import clock, seal
 from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.train import world
 from nlp_bench.train.checkpoint.keeper import Keeper
-from nlp_bench.train.kernels import choose_kernels
+from nlp_bench.train.kernels.choice import choose_kernels
 from nlp_bench.train.kernels.recompute import recompute_text
 from nlp_bench.train.layout import Layout, Rank, model_shape
 from nlp_bench.train.logline import Interval, argument_lines, fact_lines, format_line, versions

@@ -128,10 +128,7 @@ def stack(
 
 
 def layer(job: Job, mask: AttnMaskType, *, cross: bool = False) -> ModuleSpec:
-    """Return one layer: normalisation, self-attention, normalisation, feed-forward block.
-
-    `cross` adds a normalisation and a cross-attention to another stack's output after the self-attention, as in T5's decoder.
-    """
+    """Return a layer: normalisation, self-attention, normalisation, feed-forward block; `cross` adds a cross-attention between the two, as in T5's decoder."""
     settings, use = job.settings, job.kernels.modules
     rotation = {"rotated_width": settings.rotated_width, "rotary_base": settings.rotary_base}
     fused = {"fused_rotary": "rotary" in job.kernels.compiled}

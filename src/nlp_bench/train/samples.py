@@ -117,11 +117,7 @@ def open_rows(settings: Settings, layout: Layout, length: int, vocab_size: int) 
 
 
 def mock_rows(length: int, vocab_size: int, seed: int) -> Tokens:
-    """Return random tokens [NUM_MOCK_ROWS, length].
-
-    Their frequencies follow Zipf's law, as those of words do (token n in proportion to 1/(n + 1)), so that there is something to learn
-    and the embedding is accessed as with text.
-    """
+    """Return random tokens [NUM_MOCK_ROWS, length] by Zipf's law, token n as 1/(n + 1), like words: so there is something to learn, and embeddings to look up."""
     shares = np.cumsum(1 / np.arange(1, vocab_size + 1))
     drawn = np.random.default_rng(seed).random((NUM_MOCK_ROWS, length)) * shares[-1]
     tokens: Tokens = np.searchsorted(shares, drawn, side="right").clip(max=vocab_size - 1)

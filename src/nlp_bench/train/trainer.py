@@ -171,10 +171,7 @@ SAME_IN_OPTIMIZER = (
 
 
 def build_optimizer(settings: Settings, model: list[DistributedDataParallel]) -> tuple[MegatronOptimizer, str]:
-    """Return the optimizer of this rank and its name for the log; torch's AdamW is the fused one.
-
-    kernels/choice.py has chosen the Adam before, and the kernels for the norm and the scaling of the gradients.
-    """
+    """Return this rank's optimizer and its name for the log, with the Adam and gradient kernels of kernels/choice.py; torch's AdamW is the fused one."""
     optimizer = get_megatron_optimizer(
         OptimizerConfig(
             **same_names(settings, SAME_IN_OPTIMIZER),

@@ -15,10 +15,7 @@ from nlp_bench.train.settings import Settings
 
 
 def pick_device(rank: Rank) -> torch.device:
-    """Return the GPU of this rank, or the CPU, and prepare it for megatron-core; call it before megatron is imported.
-
-    Raises UsageError when the node has fewer GPUs than ranks.
-    """
+    """Prepare this rank's GPU, or the CPU, for megatron-core, before that is imported; return it. Raises UsageError where the node has too few GPUs."""
     if not torch.cuda.is_available():
         if os.environ.get("NLP_BENCH_ACCELERATOR") == "cuda":
             raise UsageError(

@@ -82,26 +82,22 @@ class Plan(Command, ConstantsOption):
     overlap_param_gather: bool | None = shared(TuningOptions, "overlap_param_gather", group=HELD)
     recompute: str | None = shared(TrainingOptions, "recompute", read=OneOf(*RECOMPUTE, "any"), group=HELD)
     """none, selective, full, or any to search all three."""
-    why: bool = flag(group=OTHERS)
-    """Explain one configuration: the published one, changed by what is held fixed."""
+    why: bool = flag(group=OTHERS)  # Explain one configuration: the published one, changed by what is held fixed.
     time: float | None = value("--time", "--limit", read=duration("s"), metavar="SECONDS", group=OTHERS)
     """The fewest nodes on which the report time is at most this; 560, 560s or 10min."""
-    model_size: str | None = value(metavar="auto", group=OTHERS)
-    """The largest GPT that trains --tokens in --days."""
+    model_size: str | None = value(metavar="auto", group=OTHERS)  # The largest GPT that trains --tokens in --days.
     days: float | None = value(read=duration("d"), metavar="D", group=OTHERS)  # Of --model-size auto.
     bid: bool = flag(group=OTHERS)  # A bid sheet of the best configuration.
     margin: float | None = value(read=percent, metavar="PERCENT", group=OTHERS)
     """Of --bid: commit to the prediction and so much more."""
-    top: int | None = value(read=UnlessDefault(size), metavar="K", group=ANSWER)
-    """Rows of the table (default 10)."""
+    top: int | None = value(read=UnlessDefault(size), metavar="K", group=ANSWER)  # Rows of the table (default 10).
     format: str | None = form(
         "table", "json", "csv", "markdown", "html", default=None, group=ANSWER,
         text="form of the answer (default table; html: of --bid only)",
     )  # fmt: skip
     output: Path | None = value(metavar="FILE", group=ANSWER)
     """Write the answer here, in the form of its ending, or into this folder, instead of printing it."""
-    plot: Path | None = value(metavar="FILE", group=ANSWER)
-    """Draw time over memory into FILE.svg or FILE.png."""
+    plot: Path | None = value(metavar="FILE", group=ANSWER)  # Draw time over memory into FILE.svg or FILE.png.
     rehearse: int | None = value(read=size, group=ANSWER)
     """Rehearse the N best as well: the trainer's own step, without a GPU (some seconds each)."""
     emit_jube: Path | None = value(metavar="FILE", group=ANSWER)

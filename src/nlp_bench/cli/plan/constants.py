@@ -109,8 +109,7 @@ class PlanCalibrate(Command):
     precision: tuple[str, ...] = value(read=OneOf(*PRECISIONS), default=(), is_repeated=True, metavar="WORD")
     """bf16, fp16 or fp32, the one of your trainings first; may be repeated (default all; first bf16, on a CPU fp32)."""
     no_trainer: bool = flag()  # Leave out the trainer's own overhead.
-    source: Path | None = value("--from", metavar="FILE.json")
-    """Measure nothing: fit again what FILE.json keeps."""
+    source: Path | None = value("--from", metavar="FILE.json")  # Measure nothing: fit again what FILE.json keeps.
     format: str = form("table", "json")
 
     def run(self) -> int:
@@ -182,8 +181,7 @@ class PlanLearn(Command, ConstantsOption):
     EXAMPLE = """nlp-bench plan learn runs/tonight --output mine.toml
   nlp-bench plan --model 13 --system juwels-booster --nodes 8 --constants mine.toml"""
 
-    results: tuple[Path, ...] = argument("RESULTS", nargs="+", read=Path)
-    """Run folders, result.json, folders of runs."""
+    results: tuple[Path, ...] = argument("RESULTS", nargs="+", read=Path)  # Run folders, result.json, folders of runs.
     system: str | None = shared(RunOptions, "system", group="")
     """Learn of this system only (default that of most runs)."""
     output: Path | None = value(metavar="FILE.toml")  # Write the constants for plan --constants.

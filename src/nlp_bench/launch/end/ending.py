@@ -65,8 +65,7 @@ class Ending:
 class Facts:
     """What is known when a run has ended."""
 
-    iterations: int
-    """Iterations that the run owes: those of run.json, fewer where its own --until was met before."""
+    iterations: int  # iterations that the run owes: those of run.json, fewer where its own --until was met before
     first_iteration: int | None
     """The last iteration that the first line of the log may be of; None where the run may go on from a checkpoint."""
     exit_status: int | None  # exit status of the job; None where it is lost
@@ -97,10 +96,7 @@ class Facts:
 
 
 def decide(run: Run, run_dir: Path, *, exit_status: int | None, job: Job | None = None, signal: str = "") -> Ending:
-    """Decide how a run ended; `job` is what the scheduler says, None where there is none or it does not answer.
-
-    The first of RULES that applies decides; without one the run is VALID. Raises NlpBenchError where its log was packed before.
-    """
+    """Decide how a run ended, by the first of RULES that applies, else VALID; `job` is the scheduler's answer. Raises NlpBenchError where its log was packed."""
     seal.refuse_packed(run_dir)
     scheduler = get_scheduler(run.launch.launcher)
     log = gather(run_dir, scheduler)

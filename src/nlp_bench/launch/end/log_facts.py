@@ -41,10 +41,7 @@ def write_record(run_dir: Path, record: ScriptRecord) -> None:
 
 
 def read_record(run_dir: Path, job_id: str | None) -> ScriptRecord | None:
-    """Return the record of this job, None where there is none, or a damaged one.
-
-    Raises NlpBenchError where it cannot be read at the moment (a file server that has lost it): what it says may decide.
-    """
+    """Return the record of this job, None for none or a damaged one; raises NlpBenchError where it cannot be read at the moment: what it says may decide."""
     path = run_dir / NAME
     try:
         record = {"elapsed_s": None, **read_json(path, SCHEMA)}
@@ -120,8 +117,7 @@ class LogFacts:
     is_finished: bool = False  # whether the trainer logged after its last iteration that it was done
     enough_at: int | None = None  # the iteration after which the trainer said that --until was met
     first_iteration: int | None = None  # iteration of the first line of the last start
-    num_starts: int = 0
-    """Starts of the ranks in the log that have iterations: torchrun may restart them inside a job."""
+    num_starts: int = 0  # starts of the ranks in the log that have iterations: torchrun may restart them inside a job
 
 
 def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:

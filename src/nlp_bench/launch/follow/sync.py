@@ -36,8 +36,7 @@ from nlp_bench.launch.submission import Submission, asked_scheduler, read_submis
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
-GONE_S = 300
-"""Seconds for which the scheduler must answer "not there" before a job without a record counts as lost."""
+GONE_S = 300  # seconds for which the scheduler must answer "not there" before a job without a record counts as lost
 NOT_VISIBLE = ".ended-without-a-log.{job_id}"
 """Trace of a follower's first look at a job that has ended and whose log is not there, or not to its end: how long it waits already."""
 ELSEWHERE_S = 3600
@@ -125,10 +124,7 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
 def sync_script(
     run_dir: Path, *, exit_status: int, signal: str = "", elapsed_s: int | None = None
 ) -> tuple[Ending | None, str]:
-    """Decide in the job itself, at the end of its script; where the job will go on, or only the scheduler can know, nothing is decided.
-
-    What the script knows is written down in any case.
-    """
+    """Decide in the job, at the end of its script, and write down what it knows; nothing is decided where the job goes on, or only the scheduler can know."""
     ending = read_ending(run_dir)
     if ending is not None:
         return ending, "ended"

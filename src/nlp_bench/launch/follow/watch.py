@@ -82,10 +82,7 @@ class Look:
 
 
 def watch(paths: list[Path], options: WatchOptions, *, every_s: float, as_json: bool) -> int:
-    """Look every `every_s` seconds until all runs have ended; return 0 when all are VALID, 1 when not, OUT_OF_HOURS when the time was over before.
-
-    `as_json`: one JSON record per change on stdout, in place of lines on stderr.
-    """
+    """Look every `every_s` seconds until all runs have ended; return 0 (all VALID), 1, or OUT_OF_HOURS before. `as_json`: a record per change on stdout."""
     return _Watching(paths, options, every_s, as_json=as_json).to_the_end()
 
 

@@ -50,10 +50,7 @@ def visible_gpus(visible: str | None, nvml: Nvml | None) -> list[int | None] | N
 
 
 def require_gpus(run: Run, gpus: list[int | None] | None, variables: Mapping[str, str]) -> None:
-    """Refuse a node that shows its ranks fewer GPUs than there are ranks; one that says nothing is left to torch.
-
-    Raises NlpBenchError quoting the variables that decide it.
-    """
+    """Refuse a node that shows its ranks too few GPUs: NlpBenchError quotes the variables that decide it; a node that says nothing is left to torch."""
     wanted = run.parallel.gpus_per_node
     if gpus is None or len(gpus) >= wanted:
         return
@@ -138,10 +135,7 @@ def _shares(topology: Topology, binding: Binding, homes: list[int | None]) -> li
 
 
 def _near(topology: Topology, scope: str, home: int | None) -> Cores:
-    """Return the cores of the NUMA node `home`, or of its sockets; where there are none, of the next larger place.
-
-    Those of the node come first.
-    """
+    """Return the cores of the NUMA node `home`, and behind them those of its sockets; where there are none, of the next larger place."""
     sockets = topology.sockets_of_node.get(home, frozenset()) if home is not None else frozenset()
     in_node = [core for core in topology.cores if core.node == home]
     around = [core for core in topology.cores if core.socket in sockets and core.node != home]

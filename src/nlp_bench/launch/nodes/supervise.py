@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.launch.arguments import STOP_WORD, training_arguments
-from nlp_bench.orphans import ANCESTOR, die_with_parent
+from nlp_bench.orphans import ANCESTOR, die_with_parent, stat_of
 from nlp_bench.walk import RANKS
 
 SCAN_S = 1.0
@@ -55,10 +55,7 @@ class Ranks:
         return [pid for rank, pid in self.pids.items() if rank not in gone]
 
     def order(self) -> str | None:
-        """Return the sentence that `launch.end.log_facts` reads: which rank ended when; None unless all ranks were seen.
-
-        One that ended before it was seen would have been the first.
-        """
+        """Return the sentence that `launch.end.log_facts` reads: which rank ended when; None unless all were seen, for one that was not is the first."""
         if not self.ended or len(self.ended) + len(self.handles) < self.expected:
             return None
         first_s = self.ended[0][1]
@@ -87,13 +84,11 @@ class Ranks:
 def children(parent: int) -> list[int]:
     """Return the child processes of `parent`."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            words = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except OSError:
-            continue
-        if len(words) > 1 and int(words[1]) == parent and words[0] != "Z":
-            found.append(int(path.parent.name))
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = stat_of(int(path.name))
+            if len(words) > 1 and int(words[1]) == parent and words[0] != "Z":
+                found.append(int(path.name))
     return found
 
 
@@ -113,11 +108,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class LogWatch:
-    """The silence of one growing log, in seconds for which this process was awake.
-
-    A job that Slurm suspends, or a machine that sleeps, is silent without a fault: that time is not counted, because the watch
-    sleeps with it.
-    """
+    """The silence of one growing log, in seconds for which this process was awake: what sleeps, or is suspended by Slurm, is silent without a fault."""
 
     def __init__(self, path: Path, limits: Limits, *, saves: bool) -> None:
         """Watch `path` from its present end on: what stands there is of an earlier start. `saves`: checkpoints are written."""

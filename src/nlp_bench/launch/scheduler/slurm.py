@@ -66,8 +66,7 @@ _MEANINGS: dict[State | Outcome, str] = {
 STATES = {word: meaning for meaning, words in _MEANINGS.items() for word in words.split()}
 """What each state means. Source: JOB STATE CODES of squeue's manual, Slurm 22.05 to 25.05 (the newer words are EXPEDITING,
 LAUNCH_FAILED, POWER_UP_NODE, RECONFIG_FAIL and UPDATE_DB). REVOKED: another cluster of the federation has started the job."""
-HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")
-"""States that only a person ends, by `scontrol release`."""
+HELD = ("REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT")  # states that only a person ends, by `scontrol release`
 LAUNCH_FAILURE, OUTPUT_SIGNAL, MEMORY_SIGNAL = "JobLaunchFailure", "53", "125"
 """Slurm's own reason, and numbers in the place of a signal: job.out cannot be opened; memory exhausted (sacct's manual: 0:125)."""
 _NO_OUTPUT = "Slurm could not start the job script: job.out cannot be opened (0:53); is the run folder there, and writable, on the nodes?"
@@ -110,8 +109,7 @@ FORGOTTEN, PENDING = "Invalid job id specified", "Job is pending execution"
 number is by now another job's, which waits)."""
 WITHOUT_NUMBER = re.compile(r"^[^:,]+(?::(?!\d+(?:,|$))[^:,]+)?(?=,|$)")
 """A generic resource, or a type of it (gpu:a100), of which Slurm would give one."""
-GPUS = re.compile(r"(?:^|,)gpu(?::[^:,]+)?:(\d+)(?=,|\(|$)")
-"""How many GPUs of a node a generic resource asks for."""
+GPUS = re.compile(r"(?:^|,)gpu(?::[^:,]+)?:(\d+)(?=,|\(|$)")  # how many GPUs of a node a generic resource asks for
 DIRECTIVE_WORD = re.compile(f"[{DIRECTIVE_LETTERS}]+")
 
 
@@ -438,10 +436,7 @@ def _ended(process: "subprocess.Popen[bytes]") -> bytes:
 
 
 def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", **facts: Any) -> Job:
-    """Return what Slurm's words for a job mean; takes its spellings "CANCELLED by 1000", "CANCELLED+" and lower case.
-
-    `facts` are further fields of the job.
-    """
+    """Return what Slurm's words for a job mean, also "CANCELLED by 1000", "CANCELLED+" and lower case; `facts` are further fields of the job."""
     parts = word.upper().replace("+", " ").split()
     meaning = STATES.get(parts[0], State.UNKNOWN) if parts else State.UNKNOWN
     outcome = meaning if isinstance(meaning, Outcome) else Outcome.UNKNOWN if meaning is State.UNKNOWN else None
@@ -497,11 +492,9 @@ def _suspended(line: str) -> float:
     if answers.field_of(line, "SuspendTime") in {"", "None", "Unknown"}:
         return 0.0
     begin, end = _time(answers.field_of(line, "StartTime")), _time(answers.field_of(line, "EndTime"))
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", answers.field_of(line, "RunTime"))
-    if begin is None or not found:
+    ran_s = seconds_of(answers.field_of(line, "RunTime"))
+    if begin is None or ran_s is None:
         return 1.0  # suspended for a time that cannot be told
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    ran_s = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     present = dt.datetime.now().astimezone().replace(tzinfo=None)
     ended = present if end is None or end > present else end  # while it runs, EndTime is the time limit's
     return max(1.0, (ended - begin).total_seconds() - ran_s)
@@ -529,10 +522,7 @@ def ask(*command: str, timeout_s: float = ASK_TIMEOUT_S, environment: Mapping[st
 
 
 def listing(*command: str, timeout_s: float = ANSWER_S) -> str | None:
-    """Return the stdout of one of Slurm's commands, or None where it is missing or fails.
-
-    Raises NoAnswerError when it does not end in time, or when the controller does not answer: "cannot be asked" is not "not there".
-    """
+    """Return the stdout of a command of Slurm's, None where it is missing or fails; raises NoAnswerError where it is late, or the controller is silent."""
     answer = ask(*command, timeout_s=timeout_s)
     if answer.is_late:
         raise NoAnswerError(f"{answer.err}; try again later")

@@ -34,10 +34,7 @@ def records(out: str, key: str) -> dict[str, str]:
 
 
 def rows(out: str, fields: int) -> list[list[str]] | None:
-    """Return the fields of squeue's or sinfo's lines behind MARK, without the header; None where there is no marked line.
-
-    The header shows an answer without rows to be one; the last field may hold bars.
-    """
+    """Return the fields behind MARK of squeue's or sinfo's lines, the last with its bars; None where not even the header is there: that is no answer."""
     found = [line.partition(MARK) for line in plain(out).splitlines()]
     marked = [rest.rstrip().split("|", fields - 1) for before, mark, rest in found if mark and not before.strip()]
     return [row for row in marked if row[0].strip() not in _HEADERS] if marked else None
@@ -49,10 +46,7 @@ _JOB = re.compile(rf"^\s*{re.escape(MARK)}(?=(?:\d+|JOBID)\|)", re.MULTILINE)
 
 
 def listed(out: str) -> list[tuple[str, str, str]] | None:
-    """Return number, folder and comment of the jobs in squeue's answer to LISTED; None where it is none, or a job is in another form.
-
-    A folder's name may hold line feeds.
-    """
+    """Return number, folder (its name may hold line feeds) and comment of the jobs in squeue's answer to LISTED; None where it is none, or in another form."""
     found = []
     for one in _JOB.split(plain(out))[1:]:
         before, mark, comment = one.partition(f"|{MARK}")

@@ -210,10 +210,7 @@ def _mismatch(name: str, there: Any, here: object, ranks: int) -> str:
 
 
 def found_checkpoint(settings: Settings) -> Path | None:
-    """Return the checkpoint for --load, None where the training starts from scratch.
-
-    Raises UsageError where --exit-on-missing-checkpoint is given and there is none.
-    """
+    """Return the checkpoint for --load, None to start from scratch; raises UsageError where --exit-on-missing-checkpoint is given and there is none."""
     if settings.load is None:
         return None
     folder = Path(settings.load)

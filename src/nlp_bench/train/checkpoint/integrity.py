@@ -60,10 +60,7 @@ def _of_record(record: dict[str, Any]) -> str:
 
 
 def damaged(path: Path, record: dict[str, Any], rank: int, world_size: int) -> list[str]:
-    """Return the damage of this rank's share of the files that the record names, as sentences; rank 0 checks the record too.
-
-    An old checkpoint without sums counts as sound.
-    """
+    """Return what is damaged of this rank's share of the record's files, and on rank 0 of the record, in sentences; files without sums count as sound."""
     stated = record.get("files")
     if not isinstance(stated, dict):
         return []

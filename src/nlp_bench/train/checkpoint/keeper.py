@@ -17,10 +17,7 @@ from nlp_bench.train.trainer import Trainer
 
 
 class Keeper:
-    """Checkpoints and early ends of one rank's training.
-
-    All ranks must decide in the same iteration to stop, or the others would wait for ever.
-    """
+    """Checkpoints and early ends of one rank's training: all must decide to stop in the same iteration, or the others would wait for ever."""
 
     def __init__(self, trainer: Trainer, say: Callable[[str], None], started_s: float, *, writes_log: bool) -> None:
         """Every rank creates one at the same time; `say` writes a line of the log, `started_s` is the start by time.monotonic.
@@ -59,20 +56,14 @@ class Keeper:
         return int(record["iteration"])
 
     def asks(self) -> tuple[bool, ...]:
-        """Return whether this rank has received a signal and whether its time is over; nothing where neither option is set.
-
-        `Trainer.step` combines the votes of all ranks.
-        """
+        """Return whether this rank has got a signal and whether its time is over, for `Trainer.step` to combine; nothing where neither option is set."""
         limit = self._settings.exit_duration_in_mins
         if limit is None and not self._settings.exit_signal_handler:
             return ()
         return self._signalled, limit is not None and time.monotonic() - self._started_s > 60 * limit
 
     def why_stop(self, iteration: int, votes: tuple[bool, ...]) -> str | None:
-        """Return why the training stops after this iteration, None if it does not; `votes` are those of all ranks (`asks`).
-
-        One rank with a signal or out of time is enough: all must stop together.
-        """
+        """Return why the training stops after this iteration, None if it does not: one of the `votes` of all ranks (`asks`) is enough, all stop together."""
         signalled, late = votes or (False, False)
         every = self._settings.exit_interval
         if signalled:
@@ -121,10 +112,7 @@ class Keeper:
 
 
 class Until:
-    """--until on one rank: stops when the mean time is known well enough by the times in the log.
-
-    Without the option the ranks do not communicate.
-    """
+    """--until on one rank: stops when the mean time is known well enough by the log's times; without the option the ranks do not communicate."""
 
     def __init__(self, settings: Settings, device: torch.device, *, decides: bool) -> None:
         """Every rank creates one; the one that writes the log `decides`."""
@@ -145,10 +133,7 @@ class Until:
         return bool(world.greatest(int(enough), self._device))
 
     def text(self, iteration: int, train_iters: int) -> str:
-        """Return the line at the end of the log on whether --until was met; empty without the option.
-
-        `launch/end/log_facts.py` parses its beginning.
-        """
+        """Return the line on whether --until was met, whose beginning launch/end/log_facts.py parses; empty without the option."""
         if self._sequence is None:
             return ""
         enough = self._bound is not None and self._bound.is_enough

@@ -144,10 +144,7 @@ def _unwritable(path: Path, error: BaseException) -> NlpBenchError:
 
 
 def load(trainer: Trainer, path: Path, record: dict[str, Any]) -> None:
-    """Continue from the checkpoint `path`, whose `record` has been checked; every rank must call it.
-
-    Raises NlpBenchError where a file is missing, damaged, or has unexpected content.
-    """
+    """Continue from the checkpoint `path`, whose `record` was checked; every rank calls it. Raises NlpBenchError for a missing, damaged or unexpected file."""
     problems = _gathered(damaged(path, record, dist.get_rank(), dist.get_world_size()))
     refuse_damaged(path, [problem for part in problems for problem in part])
     if dist.get_rank() == 0:
@@ -182,10 +179,7 @@ parameter, which fits other tensor-, pipeline- and data-parallel sizes."""
 
 
 def sharded_state(trainer: Trainer, *, loading: bool, same_layout: bool = True) -> dict[str, Any]:
-    """Return the state that this rank writes, or reads; every rank must call it.
-
-    Random states depend on the layout, so they are left out where the checkpoint has another one (`same_layout` False).
-    """
+    """Return the state that this rank writes, or reads, as every rank at once; random states, which depend on the layout, only with `same_layout`."""
     if trainer.settings.overlap_param_gather and not loading:
         for part in trainer.model:  # else the replicas get the last update only in the next forward pass
             part.start_param_sync(force_sync=True)

@@ -26,8 +26,7 @@ from nlp_bench.train.samples import Batch, Rows, Samples, open_rows, padded
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.data import wordpiece_numbers
 
-NUM_SPECIAL = 3
-"""[CLS], [SEP] and [MASK]: those of a WordPiece vocabulary file, else the last tokens of the vocabulary."""
+NUM_SPECIAL = 3  # [CLS], [SEP] and [MASK]: those of a WordPiece vocabulary file, else the last tokens of the vocabulary
 
 
 @immutable(kw_only=False)
@@ -180,10 +179,7 @@ def _open_samples(job: Job) -> Samples:
 
 
 def _forward(_job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:
-    """Predict the masked tokens and whether the second text follows the first; the loss is the sum of both.
-
-    The last part returns losses of the tokens [b, s], and the logits of the next-sentence prediction [b, 2] or None.
-    """
+    """Predict masked tokens, and whether the texts belong together; the last part returns losses [b, s] and logits [b, 2] or None, the loss is their sum."""
     batch = batch or {}
     answer = model(*(batch.get(name) for name in ("tokens", "types", "labels", "mask")))
 

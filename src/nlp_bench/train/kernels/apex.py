@@ -9,8 +9,7 @@ from typing import Any
 
 import torch
 
-from nlp_bench.train.kernels import native
-from nlp_bench.train.kernels.kernels import Modules
+from nlp_bench.train.kernels import Modules, native
 from nlp_bench.train.settings import Settings
 
 

@@ -14,8 +14,7 @@ from nlp_bench.build.environment import RECORD
 from nlp_bench.build.providers import NAMES, missing
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json
-from nlp_bench.train.kernels import apex, native, te
-from nlp_bench.train.kernels.kernels import Kernels
+from nlp_bench.train.kernels import Kernels, apex, native, te
 from nlp_bench.train.kernels.native import install_accumulation, native_way
 from nlp_bench.train.kernels.recompute import repair_recompute
 from nlp_bench.train.settings import Settings
@@ -135,10 +134,7 @@ def _install_weight_gradient(
 
 
 def install_optimizer(provider: str, off: frozenset[str]) -> None:
-    """Set megatron-core's Adam, and its norm and scaling of all gradients, to this provider's.
-
-    megatron-core by itself uses whatever it can import.
-    """
+    """Set megatron-core's Adam, and its norm and scaling of all gradients, to this provider's; by itself it uses whatever it can import."""
     maker = "torch" if "adamw" in off else provider
     adam, foreign = adam_of(maker)
     package.Adam = distrib_optimizer.Adam = adam

@@ -17,7 +17,7 @@ from torch.amp import custom_fwd
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from nlp_bench.build.providers import compiler_gap
-from nlp_bench.train.kernels.kernels import Modules
+from nlp_bench.train.kernels import Modules
 from nlp_bench.train.kernels.processor import Column, Gate, Row, loss_in_place
 from nlp_bench.train.settings import Settings
 
@@ -117,10 +117,7 @@ WAYS: dict[str, Accumulate] = {
 
 
 def native_way(device: torch.device, dtype: torch.dtype, total: torch.dtype) -> tuple[str, Accumulate] | None:
-    """Return how torch can accumulate weight gradients here, as text and function: the fastest with a right result.
-
-    `dtype` is the type of inputs and gradients, `total` that of their sums.
-    """
+    """Return how torch accumulates weight gradients here, text and function, the fastest that is right; `dtype` of inputs and gradients, `total` of sums."""
     if dtype == total:
         return "added to their sum by the matrix product itself (torch.addmm_)", same_type
     for text, way in WAYS.items():

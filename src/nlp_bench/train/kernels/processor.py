@@ -99,10 +99,7 @@ class _Gate(torch.autograd.Function):
 
 
 def loss_in_place(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """Return -log softmax(logits)[target], [s, b], for logits [s, b, v] in float32 with all columns.
-
-    The logits are overwritten by their softmax, and in the backward pass by their gradient.
-    """
+    """Return -log softmax(logits)[target], [s, b], for whole float32 logits [s, b, v], which become their softmax and, in the backward pass, their gradient."""
     return _Loss.apply(logits, target)  # type: ignore[no-any-return,no-untyped-call]
 
 

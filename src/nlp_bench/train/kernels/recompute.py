@@ -19,11 +19,7 @@ MEANING = {"mlp": "feed-forward blocks", "layernorm": "normalisations"}
 
 
 def recomputed_modules(settings: Settings) -> list[str]:
-    """Return the modules that selective recompute runs twice.
-
-    core_attn is not among them: every attention kernel here is fused and recomputes the scores itself, so a checkpoint around it would
-    only run it once more.
-    """
+    """Return what selective recompute runs twice; not core_attn, for every attention kernel here is fused and recomputes the scores itself."""
     if settings.granularity != "selective":
         return []
     return [name for name in settings.recompute_modules if name in MEANING]

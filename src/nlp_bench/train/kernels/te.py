@@ -10,7 +10,7 @@ import torch
 
 from nlp_bench.errors import UsageError
 from nlp_bench.train.attention import ContextAttention, FusedAttention, rotary
-from nlp_bench.train.kernels.kernels import Modules
+from nlp_bench.train.kernels import Modules
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.families import FAMILIES
 

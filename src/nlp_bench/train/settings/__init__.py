@@ -36,10 +36,8 @@ class ShapeSettings:
     kv_channels: int | None = None  # Width of one head; default: hidden size / heads.
     seq_length: int  # Tokens per sample; of t5 those of the encoder (Megatron-LM's --encoder-seq-length).
     decoder_seq_length: int | None = None  # Tokens of t5's decoder per sample.
-    max_position_embeddings: int
-    """Longest sequence that the position embedding knows; at least the sequence length."""
-    ffn_hidden_size: int | None = None
-    """Inner width of the feed-forward block; default 4 times the hidden size."""
+    max_position_embeddings: int  # Longest sequence that the position embedding knows; at least the sequence length.
+    ffn_hidden_size: int | None = None  # Inner width of the feed-forward block; default 4 times the hidden size.
     group_query_attention: bool = False  # Share keys and values between groups of query heads.
     num_query_groups: int | None = None  # Key/value heads; needs --group-query-attention.
     position_embedding_type: str = one_of("learned_absolute", "rope", "relative", default="learned_absolute")
@@ -51,13 +49,11 @@ class ShapeSettings:
     normalization: str = one_of("LayerNorm", "RMSNorm", default="LayerNorm")  # Kind of normalisation.
     norm_epsilon: float = 1e-5  # Added to the variance inside the normalisation.
     swiglu: bool = False  # Gated feed-forward block with SiLU in place of GELU.
-    geglu: bool = False
-    """Gated feed-forward block with GELU (T5 1.1, Shazeer 2020, https://arxiv.org/abs/2002.05202)."""
+    geglu: bool = False  # Gated feed-forward block with GELU (T5 1.1, Shazeer 2020, https://arxiv.org/abs/2002.05202).
     disable_bias_linear: bool = False  # Linear layers without bias.
     attention_dropout: float = 0.1
     """Dropout of the attention weights. With dropout the loss depends on the parallel layout."""
-    hidden_dropout: float = 0.1
-    """Dropout of the residual stream. With dropout the loss depends on the parallel layout."""
+    hidden_dropout: float = 0.1  # Dropout of the residual stream. With dropout the loss depends on the parallel layout.
     bert_no_binary_head: bool = False  # Leave out bert's prediction of the next sentence.
 
     @property
@@ -134,19 +130,14 @@ class Settings(ScheduleSettings, ShapeSettings):
     """The vocabulary is padded to a multiple of this times the tensor-parallel size."""
     tokenizer_type: str = one_of(*TOKENIZERS, default="GPT2BPETokenizer")
     """Kind of the tokenizer; NullTokenizer needs --vocab-size and no files."""
-    tokenizer_model: str | None = None
-    """tokenizer.json of a Hugging Face tokenizer, or SentencePiece's .model."""
-    vocab_file: str | None = None
-    """vocab.json of the byte-level BPE tokenizer, or vocab.txt of a WordPiece tokenizer."""
-    merge_file: str | None = None
-    """merges.txt of the byte-level BPE tokenizer; training itself does not read it."""
+    tokenizer_model: str | None = None  # tokenizer.json of a Hugging Face tokenizer, or SentencePiece's .model.
+    vocab_file: str | None = None  # vocab.json of the byte-level BPE tokenizer, or vocab.txt of a WordPiece tokenizer.
+    merge_file: str | None = None  # merges.txt of the byte-level BPE tokenizer; training itself does not read it.
     data_path: tuple[str, ...] = ()
     """Prefix of the indexed data, PREFIX.bin and PREFIX.idx; several, or WEIGHT PREFIX WEIGHT PREFIX ..., are blended."""
-    data_cache_path: str | None = None
-    """Folder for the sample index; default: the folder `cache` beside the data."""
+    data_cache_path: str | None = None  # Folder for the sample index; default: the folder `cache` beside the data.
     mock_data: bool = False  # Train on random tokens instead of data.
-    split: str = "969,30,1"
-    """Weights of training, validation and test documents; only the training share is read."""
+    split: str = "969,30,1"  # Weights of training, validation and test documents; only the training share is read.
     mask_prob: float = 0.15  # Share of the tokens that bert and t5 have to guess; above 0.
     short_seq_prob: float = 0.0
     """Share of bert's and t5's samples that are cut short and padded (Megatron-LM's default is 0.1); mock samples never are."""
@@ -209,8 +200,7 @@ class Settings(ScheduleSettings, ShapeSettings):
     """Stop after the iteration in which SIGTERM arrives, with a checkpoint where --save is given."""
     eval_interval: int = 1000  # Accepted for old scripts: nothing is evaluated.
     eval_iters: int = 0  # Must be 0: an evaluation inside a throughput run would spoil the number.
-    manual_gc: bool = False
-    """Switch Python's garbage collector off, so that ranks do not stop at different times."""
+    manual_gc: bool = False  # Switch Python's garbage collector off, so that ranks do not stop at different times.
     manual_gc_interval: int = 0
     """With --manual-gc: iterations between collections that all ranks make together; 0 for never."""
 
@@ -248,8 +238,7 @@ class Settings(ScheduleSettings, ShapeSettings):
     loss_scale_window: int = 1000  # Iterations without overflow after which the loss scale doubles.
     hysteresis: int = 2  # Overflows before the loss scale is halved.
 
-    recompute_granularity: str | None = one_of("selective", "full")
-    """What is recomputed in the backward pass."""
+    recompute_granularity: str | None = one_of("selective", "full")  # What is recomputed in the backward pass.
     recompute_activations: bool = False  # The same as --recompute-granularity selective.
     recompute_modules: tuple[str, ...] = one_of(*RECOMPUTABLE, default=())
     """What selective recompute covers; default: core_attn, which every attention kernel here recomputes by itself."""
@@ -261,8 +250,7 @@ class Settings(ScheduleSettings, ShapeSettings):
 
     # distributed checkpoints in megatron-core's format; a throughput run writes none
 
-    save: str | None = None
-    """Folder that checkpoints are written to: at the end, and where the training stops early."""
+    save: str | None = None  # Folder that checkpoints are written to: at the end, and where the training stops early.
     save_interval: int | None = None  # Iterations between further checkpoints.
     async_save: bool = False  # Write checkpoints while the training goes on.
     load: str | None = None
@@ -283,8 +271,7 @@ class Settings(ScheduleSettings, ShapeSettings):
     wandb_project: str | None = None
     """Project of Weights & Biases (pip install wandb); with WANDB_MODE=offline files are written and nothing is sent."""
     wandb_exp_name: str | None = None  # Name of the run there.
-    wandb_save_dir: str | None = None
-    """Folder for its files; default: the folder wandb where the training runs."""
+    wandb_save_dir: str | None = None  # Folder for its files; default: the folder wandb where the training runs.
     mllog: bool = False  # Print MLPerf's events, `:::MLLOG {...}`, into the log.
     progress: str = one_of("auto", "on", "off", default="auto")
     """Progress and remaining time on stderr; auto: on a terminal only."""
@@ -296,8 +283,7 @@ class Settings(ScheduleSettings, ShapeSettings):
     profile_step_start: int = 10  # First iteration of the profiler's window.
     profile_step_end: int = 12  # Iteration after the window.
     profile_ranks: tuple[int, ...] = (0,)  # Ranks that are recorded.
-    profile_dir: str | None = None
-    """Folder for the traces; default: the folder profile where the training runs."""
+    profile_dir: str | None = None  # Folder for the traces; default: the folder profile where the training runs.
 
     def __post_init__(self) -> None:
         check(self)

@@ -52,10 +52,7 @@ def vocabulary_entries(s: "Settings") -> int | None:
 
 
 def wordpiece_numbers(s: "Settings") -> dict[str, int] | None:
-    """Return piece to token id of a vocab.txt (one piece per line, as BERT's), None where there is none.
-
-    Raises UsageError if it is unreadable or lacks [CLS], [SEP] or [MASK].
-    """
+    """Return piece to token id of a vocab.txt, a piece per line; None without one. Raises UsageError if it is unreadable or lacks [CLS], [SEP] or [MASK]."""
     if s.vocab_file is None or not s.vocab_file.endswith(".txt"):
         return None
     pieces = _read("vocab_file", s.vocab_file).splitlines()

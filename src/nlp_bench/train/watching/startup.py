@@ -2,7 +2,8 @@
 
 import os
 import time
-from pathlib import Path
+
+from nlp_bench.orphans import stat_of
 
 LEAST_S = 0.05  # shorter parts are not listed, but in the sum
 
@@ -13,13 +14,9 @@ def now_s() -> float:
 
 
 def process_start_s(pid: int) -> float | None:
-    """Return the start of a process in seconds since the machine was booted, None where it is unknown.
-
-    Source: proc(5), /proc/PID/stat, field 22 (starttime, in clock ticks); the name in field 2 may hold blanks and brackets.
-    """
+    """Return the start of a process in seconds since the machine was booted, None where it is unknown."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return int(stat_of(pid)[19]) / os.sysconf("SC_CLK_TCK")  # field 22: starttime, in clock ticks
     except (OSError, ValueError, IndexError):
         return None
 

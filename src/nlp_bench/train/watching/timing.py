@@ -151,10 +151,7 @@ def phases_of(row: Row) -> dict[str, float]:
 
 
 def table_lines(table: Sequence[tuple[str, Sequence[float]]]) -> list[str]:
-    """Return the lines for timers and their seconds per iteration on each rank; timers that never ran are left out.
-
-    The format is Megatron-LM's (megatron/core/timers.py, _get_global_min_max_time_string), over ranks that have the timer.
-    """
+    """Return timers and their seconds per iteration on the ranks that have them in Megatron-LM's format (core/timers.py, _get_global_min_max_time_string)."""
     lines = [" (min, max) time across ranks (ms):"]
     for name, seconds in table:
         known = [1000 * one for one in seconds if one > 0]

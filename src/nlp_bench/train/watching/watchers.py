@@ -146,10 +146,7 @@ def peak_bytes(device: torch.device) -> int:
 
 
 class MemoryReport(Watcher):
-    """Prints the peak memory of every rank after the first iteration, when everything has been allocated, and at the end.
-
-    The ranks of a pipeline stage are consecutive (megatron-core's order tp-cp-ep-dp-pp).
-    """
+    """Prints each rank's peak memory after the first iteration and at the end; the ranks of a stage are consecutive (megatron-core's tp-cp-ep-dp-pp)."""
 
     def __init__(self, device: torch.device, num_stages: int, say: Say) -> None:
         self._device, self._num_stages, self._say = device, num_stages, say
@@ -207,10 +204,7 @@ def gather(numbers: Sequence[float], device: torch.device) -> list[list[float]]:
 
 
 class Profiler(Watcher):
-    """Records a window of iterations by torch's profiler; the log marks each of them, as they are slower than the others.
-
-    Every rank waits until the traces are written.
-    """
+    """Records a window of iterations by torch's profiler and marks them in the log, for they are slower; every rank waits until the traces are written."""
 
     def __init__(self, settings: Settings, device: torch.device, say: Say) -> None:
         """Prepare; raises NlpBenchError for a folder that cannot be made."""
