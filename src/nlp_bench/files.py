@@ -11,14 +11,13 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from nlp_bench.errors import NlpBenchError, explained
 
-PIPE_S = 10.0
-"""Seconds within which a named pipe must yield something: without a writer, opening it would wait for ever."""
+PIPE_S = 10.0  # seconds within which a named pipe must yield something: without a writer it would never open
 
 
 PATIENCE_S = 3.0  # seconds after which a wait for a lock is reported
@@ -270,13 +269,13 @@ def _remove(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def reported_late(message: str) -> Iterator[None]:
-    """Print `message` on standard error where the block takes longer than PATIENCE_S."""
-    timer = threading.Timer(PATIENCE_S, print, [f"nlp-bench: {message}"], {"file": sys.stderr})
+def reported_late(message: str, after_s: float = PATIENCE_S) -> Iterator[Callable[[], None]]:
+    """Print `message` on standard error where the block takes longer, or calls what is yielded later, than `after_s`."""
+    timer = threading.Timer(after_s, print, [f"nlp-bench: {message}"], {"file": sys.stderr})
     timer.daemon = True
     timer.start()
     try:
-        yield
+        yield timer.cancel
     finally:
         timer.cancel()
 

@@ -16,8 +16,7 @@ from nlp_bench.seal import OUTCOME
 from nlp_bench.walk import JUBE_FILES
 
 MARKER = "ready"
-JUBE_ERROR = "error"
-"""JUBE's own file in the folder of a step whose command has failed: `jube continue` passes such a step over for good."""
+JUBE_ERROR = "error"  # JUBE's own, of a step whose command has failed: `jube continue` passes it over for good
 JUBE_DONE = "done"  # JUBE's own file in the folder of a step that has ended well
 _MOST_SAID_BYTES = 4096
 METRICS = "metrics.txt"  # the record of a rehearsal for JUBE instead of outcome.json: it has run no job

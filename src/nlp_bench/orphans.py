@@ -5,8 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
-"""Linux's prctl option: the signal that a process gets when its parent dies; kept by execve, not by fork."""
+PR_SET_PDEATHSIG = 1  # Linux's prctl option: the signal at the death of the parent; kept by execve, not by fork
 ANCESTOR = "NLP_BENCH_ANCESTOR"
 """Process that must be an ancestor of those that inherit this variable, to notice a parent that dies before the prctl call."""
 

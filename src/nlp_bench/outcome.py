@@ -9,13 +9,10 @@ from nlp_bench.errors import NlpBenchError
 class Outcome(str, Enum):
     """The end of a run. Only VALID and MEASURED carry a number."""
 
-    VALID = "VALID"
-    """Ended well, trained, whole: every requested iteration is in the log, every loss is there and finite."""
-    MEASURED = "MEASURED"
-    """Somebody's log with a number that does not show that its run ended well, trained and whole; never a run of ours."""
+    VALID = "VALID"  # ended well, trained, whole: every requested iteration is in the log, each loss there and finite
+    MEASURED = "MEASURED"  # somebody's log with a number, not shown to be VALID; never a run of ours
     INVALID = "INVALID"  # ran, but the number must not be used: a NaN or infinite loss, or a broken rule
-    REFUSED = "REFUSED"
-    """The log cannot give tokens per second; the reason names what is missing and the option that supplies it."""
+    REFUSED = "REFUSED"  # the log cannot give tokens per second; the reason names what is missing and its option
     INCOMPLETE = "INCOMPLETE"  # stopped without an error before the iterations that run.json requests
     FAILED = "FAILED"  # a rank or the launcher ended with an error
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # GPU or host memory was exhausted

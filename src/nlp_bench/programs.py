@@ -16,8 +16,7 @@ ANSWER_S = 12.0  # time limit in seconds; Slurm's commands give up on a silent c
 class Answer:
     """What a program printed and its exit status, or why it could not be run."""
 
-    code: int | None
-    """Exit status; None where there is none: the program is missing, did not start or did not end in time."""
+    code: int | None  # exit status; None where there is none: it is missing, did not start or did not end in time
     out: str = ""  # its stdout
     err: str = ""  # its stderr, or why there is no exit status
     elapsed_s: float = 0.0  # seconds until it ended

@@ -24,8 +24,7 @@ class Rule(NamedTuple):
 
     name: str  # its name in reports
     lead: bytes  # the literal with which each match begins
-    form: bytes
-    """What follows the lead: a regular expression with the group `value`, or all of whose match is the secret."""
+    form: bytes  # what follows the lead: an expression with a group `value`, or all of whose match is the secret
     is_lower: bool = False  # searched in the text in lower case
     is_named: bool = False  # the value follows a name, which `is_secret_value` judges
     after: "re.Pattern[bytes] | None" = None  # what must precede the lead

@@ -20,8 +20,7 @@ from nlp_bench.immutable import immutable
 
 RUN, LOG, SUBMISSION, OUTCOME = "run.json", "job.out", "submit.json", "outcome.json"
 VARIABLE = "NLP_BENCH_RUN_SHA256"  # SHA-256 of the run.json that the launcher read, for the rank that prints the log
-MADE_FOR = "NLP_BENCH_MADE_FOR"
-"""SHA-256 of the run.json that a job script was made for: it may wait while its folder becomes another run's."""
+MADE_FOR = "NLP_BENCH_MADE_FOR"  # SHA-256 of a job script's run.json: the folder may become another run's
 NONE = "none"
 _OPENED = re.compile(r" > seal: opened; run\.json SHA-256 (?P<run>[0-9a-f]{64}|none); nonce (?P<nonce>\S{1,128})")
 _CLOSED = re.compile(r" > seal: closed; (?P<lines>\d{1,12}) lines, SHA-256 (?P<sha256>[0-9a-f]{64})")
@@ -250,8 +249,7 @@ def log_missing(run_dir: Path, at_end: dict[str, Any] | None = None) -> str:
     return f"{LOG} has {seen} of {size} bytes" if seen < size else ""
 
 
-_UNPACK = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd", ".bz2": "bunzip2 -k"}
-"""The command that unpacks a file, by its suffix."""
+_UNPACK = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd", ".bz2": "bunzip2 -k"}  # unpacks, by suffix
 
 
 def packed_log(run_dir: Path) -> Path | None:

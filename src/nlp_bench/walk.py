@@ -37,10 +37,7 @@ JUBE_FILES = ("configuration.xml", "workpackages.xml")
 
 
 def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[Path, set[str]]]:
-    """Yield each real folder at and below `top`, sorted, real ones before links, with the names of what is in it and no folder.
-
-    A folder that cannot be read goes to `problems`, and is reported where there is no such list.
-    """
+    """Yield each real folder at and below `top`, sorted, links last, with the names of what is no folder; unreadable ones go to `problems`, or are reported."""
     within = os.path.realpath(_jube_run(top) or top)
     seen: set[str] = set()
     links: list[tuple[Path, int]] = []

@@ -20,8 +20,7 @@ from nlp_bench import __version__
 from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.errors import NlpBenchError, UsageError, explained, nearest
 
-WITH_TORCH = {"build", "data", "launch", "plan", "rehearse"}
-"""Subcommands that compile with torch, or start what does, on this node."""
+WITH_TORCH = {"build", "data", "launch", "plan", "rehearse"}  # subcommands that compile with torch, or start what does
 
 
 class _StoppedError(SystemExit):
@@ -166,8 +165,7 @@ example:
 nlp-bench SUBCOMMAND --help shows its options and an example."""
 
 
-VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
-"""Where torch keeps what it compiles, and loads it from; a value of the user's is kept."""
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"  # where torch keeps what it compiles, and loads it from; the user's value stays
 
 FOREIGN_VARIABLES = ("PYTHONINSPECT", "PYTHONIOENCODING", "PYTHONOPTIMIZE")
 """Variables for other programs: an interactive prompt at exit, a log in UTF-16, trainers without their assertions."""

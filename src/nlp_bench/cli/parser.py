@@ -14,8 +14,7 @@ from nlp_bench.config.options import add_fields, explain
 from nlp_bench.config.request import GROUPS, add_spellings
 from nlp_bench.errors import UsageError, nearest
 
-FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")
-"""Options whose value is another program's option, which begins with -- as well."""
+FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")  # their value is an option of another program, with -- too
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
 HINTS = {
     "--bf16": "the number format is the model file's; plan --precision bf16 shows what another one would give",

@@ -394,7 +394,6 @@ class Sync(Command):
 
     paths: tuple[Path, ...] = argument("DIR", nargs="+", read=Path)  # Run folder, or any folder above run folders.
     exit_status: int | None = value(read=int)  # Exit status of the job (given by the job script).
-    signalled: bool = flag(hidden=True)  # of scripts that were queued earlier
     signal: str = value(default="", metavar="NAME")  # The signal that told it to stop (likewise).
     elapsed: int | None = value(read=int, metavar="SECONDS")  # How long it took, from begin to end (likewise).
     wait: bool = flag()  # Poll until every run has ended.
@@ -409,9 +408,8 @@ class Sync(Command):
         from nlp_bench.outcome import Outcome
 
         if self.exit_status is not None:  # the job script reports its own run, recorded or not
-            signal = self.signal or ("TERM" if self.signalled else "")
             ending, state = sync_script(
-                self.paths[0], exit_status=self.exit_status, signal=signal, elapsed_s=self.elapsed
+                self.paths[0], exit_status=self.exit_status, signal=self.signal, elapsed_s=self.elapsed
             )
             print(f"{self.paths[0]}: {ending.text() if ending else state}")
             return 0

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -257,7 +258,11 @@ class Build(Command):
         engine = self.te or (system.software.transformer_engine if system else "")
         _refuse_options({"--apex": source, "--apex-commit": self.apex_commit, "--te": engine})
         extras = Extras(apex=apex, transformer_engine=engine)
-        print(make_build(build_folder(self.root or root()), _machine(self.arch, system), extras, _print_now))
+        print(
+            make_build(
+                build_folder(self.root or root()), _machine(self.arch, system), extras, partial(print, flush=True)
+            )
+        )
         return 0
 
 
@@ -286,10 +291,6 @@ def _machine(arch: str | None, system: "System | None") -> "Machine":
     raise UsageError(
         "arch: torch is a CUDA build, but no GPU is seen here; give --arch X.Y, or gpu.compute_capability in the system file"
     )
-
-
-def _print_now(line: str) -> None:
-    print(line, flush=True)  # a build takes long; each item shows when it is done
 
 
 APEX_URL = "https://github.com/NVIDIA/apex"

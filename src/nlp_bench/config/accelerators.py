@@ -39,8 +39,7 @@ class Accelerator:
     note: str = ""  # a remark on the figures
     generation: str = ""  # of `nlp_bench.plan.configurations.GENERATIONS`; empty: not planned
     memory: tuple[Memory, ...] = ()  # sizes of its memory
-    link_gb_per_s: float | None = None
-    """10^9 bytes per second that one device sends to its neighbours, one direction; None: not planned."""
+    link_gb_per_s: float | None = None  # 10^9 bytes/s that a device sends its neighbours, one way; None: not planned
     domain: int | None = None  # devices that these links join; None: those of a node
     watts: float | None = None  # maximum power
 

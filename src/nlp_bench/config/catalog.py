@@ -23,15 +23,11 @@ from nlp_bench.files import real
 
 MODEL_SCHEMA = "nlp-bench/model/1"
 SYSTEM_SCHEMA = "nlp-bench/system/1"
-WORKFLOW = Path("benchmark/jube/nlp_benchmark.yaml")
-"""Marks a working folder: a checkout, or one that `nlp-bench init` made."""
+WORKFLOW = Path("benchmark/jube/nlp_benchmark.yaml")  # marks a working folder, a checkout or what `nlp-bench init` made
 
 
 def shipped() -> Path:
-    """Return the folder that holds the shipped files as a checkout does: inside an installed package, else the checkout itself.
-
-    Raises UsageError where the package is imported from an archive, in which its files cannot be opened.
-    """
+    """Return the folder that holds the shipped files as a checkout does; raises UsageError in an archive, whose files cannot be opened."""
     package = Path(str(files("nlp_bench")))
     if not package.is_dir():
         raise UsageError(

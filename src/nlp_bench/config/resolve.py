@@ -93,10 +93,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
 
 
 def as_recorded(run: Run) -> Run:
-    """Return a run as somebody may have edited it in run.json, with the deviations that it lacks.
-
-    Raises UsageError where its parts contradict each other: a training would do what one of them says, and the record says the other.
-    """
+    """Return a run that somebody may have edited in run.json, with the deviations that it lacks; raises UsageError where its parts contradict each other."""
     batch, shape, edited = run.batch, run.model.architecture, "run.json was edited: resolve it anew by nlp-bench check"
     _refuse_layout(run)
     _refuse_batch(batch, run.parallel.data, edited)
@@ -325,8 +322,7 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
 
 
 REHEARSE = "rehearse"  # the tag of JUBE under which nothing is submitted
-REFERENCE = "juwels-booster"
-"""The file of the machine whose results are published: a laptop rehearses a job of many nodes for it."""
+REFERENCE = "juwels-booster"  # the machine whose results are published: a laptop rehearses jobs of many nodes for it
 
 
 def for_rehearsal(request: Request) -> Request:

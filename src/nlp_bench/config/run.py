@@ -48,10 +48,7 @@ class Limits(LimitOptions, Checked):
         return 600.0 if is_packed else min(600.0, 60.0 + 10.0 * nodes)
 
     def silence_s(self, interval_s: float, *, has_pauses: bool) -> float:
-        """Return the silence of a log, in seconds, that is no stall yet where its lines are `interval_s` apart.
-
-        `has_pauses`: at the start, after the last line and around checkpoints. Infinity where nothing counts as a stall.
-        """
+        """Return the seconds of silence that are no stall (infinity: never) of lines `interval_s` apart; `has_pauses`: at start, end and checkpoints."""
         if not self.stall_factor:
             return math.inf
         usual_s = max(self.stall_least_s, self.stall_factor * interval_s)
@@ -60,8 +57,7 @@ class Limits(LimitOptions, Checked):
 
 NOT_ARGUMENTS = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "train_args", "sequence_parallel")
 """Fields that are not an argument of the trainer of the same name."""
-FILES = ("--vocab-file", "--merge-file", "--tokenizer-model", "--load")
-"""Options in train_args whose value is a file that is read."""
+FILES = ("--vocab-file", "--merge-file", "--tokenizer-model", "--load")  # options in train_args that name a file
 
 
 @immutable

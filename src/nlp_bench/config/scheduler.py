@@ -90,8 +90,7 @@ class Job:
     suspended_s: float | None = None  # seconds that it was suspended; None where the scheduler does not report it
     comment: str = ""  # its comment; empty where it is no longer known
     work_dir: str = ""  # the folder that it was submitted from; likewise
-    submitted: dt.datetime | None = None
-    """When it was submitted, in local time without an offset; None where it is not known."""
+    submitted: dt.datetime | None = None  # when it was submitted, local time without offset; None where it is not known
     eligible: dt.datetime | None = None  # from when on it may begin (sbatch --begin), likewise
     node_name: str = ""  # the node on which its script runs; likewise
     remedy: str = ""  # what only the user can do for it to go on, with the command
@@ -133,13 +132,11 @@ class Scheduler:
     name = LOCAL  # as in `launcher` of system files and as a tag
     title = "this machine"  # its name in messages
     absent = ""  # what to do where it does not answer
-    job_id = re.compile(r"[0-9]+")
-    """Pattern of its job numbers, as its commands take them and as they follow "Submitted batch job"."""
+    job_id = re.compile(r"[0-9]+")  # of its job numbers, in its commands and behind "Submitted batch job"
     path_patterns = ""  # characters that it takes for a pattern in the path of a log
     job_variables = NEVER  # variables that it sets in a job, or that change a submission
     question_variables = NEVER  # variables that change the answers of its other commands
-    connection: tuple[str, ...] = ()
-    """Variables of these kinds that select the scheduler and the user: they are always kept."""
+    connection: tuple[str, ...] = ()  # variables that select the scheduler and the user: they are always kept
     selects: tuple[str, ...] = ()
     """Those of `connection` that say which cluster is asked: a run's record keeps them, and its job is asked for with them."""
     clusters: tuple[str, ...] = ()  # those of `selects` that hold names of clusters alone
@@ -149,16 +146,13 @@ class Scheduler:
     gpu_remedy = ""  # how a job gets all GPUs of its nodes
     no_nodes = "no list of nodes"  # why the nodes of a job are not known outside of one
     starter_name = "the job script"  # the program that `starter` calls
-    directive = ""
-    """Beginning of the template's lines that are options of its submission; lines of other schedulers are left out."""
+    directive = ""  # beginning of the template's lines with its options; lines of other schedulers are left out
     job_id_variable, restarts_variable = "NLP_BENCH_JOB_ID", "NLP_BENCH_RESTARTS"  # variables of the job script
-    in_own_allocation: Mapping[str, str] = {}
-    """Variables with which a script may start the ranks inside an allocation of the user's."""
+    in_own_allocation: Mapping[str, str] = {}  # with which a script may start ranks inside a user's allocation
     step_variables = NEVER
     """Variables of the user's shell in that allocation from which the starter would take what binds another step, or hides the log."""
     memory_limit = NEVER  # its message in the log when it killed a job for its memory
-    prolog_failure = NEVER
-    """Its message in the log where a node could not be prepared for the job, whose script then never ran."""
+    prolog_failure = NEVER  # its message where a node could not be prepared for the job, whose script then never ran
     memory_kill = NEVER  # its message in the log where Linux killed a process of the job for lack of host memory
     silence = ""
     """Why the last `query` has no answer, where another command than the first one has none; the scheduler itself does answer then."""

@@ -15,8 +15,7 @@ from nlp_bench.immutable import immutable
 
 UNSET = ("default",)  # the value by which JUBE's parameters mean: as in the data files
 MAX_COUNT = 10**18  # no training has more tokens; whole numbers above are not exact in the arithmetic
-MAX_SIZE = 10**9 - 1
-"""More nodes, samples or layers are a typing error, and products of such sizes would not fit into 64 bits."""
+MAX_SIZE = 10**9 - 1  # more nodes, samples or layers are a typing error, and their products would overflow 64 bits
 FACTORS = {
     "": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40,
 }  # fmt: skip

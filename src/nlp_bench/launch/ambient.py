@@ -29,12 +29,10 @@ def taken_out(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Col
     return {
         name: "***" if is_secret(name, value) else value
         for name, value in sorted(environment.items())
-        if kind.fullmatch(name) and name not in kept and not _is_connection(name)
+        if kind.fullmatch(name)
+        and name not in kept
+        and not any(name in get_scheduler(one).connection for one in scheduler_names())
     }
-
-
-def _is_connection(name: str) -> bool:
-    return any(name in get_scheduler(scheduler).connection for scheduler in scheduler_names())
 
 
 def without(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Collection[str] = ()) -> dict[str, str]:

@@ -18,8 +18,7 @@ SAME_NAMES = (
     "weight_decay", "clip_grad", "attention_dropout", "hidden_dropout", "seed",
 )  # fmt: skip
 """Fields of run.json's `training` that are arguments of the trainer."""
-STOP_WORD = "--exit-signal-handler"
-"""With it SIGTERM asks a rank to stop behind its iteration; it costs a small collective in each."""
+STOP_WORD = "--exit-signal-handler"  # SIGTERM then stops a rank behind its iteration; a small collective in each
 
 
 def training_arguments(run: Run) -> list[str]:

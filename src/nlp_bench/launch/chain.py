@@ -26,8 +26,7 @@ OWN_OPTIONS = ("--save", "--load", "--save-interval", "--exit-interval", "--exit
 MUST_BE_THERE = "--exit-on-missing-checkpoint"
 FINAL = (Outcome.VALID, Outcome.INVALID, Outcome.OUT_OF_MEMORY)
 """Ends after which another job of the chain would do nothing, or the same again."""
-KEPT = 2
-"""Checkpoints of a chain that are kept: the next job needs the newest, and an older one serves if that is damaged."""
+KEPT = 2  # checkpoints of a chain that are kept: the next job needs the newest, an older one serves if that is damaged
 MARGIN, LEAST_MARGIN_S, MOST_MARGIN_S = 0.1, 120, 900
 """Share of the time limit, and its bounds in seconds, that is kept for start-up and for the checkpoint at the end."""
 

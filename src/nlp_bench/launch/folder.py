@@ -217,7 +217,9 @@ def prepare(run: Run, *, root: Path, run_dir: Path, is_snapshot: bool = False) -
     """
     refuse_importable(run_dir)
     code = take_snapshot(run, run_dir) if is_snapshot else None
-    sealed = sha256_of(run_dir / "run.json" if _is_written(run, run_dir) else run.write(run_dir))
+    found = read_object(run_dir / "run.json")
+    is_written = bool(found) and json.loads(json.dumps(run.record())) == {**found, "created": run.created}
+    sealed = sha256_of(run_dir / "run.json" if is_written else run.write(run_dir))
     earlier = read_submission(run_dir)  # of a submission that was cut off
     if earlier:
         replace(earlier, run_sha256=sealed).write(run_dir)
@@ -228,12 +230,6 @@ def prepare(run: Run, *, root: Path, run_dir: Path, is_snapshot: bool = False) -
     with contextlib.suppress(PermissionError):  # a file system without modes, CIFS; it is read all the same
         script.chmod(mode | (mode & 0o444) >> 2)  # who may read it may start it
     return script
-
-
-def _is_written(run: Run, run_dir: Path) -> bool:
-    """Whether run.json is that of `run`, resolved at another time."""
-    found = read_object(run_dir / "run.json")
-    return bool(found) and json.loads(json.dumps(run.record())) == {**found, "created": run.created}
 
 
 def refuse_importable(run_dir: Path, version: tuple[int, int] = sys.version_info[:2]) -> None:

@@ -27,16 +27,12 @@ def rehearse(run: Run, run_file: Path, run_dir: Path) -> str:
     sys.stderr.write(done.stderr)
     found = read_object(run_dir / REHEARSAL)
     word = "done" if found else "failed"
-    why = "" if found else _last_line(done.stderr) or f"nlp-bench rehearse ended with exit status {done.returncode}"
+    last = done.stderr.strip().rpartition("\n")[2].removeprefix("nlp-bench: error: ")
+    why = "" if found else last or f"nlp-bench rehearse ended with exit status {done.returncode}"
     write_text(run_dir / "rehearsal.txt", done.stdout)
     write_text(run_dir / METRICS, row(run, found, word, why))
     write_rehearsed(run_dir, f"rehearsal {word}: no job was submitted")
     return f"rehearsal {word}" + (f": {why}" if why else f", fits: {found.get('fits') or 'not known'}")
-
-
-def _last_line(text: str) -> str:
-    said = [line for line in text.splitlines() if line.strip()]
-    return said[-1].removeprefix("nlp-bench: error: ") if said else ""
 
 
 def row(run: Run, rehearsal: dict[str, Any], word: str, why: str) -> str:

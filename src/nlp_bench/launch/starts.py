@@ -23,15 +23,13 @@ from nlp_bench.launch.prediction import RECORD, START_UP_S
 from nlp_bench.launch.submission import scheduler_of
 from nlp_bench.reason import Reason
 
-VARIABLE = "NLP_BENCH_START"
-"""Name of the start, from the job script: job, restart, time and process of the script, number of the try."""
+VARIABLE = "NLP_BENCH_START"  # name of the start: job, restart, time and process of the script, number of the try
 NAME = re.compile(r"[\w.-]{1,120}-(?P<number>[0-9])")
 SCHEMA = "nlp-bench/start/1"
 RANKS, SCRIPT = "ranks", "script"
 MAX_STARTS = 2
 PAUSE_S = 10.0  # between two tries, for transient faults to pass
-SILENT_S = 600.0
-"""How long a scheduler that does not answer is asked whether the job still runs here, before the try is given up."""
+SILENT_S = 600.0  # how long a silent scheduler is asked whether the job still runs here, before the try is given up
 LEAST_SHARE = 0.5  # share of the time limit that must be left where no prediction says how long the run takes
 
 

@@ -32,22 +32,18 @@ class Submission:
 
     job_ids: list[str] = field(default_factory=list)
     """The scheduler's numbers, of a chain several, the first one first; none for a local run that is no job."""
-    parts_left: int = 0
-    """Jobs of a chain that are still to be queued, or that the local backend will start after this one."""
+    parts_left: int = 0  # jobs of a chain that are still to be queued, or started by the local backend after this one
     comment: str | None = None  # what the jobs carry; None for a local run
     pid: int = field(default_factory=os.getpid)  # the process that wrote this first
     script_pid: int | None = None  # the process group of a local run
     host: str = field(default_factory=socket.gethostname)  # where that process ran
     place: str | None = field(default_factory=machine_identity)  # which machine or container of that name it was
     submitted: str = field(default_factory=now)  # when it was handed over; no job of it is older
-    attempts: list[dict[str, Any]] = field(default_factory=list)
-    """The endings of earlier jobs that were lost, the first one first."""
+    attempts: list[dict[str, Any]] = field(default_factory=list)  # endings of earlier jobs that were lost, in order
     given_up: str | None = None  # why a pending job is cancelled (--max-pending)
     run_sha256: str | None = None  # of run.json, when this was first written
-    unsure: str | None = None
-    """When the scheduler's answer left open whether it had taken the job; None where it did not."""
-    before: list[str] = field(default_factory=list)
-    """Jobs that it knew of this folder before: none of them is of this submission."""
+    unsure: str | None = None  # when the scheduler's answer left open whether it took the job; None where none did
+    before: list[str] = field(default_factory=list)  # jobs of this folder that it knew before: none is of this one
     selection: dict[str, str] | None = None
     """The variables that said which cluster got the job (Scheduler.selects); None where older records do not know."""
 

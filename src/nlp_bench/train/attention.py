@@ -45,11 +45,7 @@ class FusedAttention(torch.nn.Module):
         attn_mask_type: AttnMaskType = AttnMaskType.causal,
         **_: Any,
     ) -> None:
-        """Attention is causal where `attn_mask_type` is, else bidirectional.
-
-        `rotated_width` is the part of each head that is rotated by position, with `fused_rotary` by one compiled kernel;
-        megatron-core's other arguments are ignored.
-        """
+        """`rotated_width` of each head is rotated by position, with `fused_rotary` by one compiled kernel; megatron-core's other arguments are ignored."""
         super().__init__()
         self.causal = attn_mask_type == AttnMaskType.causal
         self.dropout = config.attention_dropout
@@ -129,10 +125,7 @@ def rotary_table(
 
 
 def rotary(heads: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor, *, fused: bool = False) -> torch.Tensor:
-    """Rotate the pairs (i, i + w/2) of the first w entries of heads [s, b, n, d] by the angles of `rotary_table`.
-
-    w is twice the width of the table. With `fused` torch.compile makes one kernel of it, else there are three in each direction.
-    """
+    """Rotate the pairs (i, i + w/2) of the first w entries of heads [s, b, n, d], w twice the table's width; `fused`: one compiled kernel in place of three."""
     return _Rotary.apply(heads, cosine, sine, fused)  # type: ignore[no-any-return,no-untyped-call]
 
 

@@ -29,10 +29,7 @@ NAN_EXIT_CODE = 3
 
 
 def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) -> int:
-    """Train; return the exit code: 0, or NAN_EXIT_CODE when a loss or gradient was not finite.
-
-    The last rank writes the log to stdout. Errors are raised; the caller must then exit without waiting for the others.
-    """
+    """Train; return 0, or NAN_EXIT_CODE for a loss or gradient that is not finite. The last rank logs to stdout; after an error exit, wait for nobody."""
     started_s = time.monotonic()
     STARTUP.mark("imports")
     world.connect(settings, layout, rank, device)

@@ -69,22 +69,15 @@ class Rehearse(Command, Request):
 
 def _with_progress(works: "Sequence[Work]") -> "Iterator[RankReport]":
     """Rehearse with progress on a terminal; elsewhere report what takes long after a while of silence."""
-    import threading
-
-    from nlp_bench.files import PATIENCE_S
+    from nlp_bench.files import PATIENCE_S, reported_late
     from nlp_bench.rehearse.ranks import rehearse_ranks
 
     world, count, is_terminal = works[0].layout.world_size, len(works), sys.stderr.isatty()
-    line = f"nlp-bench: rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
-    timer = threading.Timer(PATIENCE_S if world > MANY_RANKS else 10 * PATIENCE_S, print, [line], {"file": sys.stderr})
-    timer.daemon = True
-    timer.start()
-    try:
+    line = f"rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
+    with reported_late(line, PATIENCE_S if world > MANY_RANKS else 10 * PATIENCE_S) as is_going_on:
         for number, report in enumerate(rehearse_ranks(works), start=1):
-            timer.cancel()
+            is_going_on()
             yield report
             if is_terminal:
                 end = "\n" if number == count else ""
                 print(f"\rrehearsed {number} of {count} ranks", end=end, file=sys.stderr, flush=True)
-    finally:
-        timer.cancel()

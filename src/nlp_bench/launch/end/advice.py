@@ -29,8 +29,7 @@ from nlp_bench.train.checkpoint.folder import TRACKER
 NO_RETRY = "it would end the same way"
 REPORT, LOOK = "nlp-bench report DIR --explain", "tail -n 50 LOGS"
 RANKS = "tail -n 3 DIR/ranks/*/*/*/stderr.log"  # where torchrun's --log_dir has each rank's own output
-AGAIN = "nlp-bench submit --run DIR/run.json"
-"""The same training in a new folder, as another job: an ended folder takes no second one."""
+AGAIN = "nlp-bench submit --run DIR/run.json"  # the same as another job in a new folder: an ended one takes no second
 GO_ON, IN_MORE_TIME = AGAIN + " --load CHECKPOINTS", AGAIN + " --timelimit LONGER"
 LOST_LOG = "run it again, and keep programs that clean up or rotate logs away from its folder; what each rank printed is in ranks"
 UNUSABLE = "its number must not be used: "

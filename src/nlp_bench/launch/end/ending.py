@@ -66,8 +66,7 @@ class Facts:
     """What is known when a run has ended."""
 
     iterations: int  # iterations that the run owes: those of run.json, fewer where its own --until was met before
-    first_iteration: int | None
-    """The last iteration that the first line of the log may be of; None where the run may go on from a checkpoint."""
+    first_iteration: int | None  # the last iteration that the log may begin with; None where the run may resume
     exit_status: int | None  # exit status of the job; None where it is lost
     job: Job | None  # what the scheduler says; None where there is none or it does not answer
     signal: str  # the signal that told the job script to stop; empty where none did

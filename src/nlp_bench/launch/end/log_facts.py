@@ -86,8 +86,7 @@ LEFT_ALONE = re.compile(
 """The error of a rank whose peer has gone: gloo's (transport/tcp/pair.cc), the store's (TCPStore.cpp), NCCL's (ncclRemoteError)."""
 ENDED_WITH_A_PEER = frozenset({"1", "-6"})
 """Exit codes of a rank that found a peer gone: an exception of Python's, an abort of NCCL's watchdog."""
-_AT_ONCE_S = 0.05
-"""Within so many seconds of the first end nobody has ended the others: torchrun looks at its ranks ten times a second."""
+_AT_ONCE_S = 0.05  # seconds from the first end in which nobody has ended the others: torchrun looks ten times a second
 STALLED = re.compile(r"nlp-bench: error: (stalled .*?)(?:; the run is ended)?$", re.MULTILINE)
 RENDEZVOUS = re.compile(
     r"nlp-bench: error: rendezvous: (?P<ours>.*)|(?P<torchrun>Rendezvous\w*Error.*|(?:\w+\.)*Dist\w*Error: .*(?:clients joined|EADDRINUSE|timed out|Timed out).*)"
@@ -133,11 +132,13 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     has_logged = not mark or ITERATION.search(behind) is not None
     num_starts, records = _last_start(run_dir / "job.out") if has_logged else (0, NO_RECORDS)
     exceeded = next(filter(None, map(scheduler.memory_limit.search, lines)), None)
+    failed = {rank: (local, status) for rank, local, status in FAILURES.findall(err)}
+    first = _first_failed_rank(err, lines, failed)
     broken = records.first_broken()
     return LogFacts(
         last_iteration=records[-1].iteration if records else None,
         first_iteration=records[0].iteration if records else None,
-        error=_first_error(lines, err),
+        error=_first_error(lines, err, failed, first),
         notice=notice.group(0) if notice else node,
         notice_outcome=_meaning(notice, node),
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
@@ -145,7 +146,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
         prolog_failure=next(filter(scheduler.prolog_failure.search, err.splitlines()), None),
         memory_kill=next(filter(scheduler.memory_kill.search, lines), None),
         not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
-        cause=_cause(scheduler, err, lines, trained=bool(records)),
+        cause=_cause(scheduler, err, lines, trained=bool(records)) or _rank_that_failed(failed, first),
         is_finished=any(FINISHED.match(line) for line in lines),
         enough_at=enough_after(lines),
         num_starts=num_starts,
@@ -168,8 +169,11 @@ def _meaning(notice: "re.Match[str] | None", node: str | None) -> Outcome | None
     return Outcome.NODE_FAIL if node and word is Outcome.CANCELLED else word
 
 
+Failed = dict[str, tuple[str, str]]  # rank to its local rank and exit code
+
+
 def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -> Reason | None:
-    """Return the root cause: torchrun names the first rank that failed, not one that left before it with status 0."""
+    """Return what brought the run down before or beside its ranks: a stall, a rendezvous, a starter that started nothing."""
     if found := STALLED.search(err):
         return Reason("stalled", found.group(1))
     causes = sorted(ROOT_CAUSE.findall(err))
@@ -178,26 +182,25 @@ def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -
             return Reason("rendezvous", f"rendezvous: {found.group('ours')}")
         if not trained and not causes:  # where ranks had started, their peers' agents lose each other at the end
             return Reason("rendezvous", f"rendezvous: the nodes did not meet: {found.group('torchrun')}")
-    if not trained and not causes and (why := scheduler.why_not_started(err)):
-        return why
-    failed = {number: status for number, _, status in FAILURES.findall(err)}
-    first = _first_failed_rank(err, lines)
+    return None if trained or causes else scheduler.why_not_started(err)
+
+
+def _rank_that_failed(failed: Failed, first: str | None) -> Reason | None:
+    """Return the root cause in a rank: torchrun names the first one that failed, not one that left before it with status 0."""
     if failed and first and first not in failed:
         text = f"rank {first} ended first, without an error of its own (an early exit with status 0); the others failed for it"
         return Reason("early-exit", text)
-    status = failed[first] if first and failed else ""
+    status = failed[first][1] if first and failed else ""
     text = f"killed by signal {status[1:]} (rank {first})"
     code = {"-7": "bus-error", "-9": "killed", "-24": "cpu-time"}.get(status, "signal")  # 24: SIGXCPU
     return Reason(code, text) if status.startswith("-") else None
 
 
-def _first_error(lines: list[str], err: str) -> str | None:
+def _first_error(lines: list[str], err: str, failed: Failed, first: str | None) -> str | None:
     """Return the line that names the error of the rank that failed first, and its exit code."""
-    causes = sorted(ROOT_CAUSE.findall(err))
-    failed = {number: (local, status) for number, local, status in FAILURES.findall(err)}
-    rank = _first_failed_rank(err, lines)
+    rank = first or ""
     if rank not in failed:  # it left without an error: its peers' tells more
-        rank = causes[0][1] if causes else ""
+        rank = min(ROOT_CAUSE.findall(err), default=("", "", ""))[1]
     local, code = failed.get(rank, ("", ""))
     errors = [(found.group("local"), found.group("text")) for line in lines if (found := ERROR.match(line))]
     own = [text for prefix, text in errors if local and prefix == f"default{local}"]
@@ -209,13 +212,12 @@ def _first_error(lines: list[str], err: str) -> str | None:
     return "; ".join(parts) or None
 
 
-def _first_failed_rank(err: str, lines: list[str]) -> str | None:
+def _first_failed_rank(err: str, lines: list[str], failed: Failed) -> str | None:
     """Return the rank whose failure caused the others', over all nodes; None where the logs do not name the ranks that failed.
 
     torchrun's root cause is one of the ranks that failed within a second or so; our launcher logs their order on its node. But a rank
     may lose its connection, and end, before its peer has ended: one that logs this, or was terminated, counts only if all did.
     """
-    failed = {rank: (local, status) for rank, local, status in FAILURES.findall(err)}
     left_alone = {found.group("local") for line in lines if (found := LEFT_ALONE.match(line))}
     candidates: list[tuple[tuple[int, str, str, int], str]] = []
     seen: set[str] = set()

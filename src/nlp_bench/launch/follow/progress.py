@@ -29,8 +29,7 @@ class Progress:
     tokens_per_second: float  # rate of the last interval, as logged
     left_s: float  # seconds until the last iteration, at that rate
     silent_s: float  # seconds since the log has grown
-    stall_limit_s: float
-    """Silence from which the run looks stalled, by run.json's limits and this interval's length, as the launcher counts it."""
+    stall_limit_s: float  # silence from which it looks stalled, as the launcher counts: by run.json and the interval
 
     @property
     def is_stalled(self) -> bool:

@@ -24,8 +24,7 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
     return sorted(found)
 
 
-UNSEEN_S = 10.0
-"""Seconds for which a folder that was there must stay unseen before it has gone: a file server that is away for a moment hides it."""
+UNSEEN_S = 10.0  # seconds unseen after which a folder has gone: a file server that is away for a moment hides it
 
 
 def gone(folders: Iterable[Path]) -> set[Path]:

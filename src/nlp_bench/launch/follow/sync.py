@@ -41,10 +41,8 @@ NOT_VISIBLE = ".ended-without-a-log.{job_id}"
 """Trace of a follower's first look at a job that has ended and whose log is not there, or not to its end: how long it waits already."""
 ELSEWHERE_S = 3600
 """Seconds without output after which a local run counts as ended if its machine was rebooted, or is another one, and nobody holds its folder."""
-UNKNOWN_S = 6 * 3600
-"""Seconds after which a job that the queue still lists, in a state that nobody knows, counts as lost."""
-SILENT_S = 6 * 3600
-"""Seconds after which `sync --wait` gives up on a scheduler that does not answer; the next sync takes over."""
+UNKNOWN_S = 6 * 3600  # seconds after which a job that the queue still lists, in an unknown state, counts as lost
+SILENT_S = 6 * 3600  # seconds after which `sync --wait` gives up on a silent scheduler; the next sync takes over
 LAST_WORDS_S = 5.0
 """Seconds that the scheduler has to answer a job script that it is ending: SIGKILL follows (Slurm: after KillWait, 30 s by default)."""
 

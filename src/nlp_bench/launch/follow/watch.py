@@ -38,8 +38,7 @@ class Look:
     ending: Ending | None  # how it ended; None while it goes on, or is not known
     state: RunState  # the queue's word and reason, "running here", or what is wrong
     progress: Progress | None  # how far it is, None where its log tells nothing yet
-    to_type: tuple[str, ...] = ()
-    """The next commands for a run that goes on: one that stands still as a job, or has been measured well enough."""
+    to_type: tuple[str, ...] = ()  # what to type for a run that stands still, or has been measured well enough
     known: Bound | None = None  # how well its mean time is known, where --until or its run.json asks
 
     @property

@@ -100,11 +100,7 @@ Cores = list[Core]
 
 
 def cpus_of_ranks(topology: Topology, binding: Binding, homes: list[int | None]) -> list[frozenset[int]]:
-    """Return the logical CPUs of each local rank.
-
-    `homes` holds the NUMA node of each one's GPU, None where it is unknown or there is none. Raises NlpBenchError where a rank would get
-    fewer cores than `binding.min_cores`, naming the CPUs that there are.
-    """
+    """Return each local rank's CPUs; `homes` are their GPUs' NUMA nodes, None for unknown. Raises NlpBenchError for fewer cores than `binding.min_cores`."""
     shares = [cores[: binding.max_cores] for cores in _shares(topology, binding, homes)]
     for local_rank, cores in enumerate(shares):
         if len(cores) < binding.min_cores:

@@ -21,8 +21,7 @@ from nlp_bench.launch.arguments import STOP_WORD, training_arguments
 from nlp_bench.orphans import ANCESTOR, die_with_parent, stat_of
 from nlp_bench.walk import RANKS
 
-SCAN_S = 1.0
-"""Seconds between two searches while ranks are missing; a process table of thousands takes some milliseconds."""
+SCAN_S = 1.0  # seconds between two searches while ranks are missing; a process table of thousands takes milliseconds
 
 
 class Ranks:
@@ -167,8 +166,7 @@ class LogWatch:
 POLL_S = 0.5
 FORWARD_S = 2.0
 """Seconds after which a signal is forwarded to torchrun: Slurm or the process group may signal it too, and a second signal disturbs its end."""
-GRACE_S = 10.0
-"""Seconds that a torchrun whose ranks stand still has to end; it would give them 30, in which they do nothing."""
+GRACE_S = 10.0  # seconds that a torchrun whose ranks stand still has to end; it would give them 30, for nothing
 STALLED = 124  # exit status of a run that stood still, as timeout(1) has it
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PR_SET_CHILD_SUBREAPER = 36

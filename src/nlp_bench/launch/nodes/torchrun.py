@@ -27,8 +27,7 @@ from nlp_bench.packages import installed_version
 from nlp_bench.redact import is_secret, without_secrets
 from nlp_bench.walk import RANKS
 
-FIRST_PORT, NUM_PORTS = 20000, 12000
-"""The port is taken from job id and run folder, below the range that Linux hands out by itself (32768 and up)."""
+FIRST_PORT, NUM_PORTS = 20000, 12000  # ports by job id and run folder, below those that Linux hands out (from 32768 on)
 
 
 @immutable
@@ -84,11 +83,7 @@ def _number(text: bytes) -> int:
 
 
 def meet(run: Run) -> Rendezvous:
-    """Return the meeting point of the ranks as this node sees it.
-
-    torchrun cannot always tell that an augmented or virtual address is its own (PyTorch issue 73656), so `is_host`
-    is decided here from the number of this node in the job.
-    """
+    """Return this node's view of the meeting; torchrun cannot always tell that an address is its own (PyTorch issue 73656): `is_host` is decided here."""
     nodes = addresses(run)
     if run.launch.launcher == LOCAL:
         return Rendezvous(endpoint=f"{nodes[0]}:0", node=0, local_address=nodes[0], job_id=f"local-{os.getpid()}")
@@ -177,10 +172,7 @@ def program_words(run: Run) -> list[str]:
 
 
 def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
-    """Return torchrun's options for c10d, which numbers nodes by the order of their addresses as words, or static.
-
-    `read_timeout` bounds the first connection, whose default of 60 s is short for the nodes of a large job.
-    """
+    """Return torchrun's options for static, or c10d (nodes in the order of addresses as words); `read_timeout` is else 60 s, short for a large job."""
     join_s = int(max(1, run.limits.join_s(run.parallel.nodes, is_packed=bool(run.system.container.image))))
     words = ["--rdzv_endpoint", rendezvous.endpoint, "--rdzv_id", rendezvous.job_id]
     if run.system.network.rendezvous == "static" and run.launch.launcher != LOCAL:

@@ -28,8 +28,7 @@ from nlp_bench.orphans import ANCESTOR, die_with_parent
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals by which a person, or the end of a terminal, ends a local run."""
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # a person or a terminal ends a local run
 GRACE_S = 30  # seconds that a stopped local run has to end by itself
 OVERDUE = " DUE TO TIME LIMIT"
 LAST_GRACE_S = 8  # seconds that the script of a killed `submit` has to write its last word

@@ -8,8 +8,7 @@ import re
 import shutil
 from typing import Any
 
-MARK = "nlp-bench|"
-"""The first field of each line that squeue and sinfo are asked for, their header included: `--format=nlp-bench|%i|%k`."""
+MARK = "nlp-bench|"  # first field of each line of squeue and sinfo, also of the header: `--format=nlp-bench|%i|%k`
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))|[\x00-\x08\x0b-\x1f]")
 """Colours, titles of windows and other control characters, but line ends and tabs. Source: ECMA-48, 5.4 and 8.3.89."""
 _HEADERS = ("JOBID", "NODELIST")  # what squeue prints above %i, and sinfo above %N
@@ -40,8 +39,7 @@ def rows(out: str, fields: int) -> list[list[str]] | None:
     return [row for row in marked if row[0].strip() not in _HEADERS] if marked else None
 
 
-LISTED = f"{MARK}%i|%Z|{MARK}%k"
-"""What squeue is asked for of a job: the mark divides the folder from the comment, for both may hold bars."""
+LISTED = f"{MARK}%i|%Z|{MARK}%k"  # the mark divides the folder from the comment, for both may hold bars
 _JOB = re.compile(rf"^\s*{re.escape(MARK)}(?=(?:\d+|JOBID)\|)", re.MULTILINE)
 
 
@@ -57,8 +55,7 @@ def listed(out: str) -> list[tuple[str, str, str]] | None:
     return [job for job in found if job[0].isdigit()] if found else None
 
 
-ACCOUNTED = "JobID,State,ExitCode,Submit,WorkDir"
-"""What sacct is asked for; a folder's name may hold bars, so it comes last."""
+ACCOUNTED = "JobID,State,ExitCode,Submit,WorkDir"  # what sacct is asked for; a folder's name may hold bars: it is last
 
 
 def accounted(out: str, job_id: str) -> dict[str, Any] | None:

@@ -95,8 +95,7 @@ def refuse_damaged(path: Path, problems: list[str]) -> None:
     raise NlpBenchError(f"load: {path} is damaged: {some(problems, 3, '; ')}; {remedy}")
 
 
-INDEX = ".metadata"
-"""torch.distributed.checkpoint's index of tensors and files: a pickle that torch 2.13 reads without any check."""
+INDEX = ".metadata"  # torch.distributed.checkpoint's index: a pickle that torch 2.13 reads without any check
 COMMON = "common.pt"  # state common to all ranks (megatron-core, `dist_checkpointing/strategies/common.py`)
 FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """Makes torch.load build only tensors and plain values, even where its caller allows more (torch/serialization.py)."""

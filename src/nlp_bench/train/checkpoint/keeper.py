@@ -20,10 +20,7 @@ class Keeper:
     """Checkpoints and early ends of one rank's training: all must decide to stop in the same iteration, or the others would wait for ever."""
 
     def __init__(self, trainer: Trainer, say: Callable[[str], None], started_s: float, *, writes_log: bool) -> None:
-        """Every rank creates one at the same time; `say` writes a line of the log, `started_s` is the start by time.monotonic.
-
-        With --exit-signal-handler SIGTERM no longer ends this process.
-        """
+        """Every rank creates one at the same time; `started_s` is by time.monotonic. With --exit-signal-handler SIGTERM no longer ends this process."""
         self._trainer, self._settings, self._say = trainer, trainer.settings, say
         self._started_s, self._signalled = started_s, False
         if self._settings.exit_signal_handler:

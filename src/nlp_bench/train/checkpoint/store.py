@@ -48,11 +48,7 @@ class Store:
         self._is_checked = False
 
     def save(self, iteration: int, consumed_samples: int) -> Path:
-        """Write a checkpoint and return its path; every rank must call it.
-
-        With --async-save forked processes write while the training goes on, and `finish` or the next `save` completes it. Raises
-        NlpBenchError where writing fails.
-        """
+        """Write a checkpoint and return its path; with --async-save `finish` completes it. Every rank calls it. Raises NlpBenchError where writing fails."""
         self.finish(wait=True)
         trainer, path = self._trainer, checkpoint_path(self._folder, iteration)
         if dist.get_rank() == 0:

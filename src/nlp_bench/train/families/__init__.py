@@ -54,10 +54,7 @@ def loss_of(mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class Part(LanguageModule):  # type: ignore[misc]  # megatron-core has no types
-    """One pipeline stage; a subclass adds the layers, and calls `setup_embeddings_and_output_layer` at the end.
-
-    megatron-core's schedules, gradient reduction and checkpoints use its attributes by name.
-    """
+    """One pipeline stage with the attributes that megatron-core uses by name; a subclass adds layers and calls `setup_embeddings_and_output_layer` last."""
 
     def __init__(
         self, job: Job, config: TransformerConfig, place: Place, *, num_token_types: int = 0, output_bias: bool = False

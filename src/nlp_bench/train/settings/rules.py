@@ -20,8 +20,7 @@ NOT_NEGATIVE = (
     "lr", "min_lr", "lr_warmup_iters", "lr_warmup_samples", "weight_decay", "clip_grad", "adam_eps", "seed", "manual_gc_interval",
     "vocab_extra_ids",
 )  # fmt: skip
-SHARES = ("attention_dropout", "hidden_dropout", "adam_beta1", "adam_beta2", "mask_prob", "short_seq_prob")
-"""Settings that must be in [0, 1)."""
+SHARES = ("attention_dropout", "hidden_dropout", "adam_beta1", "adam_beta2", "mask_prob", "short_seq_prob")  # in [0, 1)
 OTHERS = (
     "rotary_percent", "eval_interval", "eval_iters", "timing_log_level", "profile_step_start", "profile_step_end",
 )  # fmt: skip

@@ -44,5 +44,4 @@ class StartUp:
 
 
 STARTUP = StartUp(process_start_s(os.getpid()))  # of this process; global, as its parts end in several modules
-RAN: dict[str, str] = {}
-"""Autograd node to the name of torch's attention kernel that has run in this process; set by train/attention.py."""
+RAN: dict[str, str] = {}  # autograd node to torch's attention kernel that has run here; set by train/attention.py
