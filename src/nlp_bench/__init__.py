@@ -42,11 +42,7 @@ __all__ = [
     "read_logs",
     "to_frame",
 ]
-_ELSEWHERE = {
-    "NlpBenchError": "nlp_bench.errors",
-    "Outcome": "nlp_bench.outcome",
-    "Record": "nlp_bench.measure.rows",
-}
+_ELSEWHERE = {"NlpBenchError": "nlp_bench.errors", "Outcome": "nlp_bench.outcome", "Record": "nlp_bench.measure.rows"}
 """Where what is not in `nlp_bench.api` is defined."""
 
 

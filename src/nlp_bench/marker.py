@@ -3,7 +3,6 @@
 import contextlib
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import read_json, real, refuse_types, sha256_of, user_name, write_text
 from nlp_bench.last_start import tail
 from nlp_bench.seal import OUTCOME
+from nlp_bench.terminal import say
 from nlp_bench.walk import JUBE_FILES
 
 MARKER = "ready"
@@ -99,9 +99,7 @@ def _let_jube_go_on(run_dir: Path) -> None:
             error.unlink()
             run = step.parent
             again = shlex.join(["jube", "continue", str(run.parent), "--id", run.name.lstrip("0") or "0"])
-            print(
-                f"nlp-bench: {error} of JUBE is removed: the step has its outcome now; next: {again}", file=sys.stderr
-            )
+            say(f"{error} of JUBE is removed: the step has its outcome now; next: {again}")
 
 
 def forget_measured(run_dir: Path) -> None:

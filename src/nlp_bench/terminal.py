@@ -1,7 +1,14 @@
-"""A status line on a terminal: redrawn in place, and wiped before other lines."""
+"""What is said on a terminal: messages, and a status line that is redrawn in place and wiped before other lines."""
 
 import os
+import sys
 from typing import TextIO
+
+
+def say(*lines: str) -> None:
+    """Print messages on standard error, one line each."""
+    for line in lines:
+        print(f"nlp-bench: {line}", file=sys.stderr, flush=True)
 
 
 class StatusLine:

@@ -8,13 +8,13 @@ entered. What is skipped is reported on stderr.
 import functools
 import os
 import re
-import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from nlp_bench.errors import explained
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import opened
+from nlp_bench.terminal import say
 
 MAX_DEPTH = 64  # levels of folders that are read; a path has at most 4096 bytes on Linux
 NAME_IT = "; name it to have it read too"
@@ -152,6 +152,6 @@ def _jube_run(top: Path) -> Path | None:
 def report_skipped(skipped: tuple[str, ...], top: str) -> None:
     """Say on stderr what below `top` is not read, and why."""
     for message in skipped[:MAX_NAMED]:
-        print(f"nlp-bench: passed over: {one_line(message)}", file=sys.stderr)
+        say(f"passed over: {one_line(message)}")
     if more := len(skipped) - MAX_NAMED > 0 and len(skipped) - MAX_NAMED:
-        print(f"nlp-bench: passed over: {more} more below {one_line(top)}", file=sys.stderr)
+        say(f"passed over: {more} more below {one_line(top)}")

@@ -152,7 +152,7 @@ def _refuse_other_kinds(path: Path) -> None:
         raise UsageError(f"--file {path} is no regular file; name one, or one that is still to be made")
 
 
-def _patience(path: Path) -> contextlib.AbstractContextManager[None]:
+def _patience(path: Path) -> contextlib.AbstractContextManager[object]:
     return reported_late(f"waiting for another process that is writing {path} (`fuser {path}` names it)")
 
 

@@ -5,12 +5,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.options import overwriting, say
+from nlp_bench.cli.options import overwriting
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, given, spellings, value
 from nlp_bench.config.values import count, size
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.data.prepare import PrepareRequest

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.options import form, say
+from nlp_bench.cli.options import form
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, shared, value
 from nlp_bench.config.request import LaunchOptions, RunOptions, SlurmOptions, from_options
 from nlp_bench.config.values import duration
+from nlp_bench.files import write_json
 from nlp_bench.immutable import immutable
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,7 +92,6 @@ class Doctor(Command):
         from nlp_bench.doctor.checks import examine, is_bad, record
         from nlp_bench.doctor.nodes import carry_out, choose, end_of_errors, prepare, read_nodes
         from nlp_bench.doctor.verdict import text, verdict
-        from nlp_bench.files import write_json
 
         choice = choose(place, which)
         examined = examine(place, names) if self.checks else []

@@ -18,14 +18,15 @@ from nlp_bench.cli.options import (
     form,
     overwriting,
     refuse_to_replace,
-    say,
     use_one_thread,
 )
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, given, value
 from nlp_bench.config.values import OneOf, count
 from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.files import temporary_folder, write_text
 from nlp_bench.immutable import immutable
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.export.subject import Subject
@@ -62,7 +63,6 @@ class Bundle(Command, JudgedOptions, LogOptions):
         from nlp_bench.evidence.make import make_bundle
         from nlp_bench.evidence.manifest import Options
         from nlp_bench.evidence.text import made_talk, made_text, redactions_text
-        from nlp_bench.files import temporary_folder
 
         if self.redact_report and self.sign:
             raise UsageError("--sign: with --redact-report no bundle is made; leave one of them out")
@@ -168,7 +168,6 @@ class Export(Command, TokensOption, LogOptions):
     def run(self) -> int:
         use_one_thread()
         from nlp_bench.export.subject import subjects
-        from nlp_bench.files import write_text
 
         found, refused = subjects(self.paths, self.overrides(), self.tokens, allow_measured=self.allow_measured)
         say(*refused)
@@ -185,10 +184,8 @@ class Export(Command, TokensOption, LogOptions):
             for name, text in documents:
                 path = self.output / name
                 refuse_to_replace("--output", path, mark=text.encode()[:16])
-                if (
-                    path.is_file()
-                    and (lost := _gaps(text) - _gaps(path.read_text(encoding="utf-8", errors="replace"))) > 0
-                ):
+                earlier = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else text
+                if (lost := _gaps(text) - _gaps(earlier)) > 0:
                     raise UsageError(
                         f"--output {path} has {lost} more field(s) filled, by hand or by --set, which would be replaced by nothing; move it, or "
                         "name another folder"

@@ -9,7 +9,6 @@ from nlp_bench.cli.options import (
     TokensOption,
     allowing_measured,
     form,
-    say,
     say_written,
     use_one_thread,
 )
@@ -19,6 +18,7 @@ from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, count, duration, percentage
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.analysis.history import Row

@@ -211,7 +211,6 @@ def keep_caches_private() -> None:
         return
     import tempfile
 
-    from nlp_bench.errors import NlpBenchError
     from nlp_bench.files import user_folder
 
     # Without a folder for temporary files torch reports it where it needs one.

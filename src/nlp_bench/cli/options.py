@@ -12,6 +12,7 @@ from nlp_bench.config.values import OneOf, count, duration, size
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real
 from nlp_bench.immutable import immutable
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.measure.sizes import Overrides
@@ -142,12 +143,6 @@ def load_in_one_thread() -> None:
     finally:
         if is_own:
             del os.environ[_THREADS]
-
-
-def say(*lines: str) -> None:
-    """Print messages on standard error, one line each."""
-    for line in lines:
-        print(f"nlp-bench: {line}", file=sys.stderr, flush=True)
 
 
 def say_written(paths: Sequence[Path]) -> None:

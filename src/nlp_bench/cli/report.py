@@ -14,7 +14,6 @@ from nlp_bench.cli.options import (
     PatternOptions,
     allowing_measured,
     form,
-    say,
     say_written,
     use_one_thread,
 )
@@ -23,8 +22,10 @@ from nlp_bench.config.accelerators import FORMATS
 from nlp_bench.config.options import argument, flag, value
 from nlp_bench.config.values import OneOf, price, size
 from nlp_bench.errors import UsageError
+from nlp_bench.files import write_text
 from nlp_bench.immutable import immutable
 from nlp_bench.show.table import FORMS
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.report.report import Report as Result
@@ -100,8 +101,6 @@ class Report(Command, JudgedOptions, PatternOptions):
 
             written = [*write_report(report, self.output), *(write_view(view, self.output) if view else ())]
             if self.format == "records-csv":
-                from nlp_bench.files import write_text
-
                 written.append(self.output / "records.csv")
                 write_text(written[-1], formats.records_csv(report))
             say_written(written)

@@ -5,31 +5,29 @@ import os
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.options import form, load_in_one_thread, poll_every, refuse_to_replace, say
+from nlp_bench import schemas, seal
+from nlp_bench.cli.options import form, load_in_one_thread, poll_every, refuse_to_replace
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import argument, flag, value
-from nlp_bench.config.request import Request, WatchOptions, from_options
+from nlp_bench.config.options import argument, flag, given, option, value
+from nlp_bench.config.request import CheckpointOptions, LimitOptions, Request, WatchOptions, from_options
+from nlp_bench.config.run import Run, read_run, summary
+from nlp_bench.config.scheduler import LOCAL, NoAnswerError, get_scheduler
 from nlp_bench.config.system import System
 from nlp_bench.config.values import OneOf
 from nlp_bench.errors import NlpBenchError, UsageError, with_file
-from nlp_bench.files import real, user_name
+from nlp_bench.escape import one_line
+from nlp_bench.files import real, user_name, write_json, write_text
 from nlp_bench.immutable import immutable
+from nlp_bench.outcome import Outcome
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
-    from nlp_bench.config.run import Run
-    from nlp_bench.launch.nodes.torchrun import Rendezvous
-from dataclasses import replace
-from typing import TYPE_CHECKING
-
-from nlp_bench.config.options import option
-from nlp_bench.config.request import CheckpointOptions, LimitOptions
-
-if TYPE_CHECKING:
-    from nlp_bench.config.run import Run
     from nlp_bench.launch.chain import CheckpointRequest
+    from nlp_bench.launch.nodes.torchrun import Rendezvous
 
 MAX_REPEATS = 100
 MACHINE = ("environment", "machine")  # values of --print that concern the machine alone, without a model
@@ -53,11 +51,8 @@ class Check(Command, Request):
     set-up script: cuda or cpu, whether the site's Python packages are seen, and those shell lines."""
 
     def run(self) -> int:
-        from nlp_bench import schemas
         from nlp_bench.config.catalog import find, here, root
         from nlp_bench.config.resolve import resolve, resolve_system
-        from nlp_bench.config.run import read_run, summary
-        from nlp_bench.config.scheduler import LOCAL, get_scheduler
         from nlp_bench.launch.arguments import check_arguments
         from nlp_bench.launch.chain import check_checkpoint
         from nlp_bench.launch.folder import record_folder, script_text
@@ -119,7 +114,6 @@ class Check(Command, Request):
 def _scheduler_answers(system: str) -> bool:
     """Whether a scheduler answers for the checked system; False for a system without one."""
     from nlp_bench.config.catalog import load_system
-    from nlp_bench.config.scheduler import LOCAL, NoAnswerError, get_scheduler
 
     launcher = load_system(system).launcher
     try:
@@ -178,7 +172,6 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         """Submit, and report the run's folder and what to type next."""
         load_in_one_thread()
         from nlp_bench.config.catalog import root
-        from nlp_bench.errors import NlpBenchError
         from nlp_bench.launch import folder, lock
         from nlp_bench.launch.chain import check_checkpoint, with_checkpoints
         from nlp_bench.launch.end.ending import read_ending
@@ -229,10 +222,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
 
     def _resolved(self) -> "tuple[Run, CheckpointRequest]":
         """Return the run that is asked for or recorded, and what is wished of checkpoints."""
-        from nlp_bench.config.options import given
         from nlp_bench.config.resolve import as_recorded, for_another_job, resolve
-        from nlp_bench.config.run import read_run
-        from nlp_bench.errors import UsageError
         from nlp_bench.launch.chain import CheckpointRequest, resumed
 
         request = from_options(self)
@@ -255,8 +245,6 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
 
     def _rehearse(self) -> int:
         """Rehearse the run of JUBE's check step in the folder of its training step; options of long trainings change nothing."""
-        from nlp_bench.config.run import read_run
-        from nlp_bench.errors import UsageError
         from nlp_bench.launch.folder import writable_folder
         from nlp_bench.launch.jube_rehearsal import rehearse
 
@@ -280,7 +268,6 @@ def _say_ended(run_dir: Path, *, is_step: bool) -> int:
     """Print the outcome; return 1 where it is not VALID, unless this is a step of JUBE, which goes on to the table."""
     from nlp_bench.launch.end.advice import advice
     from nlp_bench.launch.end.ending import read_ending
-    from nlp_bench.outcome import Outcome
 
     ending = read_ending(run_dir)
     if ending is None:
@@ -306,9 +293,6 @@ class Launch(Command):
 
     def run(self) -> int:
         """Start this node's recorder and torchrun, and supervise both to their end; return torchrun's exit status."""
-        from nlp_bench import seal
-        from nlp_bench.config.run import read_run
-        from nlp_bench.config.scheduler import get_scheduler
         from nlp_bench.launch import starts
         from nlp_bench.launch.folder import refuse_importable
         from nlp_bench.launch.nodes.torchrun import (
@@ -355,7 +339,6 @@ class Launch(Command):
 
 
 def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: list[str], sealed: str) -> int:
-    from nlp_bench import seal
     from nlp_bench.build.environment import build_environment, build_warning
     from nlp_bench.config.catalog import root
     from nlp_bench.launch import ambient
@@ -374,16 +357,14 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
     environment = {**rank_environment(resolved, build_environment(root())), seal.VARIABLE: sealed}
     if rendezvous.is_host:
         if foreign:
-            print(ambient.message(foreign), file=sys.stderr, flush=True)
+            say(ambient.message(foreign))
         if warning := build_warning(environment):
             print(warning, flush=True)
         write_provenance(run_dir, command, environment, resolved.data.path, taken_out=foreign)
     os.chdir(run_dir)
     start_recorder(resolved, run_dir)
-    under_script = "NLP_BENCH_NODES" in os.environ  # by hand, the log is a terminal
-    return supervise(
-        command, {**os.environ, **environment}, resolved, run_dir, watches=under_script and rendezvous.is_host
-    )
+    watches = "NLP_BENCH_NODES" in os.environ and rendezvous.is_host  # by hand, the log is a terminal
+    return supervise(command, {**os.environ, **environment}, resolved, run_dir, watches=watches)
 
 
 @immutable
@@ -401,11 +382,9 @@ class Sync(Command):
 
     def run(self) -> int:
         load_in_one_thread()  # a lost run may be submitted again
-        from nlp_bench.escape import one_line
         from nlp_bench.launch.end.advice import short
         from nlp_bench.launch.follow.runs import find_runs
         from nlp_bench.launch.follow.sync import sync, sync_script, wait
-        from nlp_bench.outcome import Outcome
 
         if self.exit_status is not None:  # the job script reports its own run, recorded or not
             ending, state = sync_script(
@@ -468,12 +447,10 @@ class Measure(Command):
 
     def run(self) -> int:
         load_in_one_thread()  # a run that has not ended is followed, as in sync
-        from nlp_bench.files import write_json, write_text
         from nlp_bench.launch.end.advice import advice
         from nlp_bench.launch.end.ending import Ending
         from nlp_bench.launch.end.log_facts import read_record
         from nlp_bench.measure.folder import metrics_text, result_record
-        from nlp_bench.outcome import Outcome
         from nlp_bench.rules.apply import measured_folder, wanted
         from nlp_bench.seal import LOG, log_missing
 
@@ -513,12 +490,9 @@ class Measure(Command):
         text = metrics_text(measured, job_elapsed_s=script.elapsed_s if script else None)
         write_text(self.metrics or folder / "metrics.txt", text)
         print(text, end="")
-        if not_ended is None and measured.entry.outcome is not Outcome.VALID:
-            ending = Ending(
-                outcome=measured.entry.outcome,
-                reasons=measured.entry.reasons,
-                evidence=measured.ended.get("evidence"),
-            )
+        entry = measured.entry
+        if not_ended is None and entry.outcome is not Outcome.VALID:
+            ending = Ending(outcome=entry.outcome, reasons=entry.reasons, evidence=measured.ended.get("evidence"))
             print(advice(ending, folder).text(), file=sys.stderr)
         return 0
 
@@ -528,7 +502,6 @@ LOG_WAIT_S = 60.0
 
 
 def _await_log(folder: Path) -> None:
-    from nlp_bench import seal
 
     end, said = time.monotonic() + LOG_WAIT_S, False
     while (missing := seal.log_missing(folder)) and time.monotonic() < end:
@@ -544,7 +517,6 @@ def _not_ended(folder: Path) -> dict[str, Any] | None:
     None where the run has ended (its end is decided here if need be), and where there is no such marker. Such a run is a row without
     a number until it is measured again.
     """
-    from nlp_bench import schemas
     from nlp_bench.launch.follow.sync import sync
     from nlp_bench.marker import is_bare
 

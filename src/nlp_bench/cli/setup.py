@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nlp_bench import __version__
-from nlp_bench.cli.options import say
 from nlp_bench.cli.parser import Command, Parser, command_of, parser_of
 from nlp_bench.cli.registry import SUBCOMMANDS
+from nlp_bench.config import catalog
+from nlp_bench.config.catalog import load_system, root
 from nlp_bench.config.options import argument, flag, shared, value
 from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, UnlessDefault
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.build.environment import Machine
@@ -45,8 +47,6 @@ class Init(Command):
     like: str | None = value(metavar="NAME", help=f"the system file that a new one is copied from (default: {LIKE})")
 
     def run(self) -> int:
-        from nlp_bench.config import catalog
-
         folder = self.folder.absolute()
         _refuse(folder, self.system, self.like)
         try:
@@ -68,7 +68,7 @@ class Init(Command):
 
 def _refuse_word(system: str) -> None:
     """Refuse a new machine's name that as a tag of JUBE means something else, or that ends like its file."""
-    from nlp_bench.config import catalog, scheduler
+    from nlp_bench.config import scheduler
     from nlp_bench.config.resolve import REHEARSE, UPSTREAM
 
     if system.endswith(".toml"):
@@ -86,8 +86,6 @@ def _refuse_word(system: str) -> None:
 
 
 def _refuse(folder: Path, system: str | None, like: str | None) -> None:
-    from nlp_bench.config import catalog
-
     if (checkout := catalog.checkout()) is not None:
         raise UsageError(
             f"init: this nlp-bench runs from a checkout, which is a working folder already: {checkout}; type "
@@ -144,8 +142,6 @@ def _shared_packages(made: Path) -> str:
 
 def _describe(made: Path, system: str | None, like: str) -> str | None:
     """Write a system file of a new name, or copy the user's own; return the machine's name."""
-    from nlp_bench.config import catalog
-
     if system is None:
         return None
     if system in catalog.names("systems"):
@@ -241,16 +237,12 @@ class Build(Command):
             return 0
         from nlp_bench.build.environment import Apex, Extras, build_folder
         from nlp_bench.build.maker import make_build
-        from nlp_bench.config.catalog import load_system, root
         from nlp_bench.config.run import read_run
 
         system = read_run(self.recorded).system if self.recorded else load_system(self.system) if self.system else None
         source = self.apex or (system.software.apex if system else "")
-        if (
-            self.apex
-            and Path(self.apex).is_dir()
-            and not any((Path(self.apex) / name).exists() for name in (".git", "HEAD"))
-        ):
+        folder = Path(self.apex or ".")
+        if self.apex and folder.is_dir() and not any((folder / name).exists() for name in (".git", "HEAD")):
             raise UsageError(
                 f"--apex: {self.apex} is no git repository, and a commit of it is built; clone it: git clone {APEX_URL}"
             )
@@ -258,11 +250,8 @@ class Build(Command):
         engine = self.te or (system.software.transformer_engine if system else "")
         _refuse_options({"--apex": source, "--apex-commit": self.apex_commit, "--te": engine})
         extras = Extras(apex=apex, transformer_engine=engine)
-        print(
-            make_build(
-                build_folder(self.root or root()), _machine(self.arch, system), extras, partial(print, flush=True)
-            )
-        )
+        machine = _machine(self.arch, system)
+        print(make_build(build_folder(self.root or root()), machine, extras, partial(print, flush=True)))
         return 0
 
 
@@ -311,8 +300,8 @@ class Completion(Command):
     def run(self) -> int:
         import shtab
 
-        root = argparse.ArgumentParser(prog="nlp-bench", description="Training speed of large language models.")
-        subcommands = root.add_subparsers()
+        words = argparse.ArgumentParser(prog="nlp-bench", description="Training speed of large language models.")
+        subcommands = words.add_subparsers()
         for name, entry in SUBCOMMANDS.items():
             own = subcommands.add_parser(name, help=entry.text, add_help=False, parents=[_completed(parser_of(name))])
             if entry.verbs:
@@ -320,15 +309,13 @@ class Completion(Command):
                 for verb in entry.verbs:
                     parser, about = _completed(parser_of(f"{name} {verb}")), command_of(f"{name} {verb}").__doc__ or ""
                     further.add_parser(verb, help=about.partition("\n")[0], add_help=False, parents=[parser])
-        print(shtab.complete(root, self.shell))
+        print(shtab.complete(words, self.shell))
         return 0
 
 
 def _completed(parser: Parser) -> Parser:
     """Set for every argument of `parser` what its value may be."""
     import shtab
-
-    from nlp_bench.config import catalog
 
     for action in parser.arguments:
         read = action.type.read if isinstance(action.type, UnlessDefault) else action.type

@@ -8,7 +8,6 @@ import contextlib
 import functools
 import os
 import re
-import sys
 from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 from importlib.resources import files
@@ -20,6 +19,7 @@ from nlp_bench.config.system import System, is_inherited
 from nlp_bench.config.table import Record, build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.files import real
+from nlp_bench.terminal import say
 
 MODEL_SCHEMA = "nlp-bench/model/1"
 SYSTEM_SCHEMA = "nlp-bench/system/1"
@@ -114,14 +114,11 @@ def _may_be_read(place: Path, *, is_current: bool, variable: str) -> bool:
         (place / "models").stat()
     except PermissionError:
         remedy = "go to another folder (cd)" if is_current else "name another as NLP_BENCH_HOME"
-        print(f"nlp-bench: {place} may not be read: what lies there is passed over; {remedy}", file=sys.stderr)
+        say(f"{place} may not be read: what lies there is passed over; {remedy}")
         return False
     except OSError:
         if variable and not place.is_dir():
-            print(
-                f"nlp-bench: NLP_BENCH_HOME={variable} is no folder: nothing is taken from there; correct or unset it",
-                file=sys.stderr,
-            )
+            say(f"NLP_BENCH_HOME={variable} is no folder: nothing is taken from there; correct or unset it")
     return True
 
 
@@ -134,10 +131,7 @@ def _is_trusted(place: Path) -> bool:
         return True
     if is_own or _is_file(place.parent / WORKFLOW):
         return True
-    print(
-        f"nlp-bench: {place} belongs to another user: what lies there is passed over; NLP_BENCH_ROOT={place.parent} takes it",
-        file=sys.stderr,
-    )
+    say(f"{place} belongs to another user: what lies there is passed over; NLP_BENCH_ROOT={place.parent} takes it")
     return False
 
 
@@ -212,8 +206,7 @@ def _tell_unused(path: Path, layouts: tuple[str, ...]) -> None:
     for one in layouts:
         if one not in known:
             near = nearest(one, known, listed=False)
-            what = f"system.layout.{one} is of no model of benchmark/models and not used{near} (in {path})"
-            print(f"nlp-bench: warning: {what}", file=sys.stderr)
+            say(f"warning: system.layout.{one} is of no model of benchmark/models and not used{near} (in {path})")
 
 
 def _built(kind: type[Record], path: Path, schema: str, where: str) -> Record:

@@ -3,7 +3,6 @@
 import os
 import re
 import socket
-import sys
 from itertools import takewhile
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from nlp_bench.config import catalog, scheduler
 from nlp_bench.config.system import Detect, System
 from nlp_bench.errors import UsageError
 from nlp_bench.programs import ask
+from nlp_bench.terminal import say
 
 DRIVERS_GPUS = Path("/proc/driver/nvidia/gpus")
 """A folder for each GPU of the node's driver, which a container sees that was given none of them."""
@@ -53,7 +53,7 @@ def _detect_of(name: str) -> Detect:
     try:
         return catalog.load_system(name).detect
     except UsageError as error:
-        print(f"nlp-bench: warning: passed over, while this machine is looked for: {error}", file=sys.stderr)
+        say(f"warning: passed over, while this machine is looked for: {error}")
         return Detect()
 
 
@@ -72,12 +72,9 @@ def num_gpus() -> int:
         raise scheduler.NoAnswerError(f"{answer.err}; try again later")
     if answer.is_missing and (num_there := sum(1 for _ in DRIVERS_GPUS.glob("*"))):
         how = "in a container: start it with --nv (Apptainer) or --gpus all (Docker)"
-        print(
-            f"nlp-bench: warning: this node has {num_there} NVIDIA GPU(s), but no nvidia-smi here, so that none is used; {how}",
-            file=sys.stderr,
-        )
+        say(f"warning: this node has {num_there} NVIDIA GPU(s), but no nvidia-smi here, so that none is used; {how}")
     if not answer.is_good and not answer.is_missing:
-        print(f"nlp-bench: warning: nvidia-smi fails, so that no GPU is seen here: {answer.text}", file=sys.stderr)
+        say(f"warning: nvidia-smi fails, so that no GPU is seen here: {answer.text}")
     listed = sum(line.startswith("GPU ") for line in answer.out.splitlines()) if answer.is_good else 0
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is None or not listed:
@@ -86,7 +83,7 @@ def num_gpus() -> int:
     words = takewhile(lambda word: word in known or word.startswith(("GPU-", "MIG-")), map(str.strip, shown.split(",")))
     visible = min(listed, len({*words}))
     if visible < listed:
-        print(f"nlp-bench: CUDA_VISIBLE_DEVICES={shown!r} shows {visible} of {listed} GPUs", file=sys.stderr)
+        say(f"CUDA_VISIBLE_DEVICES={shown!r} shows {visible} of {listed} GPUs")
     return visible
 
 

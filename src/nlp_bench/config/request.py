@@ -31,6 +31,7 @@ SBATCH = (
     "--mail-type", "--mail-user",
 )  # fmt: skip
 """Options of sbatch that are passed on unchanged."""
+_trained = partial(option, group=TRAINED, default=MISSING)
 _spread = partial(option, group=SPREAD)
 _tuning = partial(option, group=TUNED)
 _frozen = partial(option, group=FROZEN, default=MISSING)
@@ -91,11 +92,8 @@ class ShapeOptions:
 class TrainingOptions:
     """Options of `training`."""
 
-    iterations: int = option(
-        "--iterations", "--train-iters", group=TRAINED, read=count, jube="iterations", default=MISSING
-    )
-    """Optimizer steps."""
-    log_interval: int = option(group=TRAINED, default=MISSING)  # Optimizer steps between two lines of the log.
+    iterations: int = _trained("--iterations", "--train-iters", read=count, jube="iterations")  # Optimizer steps.
+    log_interval: int = _trained()  # Optimizer steps between two lines of the log.
     recompute: str = _tuning(
         "--recompute", "--recompute-granularity", words=RECOMPUTE, jube="recompute_granularity", default=MISSING
     )

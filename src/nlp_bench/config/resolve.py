@@ -103,10 +103,9 @@ def as_recorded(run: Run) -> Run:
             f"{shape.sequence_length}; {edited}"
         )
     check_size("model.parameters_billion", run.model.parameters_billion, run.model.family, shape)
-    chosen = {
-        *(one.name for one in fields(TrainingOptions)),
-        *(["precision"] if run.system.accelerator == "cpu" else []),
-    }
+    chosen = {one.name for one in fields(TrainingOptions)} | (
+        {"precision"} if run.system.accelerator == "cpu" else set()
+    )
     lacking = [one for one in catalog.deviations(run.model, shape, run.training, chosen) if one not in run.deviations]
     return replace(run, deviations=(*run.deviations, *lacking)) if lacking else run
 

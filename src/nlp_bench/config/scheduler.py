@@ -9,7 +9,6 @@ import datetime as dt
 import importlib
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -22,6 +21,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -277,8 +277,7 @@ def patiently(scheduler: Scheduler, query: Callable[[], Found]) -> Found:
         except SilentError as error:  # noqa: PERF203  # each query may be the last
             if time.monotonic() + pause_s > end:
                 raise
-            said = f"{scheduler.title} does not answer ({error}); asking again in {pause_s:.0f} s"
-            print(f"nlp-bench: {said}", file=sys.stderr)
+            say(f"{scheduler.title} does not answer ({error}); asking again in {pause_s:.0f} s")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 30.0)
 

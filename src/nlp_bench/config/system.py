@@ -208,9 +208,7 @@ class System(Checked):
     def layout_of(self, model: Model) -> Layout:
         """Return the layout of a run without options: this machine's for the model, else the model's own."""
         own = self.layout.get(model.name, Layout())
-        return replace(
-            own, **{name: value for name, value in vars(model.defaults).items() if getattr(own, name) is None}
-        )
+        return replace(own, **{name: one for name, one in vars(model.defaults).items() if getattr(own, name) is None})
 
 
 def is_inherited(name: str, value: str) -> bool:

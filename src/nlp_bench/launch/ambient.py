@@ -43,4 +43,4 @@ def without(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Colle
 
 def message(out: Collection[str]) -> str:
     """Return one line for a person about variables that were taken out: all names, or the first of many."""
-    return f"nlp-bench: not handed on, for run.json does not know them: {some(sorted(out), 6)}"
+    return f"not handed on, for run.json does not know them: {some(sorted(out), 6)}"

@@ -137,11 +137,8 @@ TRANSFORMER = {"te": "transformer_engine", "auto": "transformer_engine", "apex":
 
 
 WITHOUT_APEX = (
-    "--no-gradient-accumulation-fusion",
-    "--no-masked-softmax-fusion",
-    "--no-persist-layer-norm",
-    "--no-rope-fusion",
-)
+    "--no-gradient-accumulation-fusion", "--no-masked-softmax-fusion", "--no-persist-layer-norm", "--no-rope-fusion",
+)  # fmt: skip
 """Megatron-LM core_v0.16.1 ends with an error for each of these that is missing where Apex and Transformer Engine are."""
 
 

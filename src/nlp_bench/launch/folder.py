@@ -262,13 +262,7 @@ def preflight(run: Run, root: Path, system: str | None) -> None:
     check_arguments(run, files=True)
 
 
-SNAPSHOT_DATA = (
-    "benchmark/*.toml",
-    "benchmark/models/*.toml",
-    "benchmark/systems/*.toml",
-    "benchmark/rules/*.toml",
-    "jube/*",
-)
+COPIED = ("benchmark/*.toml", "benchmark/models/*.toml", "benchmark/systems/*.toml", "benchmark/rules/*.toml", "jube/*")
 SNAPSHOT_SCHEMA = "nlp-bench/snapshot/1"
 
 
@@ -302,11 +296,8 @@ def take_snapshot(run: Run, run_dir: Path) -> Path:
 def _copy(target: Path) -> None:
     package = Path(nlp_bench.__file__).parent
     code = ((path, Path("src/nlp_bench", path.relative_to(package))) for path in sorted(package.rglob("*")))
-    data = (
-        (path, path.relative_to(catalog.root()))
-        for pattern in SNAPSHOT_DATA
-        for path in sorted(catalog.root().glob(pattern))
-    )
+    root = catalog.root()
+    data = ((path, path.relative_to(root)) for pattern in COPIED for path in sorted(root.glob(pattern)))
     for path, name in (*code, *data):  # shutil.copytree keeps of an error its text alone
         if path.is_file() and "__pycache__" not in name.parts and path.suffix != ".part":
             place = target / name

@@ -7,13 +7,13 @@ that it had started, and the next `submit` waits for those. The system releases 
 import contextlib
 import fcntl
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.files import user_folder
+from nlp_bench.terminal import say
 
 NAME = ".lock"
 POLL_S = 0.5
@@ -60,7 +60,7 @@ def _taken(handle: int) -> bool:
     except BlockingIOError:
         return False
     except OSError as error:
-        print(f"nlp-bench: this file system has no locks ({error.strerror}); submit each run once", file=sys.stderr)
+        say(f"this file system has no locks ({error.strerror}); submit each run once")
     return True
 
 

@@ -10,7 +10,6 @@ import hashlib
 import os
 import re
 import secrets
-import sys
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -21,6 +20,7 @@ from nlp_bench.config.scheduler import Job, Listed, Scheduler, SilentError, Stat
 from nlp_bench.files import real, sha256_of
 from nlp_bench.launch.submission import Submission
 from nlp_bench.seal import RUN
+from nlp_bench.terminal import say
 
 SETTLE_S = 3.0
 """Seconds between two answers "not there": a request that the scheduler had received but not yet worked on has become a job by then."""
@@ -125,11 +125,10 @@ def find_open(scheduler: Scheduler, comment: str, intent: Submission) -> str | N
     """Return the job of an intent that was left open; looks for as long as one may still come, and says so."""
     left_s = unsure_for_s(intent)
     if left_s:
-        text = (
+        say(
             f"the answer of {intent.unsure} left open whether the job was queued; looking for it for up to {left_s:.0f} s before it is "
             "submitted anew (Ctrl-C ends the look; the same command goes on with it)"
         )
-        print(f"nlp-bench: {text}", file=sys.stderr, flush=True)
     return find(scheduler, comment, intent.known, look_s=left_s)
 
 
@@ -166,7 +165,7 @@ def hand_over(  # noqa: PLR0913  # one fact each
         raise
     except UnsureError as error:
         _note_unsure(intent, script.parent)
-        print(f"nlp-bench: {error}; looking for the job for up to {LOOK_S:.0f} s", file=sys.stderr, flush=True)
+        say(f"{error}; looking for the job for up to {LOOK_S:.0f} s")
         try:
             job_id = find(scheduler, comment, intent.known if intent else (), look_s=LOOK_S)
         except SilentError as silent:

@@ -43,12 +43,9 @@ def refuse_overrides(stated: Settings, given: Settings) -> None:
     """Raise UsageError where `given`, with `train_args`, is not what `stated`, without them, says of a recorded field."""
     for name in (*OWN_OPTION, *MODEL_FILE_FIELDS):
         if hasattr(stated, name) and getattr(stated, name) != getattr(given, name):
-            own = name in OWN_OPTION
-            remedy = (
-                "its own option or JUBE parameter"
-                if own
-                else "a model file of your own, a copy of one in benchmark/models"
-            )
+            remedy = "a model file of your own, a copy of one in benchmark/models"
+            if name in OWN_OPTION:
+                remedy = "its own option or JUBE parameter"
             raise UsageError(
                 f"train_args: {flag(name)} would make run.json untrue, which records it; change it by {remedy}"
             )

@@ -87,8 +87,5 @@ def _late(run: Run, iterations_s: float) -> list[str]:
     return [text]
 
 
-MEANING = {
-    "tight": "it may run out of GPU memory",
-    "no": "it does not fit the GPU and will run out of memory",
-}
+MEANING = {"tight": "it may run out of GPU memory", "no": "it does not fit the GPU and will run out of memory"}
 """Of the answers that deserve a warning."""

@@ -29,17 +29,15 @@ def software_lines(system: System) -> list[str]:
 
 def variables(system: System, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the system's variables, those that it inherits with their value in `environment`; raises UsageError for one that is not set there."""
-    missing = [
-        name for name, value in system.environment.items() if is_inherited(name, value) and name not in environment
-    ]
-    if missing:
+    asked = system.environment.items()
+    values = {name: environment.get(name) if is_inherited(name, value) else value for name, value in asked}
+    found = {name: value for name, value in values.items() if value is not None}
+    if missing := [name for name in values if name not in found]:
         raise UsageError(
             f"system.environment.{missing[0]}: {system.name} takes it from your environment, where it is not set; "
             f"export {missing[0]} first"
         )
-    return {
-        name: environment[name] if is_inherited(name, value) else value for name, value in system.environment.items()
-    }
+    return found
 
 
 ENTRYPOINT = {None: [], True: ["--container-entrypoint"], False: ["--no-container-entrypoint"]}

@@ -8,7 +8,6 @@ so that a process which a slow node starts late does not train at the same time 
 import os
 import re
 import socket
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from nlp_bench.files import read_object, write_json
 from nlp_bench.launch.prediction import RECORD, START_UP_S
 from nlp_bench.launch.submission import scheduler_of
 from nlp_bench.reason import Reason
+from nlp_bench.terminal import say
 
 VARIABLE = "NLP_BENCH_START"  # name of the start: job, restart, time and process of the script, number of the try
 NAME = re.compile(r"[\w.-]{1,120}-(?P<number>[0-9])")
@@ -51,8 +51,9 @@ def once_more(run: Run, run_dir: Path, *, exit_status: int, elapsed_s: float) ->
     begin = time.monotonic() - elapsed_s
     why = "it was the last try" if int(found["number"]) >= MAX_STARTS else _why_not(run, run_dir, begin)
     starter = get_scheduler(run.launch.launcher).starter_name
-    text = f"{starter} ended with exit status {exit_status} and had started nothing on any node; {why or 'it is tried again'}"
-    print(f"nlp-bench: {text}", file=sys.stderr, flush=True)
+    say(
+        f"{starter} ended with exit status {exit_status} and had started nothing on any node; {why or 'it is tried again'}"
+    )
     if not why:
         time.sleep(PAUSE_S)
     return not why

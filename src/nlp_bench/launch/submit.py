@@ -27,6 +27,7 @@ from nlp_bench.launch import ambient, once
 from nlp_bench.launch.lock import alone_in
 from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, read_submission, repeat_command
+from nlp_bench.terminal import say
 
 
 def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) -> list[str]:
@@ -38,16 +39,15 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
     """
     scheduler = get_scheduler(run.launch.launcher)
     held = _held_allocation(scheduler, run)
-    if not held and (
-        others := ambient.taken_out(os.environ, ambient.of_jobs(), scheduler.kept_variables(run.launch.account))
-    ):
-        print(ambient.message(others), file=sys.stderr)
+    kept = scheduler.kept_variables(run.launch.account)
+    if not held and (others := ambient.taken_out(os.environ, ambient.of_jobs(), kept)):
+        say(ambient.message(others))
     own, nodes = scheduler.allocation(), run.parallel.nodes
     if own and own.num_nodes not in {"", str(nodes)}:
         text = (
             f"job {own.job_id}, where this was called, has {own.num_nodes} node(s), the run asks for {nodes} (--nodes)"
         )
-        print(f"nlp-bench: {text}: it does not train in there, a job of its own is to be queued", file=sys.stderr)
+        say(f"{text}: it does not train in there, a job of its own is to be queued")
     if run.launch.launcher != LOCAL and not held:
         _refuse_what_nobody_keeps(run, script.parent)
         job_ids = _queue(scheduler, run, script, jobs, lock)
@@ -56,14 +56,12 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
         return job_ids
     if held:
         again = f"env -u {scheduler.job_id_variable} nlp-bench submit ..."
-        text = (
-            f"trains inside job {held.job_id}, where this was called, with what that job has; to queue a job of its own"
-        )
-        print(f"nlp-bench: {text}: {again}", file=sys.stderr)
+        where = f"trains inside job {held.job_id}, where this was called, with what that job has"
+        say(f"{where}; to queue a job of its own: {again}")
     place = f"job-{held.job_id}" if held else local.gpus(run)
     where = "in it" if held else "on these GPUs, and CUDA_VISIBLE_DEVICES names no others for this one"
-    said = f"nlp-bench: another run trains {where}; this one begins when that ends"
-    waits = functools.cache(lambda: print(said, file=sys.stderr))  # once
+    said = f"another run trains {where}; this one begins when that ends"
+    waits = functools.cache(lambda: say(said))  # once
     with alone_in(place, on_wait=waits) if place else contextlib.nullcontext():
         local.train(run, script, chain=jobs, lock=lock)
     return []
@@ -176,8 +174,7 @@ def _other_run(scheduler: Scheduler, run_dir: Path, comment: str, job_ids: list[
 
 
 def _say_taken_over(job_ids: list[str]) -> None:
-    text = f"{' '.join(job_ids)}, which was submitted from this folder before, is found: it is not submitted again"
-    print(f"nlp-bench: job {text}", file=sys.stderr)
+    say(f"job {' '.join(job_ids)}, which was submitted from this folder before, is found: it is not submitted again")
 
 
 def _found_open(scheduler: Scheduler, run_dir: Path, intent: Submission, part: int) -> str | None:

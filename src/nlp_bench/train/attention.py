@@ -210,10 +210,13 @@ class ContextAttention(FusedAttention):
         for rows, chunk in zip(torch.split(q, length, dim=2), own_chunks(self.parts, self.rank), strict=True):
             seen = (chunk + 1) * length
             mask = None if seen == length else _lower_right(length, seen, on_gpu=q.is_cuda)
-            options: Any = {"attn_mask": mask, "is_causal": mask is None, "enable_gqa": self.grouped}
-            answers.append(
-                scaled_dot_product_attention(rows, k[:, :, :seen], v[:, :, :seen], dropout_p=dropout, **options)
-            )
+            options: Any = {
+                "attn_mask": mask,
+                "is_causal": mask is None,
+                "enable_gqa": self.grouped,
+                "dropout_p": dropout,
+            }
+            answers.append(scaled_dot_product_attention(rows, k[:, :, :seen], v[:, :, :seen], **options))
         return torch.cat(answers, dim=2)
 
     def angles(self, heads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -119,11 +119,9 @@ CHECKPOINT_NAMES = {
 a checkpoint fits all providers. `draw_weights` needs no such table: it recognizes both names."""
 
 
-def stack(
-    job: Job, config: TransformerConfig, virtual_stage: int | None, mask: AttnMaskType
-) -> TransformerBlockSubmodules:
+def stack(job: Job, config: TransformerConfig, stage: int | None, mask: AttnMaskType) -> TransformerBlockSubmodules:
     """Return the layers of this rank's (virtual) stage and the final normalisation."""
-    layers = [layer(job, mask)] * get_num_layers_to_build(config, virtual_stage)
+    layers = [layer(job, mask)] * get_num_layers_to_build(config, stage)
     return TransformerBlockSubmodules(layer_specs=layers, layer_norm=job.kernels.modules.norm)
 
 

@@ -68,11 +68,9 @@ def ahead(items: Iterator[T], begin: Callable[[], None] | None = None) -> Iterat
             yield item
 
 
-def _read(
-    samples: Samples, settings: Settings, layout: Layout, device: torch.device, first_sample: int
-) -> Iterator[Batch]:
+def _read(samples: Samples, settings: Settings, layout: Layout, device: torch.device, start: int) -> Iterator[Batch]:
     size = settings.micro_batch_size
-    first = first_sample + parallel_state.get_data_parallel_rank() * size
+    first = start + parallel_state.get_data_parallel_rank() * size
     while True:
         rows = [samples.sample((first + i) % len(samples.rows)) for i in range(size)]
         batch = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}

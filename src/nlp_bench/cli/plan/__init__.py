@@ -3,6 +3,7 @@
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html": "html"}
 HELD, OTHERS, ANSWER = "held fixed instead of searched", "other questions", "where the answer goes"
+_held = partial(shared, group=HELD)
 
 
 @immutable
@@ -63,24 +65,20 @@ class Plan(Command, ConstantsOption):
     tokens: int | None = value(read=count, group=ASKED)  # Tokens of the training: 20M (default), 300B, 1.5T.
     learn: tuple[Path, ...] = value(nargs="+", read=Path, default=(), metavar="RESULTS", group=ASKED)
     """Correct the constants by measured runs of this machine."""
-    tensor: int | None = shared(ParallelOptions, "tensor", group=HELD)
-    pipeline: int | None = shared(ParallelOptions, "pipeline", group=HELD)
-    context: int | None = shared(ParallelOptions, "context", group=HELD)
-    num_virtual_stages_per_pipeline_rank: int | None = shared(
-        TuningOptions, "num_virtual_stages_per_pipeline_rank", group=HELD
-    )
+    tensor: int | None = _held(ParallelOptions, "tensor")
+    pipeline: int | None = _held(ParallelOptions, "pipeline")
+    context: int | None = _held(ParallelOptions, "context")
+    num_virtual_stages_per_pipeline_rank: int | None = _held(TuningOptions, "num_virtual_stages_per_pipeline_rank")
     """Interleaved schedule: virtual stages of each pipeline rank, 1 for none."""
-    decoder_first_pipeline_num_layers: int | None = shared(
-        TuningOptions, "decoder_first_pipeline_num_layers", group=HELD
-    )
-    decoder_last_pipeline_num_layers: int | None = shared(TuningOptions, "decoder_last_pipeline_num_layers", group=HELD)
-    micro_batch_size: int | None = shared(BatchOptions, "micro_batch_size", group=HELD)
-    gradient_accumulation_steps: int | None = shared(BatchOptions, "gradient_accumulation_steps", group=HELD)
-    sequence_parallel: bool | None = shared(TuningOptions, "sequence_parallel", group=HELD)
-    use_distributed_optimizer: bool | None = shared(TuningOptions, "use_distributed_optimizer", group=HELD)
-    overlap_grad_reduce: bool | None = shared(TuningOptions, "overlap_grad_reduce", group=HELD)
-    overlap_param_gather: bool | None = shared(TuningOptions, "overlap_param_gather", group=HELD)
-    recompute: str | None = shared(TrainingOptions, "recompute", read=OneOf(*RECOMPUTE, "any"), group=HELD)
+    decoder_first_pipeline_num_layers: int | None = _held(TuningOptions, "decoder_first_pipeline_num_layers")
+    decoder_last_pipeline_num_layers: int | None = _held(TuningOptions, "decoder_last_pipeline_num_layers")
+    micro_batch_size: int | None = _held(BatchOptions, "micro_batch_size")
+    gradient_accumulation_steps: int | None = _held(BatchOptions, "gradient_accumulation_steps")
+    sequence_parallel: bool | None = _held(TuningOptions, "sequence_parallel")
+    use_distributed_optimizer: bool | None = _held(TuningOptions, "use_distributed_optimizer")
+    overlap_grad_reduce: bool | None = _held(TuningOptions, "overlap_grad_reduce")
+    overlap_param_gather: bool | None = _held(TuningOptions, "overlap_param_gather")
+    recompute: str | None = _held(TrainingOptions, "recompute", read=OneOf(*RECOMPUTE, "any"))
     """none, selective, full, or any to search all three."""
     why: bool = flag(group=OTHERS)  # Explain one configuration: the published one, changed by what is held fixed.
     time: float | None = value("--time", "--limit", read=duration("s"), metavar="SECONDS", group=OTHERS)

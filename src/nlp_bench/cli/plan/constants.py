@@ -6,15 +6,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.options import ConstantsOption, form, refuse_to_replace, say
+from nlp_bench.cli.options import ConstantsOption, form, refuse_to_replace
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, shared, value
 from nlp_bench.config.request import RunOptions
 from nlp_bench.config.values import OneOf, duration
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import some
+from nlp_bench.files import read_json, write_text
 from nlp_bench.immutable import immutable
 from nlp_bench.packages import lacking
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.plan.calibrate.record import Calibration
@@ -39,7 +41,6 @@ class PlanPredict(Command, ConstantsOption):
     cold: bool = flag()  # Data sheets only: every fitted constant at what was expected of it.
 
     def run(self) -> int:
-        from nlp_bench.files import write_text
         from nlp_bench.plan.constants import read_constants
         from nlp_bench.plan.machines import measured_elsewhere
         from nlp_bench.plan.predict import COLUMNS, predictions_of, read_rows
@@ -162,7 +163,7 @@ class PlanCalibrate(Command):
         except ImportError as error:
             raise lacking(error, "calibrate") or error from error
         return calibrate(
-            lambda line: print(f"nlp-bench: {line}", file=sys.stderr, flush=True),
+            say,
             minutes=self.minutes,
             device=self.device,
             precisions=tuple(dict.fromkeys(self.precision or ())),
@@ -201,7 +202,6 @@ class PlanLearn(Command, ConstantsOption):
 
 def result_of(folder: Path) -> dict[str, Any]:
     """Return the result of a run's folder: the written one, else one that is measured from its log now."""
-    from nlp_bench.files import read_json
     from nlp_bench.measure.folder import SCHEMA, result_record
     from nlp_bench.rules.apply import measured_folder, wanted
 

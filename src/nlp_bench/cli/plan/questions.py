@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.cli.options import say
 from nlp_bench.cli.plan import Plan
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.files import real
+from nlp_bench.files import real, write_bytes, write_text
 from nlp_bench.packages import lacking
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.config.model import Model
@@ -62,14 +62,11 @@ def _rank(options: Plan, problem: "Problem") -> int:
         from nlp_bench.plan.text import ranking_lines
 
         _say(options, lambda style: ranking_lines(found, style), lambda: plan_record(found))
-    if options.emit_jube:
-        from nlp_bench.files import write_text
+    if path := options.emit_jube:
         from nlp_bench.plan.sweep import shortlist, sweep_text
 
-        write_text(options.emit_jube, sweep_text(shortlist(found), problem, **words))
-        print(
-            f"wrote {options.emit_jube}; run it with: jube run {shlex.quote(str(options.emit_jube))}", file=sys.stderr
-        )
+        write_text(path, sweep_text(shortlist(found), problem, **words))
+        print(f"wrote {path}; run it with: jube run {shlex.quote(str(path))}", file=sys.stderr)
     if options.plot:
         from nlp_bench.plan.plot import plan_chart
 
@@ -92,8 +89,6 @@ def _rehearsed(found: "Answer", count: int, words: dict[str, str]) -> tuple[str,
 
 def write_plot(chart: "Chart", path: Path) -> None:
     """Write the plot to FILE.svg or FILE.png. Raises UsageError for another ending."""
-    from nlp_bench.files import write_bytes
-
     if path.suffix not in {".svg", ".png"}:
         raise UsageError(f"--plot: {path} ends neither in .svg nor in .png; name a file of one of the two kinds")
     try:
@@ -168,7 +163,6 @@ def _out(options: Plan, text: str) -> None:
     if path is None:
         print(text, end="")
         return
-    from nlp_bench.files import write_text
 
     write_text(path, text)
     print(f"wrote {path}", file=sys.stderr)

@@ -9,6 +9,7 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import value
 from nlp_bench.config.request import Request, from_options
 from nlp_bench.errors import UsageError
+from nlp_bench.files import PATIENCE_S, reported_late, write_json
 from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ class Rehearse(Command, Request):
     output: Path | None = value(metavar="DIR", group=WHAT)  # Write rehearsal.json into this folder.
 
     def run(self) -> int:
-        from nlp_bench.files import write_json
         from nlp_bench.launch.folder import record_folder
         from nlp_bench.launch.prediction import REHEARSAL
         from nlp_bench.rehearse.rehearsal import SCHEMA, as_tables, rehearsed, works_of
@@ -69,7 +69,6 @@ class Rehearse(Command, Request):
 
 def _with_progress(works: "Sequence[Work]") -> "Iterator[RankReport]":
     """Rehearse with progress on a terminal; elsewhere report what takes long after a while of silence."""
-    from nlp_bench.files import PATIENCE_S, reported_late
     from nlp_bench.rehearse.ranks import rehearse_ranks
 
     world, count, is_terminal = works[0].layout.world_size, len(works), sys.stderr.isatty()

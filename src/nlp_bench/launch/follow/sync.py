@@ -4,7 +4,6 @@ import contextlib
 import datetime as dt
 import os
 import socket
-import sys
 import time
 from dataclasses import replace
 from enum import Enum
@@ -35,6 +34,7 @@ from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, asked_scheduler, read_submission, repeat_command, scheduler_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
+from nlp_bench.terminal import say
 
 GONE_S = 300  # seconds for which the scheduler must answer "not there" before a job without a record counts as lost
 NOT_VISIBLE = ".ended-without-a-log.{job_id}"
@@ -93,9 +93,7 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
         marker.repair(run_dir)
         return read_ending(run_dir), "ended"
     if marker.remove_bare(run_dir):
-        print(
-            f"nlp-bench: {run_dir}/{marker.MARKER} stands for no outcome.json that is there; removed", file=sys.stderr
-        )
+        say(f"{run_dir}/{marker.MARKER} stands for no outcome.json that is there; removed")
     submission = read_submission(run_dir)
     if submission is None:
         return None, "not submitted"
@@ -388,7 +386,7 @@ def wait(run_dir: Path, *, poll_s: float) -> Ending | None:
             ending = None
             if str(error) != said:
                 said = str(error)
-                print(f"nlp-bench: {said}; asking again", file=sys.stderr, flush=True)
+                say(f"{said}; asking again")
         if ending is not None:
             return ending
         if kind is not Kind.SILENT:

@@ -19,6 +19,7 @@ from pathlib import Path
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.launch.arguments import STOP_WORD, training_arguments
 from nlp_bench.orphans import ANCESTOR, die_with_parent, stat_of
+from nlp_bench.terminal import say
 from nlp_bench.walk import RANKS
 
 SCAN_S = 1.0  # seconds between two searches while ranks are missing; a process table of thousands takes milliseconds
@@ -225,7 +226,7 @@ class _Supervisor:
             awake_s, before = min(now - before, 4 * POLL_S), now  # a suspended job is not silent
             problem = self.log.look(awake_s) if self.log else None
             if problem:
-                print(f"nlp-bench: error: {problem}; the run is ended", file=sys.stderr, flush=True)
+                say(f"error: {problem}; the run is ended")
                 return True
             self._forward(now)
         return False
@@ -243,8 +244,7 @@ class _Supervisor:
                 self.process.send_signal(signal.SIGTERM if is_notice else number)  # does nothing once it has ended
 
     def _ask_ranks(self) -> None:
-        said = "nlp-bench: the time limit is near; the ranks are asked to stop after their iteration"
-        print(said, file=sys.stderr, flush=True)
+        say("the time limit is near; the ranks are asked to stop after their iteration")
         for pid in self.ranks.alive():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)

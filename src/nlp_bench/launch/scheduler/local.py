@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -27,6 +26,7 @@ from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.orphans import ANCESTOR, die_with_parent
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
+from nlp_bench.terminal import say
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # a person or a terminal ends a local run
 GRACE_S = 30  # seconds that a stopped local run has to end by itself
@@ -200,11 +200,11 @@ def has_ended(run_dir: Path) -> bool:
 
 def waiting(run_dir: Path) -> Callable[[], None]:
     """Return what a `submit` does twice a second while another process holds the folder: say so, once, and end what an earlier one has left."""
-    to_say = [f"nlp-bench: {run_dir} is in use by an earlier submit; waiting for its end"]
+    to_say = [f"{run_dir} is in use by an earlier submit; waiting for its end"]
 
     def look() -> None:
         while to_say:
-            print(to_say.pop(), file=sys.stderr)
+            say(to_say.pop())
         end_left_script(run_dir)
 
     return look

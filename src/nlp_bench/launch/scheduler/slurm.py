@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +40,7 @@ from nlp_bench.launch.scheduler.slurm_options import OF_CHAIN, SBATCH, SRUN, che
 from nlp_bench.outcome import Outcome
 from nlp_bench.programs import Answer
 from nlp_bench.reason import Reason
+from nlp_bench.terminal import say
 
 SUBMIT_TIMEOUT_S = 180
 """Seconds for sbatch, which itself tries for 120 (1 + 2 + ... + 15, sbatch.c) where the controller takes no more jobs for now (MaxJobCount)."""
@@ -284,7 +284,7 @@ class Slurm(Scheduler):
             status = f" (exit status {done.returncode})" if done.returncode else ""
             raise UnsureError(f"sbatch said{status}: {said or 'nothing'}")
         if done.stderr.strip():  # a plugin of the site: another partition, a budget that ends
-            print(f"nlp-bench: sbatch took the job, and said: {one_line(done.stderr)}", file=sys.stderr)
+            say(f"sbatch took the job, and said: {one_line(done.stderr)}")
         return str(numbers.pop())
 
     def kept_variables(self, account: str) -> tuple[str, ...]:

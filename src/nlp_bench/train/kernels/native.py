@@ -80,16 +80,14 @@ def compiled_operators(settings: Settings, device: torch.device, off: frozenset[
         return frozenset(), "torch, not fused (as fast on a CPU)"
     if gap := compiler_gap():
         return frozenset(), f"torch, NOT FUSED: torch.compile needs {gap}; the number will be too low"
-    unwanted = {
+    unasked = {
         "activation": settings.no_bias_swiglu_fusion if settings.swiglu else settings.no_bias_gelu_fusion,
         "dropout add": settings.no_bias_dropout_fusion,
         "rotary": settings.no_rope_fusion,
         "cross entropy": settings.no_cross_entropy_loss_fusion,
     }
-    why = {
-        kind: "off" if unwanted[kind] else "WRONG in the build" for kind in unwanted if unwanted[kind] or kind in off
-    }
-    kinds = frozenset(unwanted) - frozenset(why)
+    why = {kind: "off" if unasked[kind] else "WRONG in the build" for kind in unasked if unasked[kind] or kind in off}
+    kinds = frozenset(unasked) - frozenset(why)
     text = f"torch.compile: {', '.join(sorted(kinds)) or 'nothing'}"
     apart = ", ".join(f"{kind} ({reason})" for kind, reason in why.items())
     return kinds, text + (f"; not fused: {apart}" if apart else "")
@@ -121,9 +119,7 @@ def native_way(device: torch.device, dtype: torch.dtype, total: torch.dtype) -> 
     if dtype == total:
         return "added to their sum by the matrix product itself (torch.addmm_)", same_type
     for text, way in WAYS.items():
-        inputs, gradient = (
-            torch.full((32, n), value, device=device, dtype=dtype) for n, value in ((16, 1.0), (8, 0.5))
-        )
+        inputs, gradient = (torch.full((32, n), one, device=device, dtype=dtype) for n, one in ((16, 1.0), (8, 0.5)))
         found = torch.ones(8, 16, device=device)
         try:
             way(inputs, gradient, found)
