@@ -49,7 +49,7 @@ def test_a_weird_folder_is_one_word_of_the_script(tmp_path: Path, run: Run, name
     stub.mkdir()
     (stub / "python").write_text('#!/bin/sh\nfor word; do :; done\nprintf %s "$word" > "$SAID"\n[ "$3" != launch ]\n')
     (stub / "python").chmod(0o755)
-    from nlp_bench.launch.folder import interpreter
+    from nlp_bench.launch.script import interpreter
 
     content = script.read_bytes().replace(os.fsencode(interpreter(ROOT)), os.fsencode(stub / "python"))
     script.write_bytes(content)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.cli.options import form
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import flag, shared, value
-from nlp_bench.config.request import LaunchOptions, RunOptions, SlurmOptions, from_options
+from nlp_bench.config.options import flag, value
+from nlp_bench.config.request import from_options, shared
 from nlp_bench.config.values import duration
 from nlp_bench.files import write_json
 from nlp_bench.immutable import immutable
@@ -34,15 +34,15 @@ class Doctor(Command):
   nlp-bench doctor --checks jube,disk,data
   nlp-bench doctor --nodes all                 # a job of a minute on every node of the partition: which ones are slow, or silent"""
 
-    system: str | None = shared(RunOptions, "system", group=RUN)
-    model: str | None = shared(RunOptions, "model", group=RUN)  # File of benchmark/models (default: tiny), or a path.
-    launcher: str | None = shared(LaunchOptions, "launcher", group=RUN)
-    data_path: str | None = shared(RunOptions, "data_path", group=RUN)
-    queue: str | None = shared(LaunchOptions, "queue", group=RUN)
-    account: str | None = shared(LaunchOptions, "account", group=RUN)
-    timelimit: str | None = shared(LaunchOptions, "timelimit", group=RUN)
-    gres: str | None = shared(SlurmOptions, "gres", group=RUN)
-    container_image: str | None = shared(RunOptions, "container_image", group=RUN)
+    system: str | None = shared("system", group=RUN)
+    model: str | None = shared("model", group=RUN)  # File of benchmark/models (default: tiny), or a path.
+    launcher: str | None = shared("launcher", group=RUN)
+    data_path: str | None = shared("data_path", group=RUN)
+    queue: str | None = shared("queue", group=RUN)
+    account: str | None = shared("account", group=RUN)
+    timelimit: str | None = shared("timelimit", group=RUN)
+    gres: str | None = shared("gres", group=RUN)
+    container_image: str | None = shared("container_image", group=RUN)
     runs: Path | None = value(metavar="DIR", group=RUN)  # Where runs will be written (default: reports/runs).
     checks: str | None = value(metavar="A,B")  # These checks only (--list names them).
     list: bool = flag()  # Name the checks and end.

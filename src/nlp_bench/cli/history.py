@@ -13,8 +13,8 @@ from nlp_bench.cli.options import (
     use_one_thread,
 )
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import argument, flag, given, shared, value
-from nlp_bench.config.request import RunOptions
+from nlp_bench.config.options import argument, flag, given, value
+from nlp_bench.config.request import shared
 from nlp_bench.config.values import OneOf, count, duration, percentage
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
@@ -122,8 +122,8 @@ class History(Command, HistoryOption, PatternOptions):
     action: str = argument("ACTION", read=OneOf(*FORMATS), help=", ".join(FORMATS))
     words: tuple[str, ...] = argument("PATH or ID", nargs="*", default=())  # add: paths; show: the number of a run.
     name: str | None = value(metavar="NAME")  # add: a name for these runs, for history:NAME; else: runs of this name.
-    model: str | None = shared(RunOptions, "model", group="")  # Runs of this model only.
-    system: str | None = shared(RunOptions, "system", group="")  # Runs of this system only.
+    model: str | None = shared("model", group="")  # Runs of this model only.
+    system: str | None = shared("system", group="")  # Runs of this system only.
     identity: str | None = value("--configuration", metavar="HEX")
     """Runs of this configuration only (or its beginning)."""
     last: int | None = value(read=count, help=f"the latest N runs only (list: {LISTED})")

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.config.options import given, shared, value
-from nlp_bench.config.request import BatchOptions, ShapeOptions
+from nlp_bench.config.options import given, value
+from nlp_bench.config.request import shared
 from nlp_bench.config.values import OneOf, count, duration, size
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real
@@ -48,9 +48,8 @@ def poll_every(default_s: float, text: str) -> Any:
 class LogOptions:
     """Options for sizes that a log does not state."""
 
-    sequence_length: int | None = shared(ShapeOptions, "sequence_length", group=LOG)
-    """Tokens per sample, where the log does not say."""
-    global_batch_size: int | None = shared(BatchOptions, "global_batch_size", group=LOG)
+    sequence_length: int | None = shared("sequence_length", group=LOG)  # Tokens per sample, where the log does not say.
+    global_batch_size: int | None = shared("global_batch_size", group=LOG)
     """Samples per iteration, where the log does not say."""
     num_gpus: int | None = value(read=size, group=LOG)  # GPUs of the run, where the log does not say.
 

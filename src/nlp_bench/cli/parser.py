@@ -170,7 +170,8 @@ class Parser(argparse.ArgumentParser):
                     f"{name[:80]!r} begins with a dash that is no hyphen (U+{ord(name[0]):04X}), as texts make of two"
                 )
                 raise UsageError(f"{self.prog}: {what}; write --{name.lstrip(DASHES + '-')[:80]}")
-            if name.startswith("-") and name != "-" and name not in self.spellings and not _is_value(name):
+            is_value = " " in name or name[1:2].isdigit() or name[1:2] in {".", ""}  # as argparse takes it; - is stdin
+            if name.startswith("-") and name not in self.spellings and not is_value:
                 raise UsageError(
                     f"{self.prog} has no option {name[:80]}{self._instead(name)}\n  all options: {self.prog} --help"
                 )
@@ -196,11 +197,6 @@ class Parser(argparse.ArgumentParser):
 def _of_a_file(name: str) -> str:
     """Return how a file is named that has the name of an option."""
     return f", which is a file here: write ./{name[:80]}" if name.startswith("-") and os.path.lexists(name) else ""
-
-
-def _is_value(word: str) -> bool:
-    """Whether argparse takes a word that begins with a dash for a value: a negative number, or several words."""
-    return " " in word or word[1:2].isdigit() or word[1:2] == "."
 
 
 def _joined(words: Sequence[str]) -> list[str]:

@@ -55,9 +55,10 @@ class Check(Command, Request):
         from nlp_bench.config.resolve import resolve, resolve_system
         from nlp_bench.launch.arguments import check_arguments
         from nlp_bench.launch.chain import check_checkpoint
-        from nlp_bench.launch.folder import record_folder, script_text
+        from nlp_bench.launch.folder import record_folder
         from nlp_bench.launch.nodes.torchrun import program_words
         from nlp_bench.launch.prediction import prediction
+        from nlp_bench.launch.script import job_script
 
         if self.repeats not in map(str, range(1, MAX_REPEATS + 1)):  # 05 would be no number in JUBE's template
             raise UsageError(
@@ -77,7 +78,7 @@ class Check(Command, Request):
         check_checkpoint(resolved, None)
         program_words(resolved)  # raises for what the other trainer cannot do
         place = self.output or next(iter(here()), root())
-        script_text(resolved, root=root(), run_dir=place.absolute())  # raises for what no script can hold
+        job_script(resolved, root=root(), run_dir=place.absolute())  # raises for what no script can hold
         if self.output:
             resolved.write(record_folder(self.output, "run.json", schemas.RUN))
         print(summary(resolved))
@@ -150,8 +151,9 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         from nlp_bench.config.catalog import has_workflow, root
         from nlp_bench.launch.arguments import check_arguments
         from nlp_bench.launch.chain import with_checkpoints
-        from nlp_bench.launch.folder import environment_folder, script_text, snapshot_folder
+        from nlp_bench.launch.folder import snapshot_folder
         from nlp_bench.launch.prediction import warnings_of
+        from nlp_bench.launch.script import environment_folder, job_script
 
         resolved, checkpoints = self._resolved()
         place = self.run_dir or root() / "reports" / "runs" / f"TIME_{resolved.model.name}_{resolved.system.name}"
@@ -165,7 +167,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
                 f"no virtual environment is set up here: the script calls the Python that printed it; before it is submitted: {remedy}"
             )
         code = snapshot_folder(place) if self.snapshot_code else None
-        print(script_text(resolved, root=root(), run_dir=place, code=code), end="")
+        print(job_script(resolved, root=root(), run_dir=place, code=code), end="")
         return 0
 
     def _submit(self) -> int:

@@ -16,8 +16,8 @@ from nlp_bench.cli.parser import Command, Parser, command_of, parser_of
 from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.config import catalog
 from nlp_bench.config.catalog import load_system, root
-from nlp_bench.config.options import argument, flag, shared, value
-from nlp_bench.config.request import RunOptions
+from nlp_bench.config.options import argument, flag, value
+from nlp_bench.config.request import shared
 from nlp_bench.config.values import OneOf, UnlessDefault
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
@@ -223,7 +223,7 @@ class Build(Command):
         help=f"Transformer Engine, as pip names it (default: {TRANSFORMER_ENGINE}); its torch part is compiled here",
     )  # fmt: skip
     arch: str | None = value(metavar="X.Y")  # Compute capability of the GPU, where this machine has none to ask.
-    system: str | None = shared(RunOptions, "system", group="")
+    system: str | None = shared("system", group="")
     """File of benchmark/systems: its gpu.compute_capability, software.apex and transformer_engine."""
     recorded: Path | None = value("--run", metavar="FILE")  # The same, of this run.json's system.
     scanner: bool = flag()  # Only the compiled reader of logs, for a package that was installed without it.
@@ -248,20 +248,15 @@ class Build(Command):
             )
         apex = Apex(source=source, commit=self.apex_commit) if source else None
         engine = self.te or (system.software.transformer_engine if system else "")
-        _refuse_options({"--apex": source, "--apex-commit": self.apex_commit, "--te": engine})
+        for name, word in {"--apex": source, "--apex-commit": self.apex_commit, "--te": engine}.items():
+            if word.startswith("-"):
+                raise UsageError(
+                    f"{name}: {word[:80]!r} begins with -, so that git or pip would take it for an option; name what is to be built"
+                )
         extras = Extras(apex=apex, transformer_engine=engine)
         machine = _machine(self.arch, system)
         print(make_build(build_folder(self.root or root()), machine, extras, partial(print, flush=True)))
         return 0
-
-
-def _refuse_options(named: dict[str, str | None]) -> None:
-    """Raise UsageError for a value that git or pip, which it is handed to, would take for an option."""
-    for name, word in named.items():
-        if word is not None and word.startswith("-"):
-            raise UsageError(
-                f"{name}: {word[:80]!r} begins with -, so that git or pip would take it for an option; name what is to be built"
-            )
 
 
 def _machine(arch: str | None, system: "System | None") -> "Machine":

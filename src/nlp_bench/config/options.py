@@ -60,12 +60,6 @@ def argument(metavar: str, *, default: Any = MISSING, **metadata: Any) -> Any:
     return field(default=default, metadata={"names": None, "metavar": metavar, **metadata})
 
 
-def shared(record: type, name: str, **metadata: Any) -> Any:
-    """Return a field of a subcommand that is the option of this name of `record`; without a docstring it has that one's."""
-    (one,) = (one for one in fields(record) if one.name == name)
-    return field(default=None, metadata={**one.metadata, "help": None, "from": record, **metadata})
-
-
 def one_of(*words: str, default: Any = MISSING) -> Any:
     """Return a field of a Checked dataclass that takes only these words."""
     return field(default=default, metadata={"words": words})

@@ -9,7 +9,7 @@ or one of its spellings.
 import argparse
 import math
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,14 +59,6 @@ class _Launcher(OneOf):
         from nlp_bench.config.scheduler import scheduler_names  # noqa: PLC0415  # likewise
 
         return text if text not in self.words and text in scheduler_names() else super().__call__(text)
-
-
-def _whole_seconds(text: str) -> int:
-    return round(duration("s", least=0)(text))
-
-
-def _minutes(text: str) -> int:
-    return math.ceil(duration("min")(text))
 
 
 def _retries(text: str) -> int:
@@ -223,7 +215,9 @@ class LimitOptions:
 
     join_timeout_s: float | None = _limit("--join-timeout", "--join", read=duration("s"), metavar="SECONDS")
     """How long a node waits for the others (default: by the number of nodes, 600 at most)."""
-    collective_timeout_min: int | None = _limit("--collective-timeout", read=_minutes, metavar="MINUTES")
+    collective_timeout_min: int | None = _limit(
+        "--collective-timeout", read=lambda text: math.ceil(duration("min")(text)), metavar="MINUTES"
+    )
     """How long a rank waits in a collective (default: the trainer's, 10)."""
     stall_factor: float = _limit(
         "--stall-factor", read=number("not a number from 0 up; write 10", math.isfinite), metavar="K", default=10.0
@@ -233,7 +227,9 @@ class LimitOptions:
     """Silence that is never a stall, however short the intervals are (300)."""
     stall_start_s: float = _limit("--stall-start", read=duration("s", least=0), metavar="SECONDS", default=3600.0)
     """Silence allowed before the second line of the log, behind its last one, and around checkpoints (3600)."""
-    notice_s: int = _limit("--notice", read=_whole_seconds, metavar="SECONDS", least=0, default=0)
+    notice_s: int = _limit(
+        "--notice", read=lambda text: round(duration("s", least=0)(text)), metavar="SECONDS", least=0, default=0
+    )
     """So long before the time limit the ranks stop after their iteration, with a checkpoint where --save is given (0: never)."""
     max_pending_s: float | None = _limit("--max-pending", read=duration("s", least=0), metavar="SECONDS")
     """Cancel a job that has waited so long in the queue (0: never)."""
@@ -278,6 +274,12 @@ class Request(
     """All options of one run; None means: as the data files have it."""
 
 
+def shared(name: str, **metadata: Any) -> Any:
+    """Return a field of a subcommand that is the option of a run of this name; without a text of its own it has that one's."""
+    (one,) = (one for one in fields(Request) if one.name == name)
+    return field(default=None, metadata={**one.metadata, "help": None, "from": Request, **metadata})
+
+
 def add_spellings(container: Container, names: Sequence[str]) -> None:
     """Add the other spellings of the options `names` to their group."""
     if "data_path" in names:
@@ -311,7 +313,7 @@ class _PassedOn(argparse.Action):
 
 def from_options(options: object) -> Request:
     """Return the request of a subcommand's options; a field that it has no option for is not given."""
-    values: dict[str, Any] = {field.name: getattr(options, field.name, None) for field in fields(Request)}
+    values: dict[str, Any] = {one.name: getattr(options, one.name, None) for one in fields(Request)}
     for name in ("sbatch_args", "srun_args"):  # JUBE passes "default" on
         values[name] = tuple(word for word in values[name] or () if word not in {"", *UNSET}) or None
     return Request(**values)
@@ -320,5 +322,5 @@ def from_options(options: object) -> Request:
 def read_request(words: Sequence[str]) -> Request:
     """Return the request of `words`, the options of one run."""
     parser = argparse.ArgumentParser()
-    add_fields(parser, Request, [field.name for field in fields(Request)])
+    add_fields(parser, Request, [one.name for one in fields(Request)])
     return from_options(parser.parse_args(words))

@@ -43,7 +43,9 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     launcher = _launcher(request, system, cluster, ask_scheduler=ask_scheduler)
     layout = system.layout_of(model)
     accelerator, ranks = machine.settle(system)
-    architecture = _architecture(request, model.architecture)
+    chosen, own = given(request, ShapeOptions), model.architecture
+    width = own.ffn_hidden_size * chosen.get("hidden_size", own.hidden_size) // own.hidden_size
+    architecture = replace(own, ffn_hidden_size=width, **chosen)
     training = _training(request, model.training)
     if accelerator == "cpu":
         training = replace(training, precision="fp32")  # what CPU ranks train in
@@ -167,12 +169,6 @@ def _launcher(request: Request, system: System, cluster: str | None, *, ask_sche
             f"name a {one.title} system ({', '.join(n for n in catalog.names('systems') if n != system.name)})"
         )
     return wanted
-
-
-def _architecture(request: Request, shape: Architecture) -> Architecture:
-    chosen = given(request, ShapeOptions)
-    width = shape.ffn_hidden_size * chosen.get("hidden_size", shape.hidden_size) // shape.hidden_size
-    return replace(shape, ffn_hidden_size=width, **chosen)
 
 
 def _training(request: Request, training: Training) -> Training:

@@ -23,7 +23,6 @@ from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, real, write_json, write_text
 from nlp_bench.immutable import immutable
 from nlp_bench.launch import lock, once
-from nlp_bench.launch.folder import interpreter
 from nlp_bench.launch.scheduler.slurm import PARTITIONS, listing
 from nlp_bench.launch.scheduler.slurm_text import hostnames, hostnames_command
 from nlp_bench.launch.script import job_script
@@ -124,7 +123,7 @@ def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float 
     run.write(folder)
     if run.launch.launcher == "slurm":
         template = catalog.part("jube/doctor.job.in").read_text(encoding="utf-8")
-        script = job_script(run, template=template, root=place.root, run_dir=folder, python=interpreter(place.root))
+        script = job_script(run, template=template, root=place.root, run_dir=folder)
         write_text(folder / "doctor.job", script.replace(ITS_NODE, '--nodes=1 --ntasks=1 --nodelist="$node"'))
     plan = {
         "schema": PLAN_SCHEMA,

@@ -11,9 +11,9 @@ from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
 from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
-from nlp_bench.launch.folder import script_text
 from nlp_bench.launch.scheduler.slurm import PARTITIONS, cluster_name, is_absent, without_overrides
 from nlp_bench.launch.scheduler.slurm_text import MARK, field_of, other_form, records, rows
+from nlp_bench.launch.script import job_script
 from nlp_bench.machine.addresses import look_up
 from nlp_bench.programs import ask
 
@@ -159,7 +159,7 @@ def job(place: Place) -> Finding:
         return skipped("Slurm does not answer (see slurm)")
     if place.run is None:
         return skipped("no run to submit (see system)")
-    script = script_text(place.run, root=place.root, run_dir=place.runs)
+    script = job_script(place.run, root=place.root, run_dir=place.runs)
     variables = without_overrides(place.run.launch.account, place.variables)
     answer = ask("sbatch", "--test-only", stdin=script, variables=variables)
     text = re.sub(r"(^|\s)sbatch: ", r"\1", answer.text)

@@ -22,7 +22,7 @@ from nlp_bench.doctor.place import Place
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
 from nlp_bench.launch.arguments import check_arguments
-from nlp_bench.launch.folder import environment_folder
+from nlp_bench.launch.script import environment_folder
 from nlp_bench.machine.node import text_of
 from nlp_bench.packages import installed_version, is_of_pythonpath, not_loadable
 from nlp_bench.programs import ask

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import nlp_bench
 from nlp_bench import schemas
-from nlp_bench.build.environment import build_folder
 from nlp_bench.build.providers import check_shadow
 from nlp_bench.clock import stamp
 from nlp_bench.config import catalog
@@ -32,7 +31,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import new_owner, read_object, real, sha256_of, user_name, write_json, write_text
 from nlp_bench.launch import lock
 from nlp_bench.launch.arguments import check_arguments
-from nlp_bench.launch.script import job_script, variables
+from nlp_bench.launch.script import environment_folder, job_script, variables
 from nlp_bench.launch.submission import read_submission
 from nlp_bench.packages import is_missing, remedy
 from nlp_bench.walk import SNAPSHOT
@@ -184,32 +183,6 @@ def refuse_name(run: Run, root: Path, run_dir: Path, *, is_snapshot: bool = Fals
             raise UsageError(f"{field}: {one_line(path)} holds {found!r}, {why}")
 
 
-def environment_folder(root: Path) -> Path:
-    """Return the virtual environment that is current: NLP_BENCH_VENV or .venv with its link followed."""
-    return real(os.environ.get("NLP_BENCH_VENV") or root / ".venv")
-
-
-def interpreter(root: Path) -> str:
-    """Return the Python of the virtual environment, or the running one where there is none (--print)."""
-    python = environment_folder(root) / "bin" / "python"  # itself a link, which must stay one
-    return str(python) if python.exists() else sys.executable
-
-
-def script_text(run: Run, *, root: Path, run_dir: Path, code: Path | None = None, run_sha256: str | None = None) -> str:
-    """Return the job script of `run` from jube/submit.job.in; `code` is the snapshot that the job imports, `run_sha256` of its run.json, if there is one."""
-    template = catalog.part("jube/submit.job.in").read_text(encoding="utf-8")
-    return job_script(
-        run,
-        template=template,
-        root=root,
-        run_dir=run_dir,
-        python=interpreter(root),
-        code=code,
-        builds=build_folder(root),
-        run_sha256=run_sha256,
-    )
-
-
 def prepare(run: Run, *, root: Path, run_dir: Path, is_snapshot: bool = False) -> Path:
     """Write run.json and submit.job into the folder, with `is_snapshot` also the code, and return the script's path.
 
@@ -224,7 +197,7 @@ def prepare(run: Run, *, root: Path, run_dir: Path, is_snapshot: bool = False) -
     if earlier:
         replace(earlier, run_sha256=sealed).write(run_dir)
     script = run_dir / "submit.job"
-    text = script_text(run, root=root, run_dir=run_dir, code=code, run_sha256=sealed)
+    text = job_script(run, root=root, run_dir=run_dir, code=code, run_sha256=sealed)
     write_text(script, text, errors="surrogateescape")
     mode = script.stat().st_mode
     with contextlib.suppress(PermissionError):  # a file system without modes, CIFS; it is read all the same

@@ -1,10 +1,14 @@
-"""The job script: a pure function from a run to the text of submit.job, out of the template jube/submit.job.in."""
+"""The job script: from a run to the text of submit.job, out of the template jube/submit.job.in."""
 
+import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from nlp_bench.build.environment import build_folder
+from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.config.system import System, is_inherited
@@ -105,32 +109,43 @@ SHELL_FUNCTIONS = "set +u  # the shell functions of environment modules read uns
 OPTIONS = "#SBATCH "  # beginning of the template's lines of options, which are those of one scheduler
 
 
+def environment_folder(root: Path) -> Path:
+    """Return the virtual environment that is current: NLP_BENCH_VENV or .venv with its link followed."""
+    return real(os.environ.get("NLP_BENCH_VENV") or root / ".venv")
+
+
+def interpreter(root: Path) -> str:
+    """Return the Python of the virtual environment, or the running one where there is none (--print)."""
+    python = environment_folder(root) / "bin" / "python"  # itself a link, which must stay one
+    return str(python) if python.exists() else sys.executable
+
+
 def job_script(  # noqa: PLR0913  # one fact each
     run: Run,
     *,
-    template: str,
     root: Path,
     run_dir: Path,
-    python: str,
+    template: str | None = None,
+    python: str | None = None,
     code: Path | None = None,
-    builds: Path | None = None,
     run_sha256: str | None = None,
 ) -> str:
-    """Return the text of the job script; nothing outside the arguments is looked at, but where the data are links to.
+    """Return the text of the job script, from the `template` jube/submit.job.in and for the `interpreter` of `root` unless others are given.
 
-    `code` is what the job imports in place of the checkout, which still holds the compiled kernels, in `builds`. `run_sha256` is of the
-    run.json that the job is for: it refuses another one.
+    `code` is what the job imports in place of the checkout, which still holds the compiled kernels. `run_sha256` is of the run.json that the
+    job is for: it refuses another one.
     A line of options whose token has no value disappears, a token with several values repeats its line; the options of other
     schedulers than the run's are left out.
     Raises NlpBenchError when the template holds a token that is not known.
     """
     scheduler = get_scheduler(run.launch.launcher)
-    tokens = scheduler.tokens(run) | _commands(run, root, run_dir, python)
+    tokens = scheduler.tokens(run) | _commands(run, root, run_dir, python or interpreter(root))
     tokens["MADE_FOR"] = [f"export {MADE_FOR}={run_sha256}"] if run_sha256 else []
     if code:
         tokens["ROOT"], tokens["PYTHONPATH"] = [shlex.quote(str(code))], [shlex.quote(str(code / "src"))]
-        tokens["BUILDS"] = [f"export NLP_BENCH_BUILD_DIR={shlex.quote(str(builds or root / 'build'))}"]
+        tokens["BUILDS"] = [f"export NLP_BENCH_BUILD_DIR={shlex.quote(str(build_folder(root)))}"]
     lines: list[str] = []
+    template = catalog.part("jube/submit.job.in").read_text(encoding="utf-8") if template is None else template
     for line in template.splitlines():
         if not line.startswith(OPTIONS) or line.startswith(scheduler.directive or " "):
             lines += _render(line, tokens)

@@ -94,7 +94,7 @@ class Trainer:
             data_iterator=self._batches,
             model=self.model,
             num_microbatches=self.layout.num_microbatches,
-            seq_length=self.settings.stage_length,
+            seq_length=self.settings.seq_length + (self.settings.decoder_seq_length or 0),  # sent between t5's stages
             micro_batch_size=self.settings.micro_batch_size,
             forward_only=False,
         )

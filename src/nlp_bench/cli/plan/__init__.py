@@ -3,22 +3,13 @@
 import os
 import sys
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nlp_bench.cli.options import ASKED, ConstantsOption, form, overwriting, refuse_one_file, refuse_to_replace
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import flag, shared, value
-from nlp_bench.config.request import (
-    BatchOptions,
-    ParallelOptions,
-    Request,
-    RunOptions,
-    ShapeOptions,
-    TrainingOptions,
-    TuningOptions,
-)
+from nlp_bench.config.options import flag, value
+from nlp_bench.config.request import Request, shared
 from nlp_bench.config.values import OneOf, UnlessDefault, count, duration, percent, size
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
@@ -32,7 +23,6 @@ if TYPE_CHECKING:
 
 ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html": "html"}
 HELD, OTHERS, ANSWER = "held fixed instead of searched", "other questions", "where the answer goes"
-_held = partial(shared, group=HELD)
 
 
 @immutable
@@ -49,36 +39,33 @@ class Plan(Command, ConstantsOption):
   nlp-bench plan --model 175 --system juwels-booster --emit-jube sweep.yaml && jube run sweep.yaml
   nlp-bench plan --model-size auto --days 5 --tokens 300B --nodes 20 --system dgx-a100"""
 
-    model: str | None = shared(RunOptions, "model", group=ASKED)
-    """File of benchmark/models (175, 13, llama_8b), or a path."""
-    system: str | None = shared(RunOptions, "system", group=ASKED)
-    nodes: int | None = shared(ParallelOptions, "nodes", group=ASKED)
-    """Nodes of the job (default: the model's); with --time the most."""
-    gpus_per_node: int | None = shared(ParallelOptions, "gpus_per_node", group=ASKED)
-    """GPUs of each (default: the system's)."""
-    global_batch_size: int | None = shared(BatchOptions, "global_batch_size", group=ASKED)
+    model: str | None = shared("model", group=ASKED)  # File of benchmark/models (175, 13, llama_8b), or a path.
+    system: str | None = shared("system", group=ASKED)
+    nodes: int | None = shared("nodes", group=ASKED)  # Nodes of the job (default: the model's); with --time the most.
+    gpus_per_node: int | None = shared("gpus_per_node", group=ASKED)  # GPUs of each (default: the system's).
+    global_batch_size: int | None = shared("global_batch_size", group=ASKED)
     """Samples of an iteration (default: the benchmark's; it stays fixed)."""
-    sequence_length: int | None = shared(ShapeOptions, "sequence_length", group=ASKED)
+    sequence_length: int | None = shared("sequence_length", group=ASKED)
     """Tokens of a sample (frozen by the rules); 2048 or 2Ki."""
     precision: str | None = value(metavar="WORD", group=ASKED)
     """bf16, fp16, fp8, mxfp8, nvfp4, ... (default: the model's)."""
     tokens: int | None = value(read=count, group=ASKED)  # Tokens of the training: 20M (default), 300B, 1.5T.
     learn: tuple[Path, ...] = value(nargs="+", read=Path, default=(), metavar="RESULTS", group=ASKED)
     """Correct the constants by measured runs of this machine."""
-    tensor: int | None = _held(ParallelOptions, "tensor")
-    pipeline: int | None = _held(ParallelOptions, "pipeline")
-    context: int | None = _held(ParallelOptions, "context")
-    num_virtual_stages_per_pipeline_rank: int | None = _held(TuningOptions, "num_virtual_stages_per_pipeline_rank")
+    tensor: int | None = shared("tensor", group=HELD)
+    pipeline: int | None = shared("pipeline", group=HELD)
+    context: int | None = shared("context", group=HELD)
+    num_virtual_stages_per_pipeline_rank: int | None = shared("num_virtual_stages_per_pipeline_rank", group=HELD)
     """Interleaved schedule: virtual stages of each pipeline rank, 1 for none."""
-    decoder_first_pipeline_num_layers: int | None = _held(TuningOptions, "decoder_first_pipeline_num_layers")
-    decoder_last_pipeline_num_layers: int | None = _held(TuningOptions, "decoder_last_pipeline_num_layers")
-    micro_batch_size: int | None = _held(BatchOptions, "micro_batch_size")
-    gradient_accumulation_steps: int | None = _held(BatchOptions, "gradient_accumulation_steps")
-    sequence_parallel: bool | None = _held(TuningOptions, "sequence_parallel")
-    use_distributed_optimizer: bool | None = _held(TuningOptions, "use_distributed_optimizer")
-    overlap_grad_reduce: bool | None = _held(TuningOptions, "overlap_grad_reduce")
-    overlap_param_gather: bool | None = _held(TuningOptions, "overlap_param_gather")
-    recompute: str | None = _held(TrainingOptions, "recompute", read=OneOf(*RECOMPUTE, "any"))
+    decoder_first_pipeline_num_layers: int | None = shared("decoder_first_pipeline_num_layers", group=HELD)
+    decoder_last_pipeline_num_layers: int | None = shared("decoder_last_pipeline_num_layers", group=HELD)
+    micro_batch_size: int | None = shared("micro_batch_size", group=HELD)
+    gradient_accumulation_steps: int | None = shared("gradient_accumulation_steps", group=HELD)
+    sequence_parallel: bool | None = shared("sequence_parallel", group=HELD)
+    use_distributed_optimizer: bool | None = shared("use_distributed_optimizer", group=HELD)
+    overlap_grad_reduce: bool | None = shared("overlap_grad_reduce", group=HELD)
+    overlap_param_gather: bool | None = shared("overlap_param_gather", group=HELD)
+    recompute: str | None = shared("recompute", group=HELD, read=OneOf(*RECOMPUTE, "any"))
     """none, selective, full, or any to search all three."""
     why: bool = flag(group=OTHERS)  # Explain one configuration: the published one, changed by what is held fixed.
     time: float | None = value("--time", "--limit", read=duration("s"), metavar="SECONDS", group=OTHERS)

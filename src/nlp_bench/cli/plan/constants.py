@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from nlp_bench.cli.options import ConstantsOption, form, refuse_to_replace
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import argument, flag, shared, value
-from nlp_bench.config.request import RunOptions
+from nlp_bench.config.options import argument, flag, value
+from nlp_bench.config.request import shared
 from nlp_bench.config.values import OneOf, duration
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import some
@@ -105,7 +105,7 @@ class PlanCalibrate(Command):
     minutes: float = value(read=_minutes, default=5.0, metavar="M")  # Time to take (default 5).
     device: str = value(read=OneOf("auto", "cpu", "cuda"), default="auto", metavar="WHAT")
     """auto (default), cpu or cuda."""
-    system: str | None = shared(RunOptions, "system", group="")
+    system: str | None = shared("system", group="")
     """The system file whose GPU this is, where its data sheet is wanted."""
     precision: tuple[str, ...] = value(read=OneOf(*PRECISIONS), default=(), is_repeated=True, metavar="WORD")
     """bf16, fp16 or fp32, the one of your trainings first; may be repeated (default all; first bf16, on a CPU fp32)."""
@@ -183,8 +183,7 @@ class PlanLearn(Command, ConstantsOption):
   nlp-bench plan --model 13 --system juwels-booster --nodes 8 --constants mine.toml"""
 
     results: tuple[Path, ...] = argument("RESULTS", nargs="+", read=Path)  # Run folders, result.json, folders of runs.
-    system: str | None = shared(RunOptions, "system", group="")
-    """Learn of this system only (default that of most runs)."""
+    system: str | None = shared("system", group="")  # Learn of this system only (default that of most runs).
     output: Path | None = value(metavar="FILE.toml")  # Write the constants for plan --constants.
 
     def run(self) -> int:

@@ -38,15 +38,9 @@ CLOCK = f"{UNUSABLE}the time of day of its lines and the times that they log dis
 
 REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
     (Outcome.VALID, ""): ("none is needed", "nlp-bench measure DIR", REPORT),
-    (Outcome.VALID, "completed-with-errors"): (
-        "the number stands; what broke after the training is in the evidence", REPORT, LOOK,
-    ),
-    (Outcome.MEASURED, ""): (
-        "give the whole log of a run that reached its last iteration; in a run folder no run ends so", REPORT,
-    ),
-    (Outcome.INVALID, ""): (
-        UNUSABLE + "look at what the reason names, mend that and run it again", REPORT, AGAIN,
-    ),
+    (Outcome.VALID, "completed-with-errors"): ("the number stands; what broke after the training is in the evidence", REPORT, LOOK),
+    (Outcome.MEASURED, ""): ("give the whole log of a run that reached its last iteration; in a run folder no run ends so", REPORT),
+    (Outcome.INVALID, ""): (UNUSABLE + "look at what the reason names, mend that and run it again", REPORT, AGAIN),
     (Outcome.INVALID, "not-finite"): (NOT_FINITE, REPORT, LOOK),
     (Outcome.INVALID, "loss-not-finite"): (NOT_FINITE, REPORT, LOOK),
     (Outcome.INVALID, "broken-rule"): (UNUSABLE + "do what the rule asks for and run it again", REPORT, AGAIN),
@@ -56,24 +50,18 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "put the original of the file that is named back, or repeat the command where its end is only not seen yet; else run it again", REPORT, AGAIN,
     ),
     (Outcome.INVALID, "no-beginning"): (LOST_LOG, RANKS, AGAIN),
-    (Outcome.INVALID, "suspended"): (
-        "run it again where nobody suspends it: another --queue, or --exclusive", AGAIN + " --exclusive",
-    ),
+    (Outcome.INVALID, "suspended"): ("run it again where nobody suspends it: another --queue, or --exclusive", AGAIN + " --exclusive"),
     (Outcome.INVALID, "changed-outcome"): (
         "decide anew, from the log and from what the scheduler and the job script said",
         "rm DIR/outcome.json DIR/ready", "nlp-bench sync DIR",
     ),
-    (Outcome.REFUSED, ""): (
-        "give the option that the reason names: the log does not hold it", "nlp-bench report --help", REPORT,
-    ),
+    (Outcome.REFUSED, ""): ("give the option that the reason names: the log does not hold it", "nlp-bench report --help", REPORT),
     (Outcome.INCOMPLETE, ""): (
         "look why it stopped before its iterations were done; a checkpoint lets it go on, a longer --timelimit repeat it",
         LOOK, GO_ON, IN_MORE_TIME,
     ),
     (Outcome.INCOMPLETE, "lost-log"): (LOST_LOG, "tail -n 3 DIR/ranks/*/*/*/stdout.log", AGAIN),
-    (Outcome.FAILED, ""): (
-        "mend what the evidence names, then submit it again; no retry by itself: " + NO_RETRY, LOOK, AGAIN,
-    ),
+    (Outcome.FAILED, ""): ("mend what the evidence names, then submit it again; no retry by itself: " + NO_RETRY, LOOK, AGAIN),
     (Outcome.FAILED, "stalled"): (
         "a rank hangs: look at its own log and at its node; a run that is slow by nature asks for --stall-least",
         RANKS, LOOK, AGAIN,
@@ -121,9 +109,7 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
     (Outcome.TIMEOUT, "told-by-signal"): (
         "it was told that its time was nearly over; with --save it leaves a checkpoint to go on from", GO_ON, IN_MORE_TIME, LOOK,
     ),
-    (Outcome.CANCELLED, ""): (
-        "somebody, or a limit of the queue, took it out; submit it again if that was not meant", GO_ON, AGAIN,
-    ),
+    (Outcome.CANCELLED, ""): ("somebody, or a limit of the queue, took it out; submit it again if that was not meant", GO_ON, AGAIN),
     (Outcome.CANCELLED, "ended-here"): (
         "somebody ended it, or its terminal did (a lost ssh): in tmux, or with nohup, it outlives that; submit it again if that was not meant",
         GO_ON, AGAIN,
@@ -143,9 +129,7 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "leave the node out (--sbatch-arg=--exclude=NODE) and tell its operator; --retries N submits it anew by itself",
         "LOST_NODES", GO_ON, AGAIN + " --retries 2",
     ),
-    (Outcome.UNKNOWN, ""): (
-        "no one knows how it ended: the log is all there is, and it carries no number; run it again", LOOK, AGAIN,
-    ),
+    (Outcome.UNKNOWN, ""): ("no one knows how it ended: the log is all there is, and it carries no number; run it again", LOOK, AGAIN),
     (Outcome.UNKNOWN, "unreadable"): (
         "a record or the log could not be read: mend what the reason names, then look again; the run itself may be well", REPORT,
     ),

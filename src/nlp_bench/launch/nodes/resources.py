@@ -214,13 +214,8 @@ def binding_plan(run: Run, gpus: list[int | None], root: Path = Path("/")) -> di
     except (NlpBenchError, OSError, ValueError) as error:
         return plan | {"why": str(error)}
     nodes = [{core.node for core in topology.cores if share.intersection(core.cpus)} for share in shares]
-    ranks = [
-        {"cpus": format_cpus(share), "nodes": _home_first(touched, home)}
+    ranks = [  # with the NUMA node of the GPU first: a preferred memory has one node only
+        {"cpus": format_cpus(share), "nodes": sorted(touched, key=lambda node: (node != home, node))}
         for share, touched, home in zip(shares, nodes, homes, strict=True)
     ]
     return plan | {"ranks": ranks}
-
-
-def _home_first(nodes: set[int], home: int | None) -> list[int]:
-    """Return the NUMA nodes, the GPU's own first: a preferred memory has one node only."""
-    return sorted(nodes, key=lambda node: (node != home, node))

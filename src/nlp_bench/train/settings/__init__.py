@@ -89,11 +89,6 @@ class ShapeSettings:
             return self.num_layers
         return (self.encoder_num_layers or self.num_layers) + (self.decoder_num_layers or self.num_layers)
 
-    @property
-    def stage_length(self) -> int:
-        """Tokens per sample that are sent between pipeline stages: of t5 those of encoder and decoder together."""
-        return self.seq_length + (self.decoder_seq_length or 0)
-
 
 @immutable
 class ScheduleSettings:
