@@ -40,7 +40,6 @@ class LogSeal:
     """Number and SHA-256 of the covered lines of the trainer's log, updated as they are printed: each with a line end, in UTF-8."""
 
     def __init__(self) -> None:
-        """Start without a line."""
         import hashlib  # noqa: PLC0415  # OpenSSL's library, for trainings of ours
 
         self._digest, self.num_lines = hashlib.sha256(), 0

@@ -54,7 +54,6 @@ class Parser(argparse.ArgumentParser):
     """An argparse whose errors are a UsageError."""
 
     def __init__(self, name: str, command: type[Command]) -> None:
-        """Make the parser of `nlp-bench NAME`."""
         super().__init__(
             prog=f"nlp-bench {name}",
             description=inspect.cleandoc(command.__doc__ or ""),

@@ -171,7 +171,6 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         return 0
 
     def _submit(self) -> int:
-        """Submit, and report the run's folder and what to type next."""
         load_in_one_thread()
         from nlp_bench.config.catalog import root
         from nlp_bench.launch import folder, lock

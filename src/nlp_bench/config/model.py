@@ -12,10 +12,8 @@ PRECISIONS = {"bf16": ("--bf16",), "fp16": ("--fp16",), "fp32": (), "fp8": ("--b
 
 
 @immutable
-class Architecture(ShapeOptions, Checked):
+class Architecture(ShapeOptions, Checked, where="model"):
     """The shape of the network, frozen by the rules of the benchmark."""
-
-    WHERE = "model"
 
     ffn_hidden_size: int  # Width of the feed-forward layer.
     vocab_size: int  # Words of the tokenizer, before padding.
@@ -35,8 +33,7 @@ class Architecture(ShapeOptions, Checked):
     tokenizer: str = "GPT2BPETokenizer"  # Kind of tokenizer that the vocabulary is of, by Megatron-LM's names.
     init_method_std: float = 0.02  # Standard deviation of the initial weights.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         heads = self.num_attention_heads
         if self.head_width is None:
             multiple("model", "hidden_size", self.hidden_size, "num_attention_heads", heads)
@@ -45,10 +42,8 @@ class Architecture(ShapeOptions, Checked):
 
 
 @immutable
-class Training(TrainingOptions, Checked):
+class Training(TrainingOptions, Checked, where="training"):
     """What controls the training, frozen by the rules of the benchmark (Adam, its schedule, the precision)."""
-
-    WHERE = "training"
 
     precision: str = one_of(*PRECISIONS)
     """Number format of weights and arithmetic on a GPU: bf16, fp16, fp32, or fp8 (8-bit matrix products, the rest bf16). CPU ranks
@@ -67,8 +62,7 @@ class Training(TrainingOptions, Checked):
     hidden_dropout: float  # Share of the residual stream's additions that are dropped.
     seed: int = from_zero()  # Seed of the initial weights and of the order of the data.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         multiple("training", "iterations", self.iterations, "log_interval", self.log_interval)
 
 
@@ -85,22 +79,17 @@ class _Preferred(Checked):
 
 
 @immutable
-class Layout(_Preferred):
+class Layout(_Preferred, where="system.layout"):
     """A layout that this machine prefers for one model; missing fields keep the model's defaults."""
-
-    WHERE = "system.layout"
 
     gpus_per_node: int | None = None  # Ranks per node.
 
 
 @immutable
-class Defaults(_Preferred):
+class Defaults(_Preferred, where="model.defaults"):
     """What a run of a model uses where no option says otherwise; free to optimise. None may be missing."""
 
-    WHERE = "model.defaults"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         for name, value in vars(self).items():
             if value is None:
                 raise UsageError(f"model.defaults.{name}: missing; add it to the data file")
@@ -108,10 +97,8 @@ class Defaults(_Preferred):
 
 
 @immutable
-class Model(Checked):
+class Model(Checked, where="model"):
     """One model file of benchmark/models."""
-
-    WHERE = "model"
 
     name: str  # The file's name without .toml; also the tag.
     family: str = one_of(*NETWORKS)  # The kind of network: gpt, t5, mt5 (t5 with a multilingual vocabulary) or bert.
@@ -120,8 +107,7 @@ class Model(Checked):
     training: Training  # The frozen training parameters.
     defaults: Defaults  # The free parameters' defaults.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if (NETWORKS[self.family] == "t5") != (self.architecture.decoder_sequence_length is not None):
             raise UsageError(
                 f"model.decoder_sequence_length: {self.architecture.decoder_sequence_length} with family {self.family}; t5 and mt5 "

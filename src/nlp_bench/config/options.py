@@ -78,7 +78,11 @@ def within(least: float, most: float, unit: str, default: Any = MISSING) -> Any:
 class Checked:
     """A dataclass whose fields check the rule in their definition: one of some words, or a range; whole numbers without one are above 0."""
 
-    WHERE: ClassVar[str]  # the dotted name that errors begin with
+    WHERE: ClassVar[str]
+
+    def __init_subclass__(cls, *, where: str = "") -> None:
+        """Take the dotted name that errors begin with."""
+        cls.WHERE = where or getattr(cls, "WHERE", "")
 
     def __post_init__(self) -> None:
         """Set options that were not given to their default; raise UsageError for the first field that breaks its rule."""
@@ -98,6 +102,10 @@ class Checked:
                     raise UsageError(f"{name}: {held:g} is not within {rule}")
             elif isinstance(held, int) and not isinstance(held, bool) and held < least:
                 raise UsageError(f"{name}: {held} must be {'greater than 0' if least else 'at least 0'}")
+        self._check()
+
+    def _check(self) -> None:
+        """Raise UsageError for a rule about several fields that is broken."""
 
 
 def spellings(record: type, name: str) -> tuple[str, ...]:

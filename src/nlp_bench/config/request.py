@@ -55,7 +55,6 @@ class _Launcher(OneOf):
         return BUILT_IN
 
     def __call__(self, text: str) -> str:
-        """Return the launcher, or raise an error that lists the built-in ones."""
         from nlp_bench.config.scheduler import scheduler_names  # noqa: PLC0415  # likewise
 
         return text if text not in self.words and text in scheduler_names() else super().__call__(text)

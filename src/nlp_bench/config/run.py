@@ -28,13 +28,10 @@ from nlp_bench.layout.shape import NETWORKS
 
 
 @immutable
-class Limits(LimitOptions, Checked):
+class Limits(LimitOptions, Checked, where="limits"):
     """Bounds of one run; each has a default that a benchmark run does not reach."""
 
-    WHERE = "limits"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         for name, value in vars(self).items():
             if value is not None and not (0 <= value < math.inf):
                 raise UsageError(f"limits.{name}: {value!r} is not a number from 0 up")
@@ -61,16 +58,13 @@ FILES = ("--vocab-file", "--merge-file", "--tokenizer-model", "--load")  # optio
 
 
 @immutable
-class Tuning(TuningOptions, Checked):
+class Tuning(TuningOptions, Checked, where="tuning"):
     """Switches that change how fast a run is, not what it trains. None: not given, the trainer's own default."""
-
-    WHERE = "tuning"
 
     megatron_lm_repo: str = ""  # Of trainer megatron-lm: the folder of the checkout.
     megatron_lm_commit: str = ""  # Its commit, with "+changes" where it was not clean.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.until is not None and self.trainer != "nlp-bench":
             raise UsageError(
                 f"tuning.until: {self.trainer} cannot end by itself; leave it out or use trainer nlp-bench"
@@ -116,43 +110,34 @@ class Origin:
 
 
 @immutable
-class RunModel(Checked):
+class RunModel(Checked, where="model"):
     """The model's identity and shape."""
-
-    WHERE = "model"
 
     name: str  # name of the model file
     family: str = one_of(*NETWORKS)  # the kind of network: gpt, t5, mt5 or bert
     parameters_billion: float  # nominal size in 10^9 parameters
     architecture: Architecture  # the shape that is trained
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         file_name("model.name", self.name)
 
 
 @immutable
-class Launch(LaunchOptions, Checked):
+class Launch(LaunchOptions, Checked, where="launch"):
     """How the job is started; queue and account are empty for the local launcher."""
-
-    WHERE = "launch"
 
     job_name: str  # Name of the job.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         scheduler.check_name("launch.launcher", self.launcher)
         timelimit("launch.timelimit", self.timelimit)
 
 
 @immutable
-class Parallel(ParallelOptions, Checked):
+class Parallel(ParallelOptions, Checked, where="parallel"):
     """Nodes, ranks and the parallel sizes."""
 
-    WHERE = "parallel"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.num_gpus % self.model_parallel:
             of = "tp*pp" if self.context == 1 else "tp*pp*cp"
             raise UsageError(f"parallel: {multiple('nodes*gpus_per_node', self.num_gpus, of, self.model_parallel)}")
@@ -174,10 +159,8 @@ class Parallel(ParallelOptions, Checked):
 
 
 @immutable
-class Batch(BatchOptions, Checked):
+class Batch(BatchOptions, Checked, where="batch"):
     """The samples of one optimizer step."""
-
-    WHERE = "batch"
 
     sequence_length: int  # Tokens in one sample.
 

@@ -17,10 +17,8 @@ MODES = ("all", "single", "single_unique", "unique_interleaved", "unique_contigu
 
 
 @immutable
-class Binding(Checked):
+class Binding(Checked, where="system.binding"):
     """How the CPUs of a node are shared out among its ranks."""
-
-    WHERE = "system.binding"
 
     mode: str = one_of("auto", "none", *MODES, default="auto")
     """auto: unique_contiguous for ranks with a GPU, none for CPU ranks. none: leave the ranks as Slurm started them.
@@ -38,8 +36,7 @@ class Binding(Checked):
     """local: Linux takes pages near the CPU that touches them first, so they follow the cores. preferred, bind: first or
     only from the NUMA nodes of the rank's cores (set_mempolicy)."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.max_cores is not None and self.max_cores < self.min_cores:
             raise UsageError(f"system.binding: max_cores = {self.max_cores} is less than min_cores = {self.min_cores}")
         if self.mode.startswith("single") and self.min_cores > 1:
@@ -70,10 +67,8 @@ class Detect:
 
 
 @immutable
-class Gpu(Checked):
+class Gpu(Checked, where="system.gpu"):
     """The accelerator, from its data sheet."""
-
-    WHERE = "system.gpu"
 
     name: str  # Product name.
     memory_gib: float = within(0.1, 16384, "GiB")  # Memory as its name says it, in GiB: 80 for an H100 80GB.
@@ -83,10 +78,8 @@ class Gpu(Checked):
 
 
 @immutable
-class Network(Checked):
+class Network(Checked, where="system.network"):
     """The fabric between nodes."""
-
-    WHERE = "system.network"
 
     links_per_node: int | None = within(1, 1024, "adapters", default=None)  # Network adapters of one node.
     link_gbit_per_s: float | None = within(0.01, 100_000, "Gbit/s", default=None)
@@ -98,10 +91,8 @@ class Network(Checked):
 
 
 @immutable
-class Slurm(SlurmOptions, Checked):
+class Slurm(SlurmOptions, Checked, where="system.slurm"):
     """What the job script asks Slurm for; an empty string leaves the line out."""
-
-    WHERE = "system.slurm"
 
     queue: str = ""  # Partition.
     account: str = ""  # Account that is charged.
@@ -110,8 +101,7 @@ class Slurm(SlurmOptions, Checked):
     oversize: str = one_of("refuse", "queue", default="refuse")
     """A job larger than the partition: refuse it, or queue it."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.gres and self.gpus_per_node_option:
             raise UsageError(
                 f"system.slurm: gres = {self.gres!r} and gpus_per_node_option both ask for the GPUs; a site takes one of the two"
@@ -120,10 +110,8 @@ class Slurm(SlurmOptions, Checked):
 
 
 @immutable
-class Container(Checked):
+class Container(Checked, where="system.container"):
     """An image that the ranks run in; the empty image means none."""
-
-    WHERE = "system.container"
 
     image: str = ""  # Path or address of the image.
     runtime: str = one_of("pyxis", "apptainer", "singularity", default="pyxis")
@@ -139,8 +127,7 @@ class Container(Checked):
     """pyxis: run the image's entry point first (true), do not (false), or as the site has set it (left out)."""
     args: tuple[str, ...] = ()  # Further options of srun's pyxis or of apptainer exec, one word each.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if self.entrypoint is not None and self.runtime != "pyxis":
             raise UsageError(
                 "system.container.entrypoint: `apptainer exec` runs no entry point; leave it out, or set what the entry "
@@ -161,10 +148,8 @@ class Software:
 
 
 @immutable
-class System(Checked):
+class System(Checked, where="system"):
     """One system file of benchmark/systems."""
-
-    WHERE = "system"
 
     name: str  # The file's name without .toml; also the tag.
     description: str  # One line for people.
@@ -184,8 +169,7 @@ class System(Checked):
     """Variables exported before the ranks start; NAME = "$NAME" is taken from the environment of whoever submits, no other $ is replaced."""
     layout: dict[str, Layout] = field(default_factory=dict)  # Preferred layouts by model name.
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         file_name("system.name", self.name)
         tables = ("network", "slurm", "container", "binding", "software")
         homes = {key.name: table for table in tables for key in fields(getattr(self, table))}

@@ -152,7 +152,6 @@ class OneOf:
     """A reader of one of a few words."""
 
     def __init__(self, *words: str) -> None:
-        """Take the words."""
         self.words = words
 
     def __call__(self, text: str) -> str:

@@ -32,13 +32,10 @@ MARGIN, LEAST_MARGIN_S, MOST_MARGIN_S = 0.1, 120, 900
 
 
 @immutable
-class CheckpointRequest(CheckpointOptions, Checked):
+class CheckpointRequest(CheckpointOptions, Checked, where="submit"):
     """The options of checkpoints and chains; None where one is not given."""
 
-    WHERE = "submit"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _check(self) -> None:
         if not 1 <= self.chain <= MAX_JOBS:
             raise UsageError(f"--chain: {self.chain} is no number of jobs from 1 to {MAX_JOBS}")
         if self.chain > 1 and self.save and self.load and real(self.save) != real(self.load):

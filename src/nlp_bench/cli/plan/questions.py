@@ -76,7 +76,6 @@ def _rank(options: Plan, problem: "Problem") -> int:
 
 
 def _rehearsed(found: "Answer", count: int, words: dict[str, str]) -> tuple[str, ...]:
-    """Rehearse the best ones, with progress on a terminal."""
     from nlp_bench.rehearse.rehearsal import rehearse_rows
 
     sentences = []
@@ -158,7 +157,6 @@ def _say(options: Plan, lines: "Callable[[Style], list[str]]", record: Callable[
 
 
 def _out(options: Plan, text: str) -> None:
-    """Print the answer, or write it."""
     path = options.target()
     if path is None:
         print(text, end="")

@@ -80,7 +80,6 @@ class Growth:
     """When one log has grown, as its looks see it: the clock that dates its changes may be minutes off, as a node's on Lustre."""
 
     def __init__(self) -> None:
-        """Know nothing of it."""
         self._size: int | None = None
         self._before_s = self._looked_s = -math.inf
 

@@ -38,7 +38,6 @@ class Store:
     """The folder that one training writes its checkpoints to."""
 
     def __init__(self, trainer: Trainer, folder: Path) -> None:
-        """Every rank creates one; nothing is written yet."""
         self._trainer, self._folder = trainer, folder
         self._manager: SyncManager | None = None
         self._writing = AsyncCallsQueue()
@@ -124,7 +123,6 @@ class Store:
 
 
 def _gathered(own: Value) -> list[Value]:
-    """Return the objects of all ranks, on every rank."""
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, own)
     return gathered
