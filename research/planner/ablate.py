@@ -18,9 +18,7 @@ class Ablation:
     """One term left out."""
 
     name: str
-    """What."""
-    score: Score
-    """Mean over the splits, the other constants fitted again."""
+    score: Score  # mean over the splits, the other constants fitted again
 
 
 def _parts() -> Iterator[tuple[str, Variant]]:

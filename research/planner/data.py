@@ -27,20 +27,13 @@ Places = npt.NDArray[np.int64]
 class Measured:
     """N measured points; arrays of shape [N]."""
 
-    configurations: Configurations
-    """What was run."""
-    seconds: Numbers
-    """Measured seconds of an iteration."""
-    ids: tuple[str, ...]
-    """Ids of the rows."""
-    sources: npt.NDArray[Any]
-    """Where they were published: a word per row."""
-    groups: Places
-    """Number of the configuration group."""
-    sweeps: tuple[tuple[str, ...], ...]
-    """Source, model, GPU and GPU count: rows that compare with each other."""
-    looked_at: Flags
-    """Whether somebody has looked at the row and found it as published."""
+    configurations: Configurations  # what was run
+    seconds: Numbers  # measured seconds of an iteration
+    ids: tuple[str, ...]  # ids of the rows
+    sources: npt.NDArray[Any]  # where they were published: a word per row
+    groups: Places  # number of the configuration group
+    sweeps: tuple[tuple[str, ...], ...]  # source, model, GPU and GPU count: rows that compare with each other
+    looked_at: Flags  # whether somebody has looked at the row and found it as published
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -23,10 +23,8 @@ _STEP = 1e-3
 class Peaks:
     """Published peaks of N configurations."""
 
-    configurations: Configurations
-    """What was run."""
-    peak_bytes: Numbers
-    """What was published, above 0; shape [N]."""
+    configurations: Configurations  # what was run
+    peak_bytes: Numbers  # what was published, above 0; shape [N]
     groups: npt.NDArray[np.int64]
     """Number of each one's group: configurations that differ in nothing but scale, version or date share one; shape [N]."""
 

@@ -15,56 +15,40 @@ from research.planner.data import Measured
 from research.planner.solve import seconds_of, solve
 from research.planner.validate import SHARE, quantile
 
-_ENDS = (0.3, 0.7)
-"""Shares of a cell's rows beyond which the small and the large of a size are left out."""
-_LEAST = 15
-"""Rows that are worth leaving out, or fitting on."""
+_ENDS = (0.3, 0.7)  # shares of a cell's rows beyond which the small and the large of a size are left out
+_LEAST = 15  # rows that are worth leaving out, or fitting on
 
 
 @immutable
 class LeftOut:
     """Rows of one kind that a fit has not seen; arrays of shape [rows]."""
 
-    kind: str
-    """A source, a chip, a family on a chip, a format on a chip, or ends of sizes."""
-    places: npt.NDArray[np.int64]
-    """Rows."""
-    errors: Numbers
-    """Logarithm of measured / predicted."""
-    reach: Reach
-    """What the fit had seen."""
+    kind: str  # a source, a chip, a family on a chip, a format on a chip, or ends of sizes
+    places: npt.NDArray[np.int64]  # rows
+    errors: Numbers  # logarithm of measured / predicted
+    reach: Reach  # what the fit had seen
 
 
 @immutable
 class Intervals:
     """What makes the 90 % interval."""
 
-    ends: tuple[float, float]
-    """Factors on the time near the fitted rows."""
-    terms: dict[str, Term]
-    """What distances add."""
-    reach: Reach
-    """The same with what was fitted."""
-    found: list[LeftOut]
-    """What they were learned from."""
+    ends: tuple[float, float]  # factors on the time near the fitted rows
+    terms: dict[str, Term]  # what distances add
+    reach: Reach  # the same with what was fitted
+    found: list[LeftOut]  # what they were learned from
 
 
 @immutable
 class Coverage:
     """Of the rows of one kind that fits had not seen."""
 
-    kind: str
-    """Of LeftOut."""
-    rows: int
-    """How many."""
-    near: float
-    """Share inside the ends without any distance."""
-    wide: float
-    """Share inside the interval."""
-    low: float
-    """Median of its lower ends."""
-    high: float
-    """Median of its upper ends."""
+    kind: str  # of LeftOut
+    rows: int  # how many
+    near: float  # share inside the ends without any distance
+    wide: float  # share inside the interval
+    low: float  # median of its lower ends
+    high: float  # median of its upper ends
 
 
 def intervals(measured: Measured, constants: Constants, fitted: Constants) -> Intervals:
@@ -202,8 +186,7 @@ def _size(measured: Measured, constants: Constants, found: list[LeftOut]) -> Ter
 
 
 _SIDE = (1 + SHARE) / 2
-_FEW = 8
-"""Rows on either side by which a part of a size says something."""
+_FEW = 8  # rows on either side by which a part of a size says something
 
 
 def _pooled(measured: Measured, found: list[LeftOut]) -> tuple[Numbers, Numbers]:

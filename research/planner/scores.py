@@ -8,8 +8,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Numbers
 from research.planner.data import Measured
 
-LEAST_ROWS = 20
-"""Rows of a sweep for which ranks are told."""
+LEAST_ROWS = 20  # rows of a sweep for which ranks are told
 
 
 @immutable
@@ -17,29 +16,20 @@ class Score:
     """Errors are |predicted - measured| / measured."""
 
     rows: int
-    """Rows."""
-    median: float
-    """Median over rows."""
-    macro: float
-    """Mean over the sources of their medians."""
-    p90: float
-    """90th percentile over rows."""
-    by_source: dict[str, float]
-    """Median of each source."""
+    median: float  # median over rows
+    macro: float  # mean over the sources of their medians
+    p90: float  # 90th percentile over rows
+    by_source: dict[str, float]  # median of each source
 
 
 @immutable
 class Ranking:
     """How a sweep of one model on one number of GPUs is ranked."""
 
-    name: str
-    """Source, model, GPU, number of GPUs."""
+    name: str  # source, model, GPU, number of GPUs
     rows: int
-    """Rows."""
-    spearman: float
-    """Rank correlation of predicted and measured tokens per second."""
-    regret: float
-    """Share of the best measured throughput that is lost by taking the predicted best."""
+    spearman: float  # rank correlation of predicted and measured tokens per second
+    regret: float  # share of the best measured throughput that is lost by taking the predicted best
 
 
 def score_of(measured: Measured, predicted: Numbers) -> Score:

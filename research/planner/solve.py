@@ -22,14 +22,11 @@ STEPS = 60
 class Variant:
     """A model with something left out, to see what it is worth."""
 
-    frozen: Mapping[str, float] = field(default_factory=dict)
-    """Constants that stay at a value."""
-    dropped: tuple[str, ...] = ()
-    """Parts of the time that are not counted."""
+    frozen: Mapping[str, float] = field(default_factory=dict)  # constants that stay at a value
+    dropped: tuple[str, ...] = ()  # parts of the time that are not counted
 
 
-WHOLE = Variant()
-"""Nothing left out."""
+WHOLE = Variant()  # nothing left out
 
 
 def seconds_of(c: Configurations, constants: Constants, variant: Variant = WHOLE) -> Numbers:
@@ -83,8 +80,7 @@ _STEP = np.sqrt(np.finfo(np.float64).eps)
 class _Varied(Constants):
     """Constants of which some differ from row to row."""
 
-    rows: Mapping[str, Numbers]
-    """Values of shape [N]."""
+    rows: Mapping[str, Numbers]  # values of shape [N]
 
     def __getitem__(self, name: str) -> Any:
         return self.rows[name] if name in self.rows else super().__getitem__(name)

@@ -13,18 +13,15 @@ from research.planner.scores import Score, mean_of, score_of
 from research.planner.solve import WHOLE, Variant, seconds_of, solve
 
 SEEDS = 5
-SHARE = 0.9
-"""Of the points that the interval holds."""
+SHARE = 0.9  # of the points that the interval holds
 
 
 @immutable
 class Held:
     """Predictions of rows by constants that were fitted without them."""
 
-    places: npt.NDArray[np.int64]
-    """Rows."""
-    predicted: Numbers
-    """Seconds, of the same shape."""
+    places: npt.NDArray[np.int64]  # rows
+    predicted: Numbers  # seconds, of the same shape
 
 
 def splits(measured: Measured, share: float, seeds: int = SEEDS) -> Iterator[npt.NDArray[np.bool_]]:

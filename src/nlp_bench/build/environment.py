@@ -24,34 +24,26 @@ CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
 SITE = "site-packages"
 RECORD = "NLP_BENCH_BUILD_RECORD"
 """Variable with the path of the build's record: ranks switch off the kernels that failed in it."""
-DRIVER_S = 20.0
-"""Time limit for the driver to name its GPU: it may hang when the GPU has fallen off the bus."""
+DRIVER_S = 20.0  # time limit for the driver to name its GPU: it may hang when the GPU has fallen off the bus
 
 
 @immutable
 class Machine:
     """The software and the GPU that compiled kernels depend on."""
 
-    nlp_bench: str
-    """Version of this program: its operators are compiled too."""
-    python: str
-    """Python's tag for compiled modules, for example cpython-311."""
-    torch: str
-    """Version of torch; "absent" without it."""
-    megatron_core: str
-    """Version of megatron-core; "absent" without it."""
-    cuda: str
-    """CUDA version that torch was built for; "none" for a CPU build."""
-    arch: str
-    """Compute capability of the GPU, for example 9.0; "cpu" where there is none."""
+    nlp_bench: str  # version of this program: its operators are compiled too
+    python: str  # Python's tag for compiled modules, for example cpython-311
+    torch: str  # version of torch; "absent" without it
+    megatron_core: str  # version of megatron-core; "absent" without it
+    cuda: str  # CUDA version that torch was built for; "none" for a CPU build
+    arch: str  # compute capability of the GPU, for example 9.0; "cpu" where there is none
 
 
 @immutable
 class Apex:
     """The Apex that is compiled."""
 
-    source: str
-    """Git URL or folder."""
+    source: str  # Git URL or folder
     commit: str
 
 
@@ -60,8 +52,7 @@ class Extras:
     """Libraries that are compiled in addition to torch's own kernels."""
 
     apex: Apex | None = None
-    transformer_engine: str = ""
-    """Transformer Engine as a requirement of pip; empty: none."""
+    transformer_engine: str = ""  # Transformer Engine as a requirement of pip; empty: none
 
 
 def this_machine(arch: str | None = None) -> Machine:

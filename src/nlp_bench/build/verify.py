@@ -27,14 +27,12 @@ LIMIT_S = 600
 class Trial:
     """The result of one kernel."""
 
-    provider: str
-    """te, apex or torch."""
+    provider: str  # te, apex or torch
     kernel: str
     difference: float | None
     """|got - expected| / |expected| in 2-norms, the greatest of result and gradients; None where the kernel gave no result."""
     passed: bool
-    error: str | None = None
-    """Why there is no result."""
+    error: str | None = None  # why there is no result
 
 
 def verify(site: Path | None, log: Path, providers: Iterable[str] | None = None) -> list[Trial]:

@@ -140,8 +140,7 @@ def _expected_bytes(index: Path) -> int:
         return _number(stream, "<q", documents - 8) + length * TOKEN_BYTES[kind]
 
 
-_AT_ONCE = 1 << 20
-"""Sequences whose places are looked at together."""
+_AT_ONCE = 1 << 20  # sequences whose places are looked at together
 
 
 def check_places(prefix: str) -> None:

@@ -21,19 +21,16 @@ from nlp_bench.immutable import immutable
 from nlp_bench.programs import answers
 
 SCHEMA = "nlp-bench/doctor/1"
-WITHIN_S = 60.0
-"""Seconds for all checks together: system calls to a file server or a driver that hangs never return."""
+WITHIN_S = 60.0  # seconds for all checks together: system calls to a file server or a driver that hangs never return
 
 
 @immutable(kw_only=False)
 class Check:
     """One row of the table."""
 
-    well: str
-    """What is in order when it is ok."""
+    well: str  # what is in order when it is ok
     look: Callable[[Place], Finding | Iterator[Finding]]
-    per_node: bool = False
-    """Whether `doctor --nodes` runs it on each node as well: its answer differs between nodes."""
+    per_node: bool = False  # whether `doctor --nodes` runs it on each node as well: its answer differs between nodes
 
 
 CHECKS = {
@@ -67,8 +64,7 @@ PER_NODE = tuple(name for name, check in CHECKS.items() if check.per_node)
 class Examined:
     """One check and what it found."""
 
-    name: str
-    """The check's name, as --checks takes it."""
+    name: str  # the check's name, as --checks takes it
     finding: Finding
     elapsed_s: float
 

@@ -13,14 +13,10 @@ STATUSES = (OK, SKIPPED, WARNING, FAILED)
 class Finding:
     """The result of one check."""
 
-    status: str
-    """One of STATUSES."""
-    summary: str
-    """One sentence: what was found, or why it was not checked."""
-    evidence: tuple[str, ...] = ()
-    """What was seen: values with their source."""
-    remedy: str = ""
-    """A command to type or a thing to change; never empty where something failed."""
+    status: str  # one of STATUSES
+    summary: str  # one sentence: what was found, or why it was not checked
+    evidence: tuple[str, ...] = ()  # what was seen: values with their source
+    remedy: str = ""  # a command to type or a thing to change; never empty where something failed
 
 
 def ok(summary: str, *evidence: str) -> Finding:

@@ -24,12 +24,9 @@ from nlp_bench.machine.node import NCCL_PACKAGES, infiniband, text_of
 from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml
 from nlp_bench.packages import installed_version
 
-UNCORRECTED, VOLATILE = 1, 0
-"""NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC: since the driver was loaded."""
-MAX_LINKS = 18
-"""NVML_NVLINK_MAX_LINKS."""
-BUSY_BYTES = 2**30
-"""Memory in use on a GPU without a visible process: more than a driver and its services need."""
+UNCORRECTED, VOLATILE = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC: since the driver was loaded
+MAX_LINKS = 18  # NVML_NVLINK_MAX_LINKS
+BUSY_BYTES = 2**30  # memory in use on a GPU without a visible process: more than a driver and its services need
 SLOW_VARIABLES = {
     "NCCL_P2P_DISABLE": "1",
     "NCCL_IB_DISABLE": "1",
@@ -38,8 +35,7 @@ SLOW_VARIABLES = {
     "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
 }
 """Variables for debugging that slow everything down when they stay set."""
-FILES_PER_RANK = 1024
-"""Open files of a rank: sockets to its peers, libraries, data; the usual soft limit."""
+FILES_PER_RANK = 1024  # open files of a rank: sockets to its peers, libraries, data; the usual soft limit
 SHM_BYTES_PER_RANK = 32 * 2**20
 """NCCL's and torch's buffers in /dev/shm; a container's usual 64 MiB are too few for four ranks."""
 NEEDED_BYTES, WANTED_BYTES = 100 * 2**20, 5 * 2**30
@@ -48,10 +44,8 @@ build or the index cache of a large corpus."""
 NEEDED_INODES, WANTED_INODES = 1000, 20_000
 """Each rank has a folder of its own; a build or a virtual environment has thousands of files."""
 PROBE_BYTES = 2**20
-SLOW_S = 2.0
-"""Seconds to write and flush 1 MiB."""
-STA_UNSYNC = 0x0040
-"""adjtimex(2): no time service disciplines the clock."""
+SLOW_S = 2.0  # seconds to write and flush 1 MiB
+STA_UNSYNC = 0x0040  # adjtimex(2): no time service disciplines the clock
 MAX_SKEW_S = 2.0
 """Records of nodes and of the file server are compared in whole seconds; more than this makes a run look ended or stale."""
 

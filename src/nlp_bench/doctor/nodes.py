@@ -31,25 +31,17 @@ from nlp_bench.orphans import die_with_parent
 PLAN_SCHEMA = "nlp-bench/doctor-plan/1"
 NODE_SCHEMA = "nlp-bench/doctor-node/1"
 PLAN = "plan.json"
-EXPECTED = "nodes.txt"
-"""The nodes that Slurm gave, one per line: written by the job script."""
-RECORDS = "nodes"
-"""Folder of the nodes' records, NODE.json each."""
-TIMELIMIT = "00:10:00"
-"""The test takes a minute; makers' tests take a few."""
-JOIN_S = 60.0
-"""Seconds that the first node waits for the others."""
-FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 10.0
-"""Seconds between two queries of Slurm, growing."""
+EXPECTED = "nodes.txt"  # the nodes that Slurm gave, one per line: written by the job script
+RECORDS = "nodes"  # folder of the nodes' records, NODE.json each
+TIMELIMIT = "00:10:00"  # the test takes a minute; makers' tests take a few
+JOIN_S = 60.0  # seconds that the first node waits for the others
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 10.0  # seconds between two queries of Slurm, growing
 SETTLE_S = 3.0
 """Seconds for the last records to come through the shared file system after the job has ended, and for a request that Slurm had
 received to become a job."""
-DONE = "done"
-"""How a job ended whose nodes have all left their records."""
-ITS_NODE = "--nodelist=@node@"
-"""Placeholder in srun's options for the node of one step, replaced in the script's loop."""
-COMMENT = "nlp-bench-doctor"
-"""Beginning of the comment of a test's job."""
+DONE = "done"  # how a job ended whose nodes have all left their records
+ITS_NODE = "--nodelist=@node@"  # placeholder in srun's options for the node of one step, replaced in the script's loop
+COMMENT = "nlp-bench-doctor"  # beginning of the comment of a test's job
 LISTED = re.compile(r"[\w.,\[\]-]*[A-Za-z][\w.,\[\]-]*")
 
 
@@ -57,11 +49,9 @@ LISTED = re.compile(r"[\w.,\[\]-]*[A-Za-z][\w.,\[\]-]*")
 class Choice:
     """The nodes of a test."""
 
-    names: tuple[str, ...]
-    """Their names in Slurm's order; empty where Slurm chooses `number` of them."""
+    names: tuple[str, ...]  # their names in Slurm's order; empty where Slurm chooses `number` of them
     number: int
-    down: tuple[Node, ...] = ()
-    """Nodes that were requested, but that Slurm allocates to no job."""
+    down: tuple[Node, ...] = ()  # nodes that were requested, but that Slurm allocates to no job
 
 
 def choose(place: Place, which: str) -> Choice:

@@ -31,28 +31,20 @@ DRIVER_S = 30.0
 class Place:
     """Everything that a check may examine; no check changes any of it."""
 
-    root: Path
-    """The checkout of nlp-bench."""
-    runs: Path
-    """Folder in which runs will be written."""
-    system: System | None
-    """The machine's description; None where none fits."""
+    root: Path  # the checkout of nlp-bench
+    runs: Path  # folder in which runs will be written
+    system: System | None  # the machine's description; None where none fits
     no_system: str = ""
-    system_name: str = ""
-    """The name or path that it was found by."""
-    run: Run | None = None
-    """The planned run, resolved without Slurm; None where that is not possible."""
+    system_name: str = ""  # the name or path that it was found by
+    run: Run | None = None  # the planned run, resolved without Slurm; None where that is not possible
     no_run: str = ""
     model: str = "tiny"
-    slurm: Answer
-    """The answer of `scontrol show config`."""
-    nvml: Nvml | None = None
-    """The GPUs of this node; None without a driver."""
+    slurm: Answer  # the answer of `scontrol show config`
+    nvml: Nvml | None = None  # the GPUs of this node; None without a driver
     no_nvml: str = ""
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     """The environment; the system's own [environment] is laid over it, as a job does."""
-    files: Path = Path("/")
-    """Where this node's file system begins (another folder in tests)."""
+    files: Path = Path("/")  # where this node's file system begins (another folder in tests)
 
     def bash(self, script: str, otherwise: str = SET_UP) -> str:
         """Return the command that runs a script of the checkout; `otherwise` where there is only the installed package."""

@@ -16,19 +16,14 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from nlp_bench.machine.timing import Cpu, Cuda, Device, timed
 
-GPU_BUDGET_S, CPU_BUDGET_S = 2.0, 0.4
-"""Seconds for each rate: long enough on a GPU for its clocks to settle under load."""
-GPU_SIZE, CPU_SIZE = 8192, 640
-"""Rows and columns of the matrices: bf16 on a GPU, fp32 on one core of a CPU."""
+GPU_BUDGET_S, CPU_BUDGET_S = 2.0, 0.4  # seconds for each rate: long enough on a GPU for its clocks to settle under load
+GPU_SIZE, CPU_SIZE = 8192, 640  # rows and columns of the matrices: bf16 on a GPU, fp32 on one core of a CPU
 GPU_BYTES, CPU_BYTES = 2**30, 2**25
-SAMPLE_S = 0.03
-"""Seconds of one repetition, several calls long."""
+SAMPLE_S = 0.03  # seconds of one repetition, several calls long
 LINK_GPU_BYTES, LINK_CPU_BYTES = 2**28, 2**22
 REPEATS = 8
-MOST_ROUNDS = 6
-"""Partners of a node: a sound node has a sound partner among so many, so its best pair is sound."""
-ANSWER_S = 60
-"""Timeout of a collective in seconds."""
+MOST_ROUNDS = 6  # partners of a node: a sound node has a sound partner among so many, so its best pair is sound
+ANSWER_S = 60  # timeout of a collective in seconds
 POLL_S = 0.05
 
 

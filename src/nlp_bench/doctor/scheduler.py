@@ -19,12 +19,9 @@ from nlp_bench.programs import ask
 
 SLOW_S = 2.0
 """Seconds for `scontrol show config`; a healthy controller takes a few hundredths, and every query of a run waits as long."""
-WITHIN_S = 2.0
-"""Seconds for all names together; a resolver that takes longer holds up every connection of a large job."""
-MAX_NAMES = 64
-"""Names that are looked up; a whole machine's are alike."""
-MAX_SHOWN = 10
-"""Nodes that are named; a machine that is down altogether has thousands."""
+WITHIN_S = 2.0  # seconds for all names together; a resolver that takes longer holds up every connection of a large job
+MAX_NAMES = 64  # names that are looked up; a whole machine's are alike
+MAX_SHOWN = 10  # nodes that are named; a machine that is down altogether has thousands
 DOWN = (
     "DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "NO_RESPOND", "MAINT", "UNKNOWN", "FUTURE", "REBOOT",
 )  # fmt: skip
@@ -40,12 +37,9 @@ class Node:
     """One node of a partition as the controller sees it."""
 
     name: str
-    address: str
-    """Its NodeAddr."""
-    state: str
-    """Slurm's state with its flags, for example IDLE+DRAIN."""
-    reason: str
-    """The administrator's reason why it is down; empty where it is up."""
+    address: str  # its NodeAddr
+    state: str  # Slurm's state with its flags, for example IDLE+DRAIN
+    reason: str  # the administrator's reason why it is down; empty where it is up
 
     @property
     def is_down(self) -> bool:

@@ -34,8 +34,7 @@ PACKAGES = ("torch", "megatron-core", "numpy")
 """What a training imports; a site's own torch may be another version (software.system_site_packages)."""
 TESTED = ("2.5.1", "2.7.1")
 """The versions of JUBE that the tests run benchmark/jube/nlp_benchmark.yaml with, from `jube run` to the table."""
-STALE_S = 600.0
-"""Age in seconds from which a lock of torch's without a running compiler counts as stale."""
+STALE_S = 600.0  # age in seconds from which a lock of torch's without a running compiler counts as stale
 
 
 def system(place: Place) -> Finding:

@@ -18,25 +18,19 @@ from nlp_bench.immutable import immutable
 from nlp_bench.show.table import Column, as_text
 
 SCORE = 3.5
-TO_SIGMA = 1.4826
-"""MAD times this estimates the standard deviation of a normal distribution."""
-FEWEST = 3
-"""Values needed to tell an outlier: of two either may be wrong."""
-MAX_SKEW_S = 1.0
-"""Seconds between the clocks of two nodes, seen at the end of one collective."""
-MAX_SHOWN = 64
-"""Nodes without a fault that are shown one by one."""
+TO_SIGMA = 1.4826  # MAD times this estimates the standard deviation of a normal distribution
+FEWEST = 3  # values needed to tell an outlier: of two either may be wrong
+MAX_SKEW_S = 1.0  # seconds between the clocks of two nodes, seen at the end of one collective
+MAX_SHOWN = 64  # nodes without a fault that are shown one by one
 
 
 @immutable(kw_only=False)
 class Rate:
     """A rate that nodes are compared by."""
 
-    column: str
-    """Its name in a node's row."""
+    column: str  # its name in a node's row
     unit: str
-    heading: str
-    """Of its column in the table."""
+    heading: str  # of its column in the table
     least_share: Mapping[str, float]
     """By accelerator, the share of the median below which a difference is never reported."""
 
@@ -54,12 +48,9 @@ class Spread:
     """How one rate is spread over the nodes."""
 
     median: float | None
-    mad: float | None
-    """Median of the distances from it."""
-    limit: float | None
-    """Below this a value is an outlier; None where there are too few values."""
-    slow: tuple[str, ...]
-    """The outliers, the slowest first."""
+    mad: float | None  # median of the distances from it
+    limit: float | None  # below this a value is an outlier; None where there are too few values
+    slow: tuple[str, ...]  # the outliers, the slowest first
 
 
 def slow_ones(rates: Mapping[str, float], least: float) -> Spread:

@@ -24,12 +24,9 @@ from nlp_bench.launch.nodes.torchrun import FIRST_PORT, NUM_PORTS
 from nlp_bench.machine.node import node_name
 from nlp_bench.programs import ask
 
-SLOWEST_TURN_S = 30.0
-"""Seconds that virtual nodes of one machine wait for each other."""
-LIMIT_S = 240.0
-"""Seconds for each of the vendors' tests."""
-LEVEL = "1"
-"""DCGM's level 1 takes seconds: deployment, permissions, retired pages, NVLink."""
+SLOWEST_TURN_S = 30.0  # seconds that virtual nodes of one machine wait for each other
+LIMIT_S = 240.0  # seconds for each of the vendors' tests
+LEVEL = "1"  # DCGM's level 1 takes seconds: deployment, permissions, retired pages, NVLink
 
 
 def test_this_node(folder: Path) -> None:

@@ -42,8 +42,7 @@ def pieces(raw: bytes) -> list[bytes]:
     return [piece for piece in text.split(b"\r") if piece] if b"\r" in text else [text]
 
 
-WRAPPERS = frozenset((b"{", b'"', b">"))
-"""First letters of a line in which another one may be wrapped."""
+WRAPPERS = frozenset((b"{", b'"', b">"))  # first letters of a line in which another one may be wrapped
 _CELLS = re.compile(rb'(?:([^",]{1,40}),|\s*)"(.*?)(?:\\n)?",?\s*', re.DOTALL)  # the first one may stand without quotes
 _CARRIED = re.compile(rb'"(?:log|message|MESSAGE|msg|textPayload|line|_raw)": ?("[^"\\]*(?:\\.[^"\\]*)*")', re.DOTALL)
 """The line of a program in an object of Docker's json-file driver, Fluent Bit, Elasticsearch, journald, Loki or a cloud."""

@@ -104,8 +104,7 @@ class Series:
     num_bars: int = 1
     last: tuple[Line, Bar] | None = None
     base: tuple[float, float] = (0.0, 0.0)
-    first: tuple[float, float] = (0.0, 0.0)
-    """Units and seconds of the first drawing that counts any unit."""
+    first: tuple[float, float] = (0.0, 0.0)  # units and seconds of the first drawing that counts any unit
 
     def add(self, line: Line, bar: Bar) -> None:
         """Add the next drawing."""

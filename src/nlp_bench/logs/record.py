@@ -214,8 +214,7 @@ def _unpickled(names: tuple[str, ...], values: NDArray[np.float64], *others: Any
 
 
 NO_RECORDS = Records.of(())
-FIRST_RECORDS = 6
-"""Records that identify a run, also where its log was cut."""
+FIRST_RECORDS = 6  # records that identify a run, also where its log was cut
 
 
 class Fact(NamedTuple):

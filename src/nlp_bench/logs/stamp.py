@@ -7,8 +7,7 @@ import re
 from datetime import date
 from functools import lru_cache
 
-HEAD_BYTES = 96
-"""Bytes at the beginning of a line that may hold a logger's time; a later date is part of the message."""
+HEAD_BYTES = 96  # bytes at the beginning of a line that may hold a logger's time; a later date is part of the message
 _HALF = rb" ?(?:[AP]M|[ap]m)(?![\w-])"  # of a day of 2 x 12 hours
 _CLOCK = rb"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(" + _HALF + rb")?(?:(Z)|([+-])(\d\d):?(\d\d)(?!\d))?"
 _DATED = re.compile(

@@ -12,12 +12,9 @@ from nlp_bench.programs import answers
 class LookUp:
     """The resolver's answer for one name."""
 
-    addresses: tuple[str, ...] = ()
-    """Its addresses, the one to be used first; empty where there is none."""
-    problem: str = ""
-    """Why there is none, in the resolver's words; empty where there is one."""
-    is_silent: bool = False
-    """Whether the resolver has not answered in time."""
+    addresses: tuple[str, ...] = ()  # its addresses, the one to be used first; empty where there is none
+    problem: str = ""  # why there is none, in the resolver's words; empty where there is one
+    is_silent: bool = False  # whether the resolver has not answered in time
 
 
 def look_up(names: Iterable[str], within_s: float) -> dict[str, LookUp]:

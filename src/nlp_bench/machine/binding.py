@@ -30,10 +30,8 @@ MAX_NODES = 1024
 class Binding:
     """The result of binding a rank to its CPUs and memory."""
 
-    line: str
-    """For the log: " > binding: unique_contiguous, NUMA 3, CPUs 36-47 (12)"."""
-    is_complete: bool
-    """Whether the rank has what the launcher assigned."""
+    line: str  # for the log: " > binding: unique_contiguous, NUMA 3, CPUs 36-47 (12)"
+    is_complete: bool  # whether the rank has what the launcher assigned
 
 
 def bind_rank(variables: Mapping[str, str] = os.environ) -> Binding | None:

@@ -3,8 +3,7 @@
 A line of the CSV without a line feed was cut; an empty cell is a value that could not be read at that moment.
 """
 
-SCHEMA = "nlp-bench/machine/1"
-"""Of NODE.json."""
+SCHEMA = "nlp-bench/machine/1"  # of NODE.json
 FACTS, SAMPLES, ERROR = ".json", ".samples.csv", ".error.txt"
 """What follows the node's name in a file's name; the last one exists only where recording failed."""
 TIME, LOAD = "unix_time_s", "load_1min"

@@ -17,12 +17,9 @@ from nlp_bench.machine.nvml import Nvml, NvmlError, used_gpus
 class Package:
     """One CPU package whose counter can be read."""
 
-    name: str
-    """Name of the zone, "package-0"."""
-    counter: Path
-    """Its file `energy_uj`."""
-    range_uj: int
-    """The counter wraps around after this many microjoules."""
+    name: str  # name of the zone, "package-0"
+    counter: Path  # its file `energy_uj`
+    range_uj: int  # the counter wraps around after this many microjoules
 
     def energy_uj(self) -> int | None:
         """Return the counter in microjoules, None when it cannot be read at present."""

@@ -8,8 +8,7 @@ from typing import Any
 
 from nlp_bench.packages import remedy
 
-SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0
-"""NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU."""
+SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0  # NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU
 THROTTLE_REASONS = {
     0x04: "power cap",
     0x08: "hardware slowdown",

@@ -26,13 +26,10 @@ from nlp_bench.walk import MACHINE
 if TYPE_CHECKING:
     from nlp_bench.config.run import Run
 
-INTERVAL = "NLP_BENCH_SAMPLE_S"
-"""Variable: seconds between two samples (default 1); 0 records nothing."""
+INTERVAL = "NLP_BENCH_SAMPLE_S"  # variable: seconds between two samples (default 1); 0 records nothing
 FASTEST_S, SLOWEST_S = 0.05, 60.0
-POLL_S = 0.1
-"""Seconds between two checks whether torchrun is still running."""
-LAST_S = 2.0
-"""Seconds for the last sample; then the process ends, whatever a driver does."""
+POLL_S = 0.1  # seconds between two checks whether torchrun is still running
+LAST_S = 2.0  # seconds for the last sample; then the process ends, whatever a driver does
 
 
 def interval_s() -> float:

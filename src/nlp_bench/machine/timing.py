@@ -11,8 +11,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.machine.node import cpu_model, memory_bytes
 from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml, NvmlError
 
-MIN_SAMPLE_S = 5e-4
-"""A sample is as many calls as last so long: clocks and events resolve about a microsecond."""
+MIN_SAMPLE_S = 5e-4  # a sample is as many calls as last so long: clocks and events resolve about a microsecond
 MIN_REPEATS, MAX_REPEATS = 3, 100
 MAX_CALLS = 10_000
 
@@ -142,11 +141,9 @@ def pick(kind: str, local_rank: int = 0) -> Device:
 class Timing:
     """How long one call takes."""
 
-    seconds: float
-    """Median over the repetitions."""
+    seconds: float  # median over the repetitions
     best_s: float
-    spread: float
-    """Half the interquartile range / median: robust against a few disturbed repetitions."""
+    spread: float  # half the interquartile range / median: robust against a few disturbed repetitions
     repeats: int
     calls: int
 

@@ -20,19 +20,16 @@ CPU, NODE, PCI = "sys/devices/system/cpu", "sys/devices/system/node", "sys/bus/p
 class Core:
     """One physical core."""
 
-    cpus: tuple[int, ...]
-    """Numbers of its hardware threads that this process may use, ascending; never empty."""
+    cpus: tuple[int, ...]  # numbers of its hardware threads that this process may use, ascending; never empty
     node: int
-    socket: int
-    """Processor package."""
+    socket: int  # processor package
 
 
 @immutable
 class Topology:
     """The cores that a process may use, by NUMA node and then by number."""
 
-    cores: tuple[Core, ...]
-    """Empty nowhere but on a system without /sys and affinity."""
+    cores: tuple[Core, ...]  # empty nowhere but on a system without /sys and affinity
     sockets_of_node: dict[int, frozenset[int]] = field(default_factory=dict)
     """The sockets of each NUMA node, those without an allowed core included."""
 
