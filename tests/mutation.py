@@ -52,7 +52,7 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "layout": (("layout/*.py", "train/settings/rules.py"), ("tests/layout", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_problem.py",
          "tests/plan/test_search.py")),
     "plan/memory": (("plan/memory/**/*.py",), ("tests/plan/test_memory.py", "tests/plan/test_memory_published.py", "tests/plan/test_agreement.py")),
-    "plan/search": (("plan/search/*.py",), ("tests/plan/test_search.py", "tests/plan/test_command.py")),
+    "plan/search": (("plan/search.py",), ("tests/plan/test_search.py", "tests/plan/test_command.py")),
     "compare": (("analysis/contrast.py", "analysis/comparison.py"), ("tests/compare",)),
 }  # fmt: skip
 """Modules below src/nlp_bench, and the tests that hold them: the quickest first."""

@@ -30,8 +30,7 @@ from nlp_bench.config import catalog
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import Problem, make_problem
-from nlp_bench.plan.search.search import figures_of, search
-from nlp_bench.plan.search.space import space
+from nlp_bench.plan.search import figures_of, search, space
 
 RIVAL = "llm-analysis==0.2.2"
 NEEDS = (

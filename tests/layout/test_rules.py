@@ -14,7 +14,7 @@ from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.layout.rules import RULES, Sizes, judge, refuse
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.problem import configuration_of
-from nlp_bench.plan.search.space import broken_rules
+from nlp_bench.plan.search import broken_rules
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.settings.rules import sizes_of
 

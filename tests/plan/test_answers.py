@@ -18,7 +18,7 @@ from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.prediction import Prediction, prediction, prediction_or_reason
 from nlp_bench.plan.problem import Fixed, Problem, make_problem
 from nlp_bench.plan.ranking import answer, notes
-from nlp_bench.plan.search.search import search
+from nlp_bench.plan.search import search
 from nlp_bench.plan.text import ranges, why_lines
 from nlp_bench.plan.why import explain
 from nlp_bench.show.table import TEXT

@@ -15,7 +15,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.problem import Fixed, configuration_of, make_problem, sizes_of
 from nlp_bench.plan.ranking import configuration
-from nlp_bench.plan.search.space import broken_rules
+from nlp_bench.plan.search import broken_rules
 
 
 @pytest.mark.parametrize(("model", "nodes", "batch"), [("175", 96, 96), ("13", 8, 1024)])

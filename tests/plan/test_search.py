@@ -9,13 +9,23 @@ from support.planning import problem
 
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.rules import SHARDING
+from nlp_bench.plan import search as search_module
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import Fixed, Problem, Sizes, sizes_of
 from nlp_bench.plan.ranking import answer, configuration, rows_of
-from nlp_bench.plan.search import space as space_module
-from nlp_bench.plan.search.search import CHUNK, NEAR, Search, figures_of, layout_keys, search
-from nlp_bench.plan.search.space import broken_rules, judge, layers_of_head, space
+from nlp_bench.plan.search import (
+    CHUNK,
+    NEAR,
+    Search,
+    broken_rules,
+    figures_of,
+    judge,
+    layers_of_head,
+    layout_keys,
+    search,
+    space,
+)
 
 
 def everything(c: Configurations) -> set[Sizes]:
@@ -71,7 +81,7 @@ def test_all_are_legal_and_counted(model: str, nodes: int) -> None:
 
 def test_judged_in_parts_they_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = space(problem(nodes=6))
-    monkeypatch.setattr(space_module, "AT_ONCE", 1000)
+    monkeypatch.setattr(search_module, "AT_ONCE", 1000)
     parts = space(problem(nodes=6))
     assert parts.num_layouts > 1000
     assert (parts.num_layouts, parts.num_legal_layouts) == (whole.num_layouts, whole.num_legal_layouts)

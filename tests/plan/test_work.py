@@ -6,7 +6,7 @@ from support.agreement import planned, side_by_side
 from support.counted import operations, traffic
 from support.jobs import Case, sample
 
-from nlp_bench.plan.search.space import judge
+from nlp_bench.plan.search import judge
 from nlp_bench.plan.work import fullest_stages, rank_parameters, stage_of
 from nlp_bench.train.layout import model_shape
 

@@ -12,8 +12,7 @@ from nlp_bench.config.model import Architecture, Model, num_parameters
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import Row, rows_of
-from nlp_bench.plan.search.search import search
-from nlp_bench.plan.search.space import has_layout
+from nlp_bench.plan.search import has_layout, search
 from nlp_bench.plan.work import least_seconds
 
 NEAR = 1.05  # where the usual switches come within this factor of the limit, all settings of the switches are searched

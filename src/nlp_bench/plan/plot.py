@@ -8,7 +8,7 @@ from nlp_bench.plan.configurations import Codes, Numbers
 from nlp_bench.plan.forecast import Forecast, forecast
 from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import GIB, PRODUCTIVE, Answer, Row
-from nlp_bench.plan.search.search import Search
+from nlp_bench.plan.search import Search
 from nlp_bench.show.chart import EXCLUDED, LIMIT, Band, Chart, Rule, Series, Shape
 
 MAX_TIMES, MAX_FILL = 4.0, 1.5

@@ -13,8 +13,7 @@ from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.neighbours import Point, extrapolated, known_points, measured_by_others, offered
 from nlp_bench.plan.problem import AXES, Problem, Sizes, sizes_of
-from nlp_bench.plan.search.search import Search, search
-from nlp_bench.plan.search.space import broken_rules, refuse
+from nlp_bench.plan.search import Search, broken_rules, refuse, search
 
 GIB = 2**30
 

@@ -9,8 +9,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags
 from nlp_bench.plan.problem import AXES, Fixed, Problem, Sizes, searched_recompute, sizes_of
 from nlp_bench.plan.ranking import Row, configuration, rows_of
-from nlp_bench.plan.search.search import Search, layout_keys, search
-from nlp_bench.plan.search.space import broken_rules
+from nlp_bench.plan.search import Search, broken_rules, layout_keys, search
 
 
 @immutable

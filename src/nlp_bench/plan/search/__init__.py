@@ -1,1 +1,0 @@
-"""Every legal configuration of a model on a machine, and their order by predicted time."""
