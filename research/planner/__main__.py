@@ -14,13 +14,13 @@ import numpy as np
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.constants import Constants, read_constants
-from research.planner.ablate import ablations
 from research.planner.data import Measured, read_measured
 from research.planner.file import write_fit
 from research.planner.gate import held_back
 from research.planner.reach import intervals
 from research.planner.report import ablation_table, accuracy, constants_table, interval_tables
 from research.planner.solve import solve
+from research.planner.validate import ablations
 
 EXAMPLE = """example:
   python -m research.planner reports/reference/published_points/points.csv --cross-validate

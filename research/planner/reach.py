@@ -12,19 +12,17 @@ from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.interval import KIND_NAMES, Reach, Seen, Term, chip_of, kind_of, sizes_of
 from research.planner.data import Measured
-from research.planner.solve import seconds_of, solve
-from research.planner.validate import SHARE, quantile
+from research.planner.validate import SHARE, Held, held_by, interval_ends, quantile, residuals
 
 _ENDS = (0.3, 0.7)  # shares of a cell's rows beyond which the small and the large of a size are left out
 _LEAST = 15  # rows that are worth leaving out, or fitting on
 
 
 @immutable
-class LeftOut:
+class LeftOut(Held):
     """Rows of one kind that a fit has not seen; arrays of shape [rows]."""
 
     kind: str  # a source, a chip, a family on a chip, a format on a chip, or ends of sizes
-    places: npt.NDArray[np.int64]  # rows
     errors: Numbers  # logarithm of measured / predicted
     reach: Reach  # what the fit had seen
 
@@ -54,7 +52,8 @@ class Coverage:
 def intervals(measured: Measured, constants: Constants, fitted: Constants) -> Intervals:
     """Learn the interval; about forty fits, half a minute."""
     found = list(left_out(measured, constants))
-    ends = _ends_of(measured, found)
+    sources = [one for one in found if one.kind == SOURCE]
+    ends = interval_ends(measured, sources) if sources else (1.0, 1.0)
     terms = _terms_of(measured, constants, fitted, ends, found)
     return Intervals(ends=ends, terms=terms, reach=reach_of(measured, constants, terms), found=found)
 
@@ -64,11 +63,9 @@ def left_out(measured: Measured, constants: Constants) -> Iterator[LeftOut]:
     for kind, mask in _parts(measured, constants):
         rows = int(np.count_nonzero(mask))
         if rows and len(measured) - rows >= _LEAST:
-            told = solve(measured.take(~mask), constants)
-            rest = measured.take(mask)
-            errors = np.log(rest.seconds / seconds_of(rest.configurations, told))
-            seen = reach_of(measured.take(~mask), constants)
-            yield LeftOut(kind=kind, places=np.flatnonzero(mask), errors=errors, reach=seen)
+            held = held_by(measured, constants, ~mask)
+            _, errors = residuals(measured, [held])
+            yield LeftOut(**vars(held), kind=kind, errors=errors, reach=reach_of(measured.take(~mask), constants))
 
 
 def _parts(measured: Measured, constants: Constants) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
@@ -120,13 +117,6 @@ def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | 
         if (rows := (kind == place) & (chip == one)).any()
     ]
     return Reach(seen=seen, terms=terms or (constants.reach.terms if constants.reach else {}))
-
-
-def _ends_of(measured: Measured, found: list[LeftOut]) -> tuple[float, float]:
-    """Return factors that hold SHARE of the rows of sources that a fit has not seen; a source counts as the root of its rows."""
-    errors, weights = _pooled(measured, [one for one in found if one.kind == SOURCE])
-    low, high = (quantile(errors, weights, share) for share in ((1 - SHARE) / 2, (1 + SHARE) / 2))
-    return min(float(np.exp(low)), 1.0), max(float(np.exp(high)), 1.0)
 
 
 def _terms_of(

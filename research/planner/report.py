@@ -1,18 +1,28 @@
 """The fit and its errors as tables."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
 from nlp_bench.plan.constants import FITTED as FITTED_MEMORY
 from nlp_bench.plan.constants import Constants
-from nlp_bench.show.table import Column, as_text
-from research.planner.ablate import Ablation
+from nlp_bench.plan.text import column
+from nlp_bench.show.table import as_text
 from research.planner.data import Measured
 from research.planner.reach import Intervals, coverages
-from research.planner.scores import Score, rankings, score_of
 from research.planner.solve import seconds_of
-from research.planner.validate import Held, coverage, held_out, mean_score, out_of_fit, without_source
+from research.planner.validate import (
+    Ablation,
+    Held,
+    Score,
+    coverage,
+    held_out,
+    mean_score,
+    out_of_fit,
+    rankings,
+    score_of,
+    without_source,
+)
 
 BASELINES = (
     ("24-parameter roofline (fit on 1/3, another split)", "9.6", "14.1", "29.2"),
@@ -31,10 +41,10 @@ def constants_table(fitted: Constants) -> list[str]:
     total = len(names) + len(FITTED_MEMORY)
     return [
         *as_text([
-            _column("constant", names, is_text=True),
-            _column("value", [f"{fitted[name]:.4g}" for name in names]),
-            _column("expected\nbefore", [f"{prior:g}" for prior, _ in priors]),
-            _column("moved by\nits spread x", [f"{value:+.1f}" for value in moved]),
+            column("constant", names, is_text=True),
+            column("value", [f"{fitted[name]:.4g}" for name in names]),
+            column("expected\nbefore", [f"{prior:g}" for prior, _ in priors]),
+            column("moved by\nits spread x", [f"{value:+.1f}" for value in moved]),
         ]),
         f"{len(names)} fitted on times, {len(FITTED_MEMORY)} on memory: {total} of at most 40",
     ]  # fmt: skip
@@ -61,10 +71,10 @@ def accuracy(measured: Measured, constants: Constants, fitted: Constants) -> lis
     return [
         f"{len(measured)} rows, {int(measured.groups.max()) + 1} configuration groups; error = |predicted - published| / published; means of 5 splits",
         *as_text([
-            _column("", [name for name, _ in tracks] + [base[0] for base in BASELINES], is_text=True),
-            _column("median\n%", [_percent(score.median) for _, score in tracks] + [base[1] for base in BASELINES]),
-            _column("macro\n%", [_percent(score.macro) for _, score in tracks] + [base[2] for base in BASELINES]),
-            _column("p90\n%", [_percent(score.p90) for _, score in tracks] + [base[3] for base in BASELINES]),
+            column("", [name for name, _ in tracks] + [base[0] for base in BASELINES], is_text=True),
+            column("median\n%", [_percent(score.median) for _, score in tracks] + [base[1] for base in BASELINES]),
+            column("macro\n%", [_percent(score.macro) for _, score in tracks] + [base[2] for base in BASELINES]),
+            column("p90\n%", [_percent(score.p90) for _, score in tracks] + [base[3] for base in BASELINES]),
         ]),
         f"90 % interval near the fitted rows holds {held[0]:.1%} of the rows of the splits and {held[1]:.1%} of the sources left out",
         "",
@@ -81,12 +91,12 @@ def _by_source(measured: Measured, split: Score, left: dict[str, Held]) -> list[
     medians = [float(np.median(np.abs(errors[name]))) for name in names]
     return [
         *as_text([
-            _column("source", names, is_text=True),
-            _column("rows", [str(len(errors[name])) for name in names]),
-            _column("splits\nmedian %", [_percent(split.by_source[name]) if name in split.by_source else "" for name in names]),
-            _column("left out\nmedian %", [_percent(value) for value in medians]),
-            _column("left out\nbias %", [f"{100 * float(np.median(errors[name])):+.1f}" for name in names]),
-            _column("Megatron\nfamily", ["yes" if _is_megatron(measured, left[name]) else "" for name in names], is_text=True),
+            column("source", names, is_text=True),
+            column("rows", [str(len(errors[name])) for name in names]),
+            column("splits\nmedian %", [_percent(split.by_source[name]) if name in split.by_source else "" for name in names]),
+            column("left out\nmedian %", [_percent(value) for value in medians]),
+            column("left out\nbias %", [f"{100 * float(np.median(errors[name])):+.1f}" for name in names]),
+            column("Megatron\nfamily", ["yes" if _is_megatron(measured, left[name]) else "" for name in names], is_text=True),
         ]),
         f"leave one source out: Megatron family {float(np.median(rows)):.1%} median of rows; macro of all {np.mean(medians):.1%}",
         *_reference(measured, left),
@@ -119,10 +129,10 @@ def _sweeps(measured: Measured, held: list[Held]) -> list[str]:
     seen = ~np.isnan(said)
     found = rankings(measured.take(seen), said[seen])
     return as_text([
-        _column("sweep (rows that a split left out)", [one.name for one in found], is_text=True),
-        _column("rows", [str(one.rows) for one in found]),
-        _column("Spearman", [f"{one.spearman:.2f}" for one in found]),
-        _column("regret of\nthe best %", [_percent(one.regret) for one in found]),
+        column("sweep (rows that a split left out)", [one.name for one in found], is_text=True),
+        column("rows", [str(one.rows) for one in found]),
+        column("Spearman", [f"{one.spearman:.2f}" for one in found]),
+        column("regret of\nthe best %", [_percent(one.regret) for one in found]),
     ])  # fmt: skip
 
 
@@ -131,16 +141,12 @@ def ablation_table(found: Iterable[Ablation]) -> list[str]:
     rows = list(found)
     whole = rows[0].score
     return as_text([
-        _column("left out", [one.name for one in rows], is_text=True),
-        _column("median\n%", [_percent(one.score.median) for one in rows]),
-        _column("macro\n%", [_percent(one.score.macro) for one in rows]),
-        _column("p90\n%", [_percent(one.score.p90) for one in rows]),
-        _column("worth\n(macro)", [f"{100 * (one.score.macro - whole.macro):+.1f}" for one in rows]),
+        column("left out", [one.name for one in rows], is_text=True),
+        column("median\n%", [_percent(one.score.median) for one in rows]),
+        column("macro\n%", [_percent(one.score.macro) for one in rows]),
+        column("p90\n%", [_percent(one.score.p90) for one in rows]),
+        column("worth\n(macro)", [f"{100 * (one.score.macro - whole.macro):+.1f}" for one in rows]),
     ])  # fmt: skip
-
-
-def _column(heading: str, cells: Sequence[str], *, is_text: bool = False) -> Column:
-    return Column(heading=heading, cells=tuple(cells), is_text=is_text)
 
 
 def _percent(value: float) -> str:
@@ -153,17 +159,17 @@ def interval_tables(found: Intervals, measured: Measured, constants: Constants) 
     return [
         f"ends of the 90 % interval near the fitted rows, as factors on the time: {found.ends[0]:.3f} to {found.ends[1]:.3f}",
         *as_text([
-            _column("away in", list(found.terms), is_text=True),
-            _column("lower end\n(log)", [f"{one.below:.3f}" for one in found.terms.values()]),
-            _column("upper end\n(log)", [f"{one.above:.3f}" for one in found.terms.values()]),
-            _column("from", [one.source for one in found.terms.values()], is_text=True),
+            column("away in", list(found.terms), is_text=True),
+            column("lower end\n(log)", [f"{one.below:.3f}" for one in found.terms.values()]),
+            column("upper end\n(log)", [f"{one.above:.3f}" for one in found.terms.values()]),
+            column("from", [one.source for one in found.terms.values()], is_text=True),
         ]),
         "",
         *as_text([
-            _column("left out of the fit", [one.kind for one in rows], is_text=True),
-            _column("rows", [str(one.rows) for one in rows]),
-            _column("held by the\nnear ends %", [_percent(one.near) for one in rows]),
-            _column("held by the\ninterval %", [_percent(one.wide) for one in rows]),
-            _column("its ends\n(median)", [f"{one.low:.2f}-{one.high:.2f}" for one in rows]),
+            column("left out of the fit", [one.kind for one in rows], is_text=True),
+            column("rows", [str(one.rows) for one in rows]),
+            column("held by the\nnear ends %", [_percent(one.near) for one in rows]),
+            column("held by the\ninterval %", [_percent(one.wide) for one in rows]),
+            column("its ends\n(median)", [f"{one.low:.2f}-{one.high:.2f}" for one in rows]),
         ]),
     ]  # fmt: skip

@@ -1,6 +1,10 @@
-"""Predictions of points that the fit has not seen: by configuration group, and by source."""
+"""Predictions of points that the fit has not seen (by configuration group, by source), how far they are off, and what each term is worth.
 
-from collections.abc import Iterator
+The figures are those of the protocol of the published points.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -9,11 +13,76 @@ from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Numbers
 from nlp_bench.plan.constants import Constants
 from research.planner.data import Measured
-from research.planner.scores import Score, mean_of, score_of
 from research.planner.solve import WHOLE, Variant, seconds_of, solve
 
 SEEDS = 5
 SHARE = 0.9  # of the points that the interval holds
+LEAST_ROWS = 20  # rows of a sweep for which ranks are told
+
+
+@immutable
+class Score:
+    """Errors are |predicted - measured| / measured."""
+
+    rows: int
+    median: float  # median over rows
+    macro: float  # mean over the sources of their medians
+    p90: float  # 90th percentile over rows
+    by_source: dict[str, float]  # median of each source
+
+
+@immutable
+class Ranking:
+    """How a sweep of one model on one number of GPUs is ranked."""
+
+    name: str  # source, model, GPU, number of GPUs
+    rows: int
+    spearman: float  # rank correlation of predicted and measured tokens per second
+    regret: float  # share of the best measured throughput that is lost by taking the predicted best
+
+
+def score_of(measured: Measured, predicted: Numbers) -> Score:
+    """Score one prediction of all rows."""
+    errors = np.abs(predicted / measured.seconds - 1.0)
+    by_source = {str(one): float(np.median(errors[measured.sources == one])) for one in np.unique(measured.sources)}
+    return Score(
+        rows=len(errors),
+        median=float(np.median(errors)),
+        macro=float(np.mean(list(by_source.values()))),
+        p90=float(np.sort(errors)[int(0.9 * (len(errors) - 1))]),
+        by_source=by_source,
+    )
+
+
+def mean_of(scores: list[Score]) -> Score:
+    """Return the mean of several splits' scores; a source's is the mean over the splits that have it."""
+    sources = sorted({name for one in scores for name in one.by_source})
+    return Score(
+        rows=round(float(np.mean([one.rows for one in scores]))),
+        median=float(np.mean([one.median for one in scores])),
+        macro=float(np.mean([one.macro for one in scores])),
+        p90=float(np.mean([one.p90 for one in scores])),
+        by_source={n: float(np.mean([one.by_source[n] for one in scores if n in one.by_source])) for n in sources},
+    )
+
+
+def rankings(measured: Measured, predicted: Numbers) -> list[Ranking]:
+    """Return the sweeps of LEAST_ROWS rows or more."""
+    from scipy.stats import spearmanr  # noqa: PLC0415  # fitting only
+
+    tokens = measured.configurations.spread.global_batch_size * measured.configurations.network.sequence_length
+    real, said = tokens / measured.seconds, tokens / predicted
+    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for place, key in enumerate(measured.sweeps):
+        places[key].append(place)
+    found = []
+    for key, rows in places.items():
+        if len(rows) >= LEAST_ROWS:
+            best = rows[int(np.argmax(said[rows]))]
+            spearman = float(spearmanr(real[rows], said[rows]).statistic)
+            regret = float(1.0 - real[best] / real[rows].max())
+            found.append(Ranking(name=" ".join(key), rows=len(rows), spearman=spearman, regret=regret))
+    return found
 
 
 @immutable
@@ -35,26 +104,29 @@ def held_out(
     measured: Measured, constants: Constants, share: float, seeds: int = SEEDS, variant: Variant = WHOLE
 ) -> list[Held]:
     """Return the predictions of each split's other side."""
-    return [_held(measured, constants, mask, variant) for mask in splits(measured, share, seeds)]
+    return [held_by(measured, constants, mask, variant) for mask in splits(measured, share, seeds)]
 
 
 def without_source(measured: Measured, constants: Constants) -> dict[str, Held]:
     """Return, for each source, its rows' predictions by constants that were fitted on all others."""
-    return {str(one): _held(measured, constants, measured.sources != one, WHOLE) for one in np.unique(measured.sources)}
+    return {str(one): held_by(measured, constants, measured.sources != one) for one in np.unique(measured.sources)}
 
 
-def _held(measured: Measured, constants: Constants, mask: npt.NDArray[np.bool_], variant: Variant) -> Held:
+def held_by(measured: Measured, constants: Constants, mask: npt.NDArray[np.bool_], variant: Variant = WHOLE) -> Held:
+    """Return the predictions of the rows outside the mask by constants that were fitted on those inside."""
     told = solve(measured.take(mask), constants, variant)
     rest = measured.take(~mask)
     return Held(places=np.flatnonzero(~mask), predicted=seconds_of(rest.configurations, told, variant))
 
 
-def mean_score(measured: Measured, held: list[Held]) -> Score:
+def mean_score(measured: Measured, held: Sequence[Held]) -> Score:
     """Return the mean over splits."""
-    return mean_of([score_of(_rows(measured, one), one.predicted) for one in held])
+    return mean_of(
+        [score_of(measured.take(np.isin(np.arange(len(measured)), one.places)), one.predicted) for one in held]
+    )
 
 
-def out_of_fit(measured: Measured, held: list[Held]) -> Numbers:
+def out_of_fit(measured: Measured, held: Sequence[Held]) -> Numbers:
     """Return one prediction of each row: the geometric mean over the splits that held it out; NaN where none did."""
     total, count = np.zeros(len(measured)), np.zeros(len(measured))
     for one in held:
@@ -64,13 +136,13 @@ def out_of_fit(measured: Measured, held: list[Held]) -> Numbers:
         return np.asarray(np.exp(total / np.where(count > 0, count, np.nan)))
 
 
-def residuals(measured: Measured, held: list[Held]) -> tuple[npt.NDArray[np.int64], Numbers]:
+def residuals(measured: Measured, held: Sequence[Held]) -> tuple[npt.NDArray[np.int64], Numbers]:
     """Return rows and the logarithm of measured / predicted, split after split."""
     places = np.concatenate([one.places for one in held])
     return places, np.concatenate([np.log(measured.seconds[one.places] / one.predicted) for one in held])
 
 
-def interval_ends(measured: Measured, held: list[Held], leave_group: int | None = None) -> tuple[float, float]:
+def interval_ends(measured: Measured, held: Sequence[Held], leave_group: int | None = None) -> tuple[float, float]:
     """Return factors on the predicted time that hold SHARE of the held-out rows (split conformal prediction).
 
     Of all framework families together: a run is of a source that no fit has seen, and a family has too few sources for ends of its own.
@@ -90,7 +162,7 @@ def quantile(values: Numbers, weights: Numbers, share: float) -> float:
     return float(values[order][min(int(np.searchsorted(reached, share)), len(values) - 1)])
 
 
-def coverage(measured: Measured, held: list[Held], ends_from: list[Held]) -> float:
+def coverage(measured: Measured, held: Sequence[Held], ends_from: Sequence[Held]) -> float:
     """Return the share of held-out rows inside the interval that the other groups' residuals give."""
     places, errors = residuals(measured, held)
     inside = np.zeros(len(places), dtype=bool)
@@ -101,7 +173,49 @@ def coverage(measured: Measured, held: list[Held], ends_from: list[Held]) -> flo
     return float(inside.mean())
 
 
-def _rows(measured: Measured, held: Held) -> Measured:
-    mask = np.zeros(len(measured), dtype=bool)
-    mask[held.places] = True
-    return measured.take(mask)
+_NOTHING = 1e-9
+FITTED_SHARE = 2 / 3
+
+
+@immutable
+class Ablation:
+    """One term left out."""
+
+    name: str
+    score: Score  # mean over the splits, the other constants fitted again
+
+
+_PARTS = (
+    "attention", "memory-bound", "output layer", "pipeline bubble", "pipeline transfers", "tensor parallel", "parameter gathers",
+    "data parallel", "optimizer", "host",
+)  # fmt: skip
+_SET = {
+    "products: FLOPs alone, no operand traffic": {"operand_traffic": _NOTHING},
+    "unfused attention without its passes over scores": {"score_traffic": _NOTHING},
+    "no casts for 8 and 4 bit": {"cast_traffic": _NOTHING},
+    "no collective latency": {"collective_latency_s": _NOTHING},
+    "all tensor-parallel traffic exposed": {"tensor_exposed": 1.0},
+    "all data-parallel traffic exposed": {"data_exposed": 1.0},
+    "overlapped data-parallel traffic free": {"data_exposed": _NOTHING},
+    "all pipeline transfers exposed": {"pipeline_exposed": 1.0},
+    "gathers overlapped without slow-down": {"gather_slowdown": _NOTHING},
+    "one rate of attention after Ampere": {"attention_flash2": 1.0},
+    "NeMo as fast as Megatron-LM": {"nvidia_tuning": 1.0},
+    "GB300 as GB200 but for its data sheet": {"blackwell_ultra": 1.0},
+    "mxfp8 as per-tensor fp8": {"block_scaled": 1.0},
+    "row-wise fp8 as per-tensor fp8": {"row_scaled": 1.0},
+    "DeepSpeed's ZeRO-1 as Megatron's": {"deepspeed_traffic": 1.0},
+    "ZeRO-3 of 2021 at the network's rate": {"zero3_share": 1.0},
+    "XLA computes nothing again": {"xla_recompute": _NOTHING},
+}
+
+
+def ablations(measured: Measured, constants: Constants) -> Iterator[Ablation]:
+    """Yield the whole model, then each term left out; some seconds each."""
+    yield Ablation(name="the whole model", score=mean_score(measured, held_out(measured, constants, FITTED_SHARE)))
+    named = {f"no {part}": Variant(dropped=(part,)) for part in _PARTS}
+    named |= {name: Variant(frozen=frozen) for name, frozen in _SET.items()}
+    for name, variant in named.items():
+        yield Ablation(
+            name=name, score=mean_score(measured, held_out(measured, constants, FITTED_SHARE, variant=variant))
+        )

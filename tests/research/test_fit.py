@@ -11,14 +11,12 @@ from support.planning import constants
 from nlp_bench.cli.main import main as nlp_bench
 from nlp_bench.errors import NlpBenchError, UsageError
 from research.planner.__main__ import main
-from research.planner.ablate import ablations
 from research.planner.data import Measured, read_measured
 from research.planner.file import MARK, with_fit
 from research.planner.gate import MOST_MFU, held_back, model_flops_utilisation
 from research.planner.reach import coverages, intervals
-from research.planner.scores import rankings, score_of
 from research.planner.solve import Variant, seconds_of, solve
-from research.planner.validate import coverage, held_out, interval_ends, splits
+from research.planner.validate import ablations, coverage, held_out, interval_ends, rankings, score_of, splits
 
 ROOT = Path(__file__).parents[2]
 POINTS = ROOT / "reports/reference/published_points/points.csv"
