@@ -65,7 +65,7 @@ def solve(measured: Measured, constants: Constants, variant: Variant = WHOLE) ->
         """Return the forward differences of scipy's "2-point", all constants in one prediction of `steps` times the rows."""
         moved = x + _STEP * np.where(x < 0, -1.0, 1.0) * np.maximum(1.0, np.abs(x))
         values = np.exp(np.concatenate([x[None], np.where(np.eye(len(x), dtype=bool), moved, x)]))
-        told = replace(varied, rows=dict(zip(names, np.repeat(values, count, axis=0).T, strict=True)), scratch={})
+        told = replace(varied, rows=dict(zip(names, np.repeat(values, count, axis=0).T, strict=True)))
         logs = np.log(seconds_of(again, told, variant)).reshape(steps, count)
         return np.concatenate([weight[:, None] * ((logs[1:] - logs[0]).T / (moved - x)) / SCATTER, np.diag(1 / spread)])
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nlp_bench.config.system import MODES, Binding
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.nodes.resources import cpus_of_ranks
-from nlp_bench.machine.topology import Core, Topology, format_cpus, parse_cpus
+from nlp_bench.machine.topology import Core, Topology, parse_cpus, ranges_of
 
 
 def machine(num_sockets: int, nodes_per_socket: int, cores_per_node: int, *, smt: bool, allowed: str = "") -> Topology:
@@ -40,7 +40,7 @@ LAPTOP = machine(1, 1, 2, smt=False)
 def lists(topology: Topology, gpus: tuple[int | None, ...], num_ranks: int, **wish: object) -> list[str]:
     binding = Binding(**{"mode": "unique_contiguous", **wish})  # type: ignore[arg-type]
     homes = [*gpus, *[None] * num_ranks][:num_ranks]
-    return list(map(format_cpus, cpus_of_ranks(topology, binding, homes)))
+    return list(map(ranges_of, cpus_of_ranks(topology, binding, homes)))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_any_machine(
     scope: str,
     balanced: bool,
 ) -> None:
-    topology = machine(num_sockets, nodes, cores, smt=smt, allowed=format_cpus(frozenset(range(96)) - holes))
+    topology = machine(num_sockets, nodes, cores, smt=smt, allowed=ranges_of(frozenset(range(96)) - holes))
     binding = Binding(mode=mode, scope=scope, balanced=balanced)
     allowed = {cpu for core in topology.cores for cpu in core.cpus}
     try:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.native import put
 
-from nlp_bench.machine.topology import Core, format_cpus, gpu_node, parse_cpus, read_topology
+from nlp_bench.machine.topology import Core, gpu_node, parse_cpus, ranges_of, read_topology
 
 
 @pytest.mark.parametrize(
@@ -15,11 +15,11 @@ from nlp_bench.machine.topology import Core, format_cpus, gpu_node, parse_cpus, 
 )
 def test_lists(text: str, numbers: set[int]) -> None:
     assert parse_cpus(text) == numbers
-    assert parse_cpus(format_cpus(numbers)) == numbers
+    assert parse_cpus(ranges_of(numbers)) == numbers
 
 
 def test_format() -> None:
-    assert format_cpus({3, 1, 2, 8, 10, 11}) == "1-3,8,10-11"
+    assert ranges_of({3, 1, 2, 8, 10, 11}) == "1-3,8,10-11"
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "<84-95>", "-1"])

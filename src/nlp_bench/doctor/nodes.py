@@ -26,6 +26,7 @@ from nlp_bench.launch import lock, once
 from nlp_bench.launch.scheduler.slurm import PARTITIONS, listing
 from nlp_bench.launch.scheduler.slurm_text import hostnames, hostnames_command
 from nlp_bench.launch.script import job_script
+from nlp_bench.machine.node import text_of
 from nlp_bench.orphans import die_with_parent
 
 PLAN_SCHEMA = "nlp-bench/doctor-plan/1"
@@ -256,10 +257,6 @@ def read_nodes(run_dir: Path) -> dict[str, dict[str, Any]]:
     return {name: read_node(run_dir, name) for name in names}
 
 
-def end_of_errors(run_dir: Path, most: int = 5) -> list[str]:
+def end_of_errors(run_dir: Path) -> list[str]:
     """Return the last lines of job.err, where srun says which node it could not reach."""
-    try:
-        text = (run_dir / "job.err").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return [line for line in text.splitlines() if line.strip()][-most:]
+    return [line for line in text_of(run_dir / "job.err").splitlines() if line.strip()][-5:]

@@ -90,7 +90,8 @@ def environment(place: Place) -> Finding:  # noqa: PLR0911  # one answer per cas
     except ImportError as error:
         why, _, how = str(not_loadable(error) or f"numpy cannot be loaded: {error}").partition("\n  ")
         return failed(why, str(folder), *facts, remedy=how or remedy)
-    pins = dict(re.findall(r"^([\w-]+)==([^\s;]+)", _constraints(), re.MULTILINE))
+    pinned = text_of(catalog.part("benchmark/env/constraints.txt"))
+    pins = dict(re.findall(r"^([\w-]+)==([^\s;]+)", pinned, re.MULTILINE))
     plain = {package: str(version).partition("+")[0] for package, version in found.items()}  # 2.13.0+cpu
     others = [f"{p} {found[p]}, pinned is {pins[p]}" for p in plain if plain[p] != pins.get(p, plain[p])]
     others += [f"{one}; rm -r {shlex.quote(str(folder))} before you set it up anew" for one in _gone()]
@@ -111,13 +112,6 @@ def _gone() -> list[str]:
     return (
         [f"files of its packages are gone ({gone[0]}, for one): something cleans up this file system"] if gone else []
     )
-
-
-def _constraints() -> str:
-    try:
-        return catalog.part("benchmark/env/constraints.txt").read_text(encoding="utf-8")
-    except OSError:
-        return ""
 
 
 def jube(place: Place) -> Finding:  # one answer per case

@@ -21,7 +21,7 @@ from nlp_bench.doctor.nodes import EXPECTED, NODE_SCHEMA, PLAN, PLAN_SCHEMA, REC
 from nlp_bench.doctor.place import look_around
 from nlp_bench.files import read_json, write_json
 from nlp_bench.launch.nodes.torchrun import FIRST_PORT, NUM_PORTS
-from nlp_bench.machine.node import node_name
+from nlp_bench.machine.node import node_name, text_of
 from nlp_bench.programs import ask
 
 SLOWEST_TURN_S = 30.0  # seconds that virtual nodes of one machine wait for each other
@@ -65,8 +65,7 @@ def test_this_node(folder: Path) -> None:
 
 def _number(folder: Path, name: str) -> int:
     """Return the index of this node in Slurm's order, which NLP_BENCH_NODES has too; SLURM_NODEID counts within a step."""
-    path = folder / EXPECTED
-    names = path.read_text(encoding="utf-8").split() if path.exists() else []
+    names = text_of(folder / EXPECTED).split()
     return names.index(name) if name in names else 0
 
 
@@ -85,8 +84,7 @@ def _devices(folder: Path, accelerator: str) -> list[dict[str, Any]]:
 @contextlib.contextmanager
 def _turn(folder: Path) -> Iterator[None]:
     """Let the virtual nodes of one machine take turns: two that measure at once would disturb each other."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    machine = boot.read_text(encoding="ascii").strip() if boot.exists() else socket.gethostname()
+    machine = text_of(Path("/proc/sys/kernel/random/boot_id")).strip() or socket.gethostname()
     end = time.monotonic() + SLOWEST_TURN_S
     with (folder / f".turn-{machine}").open("w") as stream:
         while not _has_lock(stream) and time.monotonic() < end:

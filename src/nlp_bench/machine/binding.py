@@ -13,7 +13,7 @@ from errno import ENOSYS
 
 from nlp_bench.files import parse_json
 from nlp_bench.immutable import immutable
-from nlp_bench.machine.topology import format_cpus, parse_cpus
+from nlp_bench.machine.topology import parse_cpus, ranges_of
 
 VARIABLE = "NLP_BENCH_BINDING"
 """JSON object: mode, memory and for each local rank `cpus` (a list as taskset reads it) and `nodes` (its NUMA nodes, the GPU's
@@ -108,7 +108,7 @@ def set_memory_policy(policy: str, nodes: list[int]) -> None:
 
 def _current_cpus() -> str:
     cpus = os.sched_getaffinity(0)
-    return f"CPUs {format_cpus(cpus)} ({len(cpus)})"
+    return f"CPUs {ranges_of(cpus)} ({len(cpus)})"
 
 
 def _incomplete(problem: str) -> Binding:

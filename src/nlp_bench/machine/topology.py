@@ -48,8 +48,8 @@ def parse_cpus(text: str) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def format_cpus(numbers: Iterable[int]) -> str:
-    """Return numbers as a list that Linux and taskset read: "0-3,8"."""
+def ranges_of(numbers: Iterable[int]) -> str:
+    """Return numbers as a list, which Linux and taskset read too: "0-3,8"."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -121,7 +121,6 @@ class Constants:
     """Tables [distance] and [[seen]]: how the ends widen away from what was fitted; None for ends of a user's own machine."""
     machine: Measured | None = None  # Table [machine] of a user's own file
     learned_on: str | None = None  # the GPU whose runs table [interval] of a user's own file was learned from
-    scratch: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # cache of lookup tables
 
     @property
     def measured_on(self) -> str | None:
@@ -139,7 +138,7 @@ class Constants:
     def with_values(self, values: Mapping[str, float]) -> "Constants":
         """Return these constants with other values of table [time]."""
         changed = {name: replace(self.time[name], value=float(value)) for name, value in values.items()}
-        return replace(self, time={**self.time, **changed}, scratch={})
+        return replace(self, time={**self.time, **changed})
 
     def cold(self) -> "Constants":
         """Return the constants before any published point is seen: every fitted one at its prior."""
@@ -161,9 +160,7 @@ class Constants:
 
     def trait(self, name: str) -> Any:
         """Return one trait of all frameworks as an array of shape [frameworks]."""
-        if name not in self.scratch:
-            self.scratch[name] = np.array([getattr(one, name) for one in self.traits])
-        return self.scratch[name]
+        return np.array([getattr(one, name) for one in self.traits])
 
     def interval(self, c: Configurations, unknown: Flags | None = None) -> tuple[Numbers, Numbers]:
         """Return the factors of the 90 % interval's ends, shape [N] or []: wider, the farther from the rows that were fitted."""
@@ -272,7 +269,6 @@ def overridden(constants: Constants, table: Mapping[str, Any], where: str) -> Co
         reach=None if {"interval", "machine"} & set(table) else constants.reach,
         machine=_measured(table["machine"], where) if "machine" in table else constants.machine,
         learned_on=str(table["interval"]["gpu"]) if "gpu" in table.get("interval", {}) else constants.learned_on,
-        scratch={},
     )
 
 

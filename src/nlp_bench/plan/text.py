@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from nlp_bench.machine.topology import ranges_of
 from nlp_bench.plan.capacity import DAY_S, NEMO_FLOPS, SHAPES, Nodes, Recommendation, Size, nemo_days, parameters_of
 from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import Answer, Row
@@ -145,13 +146,7 @@ def _nodes_found(found: Nodes) -> list[str]:
 
 def ranges(numbers: Sequence[int]) -> str:
     """Return "1, 2, 4-6" for 1 2 4 5 6; of many the first, and how many there are."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    words = [str(first) if first == last else f"{first}-{last}" for first, last in spans]
+    words = ranges_of(numbers).split(",")
     if len(words) > MAX_SPANS:
         return f"{', '.join(words[:MAX_SPANS])}, … ({len(numbers)} in all)"
     return ", ".join(words) or "none"

@@ -1,7 +1,7 @@
 """Rehearses a resolved run or planned configurations and compares ranks with the GPU's memory; as JSON and as tables. No torch here."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +15,7 @@ from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.problem import MOST_GPUS
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.sweep import run_words
+from nlp_bench.plan.text import column
 from nlp_bench.rehearse.ranks import Work, chosen_ranks, rehearsable, rehearse_ranks, work_of
 from nlp_bench.rehearse.report import GIB, SPLIT, MemoryHeadroom, RankReport, headroom_of, worst
 from nlp_bench.show.table import Column, as_text, shown
@@ -154,8 +155,8 @@ def as_tables(rehearsal: Rehearsal) -> str:
     made = list(fullest.activations.items())
     made[LISTED:] = [("others", sum(size for _, size in made[LISTED:]))] if made[LISTED:] else []
     activations = [
-        _column("module", [name for name, _ in made], is_text=True),
-        _column("GiB", [f"{size / GIB:.3f}" for _, size in made]),
+        column("module", [name for name, _ in made], is_text=True),
+        column("GiB", [f"{size / GIB:.3f}" for _, size in made]),
     ]
     parts = [
         [title, *(f"note: {note}" for note in rehearsal.notes)],
@@ -169,23 +170,19 @@ def as_tables(rehearsal: Rehearsal) -> str:
     return "\n\n".join("\n".join(lines) for lines in parts)
 
 
-def _column(heading: str, cells: Iterable[object], *, is_text: bool = False) -> Column:
-    return Column(heading=heading, cells=tuple(map(str, cells)), is_text=is_text)
-
-
 def _memory(rehearsal: Rehearsal) -> list[Column]:
     reports, headrooms = rehearsal.reports, rehearsal.headrooms
     return [
-        _column("rank", [one.rank for one in reports]),
-        _column("stage", [one.place.pipeline for one in reports]),
-        _column("parameters\nmillion", [f"{one.parameters / 1e6:.1f}" for one in reports]),
-        _column("static\nGiB", [_gib(sum(one.static_bytes.values())) for one in reports]),
-        _column("peak\nGiB", [_gib(one.peak_bytes) for one in reports]),
-        *(_column(f"of it\n{kind}", [_gib(one.peak_split[kind]) for one in reports]) for kind in SPLIT),
-        _column("beside\ntensors", [_gib(one.overhead_bytes) for one in headrooms]),
-        _column("needed\nGiB", [_gib(one.needed_bytes) for one in headrooms]),
-        _column("fits", [one.fits or "" for one in headrooms], is_text=True),
-        _column("TFLOP per\niteration", [f"{sum(one.flops.values()) / 1e12:.4g}" for one in reports]),
+        column("rank", [one.rank for one in reports]),
+        column("stage", [one.place.pipeline for one in reports]),
+        column("parameters\nmillion", [f"{one.parameters / 1e6:.1f}" for one in reports]),
+        column("static\nGiB", [_gib(sum(one.static_bytes.values())) for one in reports]),
+        column("peak\nGiB", [_gib(one.peak_bytes) for one in reports]),
+        *(column(f"of it\n{kind}", [_gib(one.peak_split[kind]) for one in reports]) for kind in SPLIT),
+        column("beside\ntensors", [_gib(one.overhead_bytes) for one in headrooms]),
+        column("needed\nGiB", [_gib(one.needed_bytes) for one in headrooms]),
+        column("fits", [one.fits or "" for one in headrooms], is_text=True),
+        column("TFLOP per\niteration", [f"{sum(one.flops.values()) / 1e12:.4g}" for one in reports]),
     ]
 
 
@@ -196,13 +193,13 @@ def _collectives(report: RankReport) -> list[Column]:
         totals[one.group] += one.num_bytes * one.count
     sizes = [one.num_bytes for one in sent]
     return [
-        _column("group", [one.group for one in sent], is_text=True),
-        _column("ranks", [one.group_size for one in sent]),
-        _column("kind", [one.kind for one in sent], is_text=True),
-        _column("MiB of\none message", [f"{n / 2**20:.3f}" if n >= 1024 else f"{n} B" for n in sizes]),
-        _column("times", [one.count for one in sent]),
-        _column("GiB\ntogether", [f"{one.num_bytes * one.count / GIB:.3f}" for one in sent]),
-        _column("GiB of\nthe group", [f"{totals[one.group] / GIB:.3f}" for one in sent]),
+        column("group", [one.group for one in sent], is_text=True),
+        column("ranks", [one.group_size for one in sent]),
+        column("kind", [one.kind for one in sent], is_text=True),
+        column("MiB of\none message", [f"{n / 2**20:.3f}" if n >= 1024 else f"{n} B" for n in sizes]),
+        column("times", [one.count for one in sent]),
+        column("GiB\ntogether", [f"{one.num_bytes * one.count / GIB:.3f}" for one in sent]),
+        column("GiB of\nthe group", [f"{totals[one.group] / GIB:.3f}" for one in sent]),
     ]
 
 

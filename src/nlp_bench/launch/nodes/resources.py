@@ -21,7 +21,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.machine.binding import VARIABLE
 from nlp_bench.machine.node import node_name
 from nlp_bench.machine.nvml import Nvml, NvmlError
-from nlp_bench.machine.topology import Core, Topology, format_cpus, gpu_node, read_topology
+from nlp_bench.machine.topology import Core, Topology, gpu_node, ranges_of, read_topology
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -107,7 +107,7 @@ def cpus_of_ranks(topology: Topology, binding: Binding, homes: list[int | None])
             allowed = [cpu for core in topology.cores for cpu in core.cpus]
             raise NlpBenchError(
                 f"system.binding: {binding.mode} leaves local rank {local_rank} {len(cores)} core(s), fewer than min_cores = "
-                f"{binding.min_cores}: {len(homes)} rank(s) share CPUs {format_cpus(allowed) or 'none'}; ask for more cores "
+                f"{binding.min_cores}: {len(homes)} rank(s) share CPUs {ranges_of(allowed) or 'none'}; ask for more cores "
                 "(system.slurm.cpus_per_task), or choose another mode or scope"
             )
     used = slice(None) if binding.cores == "all_logical" else slice(1)
@@ -215,7 +215,7 @@ def binding_plan(run: Run, gpus: list[int | None], root: Path = Path("/")) -> di
         return plan | {"why": str(error)}
     nodes = [{core.node for core in topology.cores if share.intersection(core.cpus)} for share in shares]
     ranks = [  # with the NUMA node of the GPU first: a preferred memory has one node only
-        {"cpus": format_cpus(share), "nodes": sorted(touched, key=lambda node: (node != home, node))}
+        {"cpus": ranges_of(share), "nodes": sorted(touched, key=lambda node: (node != home, node))}
         for share, touched, home in zip(shares, nodes, homes, strict=True)
     ]
     return plan | {"ranks": ranks}
