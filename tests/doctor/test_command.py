@@ -10,7 +10,7 @@ import pytest
 
 from nlp_bench.cli.main import main
 from nlp_bench.doctor.checks import CHECKS
-from nlp_bench.doctor.finding import STATUSES
+from nlp_bench.doctor.place import STATUSES
 
 
 def test_exit_codes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

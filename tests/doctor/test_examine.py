@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from nlp_bench.doctor.checks import CHECKS, Check, Examined, chosen, counts, examine, is_bad, table
-from nlp_bench.doctor.finding import STATUSES, failed, ok, skipped, together, warning
-from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.place import STATUSES, Place, failed, ok, skipped, together, warning
 from nlp_bench.errors import NlpBenchError, UsageError
 
 

@@ -1,8 +1,7 @@
 """One check of `nlp-bench doctor`, run as the command runs it."""
 
 from nlp_bench.doctor.checks import examine
-from nlp_bench.doctor.finding import Finding
-from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.place import Finding, Place
 
 
 def finding(name: str, place: Place) -> Finding:

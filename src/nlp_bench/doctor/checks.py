@@ -13,8 +13,7 @@ from typing import Any
 from nlp_bench.clock import now
 from nlp_bench.config.origin import origin
 from nlp_bench.doctor import hardware, scheduler, software
-from nlp_bench.doctor.finding import FAILED, OK, SKIPPED, STATUSES, WARNING, Finding, failed, together
-from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.place import FAILED, OK, SKIPPED, STATUSES, WARNING, Finding, Place, failed, together
 from nlp_bench.errors import NlpBenchError, UsageError, nearest
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable

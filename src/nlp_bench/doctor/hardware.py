@@ -10,11 +10,10 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nlp_bench.build.environment import this_machine
-from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
-from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.place import Finding, Place, failed, ok, skipped, warning
 from nlp_bench.doctor.software import command_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import temporary_folder
@@ -353,12 +352,12 @@ def writable(place: Place) -> Iterator[Finding]:
         remedy = f"ls -ld {word}; df -h {word}; quota -s; or name another folder (--runs, NLP_BENCH_BUILD_DIR)"
         step = "create a file"
         try:
-            with _probe(folder) as handle:
+            with _probe(folder) as file:
                 step = "write 1 MiB"
                 left = memoryview(bytes(PROBE_BYTES))
                 while left:  # where room ends, a part is written before the error comes
-                    left = left[os.write(handle, left) :]
-                os.fsync(handle)
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
         except OSError as error:
             yield failed(f"{folder}: cannot {step}: {error.strerror}", remedy=remedy)
             continue
@@ -371,18 +370,9 @@ def writable(place: Place) -> Iterator[Finding]:
     yield ok(f"{len(folders)} folder(s) can be written")
 
 
-@contextlib.contextmanager
-def _probe(folder: Path) -> Iterator[int]:
-    """Open a new file for writing, and remove it, whatever happens."""
-    handle, name = tempfile.mkstemp(prefix=".nlp-bench-doctor.", dir=folder)
-    try:
-        try:
-            yield handle
-        finally:
-            os.close(handle)
-    finally:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
+def _probe(folder: Path) -> IO[bytes]:
+    """Open a new file for writing, which is removed when it is closed, whatever happens."""
+    return tempfile.NamedTemporaryFile(buffering=0, prefix=".nlp-bench-doctor.", dir=folder)
 
 
 class Timex(ctypes.Structure):
@@ -412,11 +402,11 @@ def clock(place: Place) -> Iterator[Finding]:
     elif code >= 0:
         yield ok("", f"adjtimex: at most {state.maxerror / 1e6:.3f} s off")
     folder = place.written_folders()["runs"]
-    with contextlib.suppress(OSError), _probe(folder) as handle:  # `writable` says so
+    with contextlib.suppress(OSError), _probe(folder) as file:  # `writable` says so
         before = time.time()
-        os.write(handle, b"\n")
-        os.fsync(handle)
-        changed, after = os.fstat(handle).st_mtime, time.time()
+        file.write(b"\n")
+        os.fsync(file.fileno())
+        changed, after = os.fstat(file.fileno()).st_mtime, time.time()
         skew = max(before - changed, changed - after, 0.0)
         if skew > MAX_SKEW_S:
             what = f"the file server of {folder} is {skew:.1f} s off this node's clock"

@@ -7,8 +7,7 @@ import socket
 from collections.abc import Sequence
 
 from nlp_bench.config.scheduler import get_scheduler
-from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
-from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.place import Finding, Place, failed, ok, skipped, warning
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.launch.scheduler.slurm import PARTITIONS, cluster_name, is_absent, without_overrides

@@ -17,8 +17,7 @@ from nlp_bench.build.environment import build_folder, failed_trials, finished_bu
 from nlp_bench.config import catalog
 from nlp_bench.data import default_folder
 from nlp_bench.data.indexed import check_places
-from nlp_bench.doctor.finding import Finding, failed, ok, skipped, warning
-from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.place import Finding, Place, failed, ok, skipped, warning
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
 from nlp_bench.launch.arguments import check_arguments

@@ -11,8 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.doctor.finding import FAILED
 from nlp_bench.doctor.nodes import Choice
+from nlp_bench.doctor.place import FAILED
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.show.table import Column, as_text

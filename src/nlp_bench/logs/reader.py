@@ -215,28 +215,22 @@ class _Reading:
         found = [candidate.findings for candidate in candidates if not candidate.findings.is_empty]
         names = {findings.dialect.name for findings in found if findings.num_records or findings.has_refused}
         preferred = [f for f in found if not _yields(f, names)] or found
+        said, ends = tuple(self._settings.findings.remarks), tuple(self._ends.findings.ends)
         if not preferred:
-            return Log(
-                dialect=None,
-                attempts=(),
-                num_bytes=num_bytes,
-                damage=damage,
-                remarks=tuple(self._settings.findings.remarks),
-                ends=tuple(self._ends.findings.ends),
-            )
+            return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, remarks=said, ends=ends)
         best = max(preferred, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
         log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
         # The scanner reads every point as a decimal point.
         if best.dialect.grammar and not log.refusal:
             log = replace(log, refusal=misread_points(log))
-        remarks = self._separators.remarks(log, best.dialect)
+        odd = self._separators.remarks(log, best.dialect)
         return replace(
             log,
-            remarks=(*log.remarks, *remarks, *self._settings.findings.remarks, *_other_programs(best, preferred)),
+            remarks=(*log.remarks, *odd, *said, *_other_programs(best, preferred)),
             settings=self._settings.findings.settings,
             changes=self._settings.findings.changes,
             events=tuple(self._events.findings.events),
-            ends=tuple(self._ends.findings.ends),
+            ends=ends,
         )
 
 

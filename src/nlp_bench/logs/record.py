@@ -99,16 +99,11 @@ class Records(Sequence[LogRecord]):
         """Return all parts as one, in the order of their lines: within a block scanner and parser alternate."""
         names = {name: None for part in parts for name in part.columns}
         joined = cls(
-            {
-                name: np.concatenate(
-                    [part.columns[name] if name in part.columns else constant(np.nan, len(part)) for part in parts]
-                )
-                for name in names
-            },
-            np.concatenate([part.offsets for part in parts]),
-            np.concatenate([part.numbers for part in parts]),
-            np.concatenate([part.whole for part in parts]),
-            np.concatenate([part.labels for part in parts]),
+            {n: np.concatenate([part.columns.get(n, constant(np.nan, len(part))) for part in parts]) for n in names},
+            *(
+                np.concatenate(of)
+                for of in zip(*((p.offsets, p.numbers, p.whole, p.labels) for p in parts), strict=True)
+            ),
         )
         is_ordered = bool(np.all(joined.offsets[1:] >= joined.offsets[:-1]))
         return joined if is_ordered else joined.chosen(np.argsort(joined.offsets, kind="stable"))

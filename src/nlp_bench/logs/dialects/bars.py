@@ -37,6 +37,8 @@ class _Step(NamedTuple):
     line: Line
     bar: Bar
     metrics: dict[bytes, Rounded]
+    names: tuple[bytes, ...]  # of all its metrics; it is kept until the next one, as they must be those of a neighbour
+    is_known: bool
 
     def exact(self, name: bytes) -> int | None:
         metric = self.metrics.get(name)
@@ -51,15 +53,6 @@ class _Step(NamedTuple):
         """Say whether this is a later step than `before`, not the same bar drawn again."""
         one, two = before.exact(b"global_step"), self.exact(b"global_step")
         return self.bar.done != before.bar.done if one is None or two is None else two > one
-
-
-class _Pending(NamedTuple):
-    """A bar that is kept until the next one: the names of its metrics must be those of a neighbour."""
-
-    line: Line
-    bar: Bar
-    names: tuple[bytes, ...]
-    is_known: bool
 
 
 class _Batch:
@@ -100,7 +93,7 @@ class _Lightning(Parser):
         self.batch = _Batch()
         self.last: _Step | None = None
         self.odd: _Step | None = None
-        self.pending: _Pending | None = None
+        self.pending: _Step | None = None
         self.has_metrics = False
 
     def take(self, line: Line, findings: Findings) -> None:
@@ -116,23 +109,22 @@ class _Lightning(Parser):
                 # Names may differ in number: a program appends metrics and replaces none.
                 is_like = before is not None and all(map(operator.eq, names, before.names))
                 self._release(findings, is_known=is_like)
-                self.pending = _Pending(line_of(line, bar), bar, names, is_known=is_like or before is None)
+                metrics = {name: value for name, text in written if (value := rounded(text))}
+                self.pending = _Step(line_of(line, bar), bar, metrics, names, is_known=is_like or before is None)
 
     def _release(self, findings: Findings, *, is_known: bool) -> None:
         """Read the pending bar, unless it is spliced from two lines."""
-        pending, self.pending = self.pending, None
-        if pending is None:
+        step, self.pending = self.pending, None
+        if step is None:
             return
-        if not (pending.is_known or is_known):
-            findings.record(pending.line, {}, is_whole=False)
+        if not (step.is_known or is_known):
+            findings.record(step.line, {}, is_whole=False)
             return
-        metrics = {name: value for name, text in _METRIC.findall(pending.bar.postfix) if (value := rounded(text))}
-        step = _Step(pending.line, pending.bar, metrics)
-        if metrics and (self.last is None or step.follows(self.last)):
+        if step.metrics and (self.last is None or step.follows(self.last)):
             self._step(step)
             number = step.exact(b"global_step")
             if number is not None:
-                self.by_step.add(pending.line, pending.bar._replace(done=number + 1, seconds_per_unit=None))
+                self.by_step.add(step.line, step.bar._replace(done=number + 1, seconds_per_unit=None))
 
     def _step(self, step: _Step) -> None:
         self.last = step
