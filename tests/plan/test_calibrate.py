@@ -17,9 +17,8 @@ from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.machine.timing import Cpu, pick, summary, timed
 from nlp_bench.plan.calibrate import trainer, work
-from nlp_bench.plan.calibrate.fit import fit_all
 from nlp_bench.plan.calibrate.output import write_constants
-from nlp_bench.plan.calibrate.record import read_calibration
+from nlp_bench.plan.calibrate.record import fit_all, read_calibration
 from nlp_bench.plan.calibrate.session import Ranks, Session, spread_out
 from nlp_bench.plan.calibrate.trainer import measure_trainer
 from nlp_bench.plan.calibrate.work import WAYS, Call, Group, Task

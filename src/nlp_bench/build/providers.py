@@ -19,7 +19,9 @@ BUILD = "compile it with `src/compile_build.sh"
 
 def missing(provider: str) -> str | None:
     """Return what is missing for `te` or `apex` and the remedy, or None where everything is installed."""
-    return _missing_te() if provider == "te" else _missing_apex() if provider == "apex" else None
+    if provider == "te" and importlib.util.find_spec("transformer_engine") is None:
+        return f"Transformer Engine is not installed; {BUILD} --te`, or use --kernels torch"
+    return _missing_apex() if provider == "apex" else None
 
 
 def check_installed(asked: str, *, eight_bit: bool) -> None:
@@ -33,12 +35,6 @@ def check_installed(asked: str, *, eight_bit: bool) -> None:
         raise UsageError(
             f"fp8_format: 8-bit floats need Transformer Engine, but {reason.split(', or')[0]}, or leave it out"
         )
-
-
-def _missing_te() -> str | None:
-    if importlib.util.find_spec("transformer_engine") is None:
-        return f"Transformer Engine is not installed; {BUILD} --te`, or use --kernels torch"
-    return None
 
 
 def check_shadow() -> None:

@@ -177,12 +177,9 @@ class Bracket:
 
 
 class Counted(Bracket):
-    """A count that no line states and the numbers of many lines bound; reported as a fact at the end."""
+    """The devices, which no line states and the numbers of many lines bound; reported as a fact at the end."""
 
-    def __init__(self, name: str = "num_devices") -> None:
-        super().__init__()
-        self.name = name
-        self.line: Line | None = None
+    line: Line | None = None
 
     def quotient(self, line: Line, above: bytes | None, below: bytes | None) -> None:
         """Narrow the count to the quotient of two rounded numbers as they are written on `line`."""
@@ -192,4 +189,4 @@ class Counted(Bracket):
     def report(self, findings: Findings) -> None:
         """Report the count, if only one is possible."""
         if self.whole and self.line:
-            findings.fact(self.name, self.whole, self.line)
+            findings.fact("num_devices", self.whole, self.line)

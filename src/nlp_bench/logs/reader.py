@@ -84,7 +84,6 @@ class _Candidate:
             findings.overlook(line, is_record=findings.num_records > num_records)
 
     def finish(self) -> None:
-        """Finish the parser, if it has read anything."""
         if "parser" not in vars(self) and not self.findings.num_records:
             return
         try:

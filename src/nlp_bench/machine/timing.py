@@ -69,7 +69,6 @@ class Cuda:
     kind = "cuda"
 
     def __init__(self, index: int) -> None:
-        """Take GPU `index` of those that torch sees."""
         import torch  # noqa: PLC0415  # as above
 
         self._torch: Any = torch

@@ -92,11 +92,8 @@ def gpu_node(address: int, root: Path = Path("/")) -> int | None:
 
 def _nodes(root: Path) -> dict[int, int]:
     """Return the NUMA node of each CPU; a node of memory alone (a GPU's, on Grace Hopper) has no CPU."""
-    node_of = {}
-    for path in root.glob(f"{NODE}/node[0-9]*"):
-        for cpu in parse_cpus(text_of(path / "cpulist")):
-            node_of[cpu] = int(path.name.removeprefix("node"))
-    return node_of
+    nodes = root.glob(f"{NODE}/node[0-9]*")
+    return {cpu: int(path.name.removeprefix("node")) for path in nodes for cpu in parse_cpus(text_of(path / "cpulist"))}
 
 
 def _threads(root: Path, cpu: int) -> frozenset[int]:

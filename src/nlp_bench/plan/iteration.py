@@ -13,7 +13,6 @@ class Rates:
     """Rates of one GPU in N configurations; arrays of shape [N] or []."""
 
     def __init__(self, c: Configurations, constants: Constants) -> None:
-        """Scale the data sheets' figures by the achieved shares."""
         machines, gpu = c.machines, c.machines.gpu
         slow, network = constants["scale_compute"], constants["scale_network"]
         fp4, fp8, mxfp8, rowwise = (
@@ -59,7 +58,6 @@ class Recompute:
     """
 
     def __init__(self, c: Configurations, constants: Constants) -> None:
-        """Apply the recompute setting of each framework."""
         full, selective, none = (
             np.where(c.spread.recompute == RECOMPUTE.index(word), 1.0, 0.0) for word in ("full", "selective", "none")
         )
@@ -250,7 +248,6 @@ class Pace:
     """The slowest stage of a pipeline, for each micro-batch; arrays of shape [N] or []."""
 
     def __init__(self, c: Configurations, layer: Numbers, embedding: Numbers, output: Numbers) -> None:
-        """Find it from the seconds of a layer, of the embedding and of the output layer."""
         p = c.spread.pipeline
         alone = p == 1
         ahead, between, behind = stage_layers(c)

@@ -36,6 +36,8 @@ def plan_chart(answer: Answer) -> Chart:
     chosen = candidates[np.sort(np.unique(cells, axis=1, return_index=True)[1])]
     limit = forecast(found.space.legal.take(np.arange(1)), problem.constants).memory
     tight = [capacity * float(np.max(share)) for share in (limit.fits_below, limit.fails_above)]
+    marked = [_mark(answer.published, "published", EXCLUDED, "square")] if answer.published else []
+    marked += [_mark(answer.rows[0], "best that fits", BEST, "diamond")] if answer.rows else []
     subject = f"{problem.model.name} on {problem.nodes} nodes of {problem.system.name}"
     return Chart(
         key="plan",
@@ -44,7 +46,7 @@ def plan_chart(answer: Answer) -> Chart:
         f"{capacity:g} GiB per GPU; the shortest predicted report time of those is {shortest:.0f} s.",
         x_label="predicted memory of the fullest GPU, GiB",
         y_label="predicted report time, s",
-        series=[*_dots(problem, found, chosen, memory, times), *_marked(answer)],
+        series=[*_dots(problem, found, chosen, memory, times), *marked],
         bands=[Band(name="tight: may or may not fit", low=tight[0], high=tight[1])],
         rules=[Rule(name=f"memory of the GPU, {capacity:g} GiB", value=capacity, axis="x", colour=LIMIT)],
         note=f"All numbers are predicted, none is measured. {number:,} legal configurations; drawn within {MAX_TIMES:g} times the "
@@ -80,12 +82,6 @@ def _dots(problem: Problem, found: Search, chosen: Codes, memory: Numbers, times
         for members, name, colour in groups
         for own in [chosen[np.isin(reasons, members)]]
     ]
-
-
-def _marked(answer: Answer) -> list[Series]:
-    published = [_mark(answer.published, "published", EXCLUDED, "square")] if answer.published else []
-    best = [_mark(answer.rows[0], "best that fits", BEST, "diamond")] if answer.rows else []
-    return published + best
 
 
 def _mark(row: Row, name: str, colour: int, shape: Shape) -> Series:

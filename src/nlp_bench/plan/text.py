@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from nlp_bench.machine.topology import ranges_of
-from nlp_bench.plan.capacity import DAY_S, NEMO_FLOPS, SHAPES, Nodes, Recommendation, Size, nemo_days, parameters_of
+from nlp_bench.plan.capacity import DAY_S, NEMO_FLOPS, SHAPES, Nodes, Recommendation, nemo_days, parameters_of
 from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.why import Why
@@ -106,7 +106,8 @@ MAX_SPANS = 12
 
 def nodes_lines(found: Nodes, style: Style) -> list[str]:
     """Return the answer to: how many nodes within this time."""
-    problem, rows = found.problem, _rows(found)
+    problem, surely = found.problem, None if found.surely is found.within else found.surely
+    rows = [row for row in (found.within, surely, found.fastest) if row is not None]
     heading = f"{problem.model.name} on {problem.system.name} within {found.limit_s:g} s, {batch(problem)}"
     lines = [*style.heading(f"{heading}: predicted, not measured"), *say(style, *_nodes_found(found)), ""]
     if rows:
@@ -117,11 +118,6 @@ def nodes_lines(found: Nodes, style: Style) -> list[str]:
         f"layout divides with it: {ranges(found.usable)}"
     )
     return lines + say(style, peak, divides)
-
-
-def _rows(found: Nodes) -> list[Row]:
-    rows = [found.within, found.surely if found.surely is not found.within else None, found.fastest]
-    return [row for row in rows if row is not None]
 
 
 def _nodes_found(found: Nodes) -> list[str]:
@@ -268,7 +264,7 @@ def _size_columns(found: Recommendation) -> list[Column]:
         column("layers", [size.model.architecture.num_layers for size in sizes]),
         column("hidden\nsize", [size.model.architecture.hidden_size for size in sizes]),
         column("batch", [row.sizes.global_batch_size if row else "" for row in rows]),
-        column("\ndays", [_days(size) for size in sizes]),
+        column("\ndays", ["does not fit" if size.days is None else digits(size.days) for size in sizes]),
         column(
             "90 %\ninterval",
             [f"{digits(row.low_s / DAY_S)}-{digits(row.high_s / DAY_S)}" if row else "" for row in rows],
@@ -276,10 +272,6 @@ def _size_columns(found: Recommendation) -> list[Column]:
         column("NeMo's\ndays", [digits(days) for days in nemo]),
         column("\nlayout", [row.sizes.layout if row else "" for row in rows], is_text=True),
     ]
-
-
-def _days(size: Size) -> str:
-    return "does not fit" if size.days is None else digits(size.days)
 
 
 def why_lines(why: Why, style: Style) -> list[str]:

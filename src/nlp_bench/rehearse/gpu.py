@@ -13,6 +13,8 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from nlp_bench.plan.memory.trainer import FLASH_ROWS, FLASH_WIDTH
+from nlp_bench.plan.work import WIDEST_HEAD
 from nlp_bench.rehearse.operators import operator, product
 from nlp_bench.rehearse.tracker import Tracker, compile_for, one_kernel, substituted
 from nlp_bench.train import attention
@@ -21,8 +23,6 @@ from nlp_bench.train.kernels import choice, native
 ATTENTION = "flash attention where it applies, else memory-efficient attention"
 CHECK = "_device_dtype_check_for_fused"  # of torch's fused Adam; since torch 2.7 AdamW only inherits it
 LOWER_RIGHT = "lower right"  # in place of a causal mask that is aligned to the last query and the last key
-WIDEST = 256
-ROWS, WIDTH = 128, 32  # flash attention 2 rounds queries and head width up to multiples of these in its workspace
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ def _attention_of(tracker: Tracker) -> Callable[..., torch.Tensor]:
     ) -> torch.Tensor:  # fmt: skip
         if attn_mask is LOWER_RIGHT:
             attn_mask, is_causal = None, True
-        if attn_mask is None and q.dtype != torch.float32 and q.shape[-1] <= WIDEST:
+        if attn_mask is None and q.dtype != torch.float32 and q.shape[-1] <= WIDEST_HEAD:
             return flash(q, k, v, dropout_p, is_causal)[0]  # type: ignore[no-any-return]
         if not enable_gqa:
             mask = None if attn_mask is None else attn_mask.expand(*q.shape[:3], k.shape[2])
@@ -111,7 +111,7 @@ def flash_workspace(given: tuple[Any, ...]) -> int:
     """
     query, key = given[1], given[2]
     samples, heads, rows, width = query.shape
-    rows, rounded = -(-rows // ROWS) * ROWS, -(-width // WIDTH) * WIDTH
+    rows, rounded = -(-rows // FLASH_ROWS) * FLASH_ROWS, -(-width // FLASH_WIDTH) * FLASH_WIDTH
     sums = 4 * samples * heads * rows * (rounded + 1)
     expanded = 2 * samples * heads * key.shape[2] * width * query.element_size() if key.shape[1] != heads else 0
     return int(sums + expanded)

@@ -106,7 +106,6 @@ class Collectives:
     """Counts collectives."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._counts: Counter[tuple[str, str, int, int]] = Counter()
 
     def add(self, name: str, given: tuple[Any, ...]) -> None:

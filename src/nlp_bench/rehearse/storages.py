@@ -30,7 +30,6 @@ class Storages:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self.total = self.peak = 0
         self._living: dict[int, _Living] = {}
         self._now: Counter[Label] = Counter()

@@ -41,7 +41,6 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Tracks operators; to be entered before the model is built, so that every storage is counted."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages, self.collectives = Storages(), Collectives()
         self.flops: Counter[str] = Counter()
@@ -197,7 +196,6 @@ class TrackerOfShapes(TrackerWithoutData):  # type: ignore[no-untyped-call]
     META = torch.device("meta")
 
     def __init__(self) -> None:
-        """Start with nothing."""
         super().__init__()
         self._known: dict[Any, tuple[torch.Size, tuple[int, ...], torch.dtype]] = {}
         """Cache of the shapes of results: torch computes many of them in Python, 100 us each."""

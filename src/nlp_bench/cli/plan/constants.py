@@ -125,8 +125,8 @@ class PlanCalibrate(Command):
         return 0
 
     def _answer(self, measured: "Calibration") -> None:
-        from nlp_bench.plan.calibrate.fit import fit_all
         from nlp_bench.plan.calibrate.output import record, table, write_constants
+        from nlp_bench.plan.calibrate.record import fit_all
 
         if self.output and not self.source:
             measured.write(self.output.with_suffix(".json"))  # first: a fit that fails can be repeated

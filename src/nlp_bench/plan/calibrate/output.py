@@ -9,8 +9,7 @@ from typing import Any
 from nlp_bench.config.catalog import load_system
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import write_text
-from nlp_bench.plan.calibrate.fit import Constant
-from nlp_bench.plan.calibrate.record import WIDTH_BYTES, Calibration
+from nlp_bench.plan.calibrate.record import WIDTH_BYTES, Calibration, Constant
 from nlp_bench.plan.constants import SCHEMA, Measured, constant_line, read_constants
 from nlp_bench.plan.machines import Sheet, measured_sheet, sheet_of
 from nlp_bench.show.table import Column, as_text

@@ -13,7 +13,7 @@ from nlp_bench.files import temporary_folder
 from nlp_bench.machine.timing import summary
 from nlp_bench.plan.calibrate.record import Facts, Measurement, measured
 
-RUNS = ((2, 1), (8, 1), (2, 4), (8, 4))  # layers and micro-batches of each run: three unknowns (fit.py)
+RUNS = ((2, 1), (8, 1), (2, 4), (8, 4))  # layers and micro-batches of each run: three unknowns (record.py, _overhead)
 ITERATIONS, WARM_UP = 40, 10
 MEAN_OF = 5
 ENDING_S = 60

@@ -90,7 +90,6 @@ class Timeline:
     """Follows allocations in their order; every step is one addition and one comparison for all configurations."""
 
     def __init__(self) -> None:
-        """Begin at level 0."""
         self.level: Numbers = np.zeros(())
         self.peak: Numbers = np.zeros(())
 
