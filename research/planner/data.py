@@ -41,15 +41,11 @@ class Measured:
     def take(self, mask: npt.NDArray[np.bool_]) -> "Measured":
         """Return the rows where the mask of shape [N] is true."""
         chosen = np.flatnonzero(mask)
-        return Measured(
-            configurations=self.configurations.take(chosen),
-            seconds=self.seconds[chosen],
-            ids=tuple(self.ids[place] for place in chosen),
-            sources=self.sources[chosen],
-            groups=self.groups[chosen],
-            sweeps=tuple(self.sweeps[place] for place in chosen),
-            looked_at=self.looked_at[chosen],
-        )
+        parts: dict[str, Any] = {
+            name: tuple(part[place] for place in chosen) if isinstance(part, tuple) else part.take(chosen)
+            for name, part in vars(self).items()
+        }
+        return Measured(**parts)
 
     def weights(self) -> Numbers:
         """Return weights of mean 1 that let a source count as the square root of its rows."""

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
-from nlp_bench.plan.configurations import Configurations, Numbers
+from nlp_bench.plan.configurations import Configurations, Numbers, taken
 from nlp_bench.plan.constants import FITTED, Constants
 from nlp_bench.plan.memory.published import published_memory
 
@@ -30,11 +30,7 @@ class Peaks:
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> "Peaks":
         """Return the peaks where `chosen`, shape [N], is true."""
-        return Peaks(
-            configurations=self.configurations.take(chosen),
-            peak_bytes=self.peak_bytes[chosen],
-            groups=self.groups[chosen],
-        )
+        return taken(self, chosen)
 
 
 def relative_errors(peaks: Peaks, constants: Constants) -> Numbers:

@@ -1,7 +1,7 @@
 """Many configurations side by side: a struct of arrays, so that a hundred thousand are evaluated in a second."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, field, fields, replace
+from dataclasses import MISSING, field, fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -93,13 +93,7 @@ class Configurations:
 
     def take(self, chosen: npt.NDArray[Any]) -> "Configurations":
         """Return the configurations at these positions, or where this mask of shape [N] is true."""
-        return Configurations(
-            network=_take(self.network, chosen),
-            spread=_take(self.spread, chosen),
-            machines=_take(self.machines, chosen),
-            framework=self.framework[chosen] if self.framework.ndim else self.framework,
-            precision=self.precision[chosen] if self.precision.ndim else self.precision,
-        )
+        return taken(self, chosen)
 
 
 def struct(kind: type[T], values: Mapping[str, Any]) -> T:
@@ -111,9 +105,15 @@ def struct(kind: type[T], values: Mapping[str, Any]) -> T:
     return kind(**{one.name: np.asarray(given[one.name], dtype=types.get(one.type, np.float64)) for one in known})
 
 
-def _take(part: Any, chosen: npt.NDArray[Any]) -> Any:
-    arrays = {one.name: getattr(part, one.name) for one in fields(part)}
-    return replace(part, **{name: value[chosen] for name, value in arrays.items() if value.ndim})
+def taken(struct: T, chosen: npt.NDArray[Any]) -> T:
+    """Return a struct of arrays, or of such structs, at these positions; a number in it holds for all."""
+    parts = {one.name: getattr(struct, one.name) for one in fields(struct)}  # type: ignore[arg-type]  # every one is a dataclass
+    changed = {
+        name: part[chosen] if isinstance(part, np.ndarray) else taken(part, chosen)
+        for name, part in parts.items()
+        if is_dataclass(part) or np.ndim(part)
+    }
+    return replace(struct, **changed)  # type: ignore[type-var]  # likewise
 
 
 FAMILIES = ("megatron", "nvidia", "eager", "xla")

@@ -16,7 +16,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout import rules
 from nlp_bench.layout.rules import RECOMPUTE, RULES, Sizes
-from nlp_bench.plan.configurations import Codes, Configurations, Flags, Numbers
+from nlp_bench.plan.configurations import Codes, Configurations, Flags, Numbers, taken
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import AXES, SWITCHES, Columns, Problem
 from nlp_bench.plan.work import head_products, layer_core, layer_products
@@ -48,8 +48,7 @@ def judge(c: Configurations) -> tuple[Flags, dict[str, int]]:
         if count := int(np.count_nonzero(broken)):
             counts[rule.code] = count
             kept = np.flatnonzero(~broken)
-            arrays = {name: value[kept] for name, value in vars(sizes).items() if np.ndim(value)}
-            sizes, places = replace(sizes, **arrays), places[kept]
+            sizes, places = taken(sizes, kept), places[kept]
     legal = np.zeros(len(c), dtype=np.bool_)
     legal[places] = True
     return legal, counts
