@@ -98,7 +98,8 @@ def test_the_cpu_is_named_with_its_threads_and_its_memory_is_known() -> None:
     device = pick("cpu")
     assert device.name.startswith("CPU ")
     assert "thread" in device.name
-    assert 0 < device.free_bytes() <= device.total_bytes()
+    free, total = device.memory()
+    assert 0 < free <= total
     assert "load" in device.state()
 
 
@@ -117,11 +118,8 @@ class Simulated:
             call()
         return self.now - begin
 
-    def free_bytes(self) -> int:
-        return self.free
-
-    def total_bytes(self) -> int:
-        return self.free
+    def memory(self) -> tuple[int, int]:
+        return self.free, self.free
 
     def release(self) -> None:
         pass

@@ -57,14 +57,9 @@ class Layer(Generic[Number, Flag]):
         return self.hidden_size * 2 * (self.query_width + self.key_value_width)
 
     @property
-    def feed_forward_weights(self) -> Any:
-        """Entries of the feed-forward matrices."""
-        return self.hidden_size * self.ffn_hidden_size * (2 + 1 * self.gated)
-
-    @property
     def layer_weights(self) -> Any:
-        """Entries of the matrices of one layer."""
-        return self.attention_weights + self.feed_forward_weights
+        """Entries of the matrices of one layer: of the attention and the feed-forward block."""
+        return self.attention_weights + self.hidden_size * self.ffn_hidden_size * (2 + 1 * self.gated)
 
     @property
     def norm_parameters(self) -> Any:

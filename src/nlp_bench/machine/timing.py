@@ -45,13 +45,9 @@ class Cpu:
             call()
         return clock() - start
 
-    def free_bytes(self) -> int:
-        """Return what Linux calls available."""
-        return memory_bytes("MemAvailable") or 0
-
-    def total_bytes(self) -> int:
-        """Return the node's memory."""
-        return memory_bytes("MemTotal") or 0
+    def memory(self) -> tuple[int, int]:
+        """Return the bytes that Linux calls available, and those of the node."""
+        return memory_bytes("MemAvailable") or 0, memory_bytes("MemTotal") or 0
 
     def release(self) -> None:
         """Do nothing: the allocator returns memory at once."""
@@ -88,13 +84,10 @@ class Cuda:
             end.synchronize()
         return float(start.elapsed_time(end)) / 1e3
 
-    def free_bytes(self) -> int:
-        """Return the memory that the driver has free."""
-        return int(self._torch.cuda.mem_get_info(self.place)[0])
-
-    def total_bytes(self) -> int:
-        """Return the memory of the GPU."""
-        return int(self._torch.cuda.mem_get_info(self.place)[1])
+    def memory(self) -> tuple[int, int]:
+        """Return the bytes that the driver has free, and those of the GPU."""
+        free, total = self._torch.cuda.mem_get_info(self.place)
+        return int(free), int(total)
 
     def release(self) -> None:
         """Give cached blocks back to the driver."""

@@ -122,11 +122,6 @@ class Constants:
     machine: Measured | None = None  # Table [machine] of a user's own file
     learned_on: str | None = None  # the GPU whose runs table [interval] of a user's own file was learned from
 
-    @property
-    def measured_on(self) -> str | None:
-        """The GPU that a user's own file was learned from or measured on, None for the shipped constants."""
-        return self.learned_on or (self.machine.name if self.machine else None)
-
     @cached_property
     def frameworks(self) -> tuple[str, ...]:
         """Names that `Configurations.framework` indexes; the first is this package's trainer."""

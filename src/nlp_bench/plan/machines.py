@@ -143,7 +143,7 @@ def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
 
 def measured_elsewhere(constants: Constants, names: Iterable[str]) -> tuple[str, ...]:
     """Return a sentence for each of the GPUs `names`, in any spelling, on which the constants of a user's own file were not measured."""
-    theirs = constants.measured_on
+    theirs = constants.learned_on or (constants.machine.name if constants.machine else None)
     return tuple(
         f"the constants were measured on {theirs}, not on {name}: neither they nor the interval hold for it; plan without --constants"
         for name in names

@@ -148,7 +148,7 @@ class Session:
     def _ready(self, task: Task) -> Call | None:
         """Make the task ready and do it once; None, with the reason kept, where memory does not suffice."""
         self.device.release()
-        free = self.device.free_bytes()
+        free, _ = self.device.memory()
         can = task.needs_bytes <= free * MEMORY_PART / self.ranks.number_sharing(self.device.kind)
         why = f"needs {task.needs_bytes / 2**30:.1f} GiB of {free / 2**30:.1f} GiB free"
         call: Call | None = None
@@ -234,7 +234,7 @@ def _measured(session: Session, minutes: float, precisions: tuple[str, ...], *, 
     return Calibration(
         device=device.name,
         kind=device.kind,
-        memory_bytes=device.total_bytes() // ranks.number_sharing(device.kind),
+        memory_bytes=device.memory()[1] // ranks.number_sharing(device.kind),
         ranks=ranks.number,
         precision=precisions[0],
         torch=str(torch.__version__),
