@@ -31,7 +31,6 @@ MANY_NEEDLES = (*NEEDLES, *(
     b"samples/sec|tokens/s|tok/s|TFLOP|tps:|step:|Step |it/s|s/it|:::MLLOG|global_step|train_step_timing|throughput|seconds:|mfu|"
     b"completed step|samples_per_second|tokens_per_second|world_size|seq_length|max_length|ms/step|MFU|step_time|time per|epoch"
 ).split(b"|"))  # fmt: skip
-SECONDS = 3  # the column of the seconds per iteration
 JUBE = """
 name: analyse
 outpath: runs
@@ -84,15 +83,15 @@ def grammar() -> Any:
     from nlp_bench.logs.scan import Grammar  # noqa: PLC0415  # --help stays fast
 
     keys = {
-        b"consumed samples": (2, 1.0, True),
-        b"elapsed time per iteration (s)": (SECONDS, 1.0, False),
-        b"elapsed time per iteration (ms)": (SECONDS, 1000.0, False),
-        b"global batch size": (4, 1.0, True),
-        b"lm loss": (5, 1.0, False),
-        b"number of nan iterations": (6, 1.0, True),
-        b"TFLOPs": (7, 1.0, False),
+        b"consumed samples": ("consumed_samples", 1.0, True),
+        b"elapsed time per iteration (s)": ("elapsed_s", 1.0, False),
+        b"elapsed time per iteration (ms)": ("elapsed_s", 1000.0, False),
+        b"global batch size": ("global_batch_size", 1.0, True),
+        b"lm loss": ("lm_loss", 1.0, False),
+        b"number of nan iterations": ("num_nan", 1.0, True),
+        b"TFLOPs": ("tflops", 1.0, False),
     }
-    return Grammar(b"iteration", keys, num_columns=8, required=(SECONDS,))
+    return Grammar(b"iteration", keys, required=("elapsed_s",))
 
 
 def scan(log: str, needles: tuple[bytes, ...]) -> dict[str, float]:

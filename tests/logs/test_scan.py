@@ -16,22 +16,23 @@ from numpy.typing import NDArray
 
 from nlp_bench.build.providers import has_c_compiler
 from nlp_bench.logs import scan
-from nlp_bench.logs.scan import Grammar, Line, Rows, label_of
+from nlp_bench.logs.record import Records
+from nlp_bench.logs.scan import Grammar, Line, label_of
 from nlp_bench.logs.source import Block
 
 GRAMMAR = Grammar(
     start=b"iteration",
     keys={
-        b"consumed samples": (2, 1.0, True),
-        b"elapsed time per iteration (s)": (3, 1.0, False),
-        b"elapsed time per iteration (ms)": (3, 1000.0, False),
-        b"lm loss": (4, 1.0, False),
-        b"number of nan iterations": (5, 1.0, True),
+        b"consumed samples": ("consumed_samples", 1.0, True),
+        b"elapsed time per iteration (s)": ("elapsed_s", 1.0, False),
+        b"elapsed time per iteration (ms)": ("elapsed_s", 1000.0, False),
+        b"lm loss": ("lm_loss", 1.0, False),
+        b"number of nan iterations": ("num_nan", 1.0, True),
     },
-    num_columns=7,
-    required=(3,),
-    stamp=6,
+    required=("elapsed_s",),
+    reads_stamps=True,
 )
+COLUMNS = ("iteration", "total_iterations", "consumed_samples", "elapsed_s", "lm_loss", "num_nan", "stamp_s")
 NEEDLES = (b"iteration", b"....", b"-----", b"device:")
 ROW = (
     b" [2026-11-20 08:00:01] iteration       10/     500 | consumed samples:          960 | "
@@ -61,25 +62,25 @@ def block_of(text: bytes, begin: int = 0, end: int | None = None, offset: int = 
     return Block(bytearray(text), begin, end, len(text), offset, number, is_last=True)
 
 
-def scanned(engine: Engine, text: bytes, grammar: Grammar | None = GRAMMAR) -> tuple[Rows, list[Line]]:
+def scanned(engine: Engine, text: bytes, grammar: Grammar | None = GRAMMAR) -> tuple[Records, list[Line]]:
     rows, lines = engine(NEEDLES, grammar).scan(block_of(text))
     assert {column.dtype for column in rows.columns.values()} <= {np.dtype(np.float64)}
     assert {rows.offsets.dtype, rows.numbers.dtype, rows.labels.dtype} == {np.dtype(np.int64)}
     return rows, lines
 
 
-def table(rows: Rows) -> NDArray[np.float64]:
+def table(rows: Records) -> NDArray[np.float64]:
     """Return a row for each line, NaN where it lacks a field."""
     lacking = np.full(len(rows.offsets), np.nan)
-    return np.column_stack([rows.columns.get(i, lacking) for i in range(GRAMMAR.num_columns)])
+    return np.column_stack([rows.columns.get(name, lacking) for name in COLUMNS])
 
 
-def plain(rows: Rows, lines: list[Line], block: Block) -> tuple[Any, ...]:
+def plain(rows: Records, lines: list[Line], block: Block) -> tuple[Any, ...]:
     """Return everything a scan says, comparable: the bytes of the numbers, NaN included."""
     texts = [(*line[:4], line.following(3)) for line in lines]
     return (
-        sorted((i, column.tobytes()) for i, column in rows.columns.items()),
-        *(array.tolist() for array in rows[1:]),
+        sorted((name, column.tobytes()) for name, column in rows.columns.items()),
+        *(array.tolist() for array in (rows.offsets, rows.numbers, rows.whole, rows.labels)),
         texts,
         block.num_line_ends,
     )

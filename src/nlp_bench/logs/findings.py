@@ -13,7 +13,7 @@ import numpy as np
 
 from nlp_bench.logs.attempts import Flagged, refusal_of, split_attempts, with_losses
 from nlp_bench.logs.quantity import OPTIONS, RATES
-from nlp_bench.logs.record import COLUMN, NO_RECORDS, EndMark, Event, Fact, Log, Records, Refusal, stored
+from nlp_bench.logs.record import NO_RECORDS, EndMark, Event, Fact, Log, Records, Refusal, stored
 from nlp_bench.logs.scan import label_of
 from nlp_bench.logs.stamp import stamp_s
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from nlp_bench.logs.dialect import Dialect
-    from nlp_bench.logs.scan import Line, Rows
+    from nlp_bench.logs.scan import Line
 
 _MANY = 4096
 NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
@@ -117,23 +117,21 @@ class Findings:
         self._rows.append(row)
         self._places.append((line.offset, line.number, _number_of(label), is_whole))
 
-    def rows(self, rows: Rows) -> None:
-        """Add clean records of the scanner: columns of ROW in order, as far as the grammar has them."""
-        if not len(rows.offsets):
+    def rows(self, rows: Records) -> None:
+        """Add clean records of the scanner."""
+        if not len(rows):
             return
         self._flush()
-        columns = {name: rows.columns[i] for name, i in COLUMN.items() if i in rows.columns}
-        for column in (columns[name] for name in RATES if name in columns):
+        for column in (rows.columns[name] for name in RATES if name in rows.columns):
             impossible = (column < SMALLEST) | (column > LARGEST)
             for index in np.flatnonzero(impossible).tolist():
                 number = int(rows.numbers[index])
                 self._impossible(number)
-                self.flagged.append(Flagged(int(rows.offsets[index]), number, float(columns["iteration"][index])))
+                self.flagged.append(Flagged(int(rows.offsets[index]), number, float(rows.columns["iteration"][index])))
             column[impossible] = np.nan
-        self.num_records += len(rows.offsets)
+        self.num_records += len(rows)
         self.is_counted = True
-        whole = np.ones(len(rows.offsets), dtype=np.bool_)
-        self._parts.append(Records(columns, rows.offsets, rows.numbers, whole, rows.labels))
+        self._parts.append(rows)
 
     def _impossible(self, number: int) -> None:
         self.num_impossible += 1

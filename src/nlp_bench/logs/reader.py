@@ -169,7 +169,7 @@ class _Reading:
         Once a dialect that yields to no other has SURE records, the others are dropped.
         """
         rows, lines = self._search.scanner.scan(block)
-        if self._search.fast is not None and len(rows.offsets):
+        if self._search.fast is not None and len(rows):
             self._candidate(self._search.fast).findings.rows(rows)
         for line in lines:
             self._take(line)

@@ -79,14 +79,15 @@ class Records(Sequence[LogRecord]):
         columns: Mapping[str, Column],
         offsets: NDArray[np.int64],
         numbers: NDArray[np.int64],
-        whole: NDArray[np.bool_],
+        whole: NDArray[np.bool_] | None = None,
         labels: NDArray[np.int64] | None = None,
     ) -> None:
         """Make it of columns of equal length by the names of ROW; NaN is missing (see LOSS_NAN), as is an absent column.
 
-        `labels` are numbers for the processes that wrote the records (`scan.label_of`), 0 for all by default.
+        `labels` are numbers for the processes that wrote the records (`scan.label_of`), 0 for all by default; by default all are whole.
         """
-        self.columns, self.offsets, self.numbers, self.whole = dict(columns), offsets, numbers, whole
+        self.columns, self.offsets, self.numbers = dict(columns), offsets, numbers
+        self.whole = np.ones(len(offsets), dtype=np.bool_) if whole is None else whole
         self.labels = np.zeros(len(offsets), dtype=np.int64) if labels is None else labels
 
     def __reduce__(self) -> tuple[Any, ...]:

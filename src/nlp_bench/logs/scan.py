@@ -18,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
+from nlp_bench.logs.record import COLUMN, ROW, Records
 from nlp_bench.logs.source import Block
 from nlp_bench.logs.stamp import HEAD_BYTES, PLAIN_STAMP, row_stamp_s
 
 MAX_NUMBER_BYTES = 64  # more than any program prints
-MAX_COLUMNS = 64  # as in scan.c
 _NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _COUNT = re.compile(rb"\d{1,18}")
 _UNSAFE = re.compile(rb"[\x1b\r\x80-\xff]")
 _TIME_STAMP = re.compile(rb"\[20\d\d[-/.][^\]]*\]|[ \t]+|" + PLAIN_STAMP)
 _BLANKS = b" \t"
+STAMP = COLUMN["stamp_s"]
 
 
 class Line(NamedTuple):
@@ -47,35 +48,26 @@ def slim(line: Line) -> Line:
     return Line(line.number, line.offset, line.text[:HEAD_BYTES], True, lambda _: [])
 
 
-class Rows(NamedTuple):
-    """The lines that fit the grammar, in the order of the file."""
-
-    columns: dict[int, NDArray[np.float64]]  # those that any line has; NaN where a line does not have the field
-    offsets: NDArray[np.int64]  # byte offset of each line in the log, after decompression
-    numbers: NDArray[np.int64]  # line number of each line, counted from 1
-    labels: NDArray[np.int64]  # `label_of` the text before the record on its line
-
-
 @immutable(kw_only=False)
 class Grammar:
     """`start N / M | key : value | key : value |`, and which keys mean what."""
 
-    start: bytes  # the text before the iteration and the total, which are columns 0 and 1; also a needle
-    keys: Mapping[bytes, tuple[int, float, bool]]
-    """Key to (column, divisor, is_count): the column is float(value) / divisor; a count has 1 to 18 digits."""
-    num_columns: int  # columns of the result, including iteration and total
-    required: tuple[int, ...] = ()  # columns without which a line is no row
-    stamp: int | None = None
-    """Column of the time at which the line was written, where no key has filled it: `stamp.row_stamp_s` of the text before the
-    record. A line with a time of day in another form is no row. None: times are ignored."""
+    start: bytes  # the text before the iteration and the total; also a needle
+    keys: Mapping[bytes, tuple[str, float, bool]]
+    """Key to (quantity of `record.ROW`, divisor, is_count): it is float(value) / divisor; a count has 1 to 18 digits."""
+    required: tuple[str, ...] = ()  # quantities without which a line is no row
+    reads_stamps: bool = False
+    """Whether `stamp_s`, where no key gives it, is `stamp.row_stamp_s` of the text before the record; a line with a time of day in
+    another form is then no row."""
 
     def __post_init__(self) -> None:
         for word in (self.start, *self.keys):
             if not word or word != word.strip() or set(word) & set(b":|\r\n\x1b") or not word.isascii():
                 raise ValueError(f"keys: {word!r} is empty, not ASCII, or has a blank at an end or one of : | in it")
-        columns = [column for column, _, _ in self.keys.values()] + [*self.required, self.stamp or 0]
-        if any(not 0 <= column < self.num_columns for column in columns) or not 2 <= self.num_columns <= MAX_COLUMNS:
-            raise ValueError(f"num_columns: a column of {sorted(set(columns))} is not below {self.num_columns}")
+
+    def places(self) -> dict[bytes, tuple[int, float, bool]]:
+        """Return the keys with the places of their quantities in ROW."""
+        return {key: (COLUMN[name], divisor, is_count) for key, (name, divisor, is_count) in self.keys.items()}
 
 
 class Scanner:
@@ -92,8 +84,8 @@ class Scanner:
         self._words, self._grammar, self._is_compiled = tuple(words), grammar, is_compiled
         self._num_small = 0
 
-    def scan(self, block: Block) -> tuple[Rows, list[Line]]:
-        """Return the rows of the block and its other lines with a needle, each in the order of the file."""
+    def scan(self, block: Block) -> tuple[Records, list[Line]]:
+        """Return the records of the block's rows and its other lines with a needle, each in the order of the file."""
         is_small = block.is_last and block.end - block.begin <= SMALL_BYTES
         self._num_small += is_small
         is_in_python = is_small and self._num_small <= MANY_SMALL
@@ -156,9 +148,10 @@ class _PythonEngine:
         self.needles, self.grammar = needles, grammar
         self.start = re.compile(_START % re.escape(grammar.start)) if grammar else None
         self.again = re.compile(_AGAIN % re.escape(grammar.start)) if grammar else None
+        self.keys = grammar.places() if grammar else {}
         self.labels: dict[bytes, int] = {}
 
-    def scan(self, block: Block) -> tuple[Rows, list[Line]]:
+    def scan(self, block: Block) -> tuple[Records, list[Line]]:
         data, at, needles = block.data, block.begin, self.needles
         if block.end - at <= SMALL_BYTES:  # a pattern of all takes longer to make than so few bytes to read
             needles = tuple(needle for needle in needles if data.find(needle, at, block.end) >= 0)
@@ -179,10 +172,10 @@ class _PythonEngine:
             else:
                 rows.append((row[0], block.offset + begin - block.begin, number, row[1]))
         block.num_line_ends = number - block.number + data.count(b"\n", counted_to, block.end)
-        num_columns = self.grammar.num_columns if self.grammar else 0
-        values = np.array([row[0] for row in rows], np.float64).reshape(len(rows), num_columns)
-        columns = {i: values[:, i].copy() for i in np.flatnonzero(~np.isnan(values).all(axis=0)).tolist()}
-        return Rows(columns, *(np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))), lines
+        values = np.array([row[0] for row in rows], np.float64).reshape(len(rows), len(ROW))
+        columns = {ROW[i]: values[:, i].copy() for i in np.flatnonzero(~np.isnan(values).all(axis=0)).tolist()}
+        offsets, numbers, labels = (np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))
+        return Records(columns, offsets, numbers, labels=labels), lines
 
     def row(self, text: bytes) -> tuple[list[float], int] | None:
         if self.grammar is None or self.start is None or (at := text.find(self.grammar.start)) < 0:
@@ -192,23 +185,23 @@ class _PythonEngine:
         *pieces, rest = text[start.end() if start else 0 :].split(b"|")
         if not start or not pieces or rest.strip(_BLANKS) or _UNSAFE.search(text):
             return None
-        values = [math.nan] * self.grammar.num_columns
+        values = [math.nan] * len(ROW)
         values[:2] = float(start[1]), float(start[2])
         if not all(self.take(piece, values) for piece in pieces):
             return None
-        if any(math.isnan(values[column]) for column in self.grammar.required):
+        if any(math.isnan(values[COLUMN[name]]) for name in self.grammar.required):
             return None
-        if (column := self.grammar.stamp) is not None and math.isnan(values[column]):
+        if self.grammar.reads_stamps and math.isnan(values[STAMP]):
             stamp = row_stamp_s(text[:at])
             if stamp is None:
                 return None
-            values[column] = stamp
+            values[STAMP] = stamp
         return values, self.label(text[:at])
 
     def take(self, piece: bytes, values: list[float]) -> bool:
         """Put the piece into its column; False when it makes the line no row."""
         key, colon, text = piece.partition(b":")
-        meaning = self.grammar.keys.get(key.strip(_BLANKS)) if self.grammar else None
+        meaning = self.keys.get(key.strip(_BLANKS))
         if meaning is None:
             return bool(colon) and not (self.again and self.again.search(piece))
         column, divisor, is_count = meaning
@@ -398,22 +391,12 @@ def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b""
     plan.words = (_Word * len(words))(*(_Word(word, len(word), shifts[word]) for word in ordered))
     if grammar:
         plan.start, plan.start_length = grammar.start, len(grammar.start)
-        plan.keys = (_Key * len(grammar.keys))(*(_Key(key, len(key), *what) for key, what in grammar.keys.items()))
-        plan.num_keys, plan.num_columns = len(grammar.keys), grammar.num_columns
-        plan.required = (_INT * len(grammar.required))(*grammar.required)
+        plan.keys = (_Key * len(grammar.keys))(*(_Key(key, len(key), *what) for key, what in grammar.places().items()))
+        plan.num_keys, plan.num_columns = len(grammar.keys), len(ROW)
+        plan.required = (_INT * len(grammar.required))(*(COLUMN[name] for name in grammar.required))
         plan.num_required = len(grammar.required)
-        plan.stamp = -1 if grammar.stamp is None else grammar.stamp
+        plan.stamp = STAMP if grammar.reads_stamps else -1
     return plan
-
-
-def _joined(parts: list[Rows]) -> Rows:
-    if len(parts) == 1:
-        return parts[0]
-    columns = {
-        place: np.concatenate([part.columns.get(place, np.full(len(part.offsets), np.nan)) for part in parts])
-        for place in {place: None for part in parts for place in part.columns}
-    }
-    return Rows(columns, *map(np.concatenate, zip(*(part[1:] for part in parts), strict=True)))
 
 
 class _CEngine:
@@ -426,7 +409,7 @@ class _CEngine:
         self.words, self.grammar = words, grammar
         self.plan: _Plan | None = None
         self.num_false = 0  # candidates in which no word was found, since these tables were made
-        self.values = np.empty((grammar.num_columns if grammar else 0, _MAX_ROWS), np.float64)
+        self.values = np.empty((len(ROW) if grammar else 0, _MAX_ROWS), np.float64)
         self.rows = np.empty((3, _MAX_ROWS), np.int64)
         self.lines = np.empty((3, _MAX_LINES), np.int64)
         row, line = self.rows.ctypes.data, self.lines.ctypes.data
@@ -438,9 +421,9 @@ class _CEngine:
             max_lines=_MAX_LINES,
         )
 
-    def scan(self, block: Block) -> tuple[Rows, list[Line]]:
+    def scan(self, block: Block) -> tuple[Records, list[Line]]:
         address = np.frombuffer(block.data, np.uint8).ctypes.data
-        parts: list[Rows] = []
+        parts: list[Records] = []
         lines: list[Line] = []
         output, is_full, num_found = self.output, 1, 0
         plan = self.plan if self.plan and self.num_false < _MAX_FALSE else self.prepare(block)
@@ -456,7 +439,7 @@ class _CEngine:
                 lines.append(_line(block, begin, end, block.number + number))
         block.num_line_ends = output.num_line_ends
         self.num_false += plan.num_checked - num_found
-        return _joined(parts), lines
+        return parts[0] if len(parts) == 1 else Records.in_file_order(parts), lines
 
     def prepare(self, block: Block) -> _Plan:
         """Make the tables for a log like the block, or for any if the log is short; only the speed depends on them."""
@@ -466,7 +449,8 @@ class _CEngine:
         self.library.nlp_bench_scan_prepare(ctypes.byref(self.plan))
         return self.plan
 
-    def taken(self, block: Block, count: int) -> Rows:
+    def taken(self, block: Block, count: int) -> Records:
         begins, numbers, labels = self.rows[:, :count]
-        columns = {i: column[:count].copy() for i, column in enumerate(self.values) if self.output.given >> i & 1}
-        return Rows(columns, begins + (block.offset - block.begin), numbers + block.number, labels.copy())
+        columns = {ROW[i]: column[:count].copy() for i, column in enumerate(self.values) if self.output.given >> i & 1}
+        offsets = begins + (block.offset - block.begin)
+        return Records(columns, offsets, numbers + block.number, labels=labels.copy())

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import in_unit
-from nlp_bench.logs.record import COLUMN
 from nlp_bench.logs.scan import Grammar
 
 
@@ -129,13 +128,7 @@ def grammar() -> Grammar:
     keys = {}
     for key, name in CLEAN.items():
         quantity, _ = in_unit(name, 1.0)
-        keys[key] = (COLUMN[quantity], 1000.0 if name.endswith("_ms") else 1.0, quantity in COUNTS)
+        keys[key] = (quantity, 1000.0 if name.endswith("_ms") else 1.0, quantity in COUNTS)
     # A second field for a column makes the line no row, so that it goes to the parser.
-    keys |= dict.fromkeys(CAREFUL, (COLUMN["iteration"], 1.0, False))
-    return Grammar(
-        start=b"iteration",
-        keys=keys,
-        num_columns=len(COLUMN),
-        required=(COLUMN["elapsed_s"], COLUMN["num_nan"]),
-        stamp=COLUMN["stamp_s"],
-    )
+    keys |= dict.fromkeys(CAREFUL, ("iteration", 1.0, False))
+    return Grammar(start=b"iteration", keys=keys, required=("elapsed_s", "num_nan"), reads_stamps=True)
