@@ -14,7 +14,15 @@ import pytest
 
 import nlp_bench
 from nlp_bench.measure.anytime import least_iterations, replay
-from nlp_bench.measure.estimate import Estimate, Uncertainty, over_runs, ratio_of, student_t, variance_ratio_tail
+from nlp_bench.measure.estimate import (
+    Estimate,
+    Uncertainty,
+    over_runs,
+    ratio_of,
+    student_cdf,
+    student_t,
+    variance_ratio_tail,
+)
 
 FILE = Path(__file__).with_name("figures.json")
 KEYS = (
@@ -101,7 +109,11 @@ def changed_series() -> Iterator[tuple[str, "np.typing.NDArray[np.float64]", dic
     yield "small stalls", 5 + noise(400, 26) / 4 + 0.35 * np.isin(np.arange(400), (100, 300)), {}
     yield "stalls in lines of ten", 5 + noise(40, 27) + 0.75 * np.isin(np.arange(40), (10, 25)), {"every": 10}
     yield "scatter without bound", np.array([5.0, 5.1, 5.0, 900.0, 5.2, 5.0]), {}
-    yield "few checkpoints", 5 + noise(200, 28) + 10.0 * np.isin(np.arange(200), (9, 109)), {"checkpoints": (9, 109)}
+    yield (
+        "few checkpoints",
+        5 + noise(200, 28) + 10.0 * np.isin(np.arange(200), (9, 109)),
+        {"checkpoints": (9, 109, 200)},
+    )
     yield "words before quick lines", 5 + noise(60, 29), {"checkpoints": (20, 40)}
     often = 5 + noise(60, 30) + 15.0 * (np.arange(60) == 30)
     yield "words before most lines", often, {"checkpoints": range(60)}
@@ -111,8 +123,8 @@ def changed_series() -> Iterator[tuple[str, "np.typing.NDArray[np.float64]", dic
         yield f"the first iteration alone, {first:g} s", np.array([first, second, *(5 + noise(14, 31))]), {"ends": tens}
     yield "a start that fades in noise", 5 + 2.5 * np.exp(-np.arange(400) / 8) + 5 * noise(400, 34), {}
     gap = np.concatenate([np.arange(1, 26), np.arange(76, 101)])
-    yield "no lines in the middle", 5 + noise(50, 32), {"ends": gap, "clock": 1.0}
-    yield "an excerpt", 5 + noise(50, 33), {"ends": np.arange(501, 551)}
+    yield "no lines in the middle", 5 + noise(50, 32), {"ends": gap, "clock": 1.0, "pauses": {25: 252.0}}
+    yield "an excerpt", 5 + noise(50, 33), {"ends": np.arange(11, 61)}
 
 
 CHANGED: tuple[tuple[str, int, float, list[tuple[Any, float]]], ...] = (
@@ -147,9 +159,12 @@ def lines_of(
 ) -> Iterator[str]:
     ends = every * np.arange(1, len(times) + 1) if ends is None else ends
     total, now = ends[-1], 1.7e9
-    for index, (seconds, iteration) in enumerate(zip(times, ends, strict=True)):
+    for index, iteration in enumerate((*ends, total + 1)):
         if index in checkpoints:
             yield f"  successfully saved checkpoint at iteration {iteration - 1:7d} to ckpt\n"
+        if index == len(times):
+            return
+        seconds = times[index]
         stamp = ""
         if clock:
             now += every * seconds * clock + (pauses or {}).get(index, 0.0) - (30.0 if index in back else 0.0)
@@ -224,11 +239,16 @@ def test_the_figures_are_those_that_were_kept(tmp_path: Path) -> None:
     assert list(differences(found, json.loads(FILE.read_text()))) == []
 
 
-@pytest.mark.parametrize(
-    ("probability", "degrees", "quantile"), [(0.975, 1, 12.7062), (0.975, 10, 2.2281), (0.95, 30, 1.6973)]
-)
-def test_students_t_is_that_of_the_tables(probability: float, degrees: float, quantile: float) -> None:
-    assert student_t(probability, degrees) == pytest.approx(quantile, abs=5e-5)
+@pytest.mark.parametrize("degrees", [1, 2.5, 10, 300])
+def test_the_distributions_are_those_of_scipy(degrees: float) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    for t in (-30, -3, -0.1, 0, 0.05, 0.5, 1, 4, 30):
+        assert student_cdf(t, degrees) == pytest.approx(stats.t.cdf(t, degrees), rel=1e-9, abs=1e-12)
+    for ratio in (0.05, 0.5, 1, 2, 9):
+        for other in (1, 4, 50):
+            tail = stats.f.sf(ratio, degrees, other)
+            assert variance_ratio_tail(ratio, degrees, other) == pytest.approx(tail, rel=1e-8)
+    assert student_t(0.975, degrees) == pytest.approx(stats.t.ppf(0.975, degrees), rel=1e-9)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.ours import write_our_run
+from support.published import write_run
 from support.timed import Timer
 
 from nlp_bench.cli.main import main
@@ -14,6 +15,12 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.measure.folder import measure_folder, metrics_text
 from nlp_bench.measure.result import RunResult
 from nlp_bench.outcome import Outcome
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    """A finished run of ours with the five published lines; change a file to change the story."""
+    return write_run(tmp_path / "run")
 
 
 def outcome_of(folder: Path) -> tuple[str, str]:

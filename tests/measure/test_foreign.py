@@ -76,15 +76,13 @@ def test_several_configurations_give_several_entries(measure: Call) -> None:
     assert second.reference == pytest.approx(2 * first.reference)
 
 
-def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(measure: Call, published: str) -> None:
+def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(measure: Call) -> None:
     def start(micro: int, records: str) -> str:
         head, rest = DUMP.split("\n", 1)
         return f"{head}\n  micro_batch_size ........ {micro}\n{rest}-------------------- end of arguments ---------------------\n{records}"
 
-    fast = published.replace(": 5.", ": 4.")
-    slow_one, fast_one = measure(
-        start(1, published) + start(4, fast) + start(1, published) + start(8, "CUDA out of memory\n")
-    )
+    fast = FIVE.replace(": 5.", ": 4.")
+    slow_one, fast_one = measure(start(1, FIVE) + start(4, fast) + start(1, FIVE) + start(8, "CUDA out of memory\n"))
     assert [each.workload.value("micro_batch_size") for each in (slow_one, fast_one)] == [1, 4]
     assert fast_one.steady > 1.2 * slow_one.steady
     assert fast_one.remarks == ("the log has 2 configurations; this one is from line 16 on; micro batch 4",)
@@ -122,11 +120,11 @@ def test_the_settings_of_a_start_far_down_in_a_long_log_are_its_own(measure: Cal
     assert found == {1: pytest.approx(2048 * 96 / 6.03, rel=1e-3), 2: pytest.approx(2048 * 96 / 5.03, rel=1e-3)}
 
 
-def test_a_small_model_is_not_implausible_since_a_large_one_ran_before_it(measure: Call, published: str) -> None:
+def test_a_small_model_is_not_implausible_since_a_large_one_ran_before_it(measure: Call) -> None:
     head, rest = DUMP.split("\n", 1)
     text = "NVIDIA H100 80GB HBM3\n"
     for layers, hidden in ((96, 12288), (12, 768)):
-        text += f"{head}\n  hidden_size ........ {hidden}\n  num_layers ........ {layers}\n{rest}{published}"
+        text += f"{head}\n  hidden_size ........ {hidden}\n  num_layers ........ {layers}\n{rest}{FIVE}"
     large, small = measure(text.replace("world_size ........ 384", "world_size ........ 8"), num_gpus=8)
     assert "implausible: 6 x 1.16e+11 parameters" in large.reason_texts[0]
     assert small.has_number
