@@ -51,7 +51,8 @@ AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bundle": (("evidence/*.py",), ("tests/bundle",)),
     "layout": (("layout/*.py", "train/settings/rules.py"), ("tests/layout", "tests/config/test_resolve.py", "tests/train/test_arguments.py", "tests/plan/test_problem.py",
          "tests/plan/test_search.py")),
-    "plan/memory": (("plan/memory/**/*.py",), ("tests/plan/test_memory.py", "tests/plan/test_memory_published.py", "tests/plan/test_agreement.py")),
+    "plan/memory": (("plan/memory/**/*.py",), ("tests/plan/test_memory.py", "tests/plan/test_memory_published.py", "tests/plan/test_agreement.py",
+         "tests/test_golden.py::test_the_output_is_the_expected_one[plans]")),
     "plan/search": (("plan/search.py",), ("tests/plan/test_search.py", "tests/plan/test_command.py")),
     "compare": (("analysis/contrast.py", "analysis/comparison.py"), ("tests/compare",)),
 }  # fmt: skip
