@@ -4,13 +4,13 @@ import time
 from pathlib import Path
 
 import pytest
+from support.texts import log_of
 
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.progress_bar import bars, loop_of
-from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.scan import Line
 
 
@@ -138,9 +138,8 @@ def test_no_bar_of_steps(text: bytes) -> None:
     ],
 )
 def test_events(tmp_path: Path, text: str, kind: str | None) -> None:
-    path = tmp_path / "log"
-    path.write_text(f"step: 20  loss:  6.1384  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%\n{text}\n")
-    assert [event.kind for event in read_log(str(path)).events] == ([kind] if kind else [])
+    step = "step: 20  loss:  6.1384  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%"
+    assert [event.kind for event in log_of(tmp_path, f"{step}\n{text}\n").events] == ([kind] if kind else [])
 
 
 UNITS = (

@@ -5,24 +5,21 @@ from typing import Any
 
 import pytest
 from support.fixtures import fixtures
+from support.texts import entries_of
 
 from nlp_bench.logs.dialects import all_dialects
-from nlp_bench.measure.foreign import measure_log
-from nlp_bench.measure.sizes import Overrides
 
 FIXTURES = fixtures()
-CASES = [(name, fixture, case) for name, fixture in FIXTURES for case in fixture["case"]]
+CASES = [pytest.param(fixture, case, id=name) for name, fixture in FIXTURES for case in fixture["case"]]
 
 
 def test_every_dialect_has_a_fixture() -> None:
     assert {d.name for d in all_dialects()} - {fixture["dialect"] for _, fixture in FIXTURES} == set()
 
 
-@pytest.mark.parametrize(("name", "fixture", "case"), CASES, ids=[f"{n}-{i}" for i, (n, _, _) in enumerate(CASES)])
-def test_fixture(tmp_path: Path, name: str, fixture: dict[str, Any], case: dict[str, Any]) -> None:
-    path = tmp_path / f"{name}.log"
-    path.write_text(fixture["log"].lstrip("\n"), encoding="utf-8")
-    entries = measure_log(str(path), Overrides(**case.get("options", {})))
+@pytest.mark.parametrize(("fixture", "case"), CASES)
+def test_fixture(tmp_path: Path, fixture: dict[str, Any], case: dict[str, Any]) -> None:
+    entries = entries_of(tmp_path, fixture["log"].lstrip("\n"), **case.get("options", {}))
     entry = max(entries, key=lambda e: (e.has_number, e.num_records or 0))
     assert entry.dialect == fixture["dialect"]
     assert entry.outcome.value == case["outcome"], entry.reason_texts
@@ -39,7 +36,5 @@ def test_fixture(tmp_path: Path, name: str, fixture: dict[str, Any], case: dict[
 
 def test_every_example_is_read_by_its_dialect(tmp_path: Path) -> None:
     for dialect in all_dialects():
-        path = tmp_path / "example.log"
-        path.write_text(dialect.example + "\n", encoding="utf-8")
-        (entry, *_) = measure_log(str(path), Overrides(sequence_length=128, global_batch_size=8, num_gpus=8))
-        assert entry.dialect == dialect.name, dialect.name
+        sizes = {"sequence_length": 128, "global_batch_size": 8, "num_gpus": 8}
+        assert entries_of(tmp_path, dialect.example + "\n", **sizes)[0].dialect == dialect.name, dialect.name

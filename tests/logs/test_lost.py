@@ -3,36 +3,31 @@
 from pathlib import Path
 
 import pytest
+from support import megatron
+from support.texts import entries_of, log_of
 
 from nlp_bench.logs import scan
 from nlp_bench.logs.reader import read_log
-from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
-LINE = (
-    "{prefix}iteration {i:8d}/     500 | consumed samples: {samples:12d} | elapsed time per iteration (ms): {ms} | "
-    "global batch size:     8 | lm loss: {loss:.6E} | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
-)
 TORN = "1.2[rank1]: warning: a slow one{}"
 
 
 def line(i: int, ms: str = "", prefix: str = "[default3]: ") -> str:
-    return LINE.format(i=i, samples=8 * i, ms=ms or f"{900 + i % 7:.1f}", loss=8 - i / 100, prefix=prefix)
+    facts = {"samples": 8 * i, "ms": ms or 900 + i % 7, "batch": 8, "loss": 8 - i / 100, "skipped": 0, "nan": 0}
+    return megatron.line(i, 500, prefix, **facts)
 
 
 def measured(path: Path, text: str) -> RunResult:
-    path.write_text(text)
-    (entry, *_) = measure_log(str(path), Overrides(sequence_length=128, num_gpus=1))
-    return entry
+    return entries_of(path, text, sequence_length=128, num_gpus=1)[0]
 
 
 @pytest.fixture(params=[True, False], ids=["compiled", "python"])
 def path(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
     if not request.param:
         monkeypatch.setattr(scan, "_library", lambda: None)
-    return tmp_path / "log"
+    return tmp_path
 
 
 @pytest.mark.parametrize("ms", ["1.2.3,4", "-5.0", "nan", "inf", "0.0", "", "1234.5x", TORN])
@@ -56,7 +51,7 @@ def test_lines_that_are_cut_before_their_time(path: Path) -> None:
 def test_a_small_share_is_said_and_borne(path: Path) -> None:
     entry = measured(path, "".join(line(i, "?" if i in {50, 100, 150} else "") for i in range(1, 201)))
     assert entry.has_number
-    assert read_log(str(path)).attempts[0].num_lost == 3
+    assert read_log(str(path / "some.log")).attempts[0].num_lost == 3
     assert any("3 cut or spliced" in reason for reason in entry.reason_texts)
 
 
@@ -69,7 +64,7 @@ def test_a_line_that_another_rank_prints_whole_is_not_lost(path: Path) -> None:
     text = "".join(line(i, "?", prefix="[default0]: ") + line(i, prefix="[default1]: ") for i in range(1, 51))
     entry = measured(path, text)
     assert entry.has_number
-    (attempt,) = read_log(str(path)).attempts
+    (attempt,) = read_log(str(path / "some.log")).attempts
     assert (len(attempt.records), attempt.num_lost) == (50, 0)
     assert attempt.records.whole.all()
 
@@ -78,7 +73,7 @@ def test_halves_without_their_number_are_lost_only_where_iterations_are_missing(
     half = line(7).partition("elapsed")[2]
     whole = [line(i) for i in range(1, 51)]
     assert measured(path, "".join(text + half for text in whole)).has_number
-    assert read_log(str(path)).attempts[0].num_lost == 0
+    assert read_log(str(path / "some.log")).attempts[0].num_lost == 0
 
 
 OTHERS = {
@@ -92,13 +87,11 @@ OTHERS = {
 @pytest.mark.parametrize("dialect", OTHERS)
 @pytest.mark.parametrize("value", ["1.2.3,4", "-500.5", "5..5"])
 def test_other_dialects(path: Path, dialect: str, value: str) -> None:
-    path.write_text("".join(OTHERS[dialect].format(i=i, v="900.5" if i % 4 else value) for i in range(1, 101)))
-    log = read_log(str(path))
+    log = log_of(path, "".join(OTHERS[dialect].format(i=i, v="900.5" if i % 4 else value) for i in range(1, 101)))
     assert log.dialect == dialect
     assert log.refusal is not None
     assert log.attempts[0].num_lost >= 24
-    path.write_text("".join(OTHERS[dialect].format(i=i, v="900.5") for i in range(1, 101)))
-    log = read_log(str(path))
+    log = log_of(path, "".join(OTHERS[dialect].format(i=i, v="900.5") for i in range(1, 101)))
     assert (log.refusal, log.attempts[0].num_lost) == (None, 0)
 
 
@@ -108,10 +101,8 @@ def test_a_program_that_prints_the_time_of_evaluations_is_not_doubted(path: Path
     for i in range(60):
         lines += [f"step {i}: train loss 10.9500, val loss 10.9400\n"] if i % 10 == 0 else []
         lines += [f"iter {i}: loss 10.9000, time {9000 if i % 10 == 0 else 500}.00ms, mfu 28.30%\n"]
-    path.write_text("".join(lines))
-    log = read_log(str(path))
+    log = log_of(path, lines)
     assert (log.dialect, log.refusal, log.attempts[0].num_lost) == ("nanogpt", None, 0)
     form = "2026-01-01 10:00:00 | INFO | train_inner | epoch 001: {:6} / 4830 loss=9.5, ppl=700, wps=8000, ups=4, wpb=2048, bsz=16, num_updates={}, lr=5e-07, gnorm=1, clip=0, oom=0, wall={:.0f}\n"
-    path.write_text("".join(form.format(i, i, i / 4) for i in range(1, 400)))
-    log = read_log(str(path))
+    log = log_of(path, "".join(form.format(i, i, i / 4) for i in range(1, 400)))
     assert (log.dialect, log.refusal, log.attempts[0].num_lost) == ("fairseq", None, 0)

@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import pytest
+from support.megatron import line
 from support.reported import Reported
-
-from nlp_bench.logs.reader import read_log
-from nlp_bench.measure.foreign import measure_log
-from nlp_bench.measure.sizes import Overrides
+from support.texts import entry_of, log_of
 
 STEP = "step: 20  loss:  6.1384  grad_norm:  0.5  memory: 49.66GiB(52.28%)  tps: 5,856  tflops: 339.16  mfu: 34.29%\n"
 
@@ -30,9 +28,7 @@ STEP = "step: 20  loss:  6.1384  grad_norm:  0.5  memory: 49.66GiB(52.28%)  tps:
     ],
 )
 def test_parameters(tmp_path: Path, text: str, parameters: float | None) -> None:
-    path = tmp_path / "some.log"
-    path.write_text(f"{text}\n{STEP}")
-    found = read_log(str(path)).attempts[0].fact("parameters")
+    found = log_of(tmp_path, f"{text}\n{STEP}").attempts[0].fact("parameters")
     assert found is None if parameters is None else found == pytest.approx(parameters, rel=1e-12)
 
 
@@ -47,21 +43,16 @@ def test_parameters(tmp_path: Path, text: str, parameters: float | None) -> None
     ],
 )
 def test_devices(tmp_path: Path, text: str, device: str | None) -> None:
-    path = tmp_path / "some.log"
-    path.write_text(f"{text}\n{STEP}")
-    fact = read_log(str(path)).attempts[0].facts.get("device")
+    fact = log_of(tmp_path, f"{text}\n{STEP}").attempts[0].facts.get("device")
     assert (fact and fact.value) == device
 
 
 def test_a_step_faster_than_the_accelerators_peak_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "some.log"
-    path.write_text(f"NVIDIA A100-SXM4-40GB\nTotal number of parameters in billions: 70.0\n{STEP}")
-    (entry,) = measure_log(str(path), Overrides(num_gpus=8))
+    text = f"NVIDIA A100-SXM4-40GB\nTotal number of parameters in billions: 70.0\n{STEP}"
+    entry = entry_of(tmp_path, text, num_gpus=8)
     assert (entry.outcome.value, entry.has_number) == ("REFUSED", False)
     assert "more than the 312 of A100" in entry.reason_texts[0]
-    path.write_text(f"NVIDIA A100-SXM4-40GB\nTotal number of parameters in billions: 7.0\n{STEP}")
-    (entry,) = measure_log(str(path), Overrides(num_gpus=8))
-    assert entry.outcome.value == "MEASURED"
+    assert entry_of(tmp_path, text.replace("70.0", "7.0"), num_gpus=8).outcome.value == "MEASURED"
 
 
 NEMO = "".join(
@@ -81,20 +72,16 @@ NEMO = "".join(
     ],
 )
 def test_the_printed_configuration_of_nemo(tmp_path: Path, text: str, rate: float | None) -> None:
-    path = tmp_path / "some.log"
-    path.write_text(f"{text}\nGLOBAL_RANK: 0, MEMBER: 1/32\n{NEMO}")
-    (entry,) = measure_log(str(path), Overrides())
-    assert (entry.steady, entry.num_gpus) == (rate, 32)
-    path.write_text(f"{text}\nGLOBAL_RANK: 0, MEMBER: 1/32\n{STEP}")
-    (entry,) = measure_log(str(path), Overrides())
-    assert (entry.steady, entry.num_gpus) == (None, None)
+    for steps, numbers in ((NEMO, (rate, 32)), (STEP, (None, None))):
+        entry = entry_of(tmp_path, f"{text}\nGLOBAL_RANK: 0, MEMBER: 1/32\n{steps}")
+        assert (entry.steady, entry.num_gpus) == numbers
 
 
 def test_a_shape_alone_states_no_number_of_parameters(reported: Reported) -> None:
     """What layers of that width have at least serves to doubt a rate; nobody printed it."""
-    line = " iteration {:8d}/ 200 | consumed samples: {} | elapsed time per iteration (ms): 16700.0 | global batch size: 1024 | lm loss: {:.6E} |\n"
     shape = "  num_layers .................... 40\n  hidden_size ................... 5120\n  seq_length .................... 2048\n"
-    lines = "".join(line.format(number, 1024 * number, 9 - number / 100) for number in range(1, 21))
+    same = {"ms": 16700, "batch": 1024}
+    lines = "".join(line(n, 200, samples=1024 * n, loss=9 - n / 100, **same) for n in range(1, 21))
     run = reported(f"{shape}{lines}", "--num-gpus", "8")
     assert run["tokens_per_second"]["steady"] == pytest.approx(1024 * 2048 / 16.7)
     assert "num_parameters" not in run["workload"]["logged"]

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.texts import log_of
 
 from nlp_bench.logs.dialect import Dialect
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.dialects.megatron_keys import CAREFUL, CLEAN, PROGRAM, grammar
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import Log, LogRecord
 from nlp_bench.logs.scan import Line, Scanner
 from nlp_bench.logs.source import Block
@@ -42,14 +42,8 @@ def parse(text: str, *, is_ended: bool = True, following: tuple[str, ...] = ()) 
     return [record for attempt in log.attempts for record in attempt.records]
 
 
-def log_of(tmp_path: Path, *lines: str) -> Log:
-    path = tmp_path / "job.out"
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    return read_log(str(path))
-
-
 def facts(tmp_path: Path, *lines: str) -> dict[str, float | str]:
-    (attempt, *_) = log_of(tmp_path, *lines, S_LINE).attempts
+    (attempt, *_) = log_of(tmp_path, (f"{line}\n" for line in (*lines, S_LINE))).attempts
     return {name: fact.value for name, fact in attempt.facts.items()}
 
 
@@ -81,7 +75,7 @@ def test_milliseconds_are_read_as_milliseconds() -> None:
 )
 def test_the_words_in_front_tell_the_process(tmp_path: Path, one: str, two: str, is_same: bool) -> None:
     # A process that prints an iteration again with another time has started anew; another process only echoes.
-    log = log_of(tmp_path, one + S_LINE, two + S_LINE.replace("7.2310", "7.5"))
+    log = log_of(tmp_path, f"{one}{S_LINE}\n{two}{S_LINE.replace('7.2310', '7.5')}\n")
     assert (len(log.attempts), log.num_echoes) == ((2, 0) if is_same else (1, 1))
 
 
@@ -336,5 +330,5 @@ def test_an_engine_that_contradicts_itself_tells_no_batch(tmp_path: Path) -> Non
     ],
 )
 def test_a_field_tells_the_program(tmp_path: Path, field: str, name: str) -> None:
-    lines = [S_LINE.replace("10/", f"{n}/", 1) + field for n in range(10, 40, 10)]
-    assert log_of(tmp_path, *lines).dialect == name
+    lines = (f"{S_LINE.replace('10/', f'{n}/', 1)}{field}\n" for n in range(10, 40, 10))
+    assert log_of(tmp_path, lines).dialect == name

@@ -9,21 +9,14 @@ from hypothesis import strategies as st
 from support.fixtures import fixtures
 from support.fuzzing import Base, bases, problem
 from support.mutate import NOISE
+from support.texts import entries_of, log_of
 
-from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import Log
-from nlp_bench.measure.foreign import measure_log
 
 FIXTURES = [(name, fixture["log"].lstrip("\n").encode()) for name, fixture in fixtures()]
 MANY = settings(max_examples=150, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SEVERAL_LINES = {name for name, fixture in fixtures() if fixture.get("is_wrapped")}
 """Logs whose records go on over lines that another process would cut."""
-
-
-def log_of(tmp_path: Path, content: bytes) -> Log:
-    path = tmp_path / "some.log"
-    path.write_bytes(content)
-    return read_log(str(path))
 
 
 def said(log: Log) -> list[dict[str, Any]]:
@@ -43,9 +36,8 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> list[Base]:
 @given(which=st.integers(0, 10**6), part=st.floats(0, 1))
 def test_a_prefix_never_invents_a_rate(tmp_path: Path, known: list[Base], which: int, part: float) -> None:
     base = known[which % len(known)]
-    path = tmp_path / "part.log"
-    path.write_bytes(base.text[: int(part * len(base.text))])
-    rates = [entry.steady for entry in measure_log(str(path), base.overrides) if entry.steady is not None]
+    text = base.text[: int(part * len(base.text))]
+    rates = [entry.steady for entry in entries_of(tmp_path, text, **vars(base.overrides)) if entry.steady is not None]
     assert all(base.slowest * 0.99 <= rate <= base.fastest * 1.01 for rate in rates), (base.name, part, rates)
 
 

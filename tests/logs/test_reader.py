@@ -7,23 +7,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import megatron
+from support.texts import log_of
 
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import Log, LogRecord
 
 
 def line(iteration: int, elapsed_s: str = "1.5000", prefix: str = "[default3]: ") -> str:
-    return (
-        f"{prefix}iteration {iteration:8d}/{100:8d} | consumed samples: {iteration * 8:12d} | "
-        f"elapsed time per iteration (s): {elapsed_s} | global batch size: {8:5d} | lm loss: 2.000000E+00 | "
-        "number of skipped iterations:   0 | number of nan iterations:   0 | samples per second: 5.3 | TFLOPs: 1.00 |\n"
-    )
-
-
-def log_of(tmp_path: Path, content: bytes | str, name: str = "job.out") -> Log:
-    path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return read_log(str(path))
+    same = {"batch": 8, "loss": 2, "skipped": 0, "nan": 0, "rate": "5.3", "tflops": 1}
+    return megatron.line(iteration, 100, prefix, samples=8 * iteration, s=elapsed_s, **same)
 
 
 def iterations(log: Log) -> list[list[int]]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import megatron
 
 from nlp_bench.logs import scan
 from nlp_bench.logs.reader import read_log
@@ -12,11 +13,6 @@ from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
-MEGATRON = (
-    "[default3]: iteration {i:8d}/     500 | consumed samples: {samples} | elapsed time per iteration (ms): {ms} | "
-    "learning rate: {rate} | global batch size:     8 | lm loss: {loss} | number of skipped iterations:   0 | "
-    "number of nan iterations:   0 |\n"
-)
 NBSP, NARROW, THIN = "\u00a0", "\u202f", "\u2009"
 # Thousands, decimals: what Python's {:,} and locales of C write.
 CONVENTIONS = {
@@ -33,6 +29,11 @@ CONVENTIONS = {
 }
 
 
+def line(i: int, ms: str, **other: str) -> str:
+    usual = {"samples": 8 * i, "lr": 4.438e-7, "batch": 8, "loss": 10.10967, "skipped": 0, "nan": 0}
+    return megatron.line(i, 500, "[default3]: ", ms=ms, **usual | other)
+
+
 def written(value: float, convention: str, digits: int = 1) -> str:
     thousands, decimal = CONVENTIONS[convention]
     return f"{value:,.{digits}f}".translate({ord(","): thousands, ord("."): decimal})
@@ -43,13 +44,13 @@ def times_ms(count: int = 60) -> list[float]:
     return [940.0 + 20 * (i % 9) for i in range(count)]
 
 
-def megatron(path: Path, convention: str, *, is_everywhere: bool, encoding: str = "utf-8") -> list[float]:
+def write(path: Path, convention: str, *, is_everywhere: bool, encoding: str = "utf-8") -> list[float]:
     decimal = CONVENTIONS[convention][1] if is_everywhere else "."
     with path.open("w", encoding=encoding) as stream:
         for i, ms in enumerate(times_ms(), 1):
             samples = written(8 * i, convention, 0) if is_everywhere else str(8 * i)
             loss, rate = (text.replace(".", decimal) for text in ("1.010967E+01", "4.438E-07"))
-            stream.write(MEGATRON.format(i=i, samples=samples, ms=written(ms, convention), rate=rate, loss=loss))
+            stream.write(line(i, written(ms, convention), samples=samples, lr=rate, loss=loss))
     return [ms / 1000 for ms in times_ms()]
 
 
@@ -62,7 +63,7 @@ def test_megatron(
     if not is_compiled:
         monkeypatch.setattr(scan, "_library", lambda: None)
     path = tmp_path / "log"
-    seconds = megatron(path, convention, is_everywhere=is_everywhere)
+    seconds = write(path, convention, is_everywhere=is_everywhere)
     log = read_log(str(path))
     (attempt,) = log.attempts
     assert attempt.records.column("elapsed_s") == pytest.approx(seconds)
@@ -76,7 +77,7 @@ def test_megatron(
 
 def test_no_break_spaces_of_iso_8859_1(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    seconds = megatron(path, "Norwegian", is_everywhere=True, encoding="iso-8859-1")
+    seconds = write(path, "Norwegian", is_everywhere=True, encoding="iso-8859-1")
     assert read_log(str(path)).attempts[0].records.column("elapsed_s") == pytest.approx(seconds)
 
 
@@ -106,8 +107,8 @@ def test_other_dialects(tmp_path: Path, template: str, name: str, factor: float,
 
 def test_commas_where_they_are_usual_are_not_worth_a_word(tmp_path: Path) -> None:
     path = tmp_path / "log"
-    line = "[rank0]:[titan] 2026-01-01 10:00:00,123 - root - INFO - step: {}  loss: 7.4370  memory: 49.66GiB(52.28%)  tps: 1,{:03d}  mfu: 34.29%\n"
-    path.write_text("".join(line.format(i, i) for i in range(1, 20)))
+    titan = "[rank0]:[titan] 2026-01-01 10:00:00,123 - root - INFO - step: {}  loss: 7.4370  memory: 49.66GiB(52.28%)  tps: 1,{:03d}  mfu: 34.29%\n"
+    path.write_text("".join(titan.format(i, i) for i in range(1, 20)))
     log = read_log(str(path))
     assert log.attempts[0].records.column("tokens_per_second_per_device")[0] == 1001
     assert log.remarks == ()
@@ -150,10 +151,6 @@ def test_a_log_with_decimal_commas_decides_for_its_other_lines() -> None:
     assert plain_numbers(b"ms: 1,012 | loss: 3.25", has_decimal_commas=True)[0] == b"ms: 1,012 | loss: 3.25"
 
 
-def megatron_line(i: int, ms: str) -> str:
-    return MEGATRON.format(i=i, samples=8 * i, ms=ms, rate="4.438E-07", loss="1.010967E+01")
-
-
 @pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("unit", ["(ms)", "(s)"])
 def test_points_that_nothing_else_explains(
@@ -163,7 +160,7 @@ def test_points_that_nothing_else_explains(
         monkeypatch.setattr(scan, "_library", lambda: None)
     path = tmp_path / "log"
     times = [written(ms, "German", 0) for ms in times_ms()]
-    path.write_text("".join(megatron_line(i, ms).replace("(ms)", unit) for i, ms in enumerate(times, 1)))
+    path.write_text("".join(line(i, ms).replace("(ms)", unit) for i, ms in enumerate(times, 1)))
     (entry,) = measure_log(str(path), Overrides(sequence_length=128, num_gpus=1))
     assert entry.outcome is Outcome.REFUSED
     assert "elapsed time per iteration: 39 of 60 lines" in entry.reason_texts[0]
@@ -175,5 +172,5 @@ def test_points_that_nothing_else_explains(
 )
 def test_times_that_are_no_such_numbers(tmp_path: Path, times: list[str]) -> None:
     path = tmp_path / "log"
-    path.write_text("".join(megatron_line(i, ms) for i, ms in enumerate(times, 1)))
+    path.write_text("".join(line(i, ms) for i, ms in enumerate(times, 1)))
     assert read_log(str(path)).refusal is None

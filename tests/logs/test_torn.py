@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.fixtures import fixtures
-
-from nlp_bench.measure.foreign import measure_log
-from nlp_bench.measure.sizes import Overrides
+from support.texts import entries_of
 
 KNOWN = dict(fixtures())
 NOISE = "2026-01-01 10:00:00,000 [WARNING] something that takes 12.5 s and 1,024 words"
@@ -69,7 +67,5 @@ def test_no_rate_comes_from_halves(tmp_path: Path, name: str) -> None:
     )
     changed, number = re.subn(pattern, new, text, count=1)
     assert number == 1
-    path = tmp_path / "log"
-    path.write_text(changed, encoding="utf-8")
-    found = [entry.steady for entry in measure_log(str(path), Overrides(**options)) if entry.steady is not None]
+    found = [entry.steady for entry in entries_of(tmp_path, changed, **options) if entry.steady is not None]
     assert found == [pytest.approx(rate, rel=0.01) for rate in rates]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from support.reported import Reported
+from support.texts import entries_of
 from support.unknown_logs import DEVICES, FOREIGN, NOTHING, RATE, READ, REFUSED, UNREAD, log
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.reader import read_log
 from nlp_bench.measure import foreign
-from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
@@ -24,9 +24,7 @@ FULL = Overrides(global_batch_size=64, sequence_length=2048, num_gpus=8)
 
 
 def entry(tmp_path: Path, text: str, options: Overrides = NOTHING) -> RunResult:
-    path = tmp_path / "job.log"
-    path.write_text(text, encoding="utf-8")
-    return max(measure_log(str(path), options), key=lambda e: e.num_records or 0)
+    return max(entries_of(tmp_path, text, **vars(options)), key=lambda e: e.num_records or 0)
 
 
 def said(found: RunResult) -> str:

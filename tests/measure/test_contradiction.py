@@ -5,47 +5,41 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
+from support.megatron import dump, line
+from support.texts import entry_of
 
 from nlp_bench.measure.contradiction import Code
-from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import NOT_PROVEN, PASS, verdict_of
-from nlp_bench.measure.sizes import Overrides
 
 
 def lines_of(number: int, **columns: Callable[[int], float]) -> list[str]:
     """Return lines that agree, but for `columns`, functions of the iteration."""
     of = {
-        "elapsed": lambda i: 5 + 0.001 * (i * 7 % 11), "loss": lambda i: 9 - 0.001234 * i, "rate": lambda i: 1e-5 * i, "skipped": lambda _: 0,
+        "s": lambda i: 5 + 0.001 * (i * 7 % 11), "loss": lambda i: 9 - 0.001234 * i, "lr": lambda i: 1e-5 * i, "skipped": lambda _: 0,
         "tokens": lambda i: 96 * 2048 * i, "samples": lambda i: 96 * i, "stamp": None,
     } | columns  # fmt: skip
-    return [
-        f"iteration {i}/ {number} | consumed samples: {of['samples'](i)} | consumed tokens: {of['tokens'](i):.0f} | "
-        f"elapsed time per iteration (s): {of['elapsed'](i):.4f} | learning rate: {of['rate'](i):.3E} | global batch size: 96 | "
-        f"lm loss: {of['loss'](i):.6E} | number of skipped iterations: {of['skipped'](i)} |"
-        + (f" unix time: {1.7e9 + of['stamp'](i):.3f} |\n" if of["stamp"] else "\n")
-        for i in range(1, number + 1)
-    ]
+    facts = ({name: value(i) for name, value in of.items() if value} for i in range(1, number + 1))
+    return [line(i, number, batch=96, **said) for i, said in enumerate(facts, 1)]
 
 
 def without(lines: list[str], *numbers: int) -> list[str]:
-    return [line for number, line in enumerate(lines, 1) if number not in numbers]
+    return [text for number, text in enumerate(lines, 1) if number not in numbers]
 
 
 def of_two_ranks(factor: float) -> list[str]:
     """Return the lines of two processes, of which the second is slower."""
-    both = zip(lines_of(40), lines_of(40, elapsed=lambda i: factor * (5 + 0.001 * (i * 7 % 11))), strict=True)
-    return [f"[default{rank}]:{line}" for pair in both for rank, line in enumerate(pair)]
+    both = zip(lines_of(40), lines_of(40, s=lambda i: factor * (5 + 0.001 * (i * 7 % 11))), strict=True)
+    return [f"[default{rank}]:{text}" for pair in both for rank, text in enumerate(pair)]
 
 
 def after_a_start(factor: float, number: int = 8) -> list[str]:
     """Return a start of `number` lines whose times are other ones, and a second one that counts."""
-    return [*lines_of(40, elapsed=lambda i: factor * (5 + 0.001 * (i * 7 % 11)))[:number], *lines_of(40)]
+    return [*lines_of(40, s=lambda i: factor * (5 + 0.001 * (i * 7 % 11)))[:number], *lines_of(40)]
 
 
 def dumped(**arguments: int) -> list[str]:
     """Return lines behind a dump of arguments."""
-    dump = [f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in arguments.items()]
-    return ["------------------------ arguments ------------------------\n", *dump, *lines_of(40)]
+    return [dump(**arguments), *lines_of(40)]
 
 
 LAYOUT = {
@@ -62,16 +56,16 @@ ROUND = {"loss": lambda _: 6.93}
     ("lines", "found"),
     [
         (lines_of(40), None),
-        (lines_of(40, stamp=lambda i: 5.03 * i), None),
-        (lines_of(40, stamp=lambda i: 2.0 * i),
+        (lines_of(40, stamp=lambda i: 1.7e9 + 5.03 * i), None),
+        (lines_of(40, stamp=lambda i: 1.7e9 + 2.0 * i),
          (Code.STAMPS_VS_TIME_FAST, "doubt", (), "written within 78.0 s, and their times add up to 195.2 s")),
-        (lines_of(40, stamp=lambda i: 10.0 * i), (Code.STAMPS_VS_TIME_SLOW, "void", (), "from line to line 1.99")),
-        (lines_of(4, elapsed=lambda _: 0.1, stamp=lambda i: 0.1 * i + 1.3 * (i > 2)), (Code.STAMPS_VS_TIME_SLOW, "doubt", (), "as much time passed")),
-        (lines_of(4, elapsed=lambda _: 0.1, stamp=lambda i: 0.1 * i + 30 * (i > 2)), (Code.STAMPS_VS_TIME_SLOW, "void", (), "as much time passed")),
+        (lines_of(40, stamp=lambda i: 1.7e9 + 10.0 * i), (Code.STAMPS_VS_TIME_SLOW, "void", (), "from line to line 1.99")),
+        (lines_of(4, s=lambda _: 0.1, stamp=lambda i: 1.7e9 + 0.1 * i + 1.3 * (i > 2)), (Code.STAMPS_VS_TIME_SLOW, "doubt", (), "as much time passed")),
+        (lines_of(4, s=lambda _: 0.1, stamp=lambda i: 1.7e9 + 0.1 * i + 30 * (i > 2)), (Code.STAMPS_VS_TIME_SLOW, "void", (), "as much time passed")),
         (lines_of(40, samples=lambda i: 48 * i, tokens=lambda i: 48 * 2048 * i),
          (Code.SAMPLES_VS_BATCH, "void", (), "consumed samples grow by 0.5 times the global batch size per iteration")),
-        (lines_of(40, elapsed=lambda i: 2.0 if i == 20 else 5.0), (Code.IMPLAUSIBLY_FAST, "remark", (20,), "1 of 40 intervals take less than 60 %")),
-        (lines_of(40, elapsed=lambda i: 2.0 if i in {20, 30} else 5.0), (Code.IMPLAUSIBLY_FAST, "doubt", (20, 30), "2 of 40 intervals take")),
+        (lines_of(40, s=lambda i: 2.0 if i == 20 else 5.0), (Code.IMPLAUSIBLY_FAST, "remark", (20,), "1 of 40 intervals take less than 60 %")),
+        (lines_of(40, s=lambda i: 2.0 if i in {20, 30} else 5.0), (Code.IMPLAUSIBLY_FAST, "doubt", (20, 30), "2 of 40 intervals take")),
         (without(lines_of(400), 200), (Code.MISSING_LINES, "remark", (200,), "1 of 400 lines between")),
         (without(lines_of(400), 200, 300), (Code.MISSING_LINES, "doubt", (200, 299), "2 of 400 lines between")),
         (without(lines_of(40), 20, 21), (Code.MISSING_LINES, "doubt", (20,), "2 of 40 lines between")),
@@ -81,9 +75,9 @@ ROUND = {"loss": lambda _: 6.93}
         (after_a_start(2, 7), None),
         (of_two_ranks(1.009), None),
         (of_two_ranks(1.012), (Code.RANKS_DIFFER, "doubt", ANY, "for 40 of 40 iterations: the slowest one's are 1.012 times")),
-        (lines_of(40, rate=lambda i: 0 if i <= 36 else 1e-5), None),
-        (lines_of(40, rate=lambda i: 0 if i <= 37 else 1e-5), (Code.LEARNING_RATE_ZERO, "doubt", (), "in 37 of 40 lines")),
-        (lines_of(40, rate=lambda _: 0), (Code.LEARNING_RATE_ZERO, "doubt", (), "in all 40 lines")),
+        (lines_of(40, lr=lambda i: 0 if i <= 36 else 1e-5), None),
+        (lines_of(40, lr=lambda i: 0 if i <= 37 else 1e-5), (Code.LEARNING_RATE_ZERO, "doubt", (), "in 37 of 40 lines")),
+        (lines_of(40, lr=lambda _: 0), (Code.LEARNING_RATE_ZERO, "doubt", (), "in all 40 lines")),
         (lines_of(9, **FLAT), None),
         (lines_of(10, **FLAT), (Code.LOSS_DOES_NOT_MOVE, "doubt", (), "the loss is 9.12345 in all 10 lines")),
         (lines_of(99, **ROUND), None),
@@ -110,14 +104,13 @@ ROUND = {"loss": lambda _: 6.93}
         (dumped(**LAYOUT, micro_batch_size=3), (Code.ARGUMENTS_VS_ARGUMENTS, "doubt", (), "a batch of 96 is no multiple with micro_batch_size 3")),
         (dumped(seq_length=2048, max_position_embeddings=2000),
          (Code.ARGUMENTS_VS_ARGUMENTS, "doubt", (), "2048 tokens do not fit with seq_length 2048, max_position_embeddings 2000")),
-        (lines_of(400, elapsed=lambda i: 0 if i == 30 else 5 + 0.001 * (i * 7 % 11)), (Code.MISSING_LINES, "remark", (31,), "1 of 400 lines")),
+        (lines_of(400, s=lambda i: 0 if i == 30 else 5 + 0.001 * (i * 7 % 11)), (Code.MISSING_LINES, "remark", (31,), "1 of 400 lines")),
     ],
 )  # fmt: skip
 def test_each_contradiction_at_its_border(
     lines: list[str], found: tuple[Code, str, tuple[int, ...], str] | None, tmp_path: Path
 ) -> None:
-    (tmp_path / "job.out").write_text("".join(lines))
-    (entry,) = measure_log(str(tmp_path / "job.out"), Overrides(sequence_length=2048, num_gpus=384))
+    entry = entry_of(tmp_path, lines, sequence_length=2048, num_gpus=384)
     if found is None:
         assert entry.contradictions == ()
         assert verdict_of(entry, 20_000_000, 1000).word == (NOT_PROVEN if entry.doubts else PASS)

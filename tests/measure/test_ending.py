@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.megatron import line
 
 from nlp_bench.cli.main import main
 
@@ -23,12 +24,10 @@ def lines(
     loss: str = "lm loss",
     more_s: float = 0,
 ) -> str:
-    return "".join(
-        f" iteration {i:8d}/{total:8d} | consumed samples: {96 * i:12d} | elapsed time per iteration (s): {5 + 0.01 * (i * 7 % 5) + more_s:.4f} | "
-        f"global batch size:    96 | {loss}: {9 - 0.01 * i:.6E} | number of skipped iterations: {skipped(i)} | "
-        f"number of nan iterations:   0 |\n"
-        for i in numbers
-    )  # fmt: skip
+    def facts(i: int) -> dict[str, float]:
+        return {"samples": 96 * i, "s": 5 + 0.01 * (i * 7 % 5) + more_s, "loss": 9 - 0.01 * i, "skipped": skipped(i)}
+
+    return "".join(line(i, total, **facts(i), batch=96, nan=0) for i in numbers).replace("lm loss", loss)
 
 
 @pytest.fixture

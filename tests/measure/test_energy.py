@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 from support.machines import BEGIN_S, ITERATION_S, TOKENS_PER_ITERATION, Node, write_machine_run
+from support.megatron import line
+from support.texts import entry_of
 
 from nlp_bench.cli.main import main
 from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.machine import Energy, EnergyCounter, MeterError
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
 Cell = Callable[[str, float], float | None]
@@ -238,18 +238,10 @@ def test_the_interval_between_two_samples_is_divided_evenly() -> None:
         replace(counter, joules=counter.joules[::-1]).joules_in(np.array([0.5]), np.array([1.5]))
 
 
-STATED = (
-    " [2026-01-01 00:00:00.000000] iteration {:8d}/      30 | consumed samples: {:12d} | elapsed time per iteration (ms): 2000.0 | "
-    "throughput per GPU (TFLOP/s/GPU): 400.0 | energy per GPU (J/iter/GPU): {:.1f} | power per GPU (W/GPU): 300.0 | learning rate: "
-    "1.000000E-06 | global batch size:    96 | lm loss: 8.{:06d}E+00 | loss scale: 1.0 | grad norm: 1.000 | "
-    "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
-)
-
-
 def stated(tmp_path: Path, joules: float, **options: int) -> Energy | None:
-    path = tmp_path / "train.log"
-    path.write_text("".join(STATED.format(n, 96 * n, joules, n) for n in range(1, 31)))
-    (entry,) = measure_log(str(path), Overrides(sequence_length=2048, **options))
+    same = {"ms": 2000, "flops": 400, "energy": joules, "power": 300, "lr": 1e-6, "batch": 96, "skipped": 0, "nan": 0}
+    lines = (line(n, 30, samples=96 * n, loss=8 + 1e-6 * n, **same) for n in range(1, 31))
+    entry = entry_of(tmp_path, lines, sequence_length=2048, **options)
     assert entry.has_number
     return entry.energy
 

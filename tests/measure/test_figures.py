@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.megatron import line
 
 import nlp_bench
 from nlp_bench.measure.anytime import least_iterations, replay
@@ -165,14 +166,17 @@ def lines_of(
         if index == len(times):
             return
         seconds = times[index]
-        stamp = ""
+        facts = {
+            "samples": 96 * iteration,
+            "s": f"{seconds:.{digits}f}",
+            "lr": 1e-4,
+            "batch": 96,
+            "loss": 9 - 0.00123 * iteration,
+        }
         if clock:
             now += every * seconds * clock + (pauses or {}).get(index, 0.0) - (30.0 if index in back else 0.0)
-            stamp = f" unix time: {math.ceil(now) if whole else now:.3f} |"
-        yield (
-            f" iteration {iteration:8d}/{total:8d} | consumed samples: {96 * iteration:12d} | elapsed time per iteration (s): "
-            f"{seconds:.{digits}f} | learning rate: 1.000E-04 | global batch size:    96 | lm loss: {9 - 0.00123 * iteration:.6E} |{stamp}\n"
-        )
+            facts["stamp"] = math.ceil(now) if whole else now
+        yield line(iteration, total, **facts)
 
 
 def figures_of(folder: Path) -> dict[str, Any]:

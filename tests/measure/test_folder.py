@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.megatron import line
 from support.ours import write_our_run
 from support.published import write_run
 from support.timed import Timer
@@ -112,8 +113,7 @@ def test_a_run_that_goes_on_owes_the_lines_from_its_checkpoint_on(
     change(run_dir, "run.json", training={"iterations": iterations, "log_interval": 10})
     change(run_dir, "run.json", tuning={"train_args": ["--load", "checkpoints"]})
     numbers = [number for number in (first, *range(1020, 1100, 10), iterations) if number not in missing]
-    line = "[default3]: iteration {0}/ {1} | elapsed time per iteration (s): {2} | global batch size: 96 | lm loss: {3} |\n"
-    log = [line.format(n, iterations, 9 if n == first else 5.3 + n % 3 / 100, 9 - n / 1000) for n in numbers]
+    log = [line(n, iterations, s=9 if n == first else 5.3 + n % 3 / 100, batch=96, loss=9 - n / 1000) for n in numbers]
     (run_dir / "job.out").write_text("".join(log))
     entry = measure_folder(run_dir, "job.out").entry
     assert entry.outcome is Outcome.VALID

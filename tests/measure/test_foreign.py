@@ -1,29 +1,16 @@
 """Somebody's log: what it does not say is asked for, never guessed."""
 
 import re
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from support.megatron import dump, line
 from support.published import published_log
+from support.texts import entries_of, entry_of
 
-from nlp_bench.measure.foreign import measure_log
-from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.sizes import Overrides
-
-Call = Callable[..., list[RunResult]]
-DUMP = "------------------------ arguments ------------------------\n  seq_length ........ 2048\n  world_size ........ 384\n"
-
-
-@pytest.fixture
-def measure(tmp_path: Path) -> Call:
-    def run(text: str, **overrides: int) -> list[RunResult]:
-        path = tmp_path / "some.log"
-        path.write_text(text)
-        return measure_log(str(path), Overrides(**overrides))
-
-    return run
+DUMP = dump(seq_length=2048, world_size=384)
+SAME = {"batch": 8, "skipped": 0, "nan": 0}
 
 
 LENGTH = {"sequence_length": 2048}
@@ -61,28 +48,29 @@ JOURNAL = "".join(f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}\n'.replac
     ],
 )  # fmt: skip
 def test_what_a_log_gives_and_what_is_asked_for(
-    measure: Call, text: str, given: dict[str, int], outcome: str, reference: float | None, reasons: list[str]
+    tmp_path: Path, text: str, given: dict[str, int], outcome: str, reference: float | None, reasons: list[str]
 ) -> None:
-    (entry,) = measure(text, **given)
+    entry = entry_of(tmp_path, text, **given)
     assert (entry.outcome.value, entry.has_number) == (outcome, reference is not None)
     assert entry.reference is None or round(entry.reference, 1) == reference
     for reason in reasons:
         assert reason in "; ".join(entry.reason_texts)
 
 
-def test_several_configurations_give_several_entries(measure: Call) -> None:
-    first, second = measure(DUMP + FIVE + DUMP.replace("2048", "4096") + FIVE)
+def test_several_configurations_give_several_entries(tmp_path: Path) -> None:
+    first, second = entries_of(tmp_path, DUMP + FIVE + DUMP.replace("2048", "4096") + FIVE)
     assert (first.sequence_length, second.sequence_length) == (2048, 4096)
     assert second.reference == pytest.approx(2 * first.reference)
 
 
-def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(measure: Call) -> None:
+def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(tmp_path: Path) -> None:
     def start(micro: int, records: str) -> str:
-        head, rest = DUMP.split("\n", 1)
-        return f"{head}\n  micro_batch_size ........ {micro}\n{rest}-------------------- end of arguments ---------------------\n{records}"
+        return dump(end=True, micro_batch_size=micro, seq_length=2048, world_size=384) + records
 
     fast = FIVE.replace(": 5.", ": 4.")
-    slow_one, fast_one = measure(start(1, FIVE) + start(4, fast) + start(1, FIVE) + start(8, "CUDA out of memory\n"))
+    slow_one, fast_one = entries_of(
+        tmp_path, start(1, FIVE) + start(4, fast) + start(1, FIVE) + start(8, "CUDA out of memory\n")
+    )
     assert [each.workload.value("micro_batch_size") for each in (slow_one, fast_one)] == [1, 4]
     assert fast_one.steady > 1.2 * slow_one.steady
     assert fast_one.remarks == ("the log has 2 configurations; this one is from line 16 on; micro batch 4",)
@@ -99,107 +87,94 @@ def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(mea
     ],
     ids=["nanogpt", "llm.c"],
 )
-def test_two_trainings_of_other_batches_in_one_log_are_two_numbers(measure: Call, head: str, line: str) -> None:
+def test_two_trainings_of_other_batches_in_one_log_are_two_numbers(tmp_path: Path, head: str, line: str) -> None:
     text = ""
     for tokens, ms in ((524288, 500.0), (1048576, 900.0)):
         text += (
             "\n".join([head.format(tokens), *(line.format(n, ms + n % 3, 800 * tokens / ms) for n in range(1, 20))])
             + "\n"
         )
-    assert [each.steady for each in measure(text)] == pytest.approx([524288 / 0.501, 1048576 / 0.901], rel=1e-3)
+    assert [each.steady for each in entries_of(tmp_path, text)] == pytest.approx(
+        [524288 / 0.501, 1048576 / 0.901], rel=1e-3
+    )
 
 
-def test_the_settings_of_a_start_far_down_in_a_long_log_are_its_own(measure: Call) -> None:
-    head, rest = DUMP.split("\n", 1)
-    line = " iteration {:8d}/    3000 | elapsed time per iteration (s): {:.3f} | global batch size:    96 | lm loss: 8.0E+00 | number of nan iterations:   0 |\n"
-    text = ""
+def test_the_settings_of_a_start_far_down_in_a_long_log_are_its_own(tmp_path: Path) -> None:
+    text, same = "", {"batch": 96, "loss": 8, "nan": 0}
     for micro, seconds in ((1, 6.0), (2, 5.0)):
-        text += f"{head}\n  micro_batch_size ........ {micro}\n{rest}"
-        text += "".join(line.format(n, seconds + n % 7 / 100) for n in range(1, 2000 * micro))
-    found = {each.workload.value("micro_batch_size"): each.steady for each in measure(text)}
+        text += dump(micro_batch_size=micro, seq_length=2048, world_size=384)
+        text += "".join(line(n, 3000, s=seconds + n % 7 / 100, **same) for n in range(1, 2000 * micro))
+    found = {each.workload.value("micro_batch_size"): each.steady for each in entries_of(tmp_path, text)}
     assert found == {1: pytest.approx(2048 * 96 / 6.03, rel=1e-3), 2: pytest.approx(2048 * 96 / 5.03, rel=1e-3)}
 
 
-def test_a_small_model_is_not_implausible_since_a_large_one_ran_before_it(measure: Call) -> None:
-    head, rest = DUMP.split("\n", 1)
+def test_a_small_model_is_not_implausible_since_a_large_one_ran_before_it(tmp_path: Path) -> None:
     text = "NVIDIA H100 80GB HBM3\n"
     for layers, hidden in ((96, 12288), (12, 768)):
-        text += f"{head}\n  hidden_size ........ {hidden}\n  num_layers ........ {layers}\n{rest}{FIVE}"
-    large, small = measure(text.replace("world_size ........ 384", "world_size ........ 8"), num_gpus=8)
+        text += dump(hidden_size=hidden, num_layers=layers, seq_length=2048, world_size=8) + FIVE
+    large, small = entries_of(tmp_path, text, num_gpus=8)
     assert "implausible: 6 x 1.16e+11 parameters" in large.reason_texts[0]
     assert small.has_number
 
 
-def test_a_log_with_its_newest_line_first_is_refused_with_the_way_to_turn_it_round(measure: Call) -> None:
-    lines = [
-        f"2026-03-01 10:{n:02d}:00 iteration {10 * n:8d}/     300 | elapsed time per iteration (s): 6.0 | global batch size:    96 | lm loss: 8.0E+00 |"
-        for n in range(1, 31)
-    ]
-    (entry,) = measure("\n".join(reversed([*DUMP.splitlines(), *lines])) + "\n")
+def test_a_log_with_its_newest_line_first_is_refused_with_the_way_to_turn_it_round(tmp_path: Path) -> None:
+    lines = [line(10 * n, 300, f"2026-03-01 10:{n:02d}:00 ", s=6, batch=96, loss=8) for n in range(1, 31)]
+    entry = entry_of(tmp_path, "".join([*reversed(lines), DUMP]))
     (text,) = entry.reason_texts
     assert text == (
         "the lines of this log stand newest first (iteration 300 in line 1, iteration 10 in line 30); turn it round, as in "
         "`tac LOG | nlp-bench report -`, a list of JSON in one line by `jq -c 'reverse[]' LOG | nlp-bench report -`"
     )
-    (entry,) = measure("\n".join([*DUMP.splitlines(), *lines]) + "\n")
+    entry = entry_of(tmp_path, "".join([DUMP, *lines]))
     assert entry.steady == pytest.approx(2048 * 96 / 6)
 
 
 def test_a_training_that_goes_on_from_a_checkpoint_warms_up_again(tmp_path: Path) -> None:
-    lines = [
-        f" iteration {i:8d}/      24 | consumed samples: {4 * i:12d} | elapsed time per iteration (s): 0.1000 | "
-        f"global batch size:     4 | lm loss: 6.0E+00 | number of nan iterations:   0 | samples per second: 40.0 | TFLOPs: 0.01 |"
-        for i in range(12, 26, 2)
-    ]
+    same = {"s": 0.1, "batch": 4, "loss": 6, "nan": 0, "rate": 40, "tflops": 0.01}
+    lines = [line(i, 24, samples=4 * i, **same) for i in range(12, 26, 2)]
     loaded = (
         " > checkpoints: loaded /a b/iter_0000010 in 0.05 s: 10 iterations, 40 samples, made with tp 1; none is written"
     )
-    path = tmp_path / "job.out"
     for text, first in ((loaded, 13), ("nothing", 11)):
-        path.write_text("\n".join(["  log_interval .................................... 2", text, *lines]) + "\n")
-        (entry,) = measure_log(path, Overrides(sequence_length=32, num_gpus=1))
+        head = f"  log_interval .................................... 2\n{text}\n"
+        entry = entry_of(tmp_path, [head, *lines], sequence_length=32, num_gpus=1)
         assert entry.throughput is not None
         assert entry.throughput.window.first_iteration == first
 
 
 @pytest.mark.parametrize(("steps", "outcome"), [((), "VALID"), ((30,), "VALID"), ((20, 40), "INVALID")])
 def test_one_step_of_an_hour_is_the_end_of_summer_time_and_two_are_not(
-    measure: Call, steps: tuple[int, ...], outcome: str
+    tmp_path: Path, steps: tuple[int, ...], outcome: str
 ) -> None:
     begin = datetime(2026, 10, 25, 1, 30)  # noqa: DTZ001  # as lines without a zone print it
-    lines = [
-        f" [{begin + timedelta(seconds=10 * i, hours=sum(i >= step for step in steps)):%Y-%m-%d %H:%M:%S}] iteration {i:8d}/ 60 | "
-        f"elapsed time per iteration (ms): {10000 + 7919 * i % 13}.0 | global batch size: 8 | lm loss: {3 - i / 100:.3f}E+00 | "
-        "number of skipped iterations:   0 | number of nan iterations:   0 |"
-        for i in range(1, 61)
-    ]
-    (entry,) = measure("\n".join(lines) + "\n", sequence_length=2048)
+    text = ""
+    for i in range(1, 61):
+        stamp = begin + timedelta(seconds=10 * i, hours=sum(i >= step for step in steps))
+        text += line(i, 60, f" [{stamp:%Y-%m-%d %H:%M:%S}] ", ms=10000 + 7919 * i % 13, loss=3 - i / 100, **SAME)
+    entry = entry_of(tmp_path, text, sequence_length=2048)
     assert entry.outcome.value == outcome
 
 
 @pytest.mark.parametrize(("length", "is_mixed"), [(3, True), (4, False)])
-def test_many_starts_of_few_records_each_are_several_writers(measure: Call, length: int, is_mixed: bool) -> None:
+def test_many_starts_of_few_records_each_are_several_writers(tmp_path: Path, length: int, is_mixed: bool) -> None:
     text = "".join(
-        f" iteration {i:8d}/ 60 | elapsed time per iteration (ms): {5000 + 7919 * (i + 10 * start) % 130}.0 | global batch size: 8 | "
-        f"lm loss: {3 - i / 100 - start / 7:.3f}E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        line(i, 60, ms=5000 + 7919 * (i + 10 * start) % 130, loss=3 - i / 100 - start / 7, **SAME)
         for start in range(6)
         for i in range(1, length + 1)
     )
-    said = [text for entry in measure(text, sequence_length=2048) for text in entry.reason_texts]
+    said = [text for entry in entries_of(tmp_path, text, sequence_length=2048) for text in entry.reason_texts]
     assert any("several programs or processes write into this log at once" in text for text in said) is is_mixed
 
 
 @pytest.mark.parametrize(("head", "num_crashes"), [("", 8), (DUMP, 40)], ids=["lines alone", "with arguments"])
 def test_a_crash_loop_and_then_a_whole_training_is_no_log_of_several_writers(
-    measure: Call, head: str, num_crashes: int
+    tmp_path: Path, head: str, num_crashes: int
 ) -> None:
-    def line(i: int, start: int) -> str:
-        return (
-            f" iteration {i:8d}/ 60 | elapsed time per iteration (ms): {5000 + 7919 * (i + start) % 13}.0 | global batch size: 8 | "
-            f"lm loss: {3 - i / 100:.3f}E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
-        )
+    def part(start: int, last: int) -> str:
+        lines = (line(i, 60, ms=5000 + 7919 * (i + start) % 13, loss=3 - i / 100, **SAME) for i in range(1, last + 1))
+        return head + "".join(lines)
 
     crash = "RuntimeError: CUDA error: an illegal memory access was encountered\n"
-    crashed = "".join(f"{head}{line(1, start)}{line(2, start)}{crash}" for start in range(num_crashes))
-    (entry,) = measure(crashed + head + "".join(line(i, 99) for i in range(1, 61)), sequence_length=2048)
+    crashed = "".join(part(start, 2) + crash for start in range(num_crashes))
+    entry = entry_of(tmp_path, crashed + part(99, 60), sequence_length=2048)
     assert (entry.outcome.value, entry.steady) == ("VALID", pytest.approx(8 * 2048 / 5.006, rel=1e-3))

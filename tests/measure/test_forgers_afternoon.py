@@ -5,7 +5,7 @@ Each was a silent PASS. Most of them change so little that honest logs differ as
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -32,24 +32,21 @@ from support.made_logs import (
     stamped,
     torchtitan,
 )  # fmt: skip
+from support.texts import entries_of, entry_of
 
 from nlp_bench.measure.contradiction import doubts
-from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.limit import PASS, verdict_of
-from nlp_bench.measure.sizes import Overrides
 
-GIVEN = Overrides(sequence_length=SEQUENCE, global_batch_size=BATCH, num_gpus=GPUS)
-UNSAID = Overrides(sequence_length=SEQUENCE, num_gpus=GPUS)
+UNSAID = {"sequence_length": SEQUENCE, "num_gpus": GPUS}
+GIVEN = UNSAID | {"global_batch_size": BATCH}
 RATES = re.compile(r" samples per second.*$", re.MULTILINE)
 STAMP = re.compile(r"^ \[[^]]*\]")
 WORDS = (" saving checkpoint at iteration 20\n", " evaluating\n", " profiling iteration 20 on rank 0\n")
 
 
-def passes(folder: Path, text: str, given: Overrides = UNSAID) -> bool:
+def passes(folder: Path, text: str, given: Mapping[str, int] = UNSAID) -> bool:
     """Say whether any run of the log keeps the limit by a proof."""
-    path = folder / "job.out"
-    path.write_text(text)
-    return any(verdict_of(entry, TOKENS, LIMIT_S).word == PASS for entry in measure_log(str(path), given))
+    return any(verdict_of(entry, TOKENS, LIMIT_S).word == PASS for entry in entries_of(folder, text, **given))
 
 
 def true_of(made: Made) -> float:
@@ -209,9 +206,7 @@ def test_a_larger_batch_in_some_lines_is_held_against_what_was_consumed(tmp_path
     made = run_of(79.3)
     for row in made.rows[2::3]:
         row.batch = 1150
-    path = tmp_path / "job.out"
-    path.write_text(bare(made))
-    (entry,) = measure_log(str(path), UNSAID)
+    entry = entry_of(tmp_path, bare(made), **UNSAID)
     assert {found.code.name for found in doubts(entry.contradictions)} == {"SAMPLES_VS_BATCH"}
 
 
@@ -222,5 +217,5 @@ def test_a_length_that_the_arguments_state_twice_proves_nothing(tmp_path: Path) 
     true = next(line for line in megatron(run_of()).splitlines(keepends=True) if line.startswith("  seq_length "))
     text = megatron(made, flops=False)
     end = text.index("-" * 24 + " end of arguments")
-    assert passes(tmp_path, text, Overrides())  # what nothing contradicts
-    assert not passes(tmp_path, text[:end] + true + text[end:], Overrides())
+    assert passes(tmp_path, text, {})  # what nothing contradicts
+    assert not passes(tmp_path, text[:end] + true + text[end:], {})

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.simulated import BATCH, SEQUENCE, Kind, measured
+from support.megatron import line
+from support.published import published_log
+from support.simulated import SEQUENCE, Kind, measured
 
 from nlp_bench.cli.main import main
 from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, verdict_of
@@ -15,7 +17,6 @@ from nlp_bench.report.explain import run_lines
 from nlp_bench.report.report import Report
 
 TOKENS = 20_000_000
-FIVE = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)
 
 
 def entry(**kind: object) -> RunResult:
@@ -27,13 +28,7 @@ def entry(**kind: object) -> RunResult:
 def five(tmp_path: Path) -> Path:
     """Write the five lines of the published description."""
     path = tmp_path / "five.log"
-    lines = [
-        f"[default3]: iteration {10 * i:8d}/ 3125000 | consumed samples: {960 * i:12d} | elapsed time per iteration (s): {s:.4f} | "
-        f"learning rate: 4.438E-07 | global batch size: {BATCH:5d} | lm loss: 8.5E+00 | loss scale: 4096.0 | grad norm: 8.121 | "
-        "number of skipped iterations:   0 | number of nan iterations:   0 | samples per second: 17.084 | TFLOPs: 130.66 |\n"
-        for i, s in enumerate(FIVE, start=1)
-    ]
-    path.write_text("".join(lines))
+    path.write_text(published_log())
     return path
 
 
@@ -91,9 +86,7 @@ def test_a_limit_that_is_no_time_is_refused(five: Path, text: str, capsys: pytes
 
 
 def test_one_is_told_in_the_singular(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    five.write_text(
-        "".join(f"iteration {i}/ 9 | elapsed time per iteration (s): 5.0 | global batch size: 96 |\n" for i in (1, 2))
-    )
+    five.write_text("".join(line(i, 9, s=5, batch=96) for i in (1, 2)))
     main(["report", str(five), "--sequence-length", str(SEQUENCE), "--limit", "560"])
     said = capsys.readouterr().out
     assert (

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from support.machines import BEGIN_S, Node, log_text, write_machine_run
+from support.texts import entry_of
 
 from nlp_bench.cli.main import main
 from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.machine import MachineTruth
-from nlp_bench.measure.sizes import Overrides
 
 NCCL = "[default0]:NCCL version 2.21.5+cuda12.4\n"
 IB = "[default0]:n1:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB ib0:10.0.0.1<0>\n[default0]:n1:1:2 [0] NCCL INFO Using network IB\n"
@@ -158,16 +157,11 @@ def test_words_of_a_record_are_one_line_and_stay_text(tmp_path: Path, capsys: py
 
 
 def test_a_log_of_somebody_tells_its_nccl(tmp_path: Path) -> None:
-    path = tmp_path / "train.log"
-    path.write_text(log_text(before=NCCL + SOCKET))
-    (entry,) = measure_log(str(path), Overrides(sequence_length=2048))
-    assert entry.machine
+    entry = entry_of(tmp_path, log_text(before=NCCL + SOCKET), sequence_length=2048)
     nccl = entry.machine.to_json()["nccl"]
     assert (nccl["loaded"], nccl["transport"], nccl["package"]) == ("2.21.5+cuda12.4", "Socket", None)
     assert entry.machine.warnings == ()
-    path.write_text(log_text())
-    (entry,) = measure_log(str(path), Overrides(sequence_length=2048))
-    assert entry.machine is None
+    assert entry_of(tmp_path, log_text(), sequence_length=2048).machine is None
 
 
 def test_explain_and_result_carry_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

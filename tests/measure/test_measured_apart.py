@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.megatron import dump, line
 
 from nlp_bench.analysis.observation import Observation
 from nlp_bench.analysis.repeats import pooled
@@ -16,14 +17,12 @@ FLAG = "--allow-measured"
 
 
 def write(path: Path, *, last: int = 24, more_s: float = 0.0) -> Path:
-    dump = "".join(f"  {name} ................ {value}\n" for name, value in DUMP.items())
     lines = "".join(
-        f" iteration {i:8d}/      40 | consumed samples: {96 * i:12d} | elapsed time per iteration (s): {5 + 0.01 * (i * 7 % 5) + more_s:.4f} | "
-        f"global batch size:    96 | lm loss: {9 - 0.01 * i:.6E} | number of skipped iterations: 0 | number of nan iterations:   0 |\n"
+        line(i, 40, samples=96 * i, s=5 + 0.01 * (i * 7 % 5) + more_s, batch=96, loss=9 - 0.01 * i, skipped=0, nan=0)
         for i in range(1, last + 1)
     )
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f"------------------------ arguments ------------------------\n{dump}{lines}")
+    path.write_text(dump(**DUMP) + lines)
     return path
 
 

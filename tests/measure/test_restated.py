@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 
 import pytest
+from support.megatron import line
 from support.ours import log_of_ours, write_our_run
 from support.published import published_log, write_run
+from support.texts import entry_of
 
 from nlp_bench.measure.contradiction import Code, Contradiction, Weight
 from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.restated import stating
-from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
 
@@ -24,21 +24,19 @@ def ours(folder: Path, text: str) -> tuple[Contradiction, ...]:
 
 
 def theirs(folder: Path, text: str) -> tuple[Contradiction, ...]:
-    (folder / "job.out").write_text(text)
-    (entry,) = measure_log(str(folder / "job.out"), Overrides(sequence_length=2048, num_gpus=8))
-    return entry.contradictions
+    return entry_of(folder, text, sequence_length=2048, num_gpus=8).contradictions
 
 
 @pytest.mark.parametrize("text", [published_log(total=50), log_of_ours()])
 def test_honest_logs_agree_with_themselves(tmp_path: Path, text: str) -> None:
     assert ours(tmp_path / "run", text) == ()
-    (entry,) = measure_log(str(tmp_path / "run/job.out"), Overrides(sequence_length=2048))
+    entry = entry_of(tmp_path, text, sequence_length=2048)
     assert entry.contradictions == ()
     assert {"samples_per_second", "tflops", "consumed_samples"} <= set(stating(entry.records))
 
 
 @pytest.mark.parametrize(
-    ("field", "line", "word"),
+    ("field", "place", "word"),
     [
         (r"elapsed time per iteration \(s\): ", 3, "the time per iteration"),
         ("samples per second: ", 2, "samples per second"),
@@ -48,24 +46,24 @@ def test_honest_logs_agree_with_themselves(tmp_path: Path, text: str) -> None:
         (r"consumed samples: +", 3, "consumed samples"),
     ],
 )
-def test_one_changed_digit_of_any_field_is_found(tmp_path: Path, field: str, line: int, word: str) -> None:
+def test_one_changed_digit_of_any_field_is_found(tmp_path: Path, field: str, place: int, word: str) -> None:
     lines = log_of_ours().splitlines(keepends=True)
-    found = re.search(field + r"(\d)(\d)?", lines[line])
+    found = re.search(field + r"(\d)(\d)?", lines[place])
     assert found
     other = str((int(found[1]) + 1) % 10)
-    lines[line] = lines[line][: found.start(1)] + other + lines[line][found.end(1) :]
+    lines[place] = lines[place][: found.start(1)] + other + lines[place][found.end(1) :]
     (said, *_) = ours(tmp_path / "run", "".join(lines))
-    assert (said.lines, said.weight) == ((line + 1,), Weight.VOID)
+    assert (said.lines, said.weight) == ((place + 1,), Weight.VOID)
     assert word in said.text
 
 
 def test_three_of_four_last_digits_of_a_time_are_found(tmp_path: Path) -> None:
     """A unit in the last place is seen by the rates, which have more digits; only what rounding hides stays."""
     found = 0
-    for line in range(1, 6):
+    for place in range(1, 6):
         lines = log_of_ours().splitlines(keepends=True)
-        lines[line] = re.sub(r"(\(s\): \d\.\d{3})(\d)", lambda m: m[1] + str((int(m[2]) + 1) % 10), lines[line])
-        found += [c.lines for c in ours(tmp_path / str(line), "".join(lines))] == [(line + 1,)]
+        lines[place] = re.sub(r"(\(s\): \d\.\d{3})(\d)", lambda m: m[1] + str((int(m[2]) + 1) % 10), lines[place])
+        found += [c.lines for c in ours(tmp_path / str(place), "".join(lines))] == [(place + 1,)]
     assert found >= 4
 
 
@@ -84,12 +82,8 @@ def test_a_rate_that_is_another_throughout(tmp_path: Path, factor: float, weight
 
 
 def test_milliseconds_and_batches_that_grow(tmp_path: Path) -> None:
-    line = (
-        " iteration {i:8d}/     500 | consumed samples: {c:12d} | elapsed time per iteration (ms): {ms:.1f} | throughput per GPU "
-        "(TFLOP/s/GPU): {f:.1f} | global batch size: {g:5d} | lm loss: 1.0E+01 | number of nan iterations:   0 |\n"
-    )
     rows = [(10, 640, 64, 4012.3), (20, 1280, 64, 4100.9), (30, 2560, 128, 8033.1), (40, 3840, 128, 8101.7)]
-    text = "".join(line.format(i=i, c=c, g=g, ms=ms, f=100 * g / ms * 1000) for i, c, g, ms in rows)
+    text = "".join(line(i, 500, samples=c, ms=ms, flops=1e5 * g / ms, batch=g, loss=10, nan=0) for i, c, g, ms in rows)
     assert theirs(tmp_path, text) == ()
     (said,) = theirs(tmp_path, text.replace("4100.9", "4000.9"))
     assert (said.code, said.weight, said.lines) == (Code.FLOPS_VS_TIME, Weight.DOUBT, (2,))
@@ -97,23 +91,16 @@ def test_milliseconds_and_batches_that_grow(tmp_path: Path) -> None:
 
 
 def test_a_rate_that_another_clock_took_may_scatter_by_3_percent(tmp_path: Path) -> None:
-    line = (
-        " iteration {i:8d}/ 40 | elapsed time per iteration (ms): {ms:.1f} | global batch size:    64 | lm loss: 1.{i:06d}E+01 | "
-        "samples per second: {rate:.3f} |\n"
-    )
     for factor, is_doubted in ((1.0, False), (1.02, False), (0.95, True)):
-        text = "".join(
-            line.format(i=i, ms=4000 + i, rate=factor * (1 + 0.01 * (i % 5 - 2)) * 64e3 / (4000 + i))
-            for i in range(1, 41)
-        )
+        rates = (factor * (1 + 0.01 * (i % 5 - 2)) * 64e3 / (4000 + i) for i in range(1, 41))
+        text = "".join(line(i, 40, ms=4000 + i, batch=64, loss=10 + i / 1000, rate=r) for i, r in enumerate(rates, 1))
         assert bool(theirs(tmp_path, text)) is is_doubted
 
 
 def test_a_log_that_states_its_time_once_has_nothing_to_hold_against_it(tmp_path: Path) -> None:
-    line = " iteration {i:8d}/  500 | elapsed time per iteration (ms): 4000.{i} | global batch size:    64 | lm loss: 1.0E+01 |\n"
-    assert theirs(tmp_path, "".join(line.format(i=10 * n) for n in range(1, 5))) == ()
-    (entry,) = measure_log(str(tmp_path / "job.out"), Overrides(sequence_length=2048))
-    assert stating(entry.records) == ()
+    text = "".join(line(10 * n, 500, ms=4000 + n / 10, batch=64, loss=10) for n in range(1, 5))
+    entry = entry_of(tmp_path, text, sequence_length=2048, num_gpus=8)
+    assert (entry.contradictions, stating(entry.records)) == ((), ())
 
 
 def test_a_run_whose_lines_were_changed_has_no_number(tmp_path: Path) -> None:
@@ -133,8 +120,7 @@ def test_two_rates_of_a_log_without_times_are_held_against_each_other(tmp_path: 
     for changed in ((), (10, 11, 12, 13)):
         rates = [(8 * (4000 + n % 7) + 4000 * (n in changed), 4000 + n % 7) for n in range(1, 41)]
         text = "".join(f"step {n} tps {whole} gpu {one}\n" for n, (whole, one) in enumerate(rates, 1))
-        (tmp_path / "rates.log").write_text(text)
-        (entry,) = measure_log(str(tmp_path / "rates.log"), Overrides(num_gpus=8, pattern=(pattern,)))
+        entry = entry_of(tmp_path, text, num_gpus=8, pattern=(pattern,))
         assert [(found.code, found.lines) for found in entry.contradictions] == (
             [(Code.RATES_VS_TIME, changed)] if changed else []
         )

@@ -1,12 +1,10 @@
 """Tokens and seconds out of whatever a log states, and the numbers that cannot be true."""
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
+from support.megatron import dump, line
+from support.reported import Reported
 
-from nlp_bench.cli.main import main
 from nlp_bench.logs.record import Attempt, Fact, LogRecord, Records
 from nlp_bench.measure.foreign import why_implausible
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
@@ -103,19 +101,14 @@ def test_what_cannot_be_true(seconds: float, facts: dict[str, float | str], word
     assert why is None if words is None else why is not None and words in why.text
 
 
-DUMP = """------------------------ arguments ------------------------
-  global_batch_size ............................... 256
-  seq_length ...................................... 4096
-  world_size ...................................... 64
--------------------- end of arguments ---------------------
-"""
+DUMP = dump(end=True, global_batch_size=256, seq_length=4096, world_size=64)
 
 
 @pytest.mark.parametrize(
     ("num", "log_interval", "grow"), [(600, 10, 105), (600, 50, 130), (800, 100, 150), (280, 10, 100), (400, 50, 110)]
 )
 def test_a_line_in_which_the_batch_grows_counts_the_samples_that_were_consumed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], num: int, log_interval: int, grow: int
+    reported: Reported, num: int, log_interval: int, grow: int
 ) -> None:
     """Megatron-LM prints the batch of the last iteration of an interval; a ramp-up that goes on at the end of the log is honest too."""
     text, samples, seconds = DUMP, 0, 0.0
@@ -123,31 +116,25 @@ def test_a_line_in_which_the_batch_grows_counts_the_samples_that_were_consumed(
         batch = min(256, 64 + 64 * ((number - 1) // grow))
         samples, seconds = samples + batch, seconds + batch * 0.02 * (1 + 0.0005 * ((number * 7919) % 13 - 6))
         if number % log_interval == 0:
-            text += (
-                f" iteration {number:8d}/{num:8d} | consumed samples: {samples:12d} | elapsed time per iteration (ms): "
-                f"{1000 * seconds / log_interval:.1f} | learning rate: 1.0E-05 | global batch size: {batch:5d} | "
-                f"lm loss: {10 - number / 1000:.6E} | loss scale: 1.0 | grad norm: 1.234 | "
-                "number of skipped iterations:   0 | number of nan iterations:   0 |\n"
-            )
+            facts = {
+                "samples": samples,
+                "ms": 1000 * seconds / log_interval,
+                "batch": batch,
+                "loss": 10 - number / 1000,
+            }
+            text += line(number, num, **facts, lr=1e-5, skipped=0, nan=0)
             seconds = 0.0
-    (tmp_path / "a.log").write_text(text)
-    assert main(["report", str(tmp_path / "a.log"), "--format", "json"]) == 0
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    run = reported(text)
     assert (run["outcome"], run["contradictions"], run["tokens_per_second"]["reference"]) == ("VALID", [], None)
     assert run["tokens_per_second"]["steady"] == pytest.approx(204_800, rel=1e-3)
 
 
-def test_a_log_of_the_first_step_of_a_ramp_up_keeps_its_number(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_of_the_first_step_of_a_ramp_up_keeps_its_number(reported: Reported) -> None:
     lines = (
-        f" iteration {number:8d}/     600 | consumed samples: {64 * number:12d} | elapsed time per iteration (ms): "
-        f"{1280 + number % 3:.1f} | learning rate: 1.0E-05 | global batch size:    64 | lm loss: {10 - number / 1000:.6E} |\n"
+        line(number, 600, samples=64 * number, ms=1280 + number % 3, lr=1e-5, batch=64, loss=10 - number / 1000)
         for number in range(10, 110, 10)
     )
-    (tmp_path / "a.log").write_text(DUMP + "".join(lines))
-    main(["report", str(tmp_path / "a.log"), "--format", "json"])
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    run = reported(DUMP + "".join(lines))
     assert run["tokens_per_second"]["steady"] == pytest.approx(204_800, rel=2e-3)
     assert "batch is 256 and, further on, 64 (log line" in run["contradictions"][0]["text"]
 

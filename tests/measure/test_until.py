@@ -2,10 +2,12 @@
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.megatron import line
 from support.published import write_run
 from support.stopping import anytime, fixed, real, simulated
 
@@ -18,10 +20,12 @@ from nlp_bench.measure.folder import measure_folder
 from nlp_bench.outcome import Outcome
 
 SAID = "[default0]: until 5%: enough after iteration {} of 2000: known\n[default0]: training finished: {} iterations\n"
-LINE = (
-    " iteration {0:8d}/    2000 | elapsed time per iteration (s): {1:.4f} | global batch size:    96 "
-    "| lm loss: 1.{0:06d}E+00 | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
-)
+
+
+def lines(seconds: Iterable[float]) -> str:
+    return "".join(
+        line(n, 2000, s=value, batch=96, loss=1 + n * 1e-6, skipped=0, nan=0) for n, value in enumerate(seconds, 1)
+    )
 
 
 @pytest.mark.slow
@@ -117,8 +121,7 @@ def stopped(tmp_path: Path) -> Path:
     run["tuning"] = {"until": "5%"}
     (folder / "run.json").write_text(json.dumps(run))
     seconds = 5 + 0.1 * np.random.default_rng(4).standard_normal(200)
-    text = "".join(LINE.format(number, value) for number, value in enumerate(seconds, 1))
-    (folder / "job.out").write_text(text + SAID.format(200, 200))
+    (folder / "job.out").write_text(lines(seconds) + SAID.format(200, 200))
     return folder
 
 
@@ -142,8 +145,8 @@ def test_a_run_that_was_enough_is_valid_and_its_bound_stands_in_the_record(stopp
 def test_a_run_that_may_not_have_stopped_there_is_incomplete(
     stopped: Path, kept: int, said: tuple[int, ...], tuning: dict[str, str]
 ) -> None:
-    lines = (stopped / "job.out").read_text().splitlines(keepends=True)
-    (stopped / "job.out").write_text("".join(lines[:kept]) + (SAID.format(*said) if said else ""))
+    logged = (stopped / "job.out").read_text().splitlines(keepends=True)
+    (stopped / "job.out").write_text("".join(logged[:kept]) + (SAID.format(*said) if said else ""))
     run = json.loads((stopped / "run.json").read_text())
     (stopped / "run.json").write_text(json.dumps(run | {"tuning": tuning}))
     assert measure_folder(stopped, "run").entry.outcome is Outcome.INCOMPLETE
@@ -157,8 +160,7 @@ def test_the_launcher_judges_by_run_json_and_the_log(
     tmp_path: Path, until: str | None, said: int, outcome: Outcome
 ) -> None:
     run = resolve(Request(model="tiny", launcher="local", iterations=2000, until=until), ask_scheduler=False)
-    text = "".join(LINE.format(number, 5.0) for number in range(1, 201))
-    (tmp_path / "job.out").write_text(text + SAID.format(said, 200))
+    (tmp_path / "job.out").write_text(lines([5.0] * 200) + SAID.format(said, 200))
     assert decide(run, tmp_path, exit_status=0).outcome is outcome
 
 

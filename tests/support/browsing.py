@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from support.megatron import line
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NEEDS_BROWSER = [
@@ -22,18 +23,17 @@ NEEDS_BROWSER = [
 
 def simulated_log(number: int, *, seed: int, mean_s: float = 5.3, interval: int = 10) -> str:
     """Return a log with a slow start, autocorrelated noise and a slow end, in the form of the published lines."""
-    chance, level, lines = random.Random(seed), 0.0, []  # noqa: S311  # no secret
+    chance, level, text = random.Random(seed), 0.0, ""  # noqa: S311  # no secret
     for index in range(1, number + 1):
         level = 0.5 * level + chance.gauss(0, 0.03)
         slow = 1.4 if index <= 3 else 1.15 if index > number - number // 10 else 1.0
         elapsed_s = (mean_s + level) * slow
-        lines.append(
-            f" iteration {interval * index:8d}/{interval * number:8d} | consumed samples: {96 * interval * index:12d} | "
-            f"elapsed time per iteration (s): {elapsed_s:.4f} | learning rate: 1.000E-05 | global batch size: {96:5d} | "
-            f"lm loss: {11 * index**-0.1 + chance.gauss(0, 0.02):.6E} | loss scale: 4096.0 | grad norm: 1.000 | "
-            f"number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        loss, same = (
+            11 * index**-0.1 + chance.gauss(0, 0.02),
+            {"lr": 1e-5, "batch": 96, "scale": 4096, "norm": 1, "skipped": 0, "nan": 0},
         )
-    return "".join(lines)
+        text += line(interval * index, interval * number, samples=96 * interval * index, s=elapsed_s, loss=loss, **same)
+    return text
 
 
 @dataclass

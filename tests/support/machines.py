@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.megatron import line
 from support.published import OUTCOME, RUN
 
 BEGIN_S = 1_763_640_000.0
@@ -17,17 +18,19 @@ FIRST_LINE = 20
 
 def log_text(iterations: int = 100, before: str = "") -> str:
     """A log with a line per iteration of 2 s and the time of day at its end."""
-    lines = []
+    same = {"lr": 1e-6, "batch": 96, "scale": 1, "norm": 1, "skipped": 0, "nan": 0}
     for n in range(1, iterations + 1):
         elapsed_s = FIRST_LINE if n == 1 else ITERATION_S
+        facts = {
+            "samples": 96 * n,
+            "s": elapsed_s,
+            "loss": 8 - 0.01 * n,
+            "rate": 96 / elapsed_s,
+            "tflops": 200 / elapsed_s,
+        }
         stamp_s = BEGIN_S + FIRST_LINE + ITERATION_S * (n - 1)
-        lines.append(
-            f"[default3]: iteration {n:8d}/{iterations:8d} | consumed samples: {96 * n:12d} | elapsed time per iteration (s): "
-            f"{elapsed_s:.4f} | learning rate: 1.000E-06 | global batch size:    96 | lm loss: {8 - 0.01 * n:.6E} | loss scale: 1.0 | "
-            f"grad norm: 1.000 | number of skipped iterations:   0 | number of nan iterations:   0 | samples per second: {96 / elapsed_s:.3f} | "
-            f"TFLOPs: {200 / elapsed_s:.2f} | unix time: {stamp_s:.3f} |\n"
-        )
-    return before + "".join(lines)
+        before += line(n, iterations, "[default3]: ", **facts, **same, stamp=stamp_s)
+    return before
 
 
 @dataclass
@@ -51,14 +54,9 @@ class Node:
             "power_limit_w": 400.0,
             "default_power_limit_w": 400.0,
         }
+        usual["no_energy_counter"] = None
         return [
-            {
-                "index": i,
-                "uuid": f"GPU-{self.name}-{i}",
-                "no_energy_counter": None,
-                **usual,
-                **self.gpu_facts.get(i, {}),
-            }
+            {"index": i, "uuid": f"GPU-{self.name}-{i}", **usual, **self.gpu_facts.get(i, {})}
             for i in range(self.num_gpus)
         ]
 
@@ -109,14 +107,9 @@ def write_machine_run(
     (folder / "run.json").write_text(json.dumps(run))
     (folder / "outcome.json").write_text(json.dumps(OUTCOME))
     (folder / "job.out").write_text(log_text(before=before))
-    (folder / "environment.json").write_text(
-        json.dumps(
-            {
-                "schema": "nlp-bench/environment/1",
-                "packages": {"torch": "2.6.0", "nvidia-nccl-cu12": "2.21.5", "apex": None},
-            }
-        )
-    )
+    packages = {"torch": "2.6.0", "nvidia-nccl-cu12": "2.21.5", "apex": None}
+    environment = {"schema": "nlp-bench/environment/1", "packages": packages}
+    (folder / "environment.json").write_text(json.dumps(environment))
     for node in nodes:
         node.write(folder)
     return folder

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
+from support.megatron import dump, line
 from support.published import OUTCOME, RUN
 
 from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token
@@ -49,12 +50,6 @@ class Row:
     skipped: int = 0
     before: str = ""
     """Lines before this one."""
-    rank: int = 0
-
-    @property
-    def says(self) -> float:
-        """The time that the line states."""
-        return self.elapsed_s
 
     def restate(self, factor: float, *, rates: bool = False, flops: bool = False, stamp: bool = False) -> None:
         """Print `factor` times the time, and let the named statements follow."""
@@ -120,34 +115,36 @@ def _when(stamp_s: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     return datetime.fromtimestamp(stamp_s, timezone.utc).strftime(form)
 
 
-def _dump(made: Made) -> str:
-    lines = [f"  {name} {'.' * max(3, 48 - len(name))} {value}\n" for name, value in made.arguments.items()]
-    rule = "-" * 24
-    return "".join([f"{rule} arguments {rule}\n", *lines, f"{rule} end of arguments {rule}\n"])
+def _lines(made: Made, fields: Callable[[Row], dict[str, float | str]], front: Callable[[Row], str]) -> str:
+    return "".join(
+        row.before
+        + line(
+            row.iteration, made.rows[-1].iteration, front(row), samples=row.consumed, batch=row.batch, loss=row.loss, norm=1,
+            skipped=row.skipped, nan=0, **fields(row),
+        )
+        for row in made.rows
+    )  # fmt: skip
 
 
 def megatron(made: Made, *, stamps: bool = True, flops: bool = True, arguments: bool = True) -> str:
     """Return the log of Megatron-LM: whole seconds in front, the time in milliseconds, TFLOP/s of the model."""
-    return (_dump(made) if arguments else "") + "".join(
-        f"{row.before}{f' [{_when(row.stamp_s)}]' if stamps else ''} iteration {row.iteration:8d}/{made.rows[-1].iteration:8d} | "
-        f"consumed samples: {row.consumed:12d} | elapsed time per iteration (ms): {1000 * row.elapsed_s:.1f} | "
-        + (f"throughput per GPU (TFLOP/s/GPU): {MODEL_FLOPS / row.flops_s / GPUS / 1e12:.1f} | " if flops else "")
-        + f"learning rate: {row.lr:.6E} | global batch size: {row.batch:5d} | lm loss: {row.loss:.6E} | loss scale: 1.0 | "
-        f"grad norm: 1.000 | number of skipped iterations: {row.skipped:3d} | number of nan iterations:   0 |\n"
-        for row in made.rows
-    )
+
+    def fields(row: Row) -> dict[str, float | str]:
+        count = {"flops": MODEL_FLOPS / row.flops_s / GPUS / 1e12} if flops else {}
+        return {"ms": 1000 * row.elapsed_s, "lr": f"{row.lr:.6E}", "scale": 1, **count}
+
+    told = dump(end=True, **made.arguments) if arguments else ""
+    return told + _lines(made, fields, lambda row: f" [{_when(row.stamp_s)}] " if stamps else " ")
 
 
 def jupiter(made: Made) -> str:
     """Return the log of the patched Megatron-LM of the JUPITER suite: seconds, samples per second, legacy TFLOPs; no clock, no dump."""
-    return "".join(
-        f"{row.before}[default3]: iteration {row.iteration:8d}/{made.rows[-1].iteration:8d} | consumed samples: {row.consumed:12d} | "
-        f"elapsed time per iteration (s): {row.elapsed_s:.4f} | learning rate: {row.lr:.3E} | global batch size: {row.batch:5d} | "
-        f"lm loss: {row.loss:.6E} | loss scale: 4096.0 | grad norm: 1.000 | number of skipped iterations: {row.skipped:3d} | "
-        f"number of nan iterations:   0 | samples per second: {row.batch / row.rate_s:.3f} | "
-        f"TFLOPs: {LEGACY_FLOPS / row.flops_s / GPUS / 1e12:.2f} |\n"
-        for row in made.rows
-    )
+
+    def fields(row: Row) -> dict[str, float | str]:
+        rates = {"rate": row.batch / row.rate_s, "tflops": LEGACY_FLOPS / row.flops_s / GPUS / 1e12}
+        return {"s": row.elapsed_s, "lr": row.lr, "scale": 4096, **rates}
+
+    return _lines(made, fields, lambda _: "[default3]: ")
 
 
 def line_of_ours(row: Row, num: int) -> str:
@@ -166,7 +163,9 @@ def line_of_ours(row: Row, num: int) -> str:
 
 def ours(made: Made) -> str:
     """Return the log of this project's trainer."""
-    return _dump(made) + "".join(row.before + line_of_ours(row, made.rows[-1].iteration) for row in made.rows)
+    return dump(end=True, **made.arguments) + "".join(
+        row.before + line_of_ours(row, made.rows[-1].iteration) for row in made.rows
+    )
 
 
 def torchtitan(made: Made) -> str:

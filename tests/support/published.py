@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from support.megatron import line
+
 RUN = {
     "schema": "nlp-bench/run/1",
     "nlp_bench": {"version": "0.1.0", "commit": "abc"},
@@ -10,23 +12,13 @@ RUN = {
     "system": {"name": "machine", "version": "2026", "accelerator": "cuda"},
     "launch": {"queue": "batch", "timelimit": "00:45:00", "launcher": "slurm"},
     "parallel": {"nodes": 96, "num_gpus": 384, "tensor": 8, "pipeline": 8, "data": 6},
-    "batch": {
-        "micro_batch_size": 1,
-        "gradient_accumulation_steps": 16,
-        "global_batch_size": 96,
-        "sequence_length": 2048,
-    },
+    "batch": {"micro_batch_size": 1, "gradient_accumulation_steps": 16, "global_batch_size": 96, "sequence_length": 2048},
     "training": {"iterations": 50, "log_interval": 10},
-}
+}  # fmt: skip
 OUTCOME = {
-    "schema": "nlp-bench/outcome/1",
-    "outcome": "VALID",
-    "reasons": [],
-    "evidence": None,
-    "exit_status": 0,
-    "job_id": "4711",
+    "schema": "nlp-bench/outcome/1", "outcome": "VALID", "reasons": [], "evidence": None, "exit_status": 0, "job_id": "4711",
     "ended": "2026-01-01T00:00:00+00:00",
-}
+}  # fmt: skip
 PUBLISHED = [
     (7.2310, 4.438e-07, 1.010967e01, 178.553, 13.276, 101.54),
     (5.3551, 8.876e-07, 8.861832e00, 46.241, 17.927, 137.10),
@@ -38,12 +30,11 @@ PUBLISHED = [
 
 def published_log(total: int = 3125000) -> str:
     """The five published lines of the benchmark's description, from the format of its patched Megatron-LM."""
+    names = ("s", "lr", "loss", "norm", "rate", "tflops")
+    same = {"batch": 96, "scale": 4096, "skipped": 0, "nan": 0}
     return "".join(
-        f"[default3]: iteration {10 * n:8d}/{total:8d} | consumed samples: {960 * n:12d} | "
-        f"elapsed time per iteration (s): {elapsed_s:.4f} | learning rate: {rate:.3E} | global batch size: {96:5d} | "
-        f"lm loss: {loss:.6E} | loss scale: {4096:.1f} | grad norm: {norm:.3f} | number of skipped iterations: {0:3d} | "
-        f"number of nan iterations: {0:3d} | samples per second: {speed:.3f} | TFLOPs: {tflops:.2f} |\n"
-        for n, (elapsed_s, rate, loss, norm, speed, tflops) in enumerate(PUBLISHED, start=1)
+        line(10 * n, total, "[default3]: ", samples=960 * n, **dict(zip(names, values, strict=True)), **same)
+        for n, values in enumerate(PUBLISHED, start=1)
     )
 
 

@@ -4,22 +4,16 @@ import json
 import random
 from pathlib import Path
 
+from support.megatron import dump, line
 from support.published import OUTCOME, RUN
-
-
-def dump(**arguments: object) -> str:
-    """Return arguments as Megatron-LM prints them."""
-    lines = [f"  {name} {'.' * max(3, 48 - len(name))} {value}\n" for name, value in arguments.items()]
-    return "".join(["------------------------ arguments ------------------------\n", *lines])
 
 
 def lines(seconds: list[float], batch: int, total: int | None = None) -> str:
     """Return one line per time, of ten iterations each."""
     end = total or 10 * len(seconds)
+    same = {"lr": 1e-4, "batch": batch, "scale": 1, "norm": 1, "skipped": 0, "nan": 0}
     return "".join(
-        f" iteration {10 * n:8d}/{end:8d} | consumed samples: {10 * n * batch:12d} | elapsed time per iteration (ms): {1000 * s:.3f} | "
-        f"learning rate: 1.000E-04 | global batch size: {batch:5d} | lm loss: {8.11 - 0.001 * n:.6E} | loss scale: 1.0 | grad norm: 1.000 | "
-        f"number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        line(10 * n, end, samples=10 * n * batch, ms=f"{1000 * s:.3f}", loss=8.11 - 0.001 * n, **same)
         for n, s in enumerate(seconds, start=1)
     )
 
