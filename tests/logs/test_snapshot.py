@@ -63,7 +63,6 @@ def test_a_file_that_is_cut_is_said(path: Path, size: int) -> None:
     found, damage = read_with(path, lambda path: os.truncate(path, size))
     assert LINES.startswith(found)
     assert len(found) < len(LINES)
-    assert damage is not None
     assert f"the file was cut while it was read: {len(found)} of its {len(LINES)} bytes are counted" in damage
 
 
@@ -77,7 +76,6 @@ def test_a_compressed_file_that_is_cut_is_said(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(LINES, 1))
     found, damage = read_with(path, lambda path: os.truncate(path, 100))
     assert LINES.startswith(found)
-    assert damage
     assert "the file was cut while it was read" in damage
 
 

@@ -85,7 +85,6 @@ def test_a_cut_file_gives_what_it_holds_and_says_so(path: Path, pack: Pack) -> N
     packed = pack(content)
     path.write_bytes(packed[: len(packed) * 2 // 3])
     lines, damage = seen(path)
-    assert damage
     assert "cut" in damage
     assert len(lines) > 8000
     assert lines[:-1] == expected(content)[: len(lines) - 1]
@@ -118,7 +117,6 @@ def test_what_is_not_compressed_behind_a_compressed_log_is_damage(path: Path) ->
     path.write_bytes(gzip.compress(b"a\n") + b"appended later\n")
     lines, damage = seen(path)
     assert lines == expected(b"a\n")
-    assert damage
     assert "not compressed" in damage
 
 

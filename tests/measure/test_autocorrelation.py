@@ -63,9 +63,7 @@ def test_the_interval_is_neither_too_narrow_nor_too_wide_for_slow_correlation(
     faster, widths = 0, []
     for _ in range(number):
         found = estimate_of(spans(10 + scatter * autoregressive(coefficients, length, dice)))
-        assert found is not None
         interval = found.interval()
-        assert interval is not None
         faster += 1 / interval[1] > 10
         widths.append((found.seconds_per_token - 1 / interval[1]) / (1.72238 * deviation))
     assert least < np.median(widths) < most

@@ -38,7 +38,6 @@ def why(folder: Path) -> str:
     entry = measured(folder)
     assert entry.outcome is Outcome.VALID
     assert entry.steady
-    assert entry.energy
     assert entry.energy.why_none
     assert (entry.energy.joules, entry.energy.joules_per_token, entry.energy.kwh(10**6)) == (None, None, None)
     assert f"no energy: {entry.energy.why_none}" in entry.remarks
@@ -57,7 +56,6 @@ def test_the_counters_of_all_gpus_over_the_window(tmp_path: Path) -> None:
     assert (found.remarks, found.why_none) == ((), None)
     assert (found.samples_per_second, found.longest_gap_s) == (1.0, 1.0)
     window = measured(folder).throughput
-    assert window
     assert found.joules == pytest.approx(2 * WATTS * window.window.seconds, rel=1e-6)
 
 
@@ -119,7 +117,6 @@ def test_a_node_of_an_earlier_start_took_no_part(tmp_path: Path) -> None:
     folder = write_machine_run(tmp_path / "run", [Node("n1"), earlier], num_nodes=1)
     assert energy(folder).mean_power_w_per_gpu == pytest.approx(WATTS / 4)
     found = measured(folder).machine
-    assert found
     assert (found.summary["nodes"], sum(found.summary["gpus"].values())) == (["n1"], 4)
 
 
@@ -175,7 +172,6 @@ def test_thin_samples_are_said_and_the_counters_still_add_up(
     tmp_path: Path, times: list[float], remarks: list[str]
 ) -> None:
     entry = measured(write_machine_run(tmp_path / "run", [Node("n1", times=times)]))
-    assert entry.energy
     assert entry.energy.mean_power_w_per_gpu == pytest.approx(WATTS / 4)
     assert len(entry.energy.remarks) == len(remarks)
     for remark, part in zip(entry.energy.remarks, remarks, strict=True):
@@ -248,7 +244,6 @@ def stated(tmp_path: Path, joules: float, **options: int) -> Energy | None:
 
 def test_what_megatron_states_itself(tmp_path: Path) -> None:
     found = stated(tmp_path, 600.0, num_gpus=8)
-    assert found
     assert found.joules_per_token == pytest.approx(8 * 600 / TOKENS_PER_ITERATION)
     assert found.mean_power_w_per_gpu == pytest.approx(300)
     assert "as the log states it (--log-energy)" in str(found.boundary)
@@ -257,7 +252,6 @@ def test_what_megatron_states_itself(tmp_path: Path) -> None:
 def test_what_megatron_states_without_a_meter_or_without_a_number_of_gpus(tmp_path: Path) -> None:
     assert stated(tmp_path, 0.0, num_gpus=8) is None
     found = stated(tmp_path, 600.0)
-    assert found
     assert found.joules_per_token is None
     assert "--num-gpus N" in str(found.why_none)
 

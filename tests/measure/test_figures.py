@@ -208,7 +208,6 @@ def statistics() -> dict[str, Any]:
     one = Estimate(seconds_per_token=1e-5, standard_error=2e-8, degrees=30, uncertainty=stalled)
     two = Estimate(seconds_per_token=1.02e-5, standard_error=3e-8, degrees=8)
     runs = over_runs([1.0e-5, 1.01e-5, 0.99e-5, 1.03e-5])
-    assert runs is not None
     return {
         "sides": [calm.sides(), calm.sides(4), stalled.sides(), stalled.sides(0.5), stalled.sides(9)],
         "intervals": [one.interval(), two.interval(), runs.interval(), one.half_width()],

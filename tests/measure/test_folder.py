@@ -118,7 +118,6 @@ def test_a_run_that_goes_on_owes_the_lines_from_its_checkpoint_on(
     entry = measure_folder(run_dir, "job.out").entry
     assert entry.outcome is Outcome.VALID
     assert [one for one in entry.reason_texts if "expected lines" in one] == remarks
-    assert entry.throughput is not None
     excluded = entry.throughput.window.to_json()["excluded"]
     assert excluded == [{"iterations": [1001, first], "why": "warm-up"}]
     change(run_dir, "run.json", tuning={})

@@ -138,7 +138,6 @@ def test_a_training_that_goes_on_from_a_checkpoint_warms_up_again(tmp_path: Path
     for text, first in ((loaded, 13), ("nothing", 11)):
         head = f"  log_interval .................................... 2\n{text}\n"
         entry = entry_of(tmp_path, [head, *lines], sequence_length=32, num_gpus=1)
-        assert entry.throughput is not None
         assert entry.throughput.window.first_iteration == first
 
 

@@ -84,7 +84,6 @@ def test_mean_interval_and_scatter() -> None:
     assert found.tokens_per_second == pytest.approx(1e5)  # the harmonic mean: equal tokens, added times
     assert found.run_to_run_cv == pytest.approx(0.1)
     half = student_t(0.975, 2) * 1e-6 / math.sqrt(3)
-    assert found.estimate is not None
     assert found.estimate.interval() == pytest.approx((1 / (1e-5 + half), 1 / (1e-5 - half)))
     assert found.olympic_tokens_per_second == pytest.approx(1e5)
     assert observed(9e-6, 10e-6).olympic_tokens_per_second is None
@@ -94,8 +93,6 @@ def test_mean_interval_and_scatter() -> None:
 def test_the_runs_that_are_missing_give_a_half_width_of_one_percent(scatter: float) -> None:
     found = observed(1e-5, (1 + scatter) * 1e-5, (1 - scatter) * 1e-5)
     more, cv = found.num_more_runs, found.spread
-    assert more is not None
-    assert cv is not None
     number = 3 + more
     assert student_t(0.975, number - 1) * cv / math.sqrt(number) <= 0.01
     if more:
@@ -120,7 +117,6 @@ def test_one_run_says_what_it_cannot_say(tmp_path: Path) -> None:
     assert line.startswith("one run only: how much runs differ from each other is not known; run 4 more (repeats: 5)")
     assert (found.run_to_run_cv, found.num_more_runs) == (None, None)
     (short,) = read(write_log(tmp_path / "b.log", 65000, scatter=0.05))
-    assert short.throughput
     more = short.throughput.num_more
     (line,) = pool_lines(*pool([short]))
     assert f"within this run {more} more logged intervals give +-1 %" in line, "one question has one answer"

@@ -49,7 +49,6 @@ def test_honest_logs_agree_with_themselves(tmp_path: Path, text: str) -> None:
 def test_one_changed_digit_of_any_field_is_found(tmp_path: Path, field: str, place: int, word: str) -> None:
     lines = log_of_ours().splitlines(keepends=True)
     found = re.search(field + r"(\d)(\d)?", lines[place])
-    assert found
     other = str((int(found[1]) + 1) % 10)
     lines[place] = lines[place][: found.start(1)] + other + lines[place][found.end(1) :]
     (said, *_) = ours(tmp_path / "run", "".join(lines))

@@ -45,7 +45,6 @@ def test_few_runs_that_stop_miss_the_truth_where_a_fixed_interval_misses_it_ofte
 def test_an_even_run_that_has_seen_no_stall_yet_does_not_stop_before_one_could_have_come() -> None:
     even = 1 + 0.003 * np.random.default_rng(1).standard_normal(4000)
     stop = anytime(even, 0.01, 1).iterations
-    assert stop is not None
     assert 500 <= stop <= 900
     even[200::500] += 4  # 0.8 % of the time, and none before iteration 200
     stalled = anytime(even / even.mean(), 0.01, 1)
@@ -63,7 +62,6 @@ def test_a_run_that_changes_its_speed_goes_on() -> None:
 def test_halves_may_differ_by_four_thirds_of_the_wanted_half_width(step: float, is_steady: bool) -> None:
     times = [1.0] * 100 + [1 + step] * 80  # the first 20 iterations warm up
     found = replay(enumerate(times, 1), 0.05, 1)
-    assert found is not None
     assert found.is_steady is is_steady
 
 
@@ -96,7 +94,6 @@ def test_what_would_be_enough_is_told_beforehand() -> None:
     draw = simulated("independent noise of 10 %")
     seconds = draw(np.random.default_rng(3))
     early = replay(((place, float(value)) for place, value in enumerate(seconds[:700], 1)), 0.01, 1)
-    assert early is not None
     stop = anytime(seconds, 0.01, 1).iterations
     assert early.needed == pytest.approx(stop, rel=0.3)
 
@@ -107,7 +104,6 @@ def test_a_new_start_of_the_program_counts_anew() -> None:
         for number in range(1, 100):
             sequence.add(number, seconds if number < 50 else 1.01 * seconds)
     bound = sequence.bound()
-    assert bound is not None
     assert (bound.first_iteration, bound.last_iteration) == (21, 99)
     assert bound.seconds_per_iteration == pytest.approx((29 * 1.0 + 50 * 1.01) / 79)
 
@@ -170,11 +166,9 @@ def test_a_run_that_could_not_be_enough_is_refused_before_it_starts(capsys: pyte
     said = re.search(
         r"until: 1% takes at least (\d+) iterations.*--iterations is 500; raise it", capsys.readouterr().err
     )
-    assert said
     assert main([*words, "--iterations", said[1]]) == 0
     even = ConfidenceSequence(0.01, 2)  # the tiny model logs every second iteration
     for number in range(2, int(said[1]) + 1, 2):
         even.add(number, 1.0)
     bound = even.bound()
-    assert bound is not None
     assert bound.is_enough

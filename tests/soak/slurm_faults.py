@@ -230,7 +230,6 @@ class Injector:
         return bool(found)
 
     def _disk_full(self, job: Going) -> bool:
-        assert self.disk is not None
         filler = self.disk / f"filler-{job.plan.name}"
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as stream:
             while stream.write(b"x" * 4096):

@@ -39,8 +39,6 @@ class Program:
                 self._command, stdin=pipe, stdout=pipe, text=True, env=environment(), start_new_session=True
             )
         process = self._process
-        assert process.stdin is not None
-        assert process.stdout is not None
         print(json.dumps(question), file=process.stdin, flush=True)
         with selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ)

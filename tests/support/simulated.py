@@ -84,11 +84,8 @@ def throughput_of(logged: NDArray[np.float64], step: int) -> Throughput:
     }
     places = np.arange(number)
     attempt = Attempt(records=Records(columns, places, places, np.ones(number, dtype=np.bool_)))
-    found = measure_records(
-        attempt.records, sizes_of(attempt, Overrides(sequence_length=SEQUENCE)), LogConventions(log_interval=step)
-    )
-    assert found is not None
-    return found
+    sizes = sizes_of(attempt, Overrides(sequence_length=SEQUENCE))
+    return measure_records(attempt.records, sizes, LogConventions(log_interval=step))
 
 
 BURN_IN = 200
