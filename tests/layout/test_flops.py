@@ -1,4 +1,4 @@
-"""The countings against published figures, other programs' formulas written out, and torch's own counter."""
+"""The countings against published figures; test_flops_counted.py and test_flops_families.py have torch's own counter."""
 
 import re
 from pathlib import Path
@@ -54,18 +54,6 @@ def test_without_recompute_the_legacy_count_is_three_quarters() -> None:
     assert legacy_flops_per_iteration(GPT3, 96, recompute=False) == pytest.approx(0.75 * with_recompute)
 
 
-def test_the_legacy_count_is_the_full_model_count_with_every_layer_run_once_more() -> None:
-    legacy = legacy_flops_per_iteration(GPT3, 1, recompute=True) / GPT3.sequence_length
-    logits = 6 * GPT3.hidden_size * GPT3.padded_vocab_size
-    assert model_flops_per_token(GPT3, causal=False) - logits == pytest.approx(3 / 4 * (legacy - logits))
-
-
-def test_three_quarters_of_the_published_tflops_are_the_models_up_to_the_output_layer() -> None:
-    # 103.4 = 137.89 x 3/4 has three quarters of the output layer only.
-    tflops = model_flops_per_token(GPT3, causal=False) * 96 * 2048 / (5.3247 * 384 * 1e12)
-    assert tflops == pytest.approx(103.4, rel=0.0015)
-
-
 # Korthikanti et al. 2022, table 5, "present work": iteration time, GPUs (as many as samples but for 22B), MFU in percent.
 @pytest.mark.parametrize(
     ("shape", "batch", "num_gpus", "elapsed_s", "mfu"),
@@ -97,67 +85,6 @@ def test_llama_405b_gives_the_published_tflops_of_nemo() -> None:
     assert tflops == pytest.approx(1134.5, rel=1e-4)
 
 
-def megatron(shape: ModelShape, attention_share: float) -> float:
-    """Megatron-LM's sum of terms, FLOPs of one token: 3 passes x 2 per multiply-add, `attention_share` 1/2 since it counts causal."""
-    head = shape.query_width // shape.num_attention_heads
-    queries, keys, values = (
-        head * heads for heads in (shape.num_attention_heads, shape.num_query_groups, shape.num_query_groups)
-    )
-    feed_forward = shape.hidden_size * shape.ffn_hidden_size * (3 if shape.gated else 2) * shape.num_layers
-    attention = (
-        shape.hidden_size * (queries + keys + values)
-        + queries * shape.sequence_length * attention_share * 2
-        + queries * shape.hidden_size
-    )
-    return 3 * 2 * (feed_forward + attention * shape.num_layers + shape.hidden_size * shape.padded_vocab_size)
-
-
-def older_megatron(shape: ModelShape) -> float:
-    """The closed form that Megatron-LM had before it counted causal attention."""
-    width, groups = shape.hidden_size, shape.num_query_groups / shape.num_attention_heads
-    factor = (1 + groups + shape.sequence_length / width) * shape.query_width / width
-    gate = 3 / 2 if shape.gated else 1
-    logits = shape.padded_vocab_size / (2 * shape.num_layers * width)
-    return 12 * shape.num_layers * width**2 * (factor + shape.ffn_hidden_size / width * gate + logits)
-
-
-@pytest.mark.parametrize("shape", [GPT3, LLAMA_8B, LLAMA_405B, ODD])
-def test_the_model_count_is_megatrons(shape: ModelShape) -> None:
-    assert model_flops_per_token(shape) == pytest.approx(megatron(shape, 1 / 2), rel=1e-12)
-    assert model_flops_per_token(shape, causal=False) == pytest.approx(megatron(shape, 1), rel=1e-12)
-    assert model_flops_per_token(shape, causal=False) == pytest.approx(older_megatron(shape), rel=1e-12)
-
-
-def test_full_attention_is_palms_six_n_plus_twelve_l_h_q_t() -> None:
-    multiplied = GPT3.num_layers * 12 * 12288**2 + 51200 * 12288
-    palm = 6 * multiplied + 12 * 96 * 96 * 128 * 2048
-    assert model_flops_per_token(GPT3, causal=False) == palm
-
-
-def test_a_fused_kernel_adds_its_own_scores_and_selective_adds_nothing_to_it() -> None:
-    scores = 96 * 2 * 2048 * 12288 / 2
-    for granularity in ("none", "selective"):
-        count = hardware_flops_per_token(GPT3, Recompute(granularity=granularity))
-        assert count == model_flops_per_token(GPT3) + scores
-    wrapped = Recompute(granularity="selective", wraps_fused_attention=True)
-    assert hardware_flops_per_token(GPT3, wrapped) == model_flops_per_token(GPT3) + 3 * scores
-
-
-def test_without_a_fused_kernel_the_masked_half_is_computed_and_selective_repeats_the_core() -> None:
-    full = model_flops_per_token(GPT3, causal=False)
-    assert hardware_flops_per_token(GPT3, Recompute(fused_attention=False)) == full
-    selective = hardware_flops_per_token(GPT3, Recompute(granularity="selective", fused_attention=False))
-    assert selective == full + 96 * 4 * 2048 * 12288
-
-
-def test_full_recompute_without_a_fused_kernel_is_narayanans_formula_with_the_output_layer_once() -> None:
-    count = hardware_flops_per_token(GPT3, Recompute(granularity="full", fused_attention=False))
-    legacy = legacy_flops_per_iteration(GPT3, 1, recompute=True) / 2048
-    assert count == pytest.approx(
-        legacy, rel=1e-12
-    )  # 4 x 24 V / 16 = 6 V: equation 3 has the output layer's three passes
-
-
 @pytest.mark.parametrize(
     ("method", "num_layers", "stages", "twice"), [("uniform", 4, 8, 96), ("block", 2, 8, 16), ("block", 20, 8, 96)]
 )
@@ -185,29 +112,6 @@ def test_parameters_are_those_of_the_published_models(layers: int, width: int, h
 @pytest.mark.parametrize(("shape", "parameters"), [(LLAMA_8B, 8_030_261_248), (LLAMA_405B, 405_853_388_800)])
 def test_parameters_of_llama_are_exact(shape: ModelShape, parameters: int) -> None:
     assert shape.parameters == parameters
-
-
-def test_untied_embeddings_add_parameters_and_no_flops() -> None:
-    tied, untied = gpt(2, 64, 4, 128), gpt(2, 64, 4, 128, untied_embeddings=True)
-    assert untied.parameters - tied.parameters == 64 * 128
-    assert model_flops_per_token(untied) == model_flops_per_token(tied)
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"num_attention_heads": 7, "num_query_groups": 7}, "hidden_size: 64 is not a multiple of num_attention_heads"),
-        ({"num_query_groups": 3}, "num_attention_heads: 4 is not a multiple of num_query_groups"),
-    ],
-)
-def test_a_shape_that_contradicts_itself_is_refused(changes: dict[str, int], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        gpt(2, 64, 4, 128, **changes)
-
-
-def test_a_head_width_of_its_own_frees_the_hidden_size() -> None:
-    shape = gpt(2, 64, 7, 128, head_width=16)
-    assert (shape.query_width, shape.key_value_width, shape.attention_weights) == (112, 112, 4 * 64 * 112)
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,9 @@ from nlp_bench.layout.shape import ModelShape
 
 torch = pytest.importorskip("torch")
 SHAPE = ModelShape(
-    num_layers=2,
-    hidden_size=32,
-    ffn_hidden_size=48,
-    num_attention_heads=4,
-    num_query_groups=2,
-    sequence_length=16,
-    padded_vocab_size=64,
-    gated=True,
-    head_width=12,
-)
+    num_layers=2, hidden_size=32, ffn_hidden_size=48, num_attention_heads=4, num_query_groups=2, sequence_length=16, padded_vocab_size=64,
+    gated=True, head_width=12,
+)  # fmt: skip
 Layer = Callable[[Any], Any]
 
 
@@ -46,19 +39,12 @@ class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
         super().__init__()
         s, linear = SHAPE, lambda rows, columns: torch.nn.Parameter(torch.randn(rows, columns) / 8)
         self.embedding = linear(s.padded_vocab_size, s.hidden_size)
-        self.weights = torch.nn.ParameterList(
-            [
-                torch.nn.ParameterList(
-                    [
-                        linear(s.hidden_size, s.query_width + 2 * s.key_value_width),
-                        linear(s.query_width, s.hidden_size),
-                        linear(s.hidden_size, 2 * s.ffn_hidden_size),
-                        linear(s.ffn_hidden_size, s.hidden_size),
-                    ]
-                )
-                for _ in range(s.num_layers)
-            ]
-        )
+        sizes = (
+            (s.hidden_size, s.query_width + 2 * s.key_value_width), (s.query_width, s.hidden_size),
+            (s.hidden_size, 2 * s.ffn_hidden_size), (s.ffn_hidden_size, s.hidden_size),
+        )  # fmt: skip
+        parameters = torch.nn.ParameterList
+        self.weights = parameters(parameters(linear(*size) for size in sizes) for _ in range(s.num_layers))
         self.attention, self.wrap = attention, wrap
 
     def layer(self, stream: Any, qkv: Any, projection: Any, up: Any, down: Any) -> Any:

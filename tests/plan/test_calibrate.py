@@ -15,7 +15,7 @@ from support.known_machine import calibration, iteration, of
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.machine.timing import Cpu, pick, summary, timed
+from nlp_bench.machine.timing import Cpu, summary
 from nlp_bench.plan.calibrate import trainer, work
 from nlp_bench.plan.calibrate.output import write_constants
 from nlp_bench.plan.calibrate.record import fit_all, read_calibration
@@ -73,34 +73,10 @@ def test_a_copy_copies_and_a_step_moves_the_parameters() -> None:
     assert not torch.equal(before, parameter)
 
 
-@pytest.mark.parametrize(
-    "task", [*map(smallest, (work.layer_tasks("bf16"), work.launch_tasks("fp32")))], ids=lambda task: task.kind
-)
-def test_the_rest_runs(task: Task) -> None:
-    call = task.make(Cpu())
-    call()
-    assert timed(call, Cpu(), 0.01).seconds > 0
-
-
-def test_other_formats_and_ranks_add_groups() -> None:
-    names = [group.name for group in work.groups(2, ("fp32",))]
-    assert {"matrix products fp32", "all-reduce over 2 ranks"} <= set(names)
-    assert not any("bf16" in name for name in names)
-
-
 def test_median_and_spread_do_not_follow_one_disturbed_repetition() -> None:
     timing = summary([1.0, 1.0, 1.1, 1.0, 9.0], 1)
     assert timing.seconds == 1.0
     assert timing.spread == pytest.approx(0.05)
-
-
-def test_the_cpu_is_named_with_its_threads_and_its_memory_is_known() -> None:
-    device = pick("cpu")
-    assert device.name.startswith("CPU ")
-    assert "thread" in device.name
-    free, total = device.memory()
-    assert 0 < free <= total
-    assert "load" in device.state()
 
 
 class Simulated:

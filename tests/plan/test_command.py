@@ -207,6 +207,7 @@ def test_what_no_layout_solves_says_what_is_in_the_way_and_what_is_near(
         (["--model", "175", "--system", "juwels"], "did you mean juwels-booster?"),
         (["--model", "bert_large", "--system", "juwels-booster"], "'bert' is not planned"),
         (["--model", "tiny", "--system", "local"], "write [gpu] name, memory_gib, peak_bf16_tflops"),
+        (["--model", "tiny", "--system", "slurm-sandbox"], "trains on CPU ranks"),
         (["--model-size", "5b", "--days", "5", "--tokens", "1B"], "'5b' is not auto"),
         (["--model-size", "auto", "--days", "5"], "--tokens missing"),
     ],

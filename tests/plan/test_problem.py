@@ -10,7 +10,6 @@ from nlp_bench.config.catalog import load_model, load_system
 from nlp_bench.config.model import Layout
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
-from nlp_bench.config.run import Run
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.problem import Fixed, configuration_of, make_problem, sizes_of
@@ -50,20 +49,6 @@ def test_the_rules_freeze_recompute_of_the_benchmark_only() -> None:
     assert problem("gpt_20b").recompute == ("none", "full")
 
 
-@pytest.mark.parametrize(
-    ("model", "system", "words"),
-    [
-        ("bert_large", "juwels-booster", "'bert' is not planned"),
-        ("t5_3b", "juwels-booster", "'t5' is not planned"),
-        ("tiny", "local", "does not say which GPU it has"),
-        ("tiny", "slurm-sandbox", "trains on CPU ranks"),
-    ],
-)
-def test_what_is_no_question_is_refused(model: str, system: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        problem(model, system)
-
-
 def test_the_option_takes_the_words_that_tables_take() -> None:
     assert problem(system="dgx-h100", precision="float8").precision == "fp8"
     assert problem(system="dgx-h100", precision="FP8 rowwise").precision == "fp8-rowwise"
@@ -92,33 +77,8 @@ def test_a_layout_of_the_system_counts_as_it_does_for_a_run() -> None:
     assert more.num_gpus == 16
 
 
-def run_of(**choices: object) -> Run:
-    given = {"model": "175", "system": "juwels-booster"} | choices
-    return resolve(Request(**given), ask_scheduler=False)  # type: ignore[arg-type]
-
-
-def test_every_switch_arrives() -> None:
-    run = run_of(
-        tensor=4, pipeline=16, num_virtual_stages_per_pipeline_rank=2, micro_batch_size=2, global_batch_size=96,
-        sequence_parallel=False, use_distributed_optimizer=True, overlap_grad_reduce=True, overlap_param_gather=True,
-        recompute="full",
-    )  # fmt: skip
-    sizes = sizes_of(configuration_of(run, read_constants()), 0)
-    assert (sizes.num_gpus, sizes.tp, sizes.pp, sizes.vpp, sizes.cp, sizes.dp) == (384, 4, 16, 2, 1, 6)
-    assert (sizes.micro_batch_size, sizes.gas, sizes.global_batch_size) == (2, 8, 96)
-    assert (sizes.recompute, sizes.sequence_parallel, sizes.distributed_optimizer) == ("full", False, True)
-    assert (sizes.overlap_grad_reduce, sizes.overlap_param_gather) == (True, True)
-
-
-@pytest.mark.parametrize(
-    ("choices", "stages"),
-    [({}, 1), ({"num_layers_per_virtual_pipeline_stage": 3}, 4), ({"num_virtual_stages_per_pipeline_rank": 6}, 6)],
-)
-def test_virtual_stages_by_either_name(choices: dict[str, object], stages: int) -> None:
-    assert run_of(**choices).sizes.virtual == stages
-
-
 def test_without_the_distributed_optimizer_nothing_is_shared() -> None:
-    spread = configuration_of(run_of(use_distributed_optimizer=False), read_constants()).spread
+    request = Request(model="175", system="juwels-booster", use_distributed_optimizer=False)
+    spread = configuration_of(resolve(request, ask_scheduler=False), read_constants()).spread
     assert np.array_equal(spread.shard_group, [1])
     assert np.array_equal(spread.sharding, [0])
