@@ -102,10 +102,8 @@ def _row(estimates: list[Estimate | None], alarms: list[bool]) -> tuple[float, f
 
 
 Column = NDArray[np.float64]
-TOKENS = TRUE_RATE * noise.TRUE_S
-"""Of an iteration."""
-Interval = tuple[float, float, float]
-"""Mean, lower and upper end, in seconds."""
+TOKENS = TRUE_RATE * noise.TRUE_S  # of an iteration
+Interval = tuple[float, float, float]  # mean, lower and upper end, in seconds
 
 
 def ours(times: Column, step: int) -> Interval:

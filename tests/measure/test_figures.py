@@ -30,8 +30,7 @@ KEYS = (
     "outcome", "num_records", "tokens_per_second", "time_to_report_s", "seconds_per_iteration", "window", "steady_state", "sustained",
     "uncertainty", "sensitivity",
 )  # fmt: skip
-PLACES = (0.97, 0.995, 1.005, 1.03, 1.2, 200)
-"""Limits, as shares of the steady time."""
+PLACES = (0.97, 0.995, 1.005, 1.03, 1.2, 200)  # limits, as shares of the steady time
 
 
 def noise(number: int, seed: int, correlation: float = 0.0) -> "np.typing.NDArray[np.float64]":

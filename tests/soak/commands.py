@@ -25,22 +25,14 @@ def _nothing(_: Path) -> None:
 class Command:
     """One subcommand."""
 
-    words: tuple[str, ...]
-    """Behind nlp-bench; HERE stands for a folder of its own."""
-    prepare: Callable[[Path], object] = _nothing
-    """What stands in the folder before."""
-    ends: tuple[int, ...] = (0,)
-    """Exit codes without a signal."""
-    stopped_ends: tuple[int, ...] = ()
-    """Further exit codes with one."""
-    again_ends: tuple[int, ...] = (0,)
-    """Exit codes of the second try."""
-    is_repeatable: bool = True
-    """Whether a second try ends by itself."""
-    seconds: float = 0.0
-    """Within which the signal comes; 0: as long as it takes."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Of its environment."""
+    words: tuple[str, ...]  # behind nlp-bench; HERE stands for a folder of its own
+    prepare: Callable[[Path], object] = _nothing  # what stands in the folder before
+    ends: tuple[int, ...] = (0,)  # exit codes without a signal
+    stopped_ends: tuple[int, ...] = ()  # further exit codes with one
+    again_ends: tuple[int, ...] = (0,)  # exit codes of the second try
+    is_repeatable: bool = True  # whether a second try ends by itself
+    seconds: float = 0.0  # within which the signal comes; 0: as long as it takes
+    variables: Mapping[str, str] = field(default_factory=dict)  # of its environment
 
     @property
     def name(self) -> str:

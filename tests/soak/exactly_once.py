@@ -37,12 +37,9 @@ from faults.stand_in import jube_file, stub_run
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PYTHON = [sys.executable, "-m", "nlp_bench"]
-BOUND_S = 240.0
-"""For one trial to come to its end, on a busy machine."""
-EARLY = 0.1
-"""Share of the kills that may fall into JUBE's start."""
-TRIES = 12
-"""Attempts to hit a JUBE that is still running."""
+BOUND_S = 240.0  # for one trial to come to its end, on a busy machine
+EARLY = 0.1  # share of the kills that may fall into JUBE's start
+TRIES = 12  # attempts to hit a JUBE that is still running
 MODES = {"ok": "VALID", "slow 0.2": "VALID", "exit 5": "FAILED", "short": "INCOMPLETE"}
 
 
@@ -53,13 +50,10 @@ class Trial:
     slurm: Sandbox
     folder: Path
     dice: random.Random
-    span_s: float
-    """How long an undisturbed `jube run` takes."""
-    is_group: bool
-    """Whether all that JUBE has started is killed with it."""
+    span_s: float  # how long an undisturbed `jube run` takes
+    is_group: bool  # whether all that JUBE has started is killed with it
     kills: int = 0
-    anew: int = 0
-    """Further kills, before JUBE had written its first workpackages.xml: the person repeats `jube run`."""
+    anew: int = 0  # further kills, before JUBE had written its first workpackages.xml: the person repeats `jube run`
     modes: dict[str, str] = field(default_factory=dict)
 
     def prepare(self) -> None:

@@ -24,24 +24,15 @@ COMPUTES, STARTS = "computes", "starts programs"
 class Figure:
     """One figure, and what became of it."""
 
-    name: str
-    """What is counted."""
-    lane: str
-    """COMPUTES or STARTS."""
-    script: str
-    """Below tests/."""
-    option: str = ""
-    """That takes the number."""
-    num: int = 0
-    """Of trials."""
-    more: tuple[str, ...] = ()
-    """Further words."""
-    printed: list[str] = field(default_factory=list)
-    """Its last lines, newest last."""
-    status: int | None = None
-    """Its exit status."""
-    seconds: float = 0.0
-    """How long it took."""
+    name: str  # what is counted
+    lane: str  # COMPUTES or STARTS
+    script: str  # below tests/
+    option: str = ""  # that takes the number
+    num: int = 0  # of trials
+    more: tuple[str, ...] = ()  # further words
+    printed: list[str] = field(default_factory=list)  # its last lines, newest last
+    status: int | None = None  # its exit status
+    seconds: float = 0.0  # how long it took
 
     def words(self, part: int) -> list[str]:
         """Return the command, for one `part`-th of the trials."""

@@ -38,8 +38,7 @@ from soak.writers import WRITERS
 SIZE_KIB = 8192
 FULL, LIMIT, READONLY, QUOTA, IO = "full", "limit", "readonly", "quota", "io"
 ERRORS = {FULL: errno.ENOSPC, LIMIT: errno.EFBIG, READONLY: errno.EROFS, QUOTA: errno.EDQUOT, IO: errno.EIO}
-IN_NAMESPACE = "NLP_BENCH_TEST_DISK"
-"""Set where this script runs in the namespace that it made."""
+IN_NAMESPACE = "NLP_BENCH_TEST_DISK"  # set where this script runs in the namespace that it made
 PRIVATE = "PRIVATE"
 
 

@@ -37,8 +37,7 @@ from nlp_bench.evidence.manifest import MANIFEST, SUMS, Options
 from nlp_bench.files import sha256_of
 from soak.workers import run_all
 
-BOUND_S = 30.0
-"""Of one command; they take a fraction of a second, and the machine may be busy."""
+BOUND_S = 30.0  # of one command; they take a fraction of a second, and the machine may be busy
 NLP_BENCH_SCHEMA_OF_SUBMIT = '{"schema": "nlp-bench/submit/1", "job_id": null, "job_ids": [], "parts_left": 0, "pid": 1, "host": "elsewhere", "submitted": "2026-01-01T00:00:00+00:00"}'
 CONFIGURATION = "<jube><selection><tag>175</tag><tag>slurm</tag><tag>juwels-booster</tag></selection><benchmark name='x' outpath='y'><a b='c'/></benchmark></jube>"
 
@@ -59,16 +58,11 @@ OPTIONS = (
 class Target:
     """A folder with one file to change, and commands that read it."""
 
-    folder: Path
-    """What is copied for each trial."""
-    file: str
-    """The file that is changed."""
-    is_sealed: bool = False
-    """Whether it is part of a bundle, whose hashes a forger would mend."""
-    has_words: bool = False
-    """Whether words of the command are changed instead of the file."""
-    commands: tuple[tuple[str, ...], ...]
-    """Words behind `nlp-bench`; HERE stands for the copy."""
+    folder: Path  # what is copied for each trial
+    file: str  # the file that is changed
+    is_sealed: bool = False  # whether it is part of a bundle, whose hashes a forger would mend
+    has_words: bool = False  # whether words of the command are changed instead of the file
+    commands: tuple[tuple[str, ...], ...]  # words behind `nlp-bench`; HERE stands for the copy
 
 
 def targets(folder: Path) -> list[Target]:

@@ -21,8 +21,7 @@ from support.fuzzing import INVENTED, bases, problem
 
 from soak.workers import run_all
 
-BOUND_S = 20.0
-"""Of one log; they take milliseconds, and the machine may be busy."""
+BOUND_S = 20.0  # of one log; they take milliseconds, and the machine may be busy
 
 
 def main(words: list[str] | None = None) -> int:

@@ -51,12 +51,9 @@ FILE, ANY, MOMENT = "call on files", "call", "microsecond"
 class Point:
     """Where a writer is killed."""
 
-    kind: str
-    """FILE, ANY or MOMENT."""
-    number: int
-    """Of the call, or of microseconds."""
-    of: int
-    """How many there are in all."""
+    kind: str  # FILE, ANY or MOMENT
+    number: int  # of the call, or of microseconds
+    of: int  # how many there are in all
 
 
 @dataclass

@@ -21,10 +21,8 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 VARIABLE = "NLP_BENCH_ORPHANS_OF"
-BOUND_S = 10.0
-"""After which nothing may be left."""
-START_S = 240.0
-"""For the first process of a kind to be there, on a busy machine."""
+BOUND_S = 10.0  # after which nothing may be left
+START_S = 240.0  # for the first process of a kind to be there, on a busy machine
 KINDS: dict[str, Callable[[list[str]], bool]] = {
     "a rank": lambda words: "nlp_bench.train" in words and "torch.distributed.run" not in words,
     "torchrun": lambda words: "torch.distributed.run" in words,

@@ -28,10 +28,8 @@ from soak.commands import COMMANDS, Command
 from soak.orphans import VARIABLE, family
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-BOUND_S = 120.0
-"""For a command to end by itself or after its signal, on a busy machine."""
-GONE_S = 10.0
-"""After which no process of it may be left."""
+BOUND_S = 120.0  # for a command to end by itself or after its signal, on a busy machine
+GONE_S = 10.0  # after which no process of it may be left
 ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 

@@ -30,8 +30,7 @@ NO_RANK = {
 }
 """Faults behind which srun may not have started a rank, with the beginnings of the reasons that must then say so: FAILED without
 one of them is false."""
-LOG_LINES = 15
-"""How much of the end of a log is shown of a job that is off."""
+LOG_LINES = 15  # how much of the end of a log is shown of a job that is off
 TWICE = {"controller_killed"}
 """Faults behind which Slurm itself may start one job twice: the controller has forgotten that it runs."""
 

@@ -16,41 +16,29 @@ from soak.slurm_state import Going
 
 TICK_S = 0.15
 SUBMITS_AT_ONCE = 2
-SUBMIT_S = 0.6
-"""About how long a submit takes: one that is to be killed is killed within that."""
-GIVEN_UP_S = 45.0
-"""A job that has not ended by then, mostly one that Slurm has forgotten, keeps no other one waiting."""
+SUBMIT_S = 0.6  # about how long a submit takes: one that is to be killed is killed within that
+GIVEN_UP_S = 45.0  # a job that has not ended by then, mostly one that Slurm has forgotten, keeps no other one waiting
 WATCH = (
     "import sys; from nlp_bench.launch.follow import sync; sync.GONE_S = 60; "
     "from nlp_bench.cli.main import main; sys.exit(main(['watch', *sys.argv[1:]]))"
 )
 """`nlp-bench watch` with a shorter grace."""
-BY_ITSELF = ("", "submit_killed", "fails")
-"""Faults that need no job that trains."""
+BY_ITSELF = ("", "submit_killed", "fails")  # faults that need no job that trains
 
 
 @dataclass(kw_only=True)
 class Drive:
     """The soak on its way."""
 
-    top: Path
-    """Its folder."""
-    injector: Injector
-    """Does the faults."""
-    jobs: list[Going]
-    """All jobs."""
-    events: list[Event]
-    """Faults that meet all, in their order."""
-    at_once: int
-    """Jobs that are on their way at the same time."""
-    submits: dict[int, Going] = field(default_factory=dict)
-    """The submits that go on, by process."""
-    again: list[Going] = field(default_factory=list)
-    """Those to be repeated."""
-    watches: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
-    """jube run, and the two watches."""
-    said_s: float = 0.0
-    """When progress was last printed."""
+    top: Path  # its folder
+    injector: Injector  # does the faults
+    jobs: list[Going]  # all jobs
+    events: list[Event]  # faults that meet all, in their order
+    at_once: int  # jobs that are on their way at the same time
+    submits: dict[int, Going] = field(default_factory=dict)  # the submits that go on, by process
+    again: list[Going] = field(default_factory=list)  # those to be repeated
+    watches: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)  # jube run, and the two watches
+    said_s: float = 0.0  # when progress was last printed
 
     @property
     def jube_runs(self) -> Path:

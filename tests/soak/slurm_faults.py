@@ -16,40 +16,30 @@ from support.sandbox import Sandbox
 from soak.slurm_plan import Event
 from soak.slurm_state import Going
 
-LEFT_ALONE_S = 8.0
-"""Seconds after which the first start of a requeued job has ended on its node."""
+LEFT_ALONE_S = 8.0  # seconds after which the first start of a requeued job has ended on its node
 LAUNCH_FAILED = "launch failed requeued held"
 """squeue's word for a job that a node, which had just come back, could not start; `nlp-bench watch` then names `scontrol release`."""
 DRAINED = {"Duplicate jobid", "Kill task failed"}
 """Slurm's reasons: a killed controller had given a job's number away again; a task outlived its SIGKILL on a busy machine."""
-DRAINED_S = 5.0
-"""Seconds between two looks for nodes that Slurm has drained."""
-OVERDUE_S = 60.0
-"""Seconds after which a job that was resumed, but does not go on, is resumed again."""
-LOST_S = 8.0
-"""Seconds before its death whose changes a killed controller may have lost: it saves its state every 5 s."""
+DRAINED_S = 5.0  # seconds between two looks for nodes that Slurm has drained
+OVERDUE_S = 60.0  # seconds after which a job that was resumed, but does not go on, is resumed again
+LOST_S = 8.0  # seconds before its death whose changes a killed controller may have lost: it saves its state every 5 s
 
 
 @dataclass(kw_only=True)
 class Injector:
     """Does the faults; what it has to take back waits in `later`."""
 
-    slurm: Sandbox
-    """The Slurm of the soak."""
-    jobs: list[Going]
-    """All jobs."""
-    disk: Path | None
-    """The small disk, None where mounts are not allowed."""
+    slurm: Sandbox  # the Slurm of the soak
+    jobs: list[Going]  # all jobs
+    disk: Path | None  # the small disk, None where mounts are not allowed
     later: list[tuple[float, int, Callable[[], object]]] = field(default_factory=list)
     """What is still to be done: when, a number that keeps the order, what."""
-    silent: bool = False
-    """Whether the controller is stopped or dead."""
-    num_done: dict[str, int] = field(default_factory=dict)
-    """How often each fault has been done."""
+    silent: bool = False  # whether the controller is stopped or dead
+    num_done: dict[str, int] = field(default_factory=dict)  # how often each fault has been done
     away: list[tuple[str, float, float]] = field(default_factory=list)
     """By what, from when and until when the controller was away."""
-    looked_s: float = 0.0
-    """When drained nodes were last looked for."""
+    looked_s: float = 0.0  # when drained nodes were last looked for
     put_back: dict[str, float] = field(default_factory=dict)
     """When each requeued job was first seen to wait for its begin time."""
 

@@ -42,8 +42,7 @@ SelectTypeParameters=CR_Core
 PartitionName=booster Nodes=node[1-4] Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8 LLN=YES
 """
 DISK_SIZE = "6m"
-LEFT_S = 60.0
-"""Seconds that Slurm has to end what is left in its queue; then an operator would look after its nodes."""
+LEFT_S = 60.0  # seconds that Slurm has to end what is left in its queue; then an operator would look after its nodes
 
 
 def mounted(folder: Path) -> Path | None:

@@ -28,22 +28,14 @@ ALL_AT_ONCE = {"controller_stopped": 30, "controller_restarted": 40, "controller
 class Plan:
     """One job of the soak."""
 
-    number: int
-    """Its number, which names its folder."""
-    seconds: float
-    """How long its training takes."""
-    place: str
-    """"folder", "jube", or "disk": the small one that may be full."""
-    fault: str
-    """What will be done to it; empty: nothing."""
-    moment: float
-    """When, as a share of its training (or of the seconds that a submit takes)."""
-    wait_s: float
-    """How long what was done lasts, before it is taken back."""
-    retries: int
-    """Further jobs that it may have."""
-    follows: bool
-    """Whether its submit leaves a follower."""
+    number: int  # its number, which names its folder
+    seconds: float  # how long its training takes
+    place: str  # "folder", "jube", or "disk": the small one that may be full
+    fault: str  # what will be done to it; empty: nothing
+    moment: float  # when, as a share of its training (or of the seconds that a submit takes)
+    wait_s: float  # how long what was done lasts, before it is taken back
+    retries: int  # further jobs that it may have
+    follows: bool  # whether its submit leaves a follower
 
     @property
     def name(self) -> str:
@@ -55,12 +47,9 @@ class Plan:
 class Event:
     """One fault that meets all."""
 
-    kind: str
-    """Its name."""
-    after: int
-    """It comes once so many jobs have been submitted."""
-    wait_s: float
-    """How long it lasts."""
+    kind: str  # its name
+    after: int  # it comes once so many jobs have been submitted
+    wait_s: float  # how long it lasts
 
 
 def plans(num: int, seed: int, *, has_disk: bool) -> list[Plan]:

@@ -14,36 +14,24 @@ from soak.slurm_plan import Plan
 class Witness:
     """One line of the oracle, written by the training itself."""
 
-    word: str
-    """"begin" or "end": its last iteration is done."""
-    job: str
-    """Slurm's number."""
-    start: int
-    """How often Slurm had started the job anew."""
-    time_s: float
-    """Unix time."""
+    word: str  # "begin" or "end": its last iteration is done
+    job: str  # Slurm's number
+    start: int  # how often Slurm had started the job anew
+    time_s: float  # unix time
 
 
 @dataclass(kw_only=True)
 class Going:
     """A job of the soak."""
 
-    plan: Plan
-    """What was planned."""
-    run_dir: Path
-    """Its run folder."""
-    oracle: Path
-    """The file of the oracle, in another folder."""
-    met: set[str] = field(default_factory=set)
-    """Faults that have met it, its own and those of its neighbours."""
-    is_done_to: bool = False
-    """Whether its own fault has been tried."""
-    submitted_s: float | None = None
-    """Unix time of its first submit."""
-    ended_s: float | None = None
-    """Unix time at which its outcome was first seen."""
-    holes: list[tuple[float, float]] = field(default_factory=list)
-    """From when to when Slurm has suspended it."""
+    plan: Plan  # what was planned
+    run_dir: Path  # its run folder
+    oracle: Path  # the file of the oracle, in another folder
+    met: set[str] = field(default_factory=set)  # faults that have met it, its own and those of its neighbours
+    is_done_to: bool = False  # whether its own fault has been tried
+    submitted_s: float | None = None  # unix time of its first submit
+    ended_s: float | None = None  # unix time at which its outcome was first seen
+    holes: list[tuple[float, float]] = field(default_factory=list)  # from when to when Slurm has suspended it
 
     @property
     def comment(self) -> str:

@@ -12,10 +12,8 @@ from typing import Any
 
 from nlp_bench.cli.main import main as nlp_bench
 
-Work = Callable[[Path], object]
-"""Does something in a folder."""
-Check = Callable[[Path], str | None]
-"""Says what is wrong in a folder, or None."""
+Work = Callable[[Path], object]  # does something in a folder
+Check = Callable[[Path], str | None]  # says what is wrong in a folder, or None
 
 
 def _nothing(_: Path) -> None:
@@ -26,20 +24,14 @@ def _nothing(_: Path) -> None:
 class Writer:
     """One kind of file."""
 
-    name: str
-    """For the talk."""
-    write: Work
-    """What is killed; it is also the second try."""
-    prepare: Work = _nothing
-    """What stands in the folder before."""
+    name: str  # for the talk
+    write: Work  # what is killed; it is also the second try
+    prepare: Work = _nothing  # what stands in the folder before
     check: Check = _nothing  # type: ignore[assignment]
     """What is wrong with what a reader finds, beyond files that are neither old nor new."""
-    is_command: bool = False
-    """Whether `write` is a whole command."""
-    steps: str = ""
-    """Of a file that is written step by step, each step whole, its path: `check` reads it."""
-    seal: str = ""
-    """Of a folder that readers take only when this file, the last one, is there, the file's name."""
+    is_command: bool = False  # whether `write` is a whole command
+    steps: str = ""  # of a file that is written step by step, each step whole, its path: `check` reads it
+    seal: str = ""  # of a folder that readers take only when this file, the last one, is there, the file's name
     recover: str = ""
     """Of a folder that is swapped as a whole, its name: the next call first brings back what a kill had set aside."""
 

@@ -40,12 +40,9 @@ def simulated_log(number: int, *, seed: int, mean_s: float = 5.3, interval: int 
 class Seen:
     """What a page did while it was looked at."""
 
-    page: Any
-    """The page of playwright."""
-    requests: list[str] = field(default_factory=list)
-    """Everything that it asked for, itself too."""
-    said: list[str] = field(default_factory=list)
-    """Messages on its console and errors."""
+    page: Any  # the page of playwright
+    requests: list[str] = field(default_factory=list)  # everything that it asked for, itself too
+    said: list[str] = field(default_factory=list)  # messages on its console and errors
 
     def screenshot(self, **options: Any) -> Image.Image:
         """Return what is to be seen."""

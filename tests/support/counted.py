@@ -62,8 +62,7 @@ def traffic(c: Configurations, stage: Stage) -> Traffic:
     return found
 
 
-Part = tuple[str, str, Numbers, Numbers]
-"""Kind, group, bytes of one call, calls."""
+Part = tuple[str, str, Numbers, Numbers]  # kind, group, bytes of one call, calls
 
 
 def stream_bytes(c: Configurations) -> Numbers:

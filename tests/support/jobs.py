@@ -10,8 +10,7 @@ from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 
-Words = dict[str, Any]
-"""Options of the trainer by name; True for a flag."""
+Words = dict[str, Any]  # options of the trainer by name; True for a flag
 
 
 @dataclass(frozen=True, kw_only=True)

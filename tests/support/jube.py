@@ -8,8 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-SMALL = {"sequence_length": "64", "nhidden": "64"}
-"""Parameters that make an iteration of tiny several times as short."""
+SMALL = {"sequence_length": "64", "nhidden": "64"}  # parameters that make an iteration of tiny several times as short
 
 
 class Jube:

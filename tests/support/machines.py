@@ -12,8 +12,7 @@ from support.published import OUTCOME, RUN
 BEGIN_S = 1_763_640_000.0
 ITERATION_S = 2.0
 TOKENS_PER_ITERATION = 96 * 2048
-FIRST_LINE = 20
-"""Seconds of the first line, which is warm-up; then one line every 2 s."""
+FIRST_LINE = 20  # seconds of the first line, which is warm-up; then one line every 2 s
 
 
 def log_text(iterations: int = 100, before: str = "") -> str:

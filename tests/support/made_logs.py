@@ -38,18 +38,15 @@ class Row:
     iteration: int
     wall_s: float
     elapsed_s: float
-    rate_s: float
-    """The time that samples/s and tokens/s are computed from."""
-    flops_s: float
-    """The same of the FLOP/s."""
+    rate_s: float  # the time that samples/s and tokens/s are computed from
+    flops_s: float  # the same of the FLOP/s
     stamp_s: float
     consumed: int
     loss: float
     batch: int = BATCH
     lr: float = 1e-4
     skipped: int = 0
-    before: str = ""
-    """Lines before this one."""
+    before: str = ""  # lines before this one
 
     def restate(self, factor: float, *, rates: bool = False, flops: bool = False, stamp: bool = False) -> None:
         """Print `factor` times the time, and let the named statements follow."""

@@ -5,12 +5,10 @@ import re
 from collections.abc import Callable
 
 _DIGITS = b"0123456789.,eE+-"
-_JOINTS = _DIGITS + b":/"
-"""With what joins the numbers of a clock, a date or a share."""
+_JOINTS = _DIGITS + b":/"  # with what joins the numbers of a clock, a date or a share
 _NUMBER_NEXT = re.compile(rb"[ \t:='\"(\[<|*/.]*[-+.]?\d")
 _WORD_BEFORE, _WORD_NEXT = re.compile(rb"[\w/.()-]+$"), re.compile(rb"[\w/.()-]*['\"]?[ \t]*[:=]")
-_DIGIT, _AROUND = re.compile(rb"\d"), 8
-"""Bytes on each side of a cut by which a reader may know it."""
+_DIGIT, _AROUND = re.compile(rb"\d"), 8  # bytes on each side of a cut by which a reader may know it
 NOISE = (
     b"node12:4711:4733 [3] NCCL INFO Channel 07/0 : 12[3] -> 40[3] [send] via NET/IB/1/GDRDMA\n",
     b"[rank7]: UserWarning: torch.cuda.amp.autocast(args) is deprecated\n",

@@ -20,18 +20,12 @@ TRUE_S = 5.0
 class Noise:
     """A kind of window."""
 
-    name: str
-    """What the table calls it."""
-    iterations: int
-    """Iterations of a window."""
-    log_interval: int = 1
-    """Iterations per line."""
-    runs: str | None = None
-    """Arrays that begin so are cut; None for noise that is made."""
-    state: float = 0.0
-    """A second state that is so much slower, each lasting 200 iterations in the mean."""
-    storm: float = 0.0
-    """Twenty iterations that are so much slower, beginning once in 300."""
+    name: str  # what the table calls it
+    iterations: int  # iterations of a window
+    log_interval: int = 1  # iterations per line
+    runs: str | None = None  # arrays that begin so are cut; None for noise that is made
+    state: float = 0.0  # a second state that is so much slower, each lasting 200 iterations in the mean
+    storm: float = 0.0  # twenty iterations that are so much slower, beginning once in 300
 
 
 KINDS = (

@@ -11,10 +11,8 @@ from nlp_bench.evidence.make import Made
 from nlp_bench.launch.submission import Submission
 from nlp_bench.train.logline import Interval, format_line
 
-Bundle = Callable[..., Made]
-"""Makes a bundle by its name, PATHs and options."""
-SECONDS = (7.23104, 5.35513, 5.61918, 5.32907, 5.32472)
-"""The published times with a digit more than the log prints."""
+Bundle = Callable[..., Made]  # makes a bundle by its name, PATHs and options
+SECONDS = (7.23104, 5.35513, 5.61918, 5.32907, 5.32472)  # the published times with a digit more than the log prints
 
 
 def line_of_ours(number: int, seconds: float) -> str:

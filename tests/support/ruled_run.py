@@ -22,8 +22,7 @@ COMMIT = "5" * 40
 VERSIONS = "nlp-bench 0.1.0, Python 3.11.7, torch {torch}, megatron-core 0.16.1, CUDA 12.6"
 STEPS = (6.1, 5.21, 5.22, 5.2, 5.23, 5.21, 5.19, 5.22, 5.2, 5.21, 5.23, 5.2, 5.22, 5.21, 5.2)
 Make = Callable[..., Path]
-OWN = 'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'
-"""The head of a rule file of a centre."""
+OWN = 'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'  # the head of a rule file of a centre
 
 
 def rule_file(folder: Path, text: str, name: str = "own.toml") -> str:

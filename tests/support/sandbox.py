@@ -12,8 +12,7 @@ from pathlib import Path
 from support.processes import until
 
 SCRIPT = Path(__file__).resolve().parents[1] / "slurm/cluster.sh"
-START_S = 600
-"""For nine nodes to come up on a machine that is busy with other things; mostly it takes five seconds."""
+START_S = 600  # for nine nodes to come up on a machine that is busy with other things; mostly it takes five seconds
 
 
 class Sandbox:

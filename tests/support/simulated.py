@@ -11,41 +11,32 @@ from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.window import LogConventions
 
-TRUE_S = 5.0
-"""Seconds of a steady iteration of every simulated machine."""
+TRUE_S = 5.0  # seconds of a steady iteration of every simulated machine
 BATCH, SEQUENCE = 96, 2048
-TRUE_RATE = BATCH * SEQUENCE / TRUE_S
-"""Tokens per second of every simulated machine."""
+TRUE_RATE = BATCH * SEQUENCE / TRUE_S  # tokens per second of every simulated machine
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """What a kind of run is made of; shares are of the steady time."""
 
-    name: str
-    """What the table calls it."""
-    iterations: int = 500
-    """Iterations of a run."""
-    log_interval: int = 1
-    """Iterations per line of the log."""
-    scatter: float = 0.02
-    """Standard deviation of one iteration."""
-    autocorrelation: float = 0.0
-    """Of neighbouring iterations."""
+    name: str  # what the table calls it
+    iterations: int = 500  # iterations of a run
+    log_interval: int = 1  # iterations per line of the log
+    scatter: float = 0.02  # standard deviation of one iteration
+    autocorrelation: float = 0.0  # of neighbouring iterations
     second_order: float = 0.0
     """Weight of the iteration before the last, beside `autocorrelation` as that of the last: a process of second order."""
     hurst: float = 0.5
     """Above 0.5: noise with a long memory (fractional Gaussian noise with this exponent), in place of the others."""
     warm_up: bool = False
     """A first iteration of 2 to 10 times the time, and a front that fades with a constant of 1 to 8 iterations."""
-    throttling: bool = False
-    """5 to 20 % slower from a moment in the last quarter on, to the end."""
+    throttling: bool = False  # 5 to 20 % slower from a moment in the last quarter on, to the end
     fast_start: bool = False
     """5 to 20 % faster until a moment in the second tenth to third: a GPU that is not throttled yet."""
     stalls: float = 0.0
     """Share of iterations that take 1.5 to 2.5 times as long; the truth holds them, as the steady value does."""
-    between_runs: float = 0.0
-    """Standard deviation of the steady time between runs."""
+    between_runs: float = 0.0  # standard deviation of the steady time between runs
 
 
 def times(kind: Kind, dice: np.random.Generator) -> NDArray[np.float64]:
@@ -88,8 +79,7 @@ def throughput_of(logged: NDArray[np.float64], step: int) -> Throughput:
     return measure_records(attempt.records, sizes, LogConventions(log_interval=step))
 
 
-BURN_IN = 200
-"""Values of an autoregressive process that are thrown away, until it has forgotten its start."""
+BURN_IN = 200  # values of an autoregressive process that are thrown away, until it has forgotten its start
 
 
 def _noise(number: int, kind: Kind, dice: np.random.Generator) -> NDArray[np.float64]:

@@ -13,8 +13,7 @@ from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.series import scatter_of
 
 MOST = 6000
-FIRST_LOOK = 16
-"""Lines before which neither is looked at."""
+FIRST_LOOK = 16  # lines before which neither is looked at
 Draw = Callable[[np.random.Generator], NDArray[np.float64]]
 """Makes the seconds of each iteration of one run; their true mean is 1."""
 SIMULATED = {
@@ -40,12 +39,9 @@ WITH_STATES = {
 class Stop:
     """How one run went under one rule."""
 
-    iterations: int | None
-    """After which it stopped; None where it did not."""
-    missed: bool
-    """Whether the truth was outside the interval then."""
-    ever: bool
-    """Whether it was outside at any look until then."""
+    iterations: int | None  # after which it stopped; None where it did not
+    missed: bool  # whether the truth was outside the interval then
+    ever: bool  # whether it was outside at any look until then
 
 
 def anytime(seconds: NDArray[np.float64], within: float, log_interval: int) -> Stop:

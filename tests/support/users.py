@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-ANNA, BERT, GROUP = 20001, 20002, 20003
-"""Two users whom nobody knows, and a group of both."""
+ANNA, BERT, GROUP = 20001, 20002, 20003  # two users whom nobody knows, and a group of both
 OPEN = """set -e
 # The interpreter may lie where others may not go (root's home): a namespace of its own opens the way for this command alone.
 for place in "$1" "$2" "$3"; do

@@ -7,8 +7,7 @@ from typing import Any
 
 import yaml
 
-NAME = re.compile(r"(?<!\$)(?:\$\$)*\$(?:\{(\w+)\}|([A-Za-z_]\w*))")
-"""As jube2/parameter.py has it; `$$` is a dollar."""
+NAME = re.compile(r"(?<!\$)(?:\$\$)*\$(?:\{(\w+)\}|([A-Za-z_]\w*))")  # as jube2/parameter.py has it; `$$` is a dollar
 OWN = re.compile(
     r"jube_(benchmark_(name|id|padid|home|rundir|start)|step_(name|iterations|cycles)|res_analyser|pat_(n?int|n?fp|n?wrd|bl)"
     r"|wp_(id|padid|cycle|iteration|relpath|abspath|envstr|envlist|parent_\w+_(id|iteration|cycle)))"
