@@ -17,7 +17,6 @@ MODEL = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
 
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """./benchmark of the current folder, and NLP_BENCH_HOME."""
     here, home = tmp_path / "here", tmp_path / "home"
     here.mkdir()
     home.mkdir()

@@ -25,7 +25,6 @@ def plain_attention(query: Any, key: Any, value: Any) -> Any:
 
 
 def repeated(function: Layer) -> Layer:
-    """Run `function` again in the backward pass."""
     from torch.utils.checkpoint import checkpoint  # torch may not be there
 
     return lambda *values: checkpoint(function, *values, use_reentrant=True)
@@ -59,7 +58,6 @@ class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
         return stream + (torch.nn.functional.silu(gate) * rest) @ down
 
     def forward(self, tokens: Any) -> Any:
-        """Return the loss of predicting the tokens themselves."""
         stream = torch.nn.functional.embedding(tokens, self.embedding)
         for weights in self.weights:
             stream = self.wrap(self.layer)(stream, *weights)
@@ -67,7 +65,6 @@ class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
 
 
 def counted(model: Any) -> float:
-    """Return what torch counts of one step, per token."""
     from torch.utils.flop_counter import FlopCounterMode  # torch may not be there
 
     torch.manual_seed(0)

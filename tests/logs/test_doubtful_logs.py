@@ -34,7 +34,6 @@ def test_utf_16_without_its_mark_is_named(tmp_path: Path, capsys: Capture, order
 
 
 def measured(folder: Path, *lines: str, **options: int) -> "nlp_bench.Result":
-    """Return what is measured of a log of these lines."""
     (folder / "some.log").write_text("\n".join(lines) + "\n")
     return nlp_bench.measure(nlp_bench.read_log(folder / "some.log", **options))  # type: ignore[arg-type]
 

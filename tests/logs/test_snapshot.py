@@ -32,7 +32,6 @@ def read_with(path: Path, change: Change, num_blocks: int = 1) -> tuple[bytes, s
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Return a log of LINES."""
     (tmp_path / "log").write_bytes(LINES)
     return tmp_path / "log"
 

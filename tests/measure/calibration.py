@@ -61,7 +61,6 @@ REPEATED = tuple(
 
 
 def holds(estimate: Estimate | None) -> bool:
-    """Say whether the interval of `estimate` holds the true rate."""
     interval = estimate.interval() if estimate else None
     return interval is not None and interval[0] <= TRUE_RATE <= interval[1]
 
@@ -107,7 +106,6 @@ Interval = tuple[float, float, float]  # mean, lower and upper end, in seconds
 
 
 def ours(times: Column, step: int) -> Interval:
-    """The steady value with its interval."""
     found = throughput_of(times, step)
     low, high = found.ci95 or (1e-9, 1e9)
     return TOKENS / found.steady, TOKENS / high, TOKENS / low
@@ -204,7 +202,6 @@ def real(runs: int, seed: int, only: str) -> None:
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=2000, help="simulated runs of each kind (an A/A pair takes two)")
     parser.add_argument("--seed", type=int, default=1)

@@ -38,7 +38,6 @@ def after_a_start(factor: float, number: int = 8) -> list[str]:
 
 
 def dumped(**arguments: int) -> list[str]:
-    """Return lines behind a dump of arguments."""
     return [dump(**arguments), *lines_of(40)]
 
 

@@ -179,7 +179,6 @@ def lines_of(
 
 
 def figures_of(folder: Path) -> dict[str, Any]:
-    """Return all figures by the name of their series."""
     found: dict[str, Any] = {}
     for name, times, form in series():
         path = folder / f"{name}.log"

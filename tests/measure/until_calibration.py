@@ -48,7 +48,6 @@ def row_of_report(draw: Draw, runs: int, dice: np.random.Generator, within: floa
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1000, help="runs of each kind")
     parser.add_argument("--within", default="1%", help="the wanted half width")

@@ -95,7 +95,6 @@ def test_the_sheet_names_the_table_of_data_sheets(
 
 
 def constants_of(folder: Path, text: str) -> Path:
-    """Write a file of constants."""
     (folder / "mine.toml").write_text(f'schema = "nlp-bench/plan/1"\n{text}\n')
     return folder / "mine.toml"
 

@@ -43,7 +43,6 @@ def append(file: Path, *, writers: int, runs: int) -> int:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Append, count, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--writers", type=int, default=8, help="processes (default 8)")
     parser.add_argument("--runs", type=int, default=50, help="records of each (default 50)")

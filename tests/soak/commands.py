@@ -23,8 +23,6 @@ def _nothing(_: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Command:
-    """One subcommand."""
-
     words: tuple[str, ...]  # behind nlp-bench; HERE stands for a folder of its own
     prepare: Callable[[Path], object] = _nothing  # what stands in the folder before
     ends: tuple[int, ...] = (0,)  # exit codes without a signal
@@ -36,7 +34,6 @@ class Command:
 
     @property
     def name(self) -> str:
-        """Return the subcommand."""
         return self.words[0]
 
 

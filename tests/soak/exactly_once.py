@@ -45,8 +45,6 @@ MODES = {"ok": "VALID", "slow 0.2": "VALID", "exit 5": "FAILED", "short": "INCOM
 
 @dataclass(kw_only=True)
 class Trial:
-    """One JUBE run and what was done to it."""
-
     slurm: Sandbox
     folder: Path
     dice: random.Random
@@ -57,7 +55,6 @@ class Trial:
     modes: dict[str, str] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Write JUBE's file with two or three points."""
         words = self.dice.choices(list(MODES), k=2 + (self.dice.random() < 0.3))
         self.modes = {f"point{number}": mode for number, mode in enumerate(words)}
         self.yaml = jube_file(self.folder, **{name: stub_run(mode) for name, mode in self.modes.items()})
@@ -130,7 +127,6 @@ class Trial:
         return word
 
     def waiting(self) -> bool:
-        """Whether a run that was handed over has not ended."""
         return any(not (path.parent / "outcome.json").exists() for path in self.runs.glob("*/*_train/work/submit.json"))
 
     def call(self, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -148,7 +144,6 @@ class Trial:
         return [f"{path}: {path.read_text(errors='replace')[-600:]}" for path in sorted(self.runs.glob("*/*/std*"))]
 
     def faults(self, word: str, *, cut: bool) -> list[str]:
-        """Return what is wrong with jobs, outcomes and JUBE's word."""
         found = [] if cut or word == "FINISHED" else [f"JUBE says {word}: {self.said()}"]
         jobs, comments = jobs_by_folder(self.slurm)
         folders = self.folders()
@@ -235,7 +230,6 @@ def calibrated(slurm: Sandbox) -> float:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Carry out the trials, some at a time; return 1 if any job is missing or doubled."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=50, help="JUBE runs (default 50)")
     parser.add_argument("--seed", type=int, default=0, help="of the first (default 0)")

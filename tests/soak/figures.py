@@ -22,8 +22,6 @@ COMPUTES, STARTS = "computes", "starts programs"
 
 @dataclass(kw_only=True)
 class Figure:
-    """One figure, and what became of it."""
-
     name: str  # what is counted
     lane: str  # COMPUTES or STARTS
     script: str  # below tests/
@@ -41,7 +39,6 @@ class Figure:
 
 
 def figures() -> list[Figure]:
-    """Return all of them, each lane in its order."""
     return [
         Figure(name="faults with tests that passed", lane=STARTS, script="faults/table.py", more=("--run",)),
         Figure(name="kill -9 of `jube run` and `continue`", lane=STARTS, script="soak/exactly_once.py", option="--num", num=50),
@@ -116,7 +113,6 @@ def write(found: dict[str, str]) -> None:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run both lanes, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", type=int, default=1, metavar="N", help="an Nth of each number of trials (default 1)")
     parser.add_argument(

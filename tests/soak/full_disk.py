@@ -44,8 +44,6 @@ PRIVATE = "PRIVATE"
 
 @dataclass
 class Count:
-    """What became of the trials."""
-
     trials: int = 0
     refused: int = 0
     failed: int = 0
@@ -75,7 +73,6 @@ def answer(writer: Writer, folder: Path) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def starved(kind: str, disk: Path, free_kib: int) -> Iterator[None]:
-    """Make the disk full or fail within the block."""
     if kind == FULL:
         fill = disk / ".fill"
         room = os.statvfs(disk)
@@ -187,7 +184,6 @@ def can_mount() -> bool:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Starve every writer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--levels", type=int, default=8, help="how much is free: 0, 4, ... KiB (default 8 levels)")
     parser.add_argument("--kinds", default="full,readonly,quota,io", help="which faults (default: all)")

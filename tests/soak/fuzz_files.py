@@ -197,7 +197,6 @@ class Fence:
 
 
 def check_of(folder: Path) -> Callable[[int], str | None]:
-    """Return the check of one seed."""
     os.environ.update(
         TMPDIR=str(folder / "tmp"), PATH=str(folder / "nothing"), HOME=str(folder / "home"), OMP_NUM_THREADS="1"
     )
@@ -245,7 +244,6 @@ def check_of(folder: Path) -> Callable[[int], str | None]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the number of mutations that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=2000, help="mutations (default 2000)")
     parser.add_argument("--seed", type=int, default=0, help="first seed (default 0)")

@@ -25,7 +25,6 @@ BOUND_S = 20.0  # of one log; they take milliseconds, and the machine may be bus
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the number of mutations that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=10_000, help="mutations (default 10000)")
     parser.add_argument("--seed", type=int, default=0, help="first seed (default 0)")

@@ -49,8 +49,6 @@ FILE, ANY, MOMENT = "call on files", "call", "microsecond"
 
 @dataclass(frozen=True)
 class Point:
-    """Where a writer is killed."""
-
     kind: str  # FILE, ANY or MOMENT
     number: int  # of the call, or of microseconds
     of: int  # how many there are in all
@@ -58,8 +56,6 @@ class Point:
 
 @dataclass
 class Count:
-    """What became of one writer's trials."""
-
     name: str
     seconds: float = 0.0
     trials: int = 0
@@ -225,7 +221,6 @@ def _problem(writer: Writer, folder: Path, old: State, new: State) -> str | None
 
 
 def main(words: list[str] | None = None) -> int:
-    """Kill all writers at the number of points that was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--points", type=int, default=200, help="points for each writer (default 200)")
     parser.add_argument("--seed", type=int, default=0, help="for the moments in time (default 0)")

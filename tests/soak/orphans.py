@@ -95,7 +95,6 @@ def _first(kind: str, mark: str, process: "subprocess.Popen[bytes]", folder: Pat
 
 
 def main(words: list[str] | None = None) -> int:
-    """Kill as many trainings as were asked for, in turn by every way."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=30, help="trainings (default 30)")
     parser.add_argument("--seed", type=int, default=0, help="for the moments (default 0)")

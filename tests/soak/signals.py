@@ -35,8 +35,6 @@ ENDS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 @dataclass
 class Ended:
-    """How a process ended."""
-
     code: int
     said: str
     is_signalled: bool
@@ -130,7 +128,6 @@ def trial(command: Command, seconds: float, seed: int, top: Path) -> tuple[str, 
 
 
 def main(words: list[str] | None = None) -> int:
-    """Stop the subcommands in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=102, help="signals (default 102, six for each)")
     parser.add_argument("--seed", type=int, default=0, help="first seed (default 0)")

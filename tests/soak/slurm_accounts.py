@@ -41,13 +41,11 @@ def starts(saw: list[Witness]) -> Counter[tuple[str, int]]:
 
 
 def came_to_its_end(saw: list[Witness], job_id: str) -> bool:
-    """Whether the last start of this job came to its last iteration."""
     own = [line for line in saw if line.job == job_id]
     return bool(own) and own[-1].word == "end"
 
 
 def has_a_hole(job: Going, job_id: str) -> bool:
-    """Whether Slurm suspended this job while it trained."""
     begin = [line.time_s for line in job.saw() if line.job == job_id and line.word == "begin"]
     end = [line.time_s for line in job.saw() if line.job == job_id and line.word == "end"]
     return bool(begin and end) and any(begin[-1] < since and to < end[-1] for since, to in job.holes)
@@ -103,7 +101,6 @@ def jobs_of(injector: Injector) -> dict[str, list[str]]:
 
 
 def report(paths: list[Path]) -> list[dict[str, Any]]:
-    """Return the rows of `nlp-bench report`."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
         nlp_bench(["report", *map(str, paths), "--format", "json"])

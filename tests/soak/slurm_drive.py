@@ -28,8 +28,6 @@ BY_ITSELF = ("", "submit_killed", "fails")  # faults that need no job that train
 
 @dataclass(kw_only=True)
 class Drive:
-    """The soak on its way."""
-
     top: Path  # its folder
     injector: Injector  # does the faults
     jobs: list[Going]  # all jobs
@@ -42,7 +40,6 @@ class Drive:
 
     @property
     def jube_runs(self) -> Path:
-        """The folder of JUBE's runs."""
         return self.top / "given/runs"
 
     def to_the_end(self, bound_s: float) -> None:

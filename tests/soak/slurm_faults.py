@@ -49,7 +49,6 @@ class Injector:
             heapq.heappop(self.later)[2]()
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
-        """Do `act` so many seconds from now."""
         heapq.heappush(self.later, (time.time() + seconds, id(act), act))
 
     def do(self, job: Going) -> None:
@@ -59,16 +58,13 @@ class Injector:
             self.met(job, job.plan.fault)
 
     def met(self, job: Going, kind: str) -> None:
-        """Note that a fault was done to its job."""
         job.met.add(kind)
         self.count(kind)
 
     def count(self, kind: str) -> None:
-        """Note a fault."""
         self.num_done[kind] = self.num_done.get(kind, 0) + 1
 
     def ask(self, *words: str) -> bool:
-        """Run one of Slurm's commands; return whether it took it."""
         return self.slurm.ask(*words).returncode == 0
 
     def _number(self, job: Going) -> str | None:

@@ -126,7 +126,6 @@ def account(jobs: list[Going], injector: Injector, drive: Drive) -> Counter[str]
 
 
 def soak(top: Path, slurm: Sandbox, options: argparse.Namespace) -> Counter[str]:
-    """Do it all in the folder `top`."""
     disk = mounted(top / "disk")
     try:
         jobs = prepared(top, options.num, options.seed, disk)
@@ -153,7 +152,6 @@ def soak(top: Path, slurm: Sandbox, options: argparse.Namespace) -> Counter[str]
 
 
 def main(words: list[str] | None = None) -> int:
-    """Run the soak and print its figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--num", type=int, default=200, help="jobs (default 200)")
     parser.add_argument("--seed", type=int, default=1, help="for jobs, faults and their moments (default 1)")

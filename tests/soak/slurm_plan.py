@@ -26,8 +26,6 @@ ALL_AT_ONCE = {"controller_stopped": 30, "controller_restarted": 40, "controller
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One job of the soak."""
-
     number: int  # its number, which names its folder
     seconds: float  # how long its training takes
     place: str  # "folder", "jube", or "disk": the small one that may be full
@@ -39,14 +37,11 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
         return f"{self.number:03d}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One fault that meets all."""
-
     kind: str  # its name
     after: int  # it comes once so many jobs have been submitted
     wait_s: float  # how long it lasts
@@ -114,7 +109,6 @@ def run_of(plan: Plan, oracle: Path, base: Run) -> Run:
 
 
 def base_run() -> Run:
-    """Return the run that all are made of."""
     request = Request(
         model="tiny", system="slurm-sandbox", launcher="slurm", data_path="mock", iterations=4, nodes=1, gpus_per_node=1, tensor=1, pipeline=1
     )  # fmt: skip

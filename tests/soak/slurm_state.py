@@ -22,8 +22,6 @@ class Witness:
 
 @dataclass(kw_only=True)
 class Going:
-    """A job of the soak."""
-
     plan: Plan  # what was planned
     run_dir: Path  # its run folder
     oracle: Path  # the file of the oracle, in another folder
@@ -39,7 +37,6 @@ class Going:
         return folder_comment(self.run_dir)
 
     def saw(self) -> list[Witness]:
-        """Return what the oracle says."""
         try:
             lines = self.oracle.read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
@@ -56,7 +53,6 @@ class Going:
         return found if isinstance(found, dict) else {}
 
     def job_id(self) -> str | None:
-        """Return the job that is recorded now."""
         found = self.record("submit.json").get("job_id")
         return str(found) if found else None
 

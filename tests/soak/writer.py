@@ -22,8 +22,6 @@ def _nothing(_: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Writer:
-    """One kind of file."""
-
     name: str  # for the talk
     write: Work  # what is killed; it is also the second try
     prepare: Work = _nothing  # what stands in the folder before
@@ -37,10 +35,7 @@ class Writer:
 
 
 class CommandError(Exception):
-    """A command of ours that failed."""
-
     def __init__(self, code: int, said: str) -> None:
-        """Keep its exit code and what it said."""
         super().__init__(f"exit code {code}: {said}")
         self.code, self.said = code, said
 

@@ -64,8 +64,6 @@ def precision_of(s: Settings) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Counts:
-    """What both must agree on."""
-
     parameters: int
     flops: int
     collectives: dict[str, tuple[int, int]]
@@ -75,7 +73,6 @@ class Counts:
 
 
 def planned(case: Case) -> Counts:
-    """Ask the planner."""
     c = configuration_of(case)
     stage = stage_of(c, np.asarray([float(case.stage)]))
     sent = traffic(c, stage)
@@ -101,7 +98,6 @@ def whole(number: Any) -> int:
 
 
 def rehearsed(report: RankReport) -> Counts:
-    """Read the rehearsal's answer in the same terms."""
     calls: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for one in report.collectives:
         if one.group_size > 1:
@@ -119,8 +115,6 @@ def rehearsed(report: RankReport) -> Counts:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Pair:
-    """Both answers about one case."""
-
     case: Case
     planned: Counts
     rehearsed: Counts

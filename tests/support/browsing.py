@@ -38,14 +38,11 @@ def simulated_log(number: int, *, seed: int, mean_s: float = 5.3, interval: int 
 
 @dataclass
 class Seen:
-    """What a page did while it was looked at."""
-
     page: Any  # the page of playwright
     requests: list[str] = field(default_factory=list)  # everything that it asked for, itself too
     said: list[str] = field(default_factory=list)  # messages on its console and errors
 
     def screenshot(self, **options: Any) -> Image.Image:
-        """Return what is to be seen."""
         return Image.open(io.BytesIO(self.page.screenshot(**options))).convert("RGB")
 
 

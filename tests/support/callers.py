@@ -19,7 +19,6 @@ seconds: defaultdict[str, float] = defaultdict(float)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> object:  # type: ignore[misc]
-    """Note the functions that are called."""
     if "FIRST" in os.environ:
         return (yield)
     called: set[tuple[str, str]] = set()
@@ -38,7 +37,6 @@ def pytest_runtest_protocol(item: pytest.Item) -> object:  # type: ignore[misc]
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note how long a test takes."""
     seconds[report.nodeid] += report.duration
 
 
@@ -63,7 +61,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Write what was noted."""
     if "FIRST" not in os.environ:
         found = {"calls": {name: sorted(tests) for name, tests in calls.items()}, "seconds": seconds}
         Path(os.environ["CALLERS"]).write_text(json.dumps(found), encoding="utf-8")

@@ -5,6 +5,5 @@ from nlp_bench.doctor.place import Finding, Place
 
 
 def finding(name: str, place: Place) -> Finding:
-    """Return what the check `name` finds."""
     (one,) = examine(place, [name])
     return one.finding

@@ -26,5 +26,4 @@ FOLDER = Path(__file__).resolve().parents[1] / "logs" / "fixtures"
 
 
 def fixtures() -> list[tuple[str, dict[str, Any]]]:
-    """Every fixture by its file name."""
     return [(path.stem, tomllib.loads(path.read_text(encoding="utf-8"))) for path in sorted(FOLDER.glob("*.toml"))]

@@ -34,7 +34,6 @@ def undecided(folder: Path) -> Path:
 
 
 def iterations(last: int, first: int = 2) -> str:
-    """Return the lines of these iterations."""
     return "".join(LINE.format(number) for number in range(first, last + 1, 2))
 
 
@@ -50,7 +49,6 @@ def says(monkeypatch: pytest.MonkeyPatch, state: str | None, **facts: object) ->
 
 
 def program(folder: Path, name: str, text: str) -> None:
-    """Put a script of bash into `folder` as a program."""
     (folder / name).write_text(f"#!/bin/bash\n{text}\n")
     (folder / name).chmod(0o755)
 
@@ -92,7 +90,6 @@ for job in $(ls {jobs}); do sed 's/^/nlp-bench|/' {jobs}/$job; done
         self.program("sbatch", f'echo called >> "{self.tools}/called"\n{text}')
 
     def put(self, number: str, folder: Path | str, comment: str) -> None:
-        """Let Slurm have this job."""
         (self.jobs / number).write_text(f"{number}|{folder}|nlp-bench|{comment}\n")
 
     def numbers(self) -> list[str]:

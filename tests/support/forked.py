@@ -50,7 +50,6 @@ class Program:
         return json.loads(answer)
 
     def stop(self) -> None:
-        """Kill the process and its ranks."""
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.communicate()
@@ -59,7 +58,6 @@ class Program:
 
 @contextlib.contextmanager
 def program(name: str) -> Iterator[Program]:
-    """Yield a program, which ends with the block."""
     found = Program(name)
     yield found
     found.stop()

@@ -37,7 +37,6 @@ def nlp_bench() -> Iterator[Nlp]:
 
 
 def call(words: list[str], folder: str, variables: dict[str, str]) -> tuple[int, str, str]:
-    """Fork, call, and wait for the end."""
     with tempfile.TemporaryDirectory() as name:
         streams = [Path(name, "out"), Path(name, "err")]
         child = os.fork()

@@ -52,7 +52,6 @@ class Case:
 
 
 def sample(number: int, seed: int) -> list[Case]:
-    """Draw `number` cases."""
     chance = random.Random(seed)  # noqa: S311  # no secret
     return [drawn(chance) for _ in range(number)]
 

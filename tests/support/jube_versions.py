@@ -26,12 +26,10 @@ def both_jubes(test: Test) -> Test:
 
 
 def archive_of_newest() -> Path:
-    """Return where the archive of the newest JUBE is, or would be."""
     return Path(os.environ.get("NLP_BENCH_JUBE_ARCHIVE") or BESIDE)
 
 
 def is_newest_on_path() -> bool:
-    """Whether the JUBE on PATH is the newest."""
     said = subprocess.run(["jube", "--version"], capture_output=True, text=True, check=False)
     return f"version {NEWEST}" in said.stdout + said.stderr
 
@@ -59,7 +57,6 @@ def newest_jube(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def jube_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put the wanted JUBE on PATH."""
     if request.param == NEWEST:
         monkeypatch.setenv("PATH", f"{request.getfixturevalue('newest_jube')}:{os.environ['PATH']}")
         assert is_newest_on_path()

@@ -46,7 +46,6 @@ def host_seconds(layers: int, batches: int) -> float:
 
 
 def iteration(layers: int, batches: int, seconds: float) -> Measurement:
-    """What the trainer's iteration took."""
     sizes = {"layers": layers, "microbatches": batches}
     facts: dict[str, Any] = {"kind": "trainer", "name": "iteration", "precision": "bf16", "sizes": sizes}
     return Measurement(**facts, seconds=seconds, spread=0.02, repeats=30, calls=1)

@@ -58,8 +58,6 @@ class Row:
 
 @dataclass
 class Made:
-    """A log in the making."""
-
     rows: list[Row]
     arguments: dict[str, object] = field(default_factory=dict)
 
@@ -145,7 +143,6 @@ def jupiter(made: Made) -> str:
 
 
 def line_of_ours(row: Row, num: int) -> str:
-    """Return the line of this project's trainer."""
     line = format_line(
         Interval(
             iteration=row.iteration, train_iters=num, consumed_samples=row.consumed, elapsed_s=row.rate_s, learning_rate=row.lr,
@@ -159,7 +156,6 @@ def line_of_ours(row: Row, num: int) -> str:
 
 
 def ours(made: Made) -> str:
-    """Return the log of this project's trainer."""
     return dump(end=True, **made.arguments) + "".join(
         row.before + line_of_ours(row, made.rows[-1].iteration) for row in made.rows
     )
@@ -206,7 +202,6 @@ RUN_OF_OURS = {
 
 
 def run_folder(folder: Path, made: Made) -> Path:
-    """Write a finished run of ours with this log."""
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps(RUN_OF_OURS))
     (folder / "outcome.json").write_text(json.dumps(OUTCOME))
@@ -227,6 +222,5 @@ def overrides_for(form: Form) -> Overrides:
 
 
 def written(path: Path, form: Form, made: Made) -> Path:
-    """Write the log."""
     path.write_text(form(made))
     return path

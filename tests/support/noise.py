@@ -18,8 +18,6 @@ TRUE_S = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """A kind of window."""
-
     name: str  # what the table calls it
     iterations: int  # iterations of a window
     log_interval: int = 1  # iterations per line

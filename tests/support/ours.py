@@ -27,7 +27,6 @@ def line_of_ours(number: int, seconds: float) -> str:
 
 
 def log_of_ours() -> str:
-    """Return a log of five records."""
     return "start\n" + "".join(line_of_ours(number, seconds) for number, seconds in enumerate(SECONDS, start=1))
 
 

@@ -17,6 +17,5 @@ def constants() -> Constants:
 
 
 def problem(model: str = "175", system: str = "juwels-booster", *, fixed: Fixed | None = None, **given: Any) -> Problem:
-    """Return a question."""
     given = {"tokens": 20_000_000, **given}
     return make_problem(load_model(model), load_system(system), constants(), fixed=fixed, **given)

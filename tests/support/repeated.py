@@ -46,7 +46,6 @@ def write_log(
 
 
 def write_runs(folder: Path, *rates: float, seed: int = 0, stated: bool = True, **changes: object) -> Path:
-    """Write one log per rate into `folder`."""
     for number, rate in enumerate(rates):
         write_log(folder / f"run{number + 1}.log", rate, seed + number, stated=stated, **changes)
     return folder

@@ -26,25 +26,21 @@ OWN = 'schema = "nlp-bench/rules/1"\nextends = "jupiter-nlp"\n'  # the head of a
 
 
 def rule_file(folder: Path, text: str, name: str = "own.toml") -> str:
-    """Write a rule file and return its path."""
     (folder / name).write_text(text)
     return str(folder / name)
 
 
 def ours(folder: Path, rules: str | None = None) -> RunResult:
-    """Measure a run folder by `rules`."""
     return measured_folder(folder, "run", rules=wanted(rules)).entry
 
 
 def foreign(log: str, folder: Path, rules: str = "jupiter-nlp", **sizes: int) -> RunResult:
-    """Measure the text of somebody's log by `rules`."""
     (folder / "somebody.log").write_text(log)
     (entry,) = measured_log(str(folder / "somebody.log"), Overrides(**sizes), rules=wanted(rules))  # type: ignore[arg-type]
     return entry
 
 
 def finding(entry: RunResult, rule: str) -> RuleFinding:
-    """Return what the rule of that name has found."""
     (found,) = [one for one in entry.rules.findings if one.rule == rule]  # type: ignore[union-attr]
     return found
 

@@ -32,17 +32,14 @@ class Sandbox:
         return done.stdout
 
     def ask(self, *words: str, timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
-        """Run a command that may fail."""
         return subprocess.run(
             words, env=self.environment, capture_output=True, text=True, timeout=timeout_s, check=False
         )
 
     def controller(self) -> int:
-        """Return the process number of slurmctld."""
         return int((self.folder / "slurmctld.pid").read_text())
 
     def node_daemon(self, node: str) -> int:
-        """Return the process number of a node's slurmd."""
         return int((self.folder / f"slurmd-{node}.pid").read_text())
 
     def start_controller(self) -> None:

@@ -40,7 +40,6 @@ class Kind:
 
 
 def times(kind: Kind, dice: np.random.Generator) -> NDArray[np.float64]:
-    """Return the seconds of each iteration."""
     number = kind.iterations
     level = TRUE_S * (1 + kind.between_runs * dice.standard_normal())
     seconds = 1 + kind.scatter * _noise(number, kind, dice)
@@ -83,7 +82,6 @@ BURN_IN = 200  # values of an autoregressive process that are thrown away, until
 
 
 def _noise(number: int, kind: Kind, dice: np.random.Generator) -> NDArray[np.float64]:
-    """Return stationary noise with variance 1."""
     if kind.hurst != 0.5:
         return _long_memory(number, kind.hurst, dice)
     one, two = kind.autocorrelation, kind.second_order

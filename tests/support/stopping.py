@@ -37,8 +37,6 @@ WITH_STATES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stop:
-    """How one run went under one rule."""
-
     iterations: int | None  # after which it stopped; None where it did not
     missed: bool  # whether the truth was outside the interval then
     ever: bool  # whether it was outside at any look until then

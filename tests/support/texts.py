@@ -21,7 +21,6 @@ def written(folder: Path, text: Text, name: str = "some.log") -> Path:
 
 
 def log_of(folder: Path, text: Text) -> Log:
-    """Return what is read."""
     return read_log(str(written(folder, text)))
 
 

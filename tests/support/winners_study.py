@@ -47,7 +47,6 @@ def study(
 
 
 def main() -> None:
-    """Print the table in markdown."""
     print("| case | configurations | the best one is a winner | winners on average |\n| --- | ---: | ---: | ---: |")
     for words, configurations, runs, step, spreads in CASES:
         share, named = study(configurations, runs, step, spreads, number=4000)
