@@ -1,6 +1,5 @@
 """Around the planner: bid sheets, constants, tables of points, rehearsals, and where answers are written."""
 
-import csv
 import json
 import os
 import re
@@ -208,69 +207,6 @@ def test_two_options_do_not_name_one_file(
     assert said in capsys.readouterr().err
     assert not Path("b.svg").exists()
     assert Path("kept/plan.json").read_text() == "mine"
-
-
-POINT = {
-    "id": "a", "params_b": "175", "layers": "96", "hidden": "12288", "heads": "96", "kv_heads": "96", "ffn": "49152", "vocab": "51200",
-    "seq": "2048", "gpu": "A100-SXM4-80GB", "n_gpus": "1024", "tp": "8", "pp": "8", "vpp": "", "mbs": "1", "gbs": "1536",
-    "recompute": "full", "sequence_parallel": "1", "distributed_optimizer": "1", "gated_mlp": "0", "precision": "bf16",
-    "framework": "Megatron-LM", "software_version": "2023-06",
-}  # fmt: skip
-
-
-def predicted(folder: Path, *rows: dict[str, str]) -> list[dict[str, str]]:
-    """Predict variants of a published point; return their rows."""
-    with (folder / "points.csv").open("w", newline="") as stream:
-        table = csv.DictWriter(stream, POINT)
-        table.writeheader()
-        table.writerows({**POINT, **row, "id": str(place)} for place, row in enumerate(rows))
-    assert main(["plan", "predict", str(folder / "points.csv"), "--output", str(folder / "out.csv")]) == 0
-    with (folder / "out.csv").open(newline="") as stream:
-        return list(csv.DictReader(stream))
-
-
-@pytest.mark.parametrize("name", ["distributed_optimizer", "sequence_parallel", "gated_mlp"])
-def test_a_table_says_yes_and_no_in_any_case(tmp_path: Path, name: str) -> None:
-    ffn = {"params_b": ""}
-    no, yes = (
-        predicted(tmp_path, *({name: word, **ffn} for word in words))
-        for words in (("0", "FALSE", "False", "No", "off", "n", "0.0"), ("1", "TRUE", "Yes", "ON", "y", "true", "1.0"))
-    )
-    figures = [{(row["iter_time_s"], row["peak_mem_gb"]) for row in rows} for rows in (no, yes)]
-    assert [len(found) for found in figures] == [1, 1]
-    assert figures[0] != figures[1]
-    (odd,) = predicted(tmp_path, {name: "FALSCH", **ffn})
-    assert odd["refused"] == f"{name} = 'FALSCH' is neither yes (1, true, on) nor no (0, false, off)"
-    assert odd["iter_time_s"] == ""
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"recompute": "yes"}, "recompute = 'yes' is none of none, selective, full"),
-        ({"recompute": "uniform"}, "recompute = 'uniform' is none of none, selective, full"),
-        ({"recompute": "1"}, "recompute = '1' is none of none, selective, full"),
-        ({"vpp": "7"}, "vpp: num_layers = 96 is not a multiple of pp*vpp = 8*7"),
-        ({"vpp": "2", "pp": "1"}, "vpp: vpp = 2 needs pp above 1"),
-        ({"kv_heads": "7", "params_b": ""}, "heads = 96 is not a multiple of kv_heads = 7"),
-        ({"kv_heads": "4", "params_b": ""}, "tp: num_query_groups = 4 is not a multiple of tp = 8"),
-        ({"layers": "97"}, "pp: num_layers = 97 is not a multiple of pp = 8"),
-        ({"gbs": "95"}, "gbs: global_batch_size = 95 is not a multiple of dp*micro_batch_size = 16*1"),
-        ({"mbs": "64", "gbs": "96"}, "gbs: global_batch_size = 96 is not a multiple of dp*micro_batch_size = 16*64"),
-        ({"params_b": "13"}, "params_b = 13, but layers, hidden, heads, kv_heads, ffn, gated_mlp and vocab make 17"),
-        ({"params_b": "175B"}, "params_b = '175B' is not a number above 0"),
-    ],
-)
-def test_a_row_that_cannot_have_run_is_refused(tmp_path: Path, change: dict[str, str], said: str) -> None:
-    legal, odd = predicted(tmp_path, {}, change)
-    assert legal["refused"] == ""
-    assert odd["refused"].startswith(said)
-    assert odd["iter_time_s"] == ""
-
-
-def test_deepspeed_shares_out_layers_unevenly(tmp_path: Path) -> None:
-    (one,) = predicted(tmp_path, {"layers": "97", "framework": "Megatron-DeepSpeed"})
-    assert one["refused"] == ""
 
 
 ROOT = Path(__file__).resolve().parents[2]

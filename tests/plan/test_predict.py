@@ -25,6 +25,9 @@ ROW = {
 }  # fmt: skip
 
 
+SWITCHES = ("distributed_optimizer", "sequence_parallel", "gated_mlp")
+
+
 def row(**changes: Any) -> dict[str, str]:
     return {**dict.fromkeys((*REQUIRED, *OPTIONAL), ""), **ROW, **{name: str(value) for name, value in changes.items()}}
 
@@ -141,10 +144,30 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
         ({"sharding": "FSDPx8"}, "unknown word 'fsdpx8'"),
         ({"precision": "xfp8y"}, "'xfp8y' is no number format; known are bf16,"),
         ({"gpu": "A100-SXM4-80GB", "precision": "fp8"}, "has no fp8 peak"),
+        *(({"recompute": word}, f"recompute = '{word}' is none of none, selective, full") for word in ("yes", "uniform", "1")),
+        ({"vpp": "7"}, "^vpp: num_layers = 32 is not a multiple of pp\\*vpp = 4\\*7"),
+        ({"vpp": "2", "pp": "1"}, "^vpp: vpp = 2 needs pp above 1"),
+        ({"kv_heads": "7"}, "^heads = 32 is not a multiple of kv_heads = 7"),
+        ({"kv_heads": "4", "tp": "8"}, "^tp: num_query_groups = 4 is not a multiple of tp = 8"),
+        ({"layers": "33"}, "^pp: num_layers = 33 is not a multiple of pp = 4"),
+        ({"gbs": "95"}, "^gbs: global_batch_size = 95 is not a multiple of dp\\*micro_batch_size = 8\\*1"),
+        ({"mbs": "64", "gbs": "96"}, "^gbs: global_batch_size = 96 is not a multiple of dp\\*micro_batch_size = 8\\*64"),
+        ({"params_b": "13"}, "^params_b = 13, but layers, hidden, heads, kv_heads, ffn, gated_mlp and vocab make 7.505 to 8.03"),
+        ({"params_b": "175B"}, "^params_b = '175B' is not a number above 0"),
+        *(({name: "FALSCH"}, f"^{name} = 'FALSCH' is neither yes .1, true, on. nor no .0, false, off.") for name in SWITCHES),
     ],
-)
+)  # fmt: skip
 def test_rows_that_no_rule_completes_are_refused(changes: dict[str, Any], words: str) -> None:
     assert re.search(words, reason(**changes), re.DOTALL)
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_table_says_yes_and_no_in_any_case(name: str) -> None:
+    words = (("0", "FALSE", "False", "No", "off", "n", "0.0"), ("1", "TRUE", "Yes", "ON", "y", "true", "1.0"))
+    found = [predictions_of([row(id=one, **{name: one}) for one in group], constants())[0] for group in words]
+    figures = [{(one["iter_time_s"], one["peak_mem_gb"]) for one in rows} for rows in found]
+    assert [len(group) for group in figures] == [1, 1]
+    assert figures[0] != figures[1]
 
 
 def test_what_says_nothing_more_is_no_reason() -> None:
@@ -159,6 +182,7 @@ def test_blank_cells_follow_their_rules() -> None:
     assert spread(vpp="2", framework="NeMo")["virtual"] == 2
     assert spread(mbs="")["micro_batch_size"] == 1
     assert spread(cp="")["context"] == 1
+    assert spread(layers=33, framework="Megatron-DeepSpeed")["pipeline"] == 4  # DeepSpeed shares out layers unevenly
     assert spread(recompute="")["recompute"] == RECOMPUTE.index("none")
     assert spread(recompute="full (uniform)")["recompute"] == RECOMPUTE.index("full")
     assert spread(recompute="Selective")["recompute"] == RECOMPUTE.index("selective")

@@ -1,7 +1,6 @@
 """The real logs of third parties, where they lie beside the checkout, and what is true of each."""
 
 import csv
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,11 +10,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "logs"
-OPTION = {
-    "seq_length": "--sequence-length",
-    "global_batch_size": "--global-batch-size",
-    "gpu_count": "--num-gpus",
-}
+OPTION = {"seq_length": "--sequence-length", "global_batch_size": "--global-batch-size", "gpu_count": "--num-gpus"}
 COLUMN = {"seq_length": "seq_length", "global_batch_size": "global_batch_size", "gpu_count": "gpus"}
 STEADY_TOLERANCE, REFERENCE_TOLERANCE = 0.03, 0.001
 
@@ -40,16 +35,9 @@ class Sample:
 
     def overrides(self) -> Overrides:
         """What a person would have to add, as far as the row knows it."""
-        values = {name: self.number(column) for name, column in COLUMN.items() if name in self.missing}
-        return Overrides(
-            sequence_length=_int(values.get("seq_length")),
-            global_batch_size=_int(values.get("global_batch_size")),
-            num_gpus=_int(values.get("gpu_count")),
-        )
-
-
-def _int(value: float | None) -> int | None:
-    return None if value is None else int(value)
+        known = {name: self.number(column) for name, column in COLUMN.items() if name in self.missing}
+        given = {OPTION[name][2:].replace("-", "_"): int(value) for name, value in known.items() if value is not None}
+        return Overrides(**given)
 
 
 def samples() -> list[Sample]:
@@ -98,18 +86,3 @@ def _problem_of_value(sample: Sample, entries: list[RunResult]) -> str | None:
         if expected and (found is None or abs(found / expected - 1) > tolerance):
             return f"{name} is {found}, expected {expected} (window {entry.throughput and entry.throughput.window.to_json()})"
     return None
-
-
-def main() -> None:
-    """Print one line per sample whose name holds one of the words; run from the tests folder."""
-    chosen = [s for s in samples() if not sys.argv[1:] or any(word in s.path.name for word in sys.argv[1:])]
-    wrong = 0
-    for sample in chosen:
-        found = problem(sample)
-        wrong += found is not None
-        print("WRONG" if found else "ok   ", sample.path.name, found or "")
-    print(f"{len(chosen) - wrong} of {len(chosen)} as expected")
-
-
-if __name__ == "__main__":
-    main()
