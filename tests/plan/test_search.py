@@ -8,7 +8,7 @@ import pytest
 from support.planning import problem
 
 from nlp_bench.errors import UsageError
-from nlp_bench.plan import search as space_module
+from nlp_bench.plan import search as search_module
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import Fixed, Problem, Sizes, sizes_of
