@@ -18,7 +18,6 @@ from support.repeated import write_runs
 from support.samples import FOLDER
 
 import nlp_bench
-from nlp_bench.cli.main import main
 from nlp_bench.config.accelerators import forget
 
 PAGE = Path(__file__).parents[1] / "docs/api.md"
@@ -30,12 +29,8 @@ Call = Callable[..., Any]
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(*words: object) -> Any:
-        main([*map(str, words), "--format", "json"])
-        return json.loads(capsys.readouterr().out)
-
-    return run
+def command(told: Call) -> Call:
+    return lambda *words: told(*words, "--format", "json", code=None).json
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+from support.command import Ask
 from support.users import ANNA, ROOT, as_user, open_folder
 
 from nlp_bench.build import build_environment, maker, verify
@@ -77,7 +78,6 @@ def test_a_killed_build_lets_the_next_one_in(tmp_path: Path) -> None:
         "maker.make_build(Path(sys.argv[1]), this_machine(), Extras(), print)"
     )
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True) as dying:
-        assert dying.stdout is not None
         assert dying.stdout.readline() == "locked\n"
         dying.send_signal(signal.SIGKILL)
     again = code.replace("maker.dataset_helper = ", "maker._verified = lambda *_: []; _ = ")
@@ -241,13 +241,13 @@ def test_operators_without_a_compiler_are_skipped_loudly(tmp_path: Path, monkeyp
     assert "Python.h (install python3-dev): THE TRAINER" in maker.elementwise_operators(tmp_path, GPU)
 
 
-def test_a_wrong_architecture_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["build", "--arch", "sm_90"]) == UsageError.exit_code
-    assert "arch: 'sm_90' is not a compute capability like 9.0" in capsys.readouterr().err
+def test_a_wrong_architecture_is_refused(tmp_path: Path, told: Ask) -> None:
+    said = told("build", "--arch", "sm_90", code=UsageError.exit_code).err
+    assert "arch: 'sm_90' is not a compute capability like 9.0" in said
     shipped = Path(__file__).parents[2] / "benchmark/systems/dgx-h100.toml"
     (tmp_path / "mine.toml").write_text(shipped.read_text(encoding="utf-8").replace('"9.0"', '"sm_90"'))
-    assert main(["build", "--system", str(tmp_path / "mine.toml")]) == UsageError.exit_code
-    assert "system.gpu.compute_capability: 'sm_90' is not a compute capability like 9.0" in capsys.readouterr().err
+    said = told("build", "--system", tmp_path / "mine.toml", code=UsageError.exit_code).err
+    assert "system.gpu.compute_capability: 'sm_90' is not a compute capability like 9.0" in said
 
 
 def test_a_folder_that_passes_for_transformer_engine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.command import Ask
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
@@ -115,9 +116,9 @@ def test_what_init_writes_has_the_modes_of_new_files(installed: Path, mode: int)
     assert {stat.S_IMODE(path.stat().st_mode) for path in made} <= {0o640, 0o750}
 
 
-def test_apex_of_a_folder_without_git_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["build", "--apex", str(tmp_path), "--root", str(tmp_path)]) == UsageError.exit_code
-    assert f"--apex: {tmp_path} is no git repository, and a commit of it is built; clone it" in capsys.readouterr().err
+def test_apex_of_a_folder_without_git_is_refused(tmp_path: Path, told: Ask) -> None:
+    said = told("build", "--apex", tmp_path, "--root", tmp_path, code=UsageError.exit_code).err
+    assert f"--apex: {tmp_path} is no git repository, and a commit of it is built; clone it" in said
 
 
 @pytest.mark.parametrize(
@@ -129,9 +130,6 @@ def test_apex_of_a_folder_without_git_is_refused(tmp_path: Path, capsys: pytest.
         ("x.toml", "--system: x.toml: name the machine, without .toml: --system x"),
     ],
 )
-def test_a_machine_is_not_called_like_a_tag(
-    installed: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
-) -> None:
-    assert main(["init", str(installed / "bench"), "--system", name]) == UsageError.exit_code
-    assert said in capsys.readouterr().err
+def test_a_machine_is_not_called_like_a_tag(installed: Path, told: Ask, name: str, said: str) -> None:
+    assert said in told("init", installed / "bench", "--system", name, code=UsageError.exit_code).err
     assert not (installed / "bench").exists()

@@ -2,15 +2,14 @@
 
 import gzip
 import json
-import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import NLP_BENCH, surroundings
 
 from nlp_bench import marker, seal
 from nlp_bench.evidence.make import make_bundle
@@ -27,15 +26,12 @@ from nlp_bench.outcome import Outcome
 from nlp_bench.seal import Link, State
 
 pytestmark = pytest.mark.torchrun
-ROOT = Path(__file__).resolve().parents[2]
 NONCE = "tender-7/3f2a"
 
 
 def nlp_bench(*words: str) -> "subprocess.CompletedProcess[str]":
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "JUBE", "NLP_BENCH"))}
-    own = {"NLP_BENCH_VENV": str(Path(sys.prefix)), "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "-m", "nlp_bench", *words]
-    return subprocess.run(command, env=kept | own, capture_output=True, text=True, check=False, timeout=180)
+    command = [*NLP_BENCH, *words]
+    return subprocess.run(command, env=surroundings(), capture_output=True, text=True, check=False, timeout=180)
 
 
 @pytest.fixture(scope="module")
@@ -229,11 +225,8 @@ def test_no_word_between_the_trainers_lines_takes_an_iteration_out(run: Path) ->
     end_again(run)
     assert broken(run) == []
     after = measure_folder(run, "run").entry.throughput
-    assert before is not None
-    assert after is not None
     assert (after.steady, after.window.excluded) == (before.steady, before.window.excluded)
     (entry,) = measure_log(str(run / "job.out"), Overrides())
-    assert entry.throughput is not None
     assert {"profiler", "evaluation"}.isdisjoint(left.why for left in entry.throughput.window.excluded)
 
 

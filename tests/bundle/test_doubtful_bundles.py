@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from support.command import Ask
 from support.ours import seal_run, write_our_run
 from support.published import published_log, write_run
 from support.users import ROOT, as_user, open_folder, run_as
@@ -93,31 +94,26 @@ def test_a_manifest_with_a_key_twice_or_wrong_sizes_is_no_good_one(tmp_path: Pat
         verify(folder)
 
 
-def test_a_bundle_of_a_run_that_goes_on_proves_no_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bundle_of_a_run_that_goes_on_proves_no_end(tmp_path: Path, told: Ask) -> None:
     folder = write_our_run(tmp_path / "run")
     (folder / "outcome.json").unlink()
-    assert main(["bundle", str(folder), "--output", str(tmp_path / "evidence")]) == 0
-    talk = capsys.readouterr().err
+    talk = told("bundle", folder, "--output", tmp_path / "evidence").err
     assert "1 of 1 run(s) have not ended, or left no record of it" in talk
     assert "proves how they ended" not in talk
 
 
-def test_an_earlier_bundle_below_a_run_is_left_out_and_reported_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_earlier_bundle_below_a_run_is_left_out_and_reported_once(tmp_path: Path, told: Ask) -> None:
     folder = write_our_run(tmp_path / "run")
     assert main(["bundle", str(folder), "--output", str(folder / "first")]) == 0
-    assert main(["bundle", str(folder), "--output", str(tmp_path / "second")]) == 0
-    assert "a bundle that was made before" in capsys.readouterr().err
+    assert "a bundle that was made before" in told("bundle", folder, "--output", tmp_path / "second").err
     assert not list(tmp_path.glob("second/runs/*/first"))
     assert len(json.loads((tmp_path / "second/manifest.json").read_text())["runs"]) == 1
-    assert main(["report", str(tmp_path / "second"), "--format", "json"]) == 0
-    assert [run["outcome"] for run in json.loads(capsys.readouterr().out)["runs"]] == ["VALID"]
+    assert [run["outcome"] for run in told("report", tmp_path / "second", "--format", "json").json["runs"]] == ["VALID"]
 
 
 @pytest.mark.slow
 def test_what_this_machine_lacks_is_never_said_of_a_bundle(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, told: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, bundle = write_our_run(tmp_path / "run"), tmp_path / "evidence.tar.gz"
     assert main(["bundle", str(run), "--output", str(bundle)]) == 0
@@ -131,9 +127,7 @@ def test_what_this_machine_lacks_is_never_said_of_a_bundle(
         raise MemoryError
 
     monkeypatch.setattr("nlp_bench.evidence.verify.derive", derive)
-    capsys.readouterr()
-    assert main(["verify", str(bundle)]) == 1
-    said = capsys.readouterr()
+    said = told("verify", bundle, code=1)
     assert "the memory is used up" in said.err
     assert "DIFFERS" not in said.out
 
@@ -159,7 +153,7 @@ def rewrite(path: Path) -> None:
     ],
 )
 def test_a_log_that_changes_while_it_is_bundled_is_not_bundled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: Change, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask, change: Change, said: str
 ) -> None:
     """logrotate's copytruncate; half of the old lines and half of the new ones are a number that no run had."""
     log = tmp_path / "train.log"
@@ -178,15 +172,14 @@ def test_a_log_that_changes_while_it_is_bundled_is_not_bundled(
             return block
 
     monkeypatch.setattr(collect, "redact", lambda source, target: original(_Changing(source), target))
-    assert main(["bundle", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "e.tar.gz")]) == 1
-    found = capsys.readouterr().err
+    found = told("bundle", log, "--sequence-length", "2048", "--output", tmp_path / "e.tar.gz", code=1).err
     assert f"cannot bundle {log}: {said}" in found
     assert "then repeat" in found
     assert [path.name for path in tmp_path.iterdir()] == ["train.log"]
 
 
 def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
     log = tmp_path / "train.log.gz"
     log.write_bytes(gzip.compress(published_log().encode()))
@@ -199,8 +192,8 @@ def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
             yield source
 
     monkeypatch.setattr(collect, "open_log", cut)
-    assert main(["bundle", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "e.tar.gz")]) == 1
-    assert f"cannot bundle {log}: the file was cut while it was read" in capsys.readouterr().err
+    said = told("bundle", log, "--sequence-length", "2048", "--output", tmp_path / "e.tar.gz", code=1).err
+    assert f"cannot bundle {log}: the file was cut while it was read" in said
     assert [path.name for path in tmp_path.iterdir()] == ["train.log.gz"]
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from support.command import Ask
 from support.ours import Bundle
 from support.published import published_log
 
@@ -54,9 +55,7 @@ def test_a_bundle_holds_logs_records_report_and_hashes(bundle: Bundle, our_run: 
     )
 
 
-def test_a_bundle_that_lies_among_the_logs_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bundle_that_lies_among_the_logs_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.log").write_text(published_log())
     made = []
@@ -64,9 +63,8 @@ def test_a_bundle_that_lies_among_the_logs_is_none(
         assert main(["bundle", ".", "--sequence-length", "2048", "--force"]) == 0
         made.append(Path("evidence.tar.gz").read_bytes())
     assert made[0] == made[1]
-    capsys.readouterr()
-    assert main(["report", ".", "--sequence-length", "2048", "--format", "csv"]) == 0
-    assert ".: 1 binary file(s) are passed over: evidence.tar.gz" in capsys.readouterr().err
+    said = told("report", ".", "--sequence-length", "2048", "--format", "csv").err
+    assert ".: 1 binary file(s) are passed over: evidence.tar.gz" in said
 
 
 def put(run: Path, *names: str) -> None:
@@ -171,13 +169,13 @@ def test_a_git_that_cannot_be_started_is_said(bundle: Bundle, monkeypatch: pytes
 
 
 def test_the_folder_above_an_unpacked_bundle_is_bundled_as_it_is_reported(
-    bundle: Bundle, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
     (tmp_path / "sent").mkdir()
     bundle("sent/evidence")
-    assert main(["report", str(tmp_path / "sent")]) == 0
-    assert main(["bundle", str(tmp_path / "sent"), "--output", str(tmp_path / "again")]) == 0
-    assert main(["verify", str(tmp_path / "again")]) == 0, capsys.readouterr().out
+    monkeypatch.chdir(tmp_path)
+    for words in ("report sent", "bundle sent --output again", "verify again"):
+        told(*words.split())
 
 
 def test_a_run_of_another_commit_is_told(bundle: Bundle, our_run: Path, checkout: Path) -> None:
@@ -334,7 +332,7 @@ def test_outputs_that_cannot_be(our_run: Path, tmp_path: Path, output: str, mess
 
 
 def test_a_folder_that_cannot_be_removed_does_not_unmake_the_bundle(
-    our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
     """On NFS while a scanner has one of its files open: the archive was there, and "nothing was left there" was said of it."""
 
@@ -342,8 +340,8 @@ def test_a_folder_that_cannot_be_removed_does_not_unmake_the_bundle(
         raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
 
     monkeypatch.setattr(os, "rmdir", refuse)
-    assert main(["bundle", str(our_run), "--output", str(tmp_path / "e.tar")]) == 0
-    assert verify(tmp_path / "e.tar").digest in capsys.readouterr().out
+    said = told("bundle", our_run, "--output", tmp_path / "e.tar").out
+    assert verify(tmp_path / "e.tar").digest in said
 
 
 def test_nothing_is_left_where_there_is_no_log(tmp_path: Path) -> None:
@@ -353,23 +351,16 @@ def test_nothing_is_left_where_there_is_no_log(tmp_path: Path) -> None:
     assert names(tmp_path) == {"notes.txt"}
 
 
-def test_the_command_line_prints_the_line_for_the_bid(
-    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_line_prints_the_line_for_the_bid(our_run: Path, tmp_path: Path, told: Ask) -> None:
     with (our_run / "job.err").open("w") as stream:
         stream.write("export HF_TOKEN=hf_abcdefghijklmnopqrstuvwx\n")
     archive = str(tmp_path / "evidence.tar.zst")
-    assert main(["bundle", str(our_run), "--output", archive]) == 0
-    printed = capsys.readouterr()
+    printed = told("bundle", our_run, "--output", archive)
     digest = printed.out.split("SHA-256 of manifest.json: ")[1].strip()
     assert "blacked out: runs/001/job.err line 1: Hugging Face token" in printed.err
     assert "abcdefghij" not in printed.out + printed.err
-    assert main(["verify", archive, "--digest", digest]) == 0
-    assert "VERIFIED" in capsys.readouterr().out
-    assert main(["verify", archive, "--digest", "0" * 64]) == 1
+    assert "VERIFIED" in told("verify", archive, "--digest", digest).out
     said = "this is another bundle, or it was made anew, or that is the hash of the archive; the digest is that of manifest.json"
-    assert said in capsys.readouterr().out
-    assert main(["verify", archive, "--format", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["schema"] == "nlp-bench/verification/1"
-    assert main(["verify", str(our_run)]) == 2
-    assert "is not a bundle: there is no manifest.json" in capsys.readouterr().err
+    assert said in told("verify", archive, "--digest", "0" * 64, code=1).out
+    assert told("verify", archive, "--format", "json").json["schema"] == "nlp-bench/verification/1"
+    assert "is not a bundle: there is no manifest.json" in told("verify", our_run, code=2).err

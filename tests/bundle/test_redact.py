@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.command import Ask
 from support.ours import Bundle
 from support.published import published_log
 from support.samples import samples
 from support.secret_shapes import BLOCKS, HARMLESS, SHAPES
 
-from nlp_bench.cli.main import main
 from nlp_bench.evidence.verify import verify
 from nlp_bench.redact import MARK, redact, redact_text
 
@@ -137,12 +137,11 @@ def leaky_run(our_run: Path) -> Path:
 
 
 def test_the_redact_report_names_file_line_and_rule_and_makes_nothing(
-    leaky_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    leaky_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert main(["bundle", str(leaky_run), "--redact-report"]) == 0
-    printed = capsys.readouterr()
+    printed = told("bundle", leaky_run, "--redact-report")
     rows = [tuple(re.split(r"  +", line)) for line in printed.out.splitlines() if line.startswith(str(leaky_run))]
     expected = [
         (f"{leaky_run}/job.err", "2", "password of a command"),
@@ -151,8 +150,7 @@ def test_the_redact_report_names_file_line_and_rule_and_makes_nothing(
         (f"{leaky_run}/job.out", "7", "password of a command"),
     ]
     assert rows == expected
-    assert main(["bundle", str(leaky_run), "--redact-report", "--format", "json"]) == 0
-    text = capsys.readouterr().out
+    text = told("bundle", leaky_run, "--redact-report", "--format", "json").out
     record = json.loads(text)
     assert record["schema"] == "nlp-bench/redactions/1"
     assert [(e["file"], str(line), e["kind"]) for e in record["redactions"] for line in e["lines"]][:4] == expected
@@ -161,17 +159,15 @@ def test_the_redact_report_names_file_line_and_rule_and_makes_nothing(
 
 
 def test_the_redact_report_of_a_log_and_of_nothing(
-    our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
     monkeypatch.setattr(
         "nlp_bench.evidence.make.add_software", lambda _: {"commit": "abc"}
     )  # no patch of this checkout
-    assert main(["bundle", str(our_run), "--redact-report"]) == 0
-    assert capsys.readouterr().out == "nothing is blacked out\n"
+    assert told("bundle", our_run, "--redact-report").out == "nothing is blacked out\n"
     log = tmp_path / "train.log"
     log.write_text(f"HF_TOKEN={SECRET}\n" * 1200 + published_log())
-    assert main(["bundle", str(log), "--redact-report", "--sequence-length", "2048"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = told("bundle", log, "--redact-report", "--sequence-length", "2048").out.splitlines()
     assert lines[2].split() == [str(log), "1", "value", "of", "a", "secret's", "name"]
     assert lines[-1].split()[1:3] == ["200", "more"]
     assert len(lines) == 2 + 1000 + 1
@@ -181,23 +177,17 @@ def test_the_redact_report_of_a_log_and_of_nothing(
     ("words", "message"),
     [(["--redact-report", "--sign", "key"], "no bundle is made"), (["--format", "json"], "--redact-report")],
 )
-def test_words_that_do_not_go_with_the_redact_report(
-    our_run: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["bundle", str(our_run), *words]) == 2
-    assert message in capsys.readouterr().err
+def test_words_that_do_not_go_with_the_redact_report(our_run: Path, words: list[str], message: str, told: Ask) -> None:
+    assert message in told("bundle", our_run, *words, code=2).err
 
 
-def test_a_secret_within_a_record_is_a_refusal(
-    our_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_secret_within_a_record_is_a_refusal(our_run: Path, tmp_path: Path, told: Ask) -> None:
     """Blacking out must not change a number, and the refusal says where the secret stands."""
     lines = (our_run / "job.out").read_text().split("\n")
     lines[3] = f'HF_TOKEN="{lines[3]}"'
     (our_run / "job.out").write_text("\n".join(lines))
     for words in (["--output", str(tmp_path / "e.tar")], ["--redact-report"]):
-        assert main(["bundle", str(our_run), *words]) == 1
-        said = capsys.readouterr()
+        said = told("bundle", our_run, *words, code=1)
         assert "without its secrets the log gives another number: runs/001: runs[0]." in said.err
         assert "runs/001/job.out line 4: value of a secret's name" in said.err
         assert "iteration" not in said.err + said.out

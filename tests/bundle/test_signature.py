@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.command import Ask
 from support.ours import Bundle
 
 from nlp_bench.cli.main import main
@@ -37,20 +38,16 @@ def signers(tmp_path: Path, key: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["evidence.tar.gz", "evidence"])
 def test_a_signature_is_of_the_manifest_and_is_checked(
-    our_run: Path, tmp_path: Path, key: Path, signers: Path, name: str, capsys: pytest.CaptureFixture[str]
+    our_run: Path, tmp_path: Path, key: Path, signers: Path, name: str, told: Ask
 ) -> None:
     output = tmp_path / name
-    assert main(["bundle", str(our_run), "--output", str(output), "--sign", str(key)]) == 0
-    assert f"signature  {output}.sig" in capsys.readouterr().out
+    assert f"signature  {output}.sig" in told("bundle", our_run, "--output", output, "--sign", key).out
     words = ["verify", str(output), "--allowed-signers", str(signers)]
-    assert main(words) == 0
-    assert f'signature  good: Good "nlp-bench" signature for {ME} with ED25519 key SHA256:' in capsys.readouterr().out
+    assert f'signature  good: Good "nlp-bench" signature for {ME} with ED25519 key SHA256:' in told(*words).out
     assert main([*words, "--identity", ME]) == 0
-    assert main([*words, "--identity", OTHER]) == 1
-    assert "signature  NOT GOOD: " in capsys.readouterr().out
+    assert "signature  NOT GOOD: " in told(*words, "--identity", OTHER, code=1).out
     (tmp_path / f"{name}.sig").rename(tmp_path / "elsewhere")
-    assert main(words) == 1
-    assert "there is no such file; name it with --signature FILE" in capsys.readouterr().out
+    assert "there is no such file; name it with --signature FILE" in told(*words, code=1).out
     assert main([*words, "--signature", str(tmp_path / "elsewhere")]) == 0
 
 
@@ -62,7 +59,6 @@ def test_a_signature_by_hand_is_the_same(bundle: Bundle, key: Path, signers: Pat
     )
     subprocess.run(["bash", "-c", by_hand], check=True, capture_output=True)
     found = verify(made.path, Demands(allowed_signers=signers)).signature
-    assert found is not None
     assert (found.is_good, found.identity) == (True, ME)
     assert verify(made.path).signature is None
     assert any("was not checked; give --allowed-signers FILE" in remark for remark in verify(made.path).remarks)
@@ -76,7 +72,6 @@ def test_another_key_another_bundle_and_another_purpose_are_not_good(
     made = make_bundle([str(our_run)], tmp_path / "a.tar", Options(), with_ranks=False, force=False, key=stranger)
     found = verify(made.path, Demands(allowed_signers=signers))
     assert not found.is_verified
-    assert found.signature is not None
     assert "nobody of the list of allowed signers has made it" in found.signature.text
     good = make_bundle([str(our_run)], tmp_path / "b.tar", Options(), with_ranks=False, force=False, key=key)
     other = bundle("c.tar", tokens=10_000_000)
@@ -105,7 +100,6 @@ def test_a_list_or_a_signature_that_an_editor_changed_is_not_laid_to_the_signer(
     mailed = tmp_path / "mailed.sig"
     mailed.write_bytes((tmp_path / "a.tar.sig").read_bytes().replace(b"\n", b"\r\n"))
     found = verify(made.path, Demands(allowed_signers=signers, signature=mailed)).signature
-    assert found is not None
     assert "changed its line ends" in found.text
 
 

@@ -15,9 +15,9 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.command import Ask
 from support.ours import Bundle
 
-from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence.verify import verify
 
@@ -73,10 +73,9 @@ def test_a_name_in_an_extended_header_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["./._evidence", "evidence/._manifest.json", "evidence/.DS_Store", "__MACOSX/._a"])
-def test_what_macos_adds_to_an_archive_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_what_macos_adds_to_an_archive_is_named(tmp_path: Path, told: Ask, name: str) -> None:
     (tmp_path / "e.tar").write_bytes(tar_of((named(name), b"")))
-    assert main(["verify", str(tmp_path / "e.tar")]) == 2
-    said = capsys.readouterr().err
+    said = told("verify", tmp_path / "e.tar", code=2).err
     assert f"a macOS archiver added {name!r}" in said
     assert "COPYFILE_DISABLE=1 tar" in said
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.command import Ask
 from support.ours import write_our_run
 from support.published import published_log, write_run
 from support.repeated import write_log
@@ -30,7 +31,6 @@ def test_numbers_of_numpy_are_numbers_and_booleans_are_not(tmp_path: Path) -> No
     after = nlp_bench.read_log(write_log(tmp_path / "b.log", 65000, seed=9), num_gpus=np.int64(16))  # type: ignore[arg-type]  # as users do
     for limit in (np.int64(420), np.float64(420), np.float32(420), 420, 420.0):
         found = nlp_bench.measure(after, limit=limit, tokens=np.int64(10**7))  # type: ignore[arg-type]  # likewise
-        assert found.verdict
         assert found.verdict.word == "PASS"
         assert json.loads(json.dumps(found.to_dict()))["limit_s"] == 420
     for gate in (np.float64(3), np.int32(3), 3):
@@ -85,15 +85,14 @@ def test_numbers_of_numpy_are_numbers_and_booleans_are_not(tmp_path: Path) -> No
     ],
 )  # fmt: skip
 def test_a_word_that_cannot_be_meant_is_named_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture, words: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask, words: str, said: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "loop.toml").symlink_to("loop.toml")
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "a.log").write_text(DUMP + published_log())
     before = sorted(tmp_path.iterdir())
-    assert main(shlex.split(words)) == (1 if "--emit-jube" in words else UsageError.exit_code)
-    assert said in capsys.readouterr().err
+    assert said in told(*shlex.split(words), code=1 if "--emit-jube" in words else UsageError.exit_code).err
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -105,60 +104,54 @@ def test_an_option_may_be_repeated_with_the_same_value(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", ["--scaling", "--sweep"])
-def test_a_view_drops_no_option(tmp_path: Path, capsys: Capture, view: str) -> None:
+def test_a_view_drops_no_option(tmp_path: Path, told: Ask, view: str) -> None:
     runs = [write_log(tmp_path / f"g{n}.log", 4000 * n, seed=n, world_size=n) for n in (16, 32)]
     words = ["report", *map(str, runs), view, "--allow-measured"]
     for option in (["--limit", "300"], ["--price-per-kwh", "0.2"]):
-        assert main([*words, *option]) == 2
-        said = capsys.readouterr().err
+        said = told(*words, *option, code=2).err
         assert (
             f"{option[0]} is answered for each run, which {view} does not show; leave one out, or add --output DIR"
             in said
         )
     assert main([*words, "--limit", "300", "--output", str(tmp_path / "out")]) == 0
     assert re.search(r"PASS|FAIL", (tmp_path / "out/report.csv").read_text())
-    capsys.readouterr()
-    assert main([*words, "--rules", "jupiter-nlp"]) == 1
-    assert re.search(r"g16.log(?: and 1 more)?: rules jupiter-nlp: ", capsys.readouterr().err)
+    text = told(*words, "--rules", "jupiter-nlp", code=1).err
+    assert re.search(r"g16.log(?: and 1 more)?: rules jupiter-nlp: ", text)
 
 
-def test_measure_names_a_log_that_is_a_pipe(tmp_path: Path, capsys: Capture) -> None:
+def test_measure_names_a_log_that_is_a_pipe(tmp_path: Path, told: Ask) -> None:
     run = write_run(tmp_path / "run")
     (run / "job.out").unlink()
     os.mkfifo(run / "job.out")
-    main(["measure", str(run)])
-    said = "".join(capsys.readouterr())
+    said = str(told("measure", run, code=None))
     assert "job.out is no regular file" in said
     assert "there is no job.out" not in said
 
 
 def test_measure_writes_no_file_that_is_called_like_standard_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
     run = write_run(tmp_path / "run")
     monkeypatch.chdir(tmp_path)
-    assert main(["measure", str(run), "--metrics", "-"]) == 2
-    assert "--metrics -: the lines go to standard output anyway" in capsys.readouterr().err
+    assert "--metrics -: the lines go to standard output anyway" in told("measure", run, "--metrics", "-", code=2).err
     assert not (tmp_path / "-").exists()
 
 
-def test_measure_replaces_no_file_but_its_own(tmp_path: Path, capsys: Capture) -> None:
+def test_measure_replaces_no_file_but_its_own(tmp_path: Path, told: Ask) -> None:
     run = write_our_run(tmp_path / "run")
     before = (run / "job.out").read_bytes()
-    assert main(["measure", str(run), "--metrics", str(run / "job.out")]) == UsageError.exit_code
-    assert "--metrics" in capsys.readouterr().err
+    assert "--metrics" in told("measure", run, "--metrics", run / "job.out", code=UsageError.exit_code).err
     assert (run / "job.out").read_bytes() == before
     for _ in range(2):  # its own of the time before is replaced
         assert main(["measure", str(run), "--metrics", str(tmp_path / "metrics.txt")]) == 0
 
 
-def test_export_replaces_no_file_but_its_own(tmp_path: Path, capsys: Capture) -> None:
+def test_export_replaces_no_file_but_its_own(tmp_path: Path, told: Ask) -> None:
     (tmp_path / "a.log").write_text(DUMP + published_log())
     words = ["export", "mllog", str(tmp_path / "a.log"), "--allow-measured", "--output", str(tmp_path / "out")]
     assert main(words) == 0
     (written,) = (tmp_path / "out").iterdir()
     assert main(words) == 0
     written.write_text("mine\n")
-    assert main(words) == UsageError.exit_code
-    assert f"{written.name} exists; name another" in capsys.readouterr().err
+    assert f"{written.name} exists; name another" in told(*words, code=UsageError.exit_code).err
     assert written.read_text() == "mine\n"

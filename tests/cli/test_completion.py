@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from nlp_bench.cli.main import main
+from support.command import Ask
 
 TRY = """source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
@@ -52,9 +51,8 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("shell", "begin"), [("zsh", "#compdef nlp-bench\n"), ("tcsh", "# AUTOMATICALLY GENERATED")])
-def test_other_shells(shell: str, begin: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
+def test_other_shells(shell: str, begin: str, told: Ask) -> None:
+    script = told("completion", shell).out
     assert script.startswith(begin)
     assert "juwels-booster" in script
     assert "tensor-model-parallel-size" in script

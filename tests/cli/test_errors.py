@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.command import Ask
 
 from nlp_bench.cli.main import main
 
@@ -48,10 +49,9 @@ from nlp_bench.cli.main import main
         ("data prepare {log} --output x --tokenizer-type GPT2BPETokeniser", "did you mean GPT2BPETokenizer?"),
     ],
 )  # fmt: skip
-def test_two_lines(words: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_lines(words: str, said: str, tmp_path: Path, told: Ask) -> None:
     (tmp_path / "job.out").write_text("{}")
-    assert main([word.format(log=tmp_path / "job.out") for word in words.split()]) == 2
-    captured = capsys.readouterr()
+    captured = told(*[word.format(log=tmp_path / "job.out") for word in words.split()], code=2)
     assert captured.out == ""
     lines = captured.err.splitlines()
     assert lines[0].startswith("nlp-bench: error: ")
@@ -61,12 +61,11 @@ def test_two_lines(words: str, said: str, tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.parametrize("name", ["-1.log", "-old.log"])
 def test_a_file_whose_name_begins_with_a_hyphen_is_named(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).touch()
-    assert main(["report", name]) == 2
-    assert f"{name}, which is a file here: write ./{name}" in capsys.readouterr().err
+    assert f"{name}, which is a file here: write ./{name}" in told("report", name, code=2).err
 
 
 def test_ctrl_c_while_the_surroundings_are_settled(

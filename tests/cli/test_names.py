@@ -1,6 +1,7 @@
 """One spelling for each thing in all subcommands, and Megatron-LM's and Slurm's names beside it."""
 
 import pytest
+from support.command import Ask
 
 from nlp_bench.cli.main import main
 from nlp_bench.cli.parser import HINTS, Parser, parser_of
@@ -78,11 +79,10 @@ def test_plan_takes_the_names_of_submit() -> None:
 
 
 @pytest.mark.parametrize("spelling", HINTS)
-def test_a_name_of_another_meaning_is_said_what_to_write(spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_of_another_meaning_is_said_what_to_write(spelling: str, told: Ask) -> None:
     for subcommand in ("submit", "plan"):
         if spelling not in parser_of(subcommand).spellings:
-            assert main([subcommand, spelling, "4"]) == 2
-            assert HINTS[spelling] in capsys.readouterr().err
+            assert HINTS[spelling] in told(subcommand, spelling, "4", code=2).err
     assert {word.rstrip(";,") for word in HINTS[spelling].split() if word.startswith("--")} <= {
         one for name in ("submit", "plan") for one in parser_of(name).spellings
     }

@@ -113,7 +113,6 @@ def test_the_runs_that_are_missing_decide_in_four_of_five_cases() -> None:
     source = random.Random(14)  # noqa: S311  # a repeatable test
     asked = Statistic(value=0.98, ratio=None, basis=Basis.RUNS, level=0.95, scatter=Scatter(cv=0.01, degrees=8))
     number = asked.runs_each(1.0)
-    assert number is not None
     pairs = [(runs(source, number, 0.01), runs(source, number, 0.01, mean=1e-5 / 0.98)) for _ in range(400)]
     assert 0.73 < sum(statistic(*pair).verdict is Verdict.SLOWER for pair in pairs) / 400 < 0.9
     assert asked.runs_each(0.98) is None
@@ -124,8 +123,6 @@ def test_the_ratio_of_the_other_order_is_the_inverse(a: int, b: int) -> None:
     source = random.Random(4)  # noqa: S311  # a repeatable test
     one, two = runs(source, a, 0.01), runs(source, b, 0.01)
     there, back = statistic(one, two), statistic(two, one)
-    assert there.ratio is not None
-    assert back.ratio is not None
     assert there.ratio.ratio == pytest.approx(there.value, rel=1e-9)
     assert there.ratio.low == pytest.approx(1 / back.ratio.high, rel=1e-6)
     assert there.ratio.p_value == pytest.approx(back.ratio.p_value, abs=1e-9)
@@ -143,8 +140,6 @@ def test_one_run_against_several_scatters_like_the_several() -> None:
     source = random.Random(6)  # noqa: S311  # a repeatable test
     many, one = runs(source, 5, 0.01, within=1e-6), runs(source, 1, 0.0, within=1e-6)
     ratio = statistic(many, one).ratio
-    assert ratio is not None
-    assert many.spread is not None
     assert math.log(ratio.high / ratio.ratio) == pytest.approx(2.776445 * many.spread * math.sqrt(1.2), rel=1e-5)
 
 
@@ -161,8 +156,6 @@ def test_what_two_runs_have_not_seen_is_in_their_interval_and_not_in_that_of_rep
     ]
     slower = unseen.sides()[1]
     alone, without = statistic(wide[0], wide[1]).ratio, statistic(one, two).ratio
-    assert alone is not None
-    assert without is not None
     assert alone.low < without.low
     assert math.log(alone.ratio / alone.low) == pytest.approx(math.hypot(slower, unseen.sides()[0]))
     assert statistic(wide[0], wide[2]).ratio == statistic(one, many).ratio
@@ -192,17 +185,14 @@ def test_other_runs_of_the_machine_join_unless_these_scatter_more() -> None:
     known = Scatter(cv=0.01, degrees=9)
     one, few = Pool(runs=one_run()), spread(3, 0.01)
     own = Scatter.of(few)
-    assert own is not None
     joined = statistic(one, few, known=known)
     assert joined.is_used
     assert joined.scatter == Scatter(cv=math.sqrt((9 * 0.01**2 + 2 * own.cv**2) / 11), degrees=11)
     wild = statistic(one, spread(3, 0.1), known=known)
     assert (wild.is_used, wild.known, wild.scatter) == (False, known, Scatter.of(spread(3, 0.1)))
     alone = statistic(one, one, known=known)
-    assert alone.ratio is not None
     # one against one: the t of 9 degrees of freedom, the scatter of both
     assert math.log(alone.ratio.high) == pytest.approx(2.262157 * 0.01 * math.sqrt(2), rel=1e-5)
-    assert alone.both_sides is not None
     assert math.log(alone.both_sides.high) == pytest.approx(1.833113 * 0.01 * math.sqrt(2), rel=1e-5)
 
 
@@ -210,8 +200,6 @@ def test_more_comparisons_make_wider_intervals() -> None:
     source = random.Random(8)  # noqa: S311  # a repeatable test
     one, two = runs(source, 4, 0.01), runs(source, 4, 0.01)
     alone, among = statistic(one, two).ratio, statistic(one, two, 10).ratio
-    assert alone is not None
-    assert among is not None
     assert among.low < alone.low < alone.high < among.high
     assert statistic(one, two, 10).level == pytest.approx(0.995)
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from backports import zstd
+from support.command import Ask
 
 from nlp_bench.cli.main import main
 from nlp_bench.data import corpus, shards
@@ -233,21 +234,16 @@ def test_a_worker_that_died_names_the_limit_of_a_login_node(
         prepare(asked(folder, tmp_path / "out", ["plain.jsonl"], workers=1))
 
 
-def test_what_is_there_is_kept_and_other_parameters_are_refused(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_there_is_kept_and_other_parameters_are_refused(folder: Path, tmp_path: Path, told: Ask) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "Bade kari."}\n')
     line = words(folder, str(tmp_path / "a.jsonl"), f"--output={tmp_path}/o")
-    assert main(line) == 0
-    out = capsys.readouterr().out.splitlines()
+    out = told(*line).out.splitlines()
     assert out[0].startswith(f"{tmp_path}/o_text_document: 1 documents, ")
     assert out[0].endswith("vocabulary 600 (made)")
     assert f"--data-path '{tmp_path}/o_text_document'" in out[1] or f"--data-path {tmp_path}/o_text_document" in out[1]
     before = files(f"{tmp_path}/o_text_document")
-    assert main(line) == 0
-    assert "(already there)" in capsys.readouterr().out
-    assert main([*line, "--append-eod"]) == 2
-    assert "was made with other parameters (append_eod False, now True)" in capsys.readouterr().err
+    assert "(already there)" in told(*line).out
+    assert "was made with other parameters (append_eod False, now True)" in told(*line, "--append-eod", code=2).err
     assert files(f"{tmp_path}/o_text_document") == before
     assert main([*line, "--append-eod", "--overwrite"]) == 0
     assert files(f"{tmp_path}/o_text_document") != before
@@ -285,18 +281,16 @@ BROKEN = (
 )
 
 
-def test_broken_lines_are_named_or_counted(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_lines_are_named_or_counted(folder: Path, tmp_path: Path, told: Ask) -> None:
     path = tmp_path / "a.jsonl"
     for content, message in BROKEN[:2]:  # each starts processes; what is said of a line is tested in test_worker.py
         path.write_bytes(b'{"text": "a"}\n\n' + content)
-        assert main(words(folder, str(path), f"--output={tmp_path}/o")) == 2
-        error = capsys.readouterr().err
+        error = told(*words(folder, str(path), f"--output={tmp_path}/o"), code=2).err
         assert f"input: {path}, line 3: " in error
         assert message in error
         assert "--skip-broken leaves such lines out" in error
     path.write_bytes(b'{"text": "a"}\n\n' + b"".join(line for line, _ in BROKEN) + b'{"text": ""}\n')
-    assert main(words(folder, str(path), f"--output={tmp_path}/o", "--skip-broken")) == 0
-    found = capsys.readouterr()
+    found = told(*words(folder, str(path), f"--output={tmp_path}/o", "--skip-broken"))
     assert "1 documents, 1 tokens" in found.out
     assert "left out: 1 documents without tokens, 6 broken lines" in found.err
     assert f"input: {path}, line 4: no 'text'" in found.err
@@ -324,16 +318,11 @@ def test_a_cut_shard_is_named(folder: Path, tmp_path: Path, name: str) -> None:
         (["a.jsonl", "--output=o", "--workers=5000"], "workers: 5000 is not between 1 and 4096"),
     ],
 )
-def test_a_slip_on_the_command_line_is_named(
-    folder: Path, capsys: pytest.CaptureFixture[str], more: list[str], message: str
-) -> None:
+def test_a_slip_on_the_command_line_is_named(folder: Path, told: Ask, more: list[str], message: str) -> None:
     options = words(folder)[2:-2]
-    assert main(["data", "prepare", *more, *options]) == 2
-    assert message in capsys.readouterr().err
+    assert message in told("data", "prepare", *more, *options, code=2).err
 
 
-def test_options_of_prepare_alone_and_unknown_words_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "--skip-broken"]) == 2
-    assert "--skip-broken does not go with nlp-bench data without prepare" in capsys.readouterr().err
-    assert main(["data", "prepar", "a.jsonl"]) == 2
-    assert "unknown word 'prepar'" in capsys.readouterr().err
+def test_options_of_prepare_alone_and_unknown_words_are_named(told: Ask) -> None:
+    assert "--skip-broken does not go with nlp-bench data without prepare" in told("data", "--skip-broken", code=2).err
+    assert "unknown word 'prepar'" in told("data", "prepar", "a.jsonl", code=2).err

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.command import Ask
 from support.examining import finding
 
 from nlp_bench.cli.main import main
@@ -137,7 +138,6 @@ def test_a_container_that_may_use_fewer_cpus_than_it_sees(place: Make, tmp_path:
 def test_data(place: Make, tmp_path: Path) -> None:
     assert finding("data", place()).status == "skipped"
     here = place()
-    assert here.run is not None
     prefix = tmp_path / "text"
     given = replace(here, run=replace(here.run, data=replace(here.run.data, path=str(prefix), cache=str(tmp_path))))
     found = finding("data", given)
@@ -151,18 +151,13 @@ def test_data(place: Make, tmp_path: Path) -> None:
     assert "is not a Megatron index" in finding("data", given).summary
 
 
-def test_doctor_sees_a_wrong_length_in_the_midst_of_an_index(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_sees_a_wrong_length_in_the_midst_of_an_index(tmp_path: Path, told: Ask) -> None:
     assert main(["data", "--documents", "20", "--vocab-size", "300", "--output", str(tmp_path / "data")]) == 0
     prefix = tmp_path / "data" / PREFIX
     words = ["doctor", "--checks", "data", "--model", "tiny", "--system", "local", "--data-path", str(prefix)]
-    assert main(words) == 0
-    assert "1 pair(s) of .bin and .idx are whole" in capsys.readouterr().out
+    assert "1 pair(s) of .bin and .idx are whole" in told(*words).out
     content = bytearray(Path(f"{prefix}.idx").read_bytes())
     content[34 + 4 * 7 : 34 + 4 * 8] = struct.pack("<i", 2**30)
     Path(f"{prefix}.idx").write_bytes(content)
-    assert main(words) != 0
-    assert "is damaged: sequence 7 or the one behind it has a wrong length or place" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    said = " ".join(told(*words, code=1).out.split())
+    assert "is damaged: sequence 7 or the one behind it has a wrong length or place" in said

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.command import Ask
 
-from nlp_bench.cli.main import main
 from nlp_bench.doctor import worker
 from nlp_bench.doctor.nodes import Choice, choose, prepare
 from nlp_bench.doctor.place import Place
@@ -66,7 +66,6 @@ def test_the_rule_is_the_rule(values: list[float]) -> None:
     wrong = {
         name for name, value in rates.items() if median - value > 3.5 * 1.4826 * mad and median - value > 0.05 * median
     }
-    assert found.limit is not None
     assert {
         name for name in rates if abs(rates[name] - found.limit) > 1e-9 * median and name in set(found.slow) ^ wrong
     } == set()
@@ -148,7 +147,6 @@ def test_a_slurm_that_does_not_answer(place: Callable[..., Place]) -> None:
 
 def test_the_job_of_a_gpu_machine(place: Callable[..., Place], tmp_path: Path) -> None:
     booster = place("juwels-booster", "13")
-    assert booster.run is not None
     folder = prepare(booster, Choice(names=("n1", "n2"), number=2), tmp_path / "a test")
     script = (folder / "doctor.job").read_text()
     for option in ("--nodes=2", "--gres=gpu:4", "--nodelist=n1,n2", "--no-kill", "--time=00:10:00"):
@@ -187,15 +185,15 @@ def test_the_makers_tests(program: Callable[[str, str], None]) -> None:
 
 
 @pytest.mark.slow
-def test_this_machine_without_slurm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_this_machine_without_slurm(tmp_path: Path, told: Ask) -> None:
     """The real test of one node: checks, rates by torch, no exchange."""
     words = ["doctor", "--system", "local", "--nodes", "all", "--data-path", "mock", "--wait", "300", "--output"]
-    code = main([*words, str(tmp_path / "out"), "--format", "json"])
-    found = json.loads(capsys.readouterr().out)
+    said = told(*words, tmp_path / "out", "--format", "json", code=None)
+    found = said.json
     assert found == json.loads((tmp_path / "out/doctor.json").read_text())
     assert found["schema"] == "nlp-bench/doctor/1"
     (row,) = found["nodes"]["nodes"]
-    assert code == (1 if row["faults"] else 0)
+    assert said.code == (1 if row["faults"] else 0)
     if not any("devices" in fault for fault in row["faults"]):
         assert row["gemm_tflops"][0] > 0
         assert row["memory_gb_per_s"][0] > 0

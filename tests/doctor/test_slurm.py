@@ -1,20 +1,19 @@
 """The checks against a real Slurm, and the test of nodes on its virtual nodes: one slowed, one down, one that died unnoticed."""
 
+import functools
 import json
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import NLP_BENCH, ROOT, surroundings, until
 from support.sandbox import sandbox
 
 pytestmark = pytest.mark.slurm
-ROOT = Path(__file__).resolve().parents[2]
 SLOW = """
 import os
 if os.environ.get("SLURMD_NODENAME") == "{name}":
@@ -22,14 +21,11 @@ if os.environ.get("SLURMD_NODENAME") == "{name}":
 """
 
 
-DOCTOR = [sys.executable, "-m", "nlp_bench", "doctor", "--data-path", "mock"]
+DOCTOR = [*NLP_BENCH, "doctor", "--data-path", "mock"]
 
 
 def environment() -> dict[str, str]:
-    kept = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SBATCH_", "SLURM_JOB", "NLP_BENCH"))
-    }
-    return {**kept, "NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_ROOT": str(ROOT), "PYTHONPATH": str(ROOT / "src")}
+    return surroundings(SLURM_CONF=os.environ["SLURM_CONF"])
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +73,10 @@ def rest(name: str) -> None:
 
     scontrol is asked: when two jobs of a node end within one second, sinfo may call it mixed until the next job comes.
     """
-    end = time.monotonic() + 180  # Slurm ends what is left of a job after KillWait (30 s), on a busy machine later
-    while " State=IDLE " not in (shown := answer("scontrol", "show", "node", name, "--oneliner")):
-        assert time.monotonic() < end, shown + answer("squeue", "--all", "--states=all", "--format=%i %T %r %N %k")
-        time.sleep(0.1)
+    node = functools.partial(answer, "scontrol", "show", "node", name, "--oneliner")
+    jobs = functools.partial(answer, "squeue", "--all", "--states=all", "--format=%i %T %r %N %k")
+    # Slurm ends what is left of a job after KillWait (30 s), on a busy machine later
+    until(lambda: " State=IDLE " in node(), 180, lambda: node() + jobs())
 
 
 def answer(*words: str) -> str:
@@ -193,15 +189,12 @@ def test_no_job_is_left_of_a_doctor_that_is_stopped(
     with subprocess.Popen(
         command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as process:
-        assert process.stderr
         said = next(line for line in process.stderr if "Submitted batch job " in line)
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
     assert process.returncode == 143
-    end = time.monotonic() + 60
-    while " JobState=CANCELLED " not in (shown := answer("scontrol", "show", "job", said.split()[-1], "--oneliner")):
-        assert time.monotonic() < end, shown
-        time.sleep(0.2)
+    job = functools.partial(answer, "scontrol", "show", "job", said.split()[-1], "--oneliner")
+    until(lambda: " JobState=CANCELLED " in job(), 60, job)
     for node in range(1, 6):
         rest(f"node{node}")
 

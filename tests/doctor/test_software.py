@@ -168,10 +168,8 @@ def held(path: Path) -> Iterator[int]:
     path.touch()
     code = f"import fcntl, sys; f = open({str(path)!r}); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         yield process.pid
-        assert process.stdin is not None
         process.stdin.close()
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.command import Capture
+from support.command import Ask
 from support.repeated import write_log
 from support.ruled_run import STEPS, asked, log_of
 
@@ -44,44 +44,37 @@ def write_night(folder: Path, model: str, *, seed: int = 0, failed: bool = False
     ],
 )
 def test_a_night_that_failed_at_its_start_is_one_of_its_configuration(
-    tmp_path: Path, capsys: Capture, model: str, choices: dict[str, object]
+    tmp_path: Path, told: Ask, model: str, choices: dict[str, object]
 ) -> None:
     file = ("--file", str(tmp_path / "h"))
     for night in range(3):
-        assert (
-            main(["history", "add", str(write_night(tmp_path / str(night), model, seed=night, **choices)), *file]) == 0
-        )
+        told("history", "add", write_night(tmp_path / str(night), model, seed=night, **choices), *file)
     lost = write_night(tmp_path / "lost", model, seed=9, failed=True, **choices)
-    capsys.readouterr()
-    assert main(["compare", "history:last", str(lost), "--gate", "5", "--allow-measured", *file]) == 1
-    assert "GATE FAIL: B has no number" in capsys.readouterr().out
+    said = told("compare", "history:last", lost, "--gate", "5", "--allow-measured", *file, code=1).out
+    assert "GATE FAIL: B has no number" in said
     assert main(["history", "add", str(lost), *file]) == 0
-    capsys.readouterr()
-    assert main(["history", "export", "--format", "json", *file]) == 0
-    runs = json.loads(capsys.readouterr().out)["runs"]
+    runs = told("history", "export", "--format", "json", *file).json["runs"]
     assert [run["outcome"] for run in runs] == ["VALID", "VALID", "VALID", "CANCELLED"], runs[0]["entry"]["reasons"]
     assert len({run["identity"] for run in runs}) == 1
-    assert main(["history", "trend", "--format", "json", *file]) == 0
-    assert [each["num_failed"] for each in json.loads(capsys.readouterr().out)["configurations"]] == [1]
+    record = told("history", "trend", "--format", "json", *file).json
+    assert [each["num_failed"] for each in record["configurations"]] == [1]
 
 
-def dates(file: Path, capsys: Capture) -> list[float]:
-    capsys.readouterr()
-    assert main(["history", "export", "--format", "json", "--file", str(file)]) == 0
-    return [run["ended_s"] for run in json.loads(capsys.readouterr().out)["runs"]]
+def dates(file: Path, told: Ask) -> list[float]:
+    return [run["ended_s"] for run in told("history", "export", "--format", "json", "--file", file).json["runs"]]
 
 
-def test_a_copy_moves_no_date(tmp_path: Path, capsys: Capture) -> None:
+def test_a_copy_moves_no_date(tmp_path: Path, told: Ask) -> None:
     """Of two times of files the earlier one stays, in either order."""
     file, log = tmp_path / "h", write_log(tmp_path / "a.log", 65000)
     for moment, wanted in ((1.75e9, 1.75e9), (1.7e9, 1.7e9), (1.74e9, 1.7e9)):
         os.utime(log, (moment, moment))
         assert main(["history", "add", str(log), "--file", str(file)]) == 0
-        assert dates(file, capsys) == [wanted]
+        assert dates(file, told) == [wanted]
 
 
 @pytest.mark.parametrize("ended", ["2099-01-01T00:00:00+00:00", "1970-01-01T00:20:00+00:00"])
-def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, capsys: Capture, ended: str) -> None:
+def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, told: Ask, ended: str) -> None:
     """The run was the last one for every night behind it; its file has the file server's time, which is no later than now."""
     file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
     path = run / "outcome.json"
@@ -89,13 +82,13 @@ def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, capsys: Ca
     for moment, wanted in ((1.75e9, 1.75e9), (4e9, 1.75e9)):
         os.utime(run / "job.out", (moment, moment))
         assert main(["history", "add", str(run), "--file", str(file)]) == 0
-        assert dates(file, capsys) == [wanted]
+        assert dates(file, told) == [wanted]
     os.utime(write_log(tmp_path / "a.log", 65000), (4e9, 4e9))
     assert main(["history", "add", str(tmp_path / "a.log"), "--file", str(file)]) == 0
-    assert dates(file, capsys)[-1] <= time.time()
+    assert dates(file, told)[-1] <= time.time()
 
 
-def test_a_log_is_dated_by_its_last_line(tmp_path: Path, capsys: Capture) -> None:
+def test_a_log_is_dated_by_its_last_line(tmp_path: Path, told: Ask) -> None:
     """A run folder of ours by its outcome.json."""
     file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
     log = Path(shutil.copy(run / "job.out", tmp_path / "a.log"))
@@ -103,12 +96,10 @@ def test_a_log_is_dated_by_its_last_line(tmp_path: Path, capsys: Capture) -> Non
     last = float(re.findall(r"unix time: ([0-9.]+)", log.read_text())[-1])
     for path in (log, run):
         assert main(["history", "add", str(path), "--file", str(file)]) == 0
-    assert dates(file, capsys) == [pytest.approx(last), pytest.approx(1767225600.0)]
+    assert dates(file, told) == [pytest.approx(last), pytest.approx(1767225600.0)]
 
 
-def test_a_time_without_a_zone_is_of_this_machines(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_time_without_a_zone_is_of_this_machines(tmp_path: Path, told: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """One with a zone is what it says, and so is what is packed."""
     monkeypatch.setenv("TZ", "EST5")
     time.tzset()
@@ -117,29 +108,30 @@ def test_a_time_without_a_zone_is_of_this_machines(
             log, file = write_log(tmp_path / "a.log", 65000), tmp_path / f"{ended}.h"
             log.write_bytes(gzip.compress(re.sub("(?m)^ iteration", f"[{stamp}] iteration", log.read_text()).encode()))
             assert main(["history", "add", str(log), "--file", str(file)]) == 0
-            assert dates(file, capsys) == [ended]
-            assert main(["history", "list", "--file", str(file), "--name", "none"]) == 0
-            assert capsys.readouterr().err == "nlp-bench: 0 of 1 runs; the options leave the others out\n"
+            assert dates(file, told) == [ended]
+            said = told("history", "list", "--file", file, "--name", "none").err
+            assert said == "nlp-bench: 0 of 1 runs; the options leave the others out\n"
     finally:
         monkeypatch.undo()
         time.tzset()
 
 
-def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, capsys: Capture) -> None:
+def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, told: Ask) -> None:
     """Without its run folder, too: report, history and compare say the same."""
     log = write_log(tmp_path / "a.log", 65000)
     log.write_text(f" > device: CPU, 1 threads per rank\n{log.read_text()}")
-    file = ("--file", str(tmp_path / "h"))
-    assert main(["history", "add", str(log), *file]) == 0
-    for words in (["list"], ["trend", "--allow-measured"]):
-        assert main(["history", *words, *file]) == 0
-    assert main(["report", str(log), "--allow-measured"]) == 0
-    said = capsys.readouterr().out
+    file = ("--file", tmp_path / "h")
+    calls = (
+        ["history", "add", log, *file],
+        ["history", "list", *file],
+        ["history", "trend", "--allow-measured", *file],
+    )
+    said = "".join(told(*words).out for words in (*calls, ["report", log, "--allow-measured"]))
     assert said.count("16 CPU") == 4
     assert "16 GPUs" not in said
 
 
-def test_what_a_log_is_sealed_with_is_no_setting(tmp_path: Path, capsys: Capture) -> None:
+def test_what_a_log_is_sealed_with_is_no_setting(tmp_path: Path, told: Ask) -> None:
     """Nor how far the clocks of its ranks were apart: neither is a choice in which configurations differ."""
     for number, batch in enumerate((1, 2), start=1):
         log = write_log(
@@ -147,8 +139,7 @@ def test_what_a_log_is_sealed_with_is_no_setting(tmp_path: Path, capsys: Capture
         )
         seal = f" > seal: opened; run.json SHA-256 {str(number) * 64}; nonce none"
         log.write_text(f"{seal}\n > clocks of the ranks: within 0.00{number} s after a barrier\n{log.read_text()}")
-    assert main(["report", str(tmp_path), "--sweep", "--allow-measured"]) == 0
-    said = capsys.readouterr().out
+    said = told("report", tmp_path, "--sweep", "--allow-measured").out
     assert "micro batch" in said
     assert "clock spread" not in said
     assert "run sha256" not in said

@@ -45,8 +45,6 @@ def test_a_sample(monkeypatch: pytest.MonkeyPatch, is_old: bool) -> None:
         assert nvml.gpu(2)["no_energy_counter"] == "nvmlDeviceGetTotalEnergyConsumption: Not Supported"
     else:
         later = nvml.sample(nvml.handles[2])[0]
-        assert energy is not None
-        assert later is not None
         assert later >= energy > 2**32  # a counter of 64 bits
 
 

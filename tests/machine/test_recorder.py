@@ -7,10 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.processes import is_running, until
 
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
@@ -29,21 +29,6 @@ os.execvp("sleep", ["sleep", "60"])  # as torchrun takes the launcher's place
 """
 
 
-def until(what: str, is_true: Callable[[], object], bound_s: float = 20) -> None:
-    end_s = time.monotonic() + bound_s
-    while not is_true():
-        assert time.monotonic() < end_s, f"waited {bound_s} s for {what}"
-        time.sleep(0.02)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
 class Recording:
     """A parent with its recorder."""
 
@@ -52,7 +37,6 @@ class Recording:
         self.parent = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, env={**os.environ, "SLURMD_NODENAME": "n1"}
         )
-        assert self.parent.stdout
         self.pid = int(self.parent.stdout.readline())
         self.folder = run_dir / "machine"
 
@@ -63,9 +47,8 @@ class Recording:
     def close(self) -> None:
         self.parent.kill()
         self.parent.wait()
-        assert self.parent.stdout
         self.parent.stdout.close()
-        until("the recorder's end", lambda: not is_running(self.pid))
+        until(lambda: not is_running(self.pid))
 
 
 @pytest.mark.slow
@@ -73,12 +56,12 @@ class Recording:
 def test_it_records_and_ends_with_a_parent_that_is_killed(tmp_path: Path, node: Path) -> None:
     options = ("--gpus", "4", "--interval-s", "0.05", "--root", str(node))
     recording = Recording(tmp_path, *options)
-    until("five samples", lambda: len(recording.lines()) > 5)
+    until(lambda: len(recording.lines()) > 5)
     assert is_running(recording.pid)
     recording.parent.send_signal(signal.SIGKILL)
     assert recording.parent.wait() == -signal.SIGKILL
     killed_s = time.time()
-    until("the recorder's end", lambda: not is_running(recording.pid))
+    until(lambda: not is_running(recording.pid))
     recording.close()
     facts = json.loads((recording.folder / "n1.json").read_text())
     assert (facts["schema"], facts["node"], facts["interval_s"]) == ("nlp-bench/machine/1", "n1", 0.05)
@@ -99,9 +82,9 @@ def test_it_records_and_ends_with_a_parent_that_is_killed(tmp_path: Path, node: 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_and_leaves_whole_lines(tmp_path: Path, number: signal.Signals) -> None:
     recording = Recording(tmp_path, "--interval-s", "0.05")
-    until("two samples", lambda: len(recording.lines()) > 2)
+    until(lambda: len(recording.lines()) > 2)
     os.kill(recording.pid, number)
-    until("the recorder's end", lambda: not is_running(recording.pid))
+    until(lambda: not is_running(recording.pid))
     assert recording.parent.poll() is None
     assert (recording.folder / "n1.samples.csv").read_bytes().endswith(b"\n")
     recording.close()
@@ -128,7 +111,7 @@ def test_a_clock_that_is_set_in_mid_run_enters_neither_the_lines_nor_the_samples
     began_s = time.time()
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     recording = Recording(tmp_path, "--interval-s", "0.05")
-    until("samples", lambda: len(recording.lines()) > 5)
+    until(lambda: len(recording.lines()) > 5)
     recording.close()
     training = subprocess.run(
         [sys.executable, "-m", "nlp_bench.train", *TRAINED.split()], capture_output=True, text=True, check=True
@@ -145,7 +128,7 @@ def test_a_fault_is_told_in_a_file_and_disturbs_nobody(tmp_path: Path) -> None:
     (tmp_path / "machine").mkdir()
     (tmp_path / "machine/n1.samples.csv").mkdir()  # it cannot be written
     recording = Recording(tmp_path)
-    until("the recorder's end", lambda: not is_running(recording.pid))
+    until(lambda: not is_running(recording.pid))
     assert recording.parent.poll() is None
     assert "IsADirectoryError" in (tmp_path / "machine/n1.error.txt").read_text()
     recording.close()

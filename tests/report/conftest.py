@@ -1,23 +1,9 @@
-"""Logs and run folders to report on."""
+"""A log to report on."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.command import report
-from support.published import published_log, write_run
-
-__all__ = ["report"]
-
-
-@pytest.fixture
-def make_run() -> Callable[..., Path]:
-    """Make a run folder of ours with the five published lines."""
-
-    def make(folder: Path, outcome: str = "VALID", **more: object) -> Path:
-        return write_run(folder, outcome=outcome, **more)
-
-    return make
+from support.published import published_log
 
 
 @pytest.fixture

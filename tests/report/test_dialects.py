@@ -1,37 +1,31 @@
 """`nlp-bench report --dialects`."""
 
-import json
-
 import pytest
-from support.command import Capture
+from support.command import Ask
 
-from nlp_bench.cli.main import main
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.report.dialects import MAX_EXAMPLE, excerpt
 
 
-def test_the_table_has_every_dialect(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_every_dialect(told: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in ("80", "120", "400"):
         monkeypatch.setenv("COLUMNS", columns)
-        assert main(["report", "--dialects"]) == 0
-        out = capsys.readouterr().out
+        out = told("report", "--dialects").out
         assert {d.name for d in all_dialects()} <= {line.split(" ")[0] for line in out.splitlines()}
         assert max(map(len, out.splitlines())) <= min(int(columns), 160)
         assert out.endswith(f"\n{len(all_dialects())} dialects\n")
 
 
-def test_the_data_has_the_whole_example(capsys: Capture) -> None:
-    assert main(["report", "--dialects", "--format", "json"]) == 0
-    record = json.loads(capsys.readouterr().out)
+def test_the_data_has_the_whole_example(told: Ask) -> None:
+    record = told("report", "--dialects", "--format", "json").json
     assert record["schema"] == "nlp-bench/dialects/1"
     assert [d["name"] for d in record["dialects"]] == sorted(d.name for d in all_dialects())
     assert {d["example"] for d in record["dialects"]} == {d.example for d in all_dialects()}
     assert all(set(d) == {"name", "programs", "example", "trap", "source"} for d in record["dialects"])
 
 
-def test_the_markdown_is_one_table(capsys: Capture) -> None:
-    assert main(["report", "--dialects", "--format", "markdown"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_markdown_is_one_table(told: Ask) -> None:
+    lines = told("report", "--dialects", "--format", "markdown").out.splitlines()
     assert len(lines) == len(all_dialects()) + 2
     assert {line.replace("\\|", "").count("|") for line in lines} == {5}
 

@@ -5,10 +5,8 @@ import io
 from pathlib import Path
 
 import pytest
-from support.command import Capture
+from support.command import Ask
 from support.published import published_log
-
-from nlp_bench.cli.main import main
 
 DUMP = """  hidden_size ................. 12288
   num_layers .................. 96
@@ -30,30 +28,26 @@ def dumped(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, capsys: Capture) -> None:
-    main(["report", str(log), "--sequence-length", "2048"])
-    assert "TFLOP/s" not in capsys.readouterr().out
-    main(["report", dumped])
-    shown = capsys.readouterr().out
+def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, told: Ask) -> None:
+    assert "TFLOP/s" not in told("report", log, "--sequence-length", "2048", code=None).out
+    shown = told("report", dumped, code=None).out
     assert "  100.6\n" in shown
     assert "MFU\n" not in shown
-    main(["report", dumped, "--gpu", "A100"])
-    shown = capsys.readouterr().out
+    shown = told("report", dumped, "--gpu", "A100", code=None).out
     assert "  100.6  32.2*\n" in shown
     assert "causal attention counted as half" in shown
 
 
-def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(dumped: str, capsys: Capture) -> None:
-    main(["report", dumped, "--gpu", "A100", "--precision", "fp16", "--format", "csv"])
-    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(dumped: str, told: Ask) -> None:
+    said = told("report", dumped, "--gpu", "A100", "--precision", "fp16", "--format", "csv", code=None).out
+    (row,) = csv.DictReader(io.StringIO(said))
     assert float(row["mfu"]) == pytest.approx(float(row["model_tflops_per_gpu"]) / 312)
     assert float(row["mfu_full_attention"]) > float(row["mfu"])
     assert (row["hardware_tflops_per_gpu"], row["hfu"], row["legacy_tflops_per_gpu"]) == ("", "", "")
 
 
 @pytest.mark.parametrize("words", [["--gpu", "H100"], ["--gpu", "a fast one"], ["--gpu", "A100", "--precision", "fp8"]])
-def test_a_gpu_without_a_peak_is_a_wrong_word(dumped: str, words: list[str], capsys: Capture) -> None:
-    assert main(["report", dumped, *words]) == 2
-    captured = capsys.readouterr()
+def test_a_gpu_without_a_peak_is_a_wrong_word(dumped: str, words: list[str], told: Ask) -> None:
+    captured = told("report", dumped, *words, code=2)
     assert captured.out == ""
     assert "benchmark/accelerators.toml" in captured.err or "ambiguous" in captured.err

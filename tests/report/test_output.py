@@ -4,12 +4,12 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Capture
+from support.command import Ask
+from support.published import write_run
 
 from nlp_bench.cli.main import main
 from nlp_bench.inputs.sources import read_sources
@@ -25,7 +25,6 @@ from nlp_bench.report.report import Report
 
 pytestmark = pytest.mark.slow
 
-Make = Callable[..., Path]
 REPORT_PAGE = Path(__file__).parents[2] / "docs/report.md"
 
 
@@ -37,11 +36,10 @@ def written(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text() for name in FILES if not name.endswith("png")}
 
 
-def test_one_good_and_one_failed_run(make_run: Make, tmp_path: Path, capsys: Capture) -> None:
-    make_run(tmp_path / "runs/a_good")
-    make_run(tmp_path / "runs/b_bad", "TIMEOUT", reasons=["the limit of 00:45:00 was reached"])
-    assert main(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 1
-    assert "wrote" in capsys.readouterr().err
+def test_one_good_and_one_failed_run(tmp_path: Path, told: Ask) -> None:
+    write_run(tmp_path / "runs/a_good")
+    write_run(tmp_path / "runs/b_bad", "TIMEOUT", reasons=["the limit of 00:45:00 was reached"])
+    assert "wrote" in told("report", tmp_path / "runs", "--output", tmp_path / "out", code=1).err
     texts = written(tmp_path / "out")
     assert "34063.43" in texts["report.md"]
     assert "34063.43" in texts["report.html"]
@@ -71,8 +69,8 @@ def test_published_values_alone(tmp_path: Path) -> None:
     assert "no valid run" not in texts["report.md"]
 
 
-def test_hostile_names_stay_text(make_run: Make, tmp_path: Path) -> None:
-    make_run(tmp_path / "_$x^{$<b>|\U0001f600&")
+def test_hostile_names_stay_text(tmp_path: Path) -> None:
+    write_run(tmp_path / "_$x^{$<b>|\U0001f600&")
     assert main(["report", str(tmp_path), "--output", str(tmp_path / "out")]) == 0
     texts = written(tmp_path / "out")
     assert "<b>|" not in texts["report.html"]
@@ -81,38 +79,36 @@ def test_hostile_names_stay_text(make_run: Make, tmp_path: Path) -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
-def test_the_same_report_gives_the_same_bytes(make_run: Make, tmp_path: Path) -> None:
-    run = make_run(tmp_path / "run")
+def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
     for name in ("one", "two"):
         assert main(["report", str(run), "--output", str(tmp_path / name)]) == 0
     for name in FILES:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_files_of_an_earlier_call_that_stay_are_named(log: Path, tmp_path: Path, capsys: Capture) -> None:
+def test_files_of_an_earlier_call_that_stay_are_named(log: Path, tmp_path: Path, told: Ask) -> None:
     words = ["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "out")]
-    assert main([*words, "--format", "records-csv"]) == 0
-    assert "earlier call" not in capsys.readouterr().err
-    assert main(words) == 0
+    assert "earlier call" not in told(*words, "--format", "records-csv").err
     said = f"of an earlier call, and not of these logs perhaps, are in {tmp_path}/out: records.csv\n"
-    assert said in capsys.readouterr().err
+    assert said in told(*words).err
 
 
-def test_many_runs(make_run: Make, tmp_path: Path) -> None:
+def test_many_runs(tmp_path: Path) -> None:
     for number in range(14):
-        make_run(tmp_path / f"runs/{number:02d}")
+        write_run(tmp_path / f"runs/{number:02d}")
     assert main(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 0
 
 
 def test_without_matplotlib_all_but_the_plots_is_written_and_what_brings_them_is_said_once(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "out"
-    assert main(["report", str(log), "--sequence-length", "2048", "--scaling", "--output", str(out)]) == 0
+    said = told("report", log, "--sequence-length", "2048", "--scaling", "--output", out).err
+    assert said.count("no plots: they need matplotlib") == 1
     reports = {f"report.{kind}" for kind in ("csv", "md", "html", "json")}
     assert {path.name for path in out.iterdir()} == {*reports, *(f"scaling.{kind}" for kind in ("csv", "md", "json"))}
-    assert capsys.readouterr().err.count("no plots: they need matplotlib") == 1
     assert "![" not in (out / "report.md").read_text()
     page = (out / "report.html").read_text()
     assert page.count("There are no plots: they need matplotlib, which is not installed here: pip install") == 1
@@ -120,10 +116,10 @@ def test_without_matplotlib_all_but_the_plots_is_written_and_what_brings_them_is
     assert "<img" not in page
 
 
-def test_pandas_reads_the_csv_as_it_was_meant(make_run: Make, tmp_path: Path) -> None:
+def test_pandas_reads_the_csv_as_it_was_meant(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
-    make_run(tmp_path / 'runs/a, "quoted"')
-    make_run(tmp_path / "runs/007", "TIMEOUT", reasons=["the limit of 00:45:00 was reached"])
+    write_run(tmp_path / 'runs/a, "quoted"')
+    write_run(tmp_path / "runs/007", "TIMEOUT", reasons=["the limit of 00:45:00 was reached"])
     found = read_sources([str(tmp_path / "runs")], Overrides())
     report = Report(entries=found.entries, tokens=20_000_000, limit_s=560.0)
     write_report(report, tmp_path)

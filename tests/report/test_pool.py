@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from support.processes import is_running, text_of, until
 from support.published import published_log
 from support.users import ROOT, as_user, open_folder
 
@@ -101,39 +103,26 @@ def test_a_log_that_kills_its_reader_is_a_row_and_the_others_are_read(folder: Pa
     assert shown
 
 
-@pytest.mark.parametrize("program", ["/bin/false", "/no/such/program"])
-def test_where_no_process_can_be_started_the_logs_are_read_here(folder: Path, program: str) -> None:
+@pytest.mark.parametrize("lack", ["/bin/false", "/no/such/program", "processes", "shared memory"])
+def test_where_no_process_can_be_started_the_logs_are_read_here(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, lack: str
+) -> None:
+    """The file system of shared memory may be absent, closed to this user, or read-only."""
     expected = as_json(folder, alone_s=1e9)
     resource_tracker.ensure_running()
-    multiprocessing.set_executable(program)
+    if lack == "processes":
+        none = Mock(side_effect=BlockingIOError(11, "Resource temporarily unavailable"))
+        monkeypatch.setattr("multiprocessing.popen_spawn_posix.Popen._launch", none)
+    elif lack == "shared memory":
+        none = Mock(side_effect=PermissionError(13, "Permission denied"))
+        monkeypatch.setattr("multiprocessing.heap.Arena.__init__", none)
+        monkeypatch.setattr("multiprocessing.heap.BufferWrapper._heap", multiprocessing.heap.Heap())
+    else:
+        multiprocessing.set_executable(lack)
     try:
         assert as_json(folder, alone_s=0) == expected
     finally:
         multiprocessing.set_executable(sys.executable)
-
-
-def test_where_a_process_cannot_be_started_the_logs_are_read_here(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected = as_json(folder, alone_s=1e9)
-
-    def refused(*_: object) -> None:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
-
-    monkeypatch.setattr("multiprocessing.popen_spawn_posix.Popen._launch", refused)
-    assert as_json(folder, alone_s=0) == expected
-
-
-def test_where_there_is_no_shared_memory_the_logs_are_read_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its file system is absent, closed to this user, or read-only."""
-    expected = as_json(folder, alone_s=1e9)
-
-    def refused(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("multiprocessing.heap.Arena.__init__", refused)
-    monkeypatch.setattr("multiprocessing.heap.BufferWrapper._heap", multiprocessing.heap.Heap())
-    assert as_json(folder, alone_s=0) == expected
 
 
 def test_readers_that_die_while_others_are_started_hold_nobody_up(folder: Path) -> None:
@@ -180,8 +169,7 @@ def test_where_a_login_node_allows_few_more_processes_the_logs_are_read(open_fol
 
 
 def children(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(word) for word in path.read_text().split()] if path.exists() else []
+    return [int(word) for word in text_of(Path(f"/proc/{pid}/task/{pid}/children")).split()]
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
@@ -196,9 +184,7 @@ def test_an_end_from_outside_leaves_no_process_and_no_trace(tmp_path: Path, end:
         [sys.executable, str(program), str(tmp_path)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 30
-    while len(children(started.pid)) < 3 and time.monotonic() < deadline:  # two readers and Python's resource tracker
-        time.sleep(0.05)
+    until(lambda: len(children(started.pid)) >= 3, 30)  # two readers and Python's resource tracker
     readers = children(started.pid)
     time.sleep(0.5)
     if end == signal.SIGINT:
@@ -210,14 +196,4 @@ def test_an_end_from_outside_leaves_no_process_and_no_trace(tmp_path: Path, end:
     assert "Traceback" not in err
     if end == signal.SIGINT:
         assert err == "nlp-bench: interrupted; repeat the same command to go on\n"
-    deadline = time.monotonic() + 10
-    while any(is_alive(pid) for pid in readers) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(is_alive(pid) for pid in readers)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
+    until(lambda: not any(map(is_running, readers)), 10)

@@ -7,20 +7,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.published import published_log
+from support.command import Ask
+from support.published import published_log, write_run
 
 from nlp_bench.cli.main import main
 from nlp_bench.measure.rows import MEANING
 
 Rows = list[dict[str, str]]
-Make = Callable[..., Path]
 
 
 @pytest.fixture
-def records(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Rows]]:
+def records(report: Ask) -> Callable[..., tuple[int, Rows]]:
     def run(*words: object) -> tuple[int, Rows]:
-        code = main(["report", *map(str, words), "--format", "records-csv"])
-        reader = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        code, out, _ = report(*words, "--format", "records-csv")
+        reader = csv.DictReader(io.StringIO(out))
         assert reader.fieldnames == list(MEANING)
         return code, list(reader)
 
@@ -59,7 +59,7 @@ def test_a_log_without_a_number_has_its_lines(records: Records, log: Path) -> No
     assert float(rows[0]["lm_loss"]) == 10.10967
 
 
-def test_restarts_and_losses_that_are_no_numbers(records: Records, tmp_path: Path, make_run: Make) -> None:
+def test_restarts_and_losses_that_are_no_numbers(records: Records, tmp_path: Path) -> None:
     lines = published_log(total=50).splitlines()
     before = [line.replace("time per iteration (s): ", "time per iteration (s): 1") for line in lines[:2]]
     (tmp_path / "restarted.log").write_text("\n".join([*before, *lines]))
@@ -71,16 +71,15 @@ def test_restarts_and_losses_that_are_no_numbers(records: Records, tmp_path: Pat
     ]  # fmt: skip
     assert [row["why_excluded"] for row in rows[:4]] == ["other attempt", "other attempt", "warm-up", ""]
     assert (rows[-1]["lm_loss"], rows[-1]["why_excluded"]) == ("nan", "no number")
-    code, rows = records(make_run(tmp_path / "run"))
+    code, rows = records(write_run(tmp_path / "run"))
     assert (code, len(rows), rows[0]["source"]) == (0, 5, str(tmp_path / "run"))
 
 
 @pytest.mark.slow
-def test_it_is_a_file_too(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(
-        ["report", str(log), "--sequence-length", "2048", "--format", "records-csv", "--output", str(tmp_path / "out")]
+def test_it_is_a_file_too(log: Path, tmp_path: Path, told: Ask) -> None:
+    printed = told(
+        "report", log, "--sequence-length", "2048", "--format", "records-csv", "--output", tmp_path / "out", code=None
     )
-    printed = capsys.readouterr()
     assert (tmp_path / "out/records.csv").read_text() == printed.out
     assert "records.csv" in printed.err
 

@@ -1,6 +1,5 @@
 """Repeats in a report: their verdict is no better than that of the runs they are made of."""
 
-import json
 import random
 import re
 import shutil
@@ -9,15 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Capture
+from support.command import Ask
 from support.repeated import write_runs
 
-from nlp_bench.cli.main import main
 
-
-def repeats_of(folder: Path, limit_s: float, capsys: Capture) -> dict[str, Any]:
-    main(["report", str(folder), "--limit", str(limit_s), "--format", "json"])
-    (found,) = json.loads(capsys.readouterr().out)["repeats"]
+def repeats_of(folder: Path, limit_s: float, report: Ask) -> dict[str, Any]:
+    (found,) = report(folder, "--limit", limit_s, "--format", "json").json["repeats"]
     return found
 
 
@@ -25,28 +21,28 @@ def throttled(line: str) -> str:
     return re.sub(r"\(ms\): ([\d.]+)", lambda found: f"(ms): {1.3 * float(found[1]):.1f}", line)
 
 
-def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, capsys: Capture) -> None:
+def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, report: Ask) -> None:
     folder = write_runs(tmp_path / "runs", 65000, 65200, 65100)
-    assert repeats_of(folder, 320, capsys)["limit"] == "PASS"
+    assert repeats_of(folder, 320, report)["limit"] == "PASS"
     for path in folder.iterdir():
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join([*lines[:-6], *map(throttled, lines[-6:])]))
-    found = repeats_of(folder, 320, capsys)
+    found = repeats_of(folder, 320, report)
     assert found["limit"] == "NOT PROVEN"
     assert "ends at a slower speed" in found["limit_reasons"][0]
-    assert repeats_of(folder, 500, capsys)["limit"] == "PASS"
-    main(["report", str(folder), "--limit", "320"])
-    assert "limit of 320 s: NOT PROVEN (the run ends at a slower speed" in capsys.readouterr().out
+    assert repeats_of(folder, 500, report)["limit"] == "PASS"
+    said = report(folder, "--limit", "320").out
+    assert "limit of 320 s: NOT PROVEN (the run ends at a slower speed" in said
 
 
-def test_a_limit_in_another_unit_is_no_pass(tmp_path: Path, capsys: Capture) -> None:
-    found = repeats_of(write_runs(tmp_path / "runs", 65000, 65200, 65100), 620_000, capsys)
+def test_a_limit_in_another_unit_is_no_pass(tmp_path: Path, report: Ask) -> None:
+    found = repeats_of(write_runs(tmp_path / "runs", 65000, 65200, 65100), 620_000, report)
     assert (found["limit"], "not in seconds" in found["limit_reasons"][0]) == ("NOT PROVEN", True)
 
 
 @pytest.mark.parametrize(("apart_s", "num_runs"), [(0, 1), (7, 4)])
 def test_the_files_of_the_ranks_of_one_run_are_one_run(
-    tmp_path: Path, capsys: Capture, apart_s: int, num_runs: int
+    tmp_path: Path, report: Ask, apart_s: int, num_runs: int
 ) -> None:
     """`torchrun --log-dir`: each rank has the jitter of its own clock, and all have the loss of all."""
     folder = write_runs(tmp_path / "runs", 65000)
@@ -61,17 +57,14 @@ def test_the_files_of_the_ranks_of_one_run_are_one_run(
                 line = f"[{clock:%Y-%m-%d %H:%M:%S}]" + line.replace(found[0], own)  # noqa: PLW2901
             lines.append(line)
         (folder / f"run{rank + 1}.log").write_text("".join(lines))
-    main(["report", str(folder), "--allow-measured", "--format", "json"])
-    (pool,) = json.loads(capsys.readouterr().out)["repeats"]
+    (pool,) = report(folder, "--allow-measured", "--format", "json").json["repeats"]
     assert (len(pool["sources"]), len(pool["copies"])) == (num_runs, 4 - num_runs)
 
 
-def test_a_copy_given_as_a_repeat_proves_nothing_more(tmp_path: Path, capsys: Capture) -> None:
+def test_a_copy_given_as_a_repeat_proves_nothing_more(tmp_path: Path, report: Ask) -> None:
     folder = write_runs(tmp_path / "runs", 65000)
     shutil.copy(folder / "run1.log", folder / "run2.log")
-    found = repeats_of(folder, 320, capsys)
+    found = repeats_of(folder, 320, report)
     assert (len(found["sources"]), len(found["copies"]), found["limit"]) == (1, 1, "NOT PROVEN")
-    main(["report", str(folder)])
-    assert (
-        "run2.log: the same numbers to the last digit as another run: a copy, counted once" in capsys.readouterr().out
-    )
+    said = report(folder).out
+    assert "run2.log: the same numbers to the last digit as another run: a copy, counted once" in said

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 from support.browsing import simulated_log
+from support.published import write_run
 
-from nlp_bench.cli.main import main
 from nlp_bench.measure.result import Supplied, supplied_lines
 
 Call = Callable[..., tuple[int, str, str]]
-Make = Callable[..., Path]
 PUBLISHED = Path(__file__).parents[2] / "reports/reference/juwels_booster"
 SEQUENCE = ["--sequence-length", "2048"]
 
@@ -233,15 +232,11 @@ def test_a_name_that_is_no_text(report: Call, log: Path, tmp_path: Path) -> None
         ([], "PATH"),
     ],
 )
-def test_usage_errors(
-    capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path, words: list[str], text: str
-) -> None:
+def test_usage_errors(report: Call, log: Path, tmp_path: Path, words: list[str], text: str) -> None:
     (tmp_path / "empty").mkdir()
-    words = [word.format(log=log, empty=tmp_path / "empty") for word in words]
-    code = main(["report", *words])
-    captured = capsys.readouterr()
-    assert (code, captured.out) == (2, "")
-    assert text in captured.err
+    code, out, err = report(*(word.format(log=log, empty=tmp_path / "empty") for word in words))
+    assert (code, out) == (2, "")
+    assert text in err
 
 
 HEAVY = ("pandas", "matplotlib", "torch", "multiprocessing", "concurrent.futures", "asyncio", "tqdm")
@@ -280,28 +275,28 @@ def test_a_plain_report_starts_light(log: Path, words: list[str], heavy: tuple[s
 class TestFolders:
     """Run folders, and what JUBE makes around them."""
 
-    def test_our_own_run_needs_no_option(self, report: Call, make_run: Make, tmp_path: Path) -> None:
-        code, (run,) = runs_of(report, make_run(tmp_path / "run"))
+    def test_our_own_run_needs_no_option(self, report: Call, tmp_path: Path) -> None:
+        code, (run,) = runs_of(report, write_run(tmp_path / "run"))
         assert (code, run["outcome"], run["sequence_length"], run["num_gpus"]) == (0, "VALID", 2048, 384)
         assert round(run["tokens_per_second"]["reference"], 1) == 34063.4
 
     @pytest.mark.parametrize("text", ["[" * 200_000, '{"schema": [1]}'])
-    def test_a_run_json_of_nobody_is_a_row(self, report: Call, make_run: Make, tmp_path: Path, text: str) -> None:
-        (make_run(tmp_path / "run") / "run.json").write_text(text)
+    def test_a_run_json_of_nobody_is_a_row(self, report: Call, tmp_path: Path, text: str) -> None:
+        (write_run(tmp_path / "run") / "run.json").write_text(text)
         code, (run,) = runs_of(report, tmp_path / "run")
         assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "UNKNOWN", None)
 
-    def test_a_list_in_a_run_json_is_named(self, report: Call, make_run: Make, tmp_path: Path) -> None:
-        path = make_run(tmp_path / "run") / "run.json"
+    def test_a_list_in_a_run_json_is_named(self, report: Call, tmp_path: Path) -> None:
+        path = write_run(tmp_path / "run") / "run.json"
         record = json.loads(path.read_text())
         path.write_text(json.dumps({**record, "training": {**record["training"], "lr": [1, 2]}}))
         code, (run,) = runs_of(report, tmp_path / "run")
         assert (code, run["outcome"]) == (1, "UNKNOWN")
         assert "training.lr" in " ".join(run["reasons"])
 
-    def test_a_tree_of_jube_counts_each_real_folder_once(self, report: Call, make_run: Make, tmp_path: Path) -> None:
-        first = make_run(tmp_path / "nlp_benchmark_run/000000/000003_train/work")
-        make_run(tmp_path / "nlp_benchmark_run/000000/000004_train/work", "FAILED", reasons=["rank 3 ended with 1"])
+    def test_a_tree_of_jube_counts_each_real_folder_once(self, report: Call, tmp_path: Path) -> None:
+        first = write_run(tmp_path / "nlp_benchmark_run/000000/000003_train/work")
+        write_run(tmp_path / "nlp_benchmark_run/000000/000004_train/work", "FAILED", reasons=["rank 3 ended with 1"])
         check = tmp_path / "nlp_benchmark_run/000000/000000_check/work"
         check.mkdir(parents=True)
         (check / "run.json").write_text("{}")
@@ -318,29 +313,29 @@ class TestFolders:
         assert len(runs_of(report, measure)[1]) == 1  # the link to the step before, not the one out of JUBE's run
         assert len(runs_of(report, first, tmp_path / "nlp_benchmark_run")[1]) == 2
 
-    def test_the_reason_of_a_failed_run_is_shown(self, report: Call, make_run: Make, tmp_path: Path) -> None:
-        code, out, _ = report(make_run(tmp_path / "run", "OUT_OF_MEMORY", reasons=["rank 3 needs more"]))
+    def test_the_reason_of_a_failed_run_is_shown(self, report: Call, tmp_path: Path) -> None:
+        code, out, _ = report(write_run(tmp_path / "run", "OUT_OF_MEMORY", reasons=["rank 3 needs more"]))
         assert code == 1
         assert "OUT_OF_MEMORY" in out
         assert "rank 3 needs more" in out
         assert "34063" not in out
 
-    def test_a_run_that_has_not_ended_is_a_row(self, report: Call, make_run: Make, tmp_path: Path) -> None:
-        folder = make_run(tmp_path / "run")
+    def test_a_run_that_has_not_ended_is_a_row(self, report: Call, tmp_path: Path) -> None:
+        folder = write_run(tmp_path / "run")
         (folder / "outcome.json").unlink()
         code, (run,) = runs_of(report, folder)
         assert (code, run["outcome"]) == (1, "UNKNOWN")
         assert "nlp-bench sync" in run["reasons"][0]
 
-    def test_our_log_named_directly_is_held_to_its_run_json(self, report: Call, make_run: Make, tmp_path: Path) -> None:
-        log = make_run(tmp_path / "run") / "job.out"
+    def test_our_log_named_directly_is_held_to_its_run_json(self, report: Call, tmp_path: Path) -> None:
+        log = write_run(tmp_path / "run") / "job.out"
         assert runs_of(report, log)[0] == 0
         log.write_bytes(log.read_bytes()[:-1])
         code, (run,) = runs_of(report, log, *SEQUENCE)
         assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "INCOMPLETE", None)
 
-    def test_options_are_not_used_against_run_json(self, report: Call, make_run: Make, tmp_path: Path) -> None:
-        _, out, _ = report(make_run(tmp_path / "run"), "--sequence-length", "17")
+    def test_options_are_not_used_against_run_json(self, report: Call, tmp_path: Path) -> None:
+        _, out, _ = report(write_run(tmp_path / "run"), "--sequence-length", "17")
         assert "34063.43" in out
         assert "not used here" in out
 

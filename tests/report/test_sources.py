@@ -1,7 +1,6 @@
 """What the PATHs of a report may be: folders of logs, patterns, links, broken files, very many files."""
 
 import gzip
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -9,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Capture
-from support.published import published_log
+from support.command import Ask
+from support.published import published_log, write_run
 
-from nlp_bench.cli.main import main
 from nlp_bench.inputs import read
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.sizes import Overrides
@@ -23,12 +21,12 @@ Report1 = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def record(capsys: Capture) -> Report1:
+def record(report: Ask) -> Report1:
     """The JSON of a report, with its exit code."""
 
     def run(*words: object) -> dict[str, Any]:
-        code = main(["report", *map(str, words), *SEQUENCE, "--format", "json"])
-        return {**json.loads(capsys.readouterr().out), "code": code}
+        found = report(*words, *SEQUENCE, "--format", "json")
+        return {**found.json, "code": found.code}
 
     return run
 
@@ -55,7 +53,7 @@ def names(record: dict[str, Any], top: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_folder_gives_every_log_by_content_and_names_the_rest_in_one_line(
-    record: Report1, folder: Path, capsys: Capture
+    record: Report1, folder: Path, told: Ask
 ) -> None:
     found = record(folder)
     assert (found["code"], names(found, folder)) == (0, ["a.out", "b/any name", "b/y.gz", "b/z.log.txt"])
@@ -67,18 +65,17 @@ def test_a_folder_gives_every_log_by_content_and_names_the_rest_in_one_line(
         }
     ]
     for form, stream in (("table", "out"), ("markdown", "out"), ("html", "out"), ("csv", "err")):
-        assert main(["report", str(folder), *SEQUENCE, "--format", form]) == 0
-        (line,) = [one for one in getattr(capsys.readouterr(), stream).splitlines() if "passed over" in one]
+        said = told("report", folder, *SEQUENCE, "--format", form)
+        (line,) = [one for one in getattr(said, stream).splitlines() if "passed over" in one]
         assert "3 file(s) hold no training line: README, b/config.yaml, empty" in line.replace("\\", "")
         assert "2 binary file(s) are passed over: b/model.pt, b/weights.gz" in line.replace("\\", "")
 
 
-def test_hundreds_of_other_files_are_one_line(record: Report1, folder: Path, capsys: Capture) -> None:
+def test_hundreds_of_other_files_are_one_line(record: Report1, folder: Path, told: Ask) -> None:
     for number in range(100):
         (folder / f"x{number:03d}.py").write_text("import os\n")
     assert len(record(folder)["runs"]) == 4
-    main(["report", str(folder), *SEQUENCE])
-    out = capsys.readouterr().out
+    out = told("report", folder, *SEQUENCE, code=None).out
     assert "103 file(s) hold no training line" in out
     assert len(out.splitlines()) < 20
 
@@ -129,18 +126,14 @@ def test_a_share_that_gives_all_files_one_number_loses_no_log(
     assert names(record(folder), folder) == names(record(*(folder / name for name in wanted)), folder) == wanted
 
 
-def test_a_run_of_ours_by_its_folder_and_its_log_counts_once(
-    record: Report1, make_run: Callable[..., Path], tmp_path: Path
-) -> None:
-    run = make_run(tmp_path / "run")
+def test_a_run_of_ours_by_its_folder_and_its_log_counts_once(record: Report1, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
     assert len(record(run, run / "job.out", run / "../run")["runs"]) == 1
 
 
-def test_a_run_that_waits_for_its_job_is_a_row_that_says_so(
-    record: Report1, make_run: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_run_that_waits_for_its_job_is_a_row_that_says_so(record: Report1, tmp_path: Path) -> None:
     """It has no log yet: its records were taken for somebody's files without a line of a training."""
-    run = make_run(tmp_path / "run")
+    run = write_run(tmp_path / "run")
     (run / "submit.json").write_text("{}")
     for name in ("job.out", "outcome.json"):
         (run / name).unlink()
@@ -202,11 +195,10 @@ def test_a_folder_that_may_not_be_read_is_a_row(record: Report1, folder: Path) -
     assert "Permission denied" in found["runs"][1]["reasons"][0]
 
 
-def test_the_same_note_of_many_runs_stands_once(folder: Path, capsys: Capture) -> None:
+def test_the_same_note_of_many_runs_stands_once(folder: Path, told: Ask) -> None:
     for number in range(6):
         shutil.copy(folder / "a.out", folder / f"c{number:02d}.log")
-    main(["report", str(folder), *SEQUENCE])
-    out = capsys.readouterr().out
+    out = told("report", folder, *SEQUENCE, code=None).out
     assert out.count("the log stops at iteration 50 of 3125000") == 1
     assert "and 9 more: the log stops" in out
 

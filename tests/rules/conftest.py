@@ -1,6 +1,7 @@
 """Folders of finished runs on the reference machine."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,7 +47,9 @@ def make_run(tmp_path: Path) -> Make:
 
 
 @pytest.fixture(autouse=True)
-def read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let each test read its own files, whatever the shell asks for."""
+def read_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let each test read its own files, whatever the shell asks for; rules of a folder are read once in a process."""
     monkeypatch.delenv("NLP_BENCH_RULES", raising=False)
+    forget()
+    yield
     forget()

@@ -1,13 +1,12 @@
 """Rule files of a centre: what they extend, and what is refused by name."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.command import Ask
 from support.ours import write_our_run
 from support.ruled_run import OWN, rule_file
 
-from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence import make
@@ -137,14 +136,6 @@ why = "mine"
 """
 
 
-@pytest.fixture
-def other_rules() -> Iterator[None]:
-    """Rules of a folder are read once in a process: other tests read their own again."""
-    yield
-    forget()
-
-
-@pytest.mark.usefixtures("other_rules")
 def test_a_bundle_is_not_judged_by_rules_that_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is derived in its own folder, where a benchmark/ of the sender's would be found before the shipped one."""
     run = write_our_run(tmp_path / "run")
@@ -164,16 +155,12 @@ def test_a_bundle_is_not_judged_by_rules_that_it_brings(tmp_path: Path, monkeypa
     assert verify(made.path).is_verified
 
 
-@pytest.mark.usefixtures("other_rules")
 def test_rules_that_are_not_the_shipped_ones_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Ask
 ) -> None:
     run = write_our_run(tmp_path / "run")
     (tmp_path / "benchmark/rules").mkdir(parents=True)
     (tmp_path / "benchmark/rules/jupiter-nlp.toml").write_text(LAX)
     monkeypatch.chdir(tmp_path)
-    main(["report", str(run), "--rules", "jupiter-nlp"])
-    assert (
-        f"rules jupiter-nlp are those of {tmp_path}/benchmark/rules/jupiter-nlp.toml, not the ones"
-        in capsys.readouterr().err
-    )
+    said = f"rules jupiter-nlp are those of {tmp_path}/benchmark/rules/jupiter-nlp.toml, not the ones"
+    assert said in report(run, "--rules", "jupiter-nlp").err

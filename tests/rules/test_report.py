@@ -4,13 +4,14 @@ import csv
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Ask
 from support.ruled_run import OWN, Make, rule_file
 
-from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.folder import result_record
@@ -18,85 +19,80 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.rules.apply import VARIABLE, measured_folder, wanted
 
 
-def report(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
-    code = main(["report", *words])
-    return code, capsys.readouterr().out
+@pytest.fixture
+def as_json(report: Ask) -> Callable[..., tuple[int, dict[str, Any]]]:
+    """Return the exit code and the run of a report of one."""
+
+    def run(*words: object) -> tuple[int, dict[str, Any]]:
+        found = report(*words, "--format", "json")
+        return found.code, found.json["runs"][0]
+
+    return run
 
 
-def as_json(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
-    code, out = report(capsys, *words, "--format", "json")
-    return code, json.loads(out)["runs"][0]
-
-
-def test_a_valid_run_has_its_word_in_every_format(make_run: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_run_has_its_word_in_every_format(make_run: Make, as_json: Ask, report: Ask) -> None:
     folder = str(make_run())
-    code, run = as_json(capsys, folder, "--rules", "jupiter-nlp")
+    code, run = as_json(folder, "--rules", "jupiter-nlp")
     assert (code, run["rules"]["result"], run["rules"]["rules"]) == (0, "VALID", "jupiter-nlp")
     shape = next(one for one in run["rules"]["findings"] if one["rule"] == "shape")
     layers = next(one for one in shape["evidence"] if one["name"] == "num_layers")
     assert re.fullmatch(r"run\.json and log line \d+", layers.pop("source"))
     assert layers == {"name": "num_layers", "status": "PASS", "value": 96, "expected": 96}
     assert run["rules"]["free"]["tensor_model_parallel_size"] == 8
-    _, text = report(capsys, folder, "--format", "csv")
+    text = report(folder, "--format", "csv").out
     assert next(csv.DictReader(io.StringIO(text)))["rules"] == "VALID"
     for form in ("table", "markdown"):
-        assert "VALID; 17 of 17 rules pass" in report(capsys, folder, "--format", form)[1]
+        assert "VALID; 17 of 17 rules pass" in report(folder, "--format", form).out
 
 
-def test_a_broken_rule_that_was_asked_for_takes_number_and_exit_code(
-    make_run: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_broken_rule_that_was_asked_for_takes_number_and_exit_code(make_run: Make, as_json: Ask) -> None:
     folder = str(make_run(torch="2.9.0.dev1"))
-    code, run = as_json(capsys, folder)
+    code, run = as_json(folder)
     assert (code, run["outcome"], run["rules"]["result"]) == (0, "VALID", "INVALID")
-    code, run = as_json(capsys, folder, "--rules", "jupiter-nlp")
+    code, run = as_json(folder, "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "INVALID", None)
     assert run["reasons"][0].startswith("rule broken: released-torch: torch_version is 2.9.0.dev1")
     assert run["provenance"]["arithmetic"] is None
 
 
-def test_a_broken_rule_takes_all_that_was_worked_out(make_run: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_rule_takes_all_that_was_worked_out(make_run: Make, as_json: Ask) -> None:
     """The mean time that --until knew of stood in the record of an INVALID run."""
     seconds = tuple(5.0 + 0.01 * (n % 3) for n in range(100))
     folder = make_run(torch="2.9.0.dev1", seconds=seconds)
     run = json.loads((folder / "run.json").read_text())
     run["tuning"]["until"] = "5%"
     (folder / "run.json").write_text(json.dumps(run))
-    assert as_json(capsys, str(folder))[1]["until"]["seconds_per_iteration"] == pytest.approx(5.01, abs=0.01)
-    code, run = as_json(capsys, str(folder), "--rules", "jupiter-nlp")
+    assert as_json(folder)[1]["until"]["seconds_per_iteration"] == pytest.approx(5.01, abs=0.01)
+    code, run = as_json(folder, "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["until"], run["energy"]) == (1, "INVALID", None, None)
 
 
-def test_a_slow_run_keeps_its_number_and_fails_all_the_same(make_run: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_slow_run_keeps_its_number_and_fails_all_the_same(make_run: Make, as_json: Ask) -> None:
     slow = make_run(seconds=(6.0, *(5.80 + 0.01 * (n % 3) for n in range(14))))
-    code, run = as_json(capsys, str(slow), "--rules", "jupiter-nlp")
+    code, run = as_json(slow, "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["rules"]["result"]) == (1, "VALID", "INVALID")
     assert run["tokens_per_second"]["steady"] > 0
 
 
-def test_a_log_alone_is_not_accepted_and_keeps_its_number(
-    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_alone_is_not_accepted_and_keeps_its_number(make_run: Make, tmp_path: Path, as_json: Ask) -> None:
     (tmp_path / "a.log").write_text((make_run() / "job.out").read_text())
-    code, run = as_json(capsys, str(tmp_path / "a.log"), "--rules", "jupiter-nlp")
+    code, run = as_json(tmp_path / "a.log", "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["rules"]["result"]) == (1, "VALID", "NOT SHOWN")
-    assert as_json(capsys, str(tmp_path / "a.log"))[1]["rules"] is None
+    assert as_json(tmp_path / "a.log")[1]["rules"] is None
     without = "".join(f"[rules.{name}]\napply = false\n" for name in ("agreement", "versions", "exit-status"))
-    assert as_json(capsys, str(tmp_path / "a.log"), "--rules", rule_file(tmp_path, OWN + without))[0] == 0
+    assert as_json(tmp_path / "a.log", "--rules", rule_file(tmp_path, OWN + without))[0] == 0
 
 
-def test_required_evidence_that_is_missing_breaks_the_rule(
-    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_required_evidence_that_is_missing_breaks_the_rule(make_run: Make, tmp_path: Path, as_json: Ask) -> None:
     (tmp_path / "a.log").write_text((make_run() / "job.out").read_text())
     own = rule_file(tmp_path, OWN + "[rules.exit-status]\nrequired_evidence = true\n")
-    _, run = as_json(capsys, str(tmp_path / "a.log"), "--rules", own)
+    _, run = as_json(tmp_path / "a.log", "--rules", own)
     assert run["outcome"] == "INVALID"
     assert run["reasons"][0] == "rule broken: exit-status: exit_status is not stated, expected 0"
 
 
-def test_the_explanation_lists_each_rule_with_its_evidence(make_run: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out = report(capsys, str(make_run(log_model="13")), "--explain")
+def test_the_explanation_lists_each_rule_with_its_evidence(make_run: Make, report: Ask) -> None:
+    code, out, _ = report(make_run(log_model="13"), "--explain")
     assert code == 1
     assert "  rules     jupiter-nlp: INVALID, model 175 (sha256 " in out
     assert re.search(r"  FAIL      agreement: world_size is 32 \(log line \d+\), expected 384; ", out)
@@ -107,11 +103,8 @@ def test_the_explanation_lists_each_rule_with_its_evidence(make_run: Make, capsy
 
 
 @pytest.mark.parametrize("name", ["jupiter", "gone.toml", ""])
-def test_rules_that_are_not_there_are_refused_before_anything_is_read(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["report", str(tmp_path / "no.log"), "--rules", name]) == 2
-    assert "no.log" not in capsys.readouterr().err
+def test_rules_that_are_not_there_are_refused_before_anything_is_read(name: str, tmp_path: Path, told: Ask) -> None:
+    assert "no.log" not in told("report", tmp_path / "no.log", "--rules", name, code=2).err
 
 
 def test_a_fault_of_the_default_file_costs_no_number(
@@ -152,19 +145,17 @@ def test_result_json_carries_the_findings(make_run: Make) -> None:
     json.dumps(record, allow_nan=False)
 
 
-def test_text_of_a_log_stays_one_line_and_no_markup(
-    make_run: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_text_of_a_log_stays_one_line_and_no_markup(make_run: Make, tmp_path: Path, report: Ask) -> None:
     text = (make_run() / "job.out").read_text().replace("torch 2.8.0+cu126", "torch <b>\x1b[31m|x|" + "y" * 300)
     (tmp_path / "a.log").write_text(text)
-    _, out = report(capsys, str(tmp_path / "a.log"), "--rules", "jupiter-nlp", "--format", "markdown")
+    out = report(tmp_path / "a.log", "--rules", "jupiter-nlp", "--format", "markdown").out
     assert "\x1b" not in out
     assert "<b>" not in out.replace("\\<b\\>", "")
     assert "y" * 200 not in out
 
 
-def test_a_published_value_shows_little_and_breaks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_published_value_shows_little_and_breaks_nothing(as_json: Ask) -> None:
     table = str(catalog.root() / "reports" / "reference" / "juwels_booster" / "results.csv")
-    code, run = as_json(capsys, table, "--rules", "jupiter-nlp")
+    code, run = as_json(table, "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["rules"]["result"]) == (1, "MEASURED", "NOT SHOWN")
     assert run["tokens_per_second"]["reference"] > 0

@@ -1,6 +1,8 @@
 """The command as a person calls it."""
 
+import json
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -9,11 +11,34 @@ from nlp_bench.cli.main import main
 Capture = pytest.CaptureFixture[str]  # of the standard streams
 
 
+class Told(NamedTuple):
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Ask = Callable[..., Told]
+
+
 @pytest.fixture
-def report(capsys: Capture) -> Callable[..., tuple[int, str, str]]:
-    def run(*words: object) -> tuple[int, str, str]:
-        code = main(["report", *map(str, words)])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
+def told(capsys: Capture) -> Ask:
+    """Return what nlp-bench says to these words, and see that it ends with `code` (None: with any)."""
+
+    def run(*words: object, code: int | None = 0) -> Told:
+        capsys.readouterr()
+        found = Told(main([*map(str, words)]), *capsys.readouterr())
+        assert code in {None, found.code}, found
+        return found
 
     return run
+
+
+@pytest.fixture
+def report(told: Ask) -> Ask:
+    return lambda *words: told("report", *words, code=None)

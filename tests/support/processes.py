@@ -34,6 +34,13 @@ def until(condition: Callable[[], object], bound_s: float = 60, shown: Callable[
         time.sleep(0.1)
 
 
+def is_running(pid: int) -> bool:
+    """Say whether a process runs; one that has ended and that nobody has waited for does not."""
+    with contextlib.suppress(OSError):
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    return False
+
+
 def processes_with(text: str) -> dict[int, str]:
     """Return number and command line of the processes whose command line contains `text`."""
     found = {}

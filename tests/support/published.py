@@ -38,10 +38,10 @@ def published_log(total: int = 3125000) -> str:
     )
 
 
-def write_run(folder: Path, **changes: object) -> Path:
+def write_run(folder: Path, outcome: str = "VALID", **changes: object) -> Path:
     """Write a finished run of ours with the five published lines; `changes` go into outcome.json."""
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps(RUN))
-    (folder / "outcome.json").write_text(json.dumps({**OUTCOME, **changes}))
+    (folder / "outcome.json").write_text(json.dumps({**OUTCOME, "outcome": outcome, **changes}))
     (folder / "job.out").write_text(published_log(total=50))
     return folder

@@ -131,7 +131,6 @@ def test_another_layout_and_more_iterations_are_fine(tmp_path: Path, words: str,
 def test_nothing_left_to_train_is_said(tmp_path: Path) -> None:
     made_by_hand(tmp_path, 8)
     said = start(f"--load {tmp_path}")
-    assert said is not None
     assert "iter_0000008 holds iteration 8 of 8" in said
 
 
@@ -355,7 +354,6 @@ def in_background(words: str, *more: str) -> "subprocess.Popen[str]":
 def test_sigterm_ends_the_training_with_a_checkpoint(tmp_path: Path) -> None:
     words = "--train-iters 1000000 --lr-decay-iters 8 --log-interval 1 --exit-signal-handler --save"
     with in_background(words, str(tmp_path)) as process:
-        assert process.stdout is not None
         said = ""
         while "iteration " not in said.rpartition("checkpoints:")[2]:
             line = process.stdout.readline()
@@ -365,7 +363,6 @@ def test_sigterm_ends_the_training_with_a_checkpoint(tmp_path: Path) -> None:
         said += process.stdout.read()
     assert process.returncode == 0
     path = newest(tmp_path)
-    assert path is not None
     iteration = json.loads((path / RECORD).read_text())["iteration"]
     assert f" training stopped by exit-signal-handler: SIGTERM came after iteration {iteration}\n" in said
     assert f"are left: repeat the command with --load {tmp_path}" in said
@@ -376,7 +373,6 @@ def test_killed_in_the_middle_of_a_save_the_older_one_is_taken(train: Train, tmp
     with in_background(
         "--train-iters 1000000 --lr-decay-iters 8 --log-interval 1 --save-interval 1 --save", str(tmp_path)
     ) as process:
-        assert process.stdout is not None
         half = None
         while half is None:
             time.sleep(0.002)
@@ -387,10 +383,8 @@ def test_killed_in_the_middle_of_a_save_the_older_one_is_taken(train: Train, tmp
                 process.send_signal(signal.SIGSTOP if half else signal.SIGCONT)
         process.kill()
         process.stdout.read()
-    assert half is not None
     assert not processes_of(tmp_path), "a writer has outlived its rank"
     older = newest(tmp_path)
-    assert older is not None
     assert older.name < half.name
     settings = "--mock-data --vocab-size 512 --train-iters 1000000 --lr-decay-iters 8 --position-embedding-type learned_absolute"
     dropout = "--attention-dropout 0.1 --hidden-dropout 0.1 --exit-interval 1 --load"

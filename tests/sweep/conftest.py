@@ -1,5 +1,0 @@
-"""The command as a person calls it."""
-
-from support.command import report
-
-__all__ = ["report"]
