@@ -4,7 +4,6 @@ import ast
 import io
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 from support.pages import check_text
+from support.processes import execute
 from support.published import published_log, write_run
 from support.repeated import write_runs
 from support.samples import FOLDER
@@ -48,7 +48,7 @@ assert dir(nlp_bench) == sorted([*nlp_bench.__all__, "__version__"])
 from nlp_bench import measure, compare, plan
 from nlp_bench.measure import result
 print(heavy, [type(each).__name__ for each in (measure, nlp_bench.compare, plan, result)], hasattr(nlp_bench, "nonsense"))"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = execute(sys.executable, "-c", code)
     assert (done.stdout, done.stderr) == ("set() ['function', 'function', 'function', 'module'] False\n", "")
 
 

@@ -1,12 +1,12 @@
 """The checks for half an hour with a GPU run the same way on a CPU, and tell a wrong training."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.pages import check_block
+from support.processes import execute
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = ROOT / "benchmark/perf/gpu"
@@ -15,20 +15,20 @@ DAY = ROOT / "benchmark/perf/gpu"
 @pytest.mark.torchrun
 def test_checks_go_on_where_they_were_cut_and_a_failure_is_the_exit_code(tmp_path: Path) -> None:
     command = [sys.executable, str(DAY / "correct.py"), "--output", str(tmp_path), "--smoke", "--only", "llama float32"]
-    first = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    first = execute(*command, timeout=900)
     assert (first.returncode, "1 checks, 0 failed" in first.stdout) == (0, True), first.stdout + first.stderr
-    again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    again = execute(*command, check=True, timeout=60)
     assert "passed" not in again.stdout  # it was done
     command[-1] = "checkpoint"
     (tmp_path / "checkpoint").write_text("a file where the folder should be")
-    failed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    failed = execute(*command, timeout=900)
     assert (failed.returncode, "FAILED" in failed.stdout) == (1, True), failed.stdout + failed.stderr
 
 
 def test_what_had_no_time_is_tried_again_and_never_passed(tmp_path: Path) -> None:
     command = [sys.executable, str(DAY / "truth.py"), "--output", str(tmp_path), "--smoke", "--budget", "0"]
     for _ in range(2):
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = execute(*command, timeout=60)
         assert (done.returncode, "0 parts done, 5 not: doctor, calibrated" in done.stdout) == (1, True), done.stderr
 
 
@@ -36,7 +36,7 @@ def test_what_had_no_time_is_tried_again_and_never_passed(tmp_path: Path) -> Non
 def test_what_a_switch_gains_is_held_against_the_step_without_it(tmp_path: Path) -> None:
     command = [sys.executable, str(DAY / "stretch.py"), "--output", str(tmp_path), "--smoke", "--only"]
     words = ["8-bit", "graph", "step as it is", "rotary"]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=900)
+    done = execute(*command, *words, timeout=900)
     assert (done.returncode, "4 trials, 0 failed" in done.stdout) == (0, True), done.stdout + done.stderr
     trials = json.loads((tmp_path / "stretch.json").read_text())["trials"]
     assert trials["step as it is"]["losses"] == pytest.approx(
@@ -47,5 +47,5 @@ def test_what_a_switch_gains_is_held_against_the_step_without_it(tmp_path: Path)
 
 
 def test_the_page_shows_the_arithmetic_of_a_step() -> None:
-    done = subprocess.run([sys.executable, str(DAY / "roofline.py")], capture_output=True, text=True, check=True)
+    done = execute(sys.executable, str(DAY / "roofline.py"), check=True)
     check_block(ROOT / "docs/kernels.md", "roofline", done.stdout)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.command import Ask
+from support.processes import execute
 from support.users import ANNA, ROOT, as_user, open_folder
 
 from nlp_bench.build import build_environment, maker, verify
@@ -43,13 +44,13 @@ def program(path: Path, text: str) -> None:
 def test_a_real_build_here_and_a_second_one_in_a_moment(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "nlp_bench", "build"]
     environment = os.environ | {"NLP_BENCH_BUILD_DIR": str(tmp_path)}
-    first = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=environment)
+    first = execute(*command, check=True, timeout=300, env=environment)
     assert "dataset helper: already there\n" in first.stdout
     assert "Apex: skipped (no --apex; torch's fused AdamW" in first.stdout
     assert re.findall(r"^torch +(.+?) +\d\.\de-\d\d  ok$", first.stdout, re.MULTILINE) == list(verify.KERNELS["torch"])
     folder = Path(first.stdout.splitlines()[-1])
     made = (folder / "build.json").stat().st_mtime_ns
-    second = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=environment)
+    second = execute(*command, check=True, timeout=300, env=environment)
     assert second.stdout == first.stdout
     assert (folder / "build.json").stat().st_mtime_ns == made  # found, not made again
     assert json.loads((folder / "build.json").read_text())["schema"] == "nlp-bench/build/1"
@@ -116,7 +117,7 @@ def test_a_colleague_gets_no_cache_of_kernels_that_may_only_be_read(
     variables = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     for before, said in ((["env"], f"{cache}\n"), (as_user(ANNA), "\n")):
         words = [*before, sys.executable, "-c", code]
-        done = subprocess.run(words, cwd=open_folder, env=variables, capture_output=True, text=True, check=False)
+        done = execute(*words, cwd=open_folder, env=variables)
         assert done.stdout == said, done.stderr
 
 
@@ -135,7 +136,7 @@ def apex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Apex:
     git = ["git", "-C", str(source), "-c", "user.name=n", "-c", "user.email=e"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         subprocess.run([*git, *words], check=True, capture_output=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    commit = execute(*git, "rev-parse", "HEAD", check=True).stdout.strip()
     (tmp_path / "bin").mkdir()
     program(tmp_path / "bin" / "nvcc", "true")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")

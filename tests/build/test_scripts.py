@@ -4,11 +4,11 @@ import os
 import re
 import resource
 import stat
-import subprocess
 from pathlib import Path
 
 import pytest
 from support.command import Ask
+from support.processes import execute
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
@@ -61,17 +61,13 @@ def test_scripts_work_with_a_cdpath(words: list[str]) -> None:
     ways = []
     for further in ({}, {"CDPATH": ".:.."}):
         variables = {**os.environ, **further}
-        done = subprocess.run(
-            ["bash", *words], cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=120
-        )
+        done = execute("bash", *words, cwd=ROOT, env=variables, timeout=120)
         ways.append((done.returncode, done.stdout, done.stderr))
     assert ways[1] == ways[0]
 
 
 def test_no_script_looks_a_folder_up_by_cdpath() -> None:
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
+    tracked = execute("git", "ls-files", cwd=ROOT, check=True).stdout.split("\n")
     scripts = [ROOT / name for name in tracked if name.endswith((".sh", ".bash", "env/nlp-bench"))]
     assert scripts
     assert not [path for path in scripts if re.search(r"\$\(\s*cd ", path.read_text(encoding="utf-8"))]

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.processes import execute
 from support.users import as_user, open_folder
 
 pytestmark = pytest.mark.slow
@@ -75,7 +76,7 @@ def setup(
     if tools:
         environment |= {"NLP_BENCH_PYTHON": str(tools / "python"), "PATH": f"{tools}:{environment['PATH']}"}
     command = [*before, "bash", str(SCRIPT), "--system", "local", *words]
-    return subprocess.run(command, env={**environment, **variables}, capture_output=True, text=True, timeout=200, check=False)  # fmt: skip
+    return execute(*command, env={**environment, **variables}, timeout=200)
 
 
 def is_whole(venv: Path) -> bool:
@@ -106,7 +107,7 @@ def test_a_half_environment_is_not_activated(tmp_path: Path, tools: Path) -> Non
     (half,) = (path for path in (tmp_path / "env").iterdir() if path.is_dir())
     script = f'source "{ROOT}/benchmark/env/activate.bash" --system local'
     environment = {**os.environ, "NLP_BENCH_VENV": str(half), "NLP_BENCH_PYTHON": sys.executable}
-    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    done = execute("bash", "-c", script, env=environment)
     assert done.returncode == 1
     assert "is not set up; run: bash benchmark/env/setup_venv.sh" in done.stderr
 
@@ -220,7 +221,7 @@ def activated(
     """Source activate.bash for JUWELS Booster with a stand-in for its modules, which reads an unset variable."""
     script = f'{before}; {module}; source "{ROOT}/benchmark/env/activate.bash" --system juwels-booster; echo "$? $-"'
     environment = {**os.environ, "NLP_BENCH_VENV": str(venv), "NLP_BENCH_PYTHON": sys.executable}
-    return subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    return execute("bash", "-c", script, env=environment)
 
 
 def test_a_script_that_minds_unset_variables_may_source_it(tmp_path: Path) -> None:
@@ -301,7 +302,7 @@ def test_a_script_that_is_given_to_another_shell_names_bash(name: str) -> None:
     if not shutil.which("dash"):
         pytest.skip("there is no dash here")
     script = ROOT / "benchmark" / name
-    done = subprocess.run(["dash", script], capture_output=True, text=True, check=False, timeout=60)
+    done = execute("dash", script, timeout=60)
     assert (done.returncode, done.stderr) == (2, f"nlp-bench: error: run it with bash: bash {script}\n")
 
 
@@ -313,16 +314,16 @@ def test_a_copy_in_the_spool_of_a_batch_system_says_what_to_hand_over(name: str,
     script = tmp_path / "job00007/slurm_script"
     script.parent.mkdir()
     shutil.copy(ROOT / name, script)
-    done = subprocess.run(["bash", script], capture_output=True, text=True, check=False, timeout=60)
+    done = execute("bash", script, timeout=60)
     said = f"nlp-bench: error: {script} is a copy without its checkout, as sbatch and qsub make of a script: hand over one that says: bash CHECKOUT/{name}\n"
     assert (done.returncode, done.stderr) == (2, said)
 
 
 def test_what_is_to_be_sourced_in_bash_says_so() -> None:
     script = ROOT / "benchmark/env/activate.bash"
-    done = subprocess.run(["bash", script], capture_output=True, text=True, check=False, timeout=60)
+    done = execute("bash", script, timeout=60)
     assert (done.returncode, f"source it: source {script}\n" in done.stderr) == (2, True), done.stderr
     if shutil.which("dash"):
         words = ["dash", "-c", f'. "{script}"; echo "$?"']
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        done = execute(*words, timeout=60)
         assert (done.stdout, "start bash, then source" in done.stderr) == ("2\n", True), done.stderr

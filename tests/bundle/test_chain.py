@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import NLP_BENCH, surroundings
+from support.ours import bundled
+from support.processes import NLP_BENCH, execute, surroundings
 
 from nlp_bench import marker, seal
-from nlp_bench.evidence.make import make_bundle
-from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.text import verification_text
 from nlp_bench.evidence.verify import Demands, verify
 from nlp_bench.launch.submission import Submission
@@ -31,7 +30,7 @@ NONCE = "tender-7/3f2a"
 
 def nlp_bench(*words: str) -> "subprocess.CompletedProcess[str]":
     command = [*NLP_BENCH, *words]
-    return subprocess.run(command, env=surroundings(), capture_output=True, text=True, check=False, timeout=180)
+    return execute(*command, env=surroundings(), timeout=180)
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +117,7 @@ def test_halved_times_are_not_valid_unless_the_closing_line_is_made_anew(run: Pa
     halved(run)
     end_again(run)
     assert broken(run) == [Link.CLOSING]
-    made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
+    made = bundled(tmp_path / "evidence", run)
     found = verify(made.path)
     assert not found.is_verified
     assert (found.faults, dict(found.differences)) == ([], {})
@@ -158,12 +157,8 @@ def test_job_out_may_grow_behind_the_end_but_not_by_iterations(run: Path) -> Non
         with (run / "job.out").open("a") as log:
             log.write(words)
         assert broken(run) == []
-    edit(
-        run / "job.out",
-        r"\Z",
-        "[default1]: iteration       25/      25 | elapsed time per iteration (s): 0.0100 |\n",
-        1,
-    )
+    line = "[default1]: iteration       25/      25 | elapsed time per iteration (s): 0.0100 |\n"
+    edit(run / "job.out", r"\Z", line, 1)
     assert set(broken(run)) == {Link.CLOSING, Link.LOG_AT_END}
 
 
@@ -198,30 +193,17 @@ def test_the_log_of_another_run(run: Path, original: Path, tmp_path: Path) -> No
 
 
 def test_what_others_print_in_between_and_torn_lines_change_nothing(run: Path) -> None:
-    text = (run / "job.out").read_text()
-    tag = re.findall(r"^(\[default\d\]:) iteration", text, re.MULTILINE)[0]
-    text = re.sub(
-        r"^(\[default\d\]: iteration +\d+/ +\d+ \| cons)(umed)", rf"\g<1>{tag}\g<2>", text, flags=re.MULTILINE
-    )
-    text = re.sub(
-        r"^(?=.* iteration +6/)",
-        "slurmstepd: a word\n[default0]:NCCL version 2.27\n\x1b[36m",
-        text,
-        count=1,
-        flags=re.MULTILINE,
-    )
-    (run / "job.out").write_text(text)
+    edit(run / "job.out", r"^(\[default\d\]:)( iteration +\d+/ +\d+ \| cons)(?=umed)", r"\1\2\1")
+    words = "slurmstepd: a word\n[default0]:NCCL version 2.27\n\x1b[36m"
+    edit(run / "job.out", r"^(?=.* iteration +6/)", words, 1)
     end_again(run)
     assert broken(run) == []
 
 
 def test_no_word_between_the_trainers_lines_takes_an_iteration_out(run: Path) -> None:
     before = measure_folder(run, "run").entry.throughput
-    edit(
-        run / "job.out",
-        r"^(?=.* iteration +(?:8|12|20)/)",
-        "profiling iteration 12 on rank 0\nevaluating, validation loss\n",
-    )
+    words = "profiling iteration 12 on rank 0\nevaluating, validation loss\n"
+    edit(run / "job.out", r"^(?=.* iteration +(?:8|12|20)/)", words)
     end_again(run)
     assert broken(run) == []
     after = measure_folder(run, "run").entry.throughput
@@ -238,7 +220,7 @@ def test_a_line_torn_on_purpose_is_not_left_out_in_silence(run: Path) -> None:
 
 
 def test_a_bundle_says_what_is_sealed_and_holds_the_nonce(run: Path, tmp_path: Path) -> None:
-    made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
+    made = bundled(tmp_path / "evidence", run)
     found = verify(made.path, Demands(nonce=NONCE))
     assert found.is_verified, verification_text(found)
     assert "chain      runs/001: 6 link(s) hold\n" in verification_text(found)
@@ -251,12 +233,11 @@ def test_a_bundle_says_what_is_sealed_and_holds_the_nonce(run: Path, tmp_path: P
 def test_blacked_out_files_are_said_not_to_be_sealed(run: Path, tmp_path: Path) -> None:
     with (run / "job.out").open("a") as log:
         log.write("HF_TOKEN=hf_abcdefghijklmnopqrstuvwxyz0123\n")
-    made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
+    made = bundled(tmp_path / "evidence", run)
     found = verify(made.path)
     assert found.is_verified, verification_text(found)
-    assert f"runs/001: 4 link(s) hold; blacked out: {Link.CLOSING.value}, {Link.LOG_AT_END.value}" in verification_text(
-        found
-    )
+    said = f"runs/001: 4 link(s) hold; blacked out: {Link.CLOSING.value}, {Link.LOG_AT_END.value}"
+    assert said in verification_text(found)
 
 
 def test_a_run_that_was_changed_while_it_waited_does_not_start(run: Path, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,17 +11,15 @@ from typing import BinaryIO
 
 import pytest
 from support.command import Ask
-from support.ours import seal_run, write_our_run
+from support.ours import Bundle, bundled, seal_run, sealed_again, write_our_run
+from support.processes import execute
 from support.published import published_log, write_run
-from support.users import ROOT, as_user, open_folder, run_as
+from support.users import ANNA, ROOT, as_user, open_folder, run_as
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence import collect
-from nlp_bench.evidence.make import make_bundle
-from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.verify import verify
-from nlp_bench.files import sha256_of
 from nlp_bench.logs.source import Source
 
 __all__ = ["open_folder"]
@@ -33,32 +30,14 @@ def test_a_bundle_says_which_links_it_leaves_out_and_has_the_log(tmp_path: Path)
     (tmp_path / "elsewhere.err").write_text("what went wrong\n")
     (run / "job.err").unlink(missing_ok=True)
     (run / "job.err").symlink_to(tmp_path / "elsewhere.err")
-    made = make_bundle([str(run)], tmp_path / "evidence", Options(), with_ranks=False, force=False)
+    made = bundled(tmp_path / "evidence", run)
     assert "runs/001: left out: job.err, a link; a bundle holds files only" in made.remarks
     (run / "job.out").rename(tmp_path / "job.out")
     (run / "job.out").symlink_to(tmp_path / "job.out")
     with pytest.raises(
         UsageError, match=r"job\.out is a link, and a bundle holds files only; put the log itself there"
     ):
-        make_bundle([str(run)], tmp_path / "another", Options(), with_ranks=False, force=False)
-
-
-def bundled(folder: Path) -> Path:
-    """Make a bundle of a small run, as a folder."""
-    run = write_our_run(folder / "run")
-    return make_bundle([str(run)], folder / "evidence", Options(), with_ranks=False, force=False).path
-
-
-def sealed_again(folder: Path, *, sizes: int = 0) -> None:
-    """Make all hashes fit, as a forger does; `sizes` is added to the sizes."""
-    text = (folder / "manifest.json").read_text()
-    for file in json.loads(text)["files"]:
-        path = folder / file["path"]
-        text = text.replace(file["sha256"], sha256_of(path))
-        text = text.replace(f'"size": {file["size"]}', f'"size": {path.stat().st_size + sizes}')
-    (folder / "manifest.json").write_text(text)
-    names = [*(file["path"] for file in json.loads(text)["files"]), "manifest.json"]
-    (folder / "SHA256SUMS").write_text("".join(f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names)))
+        bundled(tmp_path / "another", run)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +50,9 @@ def sealed_again(folder: Path, *, sizes: int = 0) -> None:
     ],
 )
 def test_a_bundle_with_words_that_nobody_holds_against_the_log_differs(
-    tmp_path: Path, name: str, old: str, new: str, said: str
+    bundle: Bundle, name: str, old: str, new: str, said: str
 ) -> None:
-    folder = bundled(tmp_path)
+    folder = bundle().path
     text = (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
@@ -84,8 +63,8 @@ def test_a_bundle_with_words_that_nobody_holds_against_the_log_differs(
     assert said in " ".join(found.differences.get(name, ()))
 
 
-def test_a_manifest_with_a_key_twice_or_wrong_sizes_is_no_good_one(tmp_path: Path) -> None:
-    folder = bundled(tmp_path)
+def test_a_manifest_with_a_key_twice_or_wrong_sizes_is_no_good_one(bundle: Bundle) -> None:
+    folder = bundle().path
     sealed_again(folder, sizes=1)
     assert any("report/report.json has " in fault for fault in verify(folder).faults)
     path = folder / "manifest.json"
@@ -118,7 +97,7 @@ def test_what_this_machine_lacks_is_never_said_of_a_bundle(
     run, bundle = write_our_run(tmp_path / "run"), tmp_path / "evidence.tar.gz"
     assert main(["bundle", str(run), "--output", str(bundle)]) == 0
     words = f"ulimit -f 4; exec {sys.executable} -m nlp_bench verify {bundle}"
-    found = subprocess.run(["bash", "-c", words], capture_output=True, text=True, check=False)
+    found = execute("bash", "-c", words)
     assert found.returncode == 1
     assert "cannot be unpacked in" in found.stderr
     assert "not a bundle" not in found.stderr
@@ -130,9 +109,6 @@ def test_what_this_machine_lacks_is_never_said_of_a_bundle(
     said = told("verify", bundle, code=1)
     assert "the memory is used up" in said.err
     assert "DIFFERS" not in said.out
-
-
-ANNA, BERT, GROUP = 20001, 20002, 20003
 
 
 Change = Callable[[Path], object]
@@ -207,10 +183,9 @@ def test_a_bundle_is_made_and_verified_from_a_current_folder_that_may_not_be_ent
         (open_folder / name).chmod(mode)
     made = str(open_folder / "open/e.tar.gz")
     for words in (["bundle", str(run), "--output", made], ["verify", made]):
-        done = subprocess.run(
-            [*as_user(ANNA), sys.executable, "-P", "-m", "nlp_bench", *words], cwd=open_folder / "closed", capture_output=True, text=True,
-            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
-        )  # fmt: skip
+        variables = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"}
+        command = [*as_user(ANNA), sys.executable, "-P", "-m", "nlp_bench", *words]
+        done = execute(*command, cwd=open_folder / "closed", timeout=100, env=variables)
         assert done.returncode == 0, done.stderr
         assert "steady 36361.59 tokens/s" in done.stdout
 

@@ -14,15 +14,14 @@ from unittest import mock
 
 import pytest
 from support.command import Ask
-from support.ours import Bundle
+from support.ours import Bundle, bundled
+from support.processes import execute
 from support.published import published_log
 
 from nlp_bench import __version__
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
-from nlp_bench.evidence.make import make_bundle
-from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.verify import Demands, verify
 
 
@@ -74,7 +73,7 @@ def put(run: Path, *names: str) -> None:
 
 
 @pytest.mark.parametrize("with_ranks", [False, True])
-def test_which_files_of_a_run_go_along(our_run: Path, tmp_path: Path, with_ranks: bool) -> None:
+def test_which_files_of_a_run_go_along(bundle: Bundle, our_run: Path, with_ranks: bool) -> None:
     taken = {"machine/ranks/a.json", "a/b/c/d/deep.json", "ready", "job.err"} | (
         {"ranks/0/rank.out"} if with_ranks else set()
     )
@@ -88,7 +87,7 @@ def test_which_files_of_a_run_go_along(our_run: Path, tmp_path: Path, with_ranks
     }
     put(our_run, *taken, *left, "ranks/0/rank.out", "machine/metrics.txt", "machine/result.json", "odd name.json")
     os.mkfifo(our_run / "pipe.out")  # opening it would wait for ever
-    made = make_bundle([str(our_run)], tmp_path / "e", Options(), with_ranks=with_ranks, force=False)
+    made = bundle("e", with_ranks=with_ranks)
     found = {name.removeprefix("runs/001/") for name in names(made.path) if name.startswith("runs/001/")}
     first = {"job.out", "run.json", "outcome.json", "result.json", "machine/metrics.txt", "machine/result.json"}
     assert found == first | taken
@@ -98,7 +97,7 @@ def test_which_files_of_a_run_go_along(our_run: Path, tmp_path: Path, with_ranks
 
 def git(folder: Path, *words: str) -> str:
     command = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=e", *words]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    return execute(*command, check=True).stdout.strip()
 
 
 @pytest.fixture
@@ -321,13 +320,13 @@ def test_rules_that_only_the_maker_has_by_their_name_are_verified(
         ("there.tar", "exists; name another file"),
     ],
 )
-def test_outputs_that_cannot_be(our_run: Path, tmp_path: Path, output: str, message: str) -> None:
+def test_outputs_that_cannot_be(bundle: Bundle, tmp_path: Path, output: str, message: str) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").touch()
     (tmp_path / "there.tar").touch()
     before = names(tmp_path)
     with pytest.raises(UsageError, match=message):
-        make_bundle([str(our_run)], tmp_path / output, Options(), with_ranks=False, force=False)
+        bundle(output)
     assert names(tmp_path) == before
 
 
@@ -347,7 +346,7 @@ def test_a_folder_that_cannot_be_removed_does_not_unmake_the_bundle(
 def test_nothing_is_left_where_there_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("nothing\n")
     with pytest.raises(UsageError, match="no run folder and no training log"):
-        make_bundle([str(tmp_path)], tmp_path / "e.tar", Options(), with_ranks=False, force=False)
+        bundled(tmp_path / "e.tar", tmp_path)
     assert names(tmp_path) == {"notes.txt"}
 
 

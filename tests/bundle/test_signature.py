@@ -9,8 +9,6 @@ from support.ours import Bundle
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.evidence.make import make_bundle
-from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.verify import Demands, verify
 
 ME, OTHER = "me@example.org", "other@example.org"
@@ -66,14 +64,14 @@ def test_a_signature_by_hand_is_the_same(bundle: Bundle, key: Path, signers: Pat
 
 @pytest.mark.slow
 def test_another_key_another_bundle_and_another_purpose_are_not_good(
-    bundle: Bundle, our_run: Path, tmp_path: Path, key: Path, signers: Path
+    bundle: Bundle, tmp_path: Path, key: Path, signers: Path
 ) -> None:
     stranger = new_key(tmp_path / "stranger")
-    made = make_bundle([str(our_run)], tmp_path / "a.tar", Options(), with_ranks=False, force=False, key=stranger)
+    made = bundle("a.tar", key=stranger)
     found = verify(made.path, Demands(allowed_signers=signers))
     assert not found.is_verified
     assert "nobody of the list of allowed signers has made it" in found.signature.text
-    good = make_bundle([str(our_run)], tmp_path / "b.tar", Options(), with_ranks=False, force=False, key=key)
+    good = bundle("b.tar", key=key)
     other = bundle("c.tar", tokens=10_000_000)
     assert good.signature is not None
     demands = Demands(allowed_signers=signers, signature=good.signature)
@@ -87,9 +85,9 @@ def test_another_key_another_bundle_and_another_purpose_are_not_good(
 
 
 def test_a_list_or_a_signature_that_an_editor_changed_is_not_laid_to_the_signer(
-    our_run: Path, tmp_path: Path, key: Path, signers: Path
+    bundle: Bundle, tmp_path: Path, key: Path, signers: Path
 ) -> None:
-    made = make_bundle([str(our_run)], tmp_path / "a.tar", Options(), with_ranks=False, force=False, key=key)
+    made = bundle("a.tar", key=key)
     for content, said in (
         (b"\xef\xbb\xbf" + signers.read_bytes(), "begins with a byte order mark"),
         (key.with_name(f"{key.name}.pub").read_bytes(), "line 1 begins with the key; write before it who may sign"),
@@ -103,19 +101,19 @@ def test_a_list_or_a_signature_that_an_editor_changed_is_not_laid_to_the_signer(
     assert "changed its line ends" in found.text
 
 
-def test_a_key_that_others_may_read_is_named_with_the_reason(our_run: Path, tmp_path: Path, key: Path) -> None:
+def test_a_key_that_others_may_read_is_named_with_the_reason(bundle: Bundle, key: Path) -> None:
     key.chmod(0o644)
     with pytest.raises(NlpBenchError, match="NOT accessible by others"):
-        make_bundle([str(our_run)], tmp_path / "a.tar", Options(), with_ranks=False, force=False, key=key)
+        bundle("a.tar", key=key)
 
 
 def test_what_is_missing_is_said_and_nothing_is_left(
-    bundle: Bundle, our_run: Path, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+    bundle: Bundle, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, output = bundle("evidence.tar"), tmp_path / "signed.tar"
 
     def sign(with_key: Path, *, force: bool = False) -> None:
-        make_bundle([str(our_run)], output, Options(), with_ranks=False, force=force, key=with_key)
+        bundle(output.name, key=with_key, force=force)
 
     with pytest.raises(UsageError, match="there is no such file; name an SSH key"):
         sign(tmp_path / "nothing")

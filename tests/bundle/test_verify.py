@@ -8,14 +8,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.ours import Bundle
+from support.ours import Bundle, sealed_again
 from support.published import published_log
 
 from nlp_bench.errors import UsageError
-from nlp_bench.evidence.hashes import line_digests
 from nlp_bench.evidence.text import made_text, verification_text
 from nlp_bench.evidence.verify import Demands, verify
-from nlp_bench.files import sha256_of
 
 
 def changed(path: Path, pattern: str, replacement: str) -> int:
@@ -25,22 +23,6 @@ def changed(path: Path, pattern: str, replacement: str) -> int:
     assert found
     path.write_text(text[: found.start()] + found.expand(replacement) + text[found.end() :])
     return text.count("\n", 0, found.start()) + 1
-
-
-def sealed_again(folder: Path) -> None:
-    """Do what a forger does: make all hashes fit."""
-    for path in sorted((folder / "lines").rglob("*")):
-        if path.is_file():
-            path.write_text(line_digests(folder / path.relative_to(folder / "lines")))
-    manifest = json.loads((folder / "manifest.json").read_text())
-    for file in manifest["files"]:
-        file["sha256"], file["size"] = sha256_of(folder / file["path"]), (folder / file["path"]).stat().st_size
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    sums = {
-        **{file["path"]: file["sha256"] for file in manifest["files"]},
-        "manifest.json": sha256_of(folder / "manifest.json"),
-    }
-    (folder / "SHA256SUMS").write_text("".join(f"{digest}  {name}\n" for name, digest in sorted(sums.items())))
 
 
 def test_one_digit_is_caught_with_its_line(bundle: Bundle) -> None:
@@ -54,9 +36,6 @@ def test_one_digit_is_caught_with_its_line(bundle: Bundle) -> None:
     said = found.differences["report/report.json"]
     assert any(s.startswith("runs[0].tokens_per_second.steady: bundle says 36361.") for s in said)
     assert any(c.startswith(f"runs/001/job.out: line {line} contradicts itself") for c in found.contradictions)
-    text = verification_text(found)
-    assert "DIFFERS" in text
-    assert "VALID; steady" not in text  # what a changed log gives is no number to quote
 
 
 def test_a_forger_who_makes_all_hashes_fit_is_caught_by_the_log(bundle: Bundle) -> None:

@@ -1,11 +1,11 @@
 """The completion script of bash completes; those of zsh and tcsh are made."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.command import Ask
+from support.processes import execute
 
 TRY = """source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
@@ -30,12 +30,7 @@ echo "${COMPREPLY[@]}"
     ],
 )
 def test_bash(words: str, completed: set[str], script: Path) -> None:
-    done = subprocess.run(
-        ["bash", "-c", TRY, "bash", str(script), "nlp-bench", *words.split()],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = execute("bash", "-c", TRY, "bash", str(script), "nlp-bench", *words.split(), check=True)
     assert set(done.stdout.split()) == completed
     assert done.stderr == ""
 
@@ -43,9 +38,7 @@ def test_bash(words: str, completed: set[str], script: Path) -> None:
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("completion") / "nlp-bench.bash"
-    done = subprocess.run(
-        [sys.executable, "-m", "nlp_bench", "completion", "bash"], capture_output=True, text=True, check=True
-    )
+    done = execute(sys.executable, "-m", "nlp_bench", "completion", "bash", check=True)
     path.write_text(done.stdout)
     return path
 

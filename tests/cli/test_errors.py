@@ -1,12 +1,12 @@
 """What is said of a wrong word: two lines at most, with the option, the nearest one that there is, and where all are listed."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.command import Ask
+from support.processes import execute
 
 from nlp_bench.cli.main import main
 
@@ -95,11 +95,11 @@ sys.exit(main())
 def test_ctrl_c_while_python_frees_the_lock_of_an_import_is_not_lost() -> None:
     """Python prints what is raised there, and drops it: the subcommand went on and ended with 0."""
     words = [sys.executable, "-c", IN_AN_IMPORT, "report", "--dialects"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    done = execute(*words, timeout=60)
     assert (done.returncode, done.stderr) == (130, "nlp-bench: interrupted; repeat the same command to go on\n")
 
 
 def test_the_package_imports_next_to_nothing_before_signals_are_handled() -> None:
     words = [sys.executable, "-S", "-c", "import sys, nlp_bench; print({'re', 'typing'} & set(sys.modules))"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")}
-    assert subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout == "set()\n"
+    assert execute(*words, check=True, env=environment).stdout == "set()\n"

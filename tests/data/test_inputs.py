@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 from support.command import Ask
+from support.processes import execute
 
 from nlp_bench.cli.main import main
 from nlp_bench.data import maker
@@ -92,7 +92,7 @@ def test_a_pipe_as_data_does_not_hang(tmp_path: Path, words: tuple[str, ...]) ->
     (tmp_path / "f").write_text('{"text": "a"}\n')
     names = {"PIPE": "p", "FILE": "f"}
     command = [sys.executable, "-P", "-m", "nlp_bench", *(names.get(word, word) for word in words)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = execute(*command, cwd=tmp_path, timeout=60)
     assert done.returncode == UsageError.exit_code
     assert "p is a pipe, and it is read more than once; write it into a file" in done.stderr
 

@@ -1,12 +1,12 @@
 """A tokenizer that is not the data's is refused before anything is trained."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import execute
 
 from nlp_bench.data import PREFIX
 from nlp_bench.data.indexed import PREPARED, check_tokenizer
@@ -84,4 +84,4 @@ def test_strange_and_newer_records(prefix: str) -> None:
 def test_it_is_light() -> None:
     heavy = "[name for name in ('torch', 'numpy', 'tokenizers') if name in sys.modules]"
     code = f"import sys; from nlp_bench.data import blend, indexed; print({heavy})"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert execute(sys.executable, "-c", code, check=True).stdout == "[]\n"

@@ -1,12 +1,12 @@
 """The command as a person calls it."""
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.command import Ask
+from support.processes import execute
 
 from nlp_bench.cli.main import main
 from nlp_bench.doctor.checks import CHECKS
@@ -84,7 +84,7 @@ def test_nothing_heavy_is_imported() -> None:
         "import sys; from nlp_bench.cli.main import main; main(['doctor', '--system', 'local', '--data-path', 'mock']);"
         "print([m for m in ('torch', 'pandas', 'matplotlib', 'numpy', 'megatron') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = execute(sys.executable, "-c", code, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
 
 

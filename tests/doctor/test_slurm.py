@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.processes import NLP_BENCH, ROOT, surroundings, until
+from support.processes import NLP_BENCH, ROOT, execute, surroundings, until
 from support.sandbox import sandbox
 
 pytestmark = pytest.mark.slurm
@@ -45,9 +45,7 @@ def doctor(slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doct
 
     def call(*words: str) -> tuple[int, dict[str, Any], str]:
         command = [*DOCTOR, "--format", "json", *words]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=240, check=False
-        )
+        done = execute(*command, cwd=tmp_path, env=environment(), timeout=240)
         assert done.returncode in {0, 1}, done.stderr
         return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -80,7 +78,7 @@ def rest(name: str) -> None:
 
 
 def answer(*words: str) -> str:
-    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+    return execute(*words, check=True, timeout=60).stdout
 
 
 def test_a_slurm_that_is_well(doctor: Doctor) -> None:
@@ -203,7 +201,7 @@ def test_no_job_is_left_of_a_doctor_that_is_stopped(
 def test_inside_an_allocation(tmp_path: Path) -> None:
     words = [*DOCTOR, "--nodes", "all", "--format", "json", "--output", str(tmp_path / "out")]
     command = ["salloc", "--quiet", "--nodes=2", "--nodelist=node1,node2", "--ntasks-per-node=1", *words]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=200, check=False)
+    done = execute(*command, env=environment(), timeout=200)
     found = json.loads(done.stdout)
     assert found["nodes"]["tested"] == 2, done.stderr
     assert "Submitted" not in done.stderr

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.processes import is_running, until
+from support.processes import execute, is_running, until
 
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
@@ -113,9 +113,7 @@ def test_a_clock_that_is_set_in_mid_run_enters_neither_the_lines_nor_the_samples
     recording = Recording(tmp_path, "--interval-s", "0.05")
     until(lambda: len(recording.lines()) > 5)
     recording.close()
-    training = subprocess.run(
-        [sys.executable, "-m", "nlp_bench.train", *TRAINED.split()], capture_output=True, text=True, check=True
-    )
+    training = execute(sys.executable, "-m", "nlp_bench.train", *TRAINED.split(), check=True)
     events = re.findall(r':::MLLOG .*"time_ms": (\d+)', training.stdout)
     lines = [float(stamp) for stamp in re.findall(r"unix time: (\S+) ", training.stdout)]
     assert len(lines) == 8

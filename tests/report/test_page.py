@@ -151,17 +151,10 @@ def test_standard_output_and_file_are_one(log: Path, tmp_path: Path, told: Ask) 
 
 
 def evil_entry(log: Path, text: str) -> RunResult:
-    entry = measure_log(str(log), SEQUENCE)[0]
-    fields = {
-        **vars(entry),
-        "source": text,
-        "model": text,
-        "dialect": text,
-        "reasons": (Reason("any", text),),
-        "remarks": (text,),
-    }
-    fields["curves"] = curves_of(entry.records, entry.throughput)
-    return RunResult(**{name: value for name, value in fields.items() if name in RunResult.__dataclass_fields__})
+    (entry,) = measure_log(str(log), SEQUENCE)
+    words = dict.fromkeys(("source", "model", "dialect"), text)
+    curves = curves_of(entry.records, entry.throughput)
+    return replace(entry, **words, reasons=(Reason("any", text),), remarks=(text,), curves=curves)
 
 
 Shape = list[tuple[str, list[str]]]
@@ -264,7 +257,7 @@ def test_pages_of_many_runs_stay_small(tmp_path: Path, number: int, plots: int) 
     path = tmp_path / "a.log"
     path.write_text(simulated_log(2000, seed=1))
     entry = report_of(path).entries[0]
-    entries = [evil_entry_free(entry, f"sweep/{index:06d}_train/work") for index in range(number)]
+    entries = [replace(entry, source=f"sweep/{index:06d}_train/work") for index in range(number)]
     text = page(Report(entries=entries, tokens=TOKENS, limit_s=560.0))
     assert len(text.encode()) < 100_000 * plots / 3 + 10_000 * number
     assert text.count("<figure") == plots
@@ -273,15 +266,10 @@ def test_pages_of_many_runs_stay_small(tmp_path: Path, number: int, plots: int) 
     assert ("left to --format json and --explain" in text) == (number > 100)
 
 
-def evil_entry_free(entry: RunResult, source: str) -> RunResult:
-    names = RunResult.__dataclass_fields__
-    return RunResult(**{**{name: getattr(entry, name) for name in names}, "source": source})
-
-
 @pytest.mark.slow
 def test_many_more_runs_than_have_details(log: Path) -> None:
     entry = report_of(log).entries[0]
-    text = page(Report(entries=[evil_entry_free(entry, str(number)) for number in range(1003)], tokens=TOKENS))
+    text = page(Report(entries=[replace(entry, source=str(number)) for number in range(1003)], tokens=TOKENS))
     assert "Details are given of the first 1,000 of 1,003 runs" in text
     assert text.count('<div id="r') == 1000
     assert 'href="#r1000"' not in text

@@ -16,7 +16,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from support.processes import is_running, text_of, until
+from support.processes import execute, is_running, text_of, until
 from support.published import published_log
 from support.users import ROOT, as_user, open_folder
 
@@ -159,11 +159,9 @@ def test_where_a_login_node_allows_few_more_processes_the_logs_are_read(open_fol
         (open_folder / f"logs/{number}.log").write_text(published_log(total=100 + number))
     (open_folder / "program").write_text(PROGRAM)
     limited = ["bash", "-c", f'ulimit -u {most}; exec "$@"', "bash", sys.executable, str(open_folder / "program")]
-    done = subprocess.run(
-        [*as_user(20080 + most), *limited, "logs", "--sequence-length", "2048", "--format", "csv"], cwd=open_folder,
-        env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1"},
-        capture_output=True, text=True, check=False, timeout=60,
-    )  # fmt: skip
+    words = [*as_user(20080 + most), *limited, "logs", "--sequence-length", "2048", "--format", "csv"]
+    variables = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "OPENBLAS_NUM_THREADS": "1"}
+    done = execute(*words, cwd=open_folder, env=variables, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("MEASURED") == 70
 

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.browsing import simulated_log
+from support.processes import execute
 from support.published import write_run
 
 from nlp_bench.measure.result import Supplied, supplied_lines
@@ -268,7 +268,7 @@ def test_a_plain_report_starts_light(log: Path, words: list[str], heavy: tuple[s
         "except SystemExit: pass\n"
         f"print(sorted(set({heavy!r}) & set(sys.modules)), all(map(find_spec, {[name for name in heavy if name.startswith('nlp_bench.')]!r})))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = execute(sys.executable, "-c", program, check=True)
     assert done.stdout.splitlines()[-1] == "[] True"
 
 

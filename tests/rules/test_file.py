@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 from support.command import Ask
-from support.ours import write_our_run
+from support.ours import bundled, write_our_run
 from support.ruled_run import OWN, rule_file
 
 from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence import make
 from nlp_bench.evidence.collect import Collected
-from nlp_bench.evidence.make import make_bundle
 from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.verify import verify
 from nlp_bench.rules.checks import TimeLimit
@@ -141,7 +140,7 @@ def test_a_bundle_is_not_judged_by_rules_that_it_brings(tmp_path: Path, monkeypa
     run = write_our_run(tmp_path / "run")
     (tmp_path / "lax.toml").write_text(LAX)
     monkeypatch.chdir(tmp_path)
-    honest = make_bundle([str(run)], tmp_path / "honest", Options(rules="jupiter-nlp"), with_ranks=False, force=False)
+    honest = bundled(tmp_path / "honest", run, rules="jupiter-nlp")
     original = make.add_rules
 
     def forged(collected: Collected, options: Options) -> Options:
@@ -149,7 +148,7 @@ def test_a_bundle_is_not_judged_by_rules_that_it_brings(tmp_path: Path, monkeypa
         return original(collected, options)
 
     monkeypatch.setattr(make, "add_rules", forged)
-    made = make_bundle([str(run)], tmp_path / "forged", Options(rules="jupiter-nlp"), with_ranks=False, force=False)
+    made = bundled(tmp_path / "forged", run, rules="jupiter-nlp")
     said = [(one / "report/report.txt").read_text() for one in (honest.path, made.path)]
     assert said[0] == said[1]
     assert verify(made.path).is_verified

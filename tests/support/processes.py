@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 NLP_BENCH = (sys.executable, "-m", "nlp_bench")
@@ -19,6 +21,11 @@ def surroundings(**variables: str) -> dict[str, str]:
     """Return the variables of a terminal outside of any job, with CHECKOUT and `variables`."""
     of_jobs = ("SLURM", "SBATCH", "JUBE", "NLP_BENCH")
     return {name: value for name, value in os.environ.items() if not name.startswith(of_jobs)} | CHECKOUT | variables
+
+
+def execute(*words: str | Path, **options: Any) -> "subprocess.CompletedProcess[str]":
+    """Run a program and return its end and what it said; it may fail."""
+    return subprocess.run(words, check=options.pop("check", False), capture_output=True, text=True, **options)
 
 
 def text_of(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 import functools
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.forked import TIMEOUT_S, environment, program
+from support.processes import execute
 
 MODEL = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
@@ -44,7 +44,7 @@ def run_ranks(num_ranks: int, words: str, *more: str) -> Ended:
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}", "--tee=3"]
     launcher = torchrun if num_ranks > 1 else []
     command = [sys.executable, *launcher, "-m", "nlp_bench.train", *MODEL.split(), *words.split(), *more]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_S, env=environment())
+    answer = execute(*command, timeout=TIMEOUT_S, env=environment())
     return Ended(code=answer.returncode, stdout=answer.stdout, stderr=answer.stderr)
 
 

@@ -1,11 +1,11 @@
 import os
-import subprocess
 import sys
 import time
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from support.processes import execute
 
 from nlp_bench.errors import UsageError
 from nlp_bench.train.__main__ import allocator_variable
@@ -198,7 +198,7 @@ def test_every_option_has_a_help_text() -> None:
 def test_a_wrong_argument_ends_at_once_with_status_2_without_torch() -> None:
     code = "import sys; from nlp_bench.train.__main__ import main; c = main(['--num-layer']); print(c, 'torch' in sys.modules)"
     start = time.monotonic()
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    answer = execute(sys.executable, "-c", code, timeout=60)
     assert time.monotonic() - start < 2
     assert answer.stdout == "2 False\n"
     assert answer.stderr == "nlp_bench.train: error: unknown argument --num-layer; did you mean --num-layers?\n"
@@ -228,7 +228,7 @@ def test_missing_data_are_refused_before_torch(tmp_path: Path) -> None:
     prefix = tmp_path / "no such data"
     words = MINIMAL.replace("--mock-data", "").split()
     command = [sys.executable, "-m", "nlp_bench.train", *words, "--data-path", str(prefix)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    answer = execute(*command, timeout=60)
     assert answer.returncode == 2
     assert f"data_path: {prefix}.bin does not exist; make it with nlp-bench data" in answer.stderr
 
@@ -241,8 +241,6 @@ def test_another_megatron_core_on_pythonpath_is_no_silent_replacement(tmp_path: 
     (tmp_path / "megatron/core/__init__.py").write_text("raise RuntimeError('imported')\n")
     own = {"NLP_BENCH_VENV": sys.prefix, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(tmp_path)])}
     command = [sys.executable, "-m", *words]
-    answer = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **own}, cwd=tmp_path
-    )
+    answer = execute(*command, timeout=60, env={**os.environ, **own}, cwd=tmp_path)
     assert answer.returncode == 2
     assert f"megatron-core: {tmp_path} would train, not the installed megatron-core" in answer.stderr

@@ -2,13 +2,13 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.processes import execute
 
 from nlp_bench.build import providers
 from nlp_bench.errors import UsageError
@@ -23,10 +23,8 @@ def python(code: str, **environment: str) -> Any:
     import os
 
     start = "from nlp_bench.train import cpu; cpu.install()\n"
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", start + code],
-        capture_output=True, text=True, check=False, timeout=120, env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
-    )  # fmt: skip
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    return execute(sys.executable, "-W", "ignore", "-c", start + code, timeout=120, env=variables)
 
 
 @pytest.fixture
@@ -197,7 +195,7 @@ def test_gradients_in_the_training_s_precision_change_the_losses_by_rounding_onl
 def test_the_gpu_script_runs_the_same_way_on_a_cpu(tmp_path: Path) -> None:
     script = Path(__file__).resolve().parents[2] / "benchmark" / "perf" / "gpu_training.py"
     command = [sys.executable, str(script), "--smoke", "--models", "Llama", "--output", str(tmp_path)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+    answer = execute(*command, timeout=180)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     (path,) = tmp_path.glob("*.json")
     record = json.loads(path.read_text())

@@ -1,11 +1,11 @@
 """Our trainer against Megatron-LM's own, where a checkout of it is at hand: three of the cases of docs/parity.md."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.processes import execute
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,7 +18,5 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("case", ["llama fp32, TP 2 PP 2", "t5 fp32, TP 2", "gpt fp32, from our checkpoint"])
 def test_losses_are_those_of_megatron_lm(case: str, tmp_path: Path) -> None:
     words = ["--only", case, "--steps", "4", "--output", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, ROOT / "benchmark/parity/parity.py", *words], capture_output=True, text=True, check=False
-    )
+    done = execute(sys.executable, ROOT / "benchmark/parity/parity.py", *words)
     assert done.returncode == 0, done.stdout + done.stderr

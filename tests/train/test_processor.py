@@ -1,10 +1,10 @@
 """The CPU's own operators against torch's: values and gradients."""
 
 import json
-import subprocess
 import sys
 
 import pytest
+from support.processes import execute
 
 pytestmark = pytest.mark.slow
 
@@ -39,9 +39,7 @@ print(json.dumps(found))
 
 
 def test_each_agrees_with_torch() -> None:
-    answer = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CASES], capture_output=True, text=True, check=False, timeout=90
-    )
+    answer = execute(sys.executable, "-W", "ignore", "-c", CASES, timeout=90)
     assert answer.returncode == 0, answer.stderr
     differences = json.loads(answer.stdout)
     assert set(differences) == {"gelu", "silu", "loss, logits times 1.0", "loss, logits times 100.0"}
