@@ -12,7 +12,7 @@ from support.command import Ask
 from support.ours import seal_run, write_our_run
 from support.pages import CONSOLE, ROOT, check_block, check_page
 from support.repeated import write_log, write_runs
-from support.series import write_series_run
+from support.series import write_sweep
 from support.winners_study import CASES
 
 RATES = (65000.0, 65600.0, 64700.0, 65300.0, 65100.0)
@@ -36,15 +36,7 @@ def compare(folder: Path) -> None:
 def scaling(folder: Path) -> None:
     """Write the runs of the sweep in docs/scaling.md."""
     (folder / "reports").symlink_to(ROOT / "reports")
-    for number in range(18):
-        tp, pp, repeat = 2 ** (number // 6), 1 + number // 3 % 2, number % 3
-        run = folder / f"runs/tp{tp}_pp{pp}_{repeat}"
-        if tp == pp == 1:
-            said = ("CUDA out of memory on rank 3",)
-            write_series_run(run, nodes=2, tp=tp, pp=pp, outcome="OUT_OF_MEMORY", reasons=said)
-        else:
-            mean_s = {1: 1.3, 2: 1.0, 4: 1.1}[tp] + 0.002 * repeat
-            write_series_run(run, nodes=2, tp=tp, pp=pp, mean_s=mean_s, seed=number)
+    write_sweep(folder / "runs")
 
 
 def first_run(folder: Path) -> None:

@@ -24,12 +24,6 @@ def test_the_data_has_the_whole_example(told: Ask) -> None:
     assert all(set(d) == {"name", "programs", "example", "trap", "source"} for d in record["dialects"])
 
 
-def test_the_markdown_is_one_table(told: Ask) -> None:
-    lines = told("report", "--dialects", "--format", "markdown").out.splitlines()
-    assert len(lines) == len(all_dialects()) + 2
-    assert {line.replace("\\|", "").count("|") for line in lines} == {5}
-
-
 @pytest.mark.parametrize(
     ("example", "text"),
     [("a\n\x1b[36m b\tc ", "a [36m b c"), ("word " * 100, "word " * 31 + "..."), ("x" * 500, " ...")],

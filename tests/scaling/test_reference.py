@@ -102,17 +102,6 @@ def test_other_ways_to_write_tokens_are_refused(report: Call, written: str) -> N
     assert "whole number" in said
 
 
-def test_juwels_booster_is_weak_scaling_whatever_its_file_is_called(report: Call) -> None:
-    small, curve = curves_of(report, REFERENCE / "juwels_booster")
-    assert (small["workload"], small["kind"]) == ("13B on JUWELS Booster", "none")
-    assert (curve["workload"], curve["kind"]) == ("175B on JUWELS Booster", "weak")
-    assert "0.25 samples per GPU" in curve["why"]
-    assert [point["flags"] for point in curve["points"]] == [["baseline"], ["super-linear"], ["one sample"]]
-    assert round(curve["points"][1]["speed_up"], 3) == 2.466
-    assert round(curve["points"][1]["efficiency"], 2) == 1.23
-    assert "the source calls it strong scaling (jubench-megatron-lm strong_scaling.csv)" in notes_of([curve])
-
-
 def test_a_table_of_before_is_still_read(tmp_path: Path, report: Call) -> None:
     rows = list(csv.reader((REFERENCE / "juwels_booster/results.csv").read_text().splitlines()))
     (tmp_path / "old.csv").write_text("".join(",".join(row[: len(COLUMNS)]) + "\n" for row in rows))

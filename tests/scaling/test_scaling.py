@@ -1,6 +1,5 @@
 """`nlp-bench report --scaling` on logs and run folders."""
 
-import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from support.series import keep_two_lines, write_log, write_series_run
 
 from nlp_bench.analysis.scaling import scaling_charts, scaling_of
-from nlp_bench.measure.estimate import ratio_of
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 
@@ -20,21 +18,6 @@ Call = Callable[..., tuple[int, str, str]]
 def curves_of(report: Call, *words: object) -> list[dict[str, Any]]:
     _, out, _ = report(*words, "--scaling", "--format", "json")
     return list(json.loads(out)["curves"])
-
-
-def test_a_constant_batch_is_strong_scaling_with_error_bars(report: Call, tmp_path: Path) -> None:
-    paths = [write_log(tmp_path / f"{g}.log", gpus=g, batch=256, mean_s=8 / g, seed=g) for g in (8, 16, 32)]
-    (curve,) = curves_of(report, tmp_path)
-    assert (curve["kind"], curve["why"]) == ("strong", "the global batch is 256 at every size")
-    first, second, _ = [measure_log(str(path), Overrides())[0].throughput for path in paths]
-    ratio = ratio_of(first.estimate, second.estimate)
-    point = curve["points"][1]
-    assert point["speed_up"] == pytest.approx(second.steady / first.steady)
-    assert point["efficiency_ci95_low"] == pytest.approx(ratio.low / 2)
-    assert point["efficiency_ci95_high"] == pytest.approx(ratio.high / 2)
-    assert point["efficiency_ci95_low"] < point["efficiency"] < point["efficiency_ci95_high"]
-    assert curve["points"][0]["efficiency_ci95_low"] is None
-    assert any(note.startswith("one run per point") for note in curve["notes"])
 
 
 @pytest.mark.parametrize(("batches", "kind"), [((64, 128), "weak"), ((64, 96), "mixed"), ((64, 64), "strong")])
@@ -157,16 +140,6 @@ def test_a_log_that_came_to_no_line_is_told_beside_the_view(report: Call, tmp_pa
     _, out, err = report(tmp_path, view)
     assert "1 file(s) hold no training line: 16.log" in err
     assert "16.log" not in out
-
-
-def test_csv_has_a_line_per_point_and_full_precision(report: Call, tmp_path: Path) -> None:
-    for gpus in (8, 16):
-        write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)
-    _, out, _ = report(tmp_path, "--scaling", "--format", "csv")
-    rows = list(csv.DictReader(out.splitlines()))
-    (curve,) = curves_of(report, tmp_path)
-    assert [float(row["speed_up"]) for row in rows] == [point["speed_up"] for point in curve["points"]]
-    assert rows[0]["published_speed_up"] == ""
 
 
 def test_markdown_is_escaped(report: Call, tmp_path: Path) -> None:

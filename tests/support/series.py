@@ -54,6 +54,20 @@ def keep_two_lines(path: Path) -> None:
     path.write_text("".join(lines[: first + 2]))
 
 
+def write_sweep(folder: Path) -> Path:
+    """Write runs of TP 1, 2, 4 x PP 1, 2 on 8 GPUs: TP 2 and PP 1 or 2 are alike, TP 4 is slower, TP 1 PP 1 runs out of memory."""
+    for number in range(18):
+        tp, pp, repeat = 2 ** (number // 6), 1 + number // 3 % 2, number % 3
+        run = folder / f"tp{tp}_pp{pp}_{repeat}"
+        if tp == pp == 1:
+            said = ("CUDA out of memory on rank 3",)
+            write_series_run(run, nodes=2, tp=tp, pp=pp, outcome="OUT_OF_MEMORY", reasons=said)
+        else:
+            mean_s = {1: 1.3, 2: 1.0, 4: 1.1}[tp] + 0.002 * repeat
+            write_series_run(run, nodes=2, tp=tp, pp=pp, mean_s=mean_s, seed=number)
+    return folder
+
+
 def write_series_run(
     folder: Path,
     *,
