@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 
-from nlp_bench.data.blend import Blend, parse_blend
+from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
 from nlp_bench.packages import import_megatron
 
@@ -20,11 +20,6 @@ def test_it_is_what_megatron_core_reads(words: list[str]) -> None:
         from megatron.core.datasets.utils import get_blend_from_list
     blend = parse_blend(words)
     assert (list(blend.prefixes), blend.weights and list(blend.weights)) == get_blend_from_list(words)
-
-
-def test_words_become_prefixes_and_weights() -> None:
-    assert parse_blend(("0.7", "A", "0.3", "B")) == Blend(prefixes=("A", "B"), weights=(0.7, 0.3))
-    assert parse_blend(("A", "B")).weights is None
 
 
 @pytest.mark.parametrize(

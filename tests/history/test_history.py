@@ -1,6 +1,5 @@
 """`nlp-bench history` and `compare history:…` as an operator uses them."""
 
-import csv
 import json
 import os
 import re
@@ -80,12 +79,8 @@ def test_a_run_that_gets_another_name_is_said_to_lose_the_old_one(tmp_path: Path
 
 def test_list_show_export(tmp_path: Path, history: Ask) -> None:
     history("add", write_run(tmp_path / "run"), write_log(tmp_path / "a.log", 65000))
-    text = history("list", "--model", "175").out
-    assert "175, machine, 384 GPUs" in text
-    assert len(text.splitlines()) == 3
+    assert len(history("list", "--model", "175").out.splitlines()) == 3
     assert "global_batch_size" in history("show", "1").out
-    table = list(csv.DictReader(history("export").out.splitlines()))
-    assert sorted(line["outcome"] for line in table) == ["VALID", "VALID"]
     record = history("export", "--format", "json").json
     assert record["schema"] == "nlp-bench/history/1"
     assert {run["entry"]["outcome"] for run in record["runs"]} == {"VALID"}

@@ -177,10 +177,6 @@ def test_two_statements_of_one_setting(first: float | str, second: float | str, 
     assert same(first, second) is same(second, first) is alike
 
 
-def test_equal_evidence_is_one_object() -> None:
-    assert evidence("bf16", Status.PASS, 1, 1, "run.json") is evidence("bf16", Status.PASS, 1, 1, "run.json")
-
-
 def test_equal_values_of_different_types_stay_apart() -> None:
     values = [evidence("bf16", Status.PASS, value).value for value in (1, True, 1.0)]
     assert [type(value) for value in values] == [int, bool, float]

@@ -16,6 +16,12 @@ from typing import Any
 import pytest
 
 TIMEOUT_S = 240
+LEAST = (
+    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
+    "--micro-batch-size 1 --train-iters 4 --lr 1e-2"
+)
+"""Arguments of a small GPT; words behind them replace theirs."""
+MOCK = "--mock-data --vocab-size 512"
 
 
 def environment() -> dict[str, str]:

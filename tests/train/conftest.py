@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from support.forked import TIMEOUT_S, environment, program
+from support.forked import LEAST, TIMEOUT_S, environment, program
 from support.processes import execute
 
-MODEL = (
-    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
-    "--position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 "
-    "--global-batch-size 4 --train-iters 4 --log-interval 1 --lr 1e-2"
-)
+MODEL = f"{LEAST} --position-embedding-type rope --attention-dropout 0 --hidden-dropout 0 --global-batch-size 4 --log-interval 1"
 
 
 @dataclass(frozen=True, kw_only=True)

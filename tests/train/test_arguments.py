@@ -5,6 +5,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from support.forked import LEAST, MOCK
 from support.processes import execute
 
 from nlp_bench.errors import UsageError
@@ -13,10 +14,7 @@ from nlp_bench.train.arguments import help_texts, parse
 from nlp_bench.train.layout import Layout, Rank
 from nlp_bench.train.settings import Settings
 
-MINIMAL = (
-    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
-    "--micro-batch-size 1 --lr 1e-3 --train-iters 4 --vocab-size 512 --mock-data"
-)
+MINIMAL = f"{LEAST} {MOCK}"
 ROOT = Path(__file__).parents[2]
 LOCAL = "--model tiny --system local --gpus-per-node 1 --data-path mock --run-dir run"
 # What the workflow file of the original 175B benchmark passes, evaluation, checkpoints and tensorboard left out.

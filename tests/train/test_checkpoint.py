@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.forked import LEAST, MOCK
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.train.arguments import parse
@@ -37,14 +38,9 @@ from nlp_bench.train.checkpoint.integrity import COMMON, INDEX, check_index, dam
 from nlp_bench.train.layout import Layout
 
 Train = Callable[..., Any]
-BASE = (
-    "--mock-data --vocab-size 512 --train-iters 10 --use-distributed-optimizer --hidden-size 48 --num-attention-heads 4"
-)
+BASE = f"{MOCK} --train-iters 10 --use-distributed-optimizer --hidden-size 48"
 """A width of 48 leaves gaps between the buckets of gradients, which megatron-core 0.16.1 by itself does not see."""
-TINY = (
-    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 "
-    "--global-batch-size 4 --train-iters 8 --lr 1e-2 --mock-data --vocab-size 512"
-)
+TINY = f"{LEAST} --global-batch-size 4 --train-iters 8 {MOCK}"
 
 
 def made_by_hand(folder: Path, iteration: int, words: str = "", world_size: int = 1) -> None:

@@ -5,15 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.forked import LEAST
 
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout, model_shape
 from nlp_bench.train.settings import Settings
 
-LEAST = (
-    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
-    "--micro-batch-size 1 --train-iters 4 --lr 1e-2"
-)
 GPT = "--mock-data --vocab-size 492 --position-embedding-type learned_absolute"
 T5 = "--model-family t5 --num-layers 2 --decoder-seq-length 16 --vocab-extra-ids 20 --geglu"
 BERT = "--model-family bert"

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.forked import LEAST, MOCK
 from support.processes import execute
 
 from nlp_bench.build import providers
 from nlp_bench.errors import UsageError
 
-MOCK = "--mock-data --vocab-size 512"
-LEAST = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --train-iters 1 --lr 1e-3 --mock-data --vocab-size 512"
 Train = Callable[..., Any]
 
 
@@ -68,6 +67,7 @@ def test_apex_without_its_extensions_is_refused_by_their_names(site: Path) -> No
     providers.check_installed("apex", eight_bit=False)
 
 
+WORDS = f"{LEAST} {MOCK}".split()
 CASES = f"""
 import json, os, sys, torch
 import nlp_bench.train.loop
@@ -84,7 +84,7 @@ def said(work):
         return str(error)
 
 def chosen(*more):
-    settings = parse({LEAST.split()!r} + list(more))
+    settings = parse({WORDS!r} + list(more))
     kernels = choose_kernels(settings, cpu.CPU)
     return dict(kernels.describe(), accumulates=kernels.accumulate_in_gemm)
 
@@ -92,7 +92,7 @@ def eight_bit(capability, recipe):
     torch.cuda.get_device_capability = lambda *_: capability
     torch.cuda.get_device_name = lambda *_: 'THE GPU'
     words = ['--bf16', '--fp8-format', 'hybrid', '--fp8-recipe', recipe]
-    return te.check_eight_bit(parse({LEAST.split()!r} + words), 'te', torch.device('cuda'))
+    return te.check_eight_bit(parse({WORDS!r} + words), 'te', torch.device('cuda'))
 
 from megatron.core.optimizer import distrib_optimizer
 distrib_optimizer.HAVE_APEX_OR_TE = distrib_optimizer.USING_TE_OPTIMIZER = True  # as where one is installed

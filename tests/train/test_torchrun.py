@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.forked import MOCK
 
 pytestmark = pytest.mark.torchrun
-MOCK = "--mock-data --vocab-size 512"
 Train = Callable[..., Any]
 
 

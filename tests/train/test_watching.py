@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.forked import LEAST, MOCK
 
 from nlp_bench.errors import UsageError
 from nlp_bench.logs.reader import read_log
@@ -28,16 +29,11 @@ from nlp_bench.train.watching.timing import PHASES, TIMERS, PhaseSum, Timers, ph
 from nlp_bench.train.watching.watchers import Console, Progress, memory_text
 from nlp_bench.train.watching.writers import TensorBoard
 
-MODEL = (
-    "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 "
-    "--micro-batch-size 1 --global-batch-size 4 --train-iters 4 --log-interval 1 --lr 1e-2"
-)
 INTERVAL = Interval(
     iteration=10, train_iters=600, consumed_samples=40, elapsed_s=0.5, learning_rate=1e-3, global_batch_size=4, loss=5.0,
     loss_scale=1.0, grad_norm=None, num_skipped=0, num_nan=0, legacy_flops=1e9, model_flops=1e9, sequence_length=32,
     num_gpus=1, peak_bytes=2**30, unix_time_s=1763639999.0,
 )  # fmt: skip
-MOCK = "--mock-data --vocab-size 512"
 ROUGH = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 
 
@@ -49,7 +45,7 @@ class Screen(io.StringIO):
 
 
 def settings(words: str = "") -> Any:
-    return parse(f"{MODEL} {MOCK} {words}".split())
+    return parse(f"{LEAST} --global-batch-size 4 --log-interval 1 {MOCK} {words}".split())
 
 
 # Start-up
