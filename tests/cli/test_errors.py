@@ -47,6 +47,8 @@ from nlp_bench.cli.main import main
         ("report --rules jupiter {log}", "did you mean jupiter-nlp?"),
         ("report --gpu H100-SMX {log}", "did you mean NVIDIA H100 SXM?"),
         ("data prepare {log} --output x --tokenizer-type GPT2BPETokeniser", "did you mean GPT2BPETokenizer?"),
+        ("data --skip-broken", "--skip-broken does not go with nlp-bench data without prepare"),
+        ("data prepar a.jsonl", "unknown word 'prepar'"),
     ],
 )  # fmt: skip
 def test_two_lines(words: str, said: str, tmp_path: Path, told: Ask) -> None:

@@ -226,12 +226,8 @@ def test_markdown_takes_nothing_for_markup(tmp_path: Path, told: Ask) -> None:
         (["A"], "the following arguments are required: B"),
         (["A", "B", "--strict"], "--strict goes with --gate"),
         (["nowhere", "B"], "PATH nowhere does not exist"),
+        *((["A", "B", f"--gate={percent}"], "percentage") for percent in ("0", "-1", "100", "nan", "x", "1e400")),
     ],
 )
 def test_bad_words(words: list[str], message: str, before: str, told: Ask) -> None:
     assert message in told("compare", *(before if word in {"A", "B"} else word for word in words), code=2).err
-
-
-@pytest.mark.parametrize("percent", ["0", "-1", "100", "nan", "x", "1e400"])
-def test_bad_percentages(percent: str, before: str, told: Ask) -> None:
-    assert "percentage" in told("compare", before, before, f"--gate={percent}", code=2).err

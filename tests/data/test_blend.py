@@ -31,10 +31,7 @@ def test_it_is_what_megatron_core_reads(words: list[str]) -> None:
         (["0.7", "A", "0.3"], r"last word, '0.3', is a weight without a dataset"),
         (["0.7", "A", "B", "0.3"], r"'B' \(word 3\) stands where a weight must be"),
         (["A", "0.7", "B", "0.3"], r"'A' \(word 1\) stands where a weight must be"),
-        (
-            ["0.7", "A", "0.3", "5"],
-            r"'5' \(word 4\) stands where a prefix \(write ./5 if a dataset has this name\) must be",
-        ),
+        (["0.7", "A", "0.3", "5"], r"'5' \(word 4\) stands where a prefix \(write ./5 if a dataset has this name\)"),
         (["0", "A", "1", "B"], r"weight 0 of A is not above 0"),
         (["-1", "A"], r"weight -1 of A is not above 0"),
         (["nan", "A"], r"weight nan of A is not above 0"),

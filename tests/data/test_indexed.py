@@ -25,16 +25,8 @@ def test_a_whole_dataset_passes(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("suffix", "content", "message"),
     [
-        (
-            ".bin",
-            bytes(9),
-            r"data.bin has 9 bytes but its index says 10; it is truncated; make the data anew with nlp-bench data",
-        ),
-        (
-            ".bin",
-            b"version https://git-lfs.github.com/spec/v1\n",
-            r"data.bin is a git-lfs pointer, not the file; fetch it with git lfs pull",
-        ),
+        (".bin", bytes(9), r"data.bin has 9 bytes but its index says 10; it is truncated; make the data anew"),
+        (".bin", b"version https://git-lfs.github.com/spec/v1\n", r"data.bin is a git-lfs pointer, not the file"),
         (".idx", b"MMIDIDX", r"is not a Megatron index"),
         (".idx", b"TNTIDX\x00\x00" + bytes(40), r"is not a Megatron index"),
         (".idx", HEADER.pack(MAGIC, 2, 8, 2, 3), r"has version 2, token type 8; only version 1 is known"),

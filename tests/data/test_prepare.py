@@ -315,8 +315,3 @@ def test_a_cut_shard_is_named(folder: Path, tmp_path: Path, name: str) -> None:
 def test_a_slip_on_the_command_line_is_named(folder: Path, told: Ask, more: list[str], message: str) -> None:
     options = words(folder)[2:-2]
     assert message in told("data", "prepare", *more, *options, code=2).err
-
-
-def test_options_of_prepare_alone_and_unknown_words_are_named(told: Ask) -> None:
-    assert "--skip-broken does not go with nlp-bench data without prepare" in told("data", "--skip-broken", code=2).err
-    assert "unknown word 'prepar'" in told("data", "prepar", "a.jsonl", code=2).err

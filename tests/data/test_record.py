@@ -14,6 +14,8 @@ from nlp_bench.data.maker import DataRequest, make_data
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import sha256_of
 
+GPT2, HASH = "GPT2BPETokenizer", "sha256 [0-9a-f]{16}"
+
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> str:
@@ -22,7 +24,7 @@ def prefix(tmp_path: Path) -> str:
     for field, name in (("vocab_file", "vocab.json"), ("merge_file", "merges.txt")):
         (tmp_path / name).write_text(name)
         files[field] = {"name": name, "bytes": len(name), "sha256": sha256_of(tmp_path / name)}
-    tokenizer = {"type": "GPT2BPETokenizer", "vocab_size": 600, "files": files}
+    tokenizer = {"type": GPT2, "vocab_size": 600, "files": files}
     (tmp_path / "d_text_document.json").write_text(json.dumps({"schema": PREPARED, "tokenizer": tokenizer}))
     return str(tmp_path / "d_text_document")
 
@@ -42,22 +44,20 @@ def test_the_same_tokenizer_passes(prefix: str) -> None:
     [
         (
             {"tokenizer_type": "HuggingFaceTokenizer"},
-            r"tokenizer_type: HuggingFaceTokenizer, but .* was made with GPT2BPETokenizer; use --tokenizer-type GPT2BPETokenizer --vocab-file vocab.json --merge-file merges.txt, or",
+            f"made with {GPT2}; use --tokenizer-type {GPT2} --vocab-file vocab.json",
         ),
         (
-            {"tokenizer_type": "GPT2BPETokenizer", "vocab_file": "merges.txt"},
-            r"vocab_file: .*merges.txt \(sha256 [0-9a-f]{16}\) is not the vocab.json \(sha256 [0-9a-f]{16}\) that made",
+            {"vocab_file": "merges.txt"},
+            rf"vocab_file: .*merges.txt \({HASH}\) is not the vocab.json \({HASH}\) that made",
         ),
-        ({"tokenizer_type": "GPT2BPETokenizer", "merge_file": "gone"}, r"merge_file: cannot read .*gone: No such file"),
-        (
-            {"tokenizer_type": "GPT2BPETokenizer", "vocab_size": 599},
-            r"vocab_size: 599 is less than the 600 of the tokenizer that made",
-        ),
+        ({"merge_file": "gone"}, r"merge_file: cannot read .*gone: No such file"),
+        ({"vocab_size": 599}, r"vocab_size: 599 is less than the 600 of the tokenizer that made"),
         ({"tokenizer_type": "NullTokenizer", "vocab_size": 512}, r"vocab_size: 512 is less than the 600"),
     ],
 )
 def test_another_tokenizer_is_refused(prefix: str, given: dict[str, Any], message: str) -> None:
     folder = Path(prefix).parent
+    given = {"tokenizer_type": GPT2} | given
     given |= {key: str(folder / given[key]) for key in ("vocab_file", "merge_file") if key in given}
     with pytest.raises(UsageError, match=message):
         check_tokenizer(prefix, **given)

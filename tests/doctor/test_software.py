@@ -37,12 +37,8 @@ def test_python(place: Make, monkeypatch: pytest.MonkeyPatch, version: tuple[int
     [
         ("echo 'JUBE, version 2.5.1'", "ok", "JUBE 2.5.1; the tests run the workflow with 2.5.1 and 2.7.1"),
         ("echo 'JUBE, version 2.7.1' >&2", "ok", "JUBE 2.7.1"),
-        (
-            "echo 'JUBE, version 2.6.2'",
-            "warning",
-            "JUBE 2.6.2; the tests run the workflow with 2.5.1 and 2.7.1, not with this one",
-        ),
-        ("echo 'JUBE, version 2.8'", "warning", "not with this one"),
+        ("echo 'JUBE, version 2.6.2'", "warning", "run the workflow with 2.5.1 and 2.7.1, not with this one"),
+        ("echo 'JUBE, version 2.8'", "warning", "JUBE 2.8; the tests run the workflow with "),
         ("echo hello", "warning", "says no version"),
         ("echo \"ModuleNotFoundError: No module named 'distutils'\" >&2; exit 1", "failed", "Python 3.11 or older"),
         ("echo boom >&2; exit 3", "failed", "boom"),

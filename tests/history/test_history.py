@@ -142,6 +142,8 @@ def test_names_numbers_and_configurations(tmp_path: Path, file: str, history: As
         (["history", "show", "7"], "has no run 7"),
         (["history", "list", "--output", "x"], "--output does not go with history list"),
         (["history", "trend", "--format", "csv"], "history trend has no --format csv"),
+        (["history", "trend", "--within", "1%"], "--within does not go with history trend"),
+        (["history", "variance", "--within", "1"], "within: '1' is no share in percent"),
         (["history", "add", ".", "--name", "last"], "could be taken for"),
         (["history", "add", ".", "--name", "1"], "begins with a letter"),
         (["history", "add", ".", "--name", "a b"], "begins with a letter"),

@@ -63,10 +63,3 @@ def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, told: Ask) -> Non
     said = told("history", "variance", "--file", file).out
     assert "cannot be told: one run only" in said
     assert "what runs differ by is not known; add a second one" in said
-
-
-@pytest.mark.parametrize("words", [["variance", "--within", "1"], ["trend", "--within", "1%"]])
-def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
-    write_log(tmp_path / "one" / "a.log", 1000)
-    file = history(tmp_path / "one")
-    assert main(["history", *words, "--file", str(file)]) == 2

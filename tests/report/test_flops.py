@@ -44,10 +44,3 @@ def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(dumped: str, 
     assert float(row["mfu"]) == pytest.approx(float(row["model_tflops_per_gpu"]) / 312)
     assert float(row["mfu_full_attention"]) > float(row["mfu"])
     assert (row["hardware_tflops_per_gpu"], row["hfu"], row["legacy_tflops_per_gpu"]) == ("", "", "")
-
-
-@pytest.mark.parametrize("words", [["--gpu", "H100"], ["--gpu", "a fast one"], ["--gpu", "A100", "--precision", "fp8"]])
-def test_a_gpu_without_a_peak_is_a_wrong_word(dumped: str, words: list[str], told: Ask) -> None:
-    captured = told("report", dumped, *words, code=2)
-    assert captured.out == ""
-    assert "benchmark/accelerators.toml" in captured.err or "ambiguous" in captured.err

@@ -94,12 +94,6 @@ def test_files_of_an_earlier_call_that_stay_are_named(log: Path, tmp_path: Path,
     assert said in told(*words).err
 
 
-def test_many_runs(tmp_path: Path) -> None:
-    for number in range(14):
-        write_run(tmp_path / f"runs/{number:02d}")
-    assert main(["report", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]) == 0
-
-
 def test_without_matplotlib_all_but_the_plots_is_written_and_what_brings_them_is_said_once(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:

@@ -10,7 +10,6 @@ import pytest
 from support.command import Ask
 from support.published import published_log, write_run
 
-from nlp_bench.cli.main import main
 from nlp_bench.measure.rows import MEANING
 
 Rows = list[dict[str, str]]
@@ -82,7 +81,3 @@ def test_it_is_a_file_too(log: Path, tmp_path: Path, told: Ask) -> None:
     )
     assert (tmp_path / "out/records.csv").read_text() == printed.out
     assert "records.csv" in printed.err
-
-
-def test_it_is_no_view(log: Path) -> None:
-    assert main(["report", str(log), "--scaling", "--format", "records-csv"]) == 2

@@ -154,26 +154,10 @@ def test_standard_input(report: Call, log: Path, monkeypatch: pytest.MonkeyPatch
     assert (code, run["source"]) == (0, "standard input")
 
 
-@pytest.mark.parametrize(("limit", "verdict"), [(600, "PASS"), (500, "FAIL"), (560, "NOT PROVEN")])
-def test_a_limit_is_judged_by_the_whole_interval(report: Call, log: Path, limit: int, verdict: str) -> None:
-    _, (run,) = runs_of(report, log, *SEQUENCE, "--limit", limit)
-    assert run["limit"] == verdict
-    assert verdict in report(log, *SEQUENCE, "--limit", limit)[1]
-
-
 def test_explain_leaves_standard_output_one_document(report: Call, log: Path) -> None:
     _, out, err = report(log, "--format", "json", "--explain")
     assert json.loads(out)["runs"]
     assert "no number" in err
-
-
-def test_csv(report: Call, log: Path) -> None:
-    _, out, _ = report(log, *SEQUENCE, "--format", "csv")
-    (row,) = csv.DictReader(io.StringIO(out))
-    assert round(float(row["tokens_per_second_reference"]), 1) == 34063.4
-    assert (row["num_gpus"], row["window_first_iteration"], row["window_last_iteration"]) == ("", "11", "50")
-    assert row["supplied"] == "sequence_length=2048"
-    assert not [name for name, cell in row.items() if cell[:1] in {"=", "+", "-", "@"}]
 
 
 @pytest.mark.parametrize(
@@ -229,6 +213,12 @@ def test_a_name_that_is_no_text(report: Call, log: Path, tmp_path: Path) -> None
         (["--dialects", "{log}"], "takes no PATH"),
         (["--dialects", "--format", "html"], "table, json, markdown"),
         (["{log}", "--output", "{log}"], "cannot be written"),
+        (["{log}", "--scaling", "--sweep"], "two views of the same runs"),
+        (["{log}", "--baseline-gpus", "8"], "add --scaling"),
+        (["{log}", "--scaling", "--format", "records-csv"], "leave one out"),
+        (["{log}", "--gpu", "H100"], "ambiguous"),
+        (["{log}", "--gpu", "a fast one"], "benchmark/accelerators.toml"),
+        (["{log}", "--gpu", "A100", "--precision", "fp8"], "benchmark/accelerators.toml"),
         ([], "PATH"),
     ],
 )
@@ -275,11 +265,6 @@ def test_a_plain_report_starts_light(log: Path, words: list[str], heavy: tuple[s
 class TestFolders:
     """Run folders, and what JUBE makes around them."""
 
-    def test_our_own_run_needs_no_option(self, report: Call, tmp_path: Path) -> None:
-        code, (run,) = runs_of(report, write_run(tmp_path / "run"))
-        assert (code, run["outcome"], run["sequence_length"], run["num_gpus"]) == (0, "VALID", 2048, 384)
-        assert round(run["tokens_per_second"]["reference"], 1) == 34063.4
-
     @pytest.mark.parametrize("text", ["[" * 200_000, '{"schema": [1]}'])
     def test_a_run_json_of_nobody_is_a_row(self, report: Call, tmp_path: Path, text: str) -> None:
         (write_run(tmp_path / "run") / "run.json").write_text(text)
@@ -312,13 +297,6 @@ class TestFolders:
         assert runs[1]["tokens_per_second"]["reference"] is None
         assert len(runs_of(report, measure)[1]) == 1  # the link to the step before, not the one out of JUBE's run
         assert len(runs_of(report, first, tmp_path / "nlp_benchmark_run")[1]) == 2
-
-    def test_the_reason_of_a_failed_run_is_shown(self, report: Call, tmp_path: Path) -> None:
-        code, out, _ = report(write_run(tmp_path / "run", "OUT_OF_MEMORY", reasons=["rank 3 needs more"]))
-        assert code == 1
-        assert "OUT_OF_MEMORY" in out
-        assert "rank 3 needs more" in out
-        assert "34063" not in out
 
     def test_a_run_that_has_not_ended_is_a_row(self, report: Call, tmp_path: Path) -> None:
         folder = write_run(tmp_path / "run")

@@ -115,11 +115,7 @@ def test_a_table_of_before_is_still_read(tmp_path: Path, report: Call) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        (
-            "published_speed_up",
-            "published_speedup",
-            "unknown column 'published_speedup'; did you mean published_speed_up?",
-        ),
+        ("published_speed_up", "published_speedup", "column 'published_speedup'; did you mean published_speed_up?"),
         ("14.68,", "fast,", "line 7: published_speed_up is 'fast', expected a number above 0"),
         (",20,160,", ",20,160.5,", "line 7: num_gpus is '160.5', expected a whole number"),
         ("80GB,110769", "80GB,nan", "line 2: published_perfect_linear_tokens_per_second is 'nan'"),

@@ -180,20 +180,6 @@ def test_the_plots_hold_the_points_their_errors_and_the_line(tmp_path: Path) -> 
     assert scaling_charts(scaling_of(entries[:1], 20_000_000)) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--scaling", "--sweep"], "two views of the same runs"),
-        (["--baseline-gpus", "8"], "add --scaling"),
-    ],
-)
-def test_options_that_contradict_each_other(report: Call, tmp_path: Path, words: list[str], said: str) -> None:
-    path = write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
-    code, out, err = report(path, *words)
-    assert (code, out) == (2, "")
-    assert said in err
-
-
 def test_logs_that_name_no_model_are_joined_on_trust_and_never_across_programs(report: Call, tmp_path: Path) -> None:
     for gpus in (8, 16):
         path = write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)

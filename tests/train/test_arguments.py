@@ -45,6 +45,7 @@ def test_the_arguments_of_the_original_benchmark_are_understood() -> None:
 
 
 PP2, PP4 = "--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 4"
+TP4 = "--tensor-model-parallel-size 4"
 VPP2 = "--num-virtual-stages-per-pipeline-rank 2"
 T5 = "--model-family t5 --decoder-seq-length 16 --vocab-extra-ids 20"
 FULL = "--recompute-granularity full --recompute-method"
@@ -94,7 +95,7 @@ FULL = "--recompute-granularity full --recompute-method"
         ("--num-layers-per-virtual-pipeline-stage 1", "num_virtual_stages_per_pipeline_rank: vpp = 4 needs pp"),
         (
             f"{VPP2} --num-layers-per-virtual-pipeline-stage 1 {PP2}",
-            "1 and num_virtual_stages_per_pipeline_rank 2 exclude each other",
+            "num_virtual_stages_per_pipeline_rank 2 exclude each",
         ),
         (f"{VPP2} {PP2} --no-overlap-p2p-communication", "no_overlap_p2p_communication: with interleaving it needs"),
         (f"--decoder-last-pipeline-num-layers 1 {VPP2} {PP2}", "stages of 3, 1 layers are not all"),
@@ -102,10 +103,7 @@ FULL = "--recompute-granularity full --recompute-method"
         (f"{FULL} block --recompute-num-layers 3 {PP2}", "recompute_num_layers: 3 is more than the 2 layers of a"),
         ("--context-parallel-size 3", "context_parallel_size: sequence_length = 32 is not a multiple of 2*cp = 6"),
         ("--context-parallel-size 2 --cp-comm-type p2p --kernels torch", "cp_comm_type: p2p needs --kernels te"),
-        (
-            "--sequence-parallel --seq-length 30 --tensor-model-parallel-size 4",
-            "sequence_parallel: sequence_length = 30 is not",
-        ),
+        (f"--sequence-parallel --seq-length 30 {TP4}", "sequence_parallel: sequence_length = 30 is not"),
         ("--align-param-gather", "align_param_gather: needs --overlap-param-gather"),
         ("--ddp-bucket-size 9", "ddp_bucket_size: needs --overlap-grad-reduce"),
         ("--ddp-bucket-size 9 --ddp-num-buckets 2", "ddp_bucket_size: 9 and ddp_num_buckets 2 exclude each other"),
@@ -129,10 +127,7 @@ FULL = "--recompute-granularity full --recompute-method"
         (f"{T5} --decoder-seq-length 2", "decoder_seq_length: 2 or seq_length 32 is too short"),
         ("--model-family bert --seq-length 4", "seq_length: 4 is less than 5"),
         # watching and early ends
-        (
-            "--profile --profile-step-start 3 --profile-step-end 3",
-            "profile_step_end: 3 is not after profile_step_start",
-        ),
+        ("--profile --profile-step-start 3 --profile-step-end 3", "profile_step_end: 3 is not after profile_step_st"),
         ("--profile --profile-step-start 0", "profile_step_start: 0: iterations are counted from 1"),
         ("--profile --profile-step-start 1 --profile-ranks", "profile_ranks: none: give ranks from 0 on"),
         ("--timing-log-level 3", "timing_log_level: 3 is none of 0, 1, 2"),

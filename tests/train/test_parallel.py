@@ -26,6 +26,7 @@ OVERLAP = "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gat
 PP2, PP4 = "--pipeline-model-parallel-size 2", "--pipeline-model-parallel-size 4"
 TP2, CP2 = "--tensor-model-parallel-size 2 --sequence-parallel", "--context-parallel-size 2"
 FIRST = "--decoder-first-pipeline-num-layers"
+PER_STAGE, VPP2 = "--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank 2"
 RECOMPUTE = "--recompute-granularity full --recompute-method"
 Same = Callable[[int, str, str], Any]
 
@@ -35,21 +36,12 @@ Same = Callable[[int, str, str], Any]
     ("ranks", "layout"),
     [
         (8, f"{TP2} {PP2} {CP2}"),
-        (
-            8,
-            f"{TP2} {PP2} {CP2} --num-layers-per-virtual-pipeline-stage 2 {RECOMPUTE} uniform --recompute-num-layers 2",
-        ),
-        (8, f"{PP4} --num-virtual-stages-per-pipeline-rank 2 {OVERLAP} --overlap-p2p-communication-warmup-flush"),
-        (
-            8,
-            f"{PP4} --num-virtual-stages-per-pipeline-rank 2 --no-overlap-p2p-communication --ddp-average-in-collective",
-        ),
-        (4, f"{PP2} --num-layers-per-virtual-pipeline-stage 1 {OVERLAP} --align-param-gather --ddp-num-buckets 3"),
-        (4, f"{PP2} --num-layers-per-virtual-pipeline-stage 2 {OVERLAP} --no-align-grad-reduce"),
-        (
-            2,
-            f"{PP2} --num-virtual-stages-per-pipeline-rank 2 {FIRST} 2 --microbatch-group-size-per-virtual-pipeline-stage 4",
-        ),
+        (8, f"{TP2} {PP2} {CP2} {PER_STAGE} 2 {RECOMPUTE} uniform --recompute-num-layers 2"),
+        (8, f"{PP4} {VPP2} {OVERLAP} --overlap-p2p-communication-warmup-flush"),
+        (8, f"{PP4} {VPP2} --no-overlap-p2p-communication --ddp-average-in-collective"),
+        (4, f"{PP2} {PER_STAGE} 1 {OVERLAP} --align-param-gather --ddp-num-buckets 3"),
+        (4, f"{PP2} {PER_STAGE} 2 {OVERLAP} --no-align-grad-reduce"),
+        (2, f"{PP2} {VPP2} {FIRST} 2 --microbatch-group-size-per-virtual-pipeline-stage 4"),
         (4, f"{PP4} {FIRST} 1 --decoder-last-pipeline-num-layers 1 {RECOMPUTE} block --recompute-num-layers 1"),
         (8, f"--overlap-grad-reduce --ddp-bucket-size 9999 {TP2} --micro-batch-size 2"),
         (4, f"{CP2} {OVERLAP}"),
