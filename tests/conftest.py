@@ -12,7 +12,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # not do: oneDNN shares a product out to the threads that it expects, and a part of the result is never computed.)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-pytest_plugins = ("support.timed", "support.command", "support.jube_versions", "support.reported")
+pytest_plugins = ("support.timed", "support.command", "support.published", "support.jube_versions", "support.reported")
 
 # How long an example takes depends on what else the machine does.
 settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])

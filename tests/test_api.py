@@ -33,13 +33,6 @@ def command(told: Call) -> Call:
     return lambda *words: told(*words, "--format", "json", code=None).json
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    path = tmp_path / "job.log"
-    path.write_text(published_log())
-    return path
-
-
 def test_importing_is_light_and_the_names_stay_functions() -> None:
     code = """import sys, nlp_bench
 heavy = {"numpy", "pandas", "torch", "argparse"} & set(sys.modules)

@@ -170,9 +170,8 @@ def wheel(folder: Path, name: str, version: str, needs: str = "") -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{name}.py", f"VERSION = {version!r}\n")
         archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
+        text = "Wheel-Version: 1.0\nGenerator: us\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        archive.writestr(f"{info}/WHEEL", text)
         archive.writestr(f"{info}/RECORD", "")
     return path
 
@@ -227,9 +226,8 @@ def test_a_job_is_told_what_was_switched_off(built: Path, monkeypatch: pytest.Mo
     assert main(["build"]) == 0
     environment = build_environment(built)
     assert json.loads(Path(environment[RECORD]).read_text())["verified"][0]["kernel"] == "norm"
-    assert str(build_warning(environment)).startswith(
-        "WARNING: kernels gave wrong results in the build and are switched off: "
-    )
+    said = "WARNING: kernels gave wrong results in the build and are switched off: "
+    assert str(build_warning(environment)).startswith(said)
     assert build_warning({}) is None
 
 

@@ -128,9 +128,8 @@ def test_a_bundle_lists_what_was_blacked_out_and_never_the_secret(bundle: Bundle
 @pytest.fixture
 def leaky_run(our_run: Path) -> Path:
     """Our run with secrets in two files."""
-    (our_run / "job.err").write_text(
-        f"fine\ncurl -u me:{SECRET} https://example.org\n\nHF_TOKEN={SECRET}\nMY_TOKEN={SECRET}\n"
-    )
+    text = f"fine\ncurl -u me:{SECRET} https://example.org\n\nHF_TOKEN={SECRET}\nMY_TOKEN={SECRET}\n"
+    (our_run / "job.err").write_text(text)
     with (our_run / "job.out").open("a") as stream:
         stream.write(f"wandb login {SECRET}\n")
     return our_run
@@ -161,9 +160,8 @@ def test_the_redact_report_names_file_line_and_rule_and_makes_nothing(
 def test_the_redact_report_of_a_log_and_of_nothing(
     our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
-    monkeypatch.setattr(
-        "nlp_bench.evidence.make.add_software", lambda _: {"commit": "abc"}
-    )  # no patch of this checkout
+    # no patch of this checkout
+    monkeypatch.setattr("nlp_bench.evidence.make.add_software", lambda _: {"commit": "abc"})
     assert told("bundle", our_run, "--redact-report").out == "nothing is blacked out\n"
     log = tmp_path / "train.log"
     log.write_text(f"HF_TOKEN={SECRET}\n" * 1200 + published_log())

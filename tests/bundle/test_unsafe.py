@@ -274,10 +274,8 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_mutated_bundles_raise_nothing_else_and_write_nowhere(archive: bytes, data: st.DataObject) -> None:
     """Bytes are changed anywhere, or in the text of a record with all other bytes as they were."""
     content = bytearray(archive)
-    marks = [
-        content.find(word)
-        for word in (b"nlp-bench/bundle/1", b"nlp-bench/run/1", b"nlp-bench/outcome/1", b"[default3]", b"ustar")
-    ]
+    words = (b"nlp-bench/bundle/1", b"nlp-bench/run/1", b"nlp-bench/outcome/1", b"[default3]", b"ustar")
+    marks = map(content.find, words)
     begin = data.draw(st.sampled_from([0, *marks]))
     for _ in range(data.draw(st.integers(1, 6))):
         place = min(begin + data.draw(st.integers(0, 3000)), len(content) - 1)

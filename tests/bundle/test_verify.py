@@ -35,9 +35,7 @@ def test_a_forger_who_makes_all_hashes_fit_is_caught_by_the_log(bundle: Bundle) 
     (said,) = found.contradictions
     assert f"line {line}" in said
     assert verify(made.path, Demands(digest=made.digest)).faults[0].startswith("the digest is")
-    assert (
-        "is 5.3051 s, but samples per second 17.927 means 5.3551 s and tokens per second 36714 means 5.3551 s" in said
-    )
+    assert "5.3051 s, but samples per second 17.927 means 5.3551 s and tokens per second 36714 means 5.3551 s" in said
 
 
 @pytest.mark.parametrize(
@@ -142,9 +140,8 @@ def test_a_log_that_is_missing_or_packed_is_named(bundle: Bundle, tmp_path: Path
     log = folder / "logs/001/train.log"
     log.write_bytes(gzip.compress(log.read_bytes()))
     packed = verify(folder)
-    assert packed.differences == {
-        "logs": ["logs/001/train.log is compressed; a bundle holds plain logs, nothing was derived"]
-    }
+    (said,) = packed.differences["logs"]
+    assert said == "logs/001/train.log is compressed; a bundle holds plain logs, nothing was derived"
     assert packed.num_fields == packed.num_lines == 0
     log.unlink()
     assert verify(folder).differences == {"logs": ["logs/001/train.log cannot be read: no number can be derived"]}
@@ -199,10 +196,8 @@ def test_of_many_changed_lines_twenty_are_named(bundle: Bundle) -> None:
     faults = [fault for fault in verify(folder).faults if "accelerators" in fault]
     assert len(faults) == 1 + 20
     (folder / "lines/data/accelerators.toml").write_text("forged\n")  # digests that are not as recorded tell nothing
-    assert [fault.split(":")[0] for fault in verify(folder).faults if "accelerators" in fault] == [
-        "data/accelerators.toml was changed",
-        "lines/data/accelerators.toml was changed",
-    ]
+    changes = [fault.split(":")[0] for fault in verify(folder).faults if "accelerators" in fault]
+    assert changes == [f"{name}data/accelerators.toml was changed" for name in ("", "lines/")]
 
 
 def test_long_lines_are_cut_and_several_lines_are_counted(bundle: Bundle) -> None:
@@ -259,7 +254,5 @@ def test_what_is_no_fault_of_a_log_is_remarked(bundle: Bundle, tmp_path: Path) -
     (tmp_path / "train.log").write_text("\n".join([*lines, ""]))
     found = verify(bundle("restarted", tmp_path / "train.log", sequence_length=2048).path)
     assert found.contradictions == []
-    said = [
-        remark for remark in found.remarks if remark.startswith("logs/001/train.log: another start of this training")
-    ]
-    assert len(said) == 1, found.remarks
+    said = str(found.remarks).count("logs/001/train.log: another start of this training")
+    assert said == 1, found.remarks

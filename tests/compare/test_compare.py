@@ -125,10 +125,8 @@ def test_runs_that_scatter_beyond_measure_claim_no_percentage(tmp_path: Path, to
 def test_one_run_each_proves_nothing(tmp_path: Path, told: Ask, question: str, rate: float) -> None:
     sides = [str(write_log(tmp_path / "a.log", 65000, 1)), str(write_log(tmp_path / "b.log", rate, 2))]
     said = told("compare", *sides, question, "3").out
-    assert re.search(
-        r"NOT PROVEN: one run each proves nothing; about \d of each would decide where runs differ by 1 %",
-        said,
-    )
+    words = r"NOT PROVEN: one run each proves nothing; about \d of each would decide where runs differ by 1 %"
+    assert re.search(words, said)
     (found,) = told("compare", *sides, question, "3", "--strict", "--format", "json", code=1).json["comparisons"]
     name = {"--gate": "gate", "--equivalent": "equivalence"}[question]
     assert (found[name], found["ratio"]["verdict"], found["ratio"]["p_value"]) == ("NOT PROVEN", "not proven", None)
@@ -159,9 +157,8 @@ def test_scatter_of_another_machine_or_of_one_run_is_refused(
     before: str, tmp_path: Path, told: Ask, changes: dict[str, object]
 ) -> None:
     rates = STEADY if changes else STEADY[:1]
-    said = told(
-        "compare", before, before, "--scatter", write_runs(tmp_path / "x", *rates, seed=9, **changes), code=2
-    ).err
+    others = write_runs(tmp_path / "x", *rates, seed=9, **changes)
+    said = told("compare", before, before, "--scatter", others, code=2).err
     assert "does not hold two runs of one configuration on A's machine" in said
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.command import Ask
 from support.published import published_log
-from support.repeated import write_log, write_runs
+from support.repeated import MEGATRON, write_log, write_runs
 
 import nlp_bench
 from nlp_bench.cli.main import main
@@ -20,21 +20,12 @@ def measured(folder: Path, *lines: str, **options: int) -> "nlp_bench.Result":
     return nlp_bench.measure(nlp_bench.read_log(folder / "some.log", **options))  # type: ignore[arg-type]
 
 
-MEGATRON = [
-    f" [2026-01-01 10:{n // 12:02}:{5 * (n % 12):02}] iteration {n}/ 60 | consumed samples: {64 * n} | elapsed time per iteration (ms): {5000 + n % 7}.1 | "
-    f"global batch size: 64 | lm loss: {9 - n / 20:.6E} | grad norm: 1.000 |"
-    for n in range(1, 61)
-]
-
-
 def test_two_modes_are_named_as_they_are(tmp_path: Path) -> None:
     lines = [re.sub(r"\(ms\): 5", "(ms): 25", line) if n % 2 else line for n, line in enumerate(MEGATRON)]
     lines = [re.sub(r"^ \[.*?\]", "", line) for line in lines]
     said = " ".join(measured(tmp_path, *lines, sequence_length=4096).reasons)
-    assert (
-        "two modes: intervals take either 66.7 % less or 66.7 % more than the mean; the machine changes between two states, or the batch or the work does"
-        in said
-    )
+    modes = "two modes: intervals take either 66.7 % less or 66.7 % more than the mean; the machine changes between two states, or the batch or the work does"
+    assert modes in said
 
 
 TIME = re.compile(r"(?<=\(ms\): )[\d.]+")
@@ -129,9 +120,8 @@ def test_a_named_gpu_that_cannot_have_done_it_is_refused(tmp_path: Path, told: A
     words = ["report", str(log), "--limit", "500"]
     said = told(*words, "--gpu", "V100 PCIe", "--num-gpus", "1", code=1).out
     assert re.search(r"REFUSED +NOT PROVEN", said)
-    assert re.search(
-        r"on 1 GPU\(s\) are 2\d\d\d TFLOP/s per GPU, more than the 112 that NVIDIA V100 PCIe reaches", said
-    )
+    rate = r"on 1 GPU\(s\) are 2\d\d\d TFLOP/s per GPU, more than the 112 that NVIDIA V100 PCIe reaches"
+    assert re.search(rate, said)
     assert "correct or leave out: --num-gpus 1 (the log says 16), --gpu V100 PCIe (not in the log)" in said
     (read,) = nlp_bench.read_logs(log, gpu="V100 PCIe", num_gpus=1)
     assert read.outcome is nlp_bench.Outcome.REFUSED
@@ -155,9 +145,8 @@ def test_a_run_that_is_on_both_sides_proves_nothing(tmp_path: Path, told: Ask) -
 
 def test_a_shared_run_does_not_hide_that_the_others_are_slower(tmp_path: Path, told: Ask) -> None:
     before = write_runs(tmp_path / "a", 65000, 65600, 64700, 65300, 65100)
-    after = write_runs(
-        tmp_path / "b", *[0.8 * rate for rate in (65000, 65600, 64700, 65300, 65100, 65200) * 2], seed=40
-    )
+    slow = [0.8 * rate for rate in (65000, 65600, 64700, 65300, 65100, 65200) * 2]
+    after = write_runs(tmp_path / "b", *slow, seed=40)
     shutil.copy(before / "run1.log", after / "shared.log")
     said = told("compare", before, after, "--gate", "3", code=1).out
     assert "1 run(s) of B are runs of A" in said

@@ -78,9 +78,8 @@ def test_one_run_each_of_equal_machines(known: float | None) -> None:
 def spread(number: int, scatter: float) -> Pool:
     """Return runs at 1e-5 (1 +- `scatter`), by turns."""
     seconds = [1e-5 * (1 + scatter * (-1) ** index) for index in range(number)]
-    return Pool(
-        runs=tuple(replace(run, seconds_per_token=s) for run, s in zip(one_run() * number, seconds, strict=True))
-    )
+    (run,) = one_run()
+    return Pool(runs=tuple(replace(run, seconds_per_token=s) for s in seconds))
 
 
 def one_run() -> tuple[Observation, ...]:

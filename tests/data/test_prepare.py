@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from backports import zstd
 from support.command import Ask
+from support.processes import NLP_BENCH
 
 from nlp_bench.cli.main import main
 from nlp_bench.data import corpus, shards
@@ -197,12 +198,7 @@ def test_a_killed_preparation_continues_to_the_same_bytes(folder: Path, tmp_path
 @pytest.mark.slow
 def test_ctrl_c_ends_it_and_its_workers(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "large.jsonl").write_bytes((folder / "plain.jsonl").read_bytes() * 200)
-    command = [
-        sys.executable,
-        "-m",
-        "nlp_bench",
-        *words(folder, str(tmp_path / "large.jsonl"), f"--output={tmp_path}/o"),
-    ]
+    command = [*NLP_BENCH, *words(folder, str(tmp_path / "large.jsonl"), f"--output={tmp_path}/o")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not list(tmp_path.glob("o.shards/*.part")):
         assert process.poll() is None
@@ -273,10 +269,8 @@ def test_a_failure_while_joining_is_mended_by_the_next_call(
 
 def test_broken_lines_are_named_or_counted(folder: Path, tmp_path: Path, told: Ask) -> None:
     """What is said of each fault: test_worker.py."""
-    path, broken = (
-        tmp_path / "a.jsonl",
-        {b'{"text": \n': "not JSON", b'{"body": "b", "id": 1}\n': "its keys are body, id"},
-    )
+    path = tmp_path / "a.jsonl"
+    broken = {b'{"text": \n': "not JSON", b'{"body": "b", "id": 1}\n': "its keys are body, id"}
     for content, message in broken.items():
         path.write_bytes(b'{"text": "a"}\n\n' + content)
         error = told(*words(folder, str(path), f"--output={tmp_path}/o"), code=2).err

@@ -4,14 +4,10 @@ import io
 import sys
 
 import pytest
+from support.command import Terminal
 
 from nlp_bench.data.shards import Progress
 from nlp_bench.data.text import Block
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_the_time_left_counts_only_what_is_done_now() -> None:

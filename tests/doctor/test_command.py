@@ -60,9 +60,8 @@ def test_a_slurm_that_is_down_is_not_no_slurm(
 ) -> None:
     """A machine that is known by its cluster's name must not be taken for one without Slurm while the controller is away."""
     monkeypatch.delenv("SLURM_CONF")
-    program(
-        "scontrol", 'echo "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)" >&2; exit 1'
-    )
+    said = "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)"
+    program("scontrol", f'echo "{said}" >&2; exit 1')
     shown = told("doctor", "--checks", "system,slurm,partition,job", code=1).out
     assert "Slurm is installed but does not answer" in shown
     assert shown.count("Unable to contact slurm controller") == 2

@@ -57,9 +57,8 @@ def test_two_nodes_cannot_say_who_is_wrong() -> None:
 
 
 def node(name: str, gemm: list[float], *, link: float = 20.0, clock_s: float = 1000.0, **fields: Any) -> dict[str, Any]:
-    devices = [
-        {"device": f"cuda:{i}", "gemm": {"rate": rate}, "memory": {"rate": 3000.0}} for i, rate in enumerate(gemm)
-    ]
+    memory = {"rate": 3000.0}
+    devices = [{"device": f"cuda:{i}", "gemm": {"rate": rate}, "memory": memory} for i, rate in enumerate(gemm)]
     pairs = [{"with": 1, "gb_per_s": link}, {"with": 2, "gb_per_s": 1.0}]
     return {
         "node": name, "step": "finished", "devices": devices, "errors": {}, "checks": [], "vendor": [],

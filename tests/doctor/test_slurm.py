@@ -121,11 +121,8 @@ def test_a_job_that_waits_for_drained_nodes_is_not_refused(doctor: Doctor) -> No
 def test_one_slow_one_down_both_named(doctor: Doctor, tmp_path: Path) -> None:
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow/sitecustomize.py").write_text(SLOW.format(name="node3"))
-    system = (
-        (ROOT / "benchmark/systems/slurm-sandbox.toml")
-        .read_text()
-        .replace("[environment]", f'[environment]\nPYTHONPATH = "{tmp_path}/slow"')
-    )
+    system = (ROOT / "benchmark/systems/slurm-sandbox.toml").read_text()
+    system = system.replace("[environment]", f'[environment]\nPYTHONPATH = "{tmp_path}/slow"')
     (tmp_path / "slow.toml").write_text(system)
     scontrol("update", "nodename=node2", "state=drain", "reason=a bad cable")
     try:
@@ -146,10 +143,8 @@ def test_one_slow_one_down_both_named(doctor: Doctor, tmp_path: Path) -> None:
     assert "a bad cable" in rows["node2"]["faults"][0]
     assert any("gemm" in fault and "times slower than the median" in fault for fault in rows["node3"]["faults"]), found
     assert not any("gemm" in fault for name in ("node1", "node4", "node5") for fault in rows[name]["faults"])
-    assert (
-        rows["node3"]["gemm_tflops"][0]
-        < min(rows[name]["gemm_tflops"][0] for name in ("node1", "node4", "node5")) / 1.3
-    )
+    others = min(rows[name]["gemm_tflops"][0] for name in ("node1", "node4", "node5"))
+    assert rows["node3"]["gemm_tflops"][0] < others / 1.3
     assert all(rows[name]["link_gb_per_s"] > 0 for name in ("node1", "node3", "node4", "node5"))
     assert found["nodes"]["tested"] == 4
     assert by_name(at_rest)["partition"]["status"] == "warning"
@@ -163,9 +158,8 @@ def test_a_node_that_died_unnoticed_is_named_and_the_others_are_tested(
     rest("node5")
     os.kill(int((slurm / "slurmd-node5.pid").read_text()), signal.SIGKILL)
     try:
-        code, found, said = doctor(
-            "--nodes", "node[4-5]", "--output", str(tmp_path / "out"), "--join", "3", "--wait", "150"
-        )
+        words = ["--nodes", "node[4-5]", "--output", str(tmp_path / "out"), "--join", "3", "--wait", "150"]
+        code, found, said = doctor(*words)
     finally:
         scontrol("update", "nodename=node5", "state=down", "reason=killed by a test")  # frees the job that waits for it
         subprocess.run(["slurmd", "-N", "node5", "-f", slurm / "slurm.conf"], check=True, timeout=60)

@@ -136,10 +136,8 @@ def test_an_environment_that_a_clean_up_of_the_scratch_took_files_of(
     (info / "RECORD").write_text("numpy/no_such_file.py,,\n")
     monkeypatch.setattr(metadata, "distribution", lambda _: metadata.Distribution.at(info))
     found = finding("environment", place())
-    assert (
-        f"are gone (numpy/no_such_file.py, for one): something cleans up this file system; rm -r {tmp_path}"
-        in found.summary
-    )
+    said = "are gone (numpy/no_such_file.py, for one): something cleans up this file system; rm -r "
+    assert f"{said}{tmp_path}" in found.summary
 
 
 def test_builds(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

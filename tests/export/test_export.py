@@ -19,11 +19,8 @@ STEADY = 36361.6
 @pytest.fixture
 def our_run(tmp_path: Path) -> Path:
     folder = write_our_run(tmp_path / "run")
-    environment = {
-        "cpu": "AMD EPYC 7402",
-        "platform": "Linux-5",
-        "packages": {"torch": "2.6.0", "megatron-core": "0.16.1", "apex": None},
-    }
+    packages = {"torch": "2.6.0", "megatron-core": "0.16.1", "apex": None}
+    environment = {"cpu": "AMD EPYC 7402", "platform": "Linux-5", "packages": packages}
     (folder / "environment.json").write_text(json.dumps(environment))
     (folder / "machine").mkdir()
     facts = {"cpu": {"model": "AMD EPYC 7402 24-Core", "sockets": 2, "cores": 48, "threads": 96}, "memory_bytes": 512 * 2**30,
@@ -128,10 +125,8 @@ def test_words_of_a_log_are_no_markup(our_run: Path, told: Ask) -> None:
 
 def test_collectors_get_value_and_interval(our_run: Path, told: Ask) -> None:
     (rate,) = told("export", "bigger", our_run).json
-    assert (rate["unit"], rate["name"]) == (
-        "tokens/s",
-        "175 machine 384 tp8 pp8 mbs1 gbs96: tokens per second (steady)",
-    )
+    assert rate["unit"] == "tokens/s"
+    assert rate["name"] == "175 machine 384 tp8 pp8 mbs1 gbs96: tokens per second (steady)"
     assert rate["value"] == pytest.approx(STEADY, rel=1e-4)
     (time,) = told("export", "smaller", our_run).json
     assert time["value"] == pytest.approx(550.0, rel=1e-3)

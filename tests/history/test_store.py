@@ -47,10 +47,8 @@ def test_the_same_run_is_one_row_and_measured_anew(tmp_path: Path, row: Make) ->
     file = tmp_path / "h"
     with open_to_write(file) as store:
         assert store.add([row(1, 100.0, name="good"), row(2, 100.0)]) == [(1, True), (2, True)]
-        assert store.add([row(1, 110.0, added="later"), row(3, 1.0, key="0123456789ab-2", name="new")]) == [
-            (1, False),
-            (2, False),
-        ]
+        again = [row(1, 110.0, added="later"), row(3, 1.0, key="0123456789ab-2", name="new")]
+        assert store.add(again) == [(1, False), (2, False)]
         rows = store.rows(Filter())
     assert [(r.id, r.tokens_per_second_steady, r.name) for r in rows] == [(1, 110.0, "good"), (2, 1.0, "new")]
     assert rows[0].added == row(1, 1.0).added

@@ -52,11 +52,8 @@ def test_a_lasting_change_is_a_new_level_from_its_first_run(row: Make) -> None:
 
 def test_five_runs_in_a_row_make_a_level(row: Make) -> None:
     rates = noisy(6, (10, 1000.0), (5, 900.0))
-    assert [(len(trend(row, *rates[:n]).levels), len(trend(row, *rates[:n]).flags)) for n in (11, 14, 15)] == [
-        (1, 1),
-        (1, 4),
-        (2, 1),
-    ]
+    found = [trend(row, *rates[:n]) for n in (11, 14, 15)]
+    assert [(len(one.levels), len(one.flags)) for one in found] == [(1, 1), (1, 4), (2, 1)]
 
 
 NOISES: dict[str, Callable[[random.Random], float]] = {

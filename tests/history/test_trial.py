@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.command import Ask
+from support.published import OUTCOME
 from support.repeated import write_log
 from support.ruled_run import STEPS, asked, log_of
 
@@ -24,11 +25,9 @@ def write_night(folder: Path, model: str, *, seed: int = 0, failed: bool = False
     folder.mkdir(parents=True)
     run.write(folder)
     seconds = [one * (1 + 0.001 * ((7 * seed + number) % 5)) for number, one in enumerate(STEPS)]
-    ended = {
-        "schema": "nlp-bench/outcome/1", "outcome": "CANCELLED" if failed else "VALID", "reasons": [], "evidence": None,
-        "exit_status": 143 if failed else 0, "job_id": str(seed), "ended": f"2026-01-{seed + 1:02d}T00:00:00+00:00",
-    }  # fmt: skip
-    (folder / "outcome.json").write_text(json.dumps(ended))
+    ended = {"job_id": str(seed), "ended": f"2026-01-{seed + 1:02d}T00:00:00+00:00"}
+    ended |= {"outcome": "CANCELLED", "exit_status": 143} if failed else {}
+    (folder / "outcome.json").write_text(json.dumps(OUTCOME | ended))
     (folder / "job.out").write_text("Submitted batch job 8\n" if failed else log_of(run, seconds=seconds))
     return folder
 
@@ -121,12 +120,8 @@ def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, told: Ask) -> No
     log = write_log(tmp_path / "a.log", 65000)
     log.write_text(f" > device: CPU, 1 threads per rank\n{log.read_text()}")
     file = ("--file", tmp_path / "h")
-    calls = (
-        ["history", "add", log, *file],
-        ["history", "list", *file],
-        ["history", "trend", "--allow-measured", *file],
-    )
-    said = "".join(told(*words).out for words in (*calls, ["report", log, "--allow-measured"]))
+    calls = (["add", log], ["list"], ["trend", "--allow-measured"])
+    said = "".join(told("history", *words, *file).out for words in calls) + told("report", log, "--allow-measured").out
     assert said.count("16 CPU") == 4
     assert "16 GPUs" not in said
 
@@ -134,9 +129,8 @@ def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, told: Ask) -> No
 def test_what_a_log_is_sealed_with_is_no_setting(tmp_path: Path, told: Ask) -> None:
     """Nor how far the clocks of its ranks were apart: neither is a choice in which configurations differ."""
     for number, batch in enumerate((1, 2), start=1):
-        log = write_log(
-            tmp_path / f"{number}.log", 65000, number, micro_batch_size=batch, pipeline_model_parallel_size=1
-        )
+        sizes = {"micro_batch_size": batch, "pipeline_model_parallel_size": 1}
+        log = write_log(tmp_path / f"{number}.log", 65000, number, **sizes)
         seal = f" > seal: opened; run.json SHA-256 {str(number) * 64}; nonce none"
         log.write_text(f"{seal}\n > clocks of the ranks: within 0.00{number} s after a barrier\n{log.read_text()}")
     said = told("report", tmp_path, "--sweep", "--allow-measured").out

@@ -27,10 +27,8 @@ def test_the_facts_of_a_node(node: Path) -> None:
     assert facts["operating_system"] == "Rocky Linux 9.4"
     assert facts["modules"] == ["GCC/12.3.0", "CUDA/12", "OpenMPI/4.1.5"]
     assert facts["slurm"] == {"job_id": "4711", "node_list": "n[1-2]", "node_id": "1", "node_name": "n2"}
-    assert [(port["device"], port["state"], port["rate"]) for port in facts["infiniband"]] == [
-        ("mlx5_0", "ACTIVE", "200 Gb/sec (4X HDR)"),
-        ("mlx5_1", "DOWN", "200 Gb/sec (4X HDR)"),
-    ]
+    ports = [(port["device"], port["state"], port["rate"]) for port in facts["infiniband"]]
+    assert ports == [(f"mlx5_{i}", state, "200 Gb/sec (4X HDR)") for i, state in enumerate(("ACTIVE", "DOWN"))]
     assert load_1min(node) == 4.25
 
 
@@ -51,18 +49,14 @@ def test_a_name_that_is_safe_in_a_file_name(word: str, name: str) -> None:
 def test_rapl_counts_packages_alone(node: Path) -> None:
     found, why = packages(node)
     assert why is None
-    assert [(p.name, p.energy_uj(), p.range_uj) for p in found] == [
-        ("package-0", 1000, 262143328850),
-        ("package-1", 1001, 262143328850),
-    ]
+    counters = [(p.name, p.energy_uj(), p.range_uj) for p in found]
+    assert counters == [("package-0", 1000, 262143328850), ("package-1", 1001, 262143328850)]
 
 
 def test_rapl_that_one_cannot_read_is_no_meter(node: Path) -> None:
     (node / "sys/class/powercap/intel-rapl:1/energy_uj").unlink()  # as for a user who may not: root reads everything
-    assert packages(node) == (
-        [],
-        "RAPL cannot be read by this user (energy_uj in /sys/class/powercap; an administrator can allow it)",
-    )
+    why = "RAPL cannot be read by this user (energy_uj in /sys/class/powercap; an administrator can allow it)"
+    assert packages(node) == ([], why)
 
 
 def meters(root: Path, *, num_gpus: int, visible: str | None = None) -> Meters:

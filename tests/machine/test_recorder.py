@@ -34,9 +34,8 @@ class Recording:
 
     def __init__(self, run_dir: Path, *options: str) -> None:
         command = [sys.executable, "-c", PARENT, str(run_dir), *options]
-        self.parent = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env={**os.environ, "SLURMD_NODENAME": "n1"}
-        )
+        variables = {**os.environ, "SLURMD_NODENAME": "n1"}
+        self.parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
         self.pid = int(self.parent.stdout.readline())
         self.folder = run_dir / "machine"
 

@@ -33,9 +33,8 @@ def test_what_the_guide_tells_to_write_is_read(tmp_path: Path, monkeypatch: pyte
     written: dict[str, Any] = {}
     exec(module, written)  # noqa: S102  # our own page
     monkeypatch.setattr(reader, "all_dialects", lambda: (*all_dialects(), *written["DIALECTS"]))
-    monkeypatch.setattr(
-        reader, "_first_search", reader._first_search.__wrapped__
-    )  # which remembers those that are there
+    # without its memory of those that are there
+    monkeypatch.setattr(reader, "_first_search", reader._first_search.__wrapped__)
     asked = tomllib.loads(fixture)
     (tmp_path / "acme.log").write_text(asked["log"])
     for case in asked["case"]:

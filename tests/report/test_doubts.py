@@ -6,17 +6,11 @@ from pathlib import Path
 
 import pytest
 from support.command import Ask
-from support.repeated import write_log, write_runs
+from support.repeated import MEGATRON, write_log, write_runs
 
 import nlp_bench
 from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
-
-MEGATRON = [
-    f" [2026-01-01 10:{n // 12:02}:{5 * (n % 12):02}] iteration {n}/ 60 | consumed samples: {64 * n} | elapsed time per iteration (ms): {5000 + n % 7}.1 | "
-    f"global batch size: 64 | lm loss: {9 - n / 20:.6E} | grad norm: 1.000 |"
-    for n in range(1, 61)
-]
 
 
 def test_the_rule_on_the_loss_is_not_shown_where_lines_have_none(tmp_path: Path, told: Ask) -> None:
@@ -141,11 +135,8 @@ def test_scaling_marks_what_is_doubted(tmp_path: Path, told: Ask, form: str) -> 
     assert "doubted" in said
     if form == "json":
         places = json.loads(said)["curves"][0]["points"]
-        assert [(point["sources"], "doubted" in point["flags"]) for point in places] == [
-            ([str(small)], False),
-            ([str(odd)], True),
-            ([str(sound)], False),
-        ]
+        marked = [(point["sources"], "doubted" in point["flags"]) for point in places]
+        assert marked == [([str(small)], False), ([str(odd)], True), ([str(sound)], False)]
     # A doubted number is the baseline only where there is no other of that size.
     record = told("report", small, sound, odd, "--scaling", "--baseline-gpus", "32", "--format", "json", code=None).json
     places = record["curves"][0]["points"]

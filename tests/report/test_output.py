@@ -61,14 +61,6 @@ def test_without_a_valid_run_the_files_say_so(tmp_path: Path, entries: list[RunR
     assert "no valid run" in texts["report.html"]
 
 
-def test_published_values_alone(tmp_path: Path) -> None:
-    published = RunResult(source="table", outcome=Outcome.MEASURED, published_tokens_per_second=36055.39)
-    write_report(Report(entries=[published], tokens=20_000_000), tmp_path)
-    texts = written(tmp_path)
-    assert "554.70" in texts["report.md"]
-    assert "no valid run" not in texts["report.md"]
-
-
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     write_run(tmp_path / "_$x^{$<b>|\U0001f600&")
     assert main(["report", str(tmp_path), "--output", str(tmp_path / "out")]) == 0

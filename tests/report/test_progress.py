@@ -11,16 +11,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.command import Terminal
 from support.published import published_log
 
 from nlp_bench.inputs import sources as progress
 from nlp_bench.inputs.sources import Progress
 from nlp_bench.terminal import StatusLine
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 class Clock:

@@ -39,12 +39,12 @@ def test_the_rows_in_the_window_give_the_steady_rate(records: Records, log: Path
     rate = math.fsum(float(row["num_tokens"]) for row in inside) / math.fsum(float(row["seconds"]) for row in inside)
     assert round(rate, 1) == 36361.6
     first = rows[0]
-    assert (first["source"], first["attempt"], first["line_number"], first["num_iterations"]) == (
+    assert [first[name] for name in ("source", "attempt", "line_number", "num_iterations")] == [
         str(log),
         "1",
         "1",
         "10",
-    )
+    ]
     assert (float(first["elapsed_s"]), float(first["seconds"])) == (7.231, pytest.approx(72.31))
     printed = [first[name] for name in ("lm_loss", "learning_rate", "grad_norm", "samples_per_second", "tflops")]
     assert [float(text) for text in printed] == [10.10967, 4.438e-07, 178.553, 13.276, 101.54]

@@ -36,12 +36,8 @@ def test_the_contract_in_json(report: Call, log: Path) -> None:
         "supplied", "tokens_per_second", "time_to_report_s", "tokens_per_second_per_gpu", "seconds_per_iteration", "window",
         "steady_state", "sustained", "uncertainty", "sensitivity", "provenance", "workload", "energy", "machine", "efficiency", "until", "rules", "ending", "seals",
     ]  # fmt: skip
-    assert (run["dialect"], run["outcome"], run["reasons"], run["num_records"]) == (
-        "megatron-lm",
-        "MEASURED",
-        ["the log stops at iteration 50 of 3125000"],
-        5,
-    )
+    assert (run["dialect"], run["outcome"], run["num_records"]) == ("megatron-lm", "MEASURED", 5)
+    assert run["reasons"] == ["the log stops at iteration 50 of 3125000"]
     assert round(run["tokens_per_second"]["reference"], 1) == 34063.4
     assert round(run["tokens_per_second"]["steady"], 1) == 36361.6
     assert round(run["time_to_report_s"]["reference"], 1) == 587.1

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.published import OUTCOME
 from support.ruled_run import COMMIT, STEPS, Make, asked, log_of
 
 from nlp_bench.config.origin import Origin
@@ -34,11 +35,7 @@ def make_run(tmp_path: Path) -> Make:
         steps = run.training.iterations // run.training.log_interval
         # The smaller model is on fewer nodes: its iterations take longer.
         told.setdefault("seconds", [(4 if model == "13" else 1) * one for one in STEPS[:steps]])
-        ended = {
-            "schema": "nlp-bench/outcome/1", "outcome": "VALID", "reasons": [], "evidence": None, "exit_status": 0,
-            "job_id": "4711", "ended": "2026-01-01T00:00:00+00:00",
-        }  # fmt: skip
-        (folder / "outcome.json").write_text(json.dumps({**ended, **(outcome or {})}))
+        (folder / "outcome.json").write_text(json.dumps({**OUTCOME, **(outcome or {})}))
         other = asked(log_model) if log_model else run
         (folder / "job.out").write_text(log or log_of(other, **told))  # type: ignore[arg-type]
         return folder

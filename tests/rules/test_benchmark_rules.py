@@ -106,9 +106,8 @@ def test_a_small_model_under_a_large_name_is_found_in_its_log_alone(make_run: Ma
     entry = foreign(log, tmp_path)
     assert entry.rules.model == "13"
     assert entry.outcome is Outcome.INVALID
-    assert without_lines(entry.reason_texts[0]).startswith(
-        "rule broken: parameter-count: num_parameters is 124439808 (log line N)"
-    )
+    said = "rule broken: parameter-count: num_parameters is 124439808 (log line N)"
+    assert without_lines(entry.reason_texts[0]).startswith(said)
 
 
 def test_a_run_with_another_model_breaks_the_rules_that_were_asked_for(make_run: Make) -> None:

@@ -45,9 +45,8 @@ def test_a_file_takes_rules_away_and_adds_its_own(tmp_path: Path) -> None:
 
 def test_a_chain_of_files_and_a_model_beside_them(tmp_path: Path) -> None:
     model = (catalog.root() / "benchmark" / "models" / "13.toml").read_text()
-    (tmp_path / "mine.toml").write_text(
-        model.replace("hidden_size = 5120", "hidden_size = 4096").replace("_billion = 13", "_billion = 9.6")
-    )
+    model = model.replace("hidden_size = 5120", "hidden_size = 4096").replace("_billion = 13", "_billion = 9.6")
+    (tmp_path / "mine.toml").write_text(model)
     rule_file(tmp_path, OWN + 'models = ["mine.toml"]\n', "first.toml")
     rules = load(rule_file(tmp_path, HEAD + 'extends = "first.toml"\n[rules.window]\nat_least = 9\n'))
     assert list(rules.models) == ["mine"]

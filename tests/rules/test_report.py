@@ -113,9 +113,8 @@ def test_a_fault_of_the_default_file_costs_no_number(
     folder = make_run()
     (tmp_path / "benchmark" / "rules").mkdir(parents=True)
     (tmp_path / "benchmark" / "models").symlink_to(catalog.root() / "benchmark" / "models")
-    (tmp_path / "benchmark" / "rules" / "mine.toml").write_text(
-        "schema = 'nlp-bench/rules/1'\ndefault = true\nmodles = []\n"
-    )
+    text = "schema = 'nlp-bench/rules/1'\ndefault = true\nmodles = []\n"
+    (tmp_path / "benchmark" / "rules" / "mine.toml").write_text(text)
     monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
     entry = measured_folder(folder, "run").entry
     assert entry.has_number

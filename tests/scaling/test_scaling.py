@@ -32,9 +32,8 @@ def test_the_batches_decide(report: Call, tmp_path: Path, batches: tuple[int, in
 def test_repeats_are_one_point_and_scatter_over_runs(report: Call, tmp_path: Path) -> None:
     for gpus in (8, 16):
         for repeat, factor in enumerate((1.0, 1.02, 1.04)):
-            write_log(
-                tmp_path / f"{gpus}_{repeat}.log", gpus=gpus, batch=64, mean_s=factor * 8 / gpus, seed=repeat + gpus
-            )
+            path, mean_s = tmp_path / f"{gpus}_{repeat}.log", factor * 8 / gpus
+            write_log(path, gpus=gpus, batch=64, mean_s=mean_s, seed=repeat + gpus)
     (curve,) = curves_of(report, tmp_path)
     assert [point["num_runs"] for point in curve["points"]] == [3, 3]
     low, high = (curve["points"][1][f"efficiency_ci95_{end}"] for end in ("low", "high"))
@@ -188,10 +187,9 @@ def test_logs_that_name_no_model_are_joined_on_trust_and_never_across_programs(r
     (curve,) = curves_of(report, tmp_path)
     assert curve["workload"] == "unknown model"
     assert any("taken on trust" in note for note in curve["notes"])
-    other = "".join(f"step: {n} loss: 5.0 tps: 1,000 tflops: 1.0 mfu: 1.0%\n" for n in range(1, 20))
-    (tmp_path / "titan.log").write_text(
-        "[titan] - root - INFO - " + other.replace("\nstep", "\n[titan] - root - INFO - step")
-    )
+    line = "[titan] - root - INFO - step: {} loss: 5.0 tps: 1,000 tflops: 1.0 mfu: 1.0%\n"
+    other = "".join(line.format(n) for n in range(1, 20))
+    (tmp_path / "titan.log").write_text(other)
     logs = (tmp_path / "16.log", tmp_path / "titan.log")
     curves = curves_of(report, *logs, "--num-gpus", 16, "--sequence-length", 1024)
     assert len(curves) == 2

@@ -1,5 +1,6 @@
 """The command as a person calls it."""
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,6 +10,13 @@ import pytest
 from nlp_bench.cli.main import main
 
 Capture = pytest.CaptureFixture[str]  # of the standard streams
+
+
+class Terminal(io.StringIO):
+    """A stream that says that a person reads it."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Told(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.megatron import line
-from support.published import OUTCOME, RUN
+from support.published import RUN, write_run
 
 BEGIN_S = 1_763_640_000.0
 ITERATION_S = 2.0
@@ -54,10 +54,8 @@ class Node:
             "default_power_limit_w": 400.0,
         }
         usual["no_energy_counter"] = None
-        return [
-            {"index": i, "uuid": f"GPU-{self.name}-{i}", **usual, **self.gpu_facts.get(i, {})}
-            for i in range(self.num_gpus)
-        ]
+        own = [{"index": i, "uuid": f"GPU-{self.name}-{i}"} for i in range(self.num_gpus)]
+        return [{**one, **usual, **self.gpu_facts.get(i, {})} for i, one in enumerate(own)]
 
     def write(self, run_dir: Path) -> None:
         folder = run_dir / "machine"
@@ -102,10 +100,7 @@ def write_machine_run(
         "parallel": {"nodes": count, "num_gpus": 4 * count, "tensor": 4, "pipeline": 1, "data": count},
         "training": {"iterations": 100, "log_interval": 1},
     }
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(run))
-    (folder / "outcome.json").write_text(json.dumps(OUTCOME))
-    (folder / "job.out").write_text(log_text(before=before))
+    write_run(folder, run=run, log=log_text(before=before))
     packages = {"torch": "2.6.0", "nvidia-nccl-cu12": "2.21.5", "apex": None}
     environment = {"schema": "nlp-bench/environment/1", "packages": packages}
     (folder / "environment.json").write_text(json.dumps(environment))

@@ -4,7 +4,6 @@ The honest run takes 76.2 s for 20 million tokens. A forger has a slower machine
 report says less; what he leaves alone contradicts him.
 """
 
-import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from support.megatron import dump, line
-from support.published import OUTCOME, RUN
+from support.published import RUN, write_run
 
 from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.layout.shape import ModelShape
@@ -202,11 +201,8 @@ RUN_OF_OURS = {
 
 
 def run_folder(folder: Path, made: Made) -> Path:
-    folder.mkdir()
-    (folder / "run.json").write_text(json.dumps(RUN_OF_OURS))
-    (folder / "outcome.json").write_text(json.dumps(OUTCOME))
-    (folder / "job.out").write_text(ours(made))
-    return folder
+    """Write a finished run of ours with this log."""
+    return write_run(folder, run=RUN_OF_OURS, log=ours(made))
 
 
 FORMS: tuple[Form, ...] = (megatron, stamped, bare, jupiter, ours, torchtitan, maxtext)

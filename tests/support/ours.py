@@ -60,9 +60,7 @@ def log_of_ours() -> str:
 
 def write_our_run(folder: Path) -> Path:
     """Write a finished run whose lines hold every field that the trainer prints."""
-    write_run(folder)
-    (folder / "job.out").write_text(log_of_ours())
-    return folder
+    return write_run(folder, log=log_of_ours())
 
 
 def seal_run(folder: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from support.megatron import line
 
 RUN = {
@@ -38,10 +39,20 @@ def published_log(total: int = 3125000) -> str:
     )
 
 
-def write_run(folder: Path, outcome: str = "VALID", **changes: object) -> Path:
-    """Write a finished run of ours with the five published lines; `changes` go into outcome.json."""
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A log of somebody else: the five published lines."""
+    path = tmp_path / "job.log"
+    path.write_text(published_log())
+    return path
+
+
+def write_run(
+    folder: Path, outcome: str = "VALID", *, run: dict[str, object] = RUN, log: str | None = None, **changes: object
+) -> Path:
+    """Write a finished run of ours, with the five published lines where there is no `log`; `changes` go into outcome.json."""
     folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(RUN))
+    (folder / "run.json").write_text(json.dumps(run))
     (folder / "outcome.json").write_text(json.dumps({**OUTCOME, "outcome": outcome, **changes}))
-    (folder / "job.out").write_text(published_log(total=50))
+    (folder / "job.out").write_text(published_log(total=50) if log is None else log)
     return folder

@@ -11,6 +11,12 @@ ARGUMENTS: Mapping[str, object] = {
     "bf16": True, "optimizer": "adam", "tensor_model_parallel_size": 4, "micro_batch_size": 1,
 }  # fmt: skip
 TOKENS = 64 * 4096
+MEGATRON = [
+    f" [2026-01-01 10:{n // 12:02}:{5 * (n % 12):02}] iteration {n}/ 60 | consumed samples: {64 * n} | elapsed time per iteration (ms): {5000 + n % 7}.1 | "
+    f"global batch size: 64 | lm loss: {9 - n / 20:.6E} | grad norm: 1.000 |"
+    for n in range(1, 61)
+]
+"""The lines of one run with a clock of whole seconds."""
 
 
 def write_log(

@@ -1,11 +1,10 @@
 """Logs and run folders of many configurations: a seeded generator of Megatron-LM's lines with its dump of arguments."""
 
-import json
 import random
 from pathlib import Path
 
 from support.megatron import dump, line
-from support.published import OUTCOME, RUN
+from support.published import RUN, write_run
 
 
 def lines(seconds: list[float], batch: int, total: int | None = None) -> str:
@@ -90,15 +89,9 @@ def write_series_run(
         "batch": {**RUN["batch"], "micro_batch_size": micro, "global_batch_size": batch},  # type: ignore[dict-item]
         "training": {"iterations": 400, "log_interval": 10},
     }  # fmt: skip
-    ended_well = outcome == "VALID"
     told = dump(
         num_layers=24, tensor_model_parallel_size=logged_tp or tp, pipeline_model_parallel_size=pp, micro_batch_size=micro,
         world_size=gpus,
     )  # fmt: skip
-    folder.mkdir(parents=True)
-    (folder / "run.json").write_text(json.dumps(run))
-    (folder / "outcome.json").write_text(json.dumps({**OUTCOME, "outcome": outcome, "reasons": list(reasons)}))
-    (folder / "job.out").write_text(
-        (told if ended_well else "") + lines(times(mean_s, seed=seed) if ended_well else [], batch)
-    )
-    return folder
+    log = told + lines(times(mean_s, seed=seed), batch) if outcome == "VALID" else ""
+    return write_run(folder, outcome, run=run, log=log, reasons=list(reasons))

@@ -173,21 +173,15 @@ def test_the_only_one_with_an_interval_is_no_winner_over_a_faster_one_without(re
     (sweep,) = sweeps_of(report, tmp_path)
     assert [row["standing"] for row in sweep["configurations"]] == ["no interval", "alone"]
     assert sweep["winners"] == []
-    assert (
-        sweep["sentence"]
-        == "no winner can be named: TP 1 alone has an interval; 1 without an interval cannot be judged"
-    )
+    said = "no winner can be named: TP 1 alone has an interval; 1 without an interval cannot be judged"
+    assert sweep["sentence"] == said
 
 
 def test_a_sweep_of_hundreds_is_judged_at_once(tmp_path: Path) -> None:
     folder = write_series_run(tmp_path / "1")
     entry = measure_folder(folder, "run").entry
-    entries = [
-        replace(
-            entry, workload=replace(entry.workload, logged={**entry.workload.logged, "seed_of_test": Setting(n, "x")})
-        )
-        for n in range(400)
-    ]
+    logged = [{**entry.workload.logged, "seed_of_test": Setting(n, "x")} for n in range(400)]
+    entries = [replace(entry, workload=replace(entry.workload, logged=each)) for each in logged]
     (sweep,) = sweep_of(entries, 20_000_000).sweeps
     assert len(sweep.winners) == 400
     assert "and 394 more" in sweep.sentence()

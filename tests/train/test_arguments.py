@@ -95,7 +95,7 @@ FULL = "--recompute-granularity full --recompute-method"
         ("--num-layers-per-virtual-pipeline-stage 1", "num_virtual_stages_per_pipeline_rank: vpp = 4 needs pp"),
         (
             f"{VPP2} --num-layers-per-virtual-pipeline-stage 1 {PP2}",
-            "num_virtual_stages_per_pipeline_rank 2 exclude each",
+            "num_virtual_stages_per_pipeline_rank 2 exclude",
         ),
         (f"{VPP2} {PP2} --no-overlap-p2p-communication", "no_overlap_p2p_communication: with interleaving it needs"),
         (f"--decoder-last-pipeline-num-layers 1 {VPP2} {PP2}", "stages of 3, 1 layers are not all"),
@@ -127,7 +127,7 @@ FULL = "--recompute-granularity full --recompute-method"
         (f"{T5} --decoder-seq-length 2", "decoder_seq_length: 2 or seq_length 32 is too short"),
         ("--model-family bert --seq-length 4", "seq_length: 4 is less than 5"),
         # watching and early ends
-        ("--profile --profile-step-start 3 --profile-step-end 3", "profile_step_end: 3 is not after profile_step_st"),
+        ("--profile --profile-step-start 3 --profile-step-end 3", "profile_step_end: 3 is not after profile_"),
         ("--profile --profile-step-start 0", "profile_step_start: 0: iterations are counted from 1"),
         ("--profile --profile-step-start 1 --profile-ranks", "profile_ranks: none: give ranks from 0 on"),
         ("--timing-log-level 3", "timing_log_level: 3 is none of 0, 1, 2"),

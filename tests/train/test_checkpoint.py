@@ -270,9 +270,8 @@ def test_every_layout_goes_on_from_every_other(train: Train, alone: Any, tmp_pat
     curve: list[float] = []
     for number, (num_ranks, layout) in enumerate(layouts, 1):
         save = tmp_path / str(number)
-        part = train(
-            num_ranks, f"{BASE} {layout} --exit-interval {2 + 2 * number} --load", str(load), "--save", str(save)
-        )
+        words = f"{BASE} {layout} --exit-interval {2 + 2 * number} --load"
+        part = train(num_ranks, words, str(load), "--save", str(save))
         curve += part.losses
         load = save
     curve += train(1, f"{BASE} --load", str(load)).losses
@@ -299,9 +298,8 @@ def test_a_flipped_bit_is_named_with_the_command_that_takes_the_older_one(
     path = checkpoint_path(tmp_path, 6)
     record = read_record(path)
     files = [file for file in path.iterdir() if file.name != RECORD]
-    assert (
-        {file.name for file in files} == set(record["files"]) >= {".metadata", "common.pt", "__0_0.distcp", LAST_FILE}
-    )
+    names = {file.name for file in files}
+    assert names == set(record["files"]) >= {".metadata", "common.pt", "__0_0.distcp", LAST_FILE}
     assert damaged(path, record, 0, 1) == []
     for file in files:
         size = file.stat().st_size
@@ -312,9 +310,8 @@ def test_a_flipped_bit_is_named_with_the_command_that_takes_the_older_one(
             flip(file, place)
     other = record | {"layout": record["layout"] | {"world_size": 3}}
     assert [text.split(":")[0] for text in damaged(path, other, 0, 1)] == [RECORD]
-    assert (
-        damaged(path, {name: record[name] for name in ("iteration", "layout")}, 0, 1) == []
-    )  # of before there were sums
+    without_sums = {name: record[name] for name in ("iteration", "layout")}  # of before there were any
+    assert damaged(path, without_sums, 0, 1) == []
     shard = path / "__0_0.distcp"
     flip(shard, shard.stat().st_size // 2)
     ended = train(1, f"{BASE} --load", str(tmp_path))

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.command import Terminal
 from support.forked import LEAST, MOCK
 
 from nlp_bench.errors import UsageError
@@ -35,13 +36,6 @@ INTERVAL = Interval(
     num_gpus=1, peak_bytes=2**30, unix_time_s=1763639999.0,
 )  # fmt: skip
 ROUGH = re.compile(rb"[\x00-\x08\x0e-\x1f]")
-
-
-class Screen(io.StringIO):
-    """A terminal of 80 columns."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def settings(words: str = "") -> Any:
@@ -107,10 +101,8 @@ def test_the_data_are_no_part_of_the_forward_pass() -> None:
 
 def test_the_table_has_the_form_of_megatron_lm() -> None:
     lines = table_lines([("forward-compute", [0.0, 0.0123456, 0.5]), ("never", [0.0, 0.0, 0.0])])
-    assert lines == [
-        " (min, max) time across ranks (ms):",
-        "    forward-compute ................................: (12.35, 500.00)",
-    ]
+    assert lines[0] == " (min, max) time across ranks (ms):"
+    assert lines[1:] == ["    forward-compute ................................: (12.35, 500.00)"]
 
 
 def test_the_time_goes_to_shares_that_are_one() -> None:
@@ -140,9 +132,8 @@ def test_a_run_of_one_interval_still_says_where_its_time_went() -> None:
 def test_the_memory_of_few_ranks_is_listed_and_of_many_summed_up() -> None:
     gib = 2**30
     assert memory_text([[1.5 * gib]], 1) == "GiB: peak resident set 1.50"
-    assert memory_text([[1 * gib, 2 * gib], [3 * gib, 4 * gib]], 2) == (
-        "GiB: peak allocated by rank 1.00 3.00; peak reserved by rank 2.00 4.00"
-    )
+    said = "GiB: peak allocated by rank 1.00 3.00; peak reserved by rank 2.00 4.00"
+    assert memory_text([[1 * gib, 2 * gib], [3 * gib, 4 * gib]], 2) == said
     many = [[(40 - rank // 4) * gib] for rank in range(16)]
     many[9] = [50 * gib]
     assert memory_text(many, 4) == (
@@ -154,7 +145,7 @@ def test_the_memory_of_few_ranks_is_listed_and_of_many_summed_up() -> None:
 
 
 def test_progress_gives_way_to_the_log_and_tells_what_is_left() -> None:
-    screen, log, times = Screen(), io.StringIO(), iter([0.0, 1.0, 1.1, 3.0])
+    screen, log, times = Terminal(), io.StringIO(), iter([0.0, 1.0, 1.1, 3.0])
     console = Console(log, screen)
     layout = SimpleNamespace(global_batch_size=4, train_iters=600)
     progress = Progress(console.line, settings(), layout, lambda: next(times))  # type: ignore[arg-type]
@@ -299,9 +290,8 @@ def test_tensorboard_has_the_numbers_of_the_log(watched: tuple[Any, Path]) -> No
     found = points(folder / "tb")
     assert list(found["lm loss"]) == list(range(2, 17, 2))
     assert list(found["lm loss"].values()) == pytest.approx(ended.numbers("lm loss"), rel=1e-5)
-    assert list(found["iteration-time"].values()) == pytest.approx(
-        ended.numbers(r"elapsed time per iteration \(s\)"), abs=1e-4
-    )
+    times = ended.numbers(r"elapsed time per iteration \(s\)")
+    assert list(found["iteration-time"].values()) == pytest.approx(times, abs=1e-4)
     assert list(found["lm loss vs samples"]) == list(range(8, 65, 8))
     for tag in ("learning-rate", "grad-norm", "loss-scale", "batch-size", "throughput", "forward-compute-time"):
         assert len(found[tag]) == 8, tag
