@@ -9,6 +9,7 @@ import sys
 import zipfile
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from support.command import Ask
@@ -252,11 +253,7 @@ def test_a_wrong_architecture_is_refused(tmp_path: Path, told: Ask) -> None:
 def test_a_folder_that_passes_for_transformer_engine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "transformer_engine").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
-
-    def nothing(name: str) -> str:
-        raise PackageNotFoundError(name)
-
-    monkeypatch.setattr("importlib.metadata.version", nothing)
+    monkeypatch.setattr("importlib.metadata.version", Mock(side_effect=PackageNotFoundError))
     with pytest.raises(UsageError, match=r"kernels: .*transformer_engine is found as Transformer Engine but no such"):
         check_installed("auto", eight_bit=False)
 

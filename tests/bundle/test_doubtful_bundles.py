@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+from unittest.mock import Mock
 
 import pytest
 from support.command import Ask
@@ -101,11 +102,7 @@ def test_what_this_machine_lacks_is_never_said_of_a_bundle(
     assert found.returncode == 1
     assert "cannot be unpacked in" in found.stderr
     assert "not a bundle" not in found.stderr
-
-    def derive(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("nlp_bench.evidence.verify.derive", derive)
+    monkeypatch.setattr("nlp_bench.evidence.verify.derive", Mock(side_effect=MemoryError))
     said = told("verify", bundle, code=1)
     assert "the memory is used up" in said.err
     assert "DIFFERS" not in said.out

@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 from support.command import Ask
+from support.native import put
 from support.ours import Bundle, bundled
 from support.processes import execute
 from support.published import published_log
@@ -63,12 +64,6 @@ def test_a_bundle_that_lies_among_the_logs_is_none(tmp_path: Path, monkeypatch: 
     assert ".: 1 binary file(s) are passed over: evidence.tar.gz" in said
 
 
-def put(run: Path, *names: str) -> None:
-    for name in names:
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).write_text("{}\n")
-
-
 @pytest.mark.parametrize("with_ranks", [False, True])
 def test_which_files_of_a_run_go_along(bundle: Bundle, our_run: Path, with_ranks: bool) -> None:
     taken = {"machine/ranks/a.json", "a/b/c/d/deep.json", "ready", "job.err", *["ranks/0/rank.out"][:with_ranks]}
@@ -80,7 +75,9 @@ def test_which_files_of_a_run_go_along(bundle: Bundle, our_run: Path, with_ranks
         "metrics.txt",
         "machine/ready",
     }
-    put(our_run, *taken, *left, "ranks/0/rank.out", "machine/metrics.txt", "machine/result.json", "odd name.json")
+    others = ("ranks/0/rank.out", "machine/metrics.txt", "machine/result.json", "odd name.json")
+    for name in (*taken, *left, *others):
+        put(our_run, name, "{}\n")
     os.mkfifo(our_run / "pipe.out")  # opening it would wait for ever
     made = bundle("e", with_ranks=with_ranks)
     found = {name.removeprefix("runs/001/") for name in names(made.path) if name.startswith("runs/001/")}
@@ -323,11 +320,8 @@ def test_a_folder_that_cannot_be_removed_does_not_unmake_the_bundle(
     our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
 ) -> None:
     """On NFS while a scanner has one of its files open: the archive was there, and "nothing was left there" was said of it."""
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
-
-    monkeypatch.setattr(os, "rmdir", refuse)
+    refused = OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+    monkeypatch.setattr(os, "rmdir", mock.Mock(side_effect=refused))
     said = told("bundle", our_run, "--output", tmp_path / "e.tar").out
     assert verify(tmp_path / "e.tar").digest in said
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from support.ours import Bundle, sealed_again
@@ -237,11 +238,8 @@ def test_sums_that_do_not_say_the_same(bundle: Bundle) -> None:
 
 def test_a_file_that_cannot_be_read_is_named(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = bundle().path
-
-    def broken(path: Path) -> str:
-        raise OSError(errno.EIO, "Input/output error", str(path))
-
-    monkeypatch.setattr("nlp_bench.evidence.hashes.sha256_of", broken)
+    error = OSError(errno.EIO, "Input/output error", "a file")
+    monkeypatch.setattr("nlp_bench.evidence.hashes.sha256_of", Mock(side_effect=error))
     with pytest.raises(UsageError, match=r"cannot read .*: Input/output error"):
         verify(folder)
 

@@ -3,9 +3,10 @@
 import os
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
-from support.command import Ask
+from support.command import Ask, Capture
 from support.processes import execute
 
 from nlp_bench.cli.main import main
@@ -70,13 +71,8 @@ def test_a_file_whose_name_begins_with_a_hyphen_is_named(
     assert f"{name}, which is a file here: write ./{name}" in told("report", name, code=2).err
 
 
-def test_ctrl_c_while_the_surroundings_are_settled(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted() -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("nlp_bench.cli.main.settle", interrupted)
+def test_ctrl_c_while_the_surroundings_are_settled(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr("nlp_bench.cli.main.settle", Mock(side_effect=KeyboardInterrupt))
     monkeypatch.setattr("sys.argv", ["nlp-bench", "report", "job.out"])
     assert main() == 130
     assert capsys.readouterr().err == "nlp-bench: interrupted; repeat the same command to go on\n"

@@ -4,7 +4,7 @@ import pytest
 from support.command import Ask
 
 from nlp_bench.cli.main import main
-from nlp_bench.cli.parser import HINTS, Parser, parser_of
+from nlp_bench.cli.parser import HINTS, parser_of
 from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.config.request import SBATCH, Request, from_options
 from nlp_bench.launch.scheduler import slurm_options
@@ -13,10 +13,6 @@ from nlp_bench.launch.scheduler.slurm_options import check_words
 NAMES = [name for one, entry in SUBCOMMANDS.items() for name in (one, *(f"{one} {verb}" for verb in entry.verbs))]
 OTHER_MEANINGS = {"--nodes": ("doctor",), "--output": ()}
 RUN = ("check", "submit", "rehearse")
-
-
-def spelled(parser: Parser) -> dict[str, tuple[str, ...]]:
-    return {action.dest: tuple(action.option_strings) for action in parser._actions if action.option_strings}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,9 +31,9 @@ def test_one_thing_has_the_same_names_everywhere() -> None:
     """Two options of one spelling have all spellings in common, in every subcommand."""
     found: dict[str, dict[tuple[str, ...], str]] = {}
     for name in NAMES:
-        for names in spelled(parser_of(name)).values():
-            for spelling in names:
-                found.setdefault(spelling, {})[names] = name
+        for action in parser_of(name)._actions:
+            for spelling in action.option_strings:
+                found.setdefault(spelling, {})[tuple(action.option_strings)] = name
     allowed = {"--limit", "--time"}  # of a job (submit), of the report (report), and both words for the latter (plan)
     assert {one: sets for one, sets in found.items() if len(sets) > 1 and one not in allowed} == {}
     assert set(found["--limit"]) == {("--limit",), ("--time", "--limit")}

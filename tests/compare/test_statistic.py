@@ -165,14 +165,10 @@ def test_without_scatter_nothing_is_said() -> None:
     assert statistic(flat, flat).verdict is Verdict.NO_INTERVAL
 
 
-def alike(number: int) -> Pool:
-    """Return runs that do not differ at all: what they scatter by is not known."""
-    return Pool(runs=one_run() * number)
-
-
 @pytest.mark.parametrize("number", [1, 3])
 def test_one_side_without_an_interval_says_nothing(number: int) -> None:
-    bare = Pool(runs=(replace(one_run()[0], estimate=None),)) if number == 1 else alike(number)
+    # Of runs that do not differ at all it is not known what they scatter by.
+    bare = Pool(runs=one_run() * number if number > 1 else (replace(one_run()[0], estimate=None),))
     for pair in ((bare, Pool(runs=one_run())), (Pool(runs=one_run()), bare)):
         found = statistic(*pair)
         assert (found.verdict, found.ratio, found.both_sides) == (Verdict.NO_INTERVAL, None, None)

@@ -24,11 +24,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def lines(path: Path, *records: object) -> Path:
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
 def own_text(small: Path, path: Path, output: Path, **changes: object) -> DataRequest:
     files = {"vocab_file": small / "vocab.json", "merge_file": small / "merges.txt"}
     return DataRequest(**{"output": output, "input": path, **files, **changes})  # type: ignore[arg-type]
@@ -141,7 +136,8 @@ def test_without_megatron_core_the_extra_is_named(tmp_path: Path, monkeypatch: p
 
 
 def test_missing_and_wrong_files_are_named(small: Path, tmp_path: Path) -> None:
-    text = lines(tmp_path / "text.jsonl", {"text": "a"})
+    text = tmp_path / "text.jsonl"
+    text.write_text('{"text": "a"}\n')
     with pytest.raises(UsageError, match=r"input: cannot read .*missing: No such file"):
         make_data(own_text(small, tmp_path / "missing", tmp_path / "out"))
     with pytest.raises(UsageError, match=r"vocab_file: .* are no byte-level BPE"):

@@ -56,15 +56,10 @@ def json_lines(texts: Iterable[str]) -> bytes:
     return "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
 
 
-def gpt2(folder: Path) -> TokenizerChoice:
-    tokenizer = folder / "tokenizer"
-    return TokenizerChoice(
-        tokenizer_type="GPT2BPETokenizer", vocab_file=tokenizer / "vocab.json", merge_file=tokenizer / "merges.txt"
-    )
-
-
 def asked(folder: Path, output: Path, names: Iterable[str] = SHARDS, **changes: Any) -> PrepareRequest:
-    values = {"tokenizer": gpt2(folder), "reading": Reading(append_eod=True), "workers": 2, **changes}
+    files = {"vocab_file": folder / "tokenizer/vocab.json", "merge_file": folder / "tokenizer/merges.txt"}
+    tokenizer = TokenizerChoice(tokenizer_type="GPT2BPETokenizer", **files)
+    values = {"tokenizer": tokenizer, "reading": Reading(append_eod=True), "workers": 2, **changes}
     return PrepareRequest(inputs=tuple(str(folder / name) for name in names), output=str(output), **values)
 
 

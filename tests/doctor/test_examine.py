@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 
@@ -22,14 +23,11 @@ def test_every_check_answers_here(place: Callable[..., Place]) -> None:
 
 
 def test_a_check_that_breaks_is_a_finding(place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Place) -> None:
-        raise ZeroDivisionError("by nothing")
-
-    def refused(_: Place) -> None:
-        raise NlpBenchError("runs: wrong; name another")
-
-    monkeypatch.setitem(CHECKS, "disk", Check("", broken))
-    monkeypatch.setitem(CHECKS, "clock", Check("", refused))
+    for name, error in (
+        ("disk", ZeroDivisionError("by nothing")),
+        ("clock", NlpBenchError("runs: wrong; name another")),
+    ):
+        monkeypatch.setitem(CHECKS, name, Check("", Mock(side_effect=error)))
     disk, clock, limits = examine(place(), ["disk", "clock", "limits"])
     assert disk.finding.status == clock.finding.status == "failed"
     assert disk.finding.summary == "the check itself broke: ZeroDivisionError: by nothing"

@@ -1,6 +1,7 @@
 """NVIDIA's library through its C types, and which of its GPUs a run uses."""
 
 import sys
+from unittest.mock import Mock
 
 import pytest
 from support.native import load_nvml
@@ -50,13 +51,9 @@ def test_a_sample(monkeypatch: pytest.MonkeyPatch, is_old: bool) -> None:
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     load_nvml(monkeypatch, None)
-    monkeypatch.setattr("ctypes.CDLL.__init__", no_library)
+    monkeypatch.setattr("ctypes.CDLL.__init__", Mock(side_effect=OSError("cannot open shared object file")))
     with pytest.raises(NvmlError, match=r"no NVIDIA driver on this node \(libnvidia-ml.so.1 cannot be loaded\)"):
         Nvml()
-
-
-def no_library(*_: object, **__: object) -> None:
-    raise OSError("cannot open shared object file")
 
 
 def test_a_binding_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from support.forked import LEAST
 
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout, model_shape
-from nlp_bench.train.settings import Settings
 
 GPT = "--mock-data --vocab-size 492 --position-embedding-type learned_absolute"
 T5 = "--model-family t5 --num-layers 2 --decoder-seq-length 16 --vocab-extra-ids 20 --geglu"
@@ -60,7 +59,7 @@ def test_the_layout_does_not_change_the_training_and_the_loss_falls(same_trainin
     few = "--global-batch-size 2" if FULL in layout else ""  # what tensor-parallel ranks send costs most
     ended = same_training(ranks, f"{GPT} {words} {few}", layout)
     assert ended.losses[-1] < ended.losses[0] - 0.25
-    settings = settled(words)
+    settings = parse(f"{LEAST} {GPT} {words}".split())
     assert ended.parameters == model_shape(settings, Layout.of(settings, 1)).parameters
 
 
@@ -96,7 +95,3 @@ def test_bert_learns_from_real_data(train: Train, data: Path) -> None:
     words = f"--vocab-size 512 --position-embedding-type learned_absolute {PADDED} {BERT} --train-iters 30 --data-path"
     losses = train(1, words, *[str(data / "corpus_text_document")] * 2).losses
     assert losses[-1] < losses[0] - 0.3
-
-
-def settled(words: str) -> Settings:
-    return parse(f"{LEAST} {GPT} {words}".split())

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -193,11 +194,7 @@ def test_a_full_disk_is_said_once_and_ends_nothing(monkeypatch: pytest.MonkeyPat
     writer = pytest.importorskip("tensorboardX.event_file_writer")
     said: list[str] = []
     board = TensorBoard(settings(f"--tensorboard-dir {tmp_path}/tb --tensorboard-log-interval 10"), said.append)
-
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(writer.EventsWriter, "write_event", full)
+    monkeypatch.setattr(writer.EventsWriter, "write_event", Mock(side_effect=OSError(28, "No space left on device")))
     board.interval(replace(INTERVAL, iteration=15), {"lm loss": 1.0})
     assert len(said) == 1  # nothing was due
     for _ in range(2):
