@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from support.command import Ask
-from support.published import published_log
 from support.repeated import MEGATRON, write_log, write_runs
 
 import nlp_bench
@@ -127,20 +126,6 @@ def test_a_named_gpu_that_cannot_have_done_it_is_refused(tmp_path: Path, told: A
     assert read.outcome is nlp_bench.Outcome.REFUSED
     assert nlp_bench.measure(read).tokens_per_second.steady is None
     assert main([*words, "--gpu", "H100 SXM"]) == 0
-
-
-SIZES = ("--sequence-length", "2048", "--num-gpus", "384")
-
-
-def test_a_run_that_is_on_both_sides_proves_nothing(tmp_path: Path, told: Ask) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        for number in (0, 5, 9):
-            (tmp_path / name / f"{number}.log").write_text(published_log().replace("7.2310", f"7.23{number}0"))
-    words = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), *SIZES, "--same-workload", "--allow-measured"]
-    said = told(*words, "--gate", "3", "--strict", code=1).out
-    assert "GATE NOT PROVEN: a run that is on both sides says nothing" in said
-    assert "run(s) of B are runs of A" in said
 
 
 def test_a_shared_run_does_not_hide_that_the_others_are_slower(tmp_path: Path, told: Ask) -> None:

@@ -1,16 +1,23 @@
-"""Is an indexed dataset whole? Every way in which copies of it break."""
+"""Is an indexed dataset whole, and was it made with this tokenizer? Asked before anything is trained."""
 
+import json
 import struct
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.processes import execute
 
-from nlp_bench.data.indexed import HEADER, MAGIC, check_indexed
-from nlp_bench.errors import UsageError
+from nlp_bench.data import PREFIX
+from nlp_bench.data.indexed import HEADER, MAGIC, PREPARED, check_indexed, check_tokenizer
+from nlp_bench.data.maker import DataRequest, make_data
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import sha256_of
 
 
 @pytest.fixture
-def prefix(tmp_path: Path) -> str:
+def pair(tmp_path: Path) -> str:
     """Two documents of 3 and 2 tokens of 2 bytes."""
     index = HEADER.pack(MAGIC, 1, 8, 2, 3) + struct.pack("<2i2q3q", 3, 2, 0, 6, 0, 1, 2)
     (tmp_path / "my data.idx").write_bytes(index)
@@ -18,8 +25,8 @@ def prefix(tmp_path: Path) -> str:
     return str(tmp_path / "my data")
 
 
-def test_a_whole_dataset_passes(prefix: str) -> None:
-    check_indexed(prefix)
+def test_a_whole_dataset_passes(pair: str) -> None:
+    check_indexed(pair)
 
 
 @pytest.mark.parametrize(
@@ -34,16 +41,89 @@ def test_a_whole_dataset_passes(prefix: str) -> None:
         (".idx", HEADER.pack(MAGIC, 1, 8, 0, 1) + bytes(8), r"holds no sequences"),
     ],
 )
-def test_a_broken_dataset_is_refused(prefix: str, suffix: str, content: bytes, message: str) -> None:
-    Path(prefix + suffix).write_bytes(content)
+def test_a_broken_dataset_is_refused(pair: str, suffix: str, content: bytes, message: str) -> None:
+    Path(pair + suffix).write_bytes(content)
     with pytest.raises(UsageError, match=message):
-        check_indexed(prefix)
+        check_indexed(pair)
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".idx"])
-def test_a_missing_file_is_named_with_its_remedy(prefix: str, suffix: str) -> None:
-    Path(prefix + suffix).unlink()
+def test_a_missing_file_is_named_with_its_remedy(pair: str, suffix: str) -> None:
+    Path(pair + suffix).unlink()
     with pytest.raises(
         UsageError, match=rf"data\{suffix} does not exist; make it with nlp-bench data, or use --mock-data"
     ):
-        check_indexed(prefix)
+        check_indexed(pair)
+
+
+GPT2, HASH = "GPT2BPETokenizer", "sha256 [0-9a-f]{16}"
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> str:
+    """A record of prepared data beside its tokenizer files."""
+    files = {}
+    for field, name in (("vocab_file", "vocab.json"), ("merge_file", "merges.txt")):
+        (tmp_path / name).write_text(name)
+        files[field] = {"name": name, "bytes": len(name), "sha256": sha256_of(tmp_path / name)}
+    tokenizer = {"type": GPT2, "vocab_size": 600, "files": files}
+    (tmp_path / "d_text_document.json").write_text(json.dumps({"schema": PREPARED, "tokenizer": tokenizer}))
+    return str(tmp_path / "d_text_document")
+
+
+def test_the_same_tokenizer_passes(prefix: str) -> None:
+    folder = Path(prefix).parent
+    check_tokenizer(
+        prefix, tokenizer_type="GPT2BPETokenizer", vocab_file=str(folder / "vocab.json"),
+        merge_file=str(folder / "merges.txt"), vocab_size=640,
+    )  # fmt: skip
+    check_tokenizer(prefix, tokenizer_type="NullTokenizer", vocab_size=600)
+    check_tokenizer(str(folder / "unknown"), tokenizer_type="HuggingFaceTokenizer", vocab_size=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"tokenizer_type": "HuggingFaceTokenizer"},
+            f"made with {GPT2}; use --tokenizer-type {GPT2} --vocab-file vocab.json",
+        ),
+        (
+            {"vocab_file": "merges.txt"},
+            rf"vocab_file: .*merges.txt \({HASH}\) is not the vocab.json \({HASH}\) that made",
+        ),
+        ({"merge_file": "gone"}, r"merge_file: cannot read .*gone: No such file"),
+        ({"vocab_size": 599}, r"vocab_size: 599 is less than the 600 of the tokenizer that made"),
+        ({"tokenizer_type": "NullTokenizer", "vocab_size": 512}, r"vocab_size: 512 is less than the 600"),
+    ],
+)
+def test_another_tokenizer_is_refused(prefix: str, given: dict[str, Any], message: str) -> None:
+    folder = Path(prefix).parent
+    given = {"tokenizer_type": GPT2} | given
+    given |= {key: str(folder / given[key]) for key in ("vocab_file", "merge_file") if key in given}
+    with pytest.raises(UsageError, match=message):
+        check_tokenizer(prefix, **given)
+
+
+def test_the_invented_corpus_has_a_record_too(tmp_path: Path) -> None:
+    make_data(DataRequest(output=tmp_path / "data", documents=50, vocab_size=300))
+    prefix = str(tmp_path / "data" / PREFIX)
+    good = {"tokenizer_type": "GPT2BPETokenizer", "vocab_file": str(tmp_path / "data" / "vocab.json")}
+    check_tokenizer(prefix, **good, vocab_size=300)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"vocab_file: .*merges.txt .* is not the vocab.json"):
+        check_tokenizer(prefix, **good | {"vocab_file": str(tmp_path / "data" / "merges.txt")})  # type: ignore[arg-type]
+    check_tokenizer(str(tmp_path / "data" / "others"), tokenizer_type="HuggingFaceTokenizer")
+
+
+def test_strange_and_newer_records(prefix: str) -> None:
+    Path(prefix + ".json").write_text('{"loss": 1}')
+    check_tokenizer(prefix, tokenizer_type="HuggingFaceTokenizer")  # not ours: it says nothing about the data
+    Path(prefix + ".json").write_text('{"schema": "nlp-bench/data/3"}')
+    with pytest.raises(NlpBenchError, match="is newer than this nlp-bench reads"):
+        check_tokenizer(prefix, tokenizer_type="NullTokenizer")
+
+
+def test_it_is_light() -> None:
+    heavy = "[name for name in ('torch', 'numpy', 'tokenizers') if name in sys.modules]"
+    code = f"import sys; from nlp_bench.data import blend, indexed; print({heavy})"
+    assert execute(sys.executable, "-c", code, check=True).stdout == "[]\n"

@@ -122,7 +122,7 @@ def test_ones_own_text_goes_the_same_way(small: Path, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_fault_in_ones_own_text_is_named(small: Path, tmp_path: Path, content: bytes, message: str) -> None:
-    """The same code reads the text of `prepare`: test_worker.py and test_prepare.py have the other faults."""
+    """The same code reads the text of `prepare`: test_text.py and test_prepare.py have the other faults."""
     (tmp_path / "text.jsonl").write_bytes(content)
     with pytest.raises(UsageError, match=message):
         make_data(own_text(small, tmp_path / "text.jsonl", tmp_path / "out"))

@@ -263,7 +263,7 @@ def test_a_failure_while_joining_is_mended_by_the_next_call(
 
 
 def test_broken_lines_are_named_or_counted(folder: Path, tmp_path: Path, told: Ask) -> None:
-    """What is said of each fault: test_worker.py."""
+    """What is said of each fault: test_text.py."""
     path = tmp_path / "a.jsonl"
     broken = {b'{"text": \n': "not JSON", b'{"body": "b", "id": 1}\n': "its keys are body, id"}
     for content, message in broken.items():

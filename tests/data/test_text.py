@@ -1,6 +1,7 @@
-"""Blocks of whole lines: all of the file, cut in the same places wherever reading begins."""
+"""Text to tokens: blocks of whole lines, cut in the same places wherever reading begins; sentences by a rule; what is wrong with a line."""
 
 import gzip
+from array import array
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlp_bench.data import text as module
+from nlp_bench.data.sentences import split_sentences
+from nlp_bench.data.shards import Encoded, Reading, encode_lines
 from nlp_bench.data.text import Block, blocks
+from nlp_bench.data.tokenizer import Encoder
 from nlp_bench.errors import UsageError
 
 
@@ -60,3 +64,76 @@ def test_a_packed_file_that_became_shorter_is_named(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(gzip.compress(b"x\n"))
     with pytest.raises(UsageError, match="cannot be read to its end: it is shorter than it was"):
         list(blocks(tmp_path / "a", begin=10))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ('He said "No." Then he left.', ['He said "No."', "Then he left."]),
+        ("Dr. Who met J. R. Ewing at 3.5 m. It rained.", ["Dr. Who met J. R. Ewing at 3.5 m.", "It rained."]),
+        ("See fig. 3, e.g. there. 5 remain.", ["See fig. 3, e.g. there.", "5 remain."]),
+        ("what? never mind... said he. (Yes.) Good", ["what? never mind... said he.", "(Yes.)", "Good"]),
+        ("A heading\n\nA text over\ntwo lines", ["A heading", "A text over\ntwo lines"]),
+        ("\u4f60\u597d\u3002\u518d\u89c1\uff01", ["\u4f60\u597d\u3002", "\u518d\u89c1\uff01"]),
+        ("\u00dcber Nacht. \u00c4pfel fielen.", ["\u00dcber Nacht.", "\u00c4pfel fielen."]),
+        ("no end", ["no end"]),
+        (" \n\n . \n", ["."]),
+        ("", []),
+    ],
+)
+def test_sentences(text: str, expected: list[str]) -> None:
+    assert split_sentences(text) == expected
+
+
+def test_no_letter_is_lost() -> None:
+    text = "A. b. C! \n\n D... e.g. F? (G.) h." * 20
+    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", [".", ". ", "\n", "\n ", '."', "!?\u2026", "A. "])
+def test_long_rows_of_marks_take_no_square_of_their_length(row: str) -> None:
+    split_sentences(row * 200_000 + "x")  # the square would take hours
+
+
+LETTERS = Encoder(encode=lambda texts: [list(text.encode()) for text in texts], vocab_size=257, end_id=256, library="")
+
+
+def encode(data: bytes, number: int = 1, **reading: object) -> Encoded:
+    return encode_lines((LETTERS, Reading(**reading), 2), "f", data, number)  # type: ignore[arg-type]
+
+
+def test_documents_become_sequences_with_an_end() -> None:
+    found = encode(b'\xef\xbb\xbf{"text": "ab"}\r\n\n{"text": ""}\n{"text": "c"}', append_eod=True)
+    assert array("H", found.tokens).tolist() == [97, 98, 256, 99, 256]
+    assert (found.lengths.tolist(), found.sequences.tolist(), found.num_empty) == ([3, 2], [1, 1], 1)
+
+
+def test_sentences_become_sequences_of_one_document() -> None:
+    data = b'{"text": "A b. C d."}\n{"text": ["e", "", "f"]}\n{"text": []}\n'
+    found = encode(data, append_eod=True, split_sentences=True)
+    assert (found.lengths.tolist(), found.sequences.tolist(), found.num_empty) == ([4, 5, 1, 2], [2, 2], 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b'{"text": ', r"not JSON: "),
+        (b"[" * 100_000, r"not JSON: "),
+        (b'{"body": "b", "id": 1}', r"no 'text': its keys are body, id; name the right one with --json-key"),
+        (b"[1]", r"no 'text': it is no object; `jq -c '.\[\]' FILE` makes lines of an array"),
+        (b" [", r"not JSON: .*; `jq -c '.\[\]' FILE` makes lines of an array"),
+        (b'{"text": null}', r"'text' is null, not text"),
+        (b'{"text": ["a", 1]}', r"'text' is list, not text"),
+        (b'{"text": "\xff"}', r"not UTF-8: .*; convert the file with iconv"),
+        (b'{"text": "a\\ud800"}', r"'text' has half of a surrogate pair, \\ud800"),
+        (b'{"text": ["a\\udc00"]}', r"'text' has half of a surrogate pair, \\udc00"),
+    ],
+)
+def test_a_broken_line_is_named(line: bytes, message: str) -> None:
+    data = b'{"text": "a"}\n' + line + b"\n"
+    with pytest.raises(UsageError, match=rf"input: f, line 8: {message}.*; --skip-broken leaves such lines out"):
+        encode(data, number=7)
+    found = encode(data, number=7, skip_broken=True)
+    assert (found.num_broken, len(found.broken), found.tokens) == (1, 1, b"a\0")

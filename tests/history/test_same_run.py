@@ -39,6 +39,7 @@ def test_a_copy_of_a_run_is_no_repeat_of_it(copies: list[Path], told: Ask) -> No
     for one, two in ((str(copies[1]), str(copies[0])), ("history:2", str(copies[3])), (str(copies[1]), "history:1")):
         text = told("compare", one, two, *file, "--gate", "3", "--strict", "--allow-measured", code=1).out
         assert "1 run(s) of B are runs of A, whole or cut" in text
+        assert "GATE NOT PROVEN: a run that is on both sides says nothing" in text
     assert "no earlier valid run of this configuration" in told("compare", "history:last", copies[3], *file, code=2).err
 
 

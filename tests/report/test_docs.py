@@ -1,10 +1,11 @@
-"""Links lead somewhere, and the pages on logs list what there is. After a change: NLP_BENCH_WRITE_DOCS=1 pytest tests/report/test_docs.py."""
+"""The pages on logs list what there is, links lead somewhere, and `nlp-bench report --dialects`. After a change: NLP_BENCH_WRITE_DOCS=1 pytest tests/report/test_docs.py."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Ask
 from support.fixtures import tomllib
 from support.pages import ROOT, check_part
 
@@ -12,7 +13,7 @@ from nlp_bench.logs import reader
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.report.dialects import DIALECT_FORMATS
+from nlp_bench.report.dialects import DIALECT_FORMATS, MAX_EXAMPLE, excerpt
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -43,3 +44,29 @@ def test_what_the_guide_tells_to_write_is_read(tmp_path: Path, monkeypatch: pyte
         assert all(word in " ".join(entry.reason_texts) for word in case.get("says", ()))
         for name in {"steady", "num_records", "num_gpus"} & set(case):
             assert getattr(entry, name) == pytest.approx(case[name], rel=1e-3)
+
+
+def test_the_table_has_every_dialect(told: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in ("80", "120", "400"):
+        monkeypatch.setenv("COLUMNS", columns)
+        out = told("report", "--dialects").out
+        assert {d.name for d in all_dialects()} <= {line.split(" ")[0] for line in out.splitlines()}
+        assert max(map(len, out.splitlines())) <= min(int(columns), 160)
+        assert out.endswith(f"\n{len(all_dialects())} dialects\n")
+
+
+def test_the_data_has_the_whole_example(told: Ask) -> None:
+    record = told("report", "--dialects", "--format", "json").json
+    assert record["schema"] == "nlp-bench/dialects/1"
+    assert [d["name"] for d in record["dialects"]] == sorted(d.name for d in all_dialects())
+    assert {d["example"] for d in record["dialects"]} == {d.example for d in all_dialects()}
+    assert all(set(d) == {"name", "programs", "example", "trap", "source"} for d in record["dialects"])
+
+
+@pytest.mark.parametrize(
+    ("example", "text"),
+    [("a\n\x1b[36m b\tc ", "a [36m b c"), ("word " * 100, "word " * 31 + "..."), ("x" * 500, " ...")],
+)
+def test_examples_are_cut_between_words(example: str, text: str) -> None:
+    assert excerpt(example) == text
+    assert len(excerpt(example)) <= MAX_EXAMPLE

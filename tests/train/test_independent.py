@@ -1,12 +1,40 @@
-"""The CPU's own operators against torch's: values and gradients."""
+"""Our trainer against others: Megatron-LM's own (docs/parity.md), the plain PyTorch models of benchmark/perf, torch's operators."""
 
 import json
+import os
 import sys
+from pathlib import Path
 
 import pytest
 from support.processes import execute
 
-pytestmark = pytest.mark.slow
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.torchrun
+@pytest.mark.skipif(
+    "MEGATRON_LM_REPO" not in os.environ,
+    reason="set MEGATRON_LM_REPO to a checkout of Megatron-LM core_v0.16.1 to compare the trainer with it (docs/parity.md)",
+)
+@pytest.mark.parametrize("case", ["llama fp32, TP 2 PP 2", "t5 fp32, TP 2", "gpt fp32, from our checkpoint"])
+def test_losses_are_those_of_megatron_lm(case: str, tmp_path: Path) -> None:
+    words = ["--only", case, "--steps", "4", "--output", str(tmp_path)]
+    done = execute(sys.executable, ROOT / "benchmark/parity/parity.py", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+PERF = ROOT / "benchmark/perf/trainer_vs_torch.py"
+SMALL = "--no-compile --blocks 1 --steps 1 --layers 2 --width 64 --heads 4 --length 32 --vocabulary 512 --micro 2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gpt", "t5", "bert"])
+def test_plain_torch_finds_the_same_losses(family: str) -> None:
+    words = f"--family {family} {SMALL} --at-least 0 --json"
+    answer = execute(sys.executable, str(PERF), *words.split(), timeout=90)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads(answer.stdout)["ratios"]["eager"]["median"] > 0
+
 
 CASES = """
 import json, types
@@ -38,7 +66,8 @@ print(json.dumps(found))
 """
 
 
-def test_each_agrees_with_torch() -> None:
+@pytest.mark.slow
+def test_the_processor_s_operators_agree_with_torch() -> None:
     answer = execute(sys.executable, "-W", "ignore", "-c", CASES, timeout=90)
     assert answer.returncode == 0, answer.stderr
     differences = json.loads(answer.stdout)
