@@ -135,10 +135,9 @@ def test_plan_says_what_the_command_says(command: Call) -> None:
     assert best.low_s < best.report_s < best.high_s
 
 
-def test_a_table_that_was_edited_in_the_session_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_was_edited_in_the_session_is_read_again(here: Path) -> None:
     shipped = (Path(__file__).parents[1] / "benchmark/accelerators.toml").read_text(encoding="utf-8")
-    (tmp_path / "benchmark").mkdir()
-    monkeypatch.chdir(tmp_path)
+    (here / "benchmark").mkdir()
     times = []
     for text in (shipped, shipped.replace("gb_per_s = 1555", "gb_per_s = 155")):
         Path("benchmark/accelerators.toml").write_text(text, encoding="utf-8")
@@ -226,9 +225,9 @@ def shown(code: str, names: dict[str, Any]) -> str:
     return printed.getvalue() + (f"{value!r}\n" if value is not None else "")
 
 
-def test_the_page_shows_what_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("here")
+def test_the_page_shows_what_is_printed() -> None:
     pytest.importorskip("pandas")
-    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
 
     def cell(block: re.Match[str]) -> str:

@@ -52,8 +52,8 @@ def test_a_bundle_holds_logs_records_report_and_hashes(bundle: Bundle, our_run: 
     execute("sha256sum", "--quiet", "--strict", "-c", "SHA256SUMS", cwd=made.path, check=True)
 
 
-def test_a_bundle_that_lies_among_the_logs_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_a_bundle_that_lies_among_the_logs_is_none(told: Ask) -> None:
     Path("a.log").write_text(published_log())
     made = []
     for _ in range(2):  # the second one finds the first
@@ -159,11 +159,10 @@ def test_a_git_that_cannot_be_started_is_said(bundle: Bundle, monkeypatch: pytes
 
 
 def test_the_folder_above_an_unpacked_bundle_is_bundled_as_it_is_reported(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
+    bundle: Bundle, here: Path, told: Ask
 ) -> None:
-    (tmp_path / "sent").mkdir()
+    (here / "sent").mkdir()
     bundle("sent/evidence")
-    monkeypatch.chdir(tmp_path)
     for words in ("report sent", "bundle sent --output again", "verify again"):
         told(*words.split())
 

@@ -83,11 +83,9 @@ def test_inserted_and_removed_lines_are_told_apart(bundle: Bundle) -> None:
     assert any("1 line was removed in front of line 4" in fault for fault in verify(folder).faults)
 
 
-def test_nothing_depends_on_where_a_bundle_lies(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("here")
+def test_nothing_depends_on_where_a_bundle_lies(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bundle()
-    monkeypatch.chdir(tmp_path)
     shutil.copytree(made.path, "m")
     monkeypatch.setenv("NLP_BENCH_RULES", "nowhere.toml")
     assert verify(Path("m")).is_verified

@@ -85,15 +85,14 @@ def test_numbers_of_numpy_are_numbers_and_booleans_are_not(tmp_path: Path) -> No
     ],
 )  # fmt: skip
 def test_a_word_that_cannot_be_meant_is_named_and_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask, words: str, said: str
+    here: Path, told: Ask, words: str, said: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "loop.toml").symlink_to("loop.toml")
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "a.log").write_text(DUMP + published_log())
-    before = sorted(tmp_path.iterdir())
+    (here / "loop.toml").symlink_to("loop.toml")
+    os.mkfifo(here / "pipe")
+    (here / "a.log").write_text(DUMP + published_log())
+    before = sorted(here.iterdir())
     assert said in told(*shlex.split(words), code=1 if "--emit-jube" in words else UsageError.exit_code).err
-    assert sorted(tmp_path.iterdir()) == before
+    assert sorted(here.iterdir()) == before
 
 
 def test_an_option_may_be_repeated_with_the_same_value(tmp_path: Path) -> None:
@@ -125,13 +124,10 @@ def test_measure_names_a_log_that_is_a_pipe(tmp_path: Path, told: Ask) -> None:
     assert "there is no job.out" not in said
 
 
-def test_measure_writes_no_file_that_is_called_like_standard_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
-) -> None:
-    run = write_run(tmp_path / "run")
-    monkeypatch.chdir(tmp_path)
+def test_measure_writes_no_file_that_is_called_like_standard_output(here: Path, told: Ask) -> None:
+    run = write_run(here / "run")
     assert "--metrics -: the lines go to standard output anyway" in told("measure", run, "--metrics", "-", code=2).err
-    assert not (tmp_path / "-").exists()
+    assert not (here / "-").exists()
 
 
 def test_measure_replaces_no_file_but_its_own(tmp_path: Path, told: Ask) -> None:

@@ -63,10 +63,8 @@ def test_two_lines(words: str, said: str, tmp_path: Path, told: Ask) -> None:
 
 
 @pytest.mark.parametrize("name", ["-1.log", "-old.log"])
-def test_a_file_whose_name_begins_with_a_hyphen_is_named(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_a_file_whose_name_begins_with_a_hyphen_is_named(name: str, told: Ask) -> None:
     Path(name).touch()
     assert f"{name}, which is a file here: write ./{name}" in told("report", name, code=2).err
 

@@ -245,12 +245,9 @@ def test_a_gate_is_not_proven_by_a_side_of_which_runs_could_not_be_read(tmp_path
     "words",
     ["history add a --file made", "compare a b --gate 3 --same-workload", "export bigger a", "bundle --output made a"],
 )
-def test_a_size_against_the_logs_is_not_passed_on(
-    tmp_path: Path, told: Ask, monkeypatch: pytest.MonkeyPatch, words: str
-) -> None:
-    write_runs(tmp_path / "a", 65000, 65600, 64700)
-    write_runs(tmp_path / "b", 55000, 55600, 54700, seed=40)
-    monkeypatch.chdir(tmp_path)
+def test_a_size_against_the_logs_is_not_passed_on(here: Path, told: Ask, words: str) -> None:
+    write_runs(here / "a", 65000, 65600, 64700)
+    write_runs(here / "b", 55000, 55600, 54700, seed=40)
     said = told(*words.split(), "--global-batch-size", "192", code=UsageError.exit_code)
     assert "the option --global-batch-size 192 is used although the log says 64. Leave the option out" in said.err
     assert said.out == ""

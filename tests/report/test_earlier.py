@@ -9,10 +9,8 @@ from support.published import write_run
 from nlp_bench.cli.main import main
 
 
-def test_a_record_names_what_it_was_made_from(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_a_record_names_what_it_was_made_from(log: Path, told: Ask) -> None:
     write_run(Path("a run"))
     main(["measure", "a run"])
     Path("two words.log").write_bytes(log.read_bytes())
@@ -31,10 +29,8 @@ def test_a_record_names_what_it_was_made_from(
 
 
 @pytest.mark.parametrize("form", ["table", "html"])
-def test_a_report_that_quotes_lines_is_no_log(
-    log: Path, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
-) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_a_report_that_quotes_lines_is_no_log(log: Path, form: str, told: Ask) -> None:
     log.rename("a.log")
     words = ["--sequence-length", "2048"]
     Path("explained.txt").write_text(told("report", "a.log", *words, "--explain", "--format", form).out)

@@ -149,11 +149,10 @@ def test_the_documentation_explains_every_file_and_column() -> None:
     assert plain == MEANING
 
 
-def test_the_lines_for_pandas_work(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_lines_for_pandas_work(log: Path, here: Path) -> None:
     pytest.importorskip("pandas")
     (lines,) = re.findall(r"```python\n(.*?)```", REPORT_PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    main(["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path)])
-    monkeypatch.chdir(tmp_path)
+    main(["report", str(log), "--sequence-length", "2048", "--output", str(here)])
     found: dict[str, Any] = {}
     exec(lines, found)  # noqa: S102  # our own page
     assert len(found["runs"]) == 1

@@ -164,11 +164,10 @@ def test_explain_leaves_standard_output_one_document(report: Call, log: Path) ->
     ],
 )
 def test_no_spreadsheet_makes_another_word_of_a_cell(
-    report: Call, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, is_changed: bool
+    report: Call, log: Path, here: Path, name: str, *, is_changed: bool
 ) -> None:
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / name).write_bytes(log.read_bytes())
-    monkeypatch.chdir(tmp_path)
+    (here / name).parent.mkdir(parents=True, exist_ok=True)
+    (here / name).write_bytes(log.read_bytes())
     (row,) = csv.DictReader(io.StringIO(report(name, *SEQUENCE, "--format", "csv")[1]))
     assert row["source"] == ("'" if is_changed else "") + name
 

@@ -134,31 +134,27 @@ why = "mine"
 """
 
 
-def test_a_bundle_is_not_judged_by_rules_that_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_is_not_judged_by_rules_that_it_brings(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is derived in its own folder, where a benchmark/ of the sender's would be found before the shipped one."""
-    run = write_our_run(tmp_path / "run")
-    (tmp_path / "lax.toml").write_text(LAX)
-    monkeypatch.chdir(tmp_path)
-    honest = bundled(tmp_path / "honest", run, rules="jupiter-nlp")
+    run = write_our_run(here / "run")
+    (here / "lax.toml").write_text(LAX)
+    honest = bundled(here / "honest", run, rules="jupiter-nlp")
     original = make.add_rules
 
     def forged(collected: Collected, options: Options) -> Options:
-        collected.add(tmp_path / "lax.toml", "benchmark/rules/jupiter-nlp.toml")
+        collected.add(here / "lax.toml", "benchmark/rules/jupiter-nlp.toml")
         return original(collected, options)
 
     monkeypatch.setattr(make, "add_rules", forged)
-    made = bundled(tmp_path / "forged", run, rules="jupiter-nlp")
+    made = bundled(here / "forged", run, rules="jupiter-nlp")
     said = [(one / "report/report.txt").read_text() for one in (honest.path, made.path)]
     assert said[0] == said[1]
     assert verify(made.path).is_verified
 
 
-def test_rules_that_are_not_the_shipped_ones_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Ask
-) -> None:
-    run = write_our_run(tmp_path / "run")
-    (tmp_path / "benchmark/rules").mkdir(parents=True)
-    (tmp_path / "benchmark/rules/jupiter-nlp.toml").write_text(LAX)
-    monkeypatch.chdir(tmp_path)
-    said = f"rules jupiter-nlp are those of {tmp_path}/benchmark/rules/jupiter-nlp.toml, not the ones"
+def test_rules_that_are_not_the_shipped_ones_are_named(here: Path, report: Ask) -> None:
+    run = write_our_run(here / "run")
+    (here / "benchmark/rules").mkdir(parents=True)
+    (here / "benchmark/rules/jupiter-nlp.toml").write_text(LAX)
+    said = f"rules jupiter-nlp are those of {here}/benchmark/rules/jupiter-nlp.toml, not the ones"
     assert said in report(run, "--rules", "jupiter-nlp").err

@@ -122,15 +122,12 @@ def test_a_fault_of_the_default_file_costs_no_number(
 
 
 @pytest.mark.slow
-def test_what_is_asked_for_holds_in_other_processes_and_ends_with_the_report(
-    make_run: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_asked_for_holds_in_other_processes_and_ends_with_the_report(make_run: Make, here: Path) -> None:
     text = (make_run() / "job.out").read_text()
     for number in range(4):
-        (tmp_path / f"{number}.log").write_text(text)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own.toml").write_text(OWN)
-    found = read_sources([str(tmp_path / "*.log")], Overrides(), rules=wanted("own.toml"), alone_s=0.0)
+        (here / f"{number}.log").write_text(text)
+    (here / "own.toml").write_text(OWN)
+    found = read_sources([str(here / "*.log")], Overrides(), rules=wanted("own.toml"), alone_s=0.0)
     assert [entry.rules.rules if entry.rules else None for entry in found.entries] == ["own"] * 4
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, "jupiter-nlp")
