@@ -13,35 +13,6 @@ from support.processes import execute
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
-from nlp_bench.redact import without_secrets
-
-
-@pytest.mark.parametrize("option", ["--te=--help", "--apex=--upload-pack=touch pwned", "--apex-commit=--exec=x"])
-def test_what_is_built_is_no_option_of_git_or_pip(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
-) -> None:
-    named = [] if option.startswith("--apex=") else ["--apex", "https://example.org/apex"]
-    assert main(["build", "--root", str(tmp_path), *named, option]) == UsageError.exit_code
-    name, _, value = option.partition("=")
-    assert f"{name}: {value!r} begins with -, so that git or pip would take it for an option" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        'ssh-keygen -t ed25519 -N "" -f key',
-        "gzip -9 -c a > b",
-        "zip -r all.zip folder",
-        "openssl req -key a.pem -out b",
-        "openssl s_client -connect host:443",
-        'send "hello there"',
-        "isend 4 rank 3, send 5 blocks",
-    ],
-)
-def test_commands_without_a_password_stay(line: str) -> None:
-    assert without_secrets(line) == line
-
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -110,11 +81,6 @@ def test_what_init_writes_has_the_modes_of_new_files(installed: Path, mode: int)
         os.umask(before)
     made = [installed / "bench", *(installed / "bench").rglob("*")]
     assert {stat.S_IMODE(path.stat().st_mode) for path in made} <= {0o640, 0o750}
-
-
-def test_apex_of_a_folder_without_git_is_refused(tmp_path: Path, told: Ask) -> None:
-    said = told("build", "--apex", tmp_path, "--root", tmp_path, code=UsageError.exit_code).err
-    assert f"--apex: {tmp_path} is no git repository, and a commit of it is built; clone it" in said
 
 
 @pytest.mark.parametrize(

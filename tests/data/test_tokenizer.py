@@ -99,27 +99,14 @@ def test_sentencepiece_that_is_not_installed_is_named(tmp_path: Path, monkeypatc
         ({}, "tokenizer_type: no tokenizer is given"),
         ({"vocab_file": Path("vocab.txt")}, "does not tell whether case counts; add --tokenizer-type"),
         ({"vocab_file": Path("vocab.json")}, "merge_file: not given; GPT2BPETokenizer needs"),
-        (
-            {"tokenizer_model": Path("t.json"), "merge_file": Path("m")},
-            "m: HuggingFaceTokenizer has no such file; leave",
-        ),
+        ({"tokenizer_model": Path("t.json"), "merge_file": Path("m")}, "m: HuggingFaceTokenizer has no such file"),
+        ({"tokenizer_type": "GPT2BPETokeniser"}, "'GPT2BPETokeniser' is not known; did you mean GPT2BPETokenizer"),
+        ({"tokenizer_type": "BertWordPieceCase"}, "vocab_file: not given"),
     ],
 )
-def test_files_that_do_not_go_together_are_named(given: dict[str, Any], message: str) -> None:
+def test_types_and_files_that_do_not_go_together_are_named(given: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        TokenizerChoice(**{"tokenizer_type": type_of(**FILES | given)} | FILES | given)
-
-
-@pytest.mark.parametrize(
-    ("kind", "message"),
-    [
-        ("GPT2BPETokeniser", "'GPT2BPETokeniser' is not known; did you mean GPT2BPETokenizer"),
-        ("BertWordPieceCase", "vocab_file: not given"),
-    ],
-)
-def test_a_type_that_is_unknown_or_lacks_its_file_is_named(kind: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        TokenizerChoice(tokenizer_type=kind)
+        TokenizerChoice(**given if "tokenizer_type" in given else {"tokenizer_type": type_of(**FILES | given)} | given)
 
 
 def test_files_that_are_something_else_are_named(tmp_path: Path) -> None:

@@ -154,5 +154,11 @@ authentication with the registry, secretary, design, pattern, login node: jwlogi
 NCCL INFO Bootstrap : Using ib0:10.0.0.1<0> key 0x1a2b3c4d5e6f7a8b comm 0x55d4 commHash 0x9f86d081884c7d65
 Using torch/utils/hooks/forward_hook_registry_v2.py, callbacks: hook/very_long_name_of_a_file_2.py
 sha256 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 commit 2deeb90f838e21cab39dc3ab9ec2872e8b6
+ssh-keygen -t ed25519 -N "" -f key
+gzip -9 -c a > b | zip -r all.zip folder
+openssl req -key a.pem -out b
+openssl s_client -connect host:443
+send "hello there"
+isend 4 rank 3, send 5 blocks
 -----BEGIN CERTIFICATE-----
 """.strip().split("\n")
