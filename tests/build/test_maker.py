@@ -51,8 +51,7 @@ def test_a_real_build_here_and_a_second_one_in_a_moment(tmp_path: Path) -> None:
     assert re.findall(r"^torch +(.+?) +\d\.\de-\d\d  ok$", first.stdout, re.MULTILINE) == list(verify.KERNELS["torch"])
     folder = Path(first.stdout.splitlines()[-1])
     made = (folder / "build.json").stat().st_mtime_ns
-    second = execute(*command, check=True, timeout=300, env=environment)
-    assert second.stdout == first.stdout
+    assert execute(*command, check=True, timeout=300, env=environment).stdout == first.stdout
     assert (folder / "build.json").stat().st_mtime_ns == made  # found, not made again
     assert json.loads((folder / "build.json").read_text())["schema"] == "nlp-bench/build/1"
 

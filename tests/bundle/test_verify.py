@@ -103,8 +103,7 @@ def test_another_program_is_told(bundle: Bundle) -> None:
 
 
 def test_what_the_maker_chose_stands_beside_the_number(bundle: Bundle, tmp_path: Path) -> None:
-    text = verification_text(verify(bundle().path))
-    assert "  options    time for 20,000,000 tokens\n" in text
+    assert "  options    time for 20,000,000 tokens\n" in verification_text(verify(bundle().path))
     (tmp_path / "train.log").write_text(published_log())
     made = bundle("other", tmp_path / "train.log", tokens=10_000_000, sequence_length=4096, limit_s=600.0)
     said = (

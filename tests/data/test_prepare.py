@@ -302,5 +302,4 @@ def test_a_cut_shard_is_named(folder: Path, tmp_path: Path, name: str) -> None:
     ],
 )
 def test_a_slip_on_the_command_line_is_named(folder: Path, told: Ask, more: list[str], message: str) -> None:
-    options = words(folder)[2:-2]
-    assert message in told("data", "prepare", *more, *options, code=2).err
+    assert message in told("data", "prepare", *more, *words(folder)[2:-2], code=2).err

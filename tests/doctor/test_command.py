@@ -83,8 +83,7 @@ def test_nothing_heavy_is_imported() -> None:
         "import sys; from nlp_bench.cli.main import main; main(['doctor', '--system', 'local', '--data-path', 'mock']);"
         "print([m for m in ('torch', 'pandas', 'matplotlib', 'numpy', 'megatron') if m in sys.modules])"
     )
-    done = execute(sys.executable, "-c", code, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert execute(sys.executable, "-c", code, check=True).stdout.splitlines()[-1] == "[]"
 
 
 @pytest.mark.parametrize(("allocated", "status"), [("96", "ok"), ("8", "failed"), ("", "skipped")])

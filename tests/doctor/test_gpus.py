@@ -130,8 +130,7 @@ def test_interfaces(booster: Place, monkeypatch: pytest.MonkeyPatch, name: str, 
     monkeypatch.setattr(hardware, "installed_version", lambda _: "2.27")
     for interface in ("ib0", "lo"):
         (booster.files / "sys/class/net" / interface).mkdir(parents=True)
-    found = finding("nccl", replace(booster, variables=INSIDE | {name: value}))
-    assert found.status == status
+    assert finding("nccl", replace(booster, variables=INSIDE | {name: value})).status == status
     if status == "failed":
         # a login node may have others
         assert finding("nccl", replace(booster, variables={name: value})).status == "warning"

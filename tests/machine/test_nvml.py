@@ -45,8 +45,7 @@ def test_a_sample(monkeypatch: pytest.MonkeyPatch, is_old: bool) -> None:
     if is_old:
         assert nvml.gpu(2)["no_energy_counter"] == "nvmlDeviceGetTotalEnergyConsumption: Not Supported"
     else:
-        later = nvml.sample(nvml.handles[2])[0]
-        assert later >= energy > 2**32  # a counter of 64 bits
+        assert nvml.sample(nvml.handles[2])[0] >= energy > 2**32  # a counter of 64 bits
 
 
 def test_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,15 +46,13 @@ def test_it_is_silent_for_a_second_and_then_speaks_in_steps(monkeypatch: pytest.
         line.show(10, 8_000_000)
         assert "100 %" in stream.getvalue()
         assert "\x1b" not in stream.getvalue()
-    last = stream.getvalue().split("\r")[-2]
-    assert last.isspace()
+    assert stream.getvalue().split("\r")[-2].isspace()
     assert stream.getvalue().endswith("\r")
 
 
 def test_a_pipe_has_no_end_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
-    line = Progress(1, None, Terminal())
-    assert line.text(0, 3_000_000, 2.0) == "reading 3.00 MB, 1.50 MB/s"
+    assert Progress(1, None, Terminal()).text(0, 3_000_000, 2.0) == "reading 3.00 MB, 1.50 MB/s"
 
 
 def test_it_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -253,8 +253,7 @@ def test_a_plain_report_starts_light(log: Path, words: list[str], heavy: tuple[s
         "except SystemExit: pass\n"
         f"print(sorted(set({heavy!r}) & set(sys.modules)), all(map(find_spec, {[name for name in heavy if name.startswith('nlp_bench.')]!r})))"
     )
-    done = execute(sys.executable, "-c", program, check=True)
-    assert done.stdout.splitlines()[-1] == "[] True"
+    assert execute(sys.executable, "-c", program, check=True).stdout.splitlines()[-1] == "[] True"
 
 
 class TestFolders:
@@ -308,14 +307,13 @@ class TestFolders:
         assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "INCOMPLETE", None)
 
     def test_options_are_not_used_against_run_json(self, report: Call, tmp_path: Path) -> None:
-        _, out, _ = report(write_run(tmp_path / "run"), "--sequence-length", "17")
+        out = report(write_run(tmp_path / "run"), "--sequence-length", "17").out
         assert "34063.43" in out
         assert "not used here" in out
 
 
 def test_the_published_results_come_out_to_the_printed_digit(report: Call) -> None:
-    code, out, _ = report(PUBLISHED)
-    assert code == 0
+    out = report(PUBLISHED, code=0).out
     for time_s in ("329.07", "554.70", "1367.92", "382.30"):
         assert time_s in out
     _, runs = runs_of(report, PUBLISHED)

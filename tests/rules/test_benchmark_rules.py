@@ -169,8 +169,7 @@ def test_no_recompute_is_a_value_like_any_other(make_run: Make) -> None:
 
 
 def test_the_default_of_a_model_is_the_file_that_says_so() -> None:
-    rules = defaults_of("175")
-    assert rules == load("jupiter-nlp")
+    assert defaults_of("175") == load("jupiter-nlp")
     assert defaults_of("tiny") is None
 
 
@@ -196,8 +195,7 @@ def test_a_nan_that_was_printed_before_there_was_a_loss_is_none_of_the_training(
     assert finding(entry, "finite-loss").status is PASS
     assert entry.has_number
     assert any("prints nan before there is a loss; all later ones are finite" in said for said in entry.remarks)
-    later = without_loss(lines, 2)
-    assert foreign(later, tmp_path).outcome is Outcome.INVALID
+    assert foreign(without_loss(lines, 2), tmp_path).outcome is Outcome.INVALID
     counted = first.replace("number of nan iterations:   0", "number of nan iterations:   1", 1)
     assert foreign(counted, tmp_path).outcome is Outcome.INVALID
 

@@ -39,8 +39,7 @@ def test_a_valid_run_has_its_word_in_every_format(make_run: Make, as_json: Ask, 
     assert re.fullmatch(r"run\.json and log line \d+", layers.pop("source"))
     assert layers == {"name": "num_layers", "status": "PASS", "value": 96, "expected": 96}
     assert run["rules"]["free"]["tensor_model_parallel_size"] == 8
-    text = report(folder, "--format", "csv").out
-    assert next(csv.DictReader(io.StringIO(text)))["rules"] == "VALID"
+    assert next(csv.DictReader(io.StringIO(report(folder, "--format", "csv").out)))["rules"] == "VALID"
     for form in ("table", "markdown"):
         assert "VALID; 17 of 17 rules pass" in report(folder, "--format", form).out
 
@@ -92,8 +91,7 @@ def test_required_evidence_that_is_missing_breaks_the_rule(make_run: Make, tmp_p
 
 
 def test_the_explanation_lists_each_rule_with_its_evidence(make_run: Make, report: Ask) -> None:
-    code, out, _ = report(make_run(log_model="13"), "--explain")
-    assert code == 1
+    out = report(make_run(log_model="13"), "--explain", code=1).out
     assert "  rules     jupiter-nlp: INVALID, model 175 (sha256 " in out
     assert re.search(r"  FAIL      agreement: world_size is 32 \(log line \d+\), expected 384; ", out)
     assert re.search(r"num_layers is 40 \(log line \d+\), expected 96", out)

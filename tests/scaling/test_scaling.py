@@ -16,7 +16,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 def curves_of(report: Call, *words: object) -> list[dict[str, Any]]:
-    _, out, _ = report(*words, "--scaling", "--format", "json")
+    out = report(*words, "--scaling", "--format", "json").out
     return list(json.loads(out)["curves"])
 
 
@@ -74,9 +74,7 @@ def test_a_failed_run_stays_a_row_and_a_missing_baseline_is_said(report: Call, t
     write_series_run(tmp_path / "1", nodes=1, outcome="OUT_OF_MEMORY", reasons=("CUDA out of memory on rank 3",))
     write_series_run(tmp_path / "2", nodes=2, mean_s=1.0)
     write_series_run(tmp_path / "4", nodes=4, mean_s=0.5, seed=3)
-    code, out, _ = report(tmp_path, "--scaling")
-    assert code == 1
-    assert "OUT_OF_MEMORY" in out
+    assert "OUT_OF_MEMORY" in report(tmp_path, "--scaling", code=1).out
     (curve,) = curves_of(report, tmp_path)
     failed, base, last = curve["points"]
     assert (failed["num_gpus"], failed["tokens_per_second"], failed["speed_up"]) == (4, None, None)
@@ -100,8 +98,7 @@ def test_a_chosen_baseline(report: Call, tmp_path: Path) -> None:
     (curve,) = curves_of(report, tmp_path, "--baseline-gpus", 16)
     assert [round(point["speed_up"], 2) for point in curve["points"]] == [0.5, 1, 2]
     for form in ("table", "html"):
-        code, _, err = report(tmp_path, "--scaling", "--baseline-gpus", 24, "--format", form)
-        assert code == 2
+        err = report(tmp_path, "--scaling", "--baseline-gpus", 24, "--format", form, code=2).err
         assert "--baseline-gpus 24: no run has so many GPUs; there are 8, 16, 32" in err
 
 
@@ -128,8 +125,7 @@ def test_a_log_without_gpus_is_named_and_not_placed(report: Call, tmp_path: Path
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
     path = write_log(tmp_path / "x.log", gpus=8, batch=64, mean_s=1)
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "world_size" not in line))
-    _, out, _ = report(tmp_path, "--scaling")
-    assert "x.log: not placed, the number of GPUs is not in the log" in out
+    assert "x.log: not placed, the number of GPUs is not in the log" in report(tmp_path, "--scaling").out
 
 
 @pytest.mark.parametrize("view", ["--scaling", "--sweep"])
@@ -147,7 +143,7 @@ def test_markdown_is_escaped(report: Call, tmp_path: Path) -> None:
         record = json.loads((folder / "run.json").read_text())
         record["model"]["name"] = "<script>|x\u2028"
         (folder / "run.json").write_text(json.dumps(record))
-    _, out, _ = report(tmp_path, "--scaling", "--format", "markdown")
+    out = report(tmp_path, "--scaling", "--format", "markdown").out
     assert "### \\<script\\>\\|x on machine" in out
     assert "<script>" not in out
 
@@ -156,7 +152,7 @@ def test_markdown_is_escaped(report: Call, tmp_path: Path) -> None:
 def test_the_folder_of_the_report_holds_tables_and_plots(report: Call, tmp_path: Path) -> None:
     for gpus in (8, 16):
         write_log(tmp_path / f"logs/{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)
-    _, _, err = report(tmp_path / "logs", "--scaling", "--output", tmp_path / "out")
+    err = report(tmp_path / "logs", "--scaling", "--output", tmp_path / "out").err
     names = ["csv", "md", "json", "png", "svg"]
     assert all((tmp_path / f"out/scaling.{name}").stat().st_size > 200 for name in names)
     assert (tmp_path / "out/scaling-efficiency.svg").exists()
@@ -191,14 +187,12 @@ def test_logs_that_name_no_model_are_joined_on_trust_and_never_across_programs(r
     other = "".join(line.format(n) for n in range(1, 20))
     (tmp_path / "titan.log").write_text(other)
     logs = (tmp_path / "16.log", tmp_path / "titan.log")
-    curves = curves_of(report, *logs, "--num-gpus", 16, "--sequence-length", 1024)
-    assert len(curves) == 2
+    assert len(curves_of(report, *logs, "--num-gpus", 16, "--sequence-length", 1024)) == 2
 
 
 def test_one_size_alone_has_no_interval_of_an_efficiency_it_does_not_show(report: Call, tmp_path: Path) -> None:
     for micro in (1, 2):
         write_log(tmp_path / f"{micro}.log", gpus=1, batch=8 * micro, mean_s=1, micro=micro, seed=micro)
-    code, out, _ = report(tmp_path, "--scaling")
-    assert code == 0
+    out = report(tmp_path, "--scaling", code=0).out
     assert out.split("---")[0].count("95 %") == 1  # that of the rate
     assert ", 1 GPU: configured differently from the baseline: micro batch " in out

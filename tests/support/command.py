@@ -57,4 +57,4 @@ def told(capsys: Capture) -> Ask:
 
 @pytest.fixture
 def report(told: Ask) -> Ask:
-    return lambda *words: told("report", *words, code=None)
+    return lambda *words, code=None: told("report", *words, code=code)

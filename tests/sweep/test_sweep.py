@@ -23,7 +23,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def sweeps_of(report: Call, *words: object) -> list[dict[str, Any]]:
-    _, out, _ = report(*words, "--sweep", "--format", "json")
+    out = report(*words, "--sweep", "--format", "json").out
     record = json.loads(out)
     assert record["schema"] == "nlp-bench/sweep/1"
     return list(record["sweeps"])
@@ -124,7 +124,7 @@ def test_sizes_and_models_are_not_ranked_against_each_other(report: Call, tmp_pa
 
 
 def test_a_report_that_happens_to_hold_a_sweep_says_who_won(report: Call, runs: Path, tmp_path: Path) -> None:
-    _, out, _ = report(runs)
+    out = report(runs).out
     assert "175 on machine, 8 GPUs: a tie: 2 configurations cannot be told from the best at 95 %" in out
     write_log(tmp_path / "other/a.log", gpus=8, batch=64, mean_s=1)
     assert "winner" not in report(tmp_path / "other")[1]
@@ -132,8 +132,7 @@ def test_a_report_that_happens_to_hold_a_sweep_says_who_won(report: Call, runs: 
 
 def test_html_in_a_cause_is_escaped_in_markdown(report: Call, tmp_path: Path) -> None:
     write_series_run(tmp_path / "a", outcome="FAILED", reasons=("<img src=x>|\nboom",))
-    _, out, _ = report(tmp_path, "--sweep", "--format", "markdown")
-    assert "\\<img src=x\\>\\| boom" in out
+    assert "\\<img src=x\\>\\| boom" in report(tmp_path, "--sweep", "--format", "markdown").out
 
 
 def test_two_settings_are_a_heat_map_with_failures_and_winners(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +189,7 @@ def test_a_sweep_of_hundreds_is_judged_at_once(tmp_path: Path) -> None:
 def test_one_gpu_is_no_plural(report: Call, tmp_path: Path) -> None:
     for micro in (1, 2):
         write_log(tmp_path / f"{micro}.log", gpus=1, batch=8, mean_s=micro, micro=micro, seed=micro)
-    _, out, _ = report(tmp_path, "--sweep")
-    assert ", 1 GPU\n" in out
+    assert ", 1 GPU\n" in report(tmp_path, "--sweep").out
 
 
 def test_logs_that_are_measured_are_pooled_where_that_is_allowed(report: Call, tmp_path: Path) -> None:
@@ -203,6 +201,5 @@ def test_logs_that_are_measured_are_pooled_where_that_is_allowed(report: Call, t
     assert len(apart["configurations"]) == 4
     (pooled,) = sweeps_of(report, tmp_path, "--allow-measured")
     assert [len(row["sources"]) for row in pooled["configurations"]] == [2, 2]
-    said = report(tmp_path)[1]
-    assert "one run each, so what runs differ by is not in it" in said
+    assert "one run each, so what runs differ by is not in it" in report(tmp_path)[1]
     assert "one run each" not in report(tmp_path, "--allow-measured")[1]

@@ -180,8 +180,7 @@ def test_a_wrong_division_of_the_work_shows_the_arithmetic(words: str, world_siz
     ("words", "width"), [("", 2048), ("--swiglu", 1344), ("--geglu", 2048), ("--swiglu --ffn-hidden-size 640", 640)]
 )
 def test_the_feed_forward_width_is_megatron_lms(words: str, width: int) -> None:
-    settings = changed(f"--hidden-size 512 {words}")
-    assert settings.ffn_width == width
+    assert changed(f"--hidden-size 512 {words}").ffn_width == width
 
 
 def test_every_option_has_a_help_text() -> None:

@@ -126,8 +126,7 @@ def test_another_layout_and_more_iterations_are_fine(tmp_path: Path, words: str,
 
 def test_nothing_left_to_train_is_said(tmp_path: Path) -> None:
     made_by_hand(tmp_path, 8)
-    said = start(f"--load {tmp_path}")
-    assert "iter_0000008 holds iteration 8 of 8" in said
+    assert "iter_0000008 holds iteration 8 of 8" in start(f"--load {tmp_path}")
 
 
 def test_a_folder_without_a_checkpoint_begins_anew(tmp_path: Path) -> None:
