@@ -62,8 +62,8 @@ MORE = {
     "src/nlp_bench/measure/curves.py": ["tests/report/test_page.py"],
     "src/nlp_bench/measure/judgement.py": ["tests/rules"],
     "src/nlp_bench/measure/reconcile.py": ["tests/bundle/test_chain.py"],
-    "src/nlp_bench/measure/rows.py": ["tests/report/test_records.py"],
-    "src/nlp_bench/measure/shape.py": ["tests/report/test_flops.py"],
+    "src/nlp_bench/measure/rows.py": ["tests/report/test_columns.py"],
+    "src/nlp_bench/measure/shape.py": ["tests/report/test_columns.py"],
 }
 """Tests elsewhere that hold a module."""
 

@@ -22,10 +22,9 @@ SEQUENCE = ["--sequence-length", "2048"]
 
 
 def runs_of(report: Call, *words: object) -> tuple[int, list[dict[str, Any]]]:
-    code, out, _ = report(*words, "--format", "json")
-    record = json.loads(out)
-    assert record["schema"] == "nlp-bench/report/1"
-    return code, record["runs"]
+    found = report(*words, "--format", "json")
+    assert found.json["schema"] == "nlp-bench/report/1"
+    return found.code, found.json["runs"]
 
 
 def test_the_contract_in_json(report: Call, log: Path) -> None:

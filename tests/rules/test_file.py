@@ -1,5 +1,6 @@
-"""Rule files of a centre: what they extend, and what is refused by name."""
+"""Rule files of a centre: what they extend, what is refused by name, and that the page on rules names all that there is."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from nlp_bench.evidence.collect import Collected
 from nlp_bench.evidence.manifest import Options
 from nlp_bench.evidence.verify import verify
 from nlp_bench.rules.checks import TimeLimit
-from nlp_bench.rules.file import forget, load
+from nlp_bench.rules.file import Head, forget, load
+from nlp_bench.rules.rule import CHECKS, Rule
 
 HEAD = OWN.partition("extends")[0]
 ONE = HEAD + 'models = ["13"]\n[rules.end]\ncheck = "exit-status"\nwhy = "It ends well."\n'
@@ -157,3 +159,17 @@ def test_rules_that_are_not_the_shipped_ones_are_named(here: Path, report: Ask) 
     (here / "benchmark/rules/jupiter-nlp.toml").write_text(LAX)
     said = f"rules jupiter-nlp are those of {here}/benchmark/rules/jupiter-nlp.toml, not the ones"
     assert said in report(run, "--rules", "jupiter-nlp").err
+
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "rules.md"
+
+
+def test_the_tables_name_every_check_and_every_key() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    common = {field.name for field in dataclasses.fields(Rule)}
+    for name in {*common, *(field.name for field in dataclasses.fields(Head))}:
+        assert f"`{name}`" in text, name
+    for check, kind in CHECKS.items():
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{check}` |"))
+        for field in dataclasses.fields(kind):
+            assert field.name in common or f"`{field.name}`" in row, (check, field.name)

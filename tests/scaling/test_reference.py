@@ -1,7 +1,6 @@
 """NVIDIA's and JUWELS Booster's published tables come out to the printed digit, and where they contradict themselves."""
 
 import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,9 +22,8 @@ SPEED_UPS = {
 
 
 def curves_of(report: Call, *words: object) -> list[dict[str, Any]]:
-    code, out, _ = report(*words, "--scaling", "--format", "json")
-    record = json.loads(out)
-    assert (code, record["schema"]) == (0, "nlp-bench/scaling/1")
+    record = report(*words, "--scaling", "--format", "json", code=0).json
+    assert record["schema"] == "nlp-bench/scaling/1"
     return list(record["curves"])
 
 

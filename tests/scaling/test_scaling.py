@@ -16,8 +16,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 def curves_of(report: Call, *words: object) -> list[dict[str, Any]]:
-    out = report(*words, "--scaling", "--format", "json").out
-    return list(json.loads(out)["curves"])
+    return list(report(*words, "--scaling", "--format", "json").json["curves"])
 
 
 @pytest.mark.parametrize(("batches", "kind"), [((64, 128), "weak"), ((64, 96), "mixed"), ((64, 64), "strong")])

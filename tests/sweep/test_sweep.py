@@ -1,6 +1,5 @@
 """`nlp-bench report --sweep`: failures stay, repeats are pooled, a tie is a tie, nothing is mislabelled."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,8 +22,7 @@ def runs(tmp_path: Path) -> Path:
 
 
 def sweeps_of(report: Call, *words: object) -> list[dict[str, Any]]:
-    out = report(*words, "--sweep", "--format", "json").out
-    record = json.loads(out)
+    record = report(*words, "--sweep", "--format", "json").json
     assert record["schema"] == "nlp-bench/sweep/1"
     return list(record["sweeps"])
 
