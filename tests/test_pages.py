@@ -22,7 +22,6 @@ NIGHTS = (
 
 
 def compare(folder: Path) -> None:
-    """Write the runs that docs/compare.md speaks of."""
     write_runs(folder / "before", *RATES)
     write_runs(folder / "after", *(1.03 * rate for rate in RATES), seed=10, tensor_model_parallel_size=2)
     write_runs(folder / "slower", *(0.93 * rate for rate in RATES), seed=20)
@@ -34,7 +33,6 @@ def compare(folder: Path) -> None:
 
 
 def scaling(folder: Path) -> None:
-    """Write the runs of the sweep in docs/scaling.md."""
     (folder / "reports").symlink_to(ROOT / "reports")
     write_sweep(folder / "runs")
 

@@ -94,7 +94,6 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkout of nlp-bench with one commit."""
     folder = tmp_path / "checkout"
     folder.mkdir()
     (folder / "code.py").write_text("a = 1\n")

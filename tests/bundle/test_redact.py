@@ -23,7 +23,6 @@ CHUNK = 4 << 20
 
 
 def plain(marked: str) -> bytes:
-    """The text as a job prints it."""
     return marked.replace("«", "").replace("»", "").encode()
 
 
@@ -127,7 +126,6 @@ def test_a_bundle_lists_what_was_blacked_out_and_never_the_secret(bundle: Bundle
 
 @pytest.fixture
 def leaky_run(our_run: Path) -> Path:
-    """Our run with secrets in two files."""
     text = f"fine\ncurl -u me:{SECRET} https://example.org\n\nHF_TOKEN={SECRET}\nMY_TOKEN={SECRET}\n"
     (our_run / "job.err").write_text(text)
     with (our_run / "job.out").open("a") as stream:

@@ -14,7 +14,6 @@ from nlp_bench.cli.main import main
 
 
 def measured(folder: Path, *lines: str, **options: int) -> "nlp_bench.Result":
-    """Return what is measured of a log of these lines."""
     (folder / "some.log").write_text("\n".join(lines) + "\n")
     return nlp_bench.measure(nlp_bench.read_log(folder / "some.log", **options))  # type: ignore[arg-type]
 

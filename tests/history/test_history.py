@@ -3,19 +3,17 @@
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.command import Ask
+from support.nights import row
 from support.published import write_run
 from support.repeated import write_log, write_runs
 from support.series import write_series_run
 
 from nlp_bench.analysis.history import Row
 from nlp_bench.analysis.store import Filter, open_to_read, open_to_write
-
-Make = Callable[..., Row]
 
 
 @pytest.fixture
@@ -157,7 +155,7 @@ def test_bad_words(words: list[str], message: str, tmp_path: Path, file: str, hi
     assert caught.out == ""
 
 
-def test_text_of_others_stays_on_its_line(file: str, row: Make, history: Ask) -> None:
+def test_text_of_others_stays_on_its_line(file: str, history: Ask) -> None:
     with open_to_write(Path(file)) as store:
         store.add([row(1, 5.0, source="a\nb\x1b[31m", model="m\nn", name="n\x07")])
     for action in (["list"], ["show", "1"], ["trend"]):
@@ -165,7 +163,7 @@ def test_text_of_others_stays_on_its_line(file: str, row: Make, history: Ask) ->
 
 
 @pytest.mark.slow
-def test_the_plot_of_ten_thousand_runs(tmp_path: Path, file: str, row: Make, history: Ask) -> None:
+def test_the_plot_of_ten_thousand_runs(tmp_path: Path, file: str, history: Ask) -> None:
     with open_to_write(Path(file)) as store:
         store.add(row(day, 1000.0 + day % 7 + day / 1e6, f"{day % 10:012x}", system="$x_1$") for day in range(10_000))
     assert len(history("trend", "--output", tmp_path / "out").out.splitlines()) == 14
@@ -174,9 +172,7 @@ def test_the_plot_of_ten_thousand_runs(tmp_path: Path, file: str, row: Make, his
     assert (tmp_path / "out/trend.svg").stat().st_size < 5_000_000
 
 
-def test_the_plot_of_two_nights_has_each_time_once_and_its_whole_title(
-    tmp_path: Path, file: str, row: Make, history: Ask
-) -> None:
+def test_the_plot_of_two_nights_has_each_time_once_and_its_whole_title(tmp_path: Path, file: str, history: Ask) -> None:
     with open_to_write(Path(file)) as store:
         store.add(row(day, 1000.0 + day, system="a-system-with-a-long-name") for day in (1, 2))
     history("trend", "--output", str(tmp_path / "out"))
@@ -186,7 +182,7 @@ def test_the_plot_of_two_nights_has_each_time_once_and_its_whole_title(
     assert any(text.startswith("0123456789ab: tiny, a-system") and text.endswith(", 2 runs") for text in texts), texts
 
 
-def test_an_empty_plot_says_so(tmp_path: Path, file: str, row: Make, history: Ask) -> None:
+def test_an_empty_plot_says_so(tmp_path: Path, file: str, history: Ask) -> None:
     with open_to_write(Path(file)) as store:
         store.add([row(1, None)])
     caught = history("trend", "--output", tmp_path / "out")

@@ -4,16 +4,14 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.nights import row
 
-from nlp_bench.analysis.history import COLUMNS, Row
+from nlp_bench.analysis.history import COLUMNS
 from nlp_bench.analysis.store import Filter, open_to_read, open_to_write
 from nlp_bench.errors import NlpBenchError, UsageError
-
-Make = Callable[..., Row]
 
 WRITER = """
 import sys
@@ -43,7 +41,7 @@ def test_eight_writers_lose_nothing(tmp_path: Path) -> None:
     assert sorted(row.id for row in rows) == list(range(1, 161))
 
 
-def test_the_same_run_is_one_row_and_measured_anew(tmp_path: Path, row: Make) -> None:
+def test_the_same_run_is_one_row_and_measured_anew(tmp_path: Path) -> None:
     file = tmp_path / "h"
     with open_to_write(file) as store:
         assert store.add([row(1, 100.0, name="good"), row(2, 100.0)]) == [(1, True), (2, True)]
@@ -54,7 +52,7 @@ def test_the_same_run_is_one_row_and_measured_anew(tmp_path: Path, row: Make) ->
     assert rows[0].added == row(1, 1.0).added
 
 
-def test_all_or_none(tmp_path: Path, row: Make) -> None:
+def test_all_or_none(tmp_path: Path) -> None:
     file = tmp_path / "h"
     with open_to_write(file) as store, pytest.raises(sqlite3.IntegrityError):
         store.add([row(1, 1.0), row(2, 1.0, key=None)])
@@ -62,7 +60,7 @@ def test_all_or_none(tmp_path: Path, row: Make) -> None:
         assert store.count() == 0
 
 
-def test_every_column_comes_back(tmp_path: Path, row: Make) -> None:
+def test_every_column_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "h"
     wanted = row(
         5, 2.5, job_id="007", nlp_bench_commit="abc", system="s'; DROP TABLE runs", num_gpus=384, num_intervals=7,
@@ -89,14 +87,14 @@ def test_every_column_comes_back(tmp_path: Path, row: Make) -> None:
         (Filter(system="local"), []),
     ],
 )
-def test_filters(tmp_path: Path, row: Make, wanted: Filter, ids: list[int]) -> None:
+def test_filters(tmp_path: Path, wanted: Filter, ids: list[int]) -> None:
     """From the oldest to the latest by the end of the run, whenever it was added."""
     with open_to_write(tmp_path / "h") as store:
         store.add([row(2, 1.0, model="13", name="x"), row(3, 1.0, "ffff"), row(1, 1.0)])
         assert [found.id for found in store.rows(wanted)] == ids
 
 
-def test_a_newer_file_is_refused_and_stays(tmp_path: Path, row: Make) -> None:
+def test_a_newer_file_is_refused_and_stays(tmp_path: Path) -> None:
     file = tmp_path / "h"
     with open_to_write(file) as store:
         store.add([row(1, 1.0)])
@@ -133,7 +131,7 @@ def test_what_is_no_history_is_refused_and_stays(tmp_path: Path) -> None:
         "CREATE TABLE further (x)",
     ],
 )
-def test_a_file_whose_tables_are_not_ours_is_refused_and_stays(tmp_path: Path, row: Make, hostile: str) -> None:
+def test_a_file_whose_tables_are_not_ours_is_refused_and_stays(tmp_path: Path, hostile: str) -> None:
     """A trigger deleted the rows, and `history add` said "added"."""
     file = tmp_path / "h"
     with open_to_write(file) as store:
@@ -146,7 +144,7 @@ def test_a_file_whose_tables_are_not_ours_is_refused_and_stays(tmp_path: Path, r
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
 
 
-def test_what_sqlite_itself_makes_is_no_foreign_table(tmp_path: Path, row: Make) -> None:
+def test_what_sqlite_itself_makes_is_no_foreign_table(tmp_path: Path) -> None:
     with open_to_write(tmp_path / "h") as store:
         store.add([row(1, 100.0)])
         store.connection.execute("ANALYZE")

@@ -5,14 +5,12 @@ import random
 from collections.abc import Callable
 
 import pytest
+from support.nights import row
 
-from nlp_bench.analysis.history import Row
 from nlp_bench.analysis.trend import Kind, Trend, trend_text, trends
 
-Make = Callable[..., Row]
 
-
-def trend(row: Make, *rates: float | None) -> Trend:
+def trend(*rates: float | None) -> Trend:
     (found,) = trends(row(day, rate) for day, rate in enumerate(rates))
     return found
 
@@ -22,17 +20,17 @@ def noisy(seed: int, *levels: tuple[int, float], scatter: float = 0.005) -> list
     return [rate * (1 + source.gauss(0, scatter)) for number, rate in levels for _ in range(number)]
 
 
-def test_a_steady_machine_has_one_level(row: Make) -> None:
-    found = trend(row, *noisy(1, (30, 1000.0)))
+def test_a_steady_machine_has_one_level() -> None:
+    found = trend(*noisy(1, (30, 1000.0)))
     assert found.flags == ()
     assert [len(level.rows) for level in found.levels] == [30]
     assert found.levels[0].mean == pytest.approx(1000, rel=0.005)
     assert "no run leaves its level" in trend_text([found])
 
 
-def test_one_bad_night_is_a_drop_and_no_new_level(row: Make) -> None:
+def test_one_bad_night_is_a_drop_and_no_new_level() -> None:
     rates = noisy(2, (20, 1000.0))
-    found = trend(row, *rates[:12], 900.0, *rates[12:])
+    found = trend(*rates[:12], 900.0, *rates[12:])
     (flag,) = found.flags
     assert (flag.kind, flag.row.ended_s / 86400, flag.num_before) == (Kind.DROP, 12, 12)
     assert flag.change == pytest.approx(-0.1, abs=0.01)
@@ -40,8 +38,8 @@ def test_one_bad_night_is_a_drop_and_no_new_level(row: Make) -> None:
     assert "% below the level of the 12 runs before it" in trend_text([found])
 
 
-def test_a_lasting_change_is_a_new_level_from_its_first_run(row: Make) -> None:
-    found = trend(row, *noisy(3, (15, 1000.0), (15, 970.0)))
+def test_a_lasting_change_is_a_new_level_from_its_first_run() -> None:
+    found = trend(*noisy(3, (15, 1000.0), (15, 970.0)))
     (flag,) = found.flags
     assert (flag.kind, flag.row.ended_s / 86400) == (Kind.NEW_LEVEL, 15)
     assert [len(level.rows) for level in found.levels] == [15, 15]
@@ -50,9 +48,9 @@ def test_a_lasting_change_is_a_new_level_from_its_first_run(row: Make) -> None:
     assert ": a new level begins, " in trend_text([found])
 
 
-def test_five_runs_in_a_row_make_a_level(row: Make) -> None:
+def test_five_runs_in_a_row_make_a_level() -> None:
     rates = noisy(6, (10, 1000.0), (5, 900.0))
-    found = [trend(row, *rates[:n]) for n in (11, 14, 15)]
+    found = [trend(*rates[:n]) for n in (11, 14, 15)]
     assert [(len(one.levels), len(one.flags)) for one in found] == [(1, 1), (1, 4), (2, 1)]
 
 
@@ -66,57 +64,57 @@ NOISES: dict[str, Callable[[random.Random], float]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", NOISES)
-def test_sixty_nights_of_one_level_seldom_have_two(row: Make, noise: str) -> None:
+def test_sixty_nights_of_one_level_seldom_have_two(noise: str) -> None:
     """150 series: at 5 % each 19 or more with a second level come once in 200 times."""
     source = random.Random(7)  # noqa: S311  # a repeatable test
     series = [[1000 * (1 + 0.003 * NOISES[noise](source)) for _ in range(60)] for _ in range(150)]
-    assert sum(len(trend(row, *rates).levels) > 1 for rates in series) < 15
+    assert sum(len(trend(*rates).levels) > 1 for rates in series) < 15
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", ["normal", "heavy tails"])
-def test_half_a_per_cent_is_seen_at_a_scatter_of_a_third(row: Make, noise: str) -> None:
+def test_half_a_per_cent_is_seen_at_a_scatter_of_a_third(noise: str) -> None:
     """An EWMA chart finds 85 of 100 such steps, the Shewhart chart alone 4."""
     source = random.Random(8)  # noqa: S311  # a repeatable test
     found = 0
     for _ in range(100):
         rates = [1000 * (1 + 0.003 * NOISES[noise](source) - 0.005 * (night >= 30)) for night in range(60)]
-        (*_, last) = (seen := trend(row, *rates)).levels
+        (*_, last) = (seen := trend(*rates)).levels
         found += len(seen.levels) == 2 and abs(len(last.rows) - 30) < 10
     assert found >= 85
 
 
-def test_the_latest_run_is_flagged_at_once(row: Make) -> None:
-    found = trend(row, *noisy(4, (10, 1000.0)), 1100.0)
+def test_the_latest_run_is_flagged_at_once() -> None:
+    found = trend(*noisy(4, (10, 1000.0)), 1100.0)
     assert [flag.kind for flag in found.flags] == [Kind.RISE]
 
 
-def test_two_bad_nights_apart_in_direction_are_no_level(row: Make) -> None:
+def test_two_bad_nights_apart_in_direction_are_no_level() -> None:
     rates = noisy(5, (20, 1000.0))
-    found = trend(row, *rates[:10], 900.0, 1100.0, *rates[10:])
+    found = trend(*rates[:10], 900.0, 1100.0, *rates[10:])
     assert [flag.kind for flag in found.flags] == [Kind.DROP, Kind.RISE]
     assert len(found.levels) == 1
 
 
-def test_three_runs_come_before_any_flag(row: Make) -> None:
-    assert trend(row, 1000.0, 500.0, 2000.0).flags == ()
+def test_three_runs_come_before_any_flag() -> None:
+    assert trend(1000.0, 500.0, 2000.0).flags == ()
 
 
-def test_runs_rounded_to_one_value_are_held_against_their_own_scatter(row: Make) -> None:
-    assert trend(row, 1000.0, 1000.0, 1000.0, 1000.0, 1000.1).flags == ()
-    assert len(trend(row, 1000.0, 1000.0, 1000.0, 1000.0, 990.0).flags) == 1
+def test_runs_rounded_to_one_value_are_held_against_their_own_scatter() -> None:
+    assert trend(1000.0, 1000.0, 1000.0, 1000.0, 1000.1).flags == ()
+    assert len(trend(1000.0, 1000.0, 1000.0, 1000.0, 990.0).flags) == 1
 
 
-def test_failed_runs_are_counted_and_part_configurations(row: Make) -> None:
+def test_failed_runs_are_counted_and_part_configurations() -> None:
     rows = [row(1, 100.0), row(2, None), row(3, 5.0, "b"), row(4, None, "c"), row(5, 101.0)]
     found = trends(rows)
     assert [(t.rows[0].identity, len(t.rows), t.num_failed) for t in found] == [("b", 1, 0), ("0123456789ab", 2, 1)]
 
 
 @pytest.mark.slow
-def test_false_flags_are_rare(row: Make) -> None:
+def test_false_flags_are_rare() -> None:
     """At 0.27 % a run 27 of 10000 are expected; 54 would come once in 10^5 histories."""
     flags = 0
     for seed in range(50):
-        flags += len(trend(row, *noisy(seed, (200, 1000.0))).flags)
+        flags += len(trend(*noisy(seed, (200, 1000.0))).flags)
     assert flags < 54

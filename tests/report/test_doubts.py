@@ -46,8 +46,6 @@ def test_options_that_make_other_tokens_than_the_log_counts_prove_no_limit(tmp_p
 
 
 DOUBT = "the samples per second of the log are 0.82 times what its time and sizes give"
-
-
 STEADY = (49300.0, 49200.0, 49350.0)
 
 
@@ -200,8 +198,6 @@ decides = "{decides}"
 limit_s = 1000
 why = "mine"
 """
-
-
 OF_13 = {"num_layers": 40, "hidden_size": 5120, "num_attention_heads": 32}
 
 

@@ -165,7 +165,6 @@ def shape_of(drawn: str) -> Shape:
 
 
 def page_of(log: Path, text: str) -> str:
-    """Return the page of three runs whose every word is `text`."""
     failed = RunResult(source=text, outcome=Outcome.FAILED, reasons=(Reason("any", text),))
     return page(Report(entries=[evil_entry(log, text), evil_entry(log, text), failed], tokens=TOKENS))
 

@@ -22,8 +22,6 @@ Report1 = Callable[..., dict[str, Any]]
 
 @pytest.fixture
 def record(report: Ask) -> Report1:
-    """The JSON of a report, with its exit code."""
-
     def run(*words: object) -> dict[str, Any]:
         found = report(*words, *SEQUENCE, "--format", "json")
         return {**found.json, "code": found.code}

@@ -184,7 +184,6 @@ def test_an_entry_that_was_not_measured_is_judged_too() -> None:
 
 
 def without_loss(lines: str, number: int) -> str:
-    """Return the log with nan for its first losses."""
     return re.sub(r"lm loss: \d\S+", "lm loss: nan", lines, count=number)
 
 

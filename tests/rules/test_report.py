@@ -21,8 +21,6 @@ from nlp_bench.rules.apply import VARIABLE, measured_folder, wanted
 
 @pytest.fixture
 def as_json(report: Ask) -> Callable[..., tuple[int, dict[str, Any]]]:
-    """Return the exit code and the run of a report of one."""
-
     def run(*words: object) -> tuple[int, dict[str, Any]]:
         found = report(*words, "--format", "json")
         return found.code, found.json["runs"][0]

@@ -15,7 +15,6 @@ Train = Callable[..., Any]
 
 
 def stop_of(log: str, within: str, log_interval: int) -> int | None:
-    """Return where the rule stops by the lines of `log`."""
     sequence = ConfidenceSequence(percent("within", within), log_interval)
     for number, seconds in re.findall(r"iteration +(\d+)/ *\d+ .*?per iteration \(s\): (\S+)", log):
         bound = sequence.bound() if sequence.add(int(number), float(seconds)) else None

@@ -43,15 +43,9 @@ def settings(words: str = "") -> Any:
     return parse(f"{LEAST} --global-batch-size 4 --log-interval 1 {MOCK} {words}".split())
 
 
-# Start-up
-
-
 def test_the_start_of_this_process_is_known() -> None:
     assert 0 < boot_s() - process_start_s(os.getpid()) < 24 * 3600
     assert process_start_s(2**30) is None
-
-
-# Timers and phases
 
 
 def test_the_gpu_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,9 +120,6 @@ def test_a_run_of_one_interval_still_says_where_its_time_went() -> None:
     assert total.lines() == [" > time went to: forward 75.0 %, other 25.0 % (1 iterations, mean of 1 ranks)"]
 
 
-# Memory
-
-
 def test_the_memory_of_few_ranks_is_listed_and_of_many_summed_up() -> None:
     gib = 2**30
     assert memory_text([[1.5 * gib]], 1) == "GiB: peak resident set 1.50"
@@ -139,9 +130,6 @@ def test_the_memory_of_few_ranks_is_listed_and_of_many_summed_up() -> None:
     assert memory_text(many, 4) == (
         "GiB: peak resident set 37.00 (rank 12) to 50.00 (rank 9), median 39.00; by pipeline stage 40.00 39.00 50.00 37.00"
     )
-
-
-# Progress
 
 
 def test_progress_gives_way_to_the_log_and_tells_what_is_left() -> None:
@@ -160,9 +148,6 @@ def test_progress_gives_way_to_the_log_and_tells_what_is_left() -> None:
     progress.interval(replace(INTERVAL, iteration=4), {})
     assert screen.getvalue().endswith("iteration 4 of 600, 0 %, 128 tokens/s, 10 min left")
     assert log.getvalue() == " iteration        3/     600 |\n"
-
-
-# TensorBoard
 
 
 def points(folder: Path) -> dict[str, dict[int, float]]:
@@ -212,16 +197,10 @@ def test_a_folder_that_cannot_be_is_said(tmp_path: Path) -> None:
     assert "Not a directory; the training goes on" in said[0]
 
 
-# Settings
-
-
 def test_weights_and_biases_must_be_there_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nlp_bench.train.settings.rules.find_spec", lambda _: None)
     with pytest.raises(UsageError, match="wandb_project: the package wandb is not installed; pip install wandb"):
         settings("--wandb-project p")
-
-
-# Real trainings
 
 
 @pytest.fixture(scope="module")
