@@ -25,6 +25,11 @@ SUBMISSION = {
     "script_pid": None,
     "attempts": [{"job_id": "6", "outcome": "NODE_FAIL"}],
     "given_up": None,
+    "run_sha256": None,
+    "place": None,
+    "unsure": None,
+    "before": [],
+    "selection": None,
 }
 READERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "run.json": (("measure", "HERE"), ("report", "HERE"), ("watch", "--once", "HERE"), ("submit", "--print", "--run", "HERE/run.json")),

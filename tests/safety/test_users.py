@@ -105,7 +105,8 @@ def undecided(shared: Path) -> Path:
     (run / "outcome.json").unlink()
     submitted = {
         "schema": "nlp-bench/submit/1", "job_id": None, "job_ids": [], "parts_left": 0, "pid": 1, "host": os.uname().nodename,
-        "submitted": "2026-01-01T00:00:00+00:00",
+        "submitted": "2026-01-01T00:00:00+00:00", "comment": None, "script_pid": None, "place": None, "attempts": [], "given_up": None,
+        "run_sha256": None, "unsure": None, "before": [], "selection": None,
     }  # fmt: skip
     (run / "submit.json").write_text(json.dumps(submitted))
     return owned(run, ANNA)

@@ -89,7 +89,16 @@ def test_a_run_json_of_a_stranger_names_no_folder_and_no_command(tmp_path: Path,
 @pytest.mark.parametrize("job_id", ["--help", "1; x", "7\n", "", "-1", [], 1.5, "a"])
 def test_a_job_of_a_stranger_is_no_word_of_slurms_commands(tmp_path: Path, job_id: object) -> None:
     record = {"schema": "nlp-bench/submit/1", "job_id": "7", "job_ids": ["7", job_id], "parts_left": 0}
-    record |= {"pid": 1, "host": "x", "submitted": "x"}
+    record |= {
+        "pid": 1,
+        "host": "x",
+        "submitted": "x",
+        "comment": None,
+        "script_pid": None,
+        "place": None,
+        "attempts": [],
+    }
+    record |= {"given_up": None, "run_sha256": None, "unsure": None, "before": [], "selection": None}
     (tmp_path / "submit.json").write_text(json.dumps(record))
     with pytest.raises(NlpBenchError, match="no job of Slurm"):
         read_submission(tmp_path)

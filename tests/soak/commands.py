@@ -47,7 +47,8 @@ def _waiting(folder: Path) -> None:
     resolve(TINY, ask_scheduler=False).write(folder / "run")
     record = {
         "schema": "nlp-bench/submit/1", "job_id": None, "job_ids": [], "parts_left": 0, "pid": 1, "host": "elsewhere",
-        "submitted": "2026-01-01T00:00:00+00:00",
+        "submitted": "2026-01-01T00:00:00+00:00", "comment": None, "script_pid": None, "place": None, "attempts": [], "given_up": None,
+        "run_sha256": None, "unsure": None, "before": [], "selection": None,
     }  # fmt: skip
     (folder / "run/submit.json").write_text(json.dumps(record))
 

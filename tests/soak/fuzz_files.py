@@ -38,7 +38,7 @@ from nlp_bench.files import sha256_of
 from soak.workers import run_all
 
 BOUND_S = 30.0  # of one command; they take a fraction of a second, and the machine may be busy
-NLP_BENCH_SCHEMA_OF_SUBMIT = '{"schema": "nlp-bench/submit/1", "job_id": null, "job_ids": [], "parts_left": 0, "pid": 1, "host": "elsewhere", "submitted": "2026-01-01T00:00:00+00:00"}'
+NLP_BENCH_SCHEMA_OF_SUBMIT = '{"schema": "nlp-bench/submit/1", "job_id": null, "job_ids": [], "parts_left": 0, "pid": 1, "host": "elsewhere", "submitted": "2026-01-01T00:00:00+00:00", "comment": null, "script_pid": null, "place": null, "attempts": [], "given_up": null, "run_sha256": null, "unsure": null, "before": [], "selection": null}'
 CONFIGURATION = "<jube><selection><tag>175</tag><tag>slurm</tag><tag>juwels-booster</tag></selection><benchmark name='x' outpath='y'><a b='c'/></benchmark></jube>"
 
 OPTIONS = (

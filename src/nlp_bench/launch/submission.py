@@ -45,7 +45,7 @@ class Submission:
     unsure: str | None = None  # when the scheduler's answer left open whether it took the job; None where none did
     before: list[str] = field(default_factory=list)  # jobs of this folder that it knew before: none is of this one
     selection: dict[str, str] | None = None
-    """The variables that said which cluster got the job (Scheduler.selects); None where older records do not know."""
+    """The variables that said which cluster got the job (Scheduler.selects); None where nobody has noted them."""
 
     @property
     def job_id(self) -> str | None:
@@ -83,11 +83,6 @@ class Submission:
         write_json(run_dir / SUBMISSION, record)
 
 
-LATER = {
-    "job_ids": [], "parts_left": 0, "comment": None, "script_pid": None, "attempts": [], "given_up": None,
-    "run_sha256": None, "place": None, "unsure": None, "before": [], "selection": None,
-}  # fmt: skip
-"""Fields that the records of older versions lack."""
 TYPES = {
     "job_id": str | None, "job_ids": list, "parts_left": int, "comment": str | None, "pid": int, "script_pid": int | None,
     "host": str, "place": str | None, "submitted": str, "attempts": list, "given_up": str | None, "run_sha256": str | None,
@@ -100,7 +95,7 @@ def read_submission(run_dir: Path) -> Submission | None:
     path = run_dir / SUBMISSION
     if not path.exists():
         return None
-    record = {**LATER, **read_json(path, SCHEMA)}
+    record = read_json(path, SCHEMA)
     refuse_types(record, path, **TYPES)
     if not all(isinstance(value, str) for value in (record["selection"] or {}).values()):
         raise NlpBenchError(f"{path}: selection holds what is no text; put the original back")
@@ -117,8 +112,7 @@ def read_submission(run_dir: Path) -> Submission | None:
                 f"{path}: job_id is {str(job_id)[:80]!r}, which is no job of {scheduler.title}; put the original back"
             )
     record["before"] = [str(job_id) for job_id in record["before"]]
-    known = record["job_ids"] or [record["job_id"]]  # older records know one job
-    record["job_ids"] = [str(job_id) for job_id in known if job_id is not None]
+    record["job_ids"] = [str(job_id) for job_id in record["job_ids"] if job_id is not None]
     return Submission(**{one.name: record[one.name] for one in fields(Submission)})
 
 
