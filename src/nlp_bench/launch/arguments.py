@@ -108,7 +108,7 @@ def check_arguments(run: Run, *, files: bool = False) -> None:
     from nlp_bench.launch.overrides import refuse_overrides, refuse_words  # noqa: PLC0415
     from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a run is checked
     from nlp_bench.train.layout import Layout  # noqa: PLC0415
-    from nlp_bench.train.settings.data import check_files  # noqa: PLC0415
+    from nlp_bench.train.settings.rules import check_files  # noqa: PLC0415
 
     refuse_words(run.tuning.train_args)
     settings = parse(training_arguments(run))

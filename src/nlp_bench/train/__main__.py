@@ -18,7 +18,7 @@ from nlp_bench.packages import installed_version
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.checkpoint.folder import check_start
 from nlp_bench.train.layout import Layout, Rank
-from nlp_bench.train.settings.data import check_files
+from nlp_bench.train.settings.rules import check_files
 
 
 def main(words: list[str] | None = None) -> int:

@@ -7,8 +7,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RULES, refuse
 from nlp_bench.layout.shape import ModelShape, padded_vocab_size, shape_of
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.data import resolved_vocab_size
-from nlp_bench.train.settings.rules import BY_RANKS, argument_of, sizes_of
+from nlp_bench.train.settings.rules import BY_RANKS, argument_of, resolved_vocab_size, sizes_of
 
 TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """How many processes srun or an mpirun has started together with this one, which tells them no rank by torchrun's names."""

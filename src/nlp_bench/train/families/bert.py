@@ -24,7 +24,7 @@ from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean
 from nlp_bench.train.model import Job, Place, stack
 from nlp_bench.train.samples import Batch, Rows, Samples, open_rows, padded
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.settings.data import wordpiece_numbers
+from nlp_bench.train.settings.rules import wordpiece_numbers
 
 NUM_SPECIAL = 3  # [CLS], [SEP] and [MASK]: those of a WordPiece vocabulary file, else the last tokens of the vocabulary
 
