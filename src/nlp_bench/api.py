@@ -20,7 +20,7 @@ from nlp_bench.analysis.comparison import compare as compare_sides
 from nlp_bench.analysis.comparison import record as compare_record
 from nlp_bench.analysis.comparison import table as compare_table
 from nlp_bench.analysis.contrast import Gate
-from nlp_bench.analysis.observation import Observation
+from nlp_bench.analysis.repeats import Observation
 from nlp_bench.config.accelerators import FORMATS, forget
 from nlp_bench.config.values import MAX_COUNT
 from nlp_bench.errors import UsageError, nearest

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nlp_bench.analysis.contrast import Basis, Gate, Method, Scatter, Statistic, Verdict, Word, statistic, worst
-from nlp_bench.analysis.observation import Observation
-from nlp_bench.analysis.repeats import Pool
+from nlp_bench.analysis.repeats import Observation, Pool
 from nlp_bench.measure.estimate import Estimate, Ratio, Uncertainty, variance_ratio_tail
 from nlp_bench.outcome import Outcome
 

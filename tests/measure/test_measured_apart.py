@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from support.megatron import dump, line
 
-from nlp_bench.analysis.observation import Observation
-from nlp_bench.analysis.repeats import pooled
+from nlp_bench.analysis.repeats import Observation, pooled
 from nlp_bench.cli.main import main
 from nlp_bench.measure.workload import Setting
 from nlp_bench.outcome import Outcome

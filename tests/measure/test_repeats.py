@@ -9,8 +9,7 @@ import pytest
 from support.published import write_run
 from support.repeated import write_log, write_runs
 
-from nlp_bench.analysis.observation import Identity, Observation, digest, identity_of, settings_of
-from nlp_bench.analysis.repeats import Pool, pool_lines, pooled
+from nlp_bench.analysis.repeats import Identity, Observation, Pool, digest, identity_of, pool_lines, pooled, settings_of
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.folder import measure_folder

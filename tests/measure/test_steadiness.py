@@ -7,8 +7,7 @@ from support.spans import NOISE, spans
 
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.series import levels
-from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
-from nlp_bench.measure.window import LogConventions, find_window
+from nlp_bench.measure.window import LogConventions, Steadiness, find_window, num_more, steadiness_of
 
 
 def steadiness(times: "np.typing.ArrayLike") -> Steadiness:

@@ -18,8 +18,17 @@ from nlp_bench.analysis.contrast import (
     statistic,
     worst,
 )
-from nlp_bench.analysis.observation import MACHINE, Observation, digest_of, grouped, is_known, of_these
-from nlp_bench.analysis.repeats import Pool, pool_lines, pooled
+from nlp_bench.analysis.repeats import (
+    MACHINE,
+    Observation,
+    Pool,
+    digest_of,
+    grouped,
+    is_known,
+    of_these,
+    pool_lines,
+    pooled,
+)
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import escaped_markdown, inert, one_line
 from nlp_bench.immutable import immutable

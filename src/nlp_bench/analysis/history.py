@@ -9,8 +9,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.analysis.observation import Observation, different_runs, digest, grouped
-from nlp_bench.analysis.repeats import Pool, too_alike_line
+from nlp_bench.analysis.repeats import Observation, Pool, different_runs, digest, grouped, too_alike_line
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_object
 from nlp_bench.immutable import immutable

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from nlp_bench.analysis.observation import NAMES, Observation, grouped
-from nlp_bench.analysis.repeats import Pool, pooled
+from nlp_bench.analysis.repeats import NAMES, Observation, Pool, grouped, pooled
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.contradiction import Code

@@ -12,7 +12,6 @@ from decimal import Decimal
 from enum import Enum
 from typing import Any
 
-from nlp_bench.analysis.observation import grouped
 from nlp_bench.analysis.points import (
     Point,
     below_tables,
@@ -25,6 +24,7 @@ from nlp_bench.analysis.points import (
     varying_in,
     workload_key,
 )
+from nlp_bench.analysis.repeats import grouped
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import ratio_of

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from nlp_bench.analysis.observation import digest, grouped
 from nlp_bench.analysis.points import (
     Point,
     below_tables,
@@ -29,6 +28,7 @@ from nlp_bench.analysis.points import (
     varying_in,
     workload_key,
 )
+from nlp_bench.analysis.repeats import digest, grouped
 from nlp_bench.escape import end_of, some
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_cdf, welch_degrees

@@ -12,8 +12,7 @@ from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
 from nlp_bench.measure.series import median, month_steps, quantile, steps_of, zone_change
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
-from nlp_bench.measure.steadiness import Steadiness, num_more, steadiness_of
-from nlp_bench.measure.window import LogConventions, Window, find_window
+from nlp_bench.measure.window import LogConventions, Steadiness, Window, find_window, num_more, steadiness_of
 
 
 @immutable

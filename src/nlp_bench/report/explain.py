@@ -54,7 +54,7 @@ def number_facts(entry: RunResult, tokens: int) -> Facts:
 def origin_facts(entry: RunResult) -> Facts:
     """Yield where each quantity is from, and what was left out."""
     found = entry.provenance or Provenance()
-    for name, origin in (found.quantities or {}).items():
+    for name, origin in found.quantities.items():
         value = "" if origin.value is None else f" = {exact(origin.value)}"
         yield "from", f"{name}{value}: {origin.source or 'not known'}"
     for left in found.left_out:
@@ -131,7 +131,7 @@ def _reference_formula(entry: RunResult, measured: Throughput, sums: Arithmetic)
     batch, sequence = entry.global_batch_size, entry.sequence_length
     is_product = batch and sequence and batch * sequence == sums.tokens_per_iteration
     tokens = f"{batch} samples x {sequence} tokens" if is_product else f"{exact(sums.tokens_per_iteration)} tokens"
-    origin = (entry.provenance.quantities or {}).get("seconds_per_iteration") if entry.provenance else None
+    origin = entry.provenance.quantities.get("seconds_per_iteration") if entry.provenance else None
     is_logged = origin and origin.is_logged
     return f"{tokens} / {exact(sums.mean_s)} s, the mean of all {sums.num_times}{' logged' if is_logged else ''} times"
 
