@@ -204,11 +204,7 @@ class Side:
 
 
 def read_sides(a: str, b: str, reading: Reading) -> tuple[Side, Side]:
-    """Read both sides; `history:last` means the runs before the other side's, of the same configuration.
-
-    Raises UsageError when both are from the history by `last`, when one cannot be read, when a name is not in the history, and when
-    `reading.scatter` holds no repeats of A's machine.
-    """
+    """Read both sides; `history:last` means the runs before the other side's. Raises UsageError for one that cannot be read, is not in the history, or shows no scatter."""
     relative = [word for word in (a, b) if _is_relative(word)]
     if len(relative) > 1:
         raise UsageError(
@@ -230,10 +226,7 @@ def read_sides(a: str, b: str, reading: Reading) -> tuple[Side, Side]:
 
 
 def with_scatter(first: Side, runs: Iterable[Observation], reading: Reading, name: str) -> Side:
-    """Return A with further runs of its machine, which show the scatter between runs.
-
-    Raises UsageError, beginning with `name`, where `runs` holds no repeats of A's machine, or a run whose number is contradicted.
-    """
+    """Return A with further runs of its machine, which show its scatter. Raises UsageError, beginning with `name`, where `runs` has no sound repeats of it."""
     fitting = [pool for pool in reading.pooled(runs) if any(_same_machine(pool, one) for one in first.pools)]
     if not any(pool.spread for pool in fitting):
         what = "two runs of one configuration on A's machine that differ"
@@ -326,11 +319,7 @@ class Comparison:
 
 
 def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequence[Gate] = ()) -> Comparison:
-    """Compare two sides.
-
-    Raises UsageError, with the table of differences, when they did different work, when the logs do not show whether they did and
-    the user does not vouch for it, and when nothing of A has a number.
-    """
+    """Compare two sides. Raises UsageError, with the table of differences, for work that differs, or is not shown nor vouched for; and for an A without a number."""
     for name, side in (("A", a), ("B", b)):
         if not side.pools:
             why = "; ".join(f"{run.source}: {'; '.join(run.reasons)}" for run in side.unreadable[:3])
@@ -458,10 +447,7 @@ def _verdict(shown: Statistic) -> str:
 
 
 def _notes(found: Comparison) -> list[str]:
-    """Return the remarks, one line each: verdicts in words, repeats, what has no partner, the gate.
-
-    With several configurations each is named above its own lines, which begin with two spaces.
-    """
+    """Return the remarks, one line each; of several configurations each is named above its own lines, which begin with two spaces."""
     lines: list[str] = []
     for pair in found.compared:
         about = list(_about(pair, found))

@@ -226,10 +226,7 @@ class Gate:
         return 1 / self.lowest if self.equivalence else math.inf
 
     def word(self, found: Statistic | None) -> Word:
-        """Return FAIL when the whole interval is beyond the threshold, PASS when all of it is not, else NOT PROVEN.
-
-        None is a B without a number: it fails. Runs without a known scatter between runs prove nothing, nor do contradicted numbers.
-        """
+        """Return FAIL (also for None, a B without a number) when the whole interval is beyond the threshold, PASS when all of it is not, else NOT PROVEN."""
         good, bad = (Word.EQUIVALENT, Word.NOT_EQUIVALENT) if self.equivalence else (Word.PASS, Word.FAIL)
         if found is None:
             return bad

@@ -241,10 +241,7 @@ _MOST_DOUBTED = 10
 
 
 def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
-    """Return the runs, each once and in their order, which others are copies of them, and what speaks against their numbers.
-
-    `rows` need all columns.
-    """
+    """Return the runs, each once and in their order, which others are copies of them, and what speaks against their numbers; of rows with all columns."""
     measured = [(row, row.observation()) for row in rows if row.tokens_per_second_steady]
     doubted = [f"run {row.id} is counted, and in doubt: {run.doubts[0]}" for row, run in measured if run.doubts]
     groups = grouped(measured, lambda pair: pair[0].identity)

@@ -33,10 +33,7 @@ _MAX_CELL = 30
 
 
 def workload_key(entry: RunResult) -> object:
-    """Return what was trained and where, as far as it is known; different keys never share a curve.
-
-    A published table is a curve of its own: its rates are not ours.
-    """
+    """Return what was trained and where, as far as it is known; different keys never share a curve. A published table, whose rates are not ours, is one of its own."""
     settings = _known(entry)
     found: dict[str, Value | None] = {name: settings[name].value for name in SPEED if name in settings}
     if not found.keys() & {"num_layers", "hidden_size"} and "num_parameters" in settings:

@@ -87,10 +87,7 @@ def digest(entry: RunResult) -> str:
 
 
 def is_known(settings: Mapping[str, Setting]) -> bool:
-    """Return whether enough is known of a run that an equal one is a repeat: the sizes, and the model by name or shape.
-
-    A log that states nothing is equal to every other such log.
-    """
+    """Return whether so much is known of a run (sizes, model by name or shape) that an equal one is a repeat: logs that state nothing are all equal."""
     has_model = "model" in settings or ("num_layers" in settings and "hidden_size" in settings)
     return has_model and all(name in settings for name in _SIZES)
 
@@ -155,10 +152,7 @@ _NEIGHBOURS, _PAIRS = 50, 100_000
 
 
 def opening_of(records: Records) -> str | None:
-    """Return what the first records have that those of no other run have: a log that was copied, packed or cut still begins so.
-
-    None where there are fewer than FIRST_RECORDS, or where they do not differ.
-    """
+    """Return what the first records have that no other run's have (a log that was copied, packed or cut still begins so); None where they are few or do not differ."""
     columns = [records.columns[name][:FIRST_RECORDS].tolist() for name in TIMES if name in records.columns]
     times = next((column for column in columns if all(map(math.isfinite, column))), None)
     if times is None or len(times) < FIRST_RECORDS or len(set(times)) < _DIFFERENT:
@@ -329,10 +323,7 @@ class Pool:
 
     @cached_property
     def num_more_runs(self) -> int | None:
-        """Further runs that give an interval of at most +- TARGET if they scatter as these do.
-
-        None for fewer than two runs, for runs that do not differ at all, and where more than about MAX_RUNS would be needed.
-        """
+        """Further runs that give an interval of at most +- TARGET if they scatter as these do; None for one run, for equal ones, and beyond about MAX_RUNS."""
         spread, runs = self.spread, len(self.runs)
         if spread is None:
             return None

@@ -77,10 +77,7 @@ class Store:
         self.connection, self.path = connection, path
 
     def add(self, rows: Iterable[Row]) -> list[tuple[int, bool]]:
-        """Write rows; return for each its number and whether it is new. A run that is there already is updated.
-
-        All of them or, when the program is killed, none.
-        """
+        """Write all rows or, when the program is killed, none; return for each its number and whether it is new. A run that is there already is updated."""
         names = [column for column in COLUMNS if column != "id"]
         # A name given before stays unless a new one is given; `added` stays.
         sets = [f"{name} = excluded.{name}" for name in names if name not in {"key", "added", "name"}]
@@ -124,10 +121,7 @@ class Store:
 
 @contextlib.contextmanager
 def open_to_write(path: Path) -> Iterator[Store]:
-    """Open the history at `path`, made with its folder where there is none.
-
-    Raises NlpBenchError when it cannot be written, is no history or is newer than this program.
-    """
+    """Open the history at `path`, made with its folder where there is none. Raises NlpBenchError where it cannot be written, is no history or is newer than this program."""
     _refuse_other_kinds(path)
     with _explained_errors(path), locked(lock_of(path), "give a --file in a folder that you may write to"):
         # With the rights of the umask: a file that SQLite makes is never writable for a group. Where this is refused, SQLite would leave
@@ -163,10 +157,7 @@ def lock_of(path: Path) -> Path:
 
 @contextlib.contextmanager
 def open_to_read(path: Path) -> Iterator[Store]:
-    """Open the history at `path`; nothing is written.
-
-    Raises UsageError when there is none, NlpBenchError when it is no history or newer than this program.
-    """
+    """Open the history at `path`; nothing is written. Raises UsageError when there is none, NlpBenchError when it is no history or newer than this program."""
     _refuse_other_kinds(path)
     if not path.is_file():
         raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
@@ -266,10 +257,7 @@ _FORMS = "last (the run before the other side's), last-N (the N before), a numbe
 
 
 def named(file: Path | None, word: str) -> list[Observation]:
-    """Return the runs that `word` names: a name, a number, or the beginning of a configuration's short name.
-
-    Raises UsageError when there are none.
-    """
+    """Return the runs that `word` names: a name, a number, or the beginning of a configuration's short name. Raises UsageError when there are none."""
     path = file or default_file()
     with open_to_read(path) as store:
         rows = store.rows(Filter(name=word), COLUMNS) if word else []

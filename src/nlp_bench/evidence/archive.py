@@ -33,10 +33,7 @@ _OVERRIDES = (b" path=", b" linkpath=", b" size=", b" GNU.sparse")
 
 
 def form_of(path: Path) -> str | None:
-    """Return the suffix of the archive that `path` names, None where it names a folder.
-
-    Raises UsageError for a suffix of another kind of archive.
-    """
+    """Return the suffix of the archive that `path` names, None where it names a folder. Raises UsageError for a suffix of another kind of archive."""
     name = path.name.lower()
     form = next(filter(name.endswith, SUFFIXES), None)
     if form is None and name.endswith(_OTHER):

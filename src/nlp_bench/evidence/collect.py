@@ -52,10 +52,7 @@ class Collected:
     remarks: list[str] = field(default_factory=list)
 
     def add(self, source: Path, path: str) -> None:
-        """Copy a text file, as long as it is now, to `path` of the bundle without its secrets.
-
-        Raises NlpBenchError naming what cannot be read, or was changed while it was.
-        """
+        """Copy a text file, as long as it is now, without its secrets. Raises NlpBenchError naming what cannot be read, or was changed while it was."""
         with opened_file(source) as stream:
             snapshot = Snapshot(stream)
             self.add_stream(snapshot, path)
@@ -73,10 +70,7 @@ class Collected:
 
 
 def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ranks: bool) -> Collected:
-    """Copy the runs and logs that `paths` name into `folder`.
-
-    Raises UsageError for a PATH that cannot be read and where there is neither a run nor a log.
-    """
+    """Copy the runs and logs that `paths` name into `folder`. Raises UsageError for a PATH that cannot be read, and where there is neither a run nor a log."""
     collected = Collected(folder)
     found = [(item, _bundle_around(item, group.path)) for group in find(paths) for item in group.items]
     has_others = not all(bundle for _, bundle in found)  # else the bundles are what is meant, as for `report`
@@ -207,10 +201,7 @@ def _unread(path: Path, error: OSError) -> NlpBenchError:
 
 
 def add_rules(collected: Collected, options: Options) -> Options:
-    """Copy the user's own rule file and those that it names by paths, and return the options that name it by its path in the bundle.
-
-    Raises UsageError where the paths do not hold in the bundle.
-    """
+    """Copy the user's rule file and those that it names by paths; return the options with its path in the bundle. Raises UsageError where the paths do not hold there."""
     if not (options.rules and options.rules.endswith(".toml")):
         return options
     files = list(dict.fromkeys(load(options.rules).files))

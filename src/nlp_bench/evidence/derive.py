@@ -45,11 +45,7 @@ class Derived:
 def derive(
     folder: Path, members: Sequence[Member], options: Options, redactions: Sequence[Mapping[str, Any]]
 ) -> Derived:
-    """Measure every member of the bundle that is unpacked in `folder`; `redactions` are those of its manifest.
-
-    It is done in that folder, by the paths of the manifest: no path in the result depends on where the bundle is. A run that
-    cannot be measured is an entry without a number.
-    """
+    """Measure every member of the bundle unpacked in `folder`, there and by the manifest's paths: none in the result depends on where it is; `redactions` are the manifest's."""
     with catalog.found_from(catalog.here()), working_in(folder):
         overrides, rules = options.overrides(), rules_of(Path(), options)
         measured = [
@@ -71,10 +67,7 @@ def derive(
 
 
 def rules_of(folder: Path, options: Options) -> str | None:
-    """Return the path of the rules that a bundle names, whatever the environment names; None where it names none.
-
-    A name that is not known here is of its maker's: the bundle holds his tables.
-    """
+    """Return the path of the rules that a bundle names (its maker's, where the name is not known here), whatever the environment names; None where it names none."""
     rules = options.rules
     brought = f"data/rules/{rules}.toml"
     if rules and rules not in catalog.names("rules") and (folder / brought).is_file():
@@ -122,10 +115,7 @@ _NOTHING = object()
 
 
 def differences(stated: Any, derived: Any, place: str = "", *, ignore_new: bool = False) -> Iterator[str]:
-    """Yield a sentence for each field that differs, with its path and both values; with `ignore_new`, what only `derived` has is none.
-
-    `stated` is what a bundle says, `derived` what follows from its log.
-    """
+    """Yield a sentence for each field of `stated` (by a bundle) that is not as `derived` (from its log), with both values; with `ignore_new`, what only `derived` has is none."""
     if isinstance(stated, Mapping) and isinstance(derived, Mapping):
         for key in [*stated, *(() if ignore_new else (key for key in derived if key not in stated))]:
             below = f"{place}.{key}" if place else str(key)

@@ -40,10 +40,7 @@ def path_of(bundle: Path) -> Path:
 
 
 def sign(manifest: Path, key: Path) -> bytes:
-    """Return the signature of `manifest` by the private key in the file `key`, or by the agent where that is a public one.
-
-    ssh-keygen asks the terminal for a passphrase. Raises UsageError for a key that is not there, NlpBenchError where it fails.
-    """
+    """Return the signature of `manifest` by the private key in the file `key`, or by the agent for a public one. Raises UsageError without that file, NlpBenchError where it fails."""
     if not os.path.isfile(key):  # noqa: PTH113  # false, too, where it cannot be looked at
         raise UsageError(
             f"--sign {key}: there is no such file; name an SSH key, or make one: ssh-keygen -t ed25519 -f {key}"
@@ -60,10 +57,7 @@ def sign(manifest: Path, key: Path) -> bytes:
 
 
 def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str | None) -> Signature:
-    """Check that a signer of the file `allowed_signers` (ssh-keygen(1), ALLOWED SIGNERS) has signed `manifest`.
-
-    `identity` is the one that must have; by default any of the list. Raises UsageError where the list or ssh-keygen is missing.
-    """
+    """Check that `identity` (None: anybody) of the file `allowed_signers` (ssh-keygen(1)) has signed `manifest`. Raises UsageError where the list or ssh-keygen is missing."""
     program = _program("--allowed-signers")
     if not allowed_signers.is_file():
         raise UsageError(

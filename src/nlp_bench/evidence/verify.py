@@ -75,10 +75,7 @@ NOTHING = Demands()
 
 
 def verify(path: Path, demands: Demands = NOTHING, *, max_bytes: int = MAX_BYTES) -> Verification:
-    """Verify the bundle at `path`, and what is demanded of it.
-
-    Raises UsageError for what is no bundle or is unsafe to open. Nothing is written outside a private temporary folder.
-    """
+    """Verify the bundle at `path`, and what is demanded of it, in a private temporary folder. Raises UsageError for what is no bundle or is unsafe to open."""
     try:
         with opened(path, max_bytes) as folder:
             return _verified(path, folder, demands)

@@ -34,10 +34,7 @@ class Subject:
     machine: Record = field(default_factory=dict)  # the record of the first node below machine/
 
     def text(self, *places: str) -> str:
-        """Return the first of the dotted places that is known, as text; "" where none is.
-
-        A place begins with `run`, `environment`, `ended`, `machine` or `workload`.
-        """
+        """Return the first of the dotted places (`run.a.b`; of run, environment, ended, machine or workload) that is known, as text; "" where none is."""
         for place in places:
             source, _, dotted = place.partition(".")
             value = self.entry.workload.value(dotted) if source == "workload" else lookup(getattr(self, source), dotted)
@@ -72,10 +69,7 @@ class Subject:
 def subjects(
     paths: Sequence[str], overrides: Overrides, tokens: int, *, allow_measured: bool = False
 ) -> tuple[list[Subject], list[str]]:
-    """Return the valid runs of `paths` (with `allow_measured` also the MEASURED ones), and for each other one why it is refused.
-
-    Raises UsageError for a PATH that cannot be read.
-    """
+    """Return the valid runs of `paths` (with `allow_measured` also the MEASURED ones), and why each other one is refused. Raises UsageError for a PATH that cannot be read."""
     found: list[Subject] = []
     refused: list[str] = []
     rules = wanted(None)

@@ -70,10 +70,7 @@ class Group:
 
 
 def find(paths: Sequence[str]) -> list[Group]:
-    """Return one group for each PATH, or for each match of a PATH with wildcards, in the order of the report.
-
-    A missing PATH is a broken item. Raises UsageError for an empty PATH and for standard input given twice.
-    """
+    """Return one group for each PATH, or match of one with wildcards, in their order; a missing one is a broken item. Raises UsageError for an empty one, and for - twice."""
     if paths.count("-") > 1:
         raise UsageError("PATH - is given twice; standard input can be read once")
     if "" in paths:

@@ -55,10 +55,7 @@ MAX_LENGTH = 600
 
 
 def with_quotes(path: str, entry: RunResult) -> RunResult:
-    """Return `entry` with the text of its first record and of the first one of the window; unchanged if it cannot be read.
-
-    Nothing is quoted of a compressed file, as offsets count decompressed bytes.
-    """
+    """Return `entry` with the text of its first record and of the window's first one; unchanged where it cannot be read, or is compressed (offsets count decompressed bytes)."""
     found = entry.provenance
     if found is None or path == "-" or not Path(path).is_file():
         return entry

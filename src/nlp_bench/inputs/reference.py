@@ -56,10 +56,7 @@ def is_reference_table(path: Path, *, is_named: bool = False) -> bool:
 
 
 def read_reference_table(path: Path) -> list[RunResult]:
-    """Return one entry per row; a row whose time is not 20 million tokens / its rate has a reason that says so.
-
-    Raises UsageError naming the file and an unknown column, or line, column and value of a cell that is no number above 0.
-    """
+    """Return one entry per row; a time that is not 20 million tokens / its rate is told. Raises UsageError naming file, line, column and value of what is none."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         reader = csv.DictReader(stream, restkey="")
         if tuple(reader.fieldnames or ())[: len(COLUMNS)] != COLUMNS:

@@ -121,10 +121,7 @@ class Claims:
         return self.measured.spans
 
     def weigh(self, slower: float) -> Weight:
-        """Return the weight of a statement by which the run takes `slower` times as long as its number says.
-
-        A run of ours prints all statements from one measurement: whatever disagrees was changed afterwards.
-        """
+        """Return the weight of a statement by which the run takes `slower` times as long. A run of ours prints all from one measurement: what disagrees was changed afterwards."""
         return Weight.VOID if self.is_ours else weigh(slower)
 
 

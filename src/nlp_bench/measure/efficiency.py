@@ -80,10 +80,7 @@ def _which(words: str, stated: float, known: dict[str, float], scale: float) -> 
 
 @immutable
 class Given:
-    """What the command line says of the accelerators; it overrides the log.
-
-    Raises UsageError where the table of peaks does not know the GPU, or cannot tell which of several variants it is.
-    """
+    """What the command line says of the accelerators; it overrides the log. Raises UsageError for a GPU that the table of peaks does not know, or a name of several."""
 
     gpu: str | None = None
     precision: str | None = None

@@ -146,10 +146,7 @@ def welch_degrees(first: Estimate, second: Estimate) -> float:
 
 
 def over_runs(seconds_per_token: Sequence[float]) -> Estimate | None:
-    """Return the mean over the steady means of several runs: their scatter holds what differs within and between runs.
-
-    None for fewer than two runs, or where they do not differ at all.
-    """
+    """Return the mean over the steady means of several runs, with what differs within and between them; None for fewer than two, and where they do not differ at all."""
     number = len(seconds_per_token)
     if number < 2:
         return None

@@ -390,10 +390,7 @@ _ELSEWHERE = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "num_layers_p
 
 
 def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS, *, job_elapsed_s: int | None = None) -> str:
-    """Return the lines of one run; a value that is unknown, or not allowed because the run is not VALID, has no line.
-
-    `job_elapsed_s` is what the job (of a chain the last one) took.
-    """
+    """Return the lines of one run, none for what is unknown or not allowed because it is not VALID; `job_elapsed_s` is what the job (of a chain the last one) took."""
     entry = measured.entry
     values: dict[str, object] = {
         "outcome": entry.outcome.value,

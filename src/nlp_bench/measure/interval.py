@@ -56,10 +56,7 @@ LEAST_STATES = 0.01  # two states that are nearer are one
 
 
 def estimate_of(spans: Spans, printed: Column | None = None) -> Estimate | None:
-    """Return the mean seconds per token with its uncertainty, None for fewer than MIN_RECORDS records or times without scatter.
-
-    `printed` are the times or rates of the records as the log prints them; None where no rounding moves their mean.
-    """
+    """Return the mean seconds per token with its uncertainty, None for fewer than MIN_RECORDS or no scatter; `printed`: as the log prints them, None where no rounding matters."""
     if len(spans) < MIN_RECORDS:
         return None
     mean, weights = float(spans.seconds.sum() / spans.num_tokens.sum()), spans.num_tokens / spans.num_tokens.mean()

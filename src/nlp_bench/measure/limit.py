@@ -150,10 +150,7 @@ def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str |
 
 
 def why_not_proven(interval_s: tuple[float, float], limit_s: float, ending_s: float | None) -> str | None:
-    """Return why a 95 % interval of the time (shortest first) proves nothing against `limit_s`, None where it does.
-
-    `ending_s` is the time at the slower speed of the end, None where there is none.
-    """
+    """Return why a 95 % interval of the time (shortest first) proves nothing against `limit_s`, None where it does; `ending_s` is the time at a slower end, if any."""
     low, high = interval_s
     if low <= limit_s < high:
         return f"the limit lies inside the 95 % interval of {low:.2f} to {high:.2f} s"

@@ -196,11 +196,7 @@ def machine_of(
     environment: Mapping[str, Any],
     window: tuple[float, float] | None = None,
 ) -> MachineTruth | None:
-    """Return what is known of the machine, None where nothing is.
-
-    `settings` is what the log prints, `run` run.json, `environment` environment.json, {} where there are none; `window` the times of day
-    between which the samples count (None: all of them).
-    """
+    """Return what is known of the machine by its nodes, what the log prints, run.json and environment.json ({}: none), between two times of day; None: nothing."""
     said = {name: settings.get(f"nccl_{name}") for name in ("version", "transport", "channels")}
     nccl = {name: one_line(word.value)[:100] if word else None for name, word in said.items()}
     if not (nodes or any(nccl.values()) or environment):
@@ -469,11 +465,7 @@ def with_machine(
     run: Mapping[str, Any] | None = None,
     nodes: tuple[NodeRecord, ...] = (),
 ) -> RunResult:
-    """Return `entry` with energy and machine; their warnings become remarks.
-
-    `run_dir`, `run` and `nodes` are the folder, the run.json and the nodes' records of a run of ours, None for somebody's log. No fault of
-    the records raises.
-    """
+    """Return `entry` with energy and machine, and their warnings as remarks; all but entry and log are of a run of ours. No fault of the records raises."""
     environment = read_object(run_dir / "environment.json") if run_dir else {}
     settings, run, measured = log.settings if log else {}, run or {}, entry.throughput
     num_nodes, spread, window = lookup(run, "parallel.nodes"), settings.get("clock_spread_s"), _times_of_day(measured)

@@ -94,10 +94,7 @@ class Provenance:
 def provenance_of(
     log: Log, attempt: Attempt | None, sizes: Sizes | None, throughput: Throughput | None, overrides: Overrides
 ) -> Provenance:
-    """Return where the numbers of `attempt`, which is one of `log`, come from.
-
-    `attempt` and `sizes` are None where no record was found, `throughput` is None where there is no number.
-    """
+    """Return where the numbers of `attempt`, one of `log`, come from; it and `sizes` are None without a record, `throughput` without a number."""
     left_out = tuple(_left_out(log, attempt, throughput))
     if attempt is None or sizes is None or not len(attempt.records):
         return Provenance(left_out=left_out, remarks=log.remarks)

@@ -177,10 +177,7 @@ def _stated_twice(claims: Claims) -> Iterator[Contradiction]:
 
 
 def against_seals(sealed: SealedLog, attempt: Attempt, *, is_alone: bool) -> Iterator[Contradiction]:
-    """Yield where the lines are not those that the trainer printed, and where records of them could not be read.
-
-    `is_alone` says that there is no run folder, whose chain of evidence says the first.
-    """
+    """Yield where the lines are not those that the trainer printed (where `is_alone`: else the folder's chain of evidence says it), and where records could not be read."""
     changed, still_open = sealed.why_changed(), sealed.why_open()
     if is_alone and (changed or still_open):
         yield Contradiction(Code.SEAL_VS_LINES, Weight.VOID if changed else Weight.DOUBT, str(changed or still_open))

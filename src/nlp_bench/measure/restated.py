@@ -501,10 +501,7 @@ def slower_by_clock(claims: Claims) -> float | None:
 
 
 def against_recorders(claims: Claims) -> Iterator[Contradiction]:
-    """Yield the intervals in which the recorder of every node stood still as long as the training: the job was suspended or frozen.
-
-    In a stall of the training itself the recorders go on.
-    """
+    """Yield intervals in which every node's recorder stood still with the training: the job was suspended or frozen. In a stall of the training itself they go on."""
     records, seconds = claims.spans.records, claims.spans.seconds
     stamps, usual_s = records.column("stamp_s"), median(seconds)
     known = [times for times in claims.recorders if len(times) > 1]

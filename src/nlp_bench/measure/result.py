@@ -40,10 +40,7 @@ _TOLERANCE = 0.03  # between the tokens that the options give and those that the
 
 @immutable
 class Published:
-    """One row of a published table (a file): kept to be checked, never to be used as a result.
-
-    Numbers that are held against a recomputed value keep the digits that were printed.
-    """
+    """One row of a published table: kept to be checked, never used as a result. Numbers that are held against a recomputed value keep the digits that were printed."""
 
     table: str
     line: int  # line of the row in the file
@@ -81,10 +78,7 @@ class Supplied:
 
 
 def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tuple[tuple[Supplied, ...], list[Reason]]:
-    """Return what of `overrides` the log does not state in the same way, and the reason where that changes the number.
-
-    `sizes` are those that were used.
-    """
+    """Return what of `overrides` the log does not state in the same way, and the reason where that changes the number; `sizes` are those that were used."""
     supplied = [Supplied(name="pattern", value=text, logged=None, changes_rate=True) for text in overrides.pattern]
     given = overrides.counts
     if not given:

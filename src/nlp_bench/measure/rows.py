@@ -77,10 +77,7 @@ Record.__doc__ = f"{Record.__doc__}\n" + "\n".join(f"    {name}: {what}" for nam
 
 
 def rows_of(entry: RunResult) -> Iterator[Record]:
-    """Yield every line of every attempt of a run, in the order of the file.
-
-    Raises ValueError for an entry that was read without its samples.
-    """
+    """Yield every line of every attempt of a run, in the order of the file. Raises ValueError for an entry that was read without its samples."""
     if entry.num_records and not entry.attempts:
         raise ValueError(f"{entry.source}: its {entry.num_records} records were not kept when it was read")
     for number, records in entry.attempts.items():

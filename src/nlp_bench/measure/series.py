@@ -159,10 +159,7 @@ _LEAST_SPREAD = 0.10
 
 
 def levels(values: Column, typical: tuple[float, float] | None = None) -> list[tuple[int, int]]:
-    """Return the segments [begin, end) of `values` (above 0), each with a level of its own; one segment where nothing changes.
-
-    `typical` is what `typical_of` returns for them, where it is known.
-    """
+    """Return the segments [begin, end) of `values` (above 0), each with a level of its own; `typical` is what `typical_of` returns for them, where it is known."""
     pending, done = [(0, len(values))], list[tuple[int, int]]()
     while pending and len(pending) + len(done) < MAX_SEGMENTS:
         # The longest first: where there are more changes than MAX_SEGMENTS, no end of the series is cut finer than the other.

@@ -53,10 +53,7 @@ class _Reading:
 
 
 def shaped(workload: Workload, sequence_length: int | None = None) -> Shaped:
-    """Return shape and recompute of the run; each that cannot be told is None, with a sentence that says why.
-
-    `sequence_length` (tokens per sample) is the one that the run's tokens were counted with, where that is known.
-    """
+    """Return shape and recompute of the run, each None with a sentence why where it cannot be told; `sequence_length` (tokens per sample) is what its tokens were counted with."""
     reading = _Reading(workload, sequence_length)
     _complete_from_benchmark_model(reading)
     shape = recompute = is_recomputed = None

@@ -164,10 +164,7 @@ def sizes_of(attempt: Attempt, overrides: Overrides) -> Sizes:
 
 
 def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
-    """Return what the log itself says of the sizes that an option can supply, by the names of `Overrides`, and of tokens.
-
-    The tokens are per iteration as the log counts them, NaN where it does not.
-    """
+    """Return the sizes that the log itself states, by the names of `Overrides`, and tokens per iteration as it counts them, NaN where it does not."""
     found = _Derivation(attempt, Overrides())
     sequence, batch, tokens = _last(found.sequence), _last(found.batch), attempt.records.column("tokens")
     sizes = {"sequence_length": sequence, "global_batch_size": batch, "num_gpus": found.num_devices}

@@ -145,10 +145,7 @@ def _printed(spans: Spans, *, is_of_clock: bool) -> NDArray[np.float64] | None:
 def sustained_of(
     spans: Spans, first_iteration: int, *, is_of_clock: bool = False, steady: tuple[int, Estimate | None] = (-1, None)
 ) -> Sustained:
-    """Return the sustained rate of `spans` from the interval that begins with `first_iteration`; `is_of_clock` as of `Sizes`.
-
-    `steady` is how many of these intervals are in the window, and the estimate of these.
-    """
+    """Return the sustained rate of `spans` from `first_iteration` on (`is_of_clock` as of `Sizes`); `steady`: how many of these intervals are in the window, and their estimate."""
     start = int(np.argmax(spans.first_iterations >= first_iteration))
     part, stamps = spans[start:], spans.records.column("stamp_s")
     seconds, num_tokens = float(part.seconds.sum()), float(part.num_tokens.sum())

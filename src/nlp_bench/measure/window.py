@@ -502,10 +502,7 @@ def steadiness_of(window: Window) -> Steadiness:
 
 
 def num_more(estimate: Estimate, number: int) -> int | None:
-    """Return how many more values than `number` give an interval of +-TARGET, if they scatter as those did, to 1 %.
-
-    None where the estimate says too little, or more than MAX_MORE would be needed.
-    """
+    """Return how many more values than `number` give an interval of +-TARGET, to 1 %, if they scatter as those did; None where that is not known, or above MAX_MORE."""
     found = estimate.uncertainty
     if found is None or estimate.degrees < 1:
         return None

@@ -90,10 +90,7 @@ class View:
 
 
 def view_of(report: Report, name: str) -> View:
-    """Return the curves (scaling) or the rankings (sweep) of a report.
-
-    Raises UsageError where an option contradicts a log, and where no run has the GPUs of the baseline.
-    """
+    """Return the curves (scaling) or the rankings (sweep). Raises UsageError where an option contradicts a log, and where no run has the GPUs of the baseline."""
     from nlp_bench.analysis import scaling, sweep  # noqa: PLC0415  # only --scaling and --sweep need them
 
     refuse_against_log(report.entries)
@@ -130,10 +127,7 @@ def records_frame(records: Sequence[Record]) -> "pd.DataFrame":
 def typed_frame(
     names: Iterable[str], rows: Sequence[Mapping[str, Any]], dtypes: Mapping[str, str] | None = None
 ) -> "pd.DataFrame":
-    """Return `rows` with one type per column, as its values have it (Float64 where there is none) unless `dtypes` says.
-
-    Raises NlpBenchError without pandas.
-    """
+    """Return `rows` with one type per column, that of `dtypes` or of its values (Float64 where there are none). Raises NlpBenchError without pandas."""
     try:
         import pandas as pd  # noqa: PLC0415  # heavy
     except ImportError as error:

@@ -33,10 +33,7 @@ _ENDINGS = frozenset({".csv", ".md", ".html", ".json", ".svg", ".png"})
 
 
 def prepare(folder: Path, *stems: str) -> None:
-    """Make `folder` and try a file in it, before any log is read; `stems` are the names of its files, the first one that of the record.
-
-    Raises UsageError naming the folder when it cannot be written, or naming a file of somebody else that would be replaced.
-    """
+    """Make `folder` for files named `stems`, the record first, and try one, before any log is read. Raises UsageError where that fails, or another's file would be replaced."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(
             f"--output {folder} cannot be written: it is a file; give a folder, which is made where there is none"

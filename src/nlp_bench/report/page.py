@@ -167,10 +167,7 @@ def _tiles(entry: RunResult, report: Report) -> Iterator[tuple[str, str, str]]:
 
 
 def _results(report: Report, num_detailed: int) -> dict[str, Any]:
-    """Return columns, rows and filters of the table of all runs; the first `num_detailed` link to their details.
-
-    What is decided on comes first, and is all that paper shows; the other columns follow in the order of the CSV.
-    """
+    """Return columns (what is decided on first, which is all that paper shows), rows and filters of the table; the first `num_detailed` runs link to their details."""
     cells = report.rows()
     cells = [{**row, "bar": bar} for row, bar in zip(cells, _bars(cells, report.limit_s), strict=True)]
     number = NUMBER if any(entry.steady for entry in report.entries) else REFERENCE

@@ -41,10 +41,7 @@ def drawable(entries: Iterable[RunResult]) -> list[RunResult]:
 
 
 def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
-    """Return tokens per second over iterations, what does not count marked by its reason.
-
-    The steady window of a single run is shaded; of several, a flat line at the steady rate spans each.
-    """
+    """Return tokens per second over iterations, what does not count marked by its reason; one run's window is shaded, a flat line at the steady rate spans each of several."""
     is_one = len(entries) == 1
     bands: list[Band] = []
     rules: list[Rule] = []

@@ -73,10 +73,7 @@ def starred(entry: RunResult) -> set[str]:
 
 
 def notes(report: Report) -> list[str]:
-    """Return one line per thing to know: why a run has no number, what qualifies it, where its log stops.
-
-    A note on several runs is printed once, with the first of them; of more than MAX_LISTED runs each has its reason in its row.
-    """
+    """Return one line per thing to know of runs; a note on several is there once, with the first. Of more than MAX_LISTED runs each has its reason in its row."""
     lines = list(_tally(report) if is_many(report) else _notes_of_each(report))
     lines += repeat_lines(report.repeats, report.tokens, report.limit_s)
     if not report.allow_measured and (apart := apart_line(report.entries)):

@@ -213,10 +213,7 @@ class Report:
         return [{name: field.cell(entry, self) for name, field in fields.items()} for entry in self.entries]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record of nlp-bench/report/1.
-
-        `limit_s` and each run's `limit` and `verdict` exist only with a limit, `repeats` only where there are some, `passed_over` only where files were passed over.
-        """
+        """Return the record of nlp-bench/report/1; keys about a limit, repeats and files passed over are there only where there are such."""
         runs = [entry.to_json(self.tokens) for entry in self.entries]
         record: dict[str, Any] = {"schema": "nlp-bench/report/1", "tokens": self.tokens}
         if self.limit_s is not None:

@@ -30,10 +30,7 @@ VARIABLE = "NLP_BENCH_RULES"  # name or path of the rules that the user requests
 
 
 def wanted(name: str | None) -> str | None:
-    """Return the path of the rules called `name`, else of those in the variable; None where none are requested.
-
-    Their files are read again. Raises UsageError where they cannot be read.
-    """
+    """Return the path of the rules called `name`, else of those in the variable, read anew; None where none are requested. Raises UsageError where they cannot be read."""
     name = name if name is not None else os.environ.get(VARIABLE) or None
     if name is None:
         return None
