@@ -39,10 +39,7 @@ class Head:
 
 @cache
 def load(name: str) -> RuleSet:
-    """Read the rules called `name` in benchmark/rules, or those in the file at `name`.
-
-    Raises UsageError naming the file, the key, the value and the nearest known word.
-    """
+    """Read the rules called `name` in benchmark/rules, or the file at `name`. Raises UsageError naming the file, the key, the value and the nearest known word."""
     try:
         return _load(find(name))
     except UsageError as error:
@@ -50,10 +47,7 @@ def load(name: str) -> RuleSet:
 
 
 def find(name: str, folder: Path | None = None) -> Path:
-    """Return the path of a rule file, relative where it is below this folder; a path in `name` is relative to `folder`.
-
-    Raises UsageError for a name that benchmark/rules does not have.
-    """
+    """Return the path of a rule file, relative where it is below this folder; one in `name` is relative to `folder`. Raises UsageError for a name that is not there."""
     if _is_path(name):
         path = real((folder or Path()) / name)
         return next((path.relative_to(one) for one in catalog.here() if path.is_relative_to(one)), path)
@@ -161,10 +155,7 @@ def _model(path: Path, name: str) -> Model:
 
 
 def defaults_of(model: str) -> RuleSet | None:
-    """Return the rules that runs of the model called `model` are held to without a request; None where there are none.
-
-    Raises UsageError where two files of benchmark/rules both are the default, or one cannot be read.
-    """
+    """Return the rules that runs of `model` are held to without a request, if any. Raises UsageError where two files are the default, or one cannot be read."""
     names = [name for name, models in _default_models() if model in models]
     if len(names) > 1:
         raise UsageError(

@@ -253,10 +253,7 @@ def documents(
 
 
 def as_csv(names: Iterable[str], rows: Iterable[Mapping[str, Any]], *, exact: Iterable[str] = ()) -> str:
-    """Return rows with full precision; missing is an empty cell, the parts of a list are separated by "; ".
-
-    Cells are inert for a spreadsheet, but for those of the columns `exact`, by which rows are joined.
-    """
+    """Return rows with full precision, missing as empty, lists with "; " between their parts; cells are inert for a spreadsheet, but those of `exact`, by which rows are joined."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
