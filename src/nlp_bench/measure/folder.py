@@ -136,10 +136,8 @@ def measure_folder(
     """Measure the run in `folder`; the result is called `source`. `ended` stands in for an outcome.json that is not there yet.
 
     `redacted` names files of a bundle in which secrets were blacked out: their hashes are no longer those of the chain of evidence.
-    `judge` holds the result to rules before its energy is computed: a run without a number has none.
-
-    Raises NlpBenchError when run.json or outcome.json is missing, a file is unreadable, or the log of a VALID run was packed; every end
-    of the run is a result.
+    `judge` holds the result to rules before its energy is computed: a run without a number has none. Raises NlpBenchError when run.json or
+    outcome.json is missing, a file is unreadable, or the log of a VALID run was packed; every end of the run is a result.
     """
     try:
         return _measured(folder, source, ended, redacted, judge)
@@ -345,11 +343,9 @@ _IDENTITY = ("model", "system", "launch", "parallel", "batch", "training", "nlp_
 
 
 def result_record(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> dict[str, Any]:
-    """Return the record of nlp-bench/result/1.
+    """Return the record of nlp-bench/result/1: `run` as in nlp-bench/report/1, `identity` of run.json, `ended` of outcome.json, `samples`.
 
-    `run` is an object of nlp-bench/report/1, `identity` is copied from run.json, `ended` from outcome.json, and
-    `samples` holds iteration, elapsed_s (seconds per iteration) and lm_loss of each believed line; a loss that is
-    no finite number is the string "nan", "inf" or "-inf", because JSON has no such numbers.
+    These hold iteration, elapsed_s (seconds per iteration) and lm_loss of each believed line; a loss that JSON does not have is its word.
     """
     return {
         "schema": SCHEMA,
