@@ -70,8 +70,7 @@ class Differences:
     """All differences, by what they mean."""
 
     workload: tuple[Difference, ...]  # frozen by the rules and not equal: the two did different work
-    not_shown: tuple[Difference, ...]
-    """Frozen by the rules and shown by one of them only, or the model shown by neither."""
+    not_shown: tuple[Difference, ...]  # frozen and shown by one alone, or the model shown by neither
     free: tuple[Difference, ...]  # what may be tuned
     machine: tuple[Difference, ...]  # where they ran
 
@@ -169,8 +168,7 @@ class Reading:
     overrides: Overrides  # sizes that logs do not state
     trust: bool = False  # whether the user vouches that logs which state little are of one workload
     history: Path | None = None  # the file that `history:NAME` is looked up in, None for the default one
-    allow_measured: bool = False
-    """Whether logs that do not show how their run ended also count as repeats of each other."""
+    allow_measured: bool = False  # whether logs that do not show how their run ended are repeats, too
     scatter: str | None = None  # repeated runs of A's machine, named as a side is
 
     def pooled(self, runs: Iterable[Observation]) -> list[Pool]:

@@ -98,10 +98,8 @@ class Point:
     """What is known of one configuration at one size."""
 
     entries: tuple[RunResult, ...]  # all of its runs, those with a number first; at least one
-    pool: Pool | None
-    """Those that were measured; None for published rows, failures, and logs that contradict their run.json."""
-    contradictions: tuple[str, ...] = ()
-    """Where the log says something else than run.json; such a run is shown and never ranked."""
+    pool: Pool | None  # those that were measured; None: published, failed, or against their run.json
+    contradictions: tuple[str, ...] = ()  # where the log is against run.json; such a run is never ranked
 
     @cached_property
     def settings(self) -> dict[str, Setting]:

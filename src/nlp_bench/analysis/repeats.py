@@ -102,10 +102,8 @@ class Observation:
     estimate: Estimate | None = None  # the same with its uncertainty within the run, None where that cannot be given
     num_intervals: int | None = None
     sustained_tokens_per_second: float | None = None  # over the wall clock, None where the log has none
-    ending_seconds_per_token: float | None = None
-    """The same at the slower speed at which the run ends, None where it ends as it ran."""
-    settings: Mapping[str, Setting] = field(default_factory=dict)
-    """What is known of workload, configuration and machine."""
+    ending_seconds_per_token: float | None = None  # at the slower speed of its end, None where it is none
+    settings: Mapping[str, Setting] = field(default_factory=dict)  # what is known of its workload and machine
     program: str | None = None  # the dialect of its log: two programs are no repeats of each other
     reasons: tuple[str, ...] = ()  # why there is no number, or what to know about it
     doubts: tuple[str, ...] = ()  # what speaks against the number: `RunResult.doubts`

@@ -35,8 +35,7 @@ MIN_RUNS = 3  # runs of a level from which on a further one is tested against it
 MIN_LEVEL = 5  # runs that make a new level: machines of two speeds have some in a row at one of them
 SPLIT_ALPHA = 2e-4  # of each split: a false level in 3 of 100 series of 60 runs
 CLIP = 2.0
-_LONG = 200
-"""From this number of runs on Student's t is near enough to its limit, and a change further back would have been seen."""
+_LONG = 200  # runs from which Student's t is near its limit, and a change further back would have been seen
 
 
 class Kind(Enum):

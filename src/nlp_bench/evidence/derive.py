@@ -25,8 +25,7 @@ from nlp_bench.report.report import Report
 from nlp_bench.rules.apply import measured_folder, measured_log, wanted
 
 RESULT = "result.json"
-RELATIVE = 1e-9
-"""Relative difference up to which numbers are equal: another processor adds a million times in another order."""
+RELATIVE = 1e-9  # difference up to which numbers are equal: another processor adds a million times in another order
 _LONGEST = 160
 
 

@@ -20,8 +20,7 @@ from nlp_bench.walk import LINES, MANIFEST
 MAX_DIGESTS = 1_000_000
 LENGTH = 8
 _HEADING = re.compile(r"nlp-bench/lines/1 sha256/8 lines_per_digest=(\d{1,9})")
-_MAX_ALIGNED = 2_000
-"""Differing stretches above this many digests are not matched line by line: it takes the square of their length."""
+_MAX_ALIGNED = 2_000  # digests of a stretch that is matched line by line: that takes the square of its length
 MAX_NAMED = 20  # changed stretches of one file that are listed one by one
 _LONGEST = 400
 _MAX_CONVERTED = 2**28  # bytes of a file up to which its line ends are looked at where it was changed

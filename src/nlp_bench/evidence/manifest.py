@@ -37,8 +37,7 @@ class Options:
     sequence_length: int | None = None  # tokens per sample, for logs that do not say it
     global_batch_size: int | None = None  # samples per iteration, likewise
     num_gpus: int | None = None  # GPUs of the run, likewise
-    rules: str | None = None
-    """Rules that runs are held to: a name of benchmark/rules, or the path of a rule file in the bundle."""
+    rules: str | None = None  # rules for the runs: a name of benchmark/rules, or the path of a file in the bundle
 
     def overrides(self) -> "Overrides":
         """Return the sizes that they state where logs do not."""
@@ -72,8 +71,7 @@ class Member:
     path: str  # its path in the bundle: a folder, or the log
     kind: str  # `run folder` or `log`, as the report reads it
     name: str  # its name when the bundle was made
-    numbers: Sequence[Mapping[str, Any]] = ()
-    """For each of its runs the outcome and the numbers; null where there is none."""
+    numbers: Sequence[Mapping[str, Any]] = ()  # of each of its runs the outcome and the numbers, null for none
 
     @property
     def log(self) -> str:
@@ -110,8 +108,7 @@ class File:
 class Manifest:
     """The record of one bundle."""
 
-    nlp_bench: Mapping[str, Any]
-    """Version and commit of the program that made it, and the path of the patch of uncommitted changes."""
+    nlp_bench: Mapping[str, Any]  # version and commit of the program, and the path of its patch of uncommitted changes
     options: Options
     runs: Sequence[Member]
     redactions: Sequence[Mapping[str, Any]] = ()  # file, kind, count and lines of each redaction, never the secret

@@ -16,8 +16,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import real
 from nlp_bench.immutable import immutable
 
-NAMESPACE = "nlp-bench"
-"""What the signature is for: one that was made for another purpose is none for a bundle (ssh-keygen(1), -n)."""
+NAMESPACE = "nlp-bench"  # a signature for another purpose is none for a bundle (ssh-keygen(1), -n)
 CHECK_S = 60
 _PROGRAM = "ssh-keygen"
 _HEAD = b"-----BEGIN SSH SIGNATURE-----\n"

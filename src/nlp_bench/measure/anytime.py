@@ -19,8 +19,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, least, student_t
 
-WARM_UP = 20
-"""Iterations that are never counted, and at least one line: what is left out is fixed before anything is seen."""
+WARM_UP = 20  # iterations never counted, one line at least: what is left out is fixed before anything is seen
 UNSEEN = 2.0
 """Iterations' worth of one event that was not seen yet: a stall, or a cluster of some, is added to the variance as if it had come once.
 Without it an even run would end before its first stall. Chosen on real runs (docs/until.md): 1 misses the truth in 22 % of them."""

@@ -102,8 +102,7 @@ class Claims:
     seals: tuple[Contradiction, ...] = ()
     """What the trainer's closing hash says against the lines, where the log was read without its run folder."""
     recorders: Sequence[NDArray[np.float64]] = ()  # times of day at which the recorders of the nodes took their samples
-    is_ours: bool = False
-    """Whether it is a run of this program's own trainer, with a run.json: its statements come from one measurement."""
+    is_ours: bool = False  # whether our own trainer ran, with a run.json: its statements are of one measurement
 
     @property
     def records(self) -> Records:

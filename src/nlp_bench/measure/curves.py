@@ -43,11 +43,9 @@ class Curve:
 class Curves:
     """What is drawn of one run."""
 
-    rates: Mapping[str, Curve]
-    """Tokens per second over iterations by the reason for which the interval does not count; IN_WINDOW where it does."""
+    rates: Mapping[str, Curve]  # tokens/s over iterations by why the interval does not count; IN_WINDOW where it does
     loss: Curve | None  # training loss over iterations, None where the log has none
-    step_times: Curve | None
-    """Share of the records of the window, 0 to 1, over seconds per iteration; None where the log has rates alone."""
+    step_times: Curve | None  # share of the window's records, 0 to 1, over seconds per iteration; None: rates alone
 
     def fewer(self, max_points: int) -> "Curves":
         """Return the same with at most `max_points` in each line, and a fifth of that in what does not count."""

@@ -114,8 +114,7 @@ class Efficiency:
     flops_per_token: Mapping[str, float | None]  # by the names of `COUNTS`
     peak: Peak | None = None  # what one device can do in the run's number format
     why_not: tuple[str, ...] = ()  # one sentence per thing that is missing
-    assumed: tuple[str, ...] = ()
-    """One sentence per thing that was concluded from something else, or said by a person against the log."""
+    assumed: tuple[str, ...] = ()  # a sentence per thing that was concluded, or said by a person against the log
     stated: tuple[str, ...] = ()  # which counting the FLOP/s are that the log itself prints
 
     def cells(self) -> dict[str, float | None]:

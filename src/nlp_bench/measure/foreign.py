@@ -41,14 +41,12 @@ _WORDS = {
     "num_devices": "number of GPUs",
     "tokens": "tokens per iteration",
 }
-NOTHING = frozenset({"empty-file", "no-training-line"})
-"""Codes of the reason where a file has nothing to do with training."""
+NOTHING = frozenset({"empty-file", "no-training-line"})  # codes of the reason of a file that has nothing of training
 MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3  # so many starts of so few records each are no restarts
 NEWEST_FIRST = 0.9  # share of the starts that begin below the one before, where it is the log that was turned round
 ANY_PEAK_TFLOPS = 50_000.0  # above this no device that is sold computes in any format (2026)
 LARGE_PARAMETERS = 1e9
-LARGE_MODEL_S = 0.005
-"""Launching the kernels of a model of LARGE_PARAMETERS, forward and backward, takes longer than this."""
+LARGE_MODEL_S = 0.005  # launching the kernels of LARGE_PARAMETERS, forward and backward, takes longer than this
 
 
 def measure_log(

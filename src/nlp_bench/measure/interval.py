@@ -41,15 +41,13 @@ from nlp_bench.measure.series import (
 from nlp_bench.measure.sizes import Column, Spans
 
 MIN_RECORDS = 3
-MIN_EFFECTIVE = 4.0
-"""Independent values that a window of as many records is taken for at least, where Student's t is concerned."""
+MIN_EFFECTIVE = 4.0  # independent values that a window of as many records is worth at least, for Student's t
 MIN_LONG = 64  # records from which higher orders and batches are looked at
 BATCHES = ((16, 1.5, 64), (8, 2.0, 128))
 """Number of batches, ratio of variances above which they are believed, records from which they are looked at."""
 STALL_SPREADS = 5.0
 LEAST_STALL = 0.002  # share of the typical time; below, an interval is as quick as the others
-FEW_RECORDS = 32
-"""Below, the times of the lines are too few, and each too much of a mean, to show whether the machine stalls."""
+FEW_RECORDS = 32  # below, the lines are too few, and each too much of a mean, to show whether the machine stalls
 MIN_STATE = 1 / 12  # share of the window that a state lasts at least at once; what is shorter is a stall
 LEAST_ROUNDING = 1e-4  # share of the mean below which the rounding of printed values is not looked at
 LEAST_STATES = 0.01  # two states that are nearer are one

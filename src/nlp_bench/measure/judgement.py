@@ -107,8 +107,7 @@ class Judgement:
     """The findings of all rules that apply to one run."""
 
     rules: str
-    digest: str
-    """SHA-256 over the rule file, those it extends and the model files: two judgements by one digest used the same rules."""
+    digest: str  # SHA-256 over the rule files and the models: two judgements by one digest used the same rules
     model: str | None  # the model whose values are frozen; None where nothing tells which it is
     is_asked: bool  # whether a person asked for these rules; False where they are the default of the run's model
     findings: tuple[RuleFinding, ...]

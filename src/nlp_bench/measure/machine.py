@@ -148,8 +148,7 @@ class GpuState:
     limit_w: float | None  # power limit in force
     default_w: float | None  # the product's own limit
     sm_clock_mhz: float | None  # mean over the samples
-    throttled: Mapping[str, float]
-    """Reason (`nvml.THROTTLE_REASONS`) to the share of the samples, above 0, in which it held the GPU back."""
+    throttled: Mapping[str, float]  # reason (`nvml.THROTTLE_REASONS`) to its share of the samples, above 0
 
 
 def _states(node: NodeRecord, window: tuple[float, float] | None) -> Iterator[GpuState]:

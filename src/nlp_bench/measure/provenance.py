@@ -59,8 +59,7 @@ class Arithmetic:
     tokens_per_iteration: float | None  # of the reference value; None where the log gives none
     mean_s: float | None  # mean of all times, the divisor of the reference value
     num_times: int
-    window_tokens: float
-    """Tokens of the steady window, the dividend of the steady value; a sum of rates where the log has rates alone."""
+    window_tokens: float  # tokens of the steady window, the dividend; a sum of rates where the log has rates alone
     window_seconds: float  # seconds of the steady window; the number of its iterations where the log has rates alone
     window_iterations: int
 

@@ -45,8 +45,7 @@ MISSING = 0.005  # share of the lines in the middle that may be missing: one of 
 FAST, NEIGHBOURS, FAST_SHARE = 0.6, 10, 0.01
 """An interval that takes less than such a share of the median of so many before and after it is implausible; share of such intervals
 that is doubted."""
-ATTEMPTS, MIN_ATTEMPT = 0.05, 8
-"""Share by which the typical times of two starts may differ, and lines of one that has a typical time."""
+ATTEMPTS, MIN_ATTEMPT = 0.05, 8  # share by which typical times of two starts may differ; lines that have a typical time
 RANKS = 0.01  # share by which the times of two processes may differ over all: they wait for each other
 MOST, FEW_LOSSES, MANY_LOSSES = 0.9, 0.1, 10_000
 """Share of lines with a learning rate of 0 from which nothing was trained; share that different losses must be of so many lines."""

@@ -28,8 +28,7 @@ from nlp_bench.measure.window import MAX_MARKED
 OTHER_CLOCK = 0.03  # share by which rates that another clock took may differ from batch / time
 ONE_CLOCK = 0.005  # the same where all lines agree with each other to the digit: one constant for the whole log
 GROSS_SHAPE = 2.0  # FLOP/s are counted in many ways: against a shape only such a factor voids the number
-OVERCLAIMED = 0.1
-"""Share of the lines whose batch may be larger than what was consumed: those in which a ramp-up took a step."""
+OVERCLAIMED = 0.1  # share of the lines whose batch may exceed what was consumed: a ramp-up took a step there
 COUNTED = 1e-4  # the same of counts, which no clock took
 SILENT = 0.005  # share of the lines that may lack what the others print
 MIN_LINES = 3  # lines from which their agreement to the digit is no chance
@@ -359,8 +358,7 @@ ONE_STALL_S = 5.0
 """Seconds that a loaded machine may hold a program up between two of a few lines: too little to call all of them wrong."""
 EVALUATES_BETWEEN = frozenset({"mlperf-mllog"})
 """Forms of logs in which an evaluation lies between each two lines: MLPerf stops its blocks of training for it."""
-LONG, HOLE_S = 5.0, 10.0
-"""Times the usual, and seconds beyond it, from which the job may have stood still in an interval."""
+LONG, HOLE_S = 5.0, 10.0  # times the usual, and seconds beyond it, from which a job may have stood still in an interval
 STOOD_STILL = 0.8  # share of such an interval in which no recorder took a sample
 
 

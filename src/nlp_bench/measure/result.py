@@ -135,15 +135,12 @@ class RunResult:
     seals: tuple[Finding, ...] = ()  # links of the chain of evidence; none for a log of somebody else
     rules: "Judgement | None" = None  # what the rules of the benchmark say of it, None where it was held to none
     verdict: "Verdict | None" = None  # whether it is proven to keep a limit, None where none was given
-    until: Bound | None = None
-    """What is known of the mean time by the rule of --until, None where the run was not asked to end by it."""
+    until: Bound | None = None  # what is known of the mean time by --until, None where it was not asked for
     curves: Curves | None = None  # some points of each plot, where plots were asked for; no part of the record
     trace: Trace | None = None
     """Lines by which another log of the same run is known, where `records` are no longer whole; no part of the record."""
-    ending: LogEnd | None = None
-    """How the run ended, as its log shows; None where an outcome.json says it, and where there is no log."""
-    published: Published | None = None
-    """What a published table says besides the rate, None for a run that was measured here."""
+    ending: LogEnd | None = None  # how the run ended, by its log; None with an outcome.json, and without a log
+    published: Published | None = None  # what a published table says besides the rate, None for a measured run
 
     def __post_init__(self) -> None:
         numbers = (self.throughput, self.published_tokens_per_second, self.until, self.curves)

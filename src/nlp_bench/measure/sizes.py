@@ -59,8 +59,7 @@ class Sizes:
     elapsed_s: Column  # seconds per iteration; where `has_times` is False, 1
     has_times: bool  # False where the log has rates alone
     is_even: bool  # whether each iteration of rates alone is taken to have as many tokens; else to take as much time
-    is_of_rates: bool
-    """Whether the tokens were computed from a rate that the log states, so that they cannot be held against it."""
+    is_of_rates: bool  # whether the tokens are of a stated rate, so that they cannot be held against it
     how_tokens: str
     how_time: str
     is_of_clock: bool  # whether the times are differences of the training's clock, whose rounding evens out

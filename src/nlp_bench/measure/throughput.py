@@ -111,8 +111,7 @@ class Sustained:
     last_iteration: int
     seconds: float  # wall clock
     clock: str  # STAMPS, SET_BACK, ZONE_CHANGE or LOGGED
-    num_missing: int = 0
-    """Lines between the first and the last that are not in the sum of the logged times; the time of day has them."""
+    num_missing: int = 0  # lines in between that are not in the sum of the logged times; the time of day has them
 
     @property
     def ci95(self) -> tuple[float, float] | None:
@@ -201,8 +200,7 @@ class Throughput:
     estimate: Estimate | None  # `steady` as seconds per token with its uncertainty, None where that cannot be given
     seconds_per_iteration: Summary | None  # of the records of the window; None where the log has rates alone
     window: Window
-    spans: Spans
-    """Every interval that has a time and a size, those outside the window too; none where the samples were not kept."""
+    spans: Spans  # all intervals that have a time and a size; none where the samples were not kept
     num_records: int
     sizes: Sizes
     steadiness: Steadiness

@@ -46,8 +46,7 @@ class LogConventions:
 
     log_interval: int | None = None  # iterations per line, None where nobody says it
     counts_from: int = 1  # number of the first iteration of this start
-    has_first_twice: bool = False
-    """Whether a program that prints the first iteration alone has it in its second line again."""
+    has_first_twice: bool = False  # whether a first iteration that is printed alone is in the second line again
     events: Sequence[Event] = ()  # evaluations and checkpoints, in the order of the log
 
 
@@ -117,8 +116,7 @@ class Window:
     seconds: float
     excluded: tuple[Excluded, ...]
     limit_seconds_per_token: float  # above this an interval at either end was too slow
-    tail: Spans = NO_SPANS
-    """The intervals after the window that were left out for their speed; none where the samples were not kept."""
+    tail: Spans = NO_SPANS  # what was left out after the window for its speed; none where no samples were kept
     set_aside: Mapping[str, SetAside] = field(default_factory=dict)
     """What was left out that took longer, and may have to count, by its reason."""
     refused_mark: str | None = None
@@ -419,12 +417,9 @@ class Steadiness:
     stall_share: float  # time of the stalls above the median, as a share of the window's time
     drift: float | None
     """Change of the time per token from one end of the window to the other as a share of it, None where there is none to see."""
-    modes: tuple[float, float] | None
-    """Times of two modes as shares of the mean, shortest first, None where there is one."""
-    slowdown: float | None
-    """How much slower the run ends after the window, as a share (0.08 = 8 % slower), None where it does not."""
-    long_warm_up: float | None
-    """Share of the intervals that were left out as warm-up, the first one not counted; None where it is small."""
+    modes: tuple[float, float] | None  # times of two modes as shares of the mean, shortest first; None for one
+    slowdown: float | None  # how much slower the run ends, as a share (0.08 = 8 %); None where it does not
+    long_warm_up: float | None  # share left out as warm-up, without the first interval; None where it is small
     refused_mark: str | None
     """Kind of event (evaluation, checkpoint) whose words would have excused more than MAX_MARKED of the run's time, so that its
     intervals count; None where there is none."""

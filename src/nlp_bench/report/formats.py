@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from nlp_bench.show.chart import Chart, HeatMap
 
 MAX_SOURCE = 28
-MAX_WIDTH, MIN_REASON = 120, 20
-"""Characters of a line of many runs, and of the reason at its end where a long path leaves less."""
+MAX_WIDTH, MIN_REASON = 120, 20  # characters of a line of many runs, and of its reason at least, after a long path
 
 
 def table(report: Report) -> str:

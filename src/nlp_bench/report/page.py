@@ -29,8 +29,7 @@ NO_VALID_RUN = "no valid run"
 MAX_DETAILED, MAX_WHOLE, MAX_DRAWN, MAX_PRINTED = 1000, 100, 30, 3
 """Runs with details (the others are in the table only), runs up to which each has all of its sections, and its plots (they take 0.2 s a run),
 and runs that are printed whole (of more, words and plots are; of many, neither)."""
-ALL_POINTS, MAX_POINTS = 15_000, 400
-"""Points of all plots of one kind together, and of one curve: a page stays below 5 MB."""
+ALL_POINTS, MAX_POINTS = 15_000, 400  # points of all plots of one kind, and of one curve: a page stays below 5 MB
 NUMBER = ("time_to_report_steady_s", "bar", "tokens_per_second_steady")
 """Columns of the number; REFERENCE stands in their place where no run has a steady one."""
 REFERENCE = ("time_to_report_reference_s", "tokens_per_second_reference")

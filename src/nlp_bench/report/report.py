@@ -38,8 +38,7 @@ class Field:
     of: Of | str  # its cell of a run, None for what is missing; or where the run has it, as `energy.joules_per_token`
     title: str = ""  # heading on the page, where the name would not do
     unit: str = ""  # below that heading
-    heading: str = ""
-    """On a terminal, where a line break splits it over two lines; empty for what only data and page have."""
+    heading: str = ""  # on a terminal, a line break splits it over two lines; empty: only for data and the page
     wide: str = ""  # in markdown, where the words of `heading` stand below those of its neighbour
     is_text: bool = False  # whether it is no number even where all cells are digits: a model may be called 175
     form: Callable[[Any], str] = plain  # how a cell is written on a terminal and in markdown

@@ -77,8 +77,7 @@ class ModelRule(Rule, word="model"):
 class EqualsModel(Rule, word="equals-model"):
     """What run.json and the log state is what the model file states: nothing is written twice."""
 
-    section: str = checked(words(*SECTIONS))
-    """Section of the model file whose values are frozen: architecture or training."""
+    section: str = checked(words(*SECTIONS))  # section whose values are frozen: architecture or training
     without: tuple[str, ...] = ()  # names of `measure.workload` in this section that are not frozen
 
     def names(self, model: Model) -> dict[str, Value]:
@@ -342,8 +341,7 @@ class ExitStatus(Rule, word="exit-status"):
 class WholeLog(Rule, word="whole-log"):
     """No logged interval is missing between the first and the last: a log without its slow lines is found."""
 
-    missing_share: float = checked(share, 0.0)
-    """Largest share of the intervals that may be missing, torn lines included."""
+    missing_share: float = checked(share, 0.0)  # largest share of the intervals that may be missing, torn ones included
 
     def _look(self, subject: Subject) -> list[RuleEvidence]:
         iterations = subject.records.column("iteration")

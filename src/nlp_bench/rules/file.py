@@ -32,8 +32,7 @@ class Head:
     source: str = ""  # the document that states them
     default: bool = False  # whether runs of its models are held to it without a request; not inherited
     extends: str = ""  # a rule file whose rules hold too, changed key by key: its name, or its path from this file
-    models: tuple[str, ...] = ()
-    """Model files whose values are frozen: names of benchmark/models, or paths from this file."""
+    models: tuple[str, ...] = ()  # models whose values are frozen: names of benchmark/models, or paths from this file
     free: tuple[str, ...] = ()  # settings that may be tuned; they are shown, and no rule may freeze them
 
 

@@ -28,8 +28,7 @@ class Subject:
     entry: RunResult  # what was measured, before any rule voided the number
     run: Mapping[str, Any] | None = None  # run.json, None for a log of somebody else
     ended: Mapping[str, Any] | None = None  # outcome.json, likewise
-    model: Model | None = None
-    """The model of the rules that it trained, by its name or its shape; None where that is not known."""
+    model: Model | None = None  # the model of the rules that it trained, by name or shape; None: not known
     models: tuple[str, ...] = ()
 
     @property

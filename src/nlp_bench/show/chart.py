@@ -20,14 +20,11 @@ class Series:
     name: str = ""  # what they are, for the legend; empty for none
     xs: Sequence[float]
     ys: Sequence[float]
-    style: Literal["line", "step", "points"] = "line"
-    """Joined, joined by steps (before the next point), or points alone."""
+    style: Literal["line", "step", "points"] = "line"  # joined, by steps (before the next), or points alone
     shape: Shape = "dot"  # of the points that stand alone
     colour: int = 0  # number in the palette, or EXCLUDED or LIMIT
-    is_dashed: bool = False
-    """Whether the line is dashed: what is expected, next to what was measured; its points are not marked."""
-    errors: Sequence[tuple[float, float] | None] = ()
-    """Lower and upper end of y per point, for error bars; empty for none."""
+    is_dashed: bool = False  # whether it is dashed: what is expected, next to what was measured, without marks
+    errors: Sequence[tuple[float, float] | None] = ()  # lower and upper end of y per point, for error bars
 
 
 @immutable
