@@ -220,7 +220,6 @@ def _schema(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
 
 @functools.cache
 def _own_schema() -> set[tuple[str, str, str]]:
-    """Return what a history holds: as it is made."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _create(connection)
         return _schema(connection)

@@ -122,7 +122,6 @@ def _chain(found: Verification) -> list[str]:
 
 
 def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each run: its path, its outcome and its numbers."""
     lines = []
     for run in runs:
         for numbers in run["numbers"]:

@@ -99,7 +99,6 @@ def _matches(path: str) -> list[str]:
 
 
 def _group(path: str) -> Group:
-    """Return all items of `path`."""
     if path == "-":
         return Group(path=path, items=[Item(path=path, kind=Kind.LOG)])
     try:

@@ -161,7 +161,6 @@ def _noise(values: Column) -> tuple[float, float]:
 
 
 def _batched_variance(values: Column, count: int) -> float:
-    """Return the long-run variance by the means of `count` batches."""
     size = len(values) // count
     # Values that fill no batch are left out at the front, where the window is least settled.
     means = values[len(values) - count * size :].reshape(count, size).mean(axis=1)

@@ -497,7 +497,6 @@ def _times_of_day(measured: Throughput | None) -> tuple[float, float] | None:
 
 
 def _metered(nodes: Sequence[NodeRecord], measured: Throughput, job: Job) -> Energy:
-    """Return the energy of the window of `measured` by the nodes' meters."""
     try:
         begins, ends = _intervals(measured)
         counters, missing = _gpus(nodes) if job.is_on_gpus else _packages(nodes)

@@ -103,7 +103,6 @@ def _numbers(entry: RunResult, measured: Throughput, sums: Arithmetic, tokens: i
 
 
 def _parts(found: Uncertainty) -> str:
-    """Say what an interval is made of."""
     parts = [f"noise {100 * found.noise:.3f} % at {found.degrees:.1f} degrees of freedom"]
     if found.num_stalls:
         cost = 100 * found.stalls / found.num_iterations

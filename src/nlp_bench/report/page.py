@@ -106,7 +106,6 @@ def _line(text: str = "", strong: str = "", pills: Sequence[tuple[str, int | Non
 
 
 def _sentences(entry: RunResult, report: Report) -> Iterator[str]:
-    """Yield the result of one run with a number."""
     interval_s = entry.time_ci95_s(report.tokens)
     rate = "the measured steady rate" if entry.steady else "the published rate"
     within = f" (95 % interval {seconds(interval_s[0])} to {seconds(interval_s[1])})" if interval_s else ""
@@ -239,7 +238,6 @@ def _bars(rows: Sequence[dict[str, Any]], limit_s: float | None) -> list[dict[st
 
 
 def _together(report: Report) -> Iterator[Section]:
-    """Yield the sections about all runs."""
     drawn = drawable(report.entries)
     if len(drawn) > 1 and not why_no_plots():
         plots = _plots(drawn, MAX_POINTS) if len(drawn) <= MAX_TOGETHER else [many(make, drawn) for make in CHARTS]

@@ -80,7 +80,6 @@ def _kwh(entry: RunResult, report: "Report") -> float | None:
 
 
 def _ranks(entry: RunResult, _: "Report") -> int | str | None:
-    """Return "4 CPU" where the ranks ran on the CPU."""
     return f"{entry.num_gpus} CPU" if entry.num_gpus and entry.accelerator == "cpu" else entry.num_gpus
 
 

@@ -178,7 +178,6 @@ class Rule:
                     check(key, item)
 
     def _look(self, subject: Subject) -> list[RuleEvidence]:
-        """Return what the run shows."""
         raise NotImplementedError
 
     def finding(self, rule: str, subject: Subject) -> RuleFinding:

@@ -29,7 +29,6 @@ class Section:
 
 @functools.cache
 def _environment() -> "Environment":
-    """Return the templates of this package."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415  # only pages need it
     from markupsafe import Markup  # noqa: PLC0415
 
