@@ -183,8 +183,7 @@ class Side:
     label: str  # as it was named
     pools: tuple[Pool, ...]  # its configurations, also those whose runs have no number
     unreadable: tuple[Observation, ...] = ()  # what is no run of any known configuration
-    repeats: tuple[Pool, ...] = ()
-    """Further runs that show the scatter between runs of the machine; for one run of the history those before it."""
+    repeats: tuple[Pool, ...] = ()  # further runs of the machine; for one of the history those before it
 
     @classmethod
     def of(

@@ -35,8 +35,7 @@ class Derived:
 
     record: dict[str, Any]  # object of nlp-bench/report/1, as JSON gives it back
     text: str  # the table and the explanation of each number
-    results: Mapping[str, dict[str, Any]]
-    """By the path of a run folder, its record of nlp-bench/result/1; missing where it cannot be measured."""
+    results: Mapping[str, dict[str, Any]]  # by run folder its nlp-bench/result/1, if it can be measured
     entries: Sequence[Sequence[RunResult]]  # for each member its runs, with all samples
     numbers: Sequence[list[dict[str, Any]]]  # for each member the `numbers` of the manifest
 

@@ -41,8 +41,7 @@ class Kind(Enum):
 class Item:
     """One thing to read."""
 
-    path: str
-    """Path as it is opened and shown, `-` for standard input; for one of our runs its folder, or its log if that was given."""
+    path: str  # as it is opened and shown, `-` for standard input; of a run of ours its folder, or its log if given
     kind: Kind
     is_found: bool = False  # whether it was found below a folder, not given: without a training line it is no row
     is_regular: bool = False  # whether another process could open it too; a pipe can be read only here, once

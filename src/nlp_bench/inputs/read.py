@@ -177,8 +177,7 @@ def _has_no_training_line(entry: RunResult) -> bool:
     return entry.dialect is None and len(entry.reasons) == 1 and entry.reasons[0].code in NOTHING
 
 
-_MOST_NULS = 1 << 26
-"""Bytes of NULs at the front that are looked behind: a log that was cut while its job went on writing begins with a hole."""
+_MOST_NULS = 1 << 26  # bytes of NULs at the front that are looked behind: a log cut while its job writes begins so
 _CONTROL = re.compile(rb"[\x01-\x06\x0e-\x1a\x1c-\x1f\x7f]")  # in no text; a terminal's escapes are
 _LEAST_HOLE = 4  # bytes of text per stretch of NULs, at least: numbers and UTF-16 have one behind each character
 

@@ -27,7 +27,8 @@ MORE_COLUMNS = (
     "published_train_days", "stated_train_days", "final_loss",
 )  # fmt: skip
 """Columns that may follow: `published_` is from the publication's table, `stated_` from its text, both to be checked."""
-_MOST_TITLE_LINES = 5  # lines in which the header is looked for: what a spreadsheet has above it is told
+_MOST_TITLE_LINES = 5
+"""Lines in which the header is looked for: what a spreadsheet has above it is told, instead of no log being found."""
 _WORKLOAD = {
     "nodes": "nodes",
     "world_size": "num_gpus",

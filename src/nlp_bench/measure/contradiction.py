@@ -99,8 +99,7 @@ class Claims:
     measured: Throughput
     overrides: Overrides
     workload: Workload
-    seals: tuple[Contradiction, ...] = ()
-    """What the trainer's closing hash says against the lines, where the log was read without its run folder."""
+    seals: tuple[Contradiction, ...] = ()  # what the trainer's closing hash says, of a log without its run folder
     recorders: Sequence[NDArray[np.float64]] = ()  # times of day at which the recorders of the nodes took their samples
     is_ours: bool = False  # whether our own trainer ran, with a run.json: its statements are of one measurement
 

@@ -65,8 +65,7 @@ class Requested:
     iterations: int
     log_interval: int
     goes_on: bool  # from a checkpoint
-    until: float | None
-    """Share to which the mean time was to be known before the run ended by itself; None: it was to do all its iterations."""
+    until: float | None  # share to which the mean time was to be known for an early end; None: all iterations
     enough_at: int | None  # the iteration after which the log says that `until` was met
 
     def throughput(self, log: Log, attempt: Attempt) -> Throughput | None:

@@ -34,8 +34,7 @@ class Verdict:
 
     word: str
     limit_s: float
-    margin: float | None
-    """(limit - time) / limit, of the steady time (of the reference time where there is no other); negative above the limit."""
+    margin: float | None  # (limit - time) / limit, of the steady (else the reference) time; negative above it
     worst_margin: float | None  # the same of the slow end of the 95 % interval
     num_windows: int  # windows under which the number was computed, the steady one among them
     num_within: int  # those of them whose time is within the limit

@@ -56,8 +56,7 @@ class NodeRecord:
 
     name: str
     facts: Mapping[str, Any] = field(default_factory=dict)  # NODE.json, {} where it cannot be read
-    columns: Mapping[str, Column] = field(default_factory=dict)
-    """NODE.samples.csv by the names of `form.header`; NaN where a cell is empty."""
+    columns: Mapping[str, Column] = field(default_factory=dict)  # NODE.samples.csv; NaN: an empty cell
     problem: str | None = None  # why facts or samples are missing
 
     @property
@@ -177,8 +176,7 @@ def _states(node: NodeRecord, window: tuple[float, float] | None) -> Iterator[Gp
 class MachineTruth:
     """One run's machine."""
 
-    summary: Mapping[str, Any] = field(default_factory=dict)
-    """Facts by name; a count per word where nodes or GPUs may differ."""
+    summary: Mapping[str, Any] = field(default_factory=dict)  # facts; counts per word where nodes or GPUs differ
     warnings: tuple[str, ...] = ()  # what to know before the number is believed; stands with it
     notes: tuple[str, ...] = ()  # what is not known
 

@@ -72,8 +72,7 @@ class Provenance:
     last_record: LogPosition | None = None
     window_first_record: LogPosition | None = None  # the first record of the steady window
     window_last_record: LogPosition | None = None
-    quantities: Mapping[str, Origin] = field(default_factory=dict)
-    """By the name of the quantity, with its unit; none where nothing was measured."""
+    quantities: Mapping[str, Origin] = field(default_factory=dict)  # by name with its unit; none: not measured
     arithmetic: Arithmetic | None = None  # None where nothing was measured
     left_out: tuple[LeftOut, ...] = ()
     remarks: tuple[str, ...] = ()  # what the dialect has to say about its numbers

@@ -137,8 +137,7 @@ class RunResult:
     verdict: "Verdict | None" = None  # whether it is proven to keep a limit, None where none was given
     until: Bound | None = None  # what is known of the mean time by --until, None where it was not asked for
     curves: Curves | None = None  # some points of each plot, where plots were asked for; no part of the record
-    trace: Trace | None = None
-    """Lines by which another log of the same run is known, where `records` are no longer whole; no part of the record."""
+    trace: Trace | None = None  # lines by which another log of the run is known, without `records`; not in the record
     ending: LogEnd | None = None  # how the run ended, by its log; None with an outcome.json, and without a log
     published: Published | None = None  # what a published table says besides the rate, None for a measured run
 

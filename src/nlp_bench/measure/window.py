@@ -117,10 +117,8 @@ class Window:
     excluded: tuple[Excluded, ...]
     limit_seconds_per_token: float  # above this an interval at either end was too slow
     tail: Spans = NO_SPANS  # what was left out after the window for its speed; none where no samples were kept
-    set_aside: Mapping[str, SetAside] = field(default_factory=dict)
-    """What was left out that took longer, and may have to count, by its reason."""
-    refused_mark: str | None = None
-    """Kind of event whose words would have excused too much, so that its intervals count; None where there is none."""
+    set_aside: Mapping[str, SetAside] = field(default_factory=dict)  # what was left out and took longer, by its reason
+    refused_mark: str | None = None  # kind of event whose words would have excused too much; None: none
 
     def why(self, iterations: Column) -> NDArray[np.object_]:
         """Return for the last iteration of each interval why it is left out, an empty text where nothing says so."""
@@ -415,8 +413,7 @@ class Steadiness:
     num_stalls: int  # intervals above STALL_FACTOR times the median
     stalls: tuple[Stall, ...]  # the first MAX_STALLS of them
     stall_share: float  # time of the stalls above the median, as a share of the window's time
-    drift: float | None
-    """Change of the time per token from one end of the window to the other as a share of it, None where there is none to see."""
+    drift: float | None  # change of the time per token over the window, as a share; None: none to see
     modes: tuple[float, float] | None  # times of two modes as shares of the mean, shortest first; None for one
     slowdown: float | None  # how much slower the run ends, as a share (0.08 = 8 %); None where it does not
     long_warm_up: float | None  # share left out as warm-up, without the first interval; None where it is small

@@ -36,8 +36,7 @@ REFERENCE = ("time_to_report_reference_s", "tokens_per_second_reference")
 WORDS = ("outcome", "limit", "rules")  # columns whose cells are outcomes or verdicts
 FILTERS = ("outcome", "dialect", "model")  # columns by which the page filters and groups: each row carries their values
 MAX_REASON, MAX_SHOWN = 100, 28  # letters of a reason, and of a path where the column is full
-FAR_APART = 20
-"""From such a ratio of the longest to the shortest time on, the bars have a logarithmic scale: one outlier would flatten the rest."""
+FAR_APART = 20  # ratio of the longest to the shortest time from which bars are logarithmic: outliers flatten the rest
 BARS = f"Bars: the 95 % interval of the steady time, all on one scale; logarithmic where the longest is {FAR_APART} times the shortest."
 _BAR_WIDTH = 160
 KINDS = {
