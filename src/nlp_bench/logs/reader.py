@@ -113,7 +113,7 @@ class _Search:
         self._known: dict[bytes, tuple[tuple[int, ...], list[tuple[bytes, list[int]]], bool]] = {}
         self.reads_commas = {index for index, d in enumerate(dialects) if d.prints_commas or d in _COMMON}
         """Indices of the dialects whose parsers read thousands commas, or are not concerned with them."""
-        grammar = next((dialect.grammar for dialect in dialects if dialect.grammar), None)
+        grammar = None if self.fast is None else dialects[self.fast].grammar
         self.scanner = Scanner((*tree, *self._numbered), grammar() if grammar else None)
 
     def wanting(self, text: bytes) -> tuple[tuple[int, ...], bool]:

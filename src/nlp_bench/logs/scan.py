@@ -109,6 +109,7 @@ def label_of(prefix: bytes) -> int:
     return _hash(_TIME_STAMP.sub(b"", prefix))
 
 
+@lru_cache(maxsize=1 << 16)
 def _hash(text: bytes) -> int:
     label = 0xCBF29CE484222325
     for byte in text:
@@ -149,7 +150,7 @@ class _PythonEngine:
         self.start = re.compile(_START % re.escape(grammar.start)) if grammar else None
         self.again = re.compile(_AGAIN % re.escape(grammar.start)) if grammar else None
         self.keys = grammar.places() if grammar else {}
-        self.labels: dict[bytes, int] = {}
+        self.required = [COLUMN[name] for name in grammar.required] if grammar else []
 
     def scan(self, block: Block) -> tuple[Records, list[Line]]:
         data, at, needles = block.data, block.begin, self.needles
@@ -189,14 +190,14 @@ class _PythonEngine:
         values[:2] = float(start[1]), float(start[2])
         if not all(self.take(piece, values) for piece in pieces):
             return None
-        if any(math.isnan(values[COLUMN[name]]) for name in self.grammar.required):
+        if any(math.isnan(values[column]) for column in self.required):
             return None
         if self.grammar.reads_stamps and math.isnan(values[STAMP]):
             stamp = row_stamp_s(text[:at])
             if stamp is None:
                 return None
             values[STAMP] = stamp
-        return values, self.label(text[:at])
+        return values, label_of(text[:at])
 
     def take(self, piece: bytes, values: list[float]) -> bool:
         """Put the piece into its column; False when it makes the line no row."""
@@ -211,14 +212,6 @@ class _PythonEngine:
             return False
         values[column] = float(text) / divisor
         return math.isfinite(values[column])
-
-    def label(self, prefix: bytes) -> int:
-        plain = _TIME_STAMP.sub(b"", prefix)
-        if plain not in self.labels:
-            if len(self.labels) > 1 << 16:
-                self.labels.clear()
-            self.labels[plain] = _hash(plain)
-        return self.labels[plain]
 
 
 _START = rb"(?<![\w-])%b[ \t]+(\d{1,18})[ \t]*/[ \t]*(\d{1,18})[ \t]*\|"
