@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import itertools
+import re
 import shutil
 from pathlib import Path
 
@@ -24,13 +25,6 @@ def offline(**choices: object) -> Run:
     return resolve(Request(**choices), ask_scheduler=False)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("model", "sizes"), [("175", (384, 6, 96)), ("13", (32, 4, 1024))])
-def test_the_benchmark_on_the_reference_machine(model: str, sizes: tuple[int, int, int]) -> None:
-    run = offline(model=model, system="juwels-booster")
-    assert (run.parallel.num_gpus, run.parallel.data, run.batch.global_batch_size) == sizes
-    assert run.deviations == ()
-
-
 def test_record_comes_back_equal(tmp_path: Path) -> None:
     changes = {"tensor": 4, "gradient_accumulation_steps": 8, "sbatch_args": ("--reservation=acceptance",)}
     run = offline(model="175", system="juwels-booster", **changes)
@@ -47,28 +41,14 @@ def test_newer_record_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
-        ({"tensor": 5}, "parallel: nodes*gpus_per_node = 384 is not a multiple of tp*pp = 40 (remainder 24)"),
-        ({"tensor": 3}, "parallel.tensor: sequence_length = 2048 is not a multiple of tp = 3 (remainder 2)"),
-        ({"tensor": 1, "pipeline": 64, "nodes": 16}, "parallel.pipeline: num_layers = 96 is not a multiple of pp = 64 (remainder 32)"),
-        ({"global_batch_size": 100}, "batch: global_batch_size = 100 is not a multiple of dp*micro_batch_size = 6*1 = 6 (remainder 4)"),
         ({"global_batch_size": 96, "gradient_accumulation_steps": 8}, "global_batch_size = 96 is not dp*micro_batch_size*gas = 6*1*8 = 48"),
         ({"gpus_per_node": 8}, "parallel.gpus_per_node: 8, but juwels-booster has 4 GPUs per node"),
-        ({"timelimit": "3600"}, "launch.timelimit: '3600' is not HH:MM:SS"),
-        ({"data_path": "nowhere/text"}, "nowhere/text.bin"),
         ({"iterations": 15}, "iterations = 15 is not a multiple of log_interval = 10"),
     ],
 )  # fmt: skip
-def test_indivisible_layouts_show_the_arithmetic(choices: dict[str, object], message: str) -> None:
-    with pytest.raises(UsageError, match=r".*") as caught:
+def test_sizes_that_contradict_each_other_show_the_arithmetic(choices: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
         offline(model="175", system="juwels-booster", **choices)
-    assert message in str(caught.value)
-
-
-def test_the_layout_of_a_system_wins_over_the_models_own() -> None:
-    run = resolve(Request(model="tiny", system="slurm-sandbox"), ask_scheduler=False)
-    parallel = run.parallel
-    assert (parallel.nodes, parallel.gpus_per_node, parallel.tensor, parallel.pipeline) == (2, 2, 2, 2)
-    assert run.batch.micro_batch_size == 2, "what the system leaves open is the model's"
 
 
 @pytest.mark.slow
@@ -104,11 +84,6 @@ def test_a_model_file_of_ones_own_is_named(tmp_path: Path) -> None:
     assert offline(model=str(tmp_path / "tiny.toml"), system="local").deviations == ("model.lr: 0.01 instead of 0.001",)
 
 
-def test_cpu_ranks_are_recorded_as_fp32() -> None:
-    assert offline(model="tiny", system="slurm-sandbox").training.precision == "fp32"
-    assert offline(model="175", system="juwels-booster").training.precision == "bf16"
-
-
 def test_two_systems_that_match_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("nlp_benchmark_run")
     shutil.copytree(catalog.root() / "benchmark", tmp_path / "benchmark", ignore=ignored)
@@ -125,11 +100,6 @@ def test_a_slow_slurm_is_not_no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     with pytest.raises(UsageError, match=r"`scontrol show config` did not answer within 0\.2 s"):
         slurm.listing("scontrol", "show", "config", timeout_s=0.2)
-
-
-def test_large_model_on_this_machine_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"96 nodes, but the local launcher has this machine only"):
-        resolve(Request(model="175", launcher="local"))
 
 
 def test_slurm_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,12 +124,9 @@ def test_a_parameter_wins_over_the_tag() -> None:
     assert apply_tags(Request(model="175"), ["13"]).model == "175"
 
 
-@pytest.mark.parametrize(
-    ("tags", "message"), [(["1755"], "did you mean 175"), (["13", "175"], "two tags for one model")]
-)
-def test_odd_tags(tags: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        apply_tags(Request(), tags)
+def test_an_odd_tag() -> None:
+    with pytest.raises(UsageError, match="did you mean 175"):
+        apply_tags(Request(), ["1755"])
 
 
 PARTITION = "PartitionName=booster Default=YES MaxNodes=UNLIMITED MaxTime=1-00:00:00 TotalNodes=4 State=UP"
@@ -175,9 +142,8 @@ PARTITION = "PartitionName=booster Default=YES MaxNodes=UNLIMITED MaxTime=1-00:0
 )
 def test_partition_limits(monkeypatch: pytest.MonkeyPatch, choices: dict[str, object], message: str) -> None:
     monkeypatch.setattr(slurm, "listing", lambda *_: PARTITION)
-    with pytest.raises(UsageError, match=r".*") as caught:
+    with pytest.raises(UsageError, match=re.escape(message)):
         slurm.Slurm().check_limits(offline(model="175", system="juwels-booster", **choices))
-    assert message in str(caught.value)
 
 
 def test_a_sandbox_queues_what_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,13 +182,6 @@ def test_an_empty_value_is_refused_by_name(name: str) -> None:
         parser_of("check").read([option, ""])
 
 
-def test_recompute_replaces_the_models_own() -> None:
-    run = offline(model="175", system="juwels-booster", recompute="none")
-    assert run.training.recompute == "none"
-    full = offline(model="tiny", system="local", recompute="full")
-    assert (full.tuning.recompute_method, full.tuning.recompute_num_layers) == ("uniform", 1)
-
-
 def test_a_blend_keeps_its_weights(tmp_path: Path) -> None:
     prefixes = [tmp_path / "a file", tmp_path / "b"]
     for prefix in prefixes:
@@ -234,13 +193,6 @@ def test_a_blend_keeps_its_weights(tmp_path: Path) -> None:
     assert read_run(run.write(tmp_path)) == run
     with pytest.raises(UsageError, match=r"data.path: .*c.bin and .*c.idx not found"):
         offline(model="tiny", system="local", data_path=f"{prefixes[0].name} {tmp_path / 'c'}")
-
-
-def test_layers_of_unequal_stages_need_not_divide() -> None:
-    run = offline(
-        model="175", system="juwels-booster", decoder_first_pipeline_num_layers=10, decoder_last_pipeline_num_layers=8
-    )
-    assert run.parallel.pipeline == 8
 
 
 def test_a_recorded_run_takes_other_words_for_its_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,23 +214,14 @@ def test_a_recorded_run_takes_no_other_training() -> None:
         for_another_job(offline(model="tiny"), Request(tensor=2, timelimit="01:00:00"))
 
 
-def sizes_on(nodes: int, micro: int) -> tuple[int, int]:
-    request = Request(
-        model="tiny", system="juwels-booster", nodes=nodes, gpus_per_node=4, tensor=2, pipeline=1, micro_batch_size=micro, global_batch_size=16
-    )  # fmt: skip
-    run = resolve(request, ask_scheduler=False)
-    return run.parallel.data, run.batch.gradient_accumulation_steps
-
-
-def test_the_numbers_of_nodes_that_work_are_named_and_work() -> None:
-    with pytest.raises(UsageError) as error:
-        sizes_on(3, 2)
-    said = str(error.value)
-    assert "global_batch_size = 16 is not a multiple of dp*micro_batch_size = 6*2 = 12 (remainder 4)" in said
-    assert said.endswith("these numbers of nodes work: 1, 2, 4")
-    assert [sizes_on(nodes, 2) for nodes in (1, 2, 4)] == [(2, 4), (4, 2), (8, 1)]
-
-
-def test_where_none_works_the_micro_batch_is_too_large() -> None:
+def test_where_no_number_of_nodes_works_the_micro_batch_is_too_large() -> None:
+    sizes = {
+        "nodes": 1,
+        "gpus_per_node": 4,
+        "tensor": 2,
+        "pipeline": 1,
+        "micro_batch_size": 32,
+        "global_batch_size": 16,
+    }
     with pytest.raises(UsageError, match="nodes work: none; lower --micro-batch-size"):
-        sizes_on(1, 32)
+        offline(model="tiny", system="juwels-booster", **sizes)
