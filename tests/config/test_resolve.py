@@ -26,7 +26,12 @@ def offline(**choices: object) -> Run:
 
 
 def test_record_comes_back_equal(tmp_path: Path) -> None:
-    changes = {"tensor": 4, "gradient_accumulation_steps": 8, "sbatch_args": ("--reservation=acceptance",)}
+    changes = {
+        "tensor": 4,
+        "gradient_accumulation_steps": 8,
+        "iterations": 5,
+        "sbatch_args": ("--reservation=acceptance",),
+    }
     run = offline(model="175", system="juwels-booster", **changes)
     assert read_run(run.write(tmp_path)) == run
 
@@ -41,12 +46,13 @@ def test_newer_record_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("choices", "message"),
     [
+        ({"tensor": 5}, "parallel: nodes*gpus_per_node = 384 is not a multiple of tp*pp = 40 (remainder 24)"),
         ({"global_batch_size": 96, "gradient_accumulation_steps": 8}, "global_batch_size = 96 is not dp*micro_batch_size*gas = 6*1*8 = 48"),
         ({"gpus_per_node": 8}, "parallel.gpus_per_node: 8, but juwels-booster has 4 GPUs per node"),
         ({"iterations": 15}, "iterations = 15 is not a multiple of log_interval = 10"),
     ],
 )  # fmt: skip
-def test_sizes_that_contradict_each_other_show_the_arithmetic(choices: dict[str, object], message: str) -> None:
+def test_indivisible_layouts_show_the_arithmetic(choices: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         offline(model="175", system="juwels-booster", **choices)
 
