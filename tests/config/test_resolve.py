@@ -26,12 +26,7 @@ def offline(**choices: object) -> Run:
 
 
 def test_record_comes_back_equal(tmp_path: Path) -> None:
-    changes = {
-        "tensor": 4,
-        "gradient_accumulation_steps": 8,
-        "iterations": 5,
-        "sbatch_args": ("--reservation=acceptance",),
-    }
+    changes = {"tensor": 4, "gradient_accumulation_steps": 8, "iterations": 5, "sbatch_args": ("--reservation=a",)}
     run = offline(model="175", system="juwels-booster", **changes)
     assert read_run(run.write(tmp_path)) == run
 
