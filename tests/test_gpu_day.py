@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 from support.pages import check_block
-from support.processes import execute
+from support.processes import ROOT, execute
 
-ROOT = Path(__file__).resolve().parents[1]
 DAY = ROOT / "benchmark/perf/gpu"
 
 

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pytest
 from support.command import Ask
-from support.processes import execute
+from support.processes import ROOT, execute
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow

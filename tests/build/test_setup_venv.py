@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from support.processes import execute
+from support.processes import ROOT, execute
 from support.users import as_user, open_folder
 
 pytestmark = pytest.mark.slow
 
 __all__ = ["open_folder"]
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "benchmark/env/setup_venv.sh"
 PYTHON = """#!/bin/bash
 # `python ... -m venv --clear DIR` makes a folder with a stand-in for pip; everything else is done by the real Python.

@@ -3,9 +3,9 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from support.processes import ROOT
 
 from nlp_bench.cli.parser import HINTS, parser_of
 from nlp_bench.cli.registry import SUBCOMMANDS
@@ -13,7 +13,6 @@ from nlp_bench.train.arguments import spellings
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "src/nlp_bench").rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(r"(?:^|[\s`'\"(])nlp-bench ([a-z]+)(?: ([a-z]+))?([^\n;`,)&|#]*)")

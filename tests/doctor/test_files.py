@@ -6,21 +6,17 @@ import signal
 import stat
 import struct
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from support.command import Ask
-from support.examining import finding
+from support.examining import Make, finding
 
 from nlp_bench.cli.main import main
 from nlp_bench.data import PREFIX
 from nlp_bench.doctor import hardware
-from nlp_bench.doctor.place import Place
-
-Make = Callable[..., Place]
 
 
 def room(monkeypatch: pytest.MonkeyPatch, *, free_bytes: int, inodes: int, all_inodes: int = 10**6) -> None:

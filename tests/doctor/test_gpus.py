@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 from support.command import Ask
-from support.examining import finding
+from support.examining import Make, finding
 
 from nlp_bench.build.environment import Machine
 from nlp_bench.doctor import hardware
 from nlp_bench.doctor.place import Place
 from nlp_bench.machine.nvml import Nvml
-
-Make = Callable[..., Place]
-
 
 INSIDE = {"SLURM_JOB_ID": "7"}
 """On a compute node."""

@@ -12,15 +12,13 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from support.examining import finding
+from support.examining import Make, finding
 from support.jube_versions import both_jubes
 
 from nlp_bench.build.environment import MANIFEST, SCHEMA, this_machine
 from nlp_bench.doctor import software
-from nlp_bench.doctor.place import Place
 from nlp_bench.files import write_json
 
-Make = Callable[..., Place]
 Program = Callable[[str, str], None]
 
 

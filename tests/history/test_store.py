@@ -94,6 +94,12 @@ def test_filters(tmp_path: Path, wanted: Filter, ids: list[int]) -> None:
         assert [found.id for found in store.rows(wanted)] == ids
 
 
+def refused(file: Path, message: str) -> None:
+    for opened in (open_to_write, open_to_read):
+        with pytest.raises(NlpBenchError, match=message), opened(file):
+            pass
+
+
 def test_a_newer_file_is_refused_and_stays(tmp_path: Path) -> None:
     file = tmp_path / "h"
     with open_to_write(file) as store:
@@ -101,9 +107,7 @@ def test_a_newer_file_is_refused_and_stays(tmp_path: Path) -> None:
     with sqlite3.connect(file) as connection:
         connection.execute("PRAGMA user_version = 2")
     connection.close()
-    for opened in (open_to_write, open_to_read):
-        with pytest.raises(NlpBenchError, match=r"has version 2 .* reads up to 1; install a newer one"), opened(file):
-            pass
+    refused(file, r"has version 2 .* reads up to 1; install a newer one")
 
 
 def test_what_is_no_history_is_refused_and_stays(tmp_path: Path) -> None:
@@ -114,9 +118,7 @@ def test_what_is_no_history_is_refused_and_stays(tmp_path: Path) -> None:
     connection.close()
     for path, message in ((text, "is it a history"), (other, "a database of another program")):
         content = path.read_bytes()
-        for opened in (open_to_write, open_to_read):
-            with pytest.raises(NlpBenchError, match=message), opened(path):
-                pass
+        refused(path, message)
         assert path.read_bytes() == content
 
 
@@ -137,9 +139,7 @@ def test_a_file_whose_tables_are_not_ours_is_refused_and_stays(tmp_path: Path, h
     with open_to_write(file) as store:
         store.add([row(1, 100.0)])
         store.connection.executescript(hostile)
-    for opened in (open_to_write, open_to_read):
-        with pytest.raises(NlpBenchError, match="is not as nlp-bench makes it"), opened(file):
-            pass
+    refused(file, "is not as nlp-bench makes it")
     with contextlib.closing(sqlite3.connect(file)) as connection:
         assert connection.execute("SELECT count(*) FROM runs").fetchone() == (1,)
 

@@ -1,7 +1,11 @@
 """One check of `nlp-bench doctor`, run as the command runs it."""
 
+from collections.abc import Callable
+
 from nlp_bench.doctor.checks import examine
 from nlp_bench.doctor.place import Finding, Place
+
+Make = Callable[..., Place]
 
 
 def finding(name: str, place: Place) -> Finding:

@@ -22,6 +22,8 @@ LEAST = (
 )
 """Arguments of a small GPT; words behind them replace theirs."""
 MOCK = "--mock-data --vocab-size 512"
+Train = Callable[..., Any]
+"""Trains a small GPT on so many ranks, changed by words."""
 
 
 def environment() -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.forked import LEAST, MOCK
-from support.processes import execute
+from support.processes import ROOT, execute
 
 from nlp_bench.errors import UsageError
 from nlp_bench.train.__main__ import allocator_variable
@@ -15,7 +15,6 @@ from nlp_bench.train.layout import Layout, Rank
 from nlp_bench.train.settings import Settings
 
 MINIMAL = f"{LEAST} {MOCK}"
-ROOT = Path(__file__).parents[2]
 LOCAL = "--model tiny --system local --gpus-per-node 1 --data-path mock --run-dir run"
 # What the workflow file of the original 175B benchmark passes, evaluation, checkpoints and tensorboard left out.
 ORIGINAL = (

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.forked import LEAST, MOCK
+from support.forked import LEAST, MOCK, Train
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.train.arguments import parse
@@ -37,7 +37,6 @@ from nlp_bench.train.checkpoint.folder import (
 from nlp_bench.train.checkpoint.integrity import COMMON, INDEX, check_index, damaged, refuse_damaged
 from nlp_bench.train.layout import Layout
 
-Train = Callable[..., Any]
 BASE = f"{MOCK} --train-iters 10 --use-distributed-optimizer --hidden-size 48"
 """A width of 48 leaves gaps between the buckets of gradients, which megatron-core 0.16.1 by itself does not see."""
 TINY = f"{LEAST} --global-batch-size 4 --train-iters 8 {MOCK}"

@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.processes import execute
-
-ROOT = Path(__file__).resolve().parents[2]
+from support.processes import ROOT, execute
 
 
 @pytest.mark.torchrun

@@ -3,18 +3,15 @@
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.forked import LEAST, MOCK
+from support.forked import LEAST, MOCK, Train
 from support.processes import execute
 
 from nlp_bench.build import providers
 from nlp_bench.errors import UsageError
-
-Train = Callable[..., Any]
 
 
 def python(code: str, **environment: str) -> Any:

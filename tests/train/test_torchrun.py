@@ -3,15 +3,13 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.forked import MOCK
+from support.forked import MOCK, Train
 
 pytestmark = pytest.mark.torchrun
-Train = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,15 @@
 """Stopping when it is enough: all ranks at one log line, provably by the times of the log."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
+from support.forked import Train
 
 from nlp_bench.last_start import ENOUGH
 from nlp_bench.measure.anytime import ConfidenceSequence, percent
 
 pytestmark = pytest.mark.torchrun
 SMALL = "--mock-data --vocab-size 512 --num-layers 2"
-Train = Callable[..., Any]
 
 
 def stop_of(log: str, within: str, log_interval: int) -> int | None:
