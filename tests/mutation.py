@@ -146,10 +146,8 @@ def _other_operators(node: ast.Compare | ast.BoolOp | ast.UnaryOp | ast.BinOp) -
         case ast.Compare(ops=ops):
             for place, op in enumerate(ops):
                 for other in COMPARISONS[type(op)]:
-                    yield (
-                        "comparison",
-                        ast.Compare(node.left, [*ops[:place], other(), *ops[place + 1 :]], node.comparators),
-                    )
+                    changed = [*ops[:place], other(), *ops[place + 1 :]]
+                    yield "comparison", ast.Compare(node.left, changed, node.comparators)
         case ast.BoolOp(op=op, values=values):
             yield "and/or", ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -254,12 +252,8 @@ class Trees:
         options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "support.callers", f"--basetemp={tree}-tmp"]
         command = [sys.executable, "-m", "pytest", *options, *tests]
         paths = os.pathsep.join((str(tree / "src"), str(tree / "tests")))
-        environment = {
-            **os.environ,
-            "PYTHONPATH": paths,
-            "CALLERS": str(self.folder / "callers.json"),
-            "REHEARSED": str(self.folder),
-        }
+        environment = os.environ | {"PYTHONPATH": paths, "REHEARSED": str(self.folder)}
+        environment["CALLERS"] = str(self.folder / "callers.json")
         if mutant:
             environment["FIRST"] = f"{mutant.file}::{mutant.function}"
         began = time.monotonic()
@@ -284,11 +278,8 @@ class State:
         self.path, self.digest = path, digest
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         known = [json.loads(line) for line in lines]
-        self.words = {
-            one["key"]: one["word"]
-            for one in known
-            if one["digest"] == digest or (again and one["word"] in {"noticed", "timeout"})
-        }
+        believed = {"noticed", "timeout"} if again else set()
+        self.words = {one["key"]: one["word"] for one in known if one["digest"] == digest or one["word"] in believed}
 
     def add(self, mutant: Mutant, word: str) -> None:
         """Keep the word on one mutant."""
@@ -333,9 +324,8 @@ def run_area(
         word, seconds = trees.run([*tests, *sorted(more)])
         if word != "survived":
             said = [path.read_text(encoding="utf-8", errors="replace") for path in trees.folder.glob("*/pytest.txt")]
-            raise SystemExit(
-                f"{name}: the tests fail without any change: pytest {' '.join(tests)}\n{''.join(said)[-3000:]}"
-            )
+            words = f"{name}: the tests fail without any change: pytest {' '.join(tests)}"
+            raise SystemExit(f"{words}\n{''.join(said)[-3000:]}")
         limit_s = 30 + 2 * seconds  # noting the calls took time, too
 
         def one(mutant: Mutant) -> None:
@@ -368,9 +358,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="copies of the tree in which tests run at the same time")
     parser.add_argument("--root", type=Path, default=ROOT, help="checkout (default: this one)")
-    parser.add_argument(
-        "--state", type=Path, default=Path(tempfile.gettempdir()) / f"nlp-bench-mutation-{os.getuid()}.jsonl"
-    )
+    state = Path(tempfile.gettempdir()) / f"nlp-bench-mutation-{os.getuid()}.jsonl"
+    parser.add_argument("--state", type=Path, default=state)
     parser.add_argument("--again", action="store_true", help="believe what was noticed before source or tests changed")
     args = parser.parse_args()
     if args.module:

@@ -110,9 +110,8 @@ SIZES = ((2, 2), (3, 3), (5, 5), (2, 10), (3, 10), (1, 5))
 
 def comparisons(kinds: dict[str, Draw], runs: int, seed: int) -> None:
     """Print how often equal ones are found to differ, and how often a difference of two scatters is found."""
-    print(
-        "| runs scatter | A, B | false: same machine | other machine | pooled t | Welch | found: same | other | pooled | Welch |"
-    )
+    tests = "other machine | pooled t | Welch"
+    print(f"| runs scatter | A, B | false: same machine | {tests} | found: same | other | pooled | Welch |")
     print("|---|---|" + "---:|" * 8)
     cases = [(name, draw, 1.0, size) for name, draw in kinds.items() for size in SIZES]
     normal = kinds["normal"]
@@ -205,9 +204,8 @@ def nights(kinds: dict[str, Draw], runs: int, seed: int) -> None:
     for name, draw in kinds.items():
         dice = np.random.default_rng([seed, crc32(name.encode())])
         even = [draw(dice, NIGHTS) for _ in range(runs)]
-        stepped = [
-            values + STEP * (np.arange(NIGHTS) >= STEP_AT) for values in (draw(dice, NIGHTS) for _ in range(runs))
-        ]
+        step = STEP * (np.arange(NIGHTS) >= STEP_AT)
+        stepped = [draw(dice, NIGHTS) + step for _ in range(runs)]
         cells = [f"{100 * np.mean([chart(values) is not None for values in even]):.1f} %" for chart in CHARTS.values()]
         for chart in CHARTS.values():
             late = [night - STEP_AT for values in stepped if (night := chart(values)) is not None and night > STEP_AT]
@@ -221,9 +219,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=2000, help="comparisons and series of each kind")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--part", choices=("compare", "history"))
-    parser.add_argument(
-        "--real", type=Path, metavar="STEPS.npz", help="step times of real runs; without it that row is left out"
-    )
+    text = "step times of real runs; without it that row is left out"
+    parser.add_argument("--real", type=Path, metavar="STEPS.npz", help=text)
     options = parser.parse_args()
     extra = {"real": real(options.real)} if options.real else {}
     if options.part != "history":

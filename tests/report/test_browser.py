@@ -14,6 +14,7 @@ pytest.importorskip("playwright", reason="the browser is driven by the package p
 pytestmark = NEEDS_BROWSER
 DESK, PHONE = (1280, 900), (390, 844)
 VIEWS = [(*DESK, "light"), (*DESK, "dark"), (*PHONE, "light"), (*PHONE, "dark")]
+in_each_view = pytest.mark.parametrize(("width", "height", "scheme"), VIEWS)
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +41,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: folder / name / "report.html" for name in ("one", "many", "lots")}
 
 
-@pytest.fixture(params=VIEWS, ids=lambda view: f"{view[0]}-{view[2]}")
-def view(request: pytest.FixtureRequest) -> tuple[int, int, str]:
-    found: tuple[int, int, str] = request.param
-    return found
-
-
 def kept(image: Image.Image, tmp_path: Path, *, holds: bool, words: str) -> None:
     """Keep a screenshot only where it is the evidence of a failure."""
     if not holds:
@@ -53,9 +48,12 @@ def kept(image: Image.Image, tmp_path: Path, *, holds: bool, words: str) -> None
         pytest.fail(f"{words}; see {tmp_path / 'screenshot.png'}")
 
 
-def colour_of(seen: Seen, selector: str, name: str) -> tuple[int, ...]:
-    text = seen.page.eval_on_selector(selector, f"(e) => getComputedStyle(e).{name}")
+def rgb(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text[text.index("(") + 1 : -1].split(",")[:3])
+
+
+def colour_of(seen: Seen, selector: str, name: str) -> tuple[int, ...]:
+    return rgb(seen.page.eval_on_selector(selector, f"(e) => getComputedStyle(e).{name}"))
 
 
 def share_of(image: Image.Image, colour: tuple[int, ...], within: int = 0) -> float:
@@ -67,19 +65,19 @@ def share_of(image: Image.Image, colour: tuple[int, ...], within: int = 0) -> fl
     return found / (image.width * image.height)
 
 
+@in_each_view
 @pytest.mark.parametrize("name", ["one", "many", "lots"])
-def test_it_is_quiet(started: Any, pages: dict[str, Path], view: tuple[int, int, str], name: str) -> None:
-    width, height, scheme = view
+def test_it_is_quiet(started: Any, pages: dict[str, Path], width: int, height: int, scheme: str, name: str) -> None:
     with looked_at(started, pages[name], width=width, height=height, scheme=scheme) as seen:
         assert seen.said == []
         assert seen.requests == [pages[name].as_uri()]
         assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@in_each_view
 def test_plots_and_table_are_seen(
-    started: Any, pages: dict[str, Path], view: tuple[int, int, str], tmp_path: Path
+    started: Any, pages: dict[str, Path], width: int, height: int, scheme: str, tmp_path: Path
 ) -> None:
-    width, height, scheme = view
     with looked_at(started, pages["one"], width=width, height=height, scheme=scheme) as seen:
         figures = seen.page.locator("figure > img")
         assert figures.count() == 3
@@ -93,7 +91,8 @@ def test_plots_and_table_are_seen(
         kept(whole, tmp_path, holds=len(whole.getcolors(1 << 24) or ()) > 100, words="the page is blank")
         for key, colour in (("throughput", _BAND), ("throughput", _LINE), ("loss", _LINE), ("step-times", _LINE)):
             expected = colour if scheme == "light" else _in_the_dark(colour)
-            drawn = Image.open(_shot(seen, f".{key} > img", tmp_path)).convert("RGB")
+            seen.page.locator(f".{key} > img").screenshot(path=tmp_path / "part.png")
+            drawn = Image.open(tmp_path / "part.png").convert("RGB")
             holds = share_of(drawn, expected, within=40) > (0.2 if colour == _BAND else 0.001)
             kept(whole, tmp_path, holds=holds, words=f"nothing of {expected} in {key}")
         (tmp_path / "part.png").unlink()
@@ -107,12 +106,6 @@ def _in_the_dark(colour: tuple[int, ...]) -> tuple[int, ...]:
     turned = [0.89 * (255 - value) + 0.11 * value for value in colour]
     luminance = 0.213 * turned[0] + 0.715 * turned[1] + 0.072 * turned[2]
     return tuple(round(min(max(2 * luminance - value, 0), 255)) for value in turned)
-
-
-def _shot(seen: Seen, selector: str, tmp_path: Path) -> Path:
-    path = tmp_path / "part.png"
-    seen.page.locator(selector).screenshot(path=path)
-    return path
 
 
 def test_light_and_dark_differ(started: Any, pages: dict[str, Path]) -> None:
@@ -141,12 +134,8 @@ def test_every_text_has_the_contrast_of_wcag_aa(started: Any, pages: dict[str, P
         seen.page.evaluate("document.querySelectorAll('details').forEach((e) => { e.open = true; })")
         found = {tuple(each) for each in seen.page.evaluate(TEXTS)}
     assert len(found) > 15
-    poor = {each for each in found if contrast(_rgb(each[1]), _rgb(each[2])) < 4.5}
+    poor = {each for each in found if contrast(rgb(each[1]), rgb(each[2])) < 4.5}
     assert poor == set()
-
-
-def _rgb(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text[text.index("(") + 1 : -1].split(",")[:3])
 
 
 CELLS = """(title) => {

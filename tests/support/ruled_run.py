@@ -70,11 +70,8 @@ def log_of(
     shape, batch = model_shape(settings, layout), layout.global_batch_size
     legacy_flops = legacy_flops_per_iteration(shape, batch, recompute=settings.granularity is not None)
     model_flops = model_flops_per_token(shape) * batch * settings.seq_length
-    facts = {
-        "versions": VERSIONS.format(torch=torch),
-        "device": "NVIDIA A100-SXM4-40GB",
-        "number of parameters": f"{counted}",
-    }
+    facts = {"versions": VERSIONS.format(torch=torch), "device": "NVIDIA A100-SXM4-40GB"}
+    facts["number of parameters"] = f"{counted}"
     lines = argument_lines(settings, layout) + fact_lines(facts)
     for number, elapsed_s in enumerate(seconds, start=1):
         iteration = number * settings.log_interval
