@@ -150,19 +150,6 @@ def test_records_that_cannot_be_read_name_the_field(
         measure_folder(run_dir, "job.out")
 
 
-def test_metrics_of_a_good_run(run_dir: Path) -> None:
-    assert main(["measure", str(run_dir), "--metrics", str(run_dir / "m.txt")]) == 0
-    assert (run_dir / "m.txt").read_text() == (
-        "outcome: VALID\njob_id: 4711\nsystem: machine\nversion: 2026\naccelerator: cuda\nqueue: batch\njob_time: 00:45:00\n"
-        "model: 175\nmodel_size: 175\nmicro_batch_size: 1\ngas: 16\nnodes: 96\nbatch_size: 96\npipeline_parallel: 8\ntensor_parallel: 8\niterations: 50\n"
-        "first_loss: 1.010967E+01\nlast_loss: 8.110270E+00\n"
-        "avg_tflops_per_gpu: 128.99\ntokens_per_second: 34063.43\ntime_to_report_in_seconds: 587.14\n"
-        "tokens_per_second_steady: 36361.59\ntime_to_report_steady_in_seconds: 550.03\n"
-        "tokens_per_second_sustained: 36361.59\ntime_to_report_sustained_in_seconds: 550.03\nci95_low: 34145.09\nci95_high: 37614.76\n"
-        "tokens_per_second_per_gpu: 94.69\nseconds_per_iteration_mean: 5.4070\nwindow: 11-50\n"
-    )
-
-
 def test_metrics_tell_the_time_limit_and_what_the_job_took(run_dir: Path) -> None:
     """The published tables' Job_Time is the limit: whole quarters of an hour beside runs of minutes."""
 
@@ -180,16 +167,11 @@ def test_metrics_tell_the_time_limit_and_what_the_job_took(run_dir: Path) -> Non
         assert times() == ["job_id: 4711", "job_time: 00:45:00"]
 
 
-def test_result_keeps_the_raw_samples(run_dir: Path) -> None:
+def test_a_loss_that_is_no_number_is_kept_as_a_word(run_dir: Path) -> None:
     path = run_dir / "job.out"
     path.write_text(path.read_text().replace("8.110270E+00", "nan"))
     assert main(["measure", str(run_dir)]) == 0
-    record = json.loads((run_dir / "result.json").read_text())
-    assert record["schema"] == "nlp-bench/result/1"
-    assert record["samples"][0] == {"iteration": 10, "elapsed_s": 7.231, "lm_loss": 10.10967}
-    assert record["samples"][4]["lm_loss"] == "nan"
-    assert record["identity"]["parallel"]["num_gpus"] == 384
-    assert record["ended"]["job_id"] == "4711"
+    assert json.loads((run_dir / "result.json").read_text())["samples"][4]["lm_loss"] == "nan"
 
 
 def test_an_entry_cannot_carry_a_number_that_it_must_not(run_dir: Path) -> None:
