@@ -18,22 +18,6 @@ def plan(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     return capsys.readouterr().out
 
 
-def test_the_table_shows_the_published_one_and_what_was_searched(capsys: pytest.CaptureFixture[str]) -> None:
-    text = plan(capsys, "--nodes", "96", "--top", "3")
-    assert text.startswith(
-        "175 on juwels-booster, 96 nodes x 4 NVIDIA A100-SXM4-40GB = 384 GPUs, global batch 96, 20M tokens"
-    )
-    assert "predicted, not measured" in text
-    assert "searched: " in text
-    table = text.partition("all of these:")[0]
-    rows = [line for line in table.splitlines()[1:] if line[:4].strip(" *").isdigit()]
-    assert len(rows) == 4
-    assert "*" in rows[-1][:6]
-    assert "published configuration (the default of model 175, *)" in text
-    assert "taken for granted: global batch 96 x 2048 tokens at every layout (the default of model and system" in text
-    assert "which the benchmark's rules freeze" in " ".join(text.split())
-
-
 @pytest.mark.slow
 def test_json_csv_and_markdown_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     record = json.loads(plan(capsys, "--top", "2", "--format", "json"))
@@ -137,58 +121,18 @@ def test_bad_words_name_the_rule_and_the_remedy(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (
-            ["--nodes", "97"],
-            (
-                "97 nodes x 4 = 388 GPUs with global batch 96: each of 4320 layouts breaks a rule, most often interleaving (2376), global batch "
-                "(1680), attention heads (1440); global batches that work on these nodes: 97; nodes that work with this batch: 96, 98"
-            ),
-        ),
-        (
-            ["--nodes", "95"],
-            (
-                "95 nodes x 4 = 380 GPUs with global batch 96: each of 25452 layouts breaks a rule, most often global batch (12328), attention "
-                "heads (11076), query groups (11076); global batches that work on these nodes: 95, 114; nodes that work with this batch: 90, 96"
-            ),
-        ),
-        (
-            ["--global-batch-size", "97", "--tp", "8", "--pp", "8"],
-            (
-                "with global batch 97 and tp 8, pp 8: each of 96 layouts breaks a rule, most often global batch (72), context parallel (48), "
-                "virtual stages (48); global batches that work on these nodes: 96, 99; nodes that work with this batch: 64, 128; or leave a "
-                "fixed size free"
-            ),
-        ),
-        (
-            ["--tp", "8", "--pp", "8", "--vpp", "4", "--global-batch-size", "98"],
-            (
-                "and tp 8, pp 8, vpp 4: each of 24 layouts breaks a rule, most often global batch (15), context parallel (12), micro-batch "
-                "groups (9); global batches that work on these nodes: 96, 120; or leave a fixed size free"
-            ),
-        ),
-        (
-            ["--tp", "8", "--pp", "8", "--gas", "7"],
-            (
-                "and tp 8, pp 8, gas 7: no layout makes it as dp*micro_batch_size*7; global batches that work on these nodes: 21, 42; or leave "
-                "a fixed size free"
-            ),
-        ),
-        (
-            ["--micro-batch-size", "5", "--gas", "1"],
-            "the batch is not a multiple of the micro batch size 5; global batches that work on these nodes: 5, 10; or leave",
-        ),
-        (
-            ["--nodes", "16", "--tp", "8", "--pp", "8", "--vpp", "4", "--global-batch-size", "9"],
-            "global batches that work on these nodes: 8, 16;",
-        ),
-        (
-            ["--micro-batch-size", "2", "--gas", "7"],
-            "micro batch size 2, gas 7: no layout makes it as dp*micro_batch_size*7",
-        ),
+        (["--nodes", "97"], "97 nodes x 4 = 388 GPUs with global batch 96: each of 4320 layouts breaks a rule, most often interleaving (2376), global batch (1680), a"),
+        (["--nodes", "95"], "attention heads (11076), query groups (11076); global batches that work on these nodes: 95, 114; nodes that work with this batch: 90, 96"),
+        (["--global-batch-size", "97", "--tp", "8", "--pp", "8"], "on these nodes: 96, 99; nodes that work with this batch: 64, 128; or leave a fixed size free"),
+        (["--tp", "8", "--pp", "8", "--vpp", "4", "--global-batch-size", "98"], "and tp 8, pp 8, vpp 4: each of 24 layouts breaks a rule, most often global batch (15), c"),
+        (["--tp", "8", "--pp", "8", "--gas", "7"], "no layout makes it as dp*micro_batch_size*7; global batches that work on these nodes: 21, 42; or leave a fixed size free"),
+        (["--micro-batch-size", "5", "--gas", "1"], "not a multiple of the micro batch size 5; global batches that work on these nodes: 5, 10; or leave"),
+        (["--nodes", "16", "--tp", "8", "--pp", "8", "--vpp", "4", "--global-batch-size", "9"], "global batches that work on these nodes: 8, 16;"),
+        (["--micro-batch-size", "2", "--gas", "7"], "micro batch size 2, gas 7: no layout makes it as dp*micro_batch_size*7"),
         (["--tp", "3"], "and tp 3: every layout breaks the rule: sequence; or leave a fixed size free"),
         (["--nodes", "193"], "global batches that work on these nodes: 193; nodes that work with this batch: 192, 196"),
     ],
-)
+)  # fmt: skip
 def test_what_no_layout_solves_says_what_is_in_the_way_and_what_is_near(
     capsys: pytest.CaptureFixture[str], words: list[str], said: str
 ) -> None:
@@ -200,10 +144,7 @@ def test_what_no_layout_solves_says_what_is_in_the_way_and_what_is_near(
     ("words", "said"),
     [
         ([], "--model M is missing"),
-        (
-            ["--model", "1750", "--system", "juwels-booster"],
-            "'1750' is not a file of benchmark/models; did you mean 175?",
-        ),
+        (["--model", "1750", "--system", "juwels-booster"], "not a file of benchmark/models; did you mean 175?"),
         (["--model", "175", "--system", "juwels"], "did you mean juwels-booster?"),
         (["--model", "bert_large", "--system", "juwels-booster"], "'bert' is not planned"),
         (["--model", "tiny", "--system", "local"], "write [gpu] name, memory_gib, peak_bf16_tflops"),
