@@ -14,7 +14,7 @@ from nlp_bench.data.indexed import check_indexed
 from nlp_bench.data.maker import DataRequest, make_data
 from nlp_bench.data.prepare import PrepareRequest, prepare
 from nlp_bench.data.tokenizer import TokenizerChoice
-from soak.writer import Writer, prepared_once
+from soak.writer import Work, Writer, prepared_once
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads do not survive a fork
 
@@ -33,10 +33,6 @@ for item in (
 ):  # compilers take minutes
     setattr(maker, item, lambda folder, *_: files.write_text(folder / "some.so", "built\n") or "built")
 maker._verified = lambda *_: []  # type: ignore[assignment]  # likewise
-
-
-def _old_text(folder: Path) -> None:
-    (folder / "old.txt").write_text("old\n")
 
 
 def _stream(folder: Path) -> None:
@@ -64,14 +60,6 @@ def _swap_before(folder: Path) -> None:
         (folder / "data" / name).write_text("old\n")
 
 
-def _data(folder: Path) -> None:
-    make_data(DataRequest(output=folder / "data", documents=30, vocab_size=300))
-
-
-def _data_before(folder: Path) -> None:
-    make_data(DataRequest(output=folder / "data", documents=20, vocab_size=300))
-
-
 def _data_is_whole(folder: Path) -> None:
     if (folder / "data").exists():
         check_indexed(str(next((folder / "data").glob("*.idx")).with_suffix("")))
@@ -97,10 +85,6 @@ def _prepare_data(folder: Path) -> None:
     )
 
 
-def _tracker_before(folder: Path) -> None:
-    (folder / "latest_checkpointed_iteration.txt").write_text("5\n")
-
-
 def _tracker(folder: Path) -> None:
     from nlp_bench.train.checkpoint.folder import SCHEMA, publish, write_record
 
@@ -110,15 +94,15 @@ def _tracker(folder: Path) -> None:
     publish(folder, 10, None)
 
 
-def _build(folder: Path) -> None:
-    maker.make_build(folder, this_machine("cpu"), Extras(), lambda _: None)
+def _documents(number: int) -> Work:
+    return lambda folder: make_data(DataRequest(output=folder / "data", documents=number, vocab_size=300))
 
 
 WRITERS = (
-    Writer(name="writing", prepare=_old_text, write=_stream),
+    Writer(name="writing", prepare=lambda folder: (folder / "old.txt").write_text("old\n"), write=_stream),
     Writer(name="replace_folder", prepare=_swap_before, write=_swap, recover="data"),
-    Writer(name="data", prepare=prepared_once(_data_before), write=_data, check=_data_is_whole, recover="data"),
+    Writer(name="data", prepare=prepared_once(_documents(20)), write=_documents(30), check=_data_is_whole, recover="data"),
     Writer(name="data prepare", prepare=prepared_once(_text_before), write=_prepare_data),
-    Writer(name="checkpoint's record and tracker", prepare=_tracker_before, write=_tracker),
-    Writer(name="build", write=_build, seal=maker.MANIFEST),
-)
+    Writer(name="checkpoint's record and tracker", prepare=lambda folder: (folder / "latest_checkpointed_iteration.txt").write_text("5\n"), write=_tracker),
+    Writer(name="build", write=lambda folder: maker.make_build(folder, this_machine("cpu"), Extras(), lambda _: None), seal=maker.MANIFEST),
+)  # fmt: skip

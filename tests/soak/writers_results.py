@@ -65,10 +65,6 @@ def _bundle_verifies(name: str) -> Check:
     return check
 
 
-def _calibration_before(folder: Path) -> None:
-    calibration(lambda: 1.0).write(folder / "machine.json")
-
-
 _ended_run = prepared_once(lambda folder: write_our_run(folder / "run"))
 _history = prepared_once(_history_before)
 
@@ -92,5 +88,5 @@ WRITERS = (
     Writer(name="bundle archive", prepare=_bundle_before, write=_bundle("e.tar.gz"), check=_bundle_verifies("e.tar.gz")),
     Writer(name="bundle folder", prepare=_bundle_before, write=_bundle_folder, check=_bundle_verifies("evidence")),
     Writer(name="plan", prepare=_drawn(lambda _: None), write=command("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "8", "--output", "HERE/p.txt", "--emit-jube", "HERE/s.yaml", "--plot", "HERE/p.svg", "--overwrite"), is_command=True),
-    Writer(name="plan calibrate", prepare=prepared_once(_calibration_before), write=command("plan", "calibrate", "--from", "HERE/machine.json", "--output", "HERE/machine.toml"), is_command=True),
+    Writer(name="plan calibrate", prepare=prepared_once(lambda folder: calibration(lambda: 1.0).write(folder / "machine.json")), write=command("plan", "calibrate", "--from", "HERE/machine.json", "--output", "HERE/machine.toml"), is_command=True),
 )  # fmt: skip

@@ -27,12 +27,7 @@ from soak.writer import Writer, command, prepared_once
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = resolve(Request(model="13", system="juwels-booster", account="project"), ask_scheduler=False)
-for step in (
-    "_checks",
-    "_devices",
-    "_exchange",
-    "vendor_tests",
-):  # measuring takes seconds; its answers are not the matter
+for step in ("_checks", "_devices", "_exchange", "vendor_tests"):  # they take seconds; their answers are not the matter
     setattr(worker, step, lambda *_: {})
 
 
@@ -41,20 +36,8 @@ def _run(folder: Path) -> None:
     warnings_of(RUN, folder)
 
 
-def _intent(folder: Path) -> None:
-    Submission(comment="nlp-bench 1", submitted="2026").write(folder)
-
-
-def _submission(folder: Path) -> None:
-    Submission(job_ids=["7"], comment="nlp-bench 1", submitted="2026").write(folder)
-
-
 def _submission_is_read(folder: Path) -> None:
     read_submission(folder)
-
-
-def _ending(folder: Path) -> None:
-    write_ending(folder, Ending.of(Outcome.FAILED, "exit-status", "exit status 5"), exit_status=5, job_id="7")
 
 
 def _ending_is_read(folder: Path) -> str | None:
@@ -62,10 +45,6 @@ def _ending_is_read(folder: Path) -> str | None:
     if (folder / "ready").exists() and ending is None:
         return "there is a marker without an outcome"
     return marker.contradiction(folder)
-
-
-def _last_word(folder: Path) -> None:
-    write_record(folder, ScriptRecord(exit_status=5, signal="TERM", job_id="7", restarts=0))
 
 
 def _rehearsed(folder: Path) -> None:
@@ -116,15 +95,17 @@ def _node_is_read(folder: Path) -> str | None:
 
 
 _PLACES: list[object] = []
+FAILED = Ending.of(Outcome.FAILED, "exit-status", "exit status 5")
 _NODE = f"test/{RECORDS}/{node_name(os.environ)}.json"
 ended_run = prepared_once(lambda folder: write_our_run(folder / "run"))
 
 WRITERS = (
     Writer(name="run.json, submit.job, forecast.json", write=_run),
     Writer(name="run.json of check", write=command("check", "--offline", "--model", "13", "--system", "juwels-booster", "--output", "HERE"), is_command=True),
-    Writer(name="submit.json", prepare=_intent, write=_submission, check=_submission_is_read),
-    Writer(name="outcome.json and ready", write=_ending, check=_ending_is_read),
-    Writer(name="ended.json", write=_last_word),
+    Writer(name="submit.json", prepare=lambda folder: Submission(comment="nlp-bench 1", submitted="2026").write(folder),
+        write=lambda folder: Submission(job_ids=["7"], comment="nlp-bench 1", submitted="2026").write(folder), check=_submission_is_read),
+    Writer(name="outcome.json and ready", write=lambda folder: write_ending(folder, FAILED, exit_status=5, job_id="7"), check=_ending_is_read),
+    Writer(name="ended.json", write=lambda folder: write_record(folder, ScriptRecord(exit_status=5, signal="TERM", job_id="7", restarts=0))),
     Writer(name="ready of a rehearsal", write=_rehearsed, check=_marker_is_ours),
     Writer(name="command.txt and environment.json", write=lambda folder: write_provenance(folder, ["torchrun", "x"], {"A": "1"}, "")),
     Writer(name="machine", write=_facts),
