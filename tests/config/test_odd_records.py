@@ -6,21 +6,14 @@ from pathlib import Path
 import pytest
 from support.forked_commands import Nlp, nlp_bench
 from support.ours import seal_run, write_our_run
+from support.planning import small_run
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
-from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.machines import against_sheet
 
 __all__ = ["nlp_bench"]
-
-
-def layout(folder: Path, *words: str) -> Run:
-    """Resolve a small run of two GPUs into `folder`."""
-    given = ["--model", "tiny", "--system", "dgx-h100", "--nodes", "1", "--gpus-per-node", "2", "--data-path", "mock"]
-    assert main(["check", *given, *words, "--offline", "--output", str(folder)]) == 0
-    return read_run(folder)
 
 
 @pytest.mark.parametrize("started", ["submit.json", "outcome.json", "job.out"])
@@ -29,7 +22,7 @@ def test_the_records_of_a_started_run_are_not_replaced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, started: str
 ) -> None:
     run = tmp_path / "run"
-    layout(run)
+    small_run(run)
     (run / started).write_text("{}")
     before = {path.name: path.read_bytes() for path in run.iterdir()}
     words = ["--model", "13", "--system", "dgx-h100", *(["--offline"] if command == "check" else [])]
@@ -52,7 +45,7 @@ def test_a_file_of_somebody_else_is_no_record_to_replace(
 def test_check_shows_whether_the_sequence_is_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = []
     for word in ("yes", "no"):
-        layout(tmp_path / word, "--tp", "2", "--sequence-parallel", word)
+        small_run(tmp_path / word, "--tp", "2", "--sequence-parallel", word)
         said += [line for line in capsys.readouterr().out.splitlines() if line.startswith("tuning ")]
     both = [
         "tuning  --recompute-granularity selective --sequence-parallel",
@@ -72,7 +65,7 @@ def test_check_shows_whether_the_sequence_is_split(tmp_path: Path, capsys: pytes
 def test_a_run_json_that_readers_would_read_differently_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
 ) -> None:
-    layout(tmp_path / "run")
+    small_run(tmp_path / "run")
     path = tmp_path / "run/run.json"
     path.write_text(path.read_text().replace(old, new, 1))
     assert main(["rehearse", "--run", str(path)]) != 0
@@ -92,7 +85,7 @@ def test_a_run_json_that_readers_would_read_differently_is_refused(
 def test_an_edited_run_json_that_contradicts_itself_is_not_submitted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
 ) -> None:
-    layout(tmp_path / "run")
+    small_run(tmp_path / "run")
     path = tmp_path / "run/run.json"
     assert old in path.read_text(), path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
@@ -106,7 +99,7 @@ def test_an_edited_run_json_that_contradicts_itself_is_not_submitted(
 def test_what_an_edited_run_json_does_not_say_of_its_model_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    layout(tmp_path / "run", "--iterations", "6")
+    small_run(tmp_path / "run", "--iterations", "6")
     path = tmp_path / "run/run.json"
     assert main(["submit", "--run", str(path), "--print"]) == 0
     assert "not the benchmark" not in capsys.readouterr().err

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.planning import small_run
 
 from nlp_bench.cli.main import main
 from nlp_bench.config import accelerators, catalog
-from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.prediction import warnings_of
 from nlp_bench.plan.constants import read_constants
@@ -152,16 +152,9 @@ def test_constants_that_are_not_the_shipped_ones_are_told_on_the_sheet(
     assert "[distance]: the interval is not widened away from what was measured" in said
 
 
-def layout(folder: Path, *words: str) -> Run:
-    """Resolve a small run of two GPUs into `folder`."""
-    given = ["--model", "tiny", "--system", "dgx-h100", "--nodes", "1", "--gpus-per-node", "2", "--data-path", "mock"]
-    assert main(["check", *given, *words, "--offline", "--output", str(folder)]) == 0
-    return read_run(folder)
-
-
 @pytest.mark.slow
 def test_a_rehearsal_counts_only_for_the_run_that_it_is_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    split, plain = layout(tmp_path / "split", "--tp", "2"), layout(tmp_path / "plain")
+    split, plain = small_run(tmp_path / "split", "--tp", "2"), small_run(tmp_path / "plain")
     assert main(["rehearse", "--run", str(tmp_path / "split"), "--output", str(tmp_path / "split")]) == 0
     rehearsal = (tmp_path / "split/rehearsal.json").read_text()
     assert warnings_of(split, tmp_path / "split") == []
