@@ -82,7 +82,6 @@ def test_an_endless_corpus_is_refused_and_its_tokenizer_needs_few_documents(
         ("data", "prepare", "FILE", "--output", "out/", "--vocab-file", "PIPE", "--merge-file", "FILE"),
         ("data", "prepare", "FILE", "--output", "out/", "--vocab-file", "FILE", "--merge-file", "PIPE"),
         ("data", "prepare", "FILE", "--output", "out/", "--tokenizer-model", "PIPE"),
-        ("data", "--input", "PIPE", "--output", "out", "--vocab-file", "FILE", "--merge-file", "FILE"),
     ],
 )
 def test_a_pipe_as_data_does_not_hang(tmp_path: Path, words: tuple[str, ...]) -> None:

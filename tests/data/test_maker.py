@@ -1,6 +1,5 @@
-"""Making data: whole, once, the same everywhere; and every fault of a user's text named."""
+"""Making the invented corpus: whole, once, the same everywhere."""
 
-import gzip
 import json
 import subprocess
 import sys
@@ -22,11 +21,6 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("with space") / "small data"
     make_data(DataRequest(output=folder, documents=200, vocab_size=400))
     return folder
-
-
-def own_text(small: Path, path: Path, output: Path, **changes: object) -> DataRequest:
-    files = {"vocab_file": small / "vocab.json", "merge_file": small / "merges.txt"}
-    return DataRequest(**{"output": output, "input": path, **files, **changes})  # type: ignore[arg-type]
 
 
 def test_the_corpus_is_the_same_for_the_same_seed_only() -> None:
@@ -104,46 +98,13 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         make_data(DataRequest(output=tmp_path))
 
 
-def test_ones_own_text_goes_the_same_way(small: Path, tmp_path: Path) -> None:
-    path = tmp_path / "text.jsonl.gz"
-    with gzip.open(path, "wt") as stream:
-        stream.write('{"body": "Bade kari."}\n\n{"body": ""}\n{"body": "Mo."}\n')
-    record, _ = make_data(own_text(small, path, tmp_path / "out", json_key="body", append_eod=True))
-    assert record["num_documents"] == 2
-    check_indexed(str(tmp_path / "out" / PREFIX))
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"text": "a"}\n{"text": "\xff"}\n', r"line 2: not UTF-8: .* can't decode byte .*; convert the file with iconv$"),
-        (b"", r"input: no document has any token"),
-        (b"version https://git-lfs.github.com/spec/v1\n", r"is a git-lfs pointer, not the file; fetch it with git lfs pull"),
-    ],
-)  # fmt: skip
-def test_a_fault_in_ones_own_text_is_named(small: Path, tmp_path: Path, content: bytes, message: str) -> None:
-    """The same code reads the text of `prepare`: test_text.py and test_prepare.py have the other faults."""
-    (tmp_path / "text.jsonl").write_bytes(content)
-    with pytest.raises(UsageError, match=message):
-        make_data(own_text(small, tmp_path / "text.jsonl", tmp_path / "out"))
-    assert not (tmp_path / "out").exists()
-
-
 def test_without_megatron_core_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nlp_bench.packages.is_missing", lambda module: module == "megatron")
     with pytest.raises(NlpBenchError, match=r"the Python package megatron, .*\n  pip install 'nlp-bench\[train\]'"):
         make_data(DataRequest(output=tmp_path / "data", documents=50, vocab_size=300))
 
 
-def test_missing_and_wrong_files_are_named(small: Path, tmp_path: Path) -> None:
-    text = tmp_path / "text.jsonl"
-    text.write_text('{"text": "a"}\n')
-    with pytest.raises(UsageError, match=r"input: cannot read .*missing: No such file"):
-        make_data(own_text(small, tmp_path / "missing", tmp_path / "out"))
-    with pytest.raises(UsageError, match=r"vocab_file: .* are no byte-level BPE"):
-        make_data(own_text(small, text, tmp_path / "out", vocab_file=text))
-    with pytest.raises(UsageError, match="input: needs --vocab-file"):
-        DataRequest(output=tmp_path, input=text)
+def test_sizes_that_cannot_be_made_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="vocab_size: 100 is less than 257"):
         DataRequest(output=tmp_path, vocab_size=100)
     with pytest.raises(UsageError, match="vocab_size: 4096 asked for, but this text gives"):

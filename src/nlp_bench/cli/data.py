@@ -23,8 +23,8 @@ MAKE, PREPARE = "without prepare", "prepare"
 class Data(Command):
     """Make training data: a small invented corpus by default, or your own text, as PREFIX.bin and PREFIX.idx.
 
-    (nothing)          an invented corpus in build/data; with --input one file of your own text, in one process
-    prepare INPUT...   your own text at full size: JSON lines in files, folders or 'patterns*', plain, .gz, .xz, .zst or .bz2
+    (nothing)          an invented corpus in build/data
+    prepare INPUT...   your own text: JSON lines in files, folders or 'patterns*', plain, .gz, .xz, .zst or .bz2
                        (OSCAR, the Pile, mC4), encoded by all cores; what is killed continues when the same command is given again
     The tokenizer's options have Megatron-LM's names and meaning; docs/data.md describes formats, records and rules.
     """
@@ -39,14 +39,14 @@ class Data(Command):
     """Prepare these files, folders or patterns."""
     output: str | None = value(metavar="PATH")
     """Folder to make (default: build/data of this checkout); prepare: prefix or folder."""
-    json_key: str = value(default="text", metavar="KEY")  # Key of the text in each line (default: text).
-    vocab_file: Path | None = value(metavar="FILE")  # vocab.json of your byte-level BPE, or BERT's vocab.txt.
-    merge_file: Path | None = value(metavar="FILE")  # merges.txt of your byte-level BPE.
-    append_eod: bool = flag()  # End each of your documents with the end token.
     seed: int | None = value(read=int, group=MAKE)  # Seed of the invented corpus (default: 1).
     documents: int | None = value(read=count, group=MAKE)  # Documents to invent (default: 5000).
     vocab_size: int | None = value(read=size, group=MAKE)  # Tokens to train (default: 4096).
-    input: Path | None = value(metavar="FILE", group=MAKE)  # Your own text: one JSON object per line.
+    json_key: str | None = value(metavar="KEY", group=PREPARE)  # Key of the text in each line (default: text).
+    vocab_file: Path | None = value(metavar="FILE", group=PREPARE)
+    """vocab.json of your byte-level BPE, or BERT's vocab.txt."""
+    merge_file: Path | None = value(metavar="FILE", group=PREPARE)  # merges.txt of your byte-level BPE.
+    append_eod: bool = flag(group=PREPARE)  # End each of your documents with the end token.
     tokenizer_type: str | None = value(metavar="TYPE", group=PREPARE)
     """GPT2BPETokenizer, HuggingFaceTokenizer, BertWordPieceLowerCase, BertWordPieceCase or SentencePieceTokenizer (default: what the
     files tell)."""
@@ -62,7 +62,7 @@ class Data(Command):
 
     def run(self) -> int:
         if self.words and self.words[0] != "prepare":
-            raise UsageError(f"unknown word {self.words[0]!r}: write nlp-bench data prepare INPUT..., or --input FILE")
+            raise UsageError(f"unknown word {self.words[0]!r}: write nlp-bench data prepare INPUT...")
         here, others = (PREPARE, MAKE) if self.words else (MAKE, PREPARE)
         for one in fields(self):
             if one.metadata.get("group") == others and getattr(self, one.name) not in {None, False}:
