@@ -29,8 +29,8 @@ Call = Callable[..., Any]
 
 
 @pytest.fixture
-def command(told: Call) -> Call:
-    return lambda *words: told(*words, "--format", "json", code=None).json
+def command(cli: Call) -> Call:
+    return lambda *words: cli(*words, "--format", "json", code=None).json
 
 
 def test_importing_is_light_and_the_names_stay_functions() -> None:

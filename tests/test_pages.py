@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.ours import seal_run, write_our_run
 from support.pages import CONSOLE, ROOT, check_block, check_page
 from support.repeated import write_log, write_runs
@@ -85,10 +85,10 @@ def test_the_page_shows_what_is_printed(
     check_page(ROOT / "docs" / name, folder, num_commands, HOME=str(folder), NLP_BENCH_ROOT=str(root))
 
 
-def test_the_warning_of_a_run_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask) -> None:
+def test_the_warning_of_a_run_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path))  # one is there
     words = "submit --model 13 --system juwels-booster --tp 1 --pp 1 --print"
-    check_block(ROOT / "docs/bids.md", "warning", told(*words.split()).err)
+    check_block(ROOT / "docs/bids.md", "warning", cli(*words.split()).err)
 
 
 def test_every_case_of_the_study_is_in_the_table() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.processes import execute
 from support.users import ANNA, ROOT, as_user, open_folder
 
@@ -240,12 +240,12 @@ def test_operators_without_a_compiler_are_skipped_loudly(tmp_path: Path, monkeyp
     assert "Python.h (install python3-dev): THE TRAINER" in maker.elementwise_operators(tmp_path, GPU)
 
 
-def test_a_wrong_architecture_is_refused(tmp_path: Path, told: Ask) -> None:
-    said = told("build", "--arch", "sm_90", code=UsageError.exit_code).err
+def test_a_wrong_architecture_is_refused(tmp_path: Path, cli: Cli) -> None:
+    said = cli("build", "--arch", "sm_90", code=UsageError.exit_code).err
     assert "arch: 'sm_90' is not a compute capability like 9.0" in said
     shipped = Path(__file__).parents[2] / "benchmark/systems/dgx-h100.toml"
     (tmp_path / "mine.toml").write_text(shipped.read_text(encoding="utf-8").replace('"9.0"', '"sm_90"'))
-    said = told("build", "--system", tmp_path / "mine.toml", code=UsageError.exit_code).err
+    said = cli("build", "--system", tmp_path / "mine.toml", code=UsageError.exit_code).err
     assert "system.gpu.compute_capability: 'sm_90' is not a compute capability like 9.0" in said
 
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.processes import ROOT, execute
 
 from nlp_bench.cli.main import main
@@ -90,6 +90,6 @@ def test_what_init_writes_has_the_modes_of_new_files(installed: Path, mode: int)
         ("x.toml", "--system: x.toml: name the machine, without .toml: --system x"),
     ],
 )
-def test_a_machine_is_not_called_like_a_tag(installed: Path, told: Ask, name: str, said: str) -> None:
-    assert said in told("init", installed / "bench", "--system", name, code=UsageError.exit_code).err
+def test_a_machine_is_not_called_like_a_tag(installed: Path, cli: Cli, name: str, said: str) -> None:
+    assert said in cli("init", installed / "bench", "--system", name, code=UsageError.exit_code).err
     assert not (installed / "bench").exists()

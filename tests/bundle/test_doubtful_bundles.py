@@ -11,7 +11,7 @@ from typing import BinaryIO
 from unittest.mock import Mock
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.ours import Bundle, bundled, seal_run, sealed_again, write_our_run
 from support.processes import execute
 from support.published import published_log, write_run
@@ -74,26 +74,26 @@ def test_a_manifest_with_a_key_twice_or_wrong_sizes_is_no_good_one(bundle: Bundl
         verify(folder)
 
 
-def test_a_bundle_of_a_run_that_goes_on_proves_no_end(tmp_path: Path, told: Ask) -> None:
+def test_a_bundle_of_a_run_that_goes_on_proves_no_end(tmp_path: Path, cli: Cli) -> None:
     folder = write_our_run(tmp_path / "run")
     (folder / "outcome.json").unlink()
-    talk = told("bundle", folder, "--output", tmp_path / "evidence").err
+    talk = cli("bundle", folder, "--output", tmp_path / "evidence").err
     assert "1 of 1 run(s) have not ended, or left no record of it" in talk
     assert "proves how they ended" not in talk
 
 
-def test_an_earlier_bundle_below_a_run_is_left_out_and_reported_once(tmp_path: Path, told: Ask) -> None:
+def test_an_earlier_bundle_below_a_run_is_left_out_and_reported_once(tmp_path: Path, cli: Cli) -> None:
     folder = write_our_run(tmp_path / "run")
     assert main(["bundle", str(folder), "--output", str(folder / "first")]) == 0
-    assert "a bundle that was made before" in told("bundle", folder, "--output", tmp_path / "second").err
+    assert "a bundle that was made before" in cli("bundle", folder, "--output", tmp_path / "second").err
     assert not list(tmp_path.glob("second/runs/*/first"))
     assert len(json.loads((tmp_path / "second/manifest.json").read_text())["runs"]) == 1
-    assert [run["outcome"] for run in told("report", tmp_path / "second", "--format", "json").json["runs"]] == ["VALID"]
+    assert [run["outcome"] for run in cli("report", tmp_path / "second", "--format", "json").json["runs"]] == ["VALID"]
 
 
 @pytest.mark.slow
 def test_what_this_machine_lacks_is_never_said_of_a_bundle(
-    tmp_path: Path, told: Ask, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, bundle = write_our_run(tmp_path / "run"), tmp_path / "evidence.tar.gz"
     assert main(["bundle", str(run), "--output", str(bundle)]) == 0
@@ -103,7 +103,7 @@ def test_what_this_machine_lacks_is_never_said_of_a_bundle(
     assert "cannot be unpacked in" in found.stderr
     assert "not a bundle" not in found.stderr
     monkeypatch.setattr("nlp_bench.evidence.verify.derive", Mock(side_effect=MemoryError))
-    said = told("verify", bundle, code=1)
+    said = cli("verify", bundle, code=1)
     assert "the memory is used up" in said.err
     assert "DIFFERS" not in said.out
 
@@ -126,7 +126,7 @@ def rewrite(path: Path) -> None:
     ],
 )
 def test_a_log_that_changes_while_it_is_bundled_is_not_bundled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask, change: Change, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, change: Change, said: str
 ) -> None:
     """logrotate's copytruncate; half of the old lines and half of the new ones are a number that no run had."""
     log = tmp_path / "train.log"
@@ -145,14 +145,14 @@ def test_a_log_that_changes_while_it_is_bundled_is_not_bundled(
             return block
 
     monkeypatch.setattr(collect, "redact", lambda source, target: original(_Changing(source), target))
-    found = told("bundle", log, "--sequence-length", "2048", "--output", tmp_path / "e.tar.gz", code=1).err
+    found = cli("bundle", log, "--sequence-length", "2048", "--output", tmp_path / "e.tar.gz", code=1).err
     assert f"cannot bundle {log}: {said}" in found
     assert "then repeat" in found
     assert [path.name for path in tmp_path.iterdir()] == ["train.log"]
 
 
 def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     log = tmp_path / "train.log.gz"
     log.write_bytes(gzip.compress(published_log().encode()))
@@ -165,7 +165,7 @@ def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
             yield source
 
     monkeypatch.setattr(collect, "open_log", cut)
-    said = told("bundle", log, "--sequence-length", "2048", "--output", tmp_path / "e.tar.gz", code=1).err
+    said = cli("bundle", log, "--sequence-length", "2048", "--output", tmp_path / "e.tar.gz", code=1).err
     assert f"cannot bundle {log}: the file was cut while it was read" in said
     assert [path.name for path in tmp_path.iterdir()] == ["train.log.gz"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.native import put
 from support.ours import Bundle, bundled
 from support.processes import execute
@@ -53,14 +53,14 @@ def test_a_bundle_holds_logs_records_report_and_hashes(bundle: Bundle, our_run: 
 
 
 @pytest.mark.usefixtures("here")
-def test_a_bundle_that_lies_among_the_logs_is_none(told: Ask) -> None:
+def test_a_bundle_that_lies_among_the_logs_is_none(cli: Cli) -> None:
     Path("a.log").write_text(published_log())
     made = []
     for _ in range(2):  # the second one finds the first
         assert main(["bundle", ".", "--sequence-length", "2048", "--force"]) == 0
         made.append(Path("evidence.tar.gz").read_bytes())
     assert made[0] == made[1]
-    said = told("report", ".", "--sequence-length", "2048", "--format", "csv").err
+    said = cli("report", ".", "--sequence-length", "2048", "--format", "csv").err
     assert ".: 1 binary file(s) are passed over: evidence.tar.gz" in said
 
 
@@ -157,13 +157,11 @@ def test_a_git_that_cannot_be_started_is_said(bundle: Bundle, monkeypatch: pytes
     assert "git does not start: Resource temporarily unavailable: no commit is known" in bundle().remarks
 
 
-def test_the_folder_above_an_unpacked_bundle_is_bundled_as_it_is_reported(
-    bundle: Bundle, here: Path, told: Ask
-) -> None:
+def test_the_folder_above_an_unpacked_bundle_is_bundled_as_it_is_reported(bundle: Bundle, here: Path, cli: Cli) -> None:
     (here / "sent").mkdir()
     bundle("sent/evidence")
     for words in ("report sent", "bundle sent --output again", "verify again"):
-        told(*words.split())
+        cli(*words.split())
 
 
 def test_a_run_of_another_commit_is_told(bundle: Bundle, our_run: Path, checkout: Path) -> None:
@@ -315,12 +313,12 @@ def test_outputs_that_cannot_be(bundle: Bundle, tmp_path: Path, output: str, mes
 
 
 def test_a_folder_that_cannot_be_removed_does_not_unmake_the_bundle(
-    our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
+    our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """On NFS while a scanner has one of its files open: the archive was there, and "nothing was left there" was said of it."""
     refused = OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
     monkeypatch.setattr(os, "rmdir", mock.Mock(side_effect=refused))
-    said = told("bundle", our_run, "--output", tmp_path / "e.tar").out
+    said = cli("bundle", our_run, "--output", tmp_path / "e.tar").out
     assert verify(tmp_path / "e.tar").digest in said
 
 
@@ -331,16 +329,16 @@ def test_nothing_is_left_where_there_is_no_log(tmp_path: Path) -> None:
     assert names(tmp_path) == {"notes.txt"}
 
 
-def test_the_command_line_prints_the_line_for_the_bid(our_run: Path, tmp_path: Path, told: Ask) -> None:
+def test_the_command_line_prints_the_line_for_the_bid(our_run: Path, tmp_path: Path, cli: Cli) -> None:
     with (our_run / "job.err").open("w") as stream:
         stream.write("export HF_TOKEN=hf_abcdefghijklmnopqrstuvwx\n")
     archive = str(tmp_path / "evidence.tar.zst")
-    printed = told("bundle", our_run, "--output", archive)
+    printed = cli("bundle", our_run, "--output", archive)
     digest = printed.out.split("SHA-256 of manifest.json: ")[1].strip()
     assert "blacked out: runs/001/job.err line 1: Hugging Face token" in printed.err
     assert "abcdefghij" not in printed.out + printed.err
-    assert "VERIFIED" in told("verify", archive, "--digest", digest).out
+    assert "VERIFIED" in cli("verify", archive, "--digest", digest).out
     said = "this is another bundle, or it was made anew, or that is the hash of the archive; the digest is that of manifest.json"
-    assert said in told("verify", archive, "--digest", "0" * 64, code=1).out
-    assert told("verify", archive, "--format", "json").json["schema"] == "nlp-bench/verification/1"
-    assert "is not a bundle: there is no manifest.json" in told("verify", our_run, code=2).err
+    assert said in cli("verify", archive, "--digest", "0" * 64, code=1).out
+    assert cli("verify", archive, "--format", "json").json["schema"] == "nlp-bench/verification/1"
+    assert "is not a bundle: there is no manifest.json" in cli("verify", our_run, code=2).err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.command import Ask
+from support.command import Cli
 from support.ours import Bundle
 from support.published import published_log
 from support.samples import samples
@@ -134,11 +134,11 @@ def leaky_run(our_run: Path) -> Path:
 
 
 def test_the_redact_report_names_file_line_and_rule_and_makes_nothing(
-    leaky_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
+    leaky_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    printed = told("bundle", leaky_run, "--redact-report")
+    printed = cli("bundle", leaky_run, "--redact-report")
     rows = [tuple(re.split(r"  +", line)) for line in printed.out.splitlines() if line.startswith(str(leaky_run))]
     expected = [
         (f"{leaky_run}/job.err", "2", "password of a command"),
@@ -147,7 +147,7 @@ def test_the_redact_report_names_file_line_and_rule_and_makes_nothing(
         (f"{leaky_run}/job.out", "7", "password of a command"),
     ]
     assert rows == expected
-    text = told("bundle", leaky_run, "--redact-report", "--format", "json").out
+    text = cli("bundle", leaky_run, "--redact-report", "--format", "json").out
     record = json.loads(text)
     assert record["schema"] == "nlp-bench/redactions/1"
     assert [(e["file"], str(line), e["kind"]) for e in record["redactions"] for line in e["lines"]][:4] == expected
@@ -156,14 +156,14 @@ def test_the_redact_report_names_file_line_and_rule_and_makes_nothing(
 
 
 def test_the_redact_report_of_a_log_and_of_nothing(
-    our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
+    our_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     # no patch of this checkout
     monkeypatch.setattr("nlp_bench.evidence.make.add_software", lambda _: {"commit": "abc"})
-    assert told("bundle", our_run, "--redact-report").out == "nothing is blacked out\n"
+    assert cli("bundle", our_run, "--redact-report").out == "nothing is blacked out\n"
     log = tmp_path / "train.log"
     log.write_text(f"HF_TOKEN={SECRET}\n" * 1200 + published_log())
-    lines = told("bundle", log, "--redact-report", "--sequence-length", "2048").out.splitlines()
+    lines = cli("bundle", log, "--redact-report", "--sequence-length", "2048").out.splitlines()
     assert lines[2].split() == [str(log), "1", "value", "of", "a", "secret's", "name"]
     assert lines[-1].split()[1:3] == ["200", "more"]
     assert len(lines) == 2 + 1000 + 1
@@ -173,17 +173,17 @@ def test_the_redact_report_of_a_log_and_of_nothing(
     ("words", "message"),
     [(["--redact-report", "--sign", "key"], "no bundle is made"), (["--format", "json"], "--redact-report")],
 )
-def test_words_that_do_not_go_with_the_redact_report(our_run: Path, words: list[str], message: str, told: Ask) -> None:
-    assert message in told("bundle", our_run, *words, code=2).err
+def test_words_that_do_not_go_with_the_redact_report(our_run: Path, words: list[str], message: str, cli: Cli) -> None:
+    assert message in cli("bundle", our_run, *words, code=2).err
 
 
-def test_a_secret_within_a_record_is_a_refusal(our_run: Path, tmp_path: Path, told: Ask) -> None:
+def test_a_secret_within_a_record_is_a_refusal(our_run: Path, tmp_path: Path, cli: Cli) -> None:
     """Blacking out must not change a number, and the refusal says where the secret stands."""
     lines = (our_run / "job.out").read_text().split("\n")
     lines[3] = f'HF_TOKEN="{lines[3]}"'
     (our_run / "job.out").write_text("\n".join(lines))
     for words in (["--output", str(tmp_path / "e.tar")], ["--redact-report"]):
-        said = told("bundle", our_run, *words, code=1)
+        said = cli("bundle", our_run, *words, code=1)
         assert "without its secrets the log gives another number: runs/001: runs[0]." in said.err
         assert "runs/001/job.out line 4: value of a secret's name" in said.err
         assert "iteration" not in said.err + said.out

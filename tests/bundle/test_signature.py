@@ -4,7 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.ours import Bundle
 
 from nlp_bench.cli.main import main
@@ -36,16 +36,16 @@ def signers(tmp_path: Path, key: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["evidence.tar.gz", "evidence"])
 def test_a_signature_is_of_the_manifest_and_is_checked(
-    our_run: Path, tmp_path: Path, key: Path, signers: Path, name: str, told: Ask
+    our_run: Path, tmp_path: Path, key: Path, signers: Path, name: str, cli: Cli
 ) -> None:
     output = tmp_path / name
-    assert f"signature  {output}.sig" in told("bundle", our_run, "--output", output, "--sign", key).out
+    assert f"signature  {output}.sig" in cli("bundle", our_run, "--output", output, "--sign", key).out
     words = ["verify", str(output), "--allowed-signers", str(signers)]
-    assert f'signature  good: Good "nlp-bench" signature for {ME} with ED25519 key SHA256:' in told(*words).out
+    assert f'signature  good: Good "nlp-bench" signature for {ME} with ED25519 key SHA256:' in cli(*words).out
     assert main([*words, "--identity", ME]) == 0
-    assert "signature  NOT GOOD: " in told(*words, "--identity", OTHER, code=1).out
+    assert "signature  NOT GOOD: " in cli(*words, "--identity", OTHER, code=1).out
     (tmp_path / f"{name}.sig").rename(tmp_path / "elsewhere")
-    assert "there is no such file; name it with --signature FILE" in told(*words, code=1).out
+    assert "there is no such file; name it with --signature FILE" in cli(*words, code=1).out
     assert main([*words, "--signature", str(tmp_path / "elsewhere")]) == 0
 
 

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.command import Ask
+from support.command import Cli
 from support.ours import Bundle, bundled
 from support.processes import execute
 from support.published import write_run
@@ -67,9 +67,9 @@ def test_unsafe_members_are_refused(tmp_path: Path, members: list[tarfile.TarInf
 
 
 @pytest.mark.parametrize("name", ["./._evidence", "evidence/._manifest.json", "evidence/.DS_Store", "__MACOSX/._a"])
-def test_what_macos_adds_to_an_archive_is_named(tmp_path: Path, told: Ask, name: str) -> None:
+def test_what_macos_adds_to_an_archive_is_named(tmp_path: Path, cli: Cli, name: str) -> None:
     (tmp_path / "e.tar").write_bytes(tar_of((named(name), b"")))
-    said = told("verify", tmp_path / "e.tar", code=2).err
+    said = cli("verify", tmp_path / "e.tar", code=2).err
     assert f"a macOS archiver added {name!r}" in said
     assert "COPYFILE_DISABLE=1 tar" in said
 

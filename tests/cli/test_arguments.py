@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.ours import write_our_run
 from support.published import published_log, write_run
 from support.repeated import write_log
@@ -89,13 +89,13 @@ def test_numbers_of_numpy_are_numbers_and_booleans_are_not(tmp_path: Path) -> No
     ],
 )  # fmt: skip
 def test_a_word_that_cannot_be_meant_is_named_and_nothing_is_written(
-    here: Path, told: Ask, words: str, said: str
+    here: Path, cli: Cli, words: str, said: str
 ) -> None:
     (here / "loop.toml").symlink_to("loop.toml")
     os.mkfifo(here / "pipe")
     (here / "a.log").write_text(DUMP + published_log())
     before = sorted(here.iterdir())
-    assert said in told(*shlex.split(words), code=1 if "--emit-jube" in words else UsageError.exit_code).err
+    assert said in cli(*shlex.split(words), code=1 if "--emit-jube" in words else UsageError.exit_code).err
     assert sorted(here.iterdir()) == before
 
 
@@ -107,48 +107,48 @@ def test_an_option_may_be_repeated_with_the_same_value(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", ["--scaling", "--sweep"])
-def test_a_view_drops_no_option(tmp_path: Path, told: Ask, view: str) -> None:
+def test_a_view_drops_no_option(tmp_path: Path, cli: Cli, view: str) -> None:
     runs = [write_log(tmp_path / f"g{n}.log", 4000 * n, seed=n, world_size=n) for n in (16, 32)]
     words = ["report", *map(str, runs), view, "--allow-measured"]
     for option in (["--limit", "300"], ["--price-per-kwh", "0.2"]):
-        said = told(*words, *option, code=2).err
+        said = cli(*words, *option, code=2).err
         assert f"{option[0]} is answered for each run, which {view} does not show; leave one out, or add" in said
     assert main([*words, "--limit", "300", "--output", str(tmp_path / "out")]) == 0
     assert re.search(r"PASS|FAIL", (tmp_path / "out/report.csv").read_text())
-    text = told(*words, "--rules", "jupiter-nlp", code=1).err
+    text = cli(*words, "--rules", "jupiter-nlp", code=1).err
     assert re.search(r"g16.log(?: and 1 more)?: rules jupiter-nlp: ", text)
 
 
-def test_measure_names_a_log_that_is_a_pipe(tmp_path: Path, told: Ask) -> None:
+def test_measure_names_a_log_that_is_a_pipe(tmp_path: Path, cli: Cli) -> None:
     run = write_run(tmp_path / "run")
     (run / "job.out").unlink()
     os.mkfifo(run / "job.out")
-    said = str(told("measure", run, code=None))
+    said = str(cli("measure", run, code=None))
     assert "job.out is no regular file" in said
     assert "there is no job.out" not in said
 
 
-def test_measure_writes_no_file_that_is_called_like_standard_output(here: Path, told: Ask) -> None:
+def test_measure_writes_no_file_that_is_called_like_standard_output(here: Path, cli: Cli) -> None:
     run = write_run(here / "run")
-    assert "--metrics -: the lines go to standard output anyway" in told("measure", run, "--metrics", "-", code=2).err
+    assert "--metrics -: the lines go to standard output anyway" in cli("measure", run, "--metrics", "-", code=2).err
     assert not (here / "-").exists()
 
 
-def test_measure_replaces_no_file_but_its_own(tmp_path: Path, told: Ask) -> None:
+def test_measure_replaces_no_file_but_its_own(tmp_path: Path, cli: Cli) -> None:
     run = write_our_run(tmp_path / "run")
     before = (run / "job.out").read_bytes()
-    assert "--metrics" in told("measure", run, "--metrics", run / "job.out", code=UsageError.exit_code).err
+    assert "--metrics" in cli("measure", run, "--metrics", run / "job.out", code=UsageError.exit_code).err
     assert (run / "job.out").read_bytes() == before
     for _ in range(2):  # its own of the time before is replaced
         assert main(["measure", str(run), "--metrics", str(tmp_path / "metrics.txt")]) == 0
 
 
-def test_export_replaces_no_file_but_its_own(tmp_path: Path, told: Ask) -> None:
+def test_export_replaces_no_file_but_its_own(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.log").write_text(DUMP + published_log())
     words = ["export", "mllog", str(tmp_path / "a.log"), "--allow-measured", "--output", str(tmp_path / "out")]
     assert main(words) == 0
     (written,) = (tmp_path / "out").iterdir()
     assert main(words) == 0
     written.write_text("mine\n")
-    assert f"{written.name} exists; name another" in told(*words, code=UsageError.exit_code).err
+    assert f"{written.name} exists; name another" in cli(*words, code=UsageError.exit_code).err
     assert written.read_text() == "mine\n"

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.processes import execute
 
 TRY = """source "$1"; shift
@@ -44,8 +44,8 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("shell", "begin"), [("zsh", "#compdef nlp-bench\n"), ("tcsh", "# AUTOMATICALLY GENERATED")])
-def test_other_shells(shell: str, begin: str, told: Ask) -> None:
-    script = told("completion", shell).out
+def test_other_shells(shell: str, begin: str, cli: Cli) -> None:
+    script = cli("completion", shell).out
     assert script.startswith(begin)
     assert "juwels-booster" in script
     assert "tensor-model-parallel-size" in script

@@ -6,7 +6,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from support.command import Ask, Capture
+from support.command import Capture, Cli
 from support.processes import execute
 
 from nlp_bench.cli.main import main
@@ -52,9 +52,9 @@ from nlp_bench.cli.main import main
         ("data prepar a.jsonl", "unknown word 'prepar'"),
     ],
 )  # fmt: skip
-def test_two_lines(words: str, said: str, tmp_path: Path, told: Ask) -> None:
+def test_two_lines(words: str, said: str, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "job.out").write_text("{}")
-    captured = told(*[word.format(log=tmp_path / "job.out") for word in words.split()], code=2)
+    captured = cli(*[word.format(log=tmp_path / "job.out") for word in words.split()], code=2)
     assert captured.out == ""
     lines = captured.err.splitlines()
     assert lines[0].startswith("nlp-bench: error: ")
@@ -64,9 +64,9 @@ def test_two_lines(words: str, said: str, tmp_path: Path, told: Ask) -> None:
 
 @pytest.mark.parametrize("name", ["-1.log", "-old.log"])
 @pytest.mark.usefixtures("here")
-def test_a_file_whose_name_begins_with_a_hyphen_is_named(name: str, told: Ask) -> None:
+def test_a_file_whose_name_begins_with_a_hyphen_is_named(name: str, cli: Cli) -> None:
     Path(name).touch()
-    assert f"{name}, which is a file here: write ./{name}" in told("report", name, code=2).err
+    assert f"{name}, which is a file here: write ./{name}" in cli("report", name, code=2).err
 
 
 def test_ctrl_c_while_the_surroundings_are_settled(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:

@@ -1,7 +1,7 @@
 """One spelling for each thing in all subcommands, and Megatron-LM's and Slurm's names beside it."""
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 
 from nlp_bench.cli.main import main
 from nlp_bench.cli.parser import HINTS, parser_of
@@ -72,9 +72,9 @@ def test_plan_takes_the_names_of_submit() -> None:
 
 
 @pytest.mark.parametrize("spelling", HINTS)
-def test_a_name_of_another_meaning_is_said_what_to_write(spelling: str, told: Ask) -> None:
+def test_a_name_of_another_meaning_is_said_what_to_write(spelling: str, cli: Cli) -> None:
     for subcommand in ("submit", "plan"):
         if spelling not in parser_of(subcommand).spellings:
-            assert HINTS[spelling] in told(subcommand, spelling, "4", code=2).err
+            assert HINTS[spelling] in cli(subcommand, spelling, "4", code=2).err
     named = {word.rstrip(";,") for word in HINTS[spelling].split() if word.startswith("--")}
     assert named <= {*parser_of("submit").spellings, *parser_of("plan").spellings}

@@ -3,7 +3,7 @@
 import argparse
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 
 from nlp_bench.cli.parser import parser_of
 from nlp_bench.config.values import clock, count, duration, percentage, seconds_of, size, time_limit
@@ -27,8 +27,8 @@ def test_counts(text: str, value: int) -> None:
     "text",
     ["20Mio", "20 million", "20M tokens", "20,000,000", "0", "-1", "1.5", "0.0001k", "", "k", "\uff11", "1e99", "2000000000B", "nan"],
 )  # fmt: skip
-def test_what_is_no_count_is_said_with_the_forms(text: str, told: Ask) -> None:
-    said = told("report", "x.log", f"--tokens={text}", code=2).err
+def test_what_is_no_count_is_said_with_the_forms(text: str, cli: Cli) -> None:
+    said = cli("report", "x.log", f"--tokens={text}", code=2).err
     assert f"--tokens: {text!r} is " in said
     assert "write 20000000, 20_000_000, 20M" in said or "is more than" in said
 
@@ -37,8 +37,8 @@ def test_what_is_no_count_is_said_with_the_forms(text: str, told: Ask) -> None:
     ("text", "values"), [("2k", "2000 or 2048"), ("8K", "8000 or 8192"), ("1M", "1000000 or 1048576")]
 )
 @pytest.mark.parametrize("words", ["check --seq-length", "report x.log --sequence-length", "plan --sequence-length"])
-def test_a_length_of_2k_is_not_guessed(words: str, text: str, values: str, told: Ask) -> None:
-    assert f"{text!r} may mean {values}; write all digits, or 2Ki for 2048" in told(*words.split(), text, code=2).err
+def test_a_length_of_2k_is_not_guessed(words: str, text: str, values: str, cli: Cli) -> None:
+    assert f"{text!r} may mean {values}; write all digits, or 2Ki for 2048" in cli(*words.split(), text, code=2).err
 
 
 def test_sizes() -> None:
@@ -78,9 +78,9 @@ def test_time_limits_of_jobs(text: str, limit: str) -> None:
     "text",
     ["90", "90:00", "1:30", "UNLIMITED", "9999d", "1e99h", "inf", "0h", "00:00:00", "0-00:00:00", "0s", "0min", "0d"],
 )
-def test_a_bare_number_is_no_time_limit_and_zero_is_none_to_slurm(text: str, told: Ask) -> None:
+def test_a_bare_number_is_no_time_limit_and_zero_is_none_to_slurm(text: str, cli: Cli) -> None:
     """To Slurm it is minutes, to a person often seconds."""
-    said = told("check", "--time", text, code=2).err
+    said = cli("check", "--time", text, code=2).err
     assert f"--time: {text!r} is not a time limit; write HH:MM:SS, D-HH:MM:SS, 90min or 2h" in said
     assert ("90min or 2h above zero, which is no limit to Slurm" in said) is text.startswith("0")
 

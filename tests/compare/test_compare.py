@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.published import write_run
 from support.repeated import write_log, write_runs
 from support.series import write_series_run
@@ -34,87 +34,87 @@ def after(tmp_path: Path, factor: float, **changes: object) -> str:
         (1.2, False, 0, "check that it did the same work"),
     ],
 )
-def test_gate(before: str, tmp_path: Path, told: Ask, factor: float, strict: bool, code: int, word: str) -> None:
+def test_gate(before: str, tmp_path: Path, cli: Cli, factor: float, strict: bool, code: int, word: str) -> None:
     words = ["compare", before, after(tmp_path, factor), "--gate", "3", *(["--strict"] if strict else [])]
-    assert word in told(*words, code=code).out
+    assert word in cli(*words, code=code).out
 
 
-def test_a_different_workload_is_refused_with_the_difference(before: str, tmp_path: Path, told: Ask) -> None:
-    caught = told("compare", before, after(tmp_path, 1, hidden_size=5120), "--same-workload", code=2)
+def test_a_different_workload_is_refused_with_the_difference(before: str, tmp_path: Path, cli: Cli) -> None:
+    caught = cli("compare", before, after(tmp_path, 1, hidden_size=5120), "--same-workload", code=2)
     assert caught.out == ""
     assert "hidden_size  4096  5120  A: log line 6; B: log line 6" in caught.err
 
 
-def test_what_one_side_does_not_show_needs_somebodys_word(before: str, tmp_path: Path, told: Ask) -> None:
+def test_what_one_side_does_not_show_needs_somebodys_word(before: str, tmp_path: Path, cli: Cli) -> None:
     other = after(tmp_path, 1, optimizer=None)
-    assert "optimizer  adam  not shown" in told("compare", before, other, code=2).err
-    assert "is your word (--same-workload)" in told("compare", before, other, "--same-workload").out
+    assert "optimizer  adam  not shown" in cli("compare", before, other, code=2).err
+    assert "is your word (--same-workload)" in cli("compare", before, other, "--same-workload").out
     assert main(["compare", before, after(tmp_path, 1, optimizer="Adam")]) == 0, "the same in other letters"
 
 
-def test_logs_that_show_nothing_are_refused(tmp_path: Path, told: Ask) -> None:
+def test_logs_that_show_nothing_are_refused(tmp_path: Path, cli: Cli) -> None:
     logs = [str(write_log(tmp_path / f"{n}.log", 65000, n, stated=False)) for n in (1, 2)]
     sizes = ["--sequence-length", "4096", "--num-gpus", "16"]
-    assert "hidden_size  not shown  not shown" in told("compare", *logs, *sizes, code=2).err
-    assert told("compare", *logs, *sizes, "--same-workload", "--format", "json").json["workload_vouched_for"] is True
+    assert "hidden_size  not shown  not shown" in cli("compare", *logs, *sizes, code=2).err
+    assert cli("compare", *logs, *sizes, "--same-workload", "--format", "json").json["workload_vouched_for"] is True
 
 
-def test_other_free_parameters_and_machine_are_shown_in_json(before: str, tmp_path: Path, told: Ask) -> None:
-    (found,) = told("compare", before, after(tmp_path, 1, world_size=32), "--format", "json").json["comparisons"]
+def test_other_free_parameters_and_machine_are_shown_in_json(before: str, tmp_path: Path, cli: Cli) -> None:
+    (found,) = cli("compare", before, after(tmp_path, 1, world_size=32), "--format", "json").json["comparisons"]
     assert [row["name"] for row in found["differences"]["machine"]] == ["num_gpus"]
     assert found["differences"]["machine"][0]["b"] == {"value": 32, "from": "log line 4"}
 
 
 @pytest.mark.parametrize("num_gpus", [16, 32])
-def test_a_sweep_is_matched_point_by_point_on_another_machine_too(tmp_path: Path, told: Ask, num_gpus: int) -> None:
+def test_a_sweep_is_matched_point_by_point_on_another_machine_too(tmp_path: Path, cli: Cli, num_gpus: int) -> None:
     for side, rates in (("a", (65000, 65200)), ("b", (60000, 60100))):
         for size in (2, 4, 8) if side == "a" else (4, 8, 16):
             changes = {"tensor_model_parallel_size": size, "world_size": 16 if side == "a" else num_gpus}
             write_runs(tmp_path / side / f"tp{size}", *rates, seed=size + len(side), **changes)
-    record = told("compare", tmp_path / "a", tmp_path / "b", "--format", "json", "--gate", "20").json
+    record = cli("compare", tmp_path / "a", tmp_path / "b", "--format", "json", "--gate", "20").json
     assert sorted(found["configuration"].split("tp ")[1][0] for found in record["comparisons"]) == ["4", "8"]
     assert [found["ratio"]["level"] for found in record["comparisons"]] == [0.975, 0.975]
     assert (len(record["only_a"]), len(record["only_b"])) == (1, 1)
     assert record["gate"]["verdict"] == "NOT PROVEN"  # a point of the baseline was not measured again
 
 
-def test_no_common_point_names_the_nearest_difference(tmp_path: Path, told: Ask) -> None:
+def test_no_common_point_names_the_nearest_difference(tmp_path: Path, cli: Cli) -> None:
     for size in (2, 4):
         write_runs(tmp_path / "a" / str(size), 65000, seed=size, tensor_model_parallel_size=size)
         write_runs(tmp_path / "b" / str(size), 65000, seed=size, tensor_model_parallel_size=2 * size + 4)
-    assert "none is in both; the nearest two differ in" in told("compare", tmp_path / "a", tmp_path / "b", code=2).err
+    assert "none is in both; the nearest two differ in" in cli("compare", tmp_path / "a", tmp_path / "b", code=2).err
 
 
-def test_a_failed_run_fails_the_gate(tmp_path: Path, told: Ask) -> None:
+def test_a_failed_run_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
     good, bad = write_run(tmp_path / "good"), write_run(tmp_path / "bad", outcome="TIMEOUT")
-    text = told("compare", good, bad, "--gate", "3", code=1).out
+    text = cli("compare", good, bad, "--gate", "3", code=1).out
     assert "no number" in text
     assert "TIMEOUT" in text
     assert "GATE FAIL" in text
     assert main(["compare", str(good), str(bad)]) == 1
-    assert "has no measured run with a number" in told("compare", bad, good, code=2).err
+    assert "has no measured run with a number" in cli("compare", bad, good, code=2).err
 
 
-def test_a_point_that_never_had_a_number_stops_no_gate(tmp_path: Path, told: Ask) -> None:
+def test_a_point_that_never_had_a_number_stops_no_gate(tmp_path: Path, cli: Cli) -> None:
     for side, outcome in (("a", "VALID"), ("b", "VALID"), ("lost", "TIMEOUT")):
         write_series_run(tmp_path / side / "tp1", tp=1, outcome="OUT_OF_MEMORY")
         write_series_run(tmp_path / side / "tp2", tp=2, seed=len(side) + ord(side[0]))
         write_series_run(tmp_path / side / "tp4", tp=4, outcome=outcome, seed=ord(side[0]))
     sides = [str(tmp_path / side) for side in ("a", "b", "lost")]
-    record = told("compare", *sides[:2], "--gate", "20", "--format", "json").json
+    record = cli("compare", *sides[:2], "--gate", "20", "--format", "json").json
     assert sorted(str(found["gate"]) for found in record["comparisons"]) == ["NOT PROVEN", "NOT PROVEN", "None"]
-    assert "GATE FAIL: B has no number for tp 4" in told("compare", sides[0], sides[2], "--gate", "20", code=1).out
+    assert "GATE FAIL: B has no number for tp 4" in cli("compare", sides[0], sides[2], "--gate", "20", code=1).out
 
 
-def test_a_run_that_ended_before_its_first_line_fails_the_gate(tmp_path: Path, told: Ask) -> None:
+def test_a_run_that_ended_before_its_first_line_fails_the_gate(tmp_path: Path, cli: Cli) -> None:
     write_series_run(tmp_path / "a", tp=2)
     write_series_run(tmp_path / "b", tp=2, outcome="NODE_FAIL")
-    assert "GATE FAIL: B has no number\n" in told("compare", tmp_path / "a", tmp_path / "b", "--gate", "3", code=1).out
+    assert "GATE FAIL: B has no number\n" in cli("compare", tmp_path / "a", tmp_path / "b", "--gate", "3", code=1).out
 
 
-def test_runs_that_scatter_beyond_measure_claim_no_percentage(tmp_path: Path, told: Ask) -> None:
+def test_runs_that_scatter_beyond_measure_claim_no_percentage(tmp_path: Path, cli: Cli) -> None:
     a, b = write_runs(tmp_path / "a", 65000, 65100), write_runs(tmp_path / "b", 30000, 90000, seed=5)
-    text = told("compare", a, b).out
+    text = cli("compare", a, b).out
     assert re.search(r"\d \(2 runs\) +\d\.\d{4} ", text)
     assert "would not be seen" in text
     assert not re.search(r"\d{4,}\.\d %", text)
@@ -122,43 +122,43 @@ def test_runs_that_scatter_beyond_measure_claim_no_percentage(tmp_path: Path, to
 
 @pytest.mark.parametrize("question", ["--gate", "--equivalent"])
 @pytest.mark.parametrize("rate", [65000, 60000])
-def test_one_run_each_proves_nothing(tmp_path: Path, told: Ask, question: str, rate: float) -> None:
+def test_one_run_each_proves_nothing(tmp_path: Path, cli: Cli, question: str, rate: float) -> None:
     sides = [str(write_log(tmp_path / "a.log", 65000, 1)), str(write_log(tmp_path / "b.log", rate, 2))]
-    said = told("compare", *sides, question, "3").out
+    said = cli("compare", *sides, question, "3").out
     words = r"NOT PROVEN: one run each proves nothing; about \d of each would decide where runs differ by 1 %"
     assert re.search(words, said)
-    (found,) = told("compare", *sides, question, "3", "--strict", "--format", "json", code=1).json["comparisons"]
+    (found,) = cli("compare", *sides, question, "3", "--strict", "--format", "json", code=1).json["comparisons"]
     name = {"--gate": "gate", "--equivalent": "equivalence"}[question]
     assert (found[name], found["ratio"]["verdict"], found["ratio"]["p_value"]) == ("NOT PROVEN", "not proven", None)
     assert 2 <= found[f"{name}_num_runs_each"] < 10
 
 
-def test_known_scatter_lets_one_run_each_decide(before: str, tmp_path: Path, told: Ask) -> None:
+def test_known_scatter_lets_one_run_each_decide(before: str, tmp_path: Path, cli: Cli) -> None:
     sides = [str(write_log(tmp_path / "a.log", 65000, 71)), str(write_log(tmp_path / "b.log", 60000, 72))]
-    text = told("compare", *sides, "--gate", "3", "--scatter", before, code=1).out
+    text = cli("compare", *sides, "--gate", "3", "--scatter", before, code=1).out
     assert "GATE FAIL: it is proven that B is slower than A by more than 3 %" in text
     assert re.search(r"with other runs of the machine, which differ by 0\.\d\d % \(4 degrees of freedom\)", text)
-    said = told("compare", f"{before}/run1.log", f"{before}/run2.log", "--scatter", before).out
+    said = cli("compare", f"{before}/run1.log", f"{before}/run2.log", "--scatter", before).out
     assert "(2 degrees of freedom)" in said, "of three other runs"
     wild = write_runs(tmp_path / "wild", 65000, 60000, 70000, 55000, seed=80)
-    assert "GATE NOT PROVEN" in told("compare", *sides, "--gate", "3", "--scatter", wild).out
+    assert "GATE NOT PROVEN" in cli("compare", *sides, "--gate", "3", "--scatter", wild).out
 
 
-def test_known_scatter_is_not_used_for_runs_that_scatter_more(before: str, tmp_path: Path, told: Ask) -> None:
+def test_known_scatter_is_not_used_for_runs_that_scatter_more(before: str, tmp_path: Path, cli: Cli) -> None:
     sides = [str(write_runs(tmp_path / name, 60000, 65000, 70000, seed=ord(name))) for name in "ab"]
     words = ["compare", *sides, "--scatter", before]
-    assert "4 degrees of freedom): these scatter more" in told(*words).out
-    (found,) = told(*words, "--format", "json").json["comparisons"]
+    assert "4 degrees of freedom): these scatter more" in cli(*words).out
+    (found,) = cli(*words, "--format", "json").json["comparisons"]
     assert (found["ratio"]["other_runs"]["used"], found["ratio"]["degrees_of_freedom"]) == (False, 4)
 
 
 @pytest.mark.parametrize("changes", [{"world_size": 32}, {}])
 def test_scatter_of_another_machine_or_of_one_run_is_refused(
-    before: str, tmp_path: Path, told: Ask, changes: dict[str, object]
+    before: str, tmp_path: Path, cli: Cli, changes: dict[str, object]
 ) -> None:
     rates = STEADY if changes else STEADY[:1]
     others = write_runs(tmp_path / "x", *rates, seed=9, **changes)
-    said = told("compare", before, before, "--scatter", others, code=2).err
+    said = cli("compare", before, before, "--scatter", others, code=2).err
     assert "does not hold two runs of one configuration on A's machine" in said
 
 
@@ -171,25 +171,25 @@ def test_scatter_of_another_machine_or_of_one_run_is_refused(
         (0.98, 0, "EQUIVALENCE NOT PROVEN: "),
     ],
 )
-def test_equivalence(before: str, tmp_path: Path, told: Ask, factor: float, code: int, word: str) -> None:
+def test_equivalence(before: str, tmp_path: Path, cli: Cli, factor: float, code: int, word: str) -> None:
     other = after(tmp_path, factor)
-    assert word in told("compare", before, other, "--equivalent", "2", code=code).out
-    record = told("compare", before, other, "--equivalent", "2", "--gate", "20", "--format", "json", code=code).json
+    assert word in cli("compare", before, other, "--equivalent", "2", code=code).out
+    record = cli("compare", before, other, "--equivalent", "2", "--gate", "20", "--format", "json", code=code).json
     assert record["equivalence"]["verdict"] == word.strip("\n: ").removeprefix("EQUIVALENCE ")
     assert record["gate"]["verdict"] == "PASS"
 
 
-def test_another_machine_may_scatter_otherwise(before: str, tmp_path: Path, told: Ask) -> None:
+def test_another_machine_may_scatter_otherwise(before: str, tmp_path: Path, cli: Cli) -> None:
     widths = []
     for changes, method in (({}, "pooled t"), ({"world_size": 32}, "wider of Welch's t and pooled t")):
-        record = told("compare", before, after(tmp_path, 1, **changes), "--format", "json").json
+        record = cli("compare", before, after(tmp_path, 1, **changes), "--format", "json").json
         ratio = record["comparisons"][0]["ratio"]
         assert ratio["method"] == method
         widths.append(ratio["high"] / ratio["low"])
     assert widths[0] < widths[1]
 
 
-def test_even_runs_that_begin_alike_by_a_clock_of_whole_seconds_are_no_copies(tmp_path: Path, told: Ask) -> None:
+def test_even_runs_that_begin_alike_by_a_clock_of_whole_seconds_are_no_copies(tmp_path: Path, cli: Cli) -> None:
     """As by tqdm's bars: 20 s every 4 steps; a cut copy is still one."""
     for name, period in (("a", 5.0), ("b", 5.05)):
         (tmp_path / name).mkdir()
@@ -202,16 +202,16 @@ def test_even_runs_that_begin_alike_by_a_clock_of_whole_seconds_are_no_copies(tm
     (tmp_path / "a" / "cut.log").write_text((tmp_path / "a" / "run0.log").read_text()[:1500])
     pattern = r"step (?P<iteration>\d+)/(?P<total_iterations>\d+) loss (?P<lm_loss>[\d.]+) at (?P<clock_s>\d+) s"
     words = ["--pattern", pattern, "--global-batch-size", "8", "--sequence-length", "2048", "--num-gpus", "8"]
-    out = told("compare", tmp_path / "a", tmp_path / "b", *words, "--same-workload", "--allow-measured", code=None).out
+    out = cli("compare", tmp_path / "a", tmp_path / "b", *words, "--same-workload", "--allow-measured", code=None).out
     assert "(4 and 4 runs" in out
     assert out.count("counted once") == 1
 
 
-def test_markdown_takes_nothing_for_markup(tmp_path: Path, told: Ask) -> None:
+def test_markdown_takes_nothing_for_markup(tmp_path: Path, cli: Cli) -> None:
     one, two = tmp_path / "<b>|x", tmp_path / "b"
     write_runs(one, 65000, optimizer="<img>")
     write_runs(two, 65000, seed=3, optimizer="<img>", tensor_model_parallel_size="<i>|")
-    text = told("compare", one, two, "--format", "markdown").out
+    text = cli("compare", one, two, "--format", "markdown").out
     assert "<" not in text.replace("\\<", "").replace("| < 0", "")
     rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert {line.replace("\\|", "").count("|") for line in rows} == {7, 5}
@@ -226,5 +226,5 @@ def test_markdown_takes_nothing_for_markup(tmp_path: Path, told: Ask) -> None:
         *((["A", "B", f"--gate={percent}"], "percentage") for percent in ("0", "-1", "100", "nan", "x", "1e400")),
     ],
 )
-def test_bad_words(words: list[str], message: str, before: str, told: Ask) -> None:
-    assert message in told("compare", *(before if word in {"A", "B"} else word for word in words), code=2).err
+def test_bad_words(words: list[str], message: str, before: str, cli: Cli) -> None:
+    assert message in cli("compare", *(before if word in {"A", "B"} else word for word in words), code=2).err

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.repeated import MEGATRON, write_log, write_runs
 
 import nlp_bench
@@ -37,20 +37,20 @@ def jittered(log: Path, copy: Path, seed: int) -> Path:
     return copy
 
 
-def test_copies_with_other_digits_are_one_run(tmp_path: Path, told: Ask) -> None:
+def test_copies_with_other_digits_are_one_run(tmp_path: Path, cli: Cli) -> None:
     log = write_log(tmp_path / "one.log", 65000, seed=5)
     copies = [jittered(log, tmp_path / f"b/r{seed}.log", seed) for seed in range(5)]
     other = write_runs(tmp_path / "a", *[65000 + 200 * number for number in range(5)], seed=20)
     words = ["compare", str(other), str(tmp_path / "b"), "--gate", "3", "--strict", "--allow-measured"]
-    assert told(*words, code=None).out.count("a copy with other digits, or the same uneven work; counted once") == 4
-    assert "1 run(s) of B are runs of A" in told("compare", log, copies[0], "--gate", "3", "--strict", code=1).out
-    assert "one run only" in told("report", tmp_path / "b", "--allow-measured", "--limit", "400").out
+    assert cli(*words, code=None).out.count("a copy with other digits, or the same uneven work; counted once") == 4
+    assert "1 run(s) of B are runs of A" in cli("compare", log, copies[0], "--gate", "3", "--strict", code=1).out
+    assert "one run only" in cli("report", tmp_path / "b", "--allow-measured", "--limit", "400").out
     file = ["--file", str(tmp_path / "h")]
     assert main(["history", "add", str(tmp_path / "b"), *file]) == 0
-    assert "run 2, 3, 4, 5: a copy of another run" in told("history", "variance", "--allow-measured", *file).err
+    assert "run 2, 3, 4, 5: a copy of another run" in cli("history", "variance", "--allow-measured", *file).err
 
 
-def test_runs_that_differ_impossibly_little_prove_nothing(tmp_path: Path, told: Ask) -> None:
+def test_runs_that_differ_impossibly_little_prove_nothing(tmp_path: Path, cli: Cli) -> None:
     """Each has its own noise, and all have one mean to six digits."""
     rates = [65000.0] * 6
     for _ in range(3):  # to one mean
@@ -60,14 +60,14 @@ def test_runs_that_differ_impossibly_little_prove_nothing(tmp_path: Path, told: 
             rates[number] *= 65000 / steady
     other = write_runs(tmp_path / "a", *[65000 + 200 * number for number in range(5)], seed=20)
     words = ["compare", str(other), str(tmp_path / "b"), "--gate", "3", "--strict", "--allow-measured"]
-    said = told(*words, code=1).out
+    said = cli(*words, code=1).out
     assert "B: no independent repeats: each alone has a noise of" in said
     assert "GATE NOT PROVEN" in said
-    text = told("report", tmp_path / "b", "--allow-measured", "--limit", "400").out
+    text = cli("report", tmp_path / "b", "--allow-measured", "--limit", "400").out
     assert "limit of 400 s: NOT PROVEN (no 95 % interval over runs)" in text
     file = ["--file", str(tmp_path / "h")]
     assert main(["history", "add", str(tmp_path / "b"), *file]) == 0
-    assert "no independent repeats" in told("history", "variance", "--allow-measured", *file).err
+    assert "no independent repeats" in cli("history", "variance", "--allow-measured", *file).err
 
 
 def parted(log: Path, folder: Path) -> tuple[Path, Path]:
@@ -93,30 +93,30 @@ def stamped(log: Path, pause_s: float = 0.0) -> Path:
     return log
 
 
-def test_a_log_and_its_tail_are_one_run(tmp_path: Path, told: Ask) -> None:
+def test_a_log_and_its_tail_are_one_run(tmp_path: Path, cli: Cli) -> None:
     log = write_log(tmp_path / "one.log", 65000, seed=5)
     _, tail = parted(log, tmp_path / "parts")
-    said = told("report", log, tail, "--allow-measured").out
+    said = cli("report", log, tail, "--allow-measured").out
     assert "job.out: the same times of the same iterations as another run: a copy or a part of it" in said
-    assert "1 run(s) of B are runs of A" in told("compare", tail, log, "--gate", "9", "--strict", code=1).out
+    assert "1 run(s) of B are runs of A" in cli("compare", tail, log, "--gate", "9", "--strict", code=1).out
 
 
 @pytest.mark.parametrize(("pause_s", "is_one"), [(0.0, True), (3600.0, False)])
-def test_a_rotated_log_is_one_run(tmp_path: Path, told: Ask, pause_s: float, *, is_one: bool) -> None:
+def test_a_rotated_log_is_one_run(tmp_path: Path, cli: Cli, pause_s: float, *, is_one: bool) -> None:
     """A job that goes on an hour later is another one."""
     parted(stamped(write_log(tmp_path / "one.log", 65000, seed=5), pause_s), tmp_path / "parts")
-    said = told("report", tmp_path / "parts", "--allow-measured").out
+    said = cli("report", tmp_path / "parts", "--allow-measured").out
     assert ("goes on where another log ends, or ends where it begins: one run" in said) == is_one
     assert ("2 runs:" in said) != is_one
     file = ["--file", str(tmp_path / "h")]
     assert main(["history", "add", str(tmp_path / "parts"), *file]) == 0
-    assert ("goes on where another log ends" in told("history", "variance", "--allow-measured", *file).err) == is_one
+    assert ("goes on where another log ends" in cli("history", "variance", "--allow-measured", *file).err) == is_one
 
 
-def test_a_named_gpu_that_cannot_have_done_it_is_refused(tmp_path: Path, told: Ask) -> None:
+def test_a_named_gpu_that_cannot_have_done_it_is_refused(tmp_path: Path, cli: Cli) -> None:
     log = write_log(tmp_path / "a.log", 50000, ffn_hidden_size=16384, padded_vocab_size=50304)
     words = ["report", str(log), "--limit", "500"]
-    said = told(*words, "--gpu", "V100 PCIe", "--num-gpus", "1", code=1).out
+    said = cli(*words, "--gpu", "V100 PCIe", "--num-gpus", "1", code=1).out
     assert re.search(r"REFUSED +NOT PROVEN", said)
     rate = r"on 1 GPU\(s\) are 2\d\d\d TFLOP/s per GPU, more than the 112 that NVIDIA V100 PCIe reaches"
     assert re.search(rate, said)
@@ -127,11 +127,11 @@ def test_a_named_gpu_that_cannot_have_done_it_is_refused(tmp_path: Path, told: A
     assert main([*words, "--gpu", "H100 SXM"]) == 0
 
 
-def test_a_shared_run_does_not_hide_that_the_others_are_slower(tmp_path: Path, told: Ask) -> None:
+def test_a_shared_run_does_not_hide_that_the_others_are_slower(tmp_path: Path, cli: Cli) -> None:
     before = write_runs(tmp_path / "a", 65000, 65600, 64700, 65300, 65100)
     slow = [0.8 * rate for rate in (65000, 65600, 64700, 65300, 65100, 65200) * 2]
     after = write_runs(tmp_path / "b", *slow, seed=40)
     shutil.copy(before / "run1.log", after / "shared.log")
-    said = told("compare", before, after, "--gate", "3", code=1).out
+    said = cli("compare", before, after, "--gate", "3", code=1).out
     assert "1 run(s) of B are runs of A" in said
     assert "GATE FAIL" in said

@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.processes import execute
 
 from nlp_bench.cli.main import main
@@ -60,12 +60,12 @@ def test_a_wrong_word_is_named(folder: Path, words: list[str], message: str) -> 
 
 
 def test_an_endless_corpus_is_refused_and_its_tokenizer_needs_few_documents(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     words = ["data", "--vocab-size", "300", "--output", str(tmp_path / "data")]
-    said = told(*words, "--documents", "1e12", code=UsageError.exit_code).err
+    said = cli(*words, "--documents", "1e12", code=UsageError.exit_code).err
     assert "documents: 1000000000000 are more than 10000000" in said
-    said = told("data", "--vocab-size", "900000000", "--output", tmp_path / "data", code=UsageError.exit_code).err
+    said = cli("data", "--vocab-size", "900000000", "--output", tmp_path / "data", code=UsageError.exit_code).err
     assert "vocab_size: 900000000 is more than 1000000" in said
     assert main([*words, "--documents", "50"]) == 0
     few = (tmp_path / "data/merges.txt").read_text()
@@ -94,7 +94,7 @@ def test_a_pipe_as_data_does_not_hang(tmp_path: Path, words: tuple[str, ...]) ->
     assert "p is a pipe, and it is read more than once; write it into a file" in done.stderr
 
 
-def test_a_tar_archive_is_no_text(tmp_path: Path, told: Ask) -> None:
+def test_a_tar_archive_is_no_text(tmp_path: Path, cli: Cli) -> None:
     vocab, merges = tmp_path / "vocab.json", tmp_path / "merges.txt"
     vocab.write_text('{"a": 0, "<|endoftext|>": 1}')
     merges.write_text("#version: 0.2\n")
@@ -102,5 +102,5 @@ def test_a_tar_archive_is_no_text(tmp_path: Path, told: Ask) -> None:
     with tarfile.open(tmp_path / "a.jsonl.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "a.jsonl", "a.jsonl")
     words = ["--output", str(tmp_path / "out/"), "--vocab-file", str(vocab), "--merge-file", str(merges)]
-    said = told("data", "prepare", tmp_path / "a.jsonl.tar.gz", *words, code=UsageError.exit_code).err
+    said = cli("data", "prepare", tmp_path / "a.jsonl.tar.gz", *words, code=UsageError.exit_code).err
     assert "a.jsonl.tar.gz is a tar archive; unpack it" in said

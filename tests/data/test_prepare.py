@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from support.command import Ask
+from support.command import Cli
 from support.processes import NLP_BENCH
 
 from nlp_bench.cli.main import main
@@ -225,16 +225,16 @@ def test_a_worker_that_died_names_the_limit_of_a_login_node(
         prepare(asked(folder, tmp_path / "out", ["plain.jsonl"], workers=1))
 
 
-def test_what_is_there_is_kept_and_other_parameters_are_refused(folder: Path, tmp_path: Path, told: Ask) -> None:
+def test_what_is_there_is_kept_and_other_parameters_are_refused(folder: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "Bade kari."}\n')
     line = words(folder, str(tmp_path / "a.jsonl"), f"--output={tmp_path}/o")
-    out = told(*line).out.splitlines()
+    out = cli(*line).out.splitlines()
     assert out[0].startswith(f"{tmp_path}/o_text_document: 1 documents, ")
     assert out[0].endswith("vocabulary 600 (made)")
     assert f"--data-path '{tmp_path}/o_text_document'" in out[1] or f"--data-path {tmp_path}/o_text_document" in out[1]
     before = files(f"{tmp_path}/o_text_document")
-    assert "(already there)" in told(*line).out
-    assert "was made with other parameters (append_eod False, now True)" in told(*line, "--append-eod", code=2).err
+    assert "(already there)" in cli(*line).out
+    assert "was made with other parameters (append_eod False, now True)" in cli(*line, "--append-eod", code=2).err
     assert files(f"{tmp_path}/o_text_document") == before
     assert main([*line, "--append-eod", "--overwrite"]) == 0
     assert files(f"{tmp_path}/o_text_document") != before
@@ -262,18 +262,18 @@ def test_a_failure_while_joining_is_mended_by_the_next_call(
     check_indexed(request.prefix)
 
 
-def test_broken_lines_are_named_or_counted(folder: Path, tmp_path: Path, told: Ask) -> None:
+def test_broken_lines_are_named_or_counted(folder: Path, tmp_path: Path, cli: Cli) -> None:
     """What is said of each fault: test_text.py."""
     path = tmp_path / "a.jsonl"
     broken = {b'{"text": \n': "not JSON", b'{"body": "b", "id": 1}\n': "its keys are body, id"}
     for content, message in broken.items():
         path.write_bytes(b'{"text": "a"}\n\n' + content)
-        error = told(*words(folder, str(path), f"--output={tmp_path}/o"), code=2).err
+        error = cli(*words(folder, str(path), f"--output={tmp_path}/o"), code=2).err
         assert f"input: {path}, line 3: " in error
         assert message in error
         assert "--skip-broken leaves such lines out" in error
     path.write_bytes(b'{"text": "a"}\n\n' + b"".join(broken) + b'{"text": ""}\n')
-    found = told(*words(folder, str(path), f"--output={tmp_path}/o", "--skip-broken"))
+    found = cli(*words(folder, str(path), f"--output={tmp_path}/o", "--skip-broken"))
     assert "1 documents, 1 tokens" in found.out
     assert "left out: 1 documents without tokens, 2 broken lines" in found.err
     assert f"input: {path}, line 4: no 'text'" in found.err
@@ -301,5 +301,5 @@ def test_a_cut_shard_is_named(folder: Path, tmp_path: Path, name: str) -> None:
         (["a.jsonl", "--output=o", "--workers=5000"], "workers: 5000 is not between 1 and 4096"),
     ],
 )
-def test_a_slip_on_the_command_line_is_named(folder: Path, told: Ask, more: list[str], message: str) -> None:
-    assert message in told("data", "prepare", *more, *words(folder)[2:-2], code=2).err
+def test_a_slip_on_the_command_line_is_named(folder: Path, cli: Cli, more: list[str], message: str) -> None:
+    assert message in cli("data", "prepare", *more, *words(folder)[2:-2], code=2).err

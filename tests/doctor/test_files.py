@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.examining import Make, finding
 
 from nlp_bench.cli.main import main
@@ -147,13 +147,13 @@ def test_data(place: Make, tmp_path: Path) -> None:
     assert "is not a Megatron index" in finding("data", given).summary
 
 
-def test_doctor_sees_a_wrong_length_in_the_midst_of_an_index(tmp_path: Path, told: Ask) -> None:
+def test_doctor_sees_a_wrong_length_in_the_midst_of_an_index(tmp_path: Path, cli: Cli) -> None:
     assert main(["data", "--documents", "20", "--vocab-size", "300", "--output", str(tmp_path / "data")]) == 0
     prefix = tmp_path / "data" / PREFIX
     words = ["doctor", "--checks", "data", "--model", "tiny", "--system", "local", "--data-path", str(prefix)]
-    assert "1 pair(s) of .bin and .idx are whole" in told(*words).out
+    assert "1 pair(s) of .bin and .idx are whole" in cli(*words).out
     content = bytearray(Path(f"{prefix}.idx").read_bytes())
     content[34 + 4 * 7 : 34 + 4 * 8] = struct.pack("<i", 2**30)
     Path(f"{prefix}.idx").write_bytes(content)
-    said = " ".join(told(*words, code=1).out.split())
+    said = " ".join(cli(*words, code=1).out.split())
     assert "is damaged: sequence 7 or the one behind it has a wrong length or place" in said

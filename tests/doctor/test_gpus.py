@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.examining import Make, finding
 
 from nlp_bench.build.environment import Machine
@@ -181,20 +181,20 @@ def test_a_driver_that_hangs_is_told(place: Callable[..., Place], monkeypatch: p
 
 
 def test_a_driver_that_fails_is_no_silent_lack_of_gpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     (tmp_path / "nvidia-smi").write_text('#!/bin/sh\necho "Driver/library version mismatch" >&2\nexit 18\n')
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    said = told("check", "--model", "tiny", "--system", "local").err
+    said = cli("check", "--model", "tiny", "--system", "local").err
     assert "warning: nvidia-smi fails, so that no GPU is seen here: Driver/library version mismatch" in said
 
 
 def test_gpus_that_a_container_was_not_given_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     (tmp_path / "gpus/0000:01:00.0").mkdir(parents=True)
     monkeypatch.setattr("nlp_bench.config.machine.DRIVERS_GPUS", tmp_path / "gpus")
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = told("check", "--model", "tiny", "--system", "local").err
+    said = cli("check", "--model", "tiny", "--system", "local").err
     assert "warning: this node has 1 NVIDIA GPU(s), but no nvidia-smi here, so that none is used" in said

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.processes import execute
 
 from nlp_bench.doctor import worker
@@ -166,10 +166,10 @@ def test_the_makers_tests(program: Callable[[str, str], None]) -> None:
 
 
 @pytest.mark.slow
-def test_this_machine_without_slurm(tmp_path: Path, told: Ask) -> None:
+def test_this_machine_without_slurm(tmp_path: Path, cli: Cli) -> None:
     """The real test of one node: checks, rates by torch, no exchange."""
     words = ["doctor", "--system", "local", "--nodes", "all", "--data-path", "mock", "--wait", "300", "--output"]
-    said = told(*words, tmp_path / "out", "--format", "json", code=None)
+    said = cli(*words, tmp_path / "out", "--format", "json", code=None)
     found = said.json
     assert found == json.loads((tmp_path / "out/doctor.json").read_text())
     assert found["schema"] == "nlp-bench/doctor/1"

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.ours import write_our_run
 from support.published import published_log
 
@@ -29,8 +29,8 @@ def our_run(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_system_description_has_the_fields_of_mlperf(our_run: Path, told: Ask) -> None:
-    printed = told("export", "mlperf", our_run, "--submitter", "Example", "--set", "cooling=liquid")
+def test_the_system_description_has_the_fields_of_mlperf(our_run: Path, cli: Cli) -> None:
+    printed = cli("export", "mlperf", our_run, "--submitter", "Example", "--set", "cooling=liquid")
     found = json.loads(printed.out)
     assert tuple(found) == FIELDS
     assert len(FIELDS) == 33
@@ -45,14 +45,14 @@ def test_the_system_description_has_the_fields_of_mlperf(our_run: Path, told: As
     assert "apex" not in found["other_software_stack"]
 
 
-def test_a_field_that_mlperf_does_not_have_is_refused(our_run: Path, told: Ask) -> None:
-    assert "did you mean cooling?" in told("export", "mlperf", our_run, "--set", "coolin=liquid", code=2).err
+def test_a_field_that_mlperf_does_not_have_is_refused(our_run: Path, cli: Cli) -> None:
+    assert "did you mean cooling?" in cli("export", "mlperf", our_run, "--set", "coolin=liquid", code=2).err
 
 
-def test_a_field_that_the_records_have_is_not_replaced_in_silence(our_run: Path, told: Ask) -> None:
-    said = told("export", "mlperf", our_run, "--set", "cooling=liquid", "--set", "cooling=air", code=2).err
+def test_a_field_that_the_records_have_is_not_replaced_in_silence(our_run: Path, cli: Cli) -> None:
+    said = cli("export", "mlperf", our_run, "--set", "cooling=liquid", "--set", "cooling=air", code=2).err
     assert "--set cooling is given twice" in said
-    said = told("export", "mlperf", our_run, "--set", "number_of_nodes=5").err
+    said = cli("export", "mlperf", our_run, "--set", "number_of_nodes=5").err
     assert "its records say number_of_nodes '96'; --set has replaced it" in said
 
 
@@ -64,7 +64,7 @@ def test_a_field_that_the_records_have_is_not_replaced_in_silence(our_run: Path,
     ],
 )
 def test_what_was_filled_by_hand_is_not_replaced_by_nothing(
-    form: str, gap: str, filled: str, our_run: Path, tmp_path: Path, told: Ask
+    form: str, gap: str, filled: str, our_run: Path, tmp_path: Path, cli: Cli
 ) -> None:
     words = ["export", form, str(our_run), "--output", str(tmp_path / "out")]
     assert main(words) == main(words) == 0
@@ -72,12 +72,12 @@ def test_what_was_filled_by_hand_is_not_replaced_by_nothing(
     text = path.read_text().replace(gap, filled)
     assert filled in text
     path.write_text(text)
-    assert "has 1 more field(s) filled, by hand or by --set" in told(*words, code=2).err
+    assert "has 1 more field(s) filled, by hand or by --set" in cli(*words, code=2).err
     assert path.read_text() == text
 
 
-def test_mllog_events_give_the_same_number_again(our_run: Path, tmp_path: Path, told: Ask) -> None:
-    text = told("export", "mllog", our_run).out
+def test_mllog_events_give_the_same_number_again(our_run: Path, tmp_path: Path, cli: Cli) -> None:
+    text = cli("export", "mllog", our_run).out
     events = [json.loads(line.removeprefix(":::MLLOG ")) for line in text.splitlines()]
     assert all(set(e) == {"namespace", "time_ms", "event_type", "key", "value", "metadata"} for e in events)
     assert [e["time_ms"] for e in events] == sorted(e["time_ms"] for e in events)
@@ -91,66 +91,66 @@ def test_mllog_events_give_the_same_number_again(our_run: Path, tmp_path: Path, 
     assert entry.reference == pytest.approx(34063.4, rel=1e-4)
 
 
-def test_mlperf_logging_itself_reads_them(our_run: Path, tmp_path: Path, told: Ask) -> None:
+def test_mlperf_logging_itself_reads_them(our_run: Path, tmp_path: Path, cli: Cli) -> None:
     """Only where a person has installed it (pip install mlperf-logging): it is no dependency of the tests."""
     parser = pytest.importorskip("mlperf_logging.compliance_checker.mlp_parser.ruleset_500")
     checker = pytest.importorskip("mlperf_logging.system_desc_checker.system_desc_checker")
-    (tmp_path / "result_0.txt").write_text(told("export", "mllog", our_run).out)
+    (tmp_path / "result_0.txt").write_text(cli("export", "mllog", our_run).out)
     lines, errors = parser.parse_file(str(tmp_path / "result_0.txt"))
     assert (len(lines) > 10, errors) == (True, [])
     status = "status=Research, Development, or Internal (RDI)"
-    (tmp_path / "system.json").write_text(told("export", "mlperf", our_run, "--set", status).out)
+    (tmp_path / "system.json").write_text(cli("export", "mlperf", our_run, "--set", status).out)
     assert checker.check_system_desc(str(tmp_path / "system.json"), "training", "5.0.0")[0] is True
 
 
-def test_the_page_has_the_six_items_of_torchtitan(our_run: Path, tmp_path: Path, told: Ask) -> None:
-    text = told("export", "torchtitan", our_run, "--submitter", "Example Centre").out
+def test_the_page_has_the_six_items_of_torchtitan(our_run: Path, tmp_path: Path, cli: Cli) -> None:
+    text = cli("export", "torchtitan", our_run, "--submitter", "Example Centre").out
     headings = [line for line in text.splitlines() if line.startswith("## ")]
     assert [heading[:5] for heading in headings] == [f"## {n}." for n in range(1, 7)]
     assert "| 36361." in text
     assert "Example Centre" in text
-    assert told("export", "torchtitan", our_run, "--output", tmp_path / "pages").out == ""
+    assert cli("export", "torchtitan", our_run, "--output", tmp_path / "pages").out == ""
     (page,) = (tmp_path / "pages").iterdir()
     assert page.name.endswith("_20260101_entity.md")
 
 
-def test_words_of_a_log_are_no_markup(our_run: Path, told: Ask) -> None:
+def test_words_of_a_log_are_no_markup(our_run: Path, cli: Cli) -> None:
     run = json.loads((our_run / "run.json").read_text())
     run["model"]["name"] = "<script>alert(1)</script> | [x](y)"
     (our_run / "run.json").write_text(json.dumps(run))
-    text = told("export", "torchtitan", our_run).out
+    text = cli("export", "torchtitan", our_run).out
     assert "<script" not in text.replace("\\<", "")
     assert "[x](y)" not in text
 
 
-def test_collectors_get_value_and_interval(our_run: Path, told: Ask) -> None:
-    (rate,) = told("export", "bigger", our_run).json
+def test_collectors_get_value_and_interval(our_run: Path, cli: Cli) -> None:
+    (rate,) = cli("export", "bigger", our_run).json
     assert rate["unit"] == "tokens/s"
     assert rate["name"] == "175 machine 384 tp8 pp8 mbs1 gbs96: tokens per second (steady)"
     assert rate["value"] == pytest.approx(STEADY, rel=1e-4)
-    (time,) = told("export", "smaller", our_run).json
+    (time,) = cli("export", "smaller", our_run).json
     assert time["value"] == pytest.approx(550.0, rel=1e-3)
-    (measures,) = told("export", "bencher", our_run).json.values()
+    (measures,) = cli("export", "bencher", our_run).json.values()
     metric = measures["tokens-per-second"]
     assert metric["lower_value"] < metric["value"] < metric["upper_value"]
 
 
-def test_two_runs_with_one_name_are_both_kept(our_run: Path, tmp_path: Path, told: Ask) -> None:
+def test_two_runs_with_one_name_are_both_kept(our_run: Path, tmp_path: Path, cli: Cli) -> None:
     other = write_our_run(tmp_path / "other")
-    record = told("export", "bencher", our_run, other).json
+    record = cli("export", "bencher", our_run, other).json
     assert [name[-2:] for name in record] == ["#1", "#2"]
     for form in ("bigger", "smaller"):  # their collector knows a series by its name
-        names = [point["name"] for point in told("export", form, our_run, other).json]
+        names = [point["name"] for point in cli("export", form, our_run, other).json]
         assert ["#1:" in names[0], "#2:" in names[1]] == [True, True]
-    assert "give --output DIR" in told("export", "mllog", our_run, other, code=2).err
-    told("export", "mllog", our_run, other, "--output", tmp_path / "mllog")
+    assert "give --output DIR" in cli("export", "mllog", our_run, other, code=2).err
+    cli("export", "mllog", our_run, other, "--output", tmp_path / "mllog")
     assert sorted(path.name for path in (tmp_path / "mllog").iterdir()) == ["result_0.txt", "result_1.txt"]
 
 
-def test_a_run_without_a_number_is_refused_with_the_reason(our_run: Path, tmp_path: Path, told: Ask) -> None:
+def test_a_run_without_a_number_is_refused_with_the_reason(our_run: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "train.log").write_text(published_log())
-    printed = told("export", "bigger", tmp_path / "train.log", code=1)
+    printed = cli("export", "bigger", tmp_path / "train.log", code=1)
     assert "REFUSED, a run without a number is not exported: not in the log: sequence length" in printed.err
     assert printed.out == ""
-    assert len(told("export", "bigger", tmp_path / "train.log", our_run, code=1).json) == 1
-    told("export", "bigger", tmp_path / "train.log", "--sequence-length", 2048, "--allow-measured")
+    assert len(cli("export", "bigger", tmp_path / "train.log", our_run, code=1).json) == 1
+    cli("export", "bigger", tmp_path / "train.log", "--sequence-length", 2048, "--allow-measured")

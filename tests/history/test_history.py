@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.nights import row
 from support.published import write_run
 from support.repeated import write_log, write_runs
@@ -22,8 +22,8 @@ def file(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def history(told: Ask, file: str) -> Ask:
-    return lambda *words, code=0: told("history", *words, "--file", file, code=code)
+def history(cli: Cli, file: str) -> Cli:
+    return lambda *words, code=0: cli("history", *words, "--file", file, code=code)
 
 
 def rows(file: str) -> list[Row]:
@@ -31,7 +31,7 @@ def rows(file: str) -> list[Row]:
         return store.rows(Filter())
 
 
-def test_a_run_of_ours(tmp_path: Path, file: str, history: Ask) -> None:
+def test_a_run_of_ours(tmp_path: Path, file: str, history: Cli) -> None:
     run = write_run(tmp_path / "run")
     assert history("add", run).out.startswith("run 1 added: ")
     (found,) = rows(file)
@@ -43,13 +43,13 @@ def test_a_run_of_ours(tmp_path: Path, file: str, history: Ask) -> None:
     assert [r.source for r in rows(file)] == [str(tmp_path / "moved")]
 
 
-def test_a_failed_run_is_part_of_the_history(tmp_path: Path, file: str, history: Ask) -> None:
+def test_a_failed_run_is_part_of_the_history(tmp_path: Path, file: str, history: Cli) -> None:
     history("add", write_run(tmp_path / "run", outcome="NODE_FAIL"))
     (found,) = rows(file)
     assert (found.outcome, found.tokens_per_second_steady, found.time_to_report_s) == ("NODE_FAIL", None, None)
 
 
-def test_what_has_not_ended_or_says_nothing_is_not_added(tmp_path: Path, file: str, history: Ask) -> None:
+def test_what_has_not_ended_or_says_nothing_is_not_added(tmp_path: Path, file: str, history: Cli) -> None:
     (write_run(tmp_path / "run") / "outcome.json").unlink()
     (tmp_path / "a.log").write_text("nothing\n")
     err = history("add", tmp_path / "run", tmp_path / "a.log", code=1).err
@@ -59,7 +59,7 @@ def test_what_has_not_ended_or_says_nothing_is_not_added(tmp_path: Path, file: s
     assert not Path(file).exists()
 
 
-def test_logs_of_others(tmp_path: Path, file: str, history: Ask) -> None:
+def test_logs_of_others(tmp_path: Path, file: str, history: Cli) -> None:
     write_runs(tmp_path / "logs", 65000, 66000)
     silent = write_log(tmp_path / "silent.log", 64000, stated=False)
     history("add", tmp_path / "logs", silent, "--sequence-length", 4096, "--num-gpus", 16, "--name", "first")
@@ -67,7 +67,7 @@ def test_logs_of_others(tmp_path: Path, file: str, history: Ask) -> None:
     assert {r.name for r in rows(file)} == {"first"}
 
 
-def test_a_run_that_gets_another_name_is_said_to_lose_the_old_one(tmp_path: Path, history: Ask) -> None:
+def test_a_run_that_gets_another_name_is_said_to_lose_the_old_one(tmp_path: Path, history: Cli) -> None:
     log = write_log(tmp_path / "a.log", 65000)
     assert "named" not in history("add", log, "--name", "acceptance").out
     assert "named" not in history("add", log).out
@@ -75,7 +75,7 @@ def test_a_run_that_gets_another_name_is_said_to_lose_the_old_one(tmp_path: Path
     assert "; named acceptance until now, it is no run of history:acceptance any more" in said
 
 
-def test_list_show_export(tmp_path: Path, history: Ask) -> None:
+def test_list_show_export(tmp_path: Path, history: Cli) -> None:
     history("add", write_run(tmp_path / "run"), write_log(tmp_path / "a.log", 65000))
     assert len(history("list", "--model", "175").out.splitlines()) == 3
     assert "global_batch_size" in history("show", "1").out
@@ -85,44 +85,44 @@ def test_list_show_export(tmp_path: Path, history: Ask) -> None:
     assert "1 of 2 runs; more with --last N" in history("list", "--last", "1").err
 
 
-def test_a_nightly_run_against_the_one_before(tmp_path: Path, file: str, history: Ask, told: Ask) -> None:
+def test_a_nightly_run_against_the_one_before(tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
     nights = [write_log(tmp_path / f"{n}.log", rate, n) for n, rate in enumerate((65000, 65100, 64900, 65050, 60000))]
     for number, night in enumerate(nights):
         os.utime(night, (1000 * number, 1000 * number))
         history("add", night)
         for which in ("last-10", "last"):
             words = ("compare", f"history:{which}", night, "--gate", "3", "--file", file)
-            found = told(*words, code=int(number == 4) if number else 2)
+            found = cli(*words, code=int(number == 4) if number else 2)
         said = f"history:last (history run {number}: " if number else "no earlier valid run of this configuration"
         assert said in found.out + found.err
     assert "% below the level of the 4 runs before it" in history("trend").out
 
 
-def test_an_old_run_is_held_against_those_before_it(tmp_path: Path, file: str, history: Ask, told: Ask) -> None:
+def test_an_old_run_is_held_against_those_before_it(tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
     for number in range(3):
         os.utime(write_log(tmp_path / f"{number}.log", 65000, number), (1000 * number, 1000 * number))
     history("add", tmp_path)
-    record = told("compare", "history:last-5", tmp_path / "1.log", "--file", file, "--format", "json").json
+    record = cli("compare", "history:last-5", tmp_path / "1.log", "--file", file, "--format", "json").json
     assert [run.split(":")[0] for run in record["comparisons"][0]["a"]["runs"]] == ["history run 1"]
 
 
-def test_names_numbers_and_configurations(tmp_path: Path, file: str, history: Ask, told: Ask) -> None:
+def test_names_numbers_and_configurations(tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
     history("add", write_runs(tmp_path / "a", 65000, 65100, 64900), "--name", "acceptance")
     history("add", write_runs(tmp_path / "b", 65000, 65100, seed=8), "--name", "later")
     identity = rows(file)[0].identity
     for a, b, runs in (("acceptance", "later", [3, 2]), ("1", identity, [1, 5]), (identity[:6], "later", [5, 2])):
-        record = told("compare", f"history:{a}", f"history:{b}", "--file", file, "--format", "json").json
+        record = cli("compare", f"history:{a}", f"history:{b}", "--file", file, "--format", "json").json
         (found,) = record["comparisons"]
         assert [len(found[side]["runs"]) for side in "ab"] == runs
-    record = told("compare", tmp_path / "a/run1.log", "history:1", "--file", file, "--format", "json").json
+    record = cli("compare", tmp_path / "a/run1.log", "history:1", "--file", file, "--format", "json").json
     (found,) = record["comparisons"]
     assert found["a"]["ci95"] == pytest.approx(found["b"]["ci95"], rel=1e-12), "one run has one interval"
     fresh = [str(tmp_path / "a"), "history:acceptance"]
-    (found,) = told("compare", *fresh, "--file", file, "--format", "json").json["comparisons"]
+    (found,) = cli("compare", *fresh, "--file", file, "--format", "json").json["comparisons"]
     assert found["ratio"]["value"] == pytest.approx(1, rel=1e-12)
     assert found["a"]["ci95"] == pytest.approx(found["b"]["ci95"])
     assert found["differences"] == {"free": [], "machine": [], "not_shown": []}
-    assert "3 run(s) of B are runs of A" in told("compare", *fresh, "--file", file).out
+    assert "3 run(s) of B are runs of A" in cli("compare", *fresh, "--file", file).out
 
 
 @pytest.mark.parametrize(
@@ -148,14 +148,14 @@ def test_names_numbers_and_configurations(tmp_path: Path, file: str, history: As
         (["history", "list", "--file", "nowhere/h"], "does not exist; fill it with"),
     ],
 )
-def test_bad_words(words: list[str], message: str, tmp_path: Path, file: str, history: Ask, told: Ask) -> None:
+def test_bad_words(words: list[str], message: str, tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
     history("add", write_log(tmp_path / "a.log", 65000))
-    caught = told(*words, *([] if "--file" in words else ["--file", file]), code=2)
+    caught = cli(*words, *([] if "--file" in words else ["--file", file]), code=2)
     assert message in caught.err
     assert caught.out == ""
 
 
-def test_text_of_others_stays_on_its_line(file: str, history: Ask) -> None:
+def test_text_of_others_stays_on_its_line(file: str, history: Cli) -> None:
     with open_to_write(Path(file)) as store:
         store.add([row(1, 5.0, source="a\nb\x1b[31m", model="m\nn", name="n\x07")])
     for action in (["list"], ["show", "1"], ["trend"]):
@@ -163,7 +163,7 @@ def test_text_of_others_stays_on_its_line(file: str, history: Ask) -> None:
 
 
 @pytest.mark.slow
-def test_the_plot_of_ten_thousand_runs(tmp_path: Path, file: str, history: Ask) -> None:
+def test_the_plot_of_ten_thousand_runs(tmp_path: Path, file: str, history: Cli) -> None:
     with open_to_write(Path(file)) as store:
         store.add(row(day, 1000.0 + day % 7 + day / 1e6, f"{day % 10:012x}", system="$x_1$") for day in range(10_000))
     assert len(history("trend", "--output", tmp_path / "out").out.splitlines()) == 14
@@ -172,7 +172,7 @@ def test_the_plot_of_ten_thousand_runs(tmp_path: Path, file: str, history: Ask) 
     assert (tmp_path / "out/trend.svg").stat().st_size < 5_000_000
 
 
-def test_the_plot_of_two_nights_has_each_time_once_and_its_whole_title(tmp_path: Path, file: str, history: Ask) -> None:
+def test_the_plot_of_two_nights_has_each_time_once_and_its_whole_title(tmp_path: Path, file: str, history: Cli) -> None:
     with open_to_write(Path(file)) as store:
         store.add(row(day, 1000.0 + day, system="a-system-with-a-long-name") for day in (1, 2))
     history("trend", "--output", str(tmp_path / "out"))
@@ -182,7 +182,7 @@ def test_the_plot_of_two_nights_has_each_time_once_and_its_whole_title(tmp_path:
     assert any(text.startswith("0123456789ab: tiny, a-system") and text.endswith(", 2 runs") for text in texts), texts
 
 
-def test_an_empty_plot_says_so(tmp_path: Path, file: str, history: Ask) -> None:
+def test_an_empty_plot_says_so(tmp_path: Path, file: str, history: Cli) -> None:
     with open_to_write(Path(file)) as store:
         store.add([row(1, None)])
     caught = history("trend", "--output", tmp_path / "out")
@@ -192,7 +192,7 @@ def test_an_empty_plot_says_so(tmp_path: Path, file: str, history: Ask) -> None:
 
 
 def test_nights_that_failed_before_their_first_line_are_all_kept_and_told(
-    tmp_path: Path, file: str, history: Ask
+    tmp_path: Path, file: str, history: Cli
 ) -> None:
     history("add", write_series_run(tmp_path / "good"))
     for night in (1, 2):

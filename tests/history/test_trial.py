@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.published import OUTCOME
 from support.repeated import write_log, write_runs
 from support.ruled_run import STEPS, asked, log_of
@@ -45,37 +45,37 @@ def write_night(folder: Path, model: str, *, seed: int = 0, failed: bool = False
     ],
 )
 def test_a_night_that_failed_at_its_start_is_one_of_its_configuration(
-    tmp_path: Path, told: Ask, model: str, choices: dict[str, object]
+    tmp_path: Path, cli: Cli, model: str, choices: dict[str, object]
 ) -> None:
     file = ("--file", str(tmp_path / "h"))
     for night in range(3):
-        told("history", "add", write_night(tmp_path / str(night), model, seed=night, **choices), *file)
+        cli("history", "add", write_night(tmp_path / str(night), model, seed=night, **choices), *file)
     lost = write_night(tmp_path / "lost", model, seed=9, failed=True, **choices)
-    said = told("compare", "history:last", lost, "--gate", "5", "--allow-measured", *file, code=1).out
+    said = cli("compare", "history:last", lost, "--gate", "5", "--allow-measured", *file, code=1).out
     assert "GATE FAIL: B has no number" in said
     assert main(["history", "add", str(lost), *file]) == 0
-    runs = told("history", "export", "--format", "json", *file).json["runs"]
+    runs = cli("history", "export", "--format", "json", *file).json["runs"]
     assert [run["outcome"] for run in runs] == ["VALID", "VALID", "VALID", "CANCELLED"], runs[0]["entry"]["reasons"]
     assert len({run["identity"] for run in runs}) == 1
-    record = told("history", "trend", "--format", "json", *file).json
+    record = cli("history", "trend", "--format", "json", *file).json
     assert [each["num_failed"] for each in record["configurations"]] == [1]
 
 
-def dates(file: Path, told: Ask) -> list[float]:
-    return [run["ended_s"] for run in told("history", "export", "--format", "json", "--file", file).json["runs"]]
+def dates(file: Path, cli: Cli) -> list[float]:
+    return [run["ended_s"] for run in cli("history", "export", "--format", "json", "--file", file).json["runs"]]
 
 
-def test_a_copy_moves_no_date(tmp_path: Path, told: Ask) -> None:
+def test_a_copy_moves_no_date(tmp_path: Path, cli: Cli) -> None:
     """Of two times of files the earlier one stays, in either order."""
     file, log = tmp_path / "h", write_log(tmp_path / "a.log", 65000)
     for moment, wanted in ((1.75e9, 1.75e9), (1.7e9, 1.7e9), (1.74e9, 1.7e9)):
         os.utime(log, (moment, moment))
         assert main(["history", "add", str(log), "--file", str(file)]) == 0
-        assert dates(file, told) == [wanted]
+        assert dates(file, cli) == [wanted]
 
 
 @pytest.mark.parametrize("ended", ["2099-01-01T00:00:00+00:00", "1970-01-01T00:20:00+00:00"])
-def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, told: Ask, ended: str) -> None:
+def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, cli: Cli, ended: str) -> None:
     """The run was the last one for every night behind it; its file has the file server's time, which is no later than now."""
     file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
     path = run / "outcome.json"
@@ -83,13 +83,13 @@ def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, told: Ask,
     for moment, wanted in ((1.75e9, 1.75e9), (4e9, 1.75e9)):
         os.utime(run / "job.out", (moment, moment))
         assert main(["history", "add", str(run), "--file", str(file)]) == 0
-        assert dates(file, told) == [wanted]
+        assert dates(file, cli) == [wanted]
     os.utime(write_log(tmp_path / "a.log", 65000), (4e9, 4e9))
     assert main(["history", "add", str(tmp_path / "a.log"), "--file", str(file)]) == 0
-    assert dates(file, told)[-1] <= time.time()
+    assert dates(file, cli)[-1] <= time.time()
 
 
-def test_a_log_is_dated_by_its_last_line(tmp_path: Path, told: Ask) -> None:
+def test_a_log_is_dated_by_its_last_line(tmp_path: Path, cli: Cli) -> None:
     """A run folder of ours by its outcome.json."""
     file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
     log = Path(shutil.copy(run / "job.out", tmp_path / "a.log"))
@@ -97,10 +97,10 @@ def test_a_log_is_dated_by_its_last_line(tmp_path: Path, told: Ask) -> None:
     last = float(re.findall(r"unix time: ([0-9.]+)", log.read_text())[-1])
     for path in (log, run):
         assert main(["history", "add", str(path), "--file", str(file)]) == 0
-    assert dates(file, told) == [pytest.approx(last), pytest.approx(1767225600.0)]
+    assert dates(file, cli) == [pytest.approx(last), pytest.approx(1767225600.0)]
 
 
-def test_a_time_without_a_zone_is_of_this_machines(tmp_path: Path, told: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_without_a_zone_is_of_this_machines(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """One with a zone is what it says, and so is what is packed."""
     monkeypatch.setenv("TZ", "EST5")
     time.tzset()
@@ -109,33 +109,33 @@ def test_a_time_without_a_zone_is_of_this_machines(tmp_path: Path, told: Ask, mo
             log, file = write_log(tmp_path / "a.log", 65000), tmp_path / f"{ended}.h"
             log.write_bytes(gzip.compress(re.sub("(?m)^ iteration", f"[{stamp}] iteration", log.read_text()).encode()))
             assert main(["history", "add", str(log), "--file", str(file)]) == 0
-            assert dates(file, told) == [ended]
-            said = told("history", "list", "--file", file, "--name", "none").err
+            assert dates(file, cli) == [ended]
+            said = cli("history", "list", "--file", file, "--name", "none").err
             assert said == "nlp-bench: 0 of 1 runs; the options leave the others out\n"
     finally:
         monkeypatch.undo()
         time.tzset()
 
 
-def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, told: Ask) -> None:
+def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, cli: Cli) -> None:
     """Without its run folder, too: report, history and compare say the same."""
     log = write_log(tmp_path / "a.log", 65000)
     log.write_text(f" > device: CPU, 1 threads per rank\n{log.read_text()}")
     file = ("--file", tmp_path / "h")
     calls = (["add", log], ["list"], ["trend", "--allow-measured"])
-    said = "".join(told("history", *words, *file).out for words in calls) + told("report", log, "--allow-measured").out
+    said = "".join(cli("history", *words, *file).out for words in calls) + cli("report", log, "--allow-measured").out
     assert said.count("16 CPU") == 4
     assert "16 GPUs" not in said
 
 
-def test_what_a_log_is_sealed_with_is_no_setting(tmp_path: Path, told: Ask) -> None:
+def test_what_a_log_is_sealed_with_is_no_setting(tmp_path: Path, cli: Cli) -> None:
     """Nor how far the clocks of its ranks were apart: neither is a choice in which configurations differ."""
     for number, batch in enumerate((1, 2), start=1):
         sizes = {"micro_batch_size": batch, "pipeline_model_parallel_size": 1}
         log = write_log(tmp_path / f"{number}.log", 65000, number, **sizes)
         seal = f" > seal: opened; run.json SHA-256 {str(number) * 64}; nonce none"
         log.write_text(f"{seal}\n > clocks of the ranks: within 0.00{number} s after a barrier\n{log.read_text()}")
-    said = told("report", tmp_path, "--sweep", "--allow-measured").out
+    said = cli("report", tmp_path, "--sweep", "--allow-measured").out
     assert "micro batch" in said
     assert "clock spread" not in said
     assert "run sha256" not in said
@@ -152,40 +152,40 @@ def copies(tmp_path: Path) -> list[Path]:
     return [cut, whole, other, packed]
 
 
-def test_a_copy_of_a_run_is_no_repeat_of_it(copies: list[Path], told: Ask) -> None:
+def test_a_copy_of_a_run_is_no_repeat_of_it(copies: list[Path], cli: Cli) -> None:
     """One truth for report, history and compare: packed, with other line ends or cut."""
     file = ("--file", str(copies[0].with_name("h")))
-    assert len(re.findall("a copy, counted once", told("report", *copies, "--allow-measured").out)) == 3
+    assert len(re.findall("a copy, counted once", cli("report", *copies, "--allow-measured").out)) == 3
     for path in copies:
         assert main(["history", "add", str(path), *file]) == 0
-    said = told("history", "trend", *file, "--allow-measured", "--format", "json")
+    said = cli("history", "trend", *file, "--allow-measured", "--format", "json")
     assert [each["runs"] for each in json.loads(said.out)["configurations"]] == [[2]]
     assert "run 1, 3, 4: a copy of another run, whole or cut: counted once" in said.err
-    record = told("history", "variance", *file, "--allow-measured", "--format", "json").json
+    record = cli("history", "variance", *file, "--allow-measured", "--format", "json").json
     assert [each["runs"] for each in record["configurations"]] == [[2]]
     for one, two in ((str(copies[1]), str(copies[0])), ("history:2", str(copies[3])), (str(copies[1]), "history:1")):
-        text = told("compare", one, two, *file, "--gate", "3", "--strict", "--allow-measured", code=1).out
+        text = cli("compare", one, two, *file, "--gate", "3", "--strict", "--allow-measured", code=1).out
         assert "1 run(s) of B are runs of A, whole or cut" in text
         assert "GATE NOT PROVEN: a run that is on both sides says nothing" in text
-    assert "no earlier valid run of this configuration" in told("compare", "history:last", copies[3], *file, code=2).err
+    assert "no earlier valid run of this configuration" in cli("compare", "history:last", copies[3], *file, code=2).err
 
 
-def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, told: Ask) -> None:
+def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, cli: Cli) -> None:
     """Two runs that print whole seconds may begin alike."""
     folder = write_runs(tmp_path, 65000, 65010)
     for path in folder.iterdir():
         path.write_text(re.sub(r"(elapsed.*?: )(\d+)\.\d", r"\g<1>4000.0", path.read_text(), count=12))
-    assert "a copy" not in told("report", folder, "--allow-measured").out
+    assert "a copy" not in cli("report", folder, "--allow-measured").out
 
 
 @pytest.mark.slow
-def test_who_waits_for_the_history_is_told_for_whom(tmp_path: Path, told: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_the_history_is_told_for_whom(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nlp_bench.files.PATIENCE_S", 0.1)
     monkeypatch.setattr("nlp_bench.analysis.store.WAIT_S", 1.0)
     log, file = write_log(tmp_path / "a.log", 65000), tmp_path / "h"
     assert main(["history", "add", str(log), "--file", str(file)]) == 0
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        said = told("history", "add", log, "--file", file, code=1).err
+        said = cli("history", "add", log, "--file", file, code=1).err
     assert f"nlp-bench: waiting for another process that is writing {file}" in said
     assert "database is locked; another process is writing it" in said

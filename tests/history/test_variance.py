@@ -5,7 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.repeated import write_log
 
 from nlp_bench.cli.main import main
@@ -31,9 +31,9 @@ def history(folder: Path) -> Path:
     return file
 
 
-def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, told: Ask) -> None:
+def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, cli: Cli) -> None:
     file = nights(tmp_path / "nights", days=8, by_day=0.02, by_run=0.002)
-    (one,) = told("history", "variance", "--file", file, "--format", "json").json["configurations"]
+    (one,) = cli("history", "variance", "--file", file, "--format", "json").json["configurations"]
     found = {tuple(part["levels"]): part for part in one["components"]}
     assert len(one["runs"]) == 24
     assert found[("day",)]["variance"] ** 0.5 == pytest.approx(0.02, rel=0.6)
@@ -44,12 +44,12 @@ def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, told: A
     assert min(p["runs"] for p in plans[True]) < min(p["runs"] for p in plans[False])
 
 
-def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(tmp_path: Path, told: Ask) -> None:
+def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(tmp_path: Path, cli: Cli) -> None:
     file = nights(tmp_path / "nights", days=5, by_day=0.0, by_run=0.005)
     cheapest = []
     for start_up in ("1", "100000"):
         words = ["--file", str(file), "--within", "0.6%", "--start-up", start_up]
-        said = told("history", "variance", *words).out
+        said = cli("history", "variance", *words).out
         assert "+-0.6 % at 95 %" in said
         assert "set of nodes  0" in said
         line = next(line for line in said.splitlines() if line.startswith("all runs of one day"))
@@ -57,9 +57,9 @@ def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(tmp_path: 
     assert cheapest[1] <= cheapest[0]
 
 
-def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, told: Ask) -> None:
+def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, cli: Cli) -> None:
     write_log(tmp_path / "one" / "a.log", 1000)
     file = history(tmp_path / "one")
-    said = told("history", "variance", "--file", file).out
+    said = cli("history", "variance", "--file", file).out
     assert "cannot be told: one run only" in said
     assert "what runs differ by is not known; add a second one" in said

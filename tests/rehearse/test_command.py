@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 
 from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -19,8 +19,8 @@ JOB = ("rehearse", "--model", "tiny", "--system", "dgx-a100", "--nodes", "2", "-
 
 
 @pytest.mark.slow
-def test_the_ranks_that_hold_most_as_a_table_and_as_a_file(tmp_path: Path, told: Ask) -> None:
-    printed = told(*JOB, "--vpp", "2", "--output", tmp_path).out
+def test_the_ranks_that_hold_most_as_a_table_and_as_a_file(tmp_path: Path, cli: Cli) -> None:
+    printed = cli(*JOB, "--vpp", "2", "--output", tmp_path).out
     assert "pipeline 2 x 2 virtual" in printed
     assert "fits 80 GiB: yes" in printed
     record = json.loads((tmp_path / "rehearsal.json").read_text())
@@ -33,9 +33,9 @@ def test_the_ranks_that_hold_most_as_a_table_and_as_a_file(tmp_path: Path, told:
         assert {one["group"] for one in rank["collectives"]} >= {"tensor", "pipeline", "data", "world"}
 
 
-def test_a_resolved_run_is_rehearsed_as_json(tmp_path: Path, told: Ask) -> None:
+def test_a_resolved_run_is_rehearsed_as_json(tmp_path: Path, cli: Cli) -> None:
     assert main(["check", *JOB[1:], "--offline", "--output", str(tmp_path)]) == 0
-    record = told("rehearse", "--run", tmp_path, "--ranks", "last", "--format", "json").json
+    record = cli("rehearse", "--run", tmp_path, "--ranks", "last", "--format", "json").json
     assert [rank["rank"] for rank in record["ranks"]] == [15]
     assert record["layout"]["num_microbatches"] == 4
 
@@ -52,11 +52,11 @@ def test_a_resolved_run_is_rehearsed_as_json(tmp_path: Path, told: Ask) -> None:
         (("--nodes", "0"), "'0' is not a whole number above 0"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(words: tuple[str, ...], said: str, told: Ask) -> None:
+def test_what_cannot_be_is_refused_before_anything_starts(words: tuple[str, ...], said: str, cli: Cli) -> None:
     job = list(JOB)
     if words[0] in job:  # an option is given once
         del job[job.index(words[0]) : job.index(words[0]) + 2]
-    assert said in told(*job, *words, code=2).err
+    assert said in cli(*job, *words, code=2).err
 
 
 class Dies:

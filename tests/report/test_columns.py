@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.published import published_log, write_run
 
 from nlp_bench.measure.rows import MEANING
@@ -32,18 +32,18 @@ def dumped(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, told: Ask) -> None:
-    assert "TFLOP/s" not in told("report", log, "--sequence-length", "2048", code=None).out
-    shown = told("report", dumped, code=None).out
+def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, cli: Cli) -> None:
+    assert "TFLOP/s" not in cli("report", log, "--sequence-length", "2048", code=None).out
+    shown = cli("report", dumped, code=None).out
     assert "  100.6\n" in shown
     assert "MFU\n" not in shown
-    shown = told("report", dumped, "--gpu", "A100", code=None).out
+    shown = cli("report", dumped, "--gpu", "A100", code=None).out
     assert "  100.6  32.2*\n" in shown
     assert "causal attention counted as half" in shown
 
 
-def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(dumped: str, told: Ask) -> None:
-    said = told("report", dumped, "--gpu", "A100", "--precision", "fp16", "--format", "csv", code=None).out
+def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(dumped: str, cli: Cli) -> None:
+    said = cli("report", dumped, "--gpu", "A100", "--precision", "fp16", "--format", "csv", code=None).out
     (row,) = csv.DictReader(io.StringIO(said))
     assert float(row["mfu"]) == pytest.approx(float(row["model_tflops_per_gpu"]) / 312)
     assert float(row["mfu_full_attention"]) > float(row["mfu"])
@@ -54,7 +54,7 @@ Rows = list[dict[str, str]]
 
 
 @pytest.fixture
-def records(report: Ask) -> Callable[..., tuple[int, Rows]]:
+def records(report: Cli) -> Callable[..., tuple[int, Rows]]:
     def run(*words: object) -> tuple[int, Rows]:
         code, out, _ = report(*words, "--format", "records-csv")
         reader = csv.DictReader(io.StringIO(out))
@@ -113,8 +113,8 @@ def test_restarts_and_losses_that_are_no_numbers(records: Records, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_it_is_a_file_too(log: Path, tmp_path: Path, told: Ask) -> None:
-    printed = told(
+def test_it_is_a_file_too(log: Path, tmp_path: Path, cli: Cli) -> None:
+    printed = cli(
         "report", log, "--sequence-length", "2048", "--format", "records-csv", "--output", tmp_path / "out", code=None
     )
     assert (tmp_path / "out/records.csv").read_text() == printed.out

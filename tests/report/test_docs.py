@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.fixtures import tomllib
 from support.pages import ROOT, check_part
 
@@ -46,17 +46,17 @@ def test_what_the_guide_tells_to_write_is_read(tmp_path: Path, monkeypatch: pyte
             assert getattr(entry, name) == pytest.approx(case[name], rel=1e-3)
 
 
-def test_the_table_has_every_dialect(told: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_has_every_dialect(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for columns in ("80", "120", "400"):
         monkeypatch.setenv("COLUMNS", columns)
-        out = told("report", "--dialects").out
+        out = cli("report", "--dialects").out
         assert {d.name for d in all_dialects()} <= {line.split(" ")[0] for line in out.splitlines()}
         assert max(map(len, out.splitlines())) <= min(int(columns), 160)
         assert out.endswith(f"\n{len(all_dialects())} dialects\n")
 
 
-def test_the_data_has_the_whole_example(told: Ask) -> None:
-    record = told("report", "--dialects", "--format", "json").json
+def test_the_data_has_the_whole_example(cli: Cli) -> None:
+    record = cli("report", "--dialects", "--format", "json").json
     assert record["schema"] == "nlp-bench/dialects/1"
     assert [d["name"] for d in record["dialects"]] == sorted(d.name for d in all_dialects())
     assert {d["example"] for d in record["dialects"]} == {d.example for d in all_dialects()}

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.repeated import MEGATRON, write_log, write_runs
 
 import nlp_bench
@@ -13,16 +13,16 @@ from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 
 
-def test_the_rule_on_the_loss_is_not_shown_where_lines_have_none(tmp_path: Path, told: Ask) -> None:
+def test_the_rule_on_the_loss_is_not_shown_where_lines_have_none(tmp_path: Path, cli: Cli) -> None:
     rules = 'schema = "nlp-bench/rules/1"\ntitle = "mine"\nmodels = ["175"]\n[rules.finite-loss]\ncheck = "finite-loss"\nwhy = "mine"\n'
     (tmp_path / "mine.toml").write_text(rules)
     lines = [re.sub(r" lm loss: \S+ \|", "", line) if n >= 20 else line for n, line in enumerate(MEGATRON)]
     (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
     words = ["report", str(tmp_path / "x.log"), "--sequence-length", "4096", "--rules", str(tmp_path / "mine.toml")]
-    assert "40 of 60 lines have no loss" in told(*words, "--explain", code=None).out
+    assert "40 of 60 lines have no loss" in cli(*words, "--explain", code=None).out
     skipped = [line + " number of skipped iterations: 1 |" if n >= 20 else line for n, line in enumerate(lines)]
     (tmp_path / "x.log").write_text("\n".join(skipped) + "\n")
-    assert "lines have no loss" not in told(*words, "--explain", code=None).out
+    assert "lines have no loss" not in cli(*words, "--explain", code=None).out
 
 
 def test_a_size_against_the_log_proves_no_limit(tmp_path: Path) -> None:
@@ -68,10 +68,10 @@ def honest(tmp_path: Path) -> str:
 @pytest.mark.parametrize("form", ["table", "json", "markdown"])
 @pytest.mark.parametrize("gate", ["--gate", "--equivalent"])
 def test_a_contradicted_number_proves_nothing_in_a_comparison(
-    tmp_path: Path, told: Ask, honest: str, form: str, gate: str
+    tmp_path: Path, cli: Cli, honest: str, form: str, gate: str
 ) -> None:
     odd = str(doubted(tmp_path / "odd.log", 65500.0))
-    said = told("compare", honest, odd, gate, "1", "--strict", "--format", form, code=1).out
+    said = cli("compare", honest, odd, gate, "1", "--strict", "--format", form, code=1).out
     assert DOUBT in said
     assert "MEASURED" in said
     assert "NOT PROVEN" in said
@@ -80,28 +80,28 @@ def test_a_contradicted_number_proves_nothing_in_a_comparison(
         (found,) = json.loads(said)["comparisons"]
         assert found["ratio"]["verdict"] == "doubted"
         assert found["b"]["doubts"] == [{"source": odd, "outcome": "MEASURED", "doubts": [DOUBT]}]
-    assert "GATE NOT PROVEN: a contradicted number proves nothing" in told("compare", odd, honest, "--gate", "1").out
+    assert "GATE NOT PROVEN: a contradicted number proves nothing" in cli("compare", odd, honest, "--gate", "1").out
 
 
-def test_contradicted_repeats_are_named_and_prove_nothing(tmp_path: Path, told: Ask, honest: str) -> None:
+def test_contradicted_repeats_are_named_and_prove_nothing(tmp_path: Path, cli: Cli, honest: str) -> None:
     for seed in range(3):
         doubted(tmp_path / f"odd/r{seed}.log", 65500.0 + 100 * seed, seed)
     odd = str(tmp_path / "odd")
-    said = told("compare", honest, odd, "--equivalent", "2", "--allow-measured").out
+    said = cli("compare", honest, odd, "--equivalent", "2", "--allow-measured").out
     assert said.count(f"(MEASURED): {DOUBT}") == 4  # each run, and the first of them as the reason
     assert "EQUIVALENCE NOT PROVEN" in said
-    said = told("report", odd, "--limit", "400", "--allow-measured").out
+    said = cli("report", odd, "--limit", "400", "--allow-measured").out
     assert f"limit of 400 s: NOT PROVEN ({odd}/r0.log (MEASURED): {DOUBT})" in said
-    text = told("compare", f"{honest}/run1.log", f"{honest}/run2.log", "--scatter", odd, "--allow-measured", code=2).err
+    text = cli("compare", f"{honest}/run1.log", f"{honest}/run2.log", "--scatter", odd, "--allow-measured", code=2).err
     assert "a contradicted number shows no scatter: leave that run out" in text
 
 
-def test_the_history_and_python_keep_the_doubts(tmp_path: Path, told: Ask, honest: str) -> None:
+def test_the_history_and_python_keep_the_doubts(tmp_path: Path, cli: Cli, honest: str) -> None:
     file, odd = ["--file", str(tmp_path / "h.db")], doubted(tmp_path / "odd.log", 65500.0)
     assert main(["history", "add", honest, *file]) == 0
     assert main(["history", "add", str(odd), "--name", "odd", *file]) == 0
     for a, b in (("history:last-3", str(odd)), (honest, "history:odd")):
-        assert f"(MEASURED): {DOUBT}" in told("compare", a, b, "--gate", "1", "--strict", *file, code=1).out
+        assert f"(MEASURED): {DOUBT}" in cli("compare", a, b, "--gate", "1", "--strict", *file, code=1).out
     logs = nlp_bench.read_logs(honest)
     found = nlp_bench.compare(logs, nlp_bench.read_log(odd), gate=1, strict=True)
     assert not found.passes
@@ -112,23 +112,23 @@ def test_the_history_and_python_keep_the_doubts(tmp_path: Path, told: Ask, hones
 
 
 @pytest.mark.parametrize("action", ["trend", "variance"])
-def test_a_trend_names_the_runs_that_are_in_doubt(tmp_path: Path, told: Ask, action: str) -> None:
+def test_a_trend_names_the_runs_that_are_in_doubt(tmp_path: Path, cli: Cli, action: str) -> None:
     file = ["--file", str(tmp_path / "h.db")]
     for number in range(12):
         doubted(tmp_path / f"odd/r{number:02}.log", 65500.0 + 100 * number, number)
     write_log(tmp_path / "a.log", 65000, seed=20)
     assert main(["history", "add", str(tmp_path / "odd"), str(tmp_path / "a.log"), *file]) == 0
-    said = told("history", action, "--allow-measured", *file).err
+    said = cli("history", action, "--allow-measured", *file).err
     assert said.count(" is counted, and in doubt: ") == 10
     assert "2 more are in doubt" in said
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "csv", "json"])
-def test_scaling_marks_what_is_doubted(tmp_path: Path, told: Ask, form: str) -> None:
+def test_scaling_marks_what_is_doubted(tmp_path: Path, cli: Cli, form: str) -> None:
     small = write_log(tmp_path / "small.log", 49300.0)
     sound = write_log(tmp_path / "sound.log", 95000.0, 1, world_size=32)
     odd = doubted(tmp_path / "odd.log", 98000.0, 2, world_size=32)
-    said = told("report", small, sound, odd, "--scaling", "--format", form).out
+    said = cli("report", small, sound, odd, "--scaling", "--format", form).out
     assert f"{odd}: {DOUBT}" in said.replace("\\", "")
     assert "doubted" in said
     if form == "json":
@@ -136,57 +136,57 @@ def test_scaling_marks_what_is_doubted(tmp_path: Path, told: Ask, form: str) -> 
         marked = [(point["sources"], "doubted" in point["flags"]) for point in places]
         assert marked == [([str(small)], False), ([str(odd)], True), ([str(sound)], False)]
     # A doubted number is the baseline only where there is no other of that size.
-    record = told("report", small, sound, odd, "--scaling", "--baseline-gpus", "32", "--format", "json", code=None).json
+    record = cli("report", small, sound, odd, "--scaling", "--baseline-gpus", "32", "--format", "json", code=None).json
     places = record["curves"][0]["points"]
     assert [point["sources"] for point in places if "baseline" in point["flags"]] == [[str(sound)]]
-    text = told("report", small, odd, "--scaling", "--baseline-gpus", "32", code=None).out
+    text = cli("report", small, odd, "--scaling", "--baseline-gpus", "32", code=None).out
     assert "the baseline is doubted, and every speed-up and efficiency with it" in text
 
 
 @pytest.mark.slow
-def test_a_doubted_configuration_wins_no_sweep(tmp_path: Path, told: Ask, honest: str) -> None:
+def test_a_doubted_configuration_wins_no_sweep(tmp_path: Path, cli: Cli, honest: str) -> None:
     odd = str(doubted(tmp_path / "odd.log", 65500.0, tensor_model_parallel_size=8))
-    said = told("report", honest, odd, "--sweep").out
+    said = cli("report", honest, odd, "--sweep").out
     assert "no winner can be named: TP 4 alone has an interval that nothing contradicts; 1 cannot be judged" in said
     assert re.search(r"\n +1  alone +4 .*\n +doubted +8 ", said)
     assert f"{odd}: {DOUBT}" in said
     slow = str(write_log(tmp_path / "slow.log", 40000.0, tensor_model_parallel_size=2, pipeline_model_parallel_size=1))
     output = tmp_path / "out"
-    (sweep,) = told("report", honest, odd, slow, "--sweep", "--format", "json", "--output", output).json["sweeps"]
+    (sweep,) = cli("report", honest, odd, slow, "--sweep", "--format", "json", "--output", output).json["sweeps"]
     assert [(row["standing"], row["rank"]) for row in sweep["configurations"]] == [
         ("winner", 1), ("slower", 2), ("doubted", None)
     ]  # fmt: skip
     assert sweep["sentence"].startswith("winner: TP 4, faster than each of the 1 others at 95 %; 1 cannot be judged")
     assert sweep["configurations"][2]["cause"] == f"{odd}: {DOUBT}"
     assert DOUBT in (output / "sweep.csv").read_text()
-    assert f"16 GPUs: {sweep['sentence']}" in told("report", honest, odd, slow, code=None).out
+    assert f"16 GPUs: {sweep['sentence']}" in cli("report", honest, odd, slow, code=None).out
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--sequence-length", "--num-gpus", "--global-batch-size"])
-def test_a_view_refuses_a_size_that_contradicts_a_log(tmp_path: Path, told: Ask, option: str) -> None:
+def test_a_view_refuses_a_size_that_contradicts_a_log(tmp_path: Path, cli: Cli, option: str) -> None:
     logs = [str(write_log(tmp_path / f"g{gpus}.log", 1000.0 * gpus, world_size=gpus)) for gpus in (16, 128)]
     for view in ("--scaling", "--sweep"):
-        printed = told("report", *logs, view, option, "128", code=2)
+        printed = cli("report", *logs, view, option, "128", code=2)
         assert not printed.out
         assert f"g16.log: the option {option} 128 is used although the log says" in printed.err
         assert "Leave the option out" in printed.err
     # The plain report marks them, and does not take two sizes for repeats of one.
-    said = told("report", *logs, option, "128", "--output", tmp_path / "out").out
+    said = cli("report", *logs, option, "128", "--output", tmp_path / "out").out
     assert f"* supplied by hand: {option} 128 (the log says" in said
     assert "repeats of" not in said
 
 
 @pytest.mark.parametrize("view", ["--scaling", "--sweep"])
-def test_a_view_marks_what_was_supplied_by_hand(tmp_path: Path, told: Ask, view: str) -> None:
+def test_a_view_marks_what_was_supplied_by_hand(tmp_path: Path, cli: Cli, view: str) -> None:
     logs = [str(write_log(tmp_path / f"g{n}.log", 1e3 * n, world_size=n, seq_length=None)) for n in (16, 32)]
     words = ["report", *logs, view, "--sequence-length", "4096"]
     for form in ("table", "markdown"):
-        said = told(*words, "--format", form).out.replace("\\", "")
+        said = cli(*words, "--format", form).out.replace("\\", "")
         assert re.search(r"\b1[56]\d\d\d\.\d\d\*", said)
         assert f"* supplied by hand: --sequence-length 4096 (not in the log): {', '.join(logs)}" in said
-    assert told(*words, "--format", "csv").out.count(",sequence_length=4096,") == 2
-    assert told(*words, "--format", "json").out.count('"sequence_length=4096"') == 2
+    assert cli(*words, "--format", "csv").out.count(",sequence_length=4096,") == 2
+    assert cli(*words, "--format", "json").out.count('"sequence_length=4096"') == 2
 
 
 LIMIT = """schema = "nlp-bench/rules/1"
@@ -202,37 +202,37 @@ OF_13 = {"num_layers": 40, "hidden_size": 5120, "num_attention_heads": 32}
 
 
 @pytest.mark.parametrize("decides", ["steady", "sustained", "reference", "steady-interval"])
-def test_no_limit_of_a_rule_is_kept_by_a_contradicted_number(tmp_path: Path, told: Ask, decides: str) -> None:
+def test_no_limit_of_a_rule_is_kept_by_a_contradicted_number(tmp_path: Path, cli: Cli, decides: str) -> None:
     rules = tmp_path / "mine.toml"
     rules.write_text(LIMIT.format(model="13", decides=decides))
     sound, odd = write_log(tmp_path / "a.log", 49300.0, **OF_13), doubted(tmp_path / "b.log", 49300.0, **OF_13)
-    assert "rules mine: VALID; 1 of 1 rules pass" in told("report", sound, "--rules", rules).out
-    said = told("report", odd, "--rules", rules, "--explain", code=1).out
+    assert "rules mine: VALID; 1 of 1 rules pass" in cli("report", sound, "--rules", rules).out
+    said = cli("report", odd, "--rules", rules, "--explain", code=1).out
     assert "rules mine: NOT SHOWN, for want of evidence on time; 0 of 1 rules pass" in said
     if not decides.endswith("interval"):
         assert "expected at most 1000 s, by a number that its log does not contradict" in said
 
 
-def test_rules_for_a_model_say_nothing_of_a_log_that_shows_none(tmp_path: Path, told: Ask) -> None:
+def test_rules_for_a_model_say_nothing_of_a_log_that_shows_none(tmp_path: Path, cli: Cli) -> None:
     rules = tmp_path / "mine.toml"
     rules.write_text(LIMIT.format(model="13", decides="steady"))
     nameless = {"num_layers": None, "hidden_size": None, "num_attention_heads": None}
     for shape in (nameless, {}):  # {} is the shape of another model
         log = write_log(tmp_path / "a.log", 49300.0, **shape)
-        (run,) = told("report", log, "--rules", rules, "--format", "json", code=1).json["runs"]
+        (run,) = cli("report", log, "--rules", rules, "--format", "json", code=1).json["runs"]
         assert run["rules"]["result"] == "NOT SHOWN"
         assert [(one["rule"], one["status"]) for one in run["rules"]["findings"]] == [
             ("models", "NOT SHOWN"), ("time", "PASS")
         ]  # fmt: skip
 
 
-def test_a_gate_is_not_proven_by_a_side_of_which_runs_could_not_be_read(tmp_path: Path, told: Ask) -> None:
+def test_a_gate_is_not_proven_by_a_side_of_which_runs_could_not_be_read(tmp_path: Path, cli: Cli) -> None:
     a = write_runs(tmp_path / "a", *[65000 + 100 * number for number in range(5)])
     b = write_runs(tmp_path / "b", *[65000 + 100 * number for number in range(5)], seed=20)
     words = ["compare", str(a), str(b), "--gate", "3", "--strict", "--allow-measured"]
     assert main(words) == 0
     (b / "run9.log").write_text("iteration 10/ 100 | elapsed time per iteration (ms): 5000.0 | lm loss: 2.0 |\n")
-    said = told(*words, code=1).out
+    said = cli(*words, code=1).out
     assert "GATE NOT PROVEN: one run is not in it (B: " in said
     assert "run9.log), and may be slower; make it readable, or leave it out; --strict stops here" in said
 
@@ -241,10 +241,10 @@ def test_a_gate_is_not_proven_by_a_side_of_which_runs_could_not_be_read(tmp_path
     "words",
     ["history add a --file made", "compare a b --gate 3 --same-workload", "export bigger a", "bundle --output made a"],
 )
-def test_a_size_against_the_logs_is_not_passed_on(here: Path, told: Ask, words: str) -> None:
+def test_a_size_against_the_logs_is_not_passed_on(here: Path, cli: Cli, words: str) -> None:
     write_runs(here / "a", 65000, 65600, 64700)
     write_runs(here / "b", 55000, 55600, 54700, seed=40)
-    said = told(*words.split(), "--global-batch-size", "192", code=UsageError.exit_code)
+    said = cli(*words.split(), "--global-batch-size", "192", code=UsageError.exit_code)
     assert "the option --global-batch-size 192 is used although the log says 64. Leave the option out" in said.err
     assert said.out == ""
     assert not Path("made").exists()

@@ -3,22 +3,22 @@
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.published import write_run
 
 from nlp_bench.cli.main import main
 
 
 @pytest.mark.usefixtures("here")
-def test_a_record_names_what_it_was_made_from(log: Path, told: Ask) -> None:
+def test_a_record_names_what_it_was_made_from(log: Path, cli: Cli) -> None:
     write_run(Path("a run"))
     main(["measure", "a run"])
     Path("two words.log").write_bytes(log.read_bytes())
-    said = told("report", "two words.log", "a run", "--sequence-length", "2048", "--format", "json")
+    said = cli("report", "two words.log", "a run", "--sequence-length", "2048", "--format", "json")
     Path("report.json").write_text(said.out)
     Path("report.html").write_text("the page")
     Path("other.json").write_text('{"by": "nlp-bench/report/1"}')  # somebody else's: read as a log
-    said = told("report", "report.json", "a run/result.json", "other.json", "--format", "csv", code=1).out
+    said = cli("report", "report.json", "a run/result.json", "other.json", "--format", "csv", code=1).out
     ours, result, other = said.splitlines()[1:]
     assert ours.startswith("report.json,,REFUSED,")
     assert "(nlp-bench/report/1)" in ours
@@ -30,12 +30,12 @@ def test_a_record_names_what_it_was_made_from(log: Path, told: Ask) -> None:
 
 @pytest.mark.parametrize("form", ["table", "html"])
 @pytest.mark.usefixtures("here")
-def test_a_report_that_quotes_lines_is_no_log(log: Path, form: str, told: Ask) -> None:
+def test_a_report_that_quotes_lines_is_no_log(log: Path, form: str, cli: Cli) -> None:
     log.rename("a.log")
     words = ["--sequence-length", "2048"]
-    Path("explained.txt").write_text(told("report", "a.log", *words, "--explain", "--format", form).out)
-    found = told("report", ".", *words, "--format", "csv")
+    Path("explained.txt").write_text(cli("report", "a.log", *words, "--explain", "--format", form).out)
+    found = cli("report", ".", *words, "--format", "csv")
     assert [line.split(",")[0] for line in found.out.splitlines()] == ["source", "a.log"]
     assert "1 file(s) hold no training line: explained.txt" in found.err
-    assert "explained.txt,,REFUSED," in (text := told("report", "explained.txt", *words, "--format", "csv", code=1).out)
+    assert "explained.txt,,REFUSED," in (text := cli("report", "explained.txt", *words, "--format", "csv", code=1).out)
     assert "a report of nlp-bench, which quotes lines of the logs" in text

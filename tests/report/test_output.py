@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.published import write_run
 
 from nlp_bench.cli.main import main
@@ -36,10 +36,10 @@ def written(folder: Path) -> dict[str, str]:
     return {name: (folder / name).read_text() for name in FILES if not name.endswith("png")}
 
 
-def test_one_good_and_one_failed_run(tmp_path: Path, told: Ask) -> None:
+def test_one_good_and_one_failed_run(tmp_path: Path, cli: Cli) -> None:
     write_run(tmp_path / "runs/a_good")
     write_run(tmp_path / "runs/b_bad", "TIMEOUT", reasons=["the limit of 00:45:00 was reached"])
-    assert "wrote" in told("report", tmp_path / "runs", "--output", tmp_path / "out", code=1).err
+    assert "wrote" in cli("report", tmp_path / "runs", "--output", tmp_path / "out", code=1).err
     texts = written(tmp_path / "out")
     assert "34063.43" in texts["report.md"]
     assert "34063.43" in texts["report.html"]
@@ -79,19 +79,19 @@ def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
-def test_files_of_an_earlier_call_that_stay_are_named(log: Path, tmp_path: Path, told: Ask) -> None:
+def test_files_of_an_earlier_call_that_stay_are_named(log: Path, tmp_path: Path, cli: Cli) -> None:
     words = ["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "out")]
-    assert "earlier call" not in told(*words, "--format", "records-csv").err
+    assert "earlier call" not in cli(*words, "--format", "records-csv").err
     said = f"of an earlier call, and not of these logs perhaps, are in {tmp_path}/out: records.csv\n"
-    assert said in told(*words).err
+    assert said in cli(*words).err
 
 
 def test_without_matplotlib_all_but_the_plots_is_written_and_what_brings_them_is_said_once(
-    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: Ask
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "out"
-    said = told("report", log, "--sequence-length", "2048", "--scaling", "--output", out).err
+    said = cli("report", log, "--sequence-length", "2048", "--scaling", "--output", out).err
     assert said.count("no plots: they need matplotlib") == 1
     reports = {f"report.{kind}" for kind in ("csv", "md", "html", "json")}
     assert {path.name for path in out.iterdir()} == {*reports, *(f"scaling.{kind}" for kind in ("csv", "md", "json"))}

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.browsing import simulated_log
-from support.command import Ask
+from support.command import Cli
 from support.published import published_log, write_run
 from support.repeated import write_runs
 from support.series import write_series_run
@@ -140,13 +140,13 @@ def test_ids_are_unique(log: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_standard_output_and_file_are_one(log: Path, tmp_path: Path, told: Ask) -> None:
+def test_standard_output_and_file_are_one(log: Path, tmp_path: Path, cli: Cli) -> None:
     for form, name in (("html", "report.html"), ("csv", "report.csv")):
-        said = told(
+        said = cli(
             "report", log, "--sequence-length", "2048", "--format", form, "--output", tmp_path / "out", code=None
         ).out
         assert said == (tmp_path / "out" / name).read_text(encoding="utf-8")
-    said = told("report", log, "--sequence-length", "2048", "--format", "markdown", code=None).out
+    said = cli("report", log, "--sequence-length", "2048", "--format", "markdown", code=None).out
     assert said in (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
 
 

@@ -4,7 +4,7 @@ import gzip
 import re
 from pathlib import Path
 
-from support.command import Ask
+from support.command import Cli
 
 from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
@@ -12,7 +12,7 @@ from nlp_bench.measure.sizes import Overrides
 SEQUENCE = ("--sequence-length", 2048)
 
 
-def test_rates_alone_are_explained_by_their_mean(log: Path, report: Ask) -> None:
+def test_rates_alone_are_explained_by_their_mean(log: Path, report: Cli) -> None:
     rates = (400, 4000, 4040, 3960)
     log.write_text(
         "".join(
@@ -28,7 +28,7 @@ def test_rates_alone_are_explained_by_their_mean(log: Path, report: Ask) -> None
     assert "from      num_gpus = 8: command line --num-gpus" in out
 
 
-def test_a_compressed_log_is_not_quoted(log: Path, report: Ask) -> None:
+def test_a_compressed_log_is_not_quoted(log: Path, report: Cli) -> None:
     packed = log.with_suffix(".gz")
     packed.write_bytes(gzip.compress(log.read_bytes()))
     out = report(packed, *SEQUENCE, "--explain").out
@@ -36,14 +36,14 @@ def test_a_compressed_log_is_not_quoted(log: Path, report: Ask) -> None:
     assert "[default3]" not in out
 
 
-def test_a_quoted_line_stays_one_short_line(log: Path, report: Ask) -> None:
+def test_a_quoted_line_stays_one_short_line(log: Path, report: Cli) -> None:
     log.write_bytes(b"\x1b[31m" + b"x" * 3000 + b"\xff: " + log.read_bytes())
     out = report(log, *SEQUENCE, "--explain").out
     assert "\x1b" not in out
     assert max(map(len, out.splitlines())) < 700
 
 
-def test_a_refused_log_says_what_was_found(log: Path, report: Ask) -> None:
+def test_a_refused_log_says_what_was_found(log: Path, report: Cli) -> None:
     out = report(log, "--explain").out
     assert "no number" in out
     assert "sequence_length: not known" in out

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.repeated import write_runs
 
 
-def repeats_of(folder: Path, limit_s: float, report: Ask) -> dict[str, Any]:
+def repeats_of(folder: Path, limit_s: float, report: Cli) -> dict[str, Any]:
     (found,) = report(folder, "--limit", limit_s, "--format", "json").json["repeats"]
     return found
 
 
-def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, report: Ask) -> None:
+def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, report: Cli) -> None:
     folder = write_runs(tmp_path / "runs", 65000, 65200, 65100)
     assert repeats_of(folder, 320, report)["limit"] == "PASS"
     for path in folder.iterdir():
@@ -31,14 +31,14 @@ def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, report:
     assert "limit of 320 s: NOT PROVEN (the run ends at a slower speed" in said
 
 
-def test_a_limit_in_another_unit_is_no_pass(tmp_path: Path, report: Ask) -> None:
+def test_a_limit_in_another_unit_is_no_pass(tmp_path: Path, report: Cli) -> None:
     found = repeats_of(write_runs(tmp_path / "runs", 65000, 65200, 65100), 620_000, report)
     assert (found["limit"], "not in seconds" in found["limit_reasons"][0]) == ("NOT PROVEN", True)
 
 
 @pytest.mark.parametrize(("apart_s", "num_runs"), [(0, 1), (7, 4)])
 def test_the_files_of_the_ranks_of_one_run_are_one_run(
-    tmp_path: Path, report: Ask, apart_s: int, num_runs: int
+    tmp_path: Path, report: Cli, apart_s: int, num_runs: int
 ) -> None:
     """`torchrun --log-dir`: each rank has the jitter of its own clock, and all have the loss of all."""
     folder = write_runs(tmp_path / "runs", 65000)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from support.browsing import simulated_log
-from support.command import Ask
+from support.command import Cli
 from support.processes import execute
 from support.published import write_run
 
@@ -20,13 +20,13 @@ PUBLISHED = Path(__file__).parents[2] / "reports/reference/juwels_booster"
 SEQUENCE = ["--sequence-length", "2048"]
 
 
-def runs_of(report: Ask, *words: object) -> tuple[int, list[dict[str, Any]]]:
+def runs_of(report: Cli, *words: object) -> tuple[int, list[dict[str, Any]]]:
     found = report(*words, "--format", "json")
     assert found.json["schema"] == "nlp-bench/report/1"
     return found.code, found.json["runs"]
 
 
-def test_the_contract_in_json(report: Ask, log: Path) -> None:
+def test_the_contract_in_json(report: Cli, log: Path) -> None:
     code, (run,) = runs_of(report, log, *SEQUENCE, "--num-gpus", 384)
     assert code == 0
     assert list(run) == [
@@ -46,7 +46,7 @@ def test_the_contract_in_json(report: Ask, log: Path) -> None:
     assert run["time_to_report_s"]["ci95"] == [20_000_000 / rate_high, 20_000_000 / rate_low]
 
 
-def test_what_is_missing_is_null(report: Ask, log: Path) -> None:
+def test_what_is_missing_is_null(report: Cli, log: Path) -> None:
     code, (run,) = runs_of(report, log)
     assert (code, run["outcome"]) == (1, "REFUSED")
     assert "--sequence-length" in run["reasons"][0]
@@ -55,7 +55,7 @@ def test_what_is_missing_is_null(report: Ask, log: Path) -> None:
     assert (run["tokens_per_second_per_gpu"], run["window"], run["num_gpus"]) == (None, None, None)
 
 
-def test_the_table(report: Ask, log: Path) -> None:
+def test_the_table(report: Cli, log: Path) -> None:
     code, out, err = report(log, *SEQUENCE)
     assert (code, err) == (0, "")
     for text in ("34063.43", "587.14", "36361.59", "550.03", "11-50", "stops at iteration 50 of 3125000"):
@@ -80,7 +80,7 @@ SUPPLIED = [
 
 @pytest.mark.parametrize(("words", "logged", "cell", "said"), SUPPLIED)
 def test_what_the_log_does_not_show_is_marked_in_every_format(
-    report: Ask, log: Path, words: list[str], logged: dict[str, int | None], cell: str, said: str
+    report: Cli, log: Path, words: list[str], logged: dict[str, int | None], cell: str, said: str
 ) -> None:
     _, (run,) = runs_of(report, log, *words)
     assert {each["name"]: each["logged"] for each in run["supplied"]} == logged
@@ -102,14 +102,14 @@ def test_many_runs_that_what_was_supplied_is_about_are_counted(number: int, name
     assert line == f"* supplied by hand: --num-gpus 8 (not in the log): {names}"
 
 
-def test_gpus_that_change_no_rate_are_told_from_those_that_do(report: Ask, log: Path) -> None:
+def test_gpus_that_change_no_rate_are_told_from_those_that_do(report: Cli, log: Path) -> None:
     _, (run,) = runs_of(report, log, *SEQUENCE, "--num-gpus", 384, "--gpu", "A100-40GB")
     found = {each["name"]: each["changes_rate"] for each in run["supplied"]}
     assert found == {"sequence_length": True, "num_gpus": False, "gpu": False}
     assert "384*" in report(log, *SEQUENCE, "--num-gpus", 384)[1]
 
 
-def test_words_that_would_excuse_too_much_are_told_of(report: Ask, tmp_path: Path) -> None:
+def test_words_that_would_excuse_too_much_are_told_of(report: Cli, tmp_path: Path) -> None:
     lines = simulated_log(200, seed=1).splitlines()
     for index in range(20, 200, 9):
         words, _, rest = lines[index].partition("elapsed time per iteration (s): ")
@@ -120,7 +120,7 @@ def test_words_that_would_excuse_too_much_are_told_of(report: Ask, tmp_path: Pat
     assert "would excuse more than 10 % of the run's time" in "; ".join(run["reasons"])
 
 
-def test_many_runs_are_a_table_with_its_sums(report: Ask, log: Path, tmp_path: Path) -> None:
+def test_many_runs_are_a_table_with_its_sums(report: Cli, log: Path, tmp_path: Path) -> None:
     for number in range(9):
         (tmp_path / f"runs/good{number}").mkdir(parents=True)
         (tmp_path / f"runs/good{number}/a.log").write_bytes(log.read_bytes().replace(b"5.4", f"5.{number}".encode()))
@@ -137,18 +137,18 @@ def test_many_runs_are_a_table_with_its_sums(report: Ask, log: Path, tmp_path: P
         assert ("the log stops at" in row) == ("MEASURED" in row)
 
 
-def test_other_tokens(report: Ask, log: Path) -> None:
+def test_other_tokens(report: Cli, log: Path) -> None:
     _, (run,) = runs_of(report, log, *SEQUENCE, "--tokens", 40_000_000)
     assert round(run["time_to_report_s"]["reference"], 1) == 1174.3
 
 
-def test_standard_input(report: Ask, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input(report: Cli, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(log.read_bytes()))))
     code, (run,) = runs_of(report, "-", *SEQUENCE)
     assert (code, run["source"]) == (0, "standard input")
 
 
-def test_explain_leaves_standard_output_one_document(report: Ask, log: Path) -> None:
+def test_explain_leaves_standard_output_one_document(report: Cli, log: Path) -> None:
     _, out, err = report(log, "--format", "json", "--explain")
     assert json.loads(out)["runs"]
     assert "no number" in err
@@ -162,7 +162,7 @@ def test_explain_leaves_standard_output_one_document(report: Ask, log: Path) -> 
     ],
 )
 def test_no_spreadsheet_makes_another_word_of_a_cell(
-    report: Ask, log: Path, here: Path, name: str, *, is_changed: bool
+    report: Cli, log: Path, here: Path, name: str, *, is_changed: bool
 ) -> None:
     (here / name).parent.mkdir(parents=True, exist_ok=True)
     (here / name).write_bytes(log.read_bytes())
@@ -170,7 +170,7 @@ def test_no_spreadsheet_makes_another_word_of_a_cell(
     assert row["source"] == ("'" if is_changed else "") + name
 
 
-def test_hostile_names_do_not_reach_markup(report: Ask, log: Path, tmp_path: Path) -> None:
+def test_hostile_names_do_not_reach_markup(report: Cli, log: Path, tmp_path: Path) -> None:
     evil = tmp_path / "<script>alert(1)</script>|x\n\x1b[31m.log"  # a folder and a file, by its slash
     evil.parent.mkdir()
     evil.write_bytes(log.read_bytes())
@@ -184,7 +184,7 @@ def test_hostile_names_do_not_reach_markup(report: Ask, log: Path, tmp_path: Pat
     assert "\x1b" not in report(evil, *SEQUENCE)[1] + markdown + html
 
 
-def test_a_name_that_is_no_text(report: Ask, log: Path, tmp_path: Path) -> None:
+def test_a_name_that_is_no_text(report: Cli, log: Path, tmp_path: Path) -> None:
     odd = tmp_path / os.fsdecode(b"\xff\xfe.log")
     odd.write_bytes(log.read_bytes())
     code, (run,) = runs_of(report, odd, *SEQUENCE)
@@ -215,7 +215,7 @@ def test_a_name_that_is_no_text(report: Ask, log: Path, tmp_path: Path) -> None:
         ([], "PATH"),
     ],
 )
-def test_usage_errors(report: Ask, log: Path, tmp_path: Path, words: list[str], text: str) -> None:
+def test_usage_errors(report: Cli, log: Path, tmp_path: Path, words: list[str], text: str) -> None:
     (tmp_path / "empty").mkdir()
     code, out, err = report(*(word.format(log=log, empty=tmp_path / "empty") for word in words))
     assert (code, out) == (2, "")
@@ -258,12 +258,12 @@ class TestFolders:
     """Run folders, and what JUBE makes around them."""
 
     @pytest.mark.parametrize("text", ["[" * 200_000, '{"schema": [1]}'])
-    def test_a_run_json_of_nobody_is_a_row(self, report: Ask, tmp_path: Path, text: str) -> None:
+    def test_a_run_json_of_nobody_is_a_row(self, report: Cli, tmp_path: Path, text: str) -> None:
         (write_run(tmp_path / "run") / "run.json").write_text(text)
         code, (run,) = runs_of(report, tmp_path / "run")
         assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "UNKNOWN", None)
 
-    def test_a_list_in_a_run_json_is_named(self, report: Ask, tmp_path: Path) -> None:
+    def test_a_list_in_a_run_json_is_named(self, report: Cli, tmp_path: Path) -> None:
         path = write_run(tmp_path / "run") / "run.json"
         record = json.loads(path.read_text())
         path.write_text(json.dumps({**record, "training": {**record["training"], "lr": [1, 2]}}))
@@ -271,7 +271,7 @@ class TestFolders:
         assert (code, run["outcome"]) == (1, "UNKNOWN")
         assert "training.lr" in " ".join(run["reasons"])
 
-    def test_a_tree_of_jube_counts_each_real_folder_once(self, report: Ask, tmp_path: Path) -> None:
+    def test_a_tree_of_jube_counts_each_real_folder_once(self, report: Cli, tmp_path: Path) -> None:
         first = write_run(tmp_path / "nlp_benchmark_run/000000/000003_train/work")
         write_run(tmp_path / "nlp_benchmark_run/000000/000004_train/work", "FAILED", reasons=["rank 3 ended with 1"])
         check = tmp_path / "nlp_benchmark_run/000000/000000_check/work"
@@ -290,27 +290,27 @@ class TestFolders:
         assert len(runs_of(report, measure)[1]) == 1  # the link to the step before, not the one out of JUBE's run
         assert len(runs_of(report, first, tmp_path / "nlp_benchmark_run")[1]) == 2
 
-    def test_a_run_that_has_not_ended_is_a_row(self, report: Ask, tmp_path: Path) -> None:
+    def test_a_run_that_has_not_ended_is_a_row(self, report: Cli, tmp_path: Path) -> None:
         folder = write_run(tmp_path / "run")
         (folder / "outcome.json").unlink()
         code, (run,) = runs_of(report, folder)
         assert (code, run["outcome"]) == (1, "UNKNOWN")
         assert "nlp-bench sync" in run["reasons"][0]
 
-    def test_our_log_named_directly_is_held_to_its_run_json(self, report: Ask, tmp_path: Path) -> None:
+    def test_our_log_named_directly_is_held_to_its_run_json(self, report: Cli, tmp_path: Path) -> None:
         log = write_run(tmp_path / "run") / "job.out"
         assert runs_of(report, log)[0] == 0
         log.write_bytes(log.read_bytes()[:-1])
         code, (run,) = runs_of(report, log, *SEQUENCE)
         assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "INCOMPLETE", None)
 
-    def test_options_are_not_used_against_run_json(self, report: Ask, tmp_path: Path) -> None:
+    def test_options_are_not_used_against_run_json(self, report: Cli, tmp_path: Path) -> None:
         out = report(write_run(tmp_path / "run"), "--sequence-length", "17").out
         assert "34063.43" in out
         assert "not used here" in out
 
 
-def test_the_published_results_come_out_to_the_printed_digit(report: Ask) -> None:
+def test_the_published_results_come_out_to_the_printed_digit(report: Cli) -> None:
     out = report(PUBLISHED, code=0).out
     for time_s in ("329.07", "554.70", "1367.92", "382.30"):
         assert time_s in out
@@ -320,7 +320,7 @@ def test_the_published_results_come_out_to_the_printed_digit(report: Ask) -> Non
     assert all(run["reasons"] == ["published value, raw log not available"] for run in runs)
 
 
-def test_a_reference_table_that_contradicts_itself_says_so(report: Ask, tmp_path: Path) -> None:
+def test_a_reference_table_that_contradicts_itself_says_so(report: Cli, tmp_path: Path) -> None:
     text = (PUBLISHED / "results.csv").read_text()
     (tmp_path / "mine.csv").write_text(text.replace("554.70", "454.70"))
     _, runs = runs_of(report, tmp_path / "mine.csv")

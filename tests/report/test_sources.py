@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.published import published_log, write_run
 
 from nlp_bench.inputs import read
@@ -21,7 +21,7 @@ Report1 = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def record(report: Ask) -> Report1:
+def record(report: Cli) -> Report1:
     def run(*words: object) -> dict[str, Any]:
         found = report(*words, *SEQUENCE, "--format", "json")
         return {**found.json, "code": found.code}
@@ -51,7 +51,7 @@ def names(record: dict[str, Any], top: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_folder_gives_every_log_by_content_and_names_the_rest_in_one_line(
-    record: Report1, folder: Path, told: Ask
+    record: Report1, folder: Path, cli: Cli
 ) -> None:
     found = record(folder)
     assert (found["code"], names(found, folder)) == (0, ["a.out", "b/any name", "b/y.gz", "b/z.log.txt"])
@@ -63,17 +63,17 @@ def test_a_folder_gives_every_log_by_content_and_names_the_rest_in_one_line(
         }
     ]
     for form, stream in (("table", "out"), ("markdown", "out"), ("html", "out"), ("csv", "err")):
-        said = told("report", folder, *SEQUENCE, "--format", form)
+        said = cli("report", folder, *SEQUENCE, "--format", form)
         (line,) = [one for one in getattr(said, stream).splitlines() if "passed over" in one]
         assert "3 file(s) hold no training line: README, b/config.yaml, empty" in line.replace("\\", "")
         assert "2 binary file(s) are passed over: b/model.pt, b/weights.gz" in line.replace("\\", "")
 
 
-def test_hundreds_of_other_files_are_one_line(record: Report1, folder: Path, told: Ask) -> None:
+def test_hundreds_of_other_files_are_one_line(record: Report1, folder: Path, cli: Cli) -> None:
     for number in range(100):
         (folder / f"x{number:03d}.py").write_text("import os\n")
     assert len(record(folder)["runs"]) == 4
-    out = told("report", folder, *SEQUENCE, code=None).out
+    out = cli("report", folder, *SEQUENCE, code=None).out
     assert "103 file(s) hold no training line" in out
     assert len(out.splitlines()) < 20
 
@@ -192,10 +192,10 @@ def test_a_folder_that_may_not_be_read_is_a_row(record: Report1, folder: Path) -
     assert "Permission denied" in found["runs"][1]["reasons"][0]
 
 
-def test_the_same_note_of_many_runs_stands_once(folder: Path, told: Ask) -> None:
+def test_the_same_note_of_many_runs_stands_once(folder: Path, cli: Cli) -> None:
     for number in range(6):
         shutil.copy(folder / "a.out", folder / f"c{number:02d}.log")
-    out = told("report", folder, *SEQUENCE, code=None).out
+    out = cli("report", folder, *SEQUENCE, code=None).out
     assert out.count("the log stops at iteration 50 of 3125000") == 1
     assert "and 9 more: the log stops" in out
 

@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.ours import bundled, write_our_run
 from support.ruled_run import OWN, rule_file
 
@@ -153,7 +153,7 @@ def test_a_bundle_is_not_judged_by_rules_that_it_brings(here: Path, monkeypatch:
     assert verify(made.path).is_verified
 
 
-def test_rules_that_are_not_the_shipped_ones_are_named(here: Path, report: Ask) -> None:
+def test_rules_that_are_not_the_shipped_ones_are_named(here: Path, report: Cli) -> None:
     run = write_our_run(here / "run")
     (here / "benchmark/rules").mkdir(parents=True)
     (here / "benchmark/rules/jupiter-nlp.toml").write_text(LAX)

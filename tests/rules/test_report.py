@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.ruled_run import OWN, Make, rule_file
 
 from nlp_bench.config import catalog
@@ -20,7 +20,7 @@ from nlp_bench.rules.apply import VARIABLE, measured_folder, wanted
 
 
 @pytest.fixture
-def as_json(report: Ask) -> Callable[..., tuple[int, dict[str, Any]]]:
+def as_json(report: Cli) -> Callable[..., tuple[int, dict[str, Any]]]:
     def run(*words: object) -> tuple[int, dict[str, Any]]:
         found = report(*words, "--format", "json")
         return found.code, found.json["runs"][0]
@@ -28,7 +28,7 @@ def as_json(report: Ask) -> Callable[..., tuple[int, dict[str, Any]]]:
     return run
 
 
-def test_a_valid_run_has_its_word_in_every_format(make_run: Make, as_json: Ask, report: Ask) -> None:
+def test_a_valid_run_has_its_word_in_every_format(make_run: Make, as_json: Cli, report: Cli) -> None:
     folder = str(make_run())
     code, run = as_json(folder, "--rules", "jupiter-nlp")
     assert (code, run["rules"]["result"], run["rules"]["rules"]) == (0, "VALID", "jupiter-nlp")
@@ -42,7 +42,7 @@ def test_a_valid_run_has_its_word_in_every_format(make_run: Make, as_json: Ask, 
         assert "VALID; 17 of 17 rules pass" in report(folder, "--format", form).out
 
 
-def test_a_broken_rule_that_was_asked_for_takes_number_and_exit_code(make_run: Make, as_json: Ask) -> None:
+def test_a_broken_rule_that_was_asked_for_takes_number_and_exit_code(make_run: Make, as_json: Cli) -> None:
     folder = str(make_run(torch="2.9.0.dev1"))
     code, run = as_json(folder)
     assert (code, run["outcome"], run["rules"]["result"]) == (0, "VALID", "INVALID")
@@ -52,7 +52,7 @@ def test_a_broken_rule_that_was_asked_for_takes_number_and_exit_code(make_run: M
     assert run["provenance"]["arithmetic"] is None
 
 
-def test_a_broken_rule_takes_all_that_was_worked_out(make_run: Make, as_json: Ask) -> None:
+def test_a_broken_rule_takes_all_that_was_worked_out(make_run: Make, as_json: Cli) -> None:
     """The mean time that --until knew of stood in the record of an INVALID run."""
     seconds = tuple(5.0 + 0.01 * (n % 3) for n in range(100))
     folder = make_run(torch="2.9.0.dev1", seconds=seconds)
@@ -64,14 +64,14 @@ def test_a_broken_rule_takes_all_that_was_worked_out(make_run: Make, as_json: As
     assert (code, run["outcome"], run["until"], run["energy"]) == (1, "INVALID", None, None)
 
 
-def test_a_slow_run_keeps_its_number_and_fails_all_the_same(make_run: Make, as_json: Ask) -> None:
+def test_a_slow_run_keeps_its_number_and_fails_all_the_same(make_run: Make, as_json: Cli) -> None:
     slow = make_run(seconds=(6.0, *(5.80 + 0.01 * (n % 3) for n in range(14))))
     code, run = as_json(slow, "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["rules"]["result"]) == (1, "VALID", "INVALID")
     assert run["tokens_per_second"]["steady"] > 0
 
 
-def test_a_log_alone_is_not_accepted_and_keeps_its_number(make_run: Make, tmp_path: Path, as_json: Ask) -> None:
+def test_a_log_alone_is_not_accepted_and_keeps_its_number(make_run: Make, tmp_path: Path, as_json: Cli) -> None:
     (tmp_path / "a.log").write_text((make_run() / "job.out").read_text())
     code, run = as_json(tmp_path / "a.log", "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["rules"]["result"]) == (1, "VALID", "NOT SHOWN")
@@ -80,7 +80,7 @@ def test_a_log_alone_is_not_accepted_and_keeps_its_number(make_run: Make, tmp_pa
     assert as_json(tmp_path / "a.log", "--rules", rule_file(tmp_path, OWN + without))[0] == 0
 
 
-def test_required_evidence_that_is_missing_breaks_the_rule(make_run: Make, tmp_path: Path, as_json: Ask) -> None:
+def test_required_evidence_that_is_missing_breaks_the_rule(make_run: Make, tmp_path: Path, as_json: Cli) -> None:
     (tmp_path / "a.log").write_text((make_run() / "job.out").read_text())
     own = rule_file(tmp_path, OWN + "[rules.exit-status]\nrequired_evidence = true\n")
     _, run = as_json(tmp_path / "a.log", "--rules", own)
@@ -88,7 +88,7 @@ def test_required_evidence_that_is_missing_breaks_the_rule(make_run: Make, tmp_p
     assert run["reasons"][0] == "rule broken: exit-status: exit_status is not stated, expected 0"
 
 
-def test_the_explanation_lists_each_rule_with_its_evidence(make_run: Make, report: Ask) -> None:
+def test_the_explanation_lists_each_rule_with_its_evidence(make_run: Make, report: Cli) -> None:
     out = report(make_run(log_model="13"), "--explain", code=1).out
     assert "  rules     jupiter-nlp: INVALID, model 175 (sha256 " in out
     assert re.search(r"  FAIL      agreement: world_size is 32 \(log line \d+\), expected 384; ", out)
@@ -99,8 +99,8 @@ def test_the_explanation_lists_each_rule_with_its_evidence(make_run: Make, repor
 
 
 @pytest.mark.parametrize("name", ["jupiter", "gone.toml", ""])
-def test_rules_that_are_not_there_are_refused_before_anything_is_read(name: str, tmp_path: Path, told: Ask) -> None:
-    assert "no.log" not in told("report", tmp_path / "no.log", "--rules", name, code=2).err
+def test_rules_that_are_not_there_are_refused_before_anything_is_read(name: str, tmp_path: Path, cli: Cli) -> None:
+    assert "no.log" not in cli("report", tmp_path / "no.log", "--rules", name, code=2).err
 
 
 def test_a_fault_of_the_default_file_costs_no_number(
@@ -137,7 +137,7 @@ def test_result_json_carries_the_findings(make_run: Make) -> None:
     json.dumps(record, allow_nan=False)
 
 
-def test_text_of_a_log_stays_one_line_and_no_markup(make_run: Make, tmp_path: Path, report: Ask) -> None:
+def test_text_of_a_log_stays_one_line_and_no_markup(make_run: Make, tmp_path: Path, report: Cli) -> None:
     text = (make_run() / "job.out").read_text().replace("torch 2.8.0+cu126", "torch <b>\x1b[31m|x|" + "y" * 300)
     (tmp_path / "a.log").write_text(text)
     out = report(tmp_path / "a.log", "--rules", "jupiter-nlp", "--format", "markdown").out
@@ -146,7 +146,7 @@ def test_text_of_a_log_stays_one_line_and_no_markup(make_run: Make, tmp_path: Pa
     assert "y" * 200 not in out
 
 
-def test_a_published_value_shows_little_and_breaks_nothing(as_json: Ask) -> None:
+def test_a_published_value_shows_little_and_breaks_nothing(as_json: Cli) -> None:
     table = str(catalog.root() / "reports" / "reference" / "juwels_booster" / "results.csv")
     code, run = as_json(table, "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["rules"]["result"]) == (1, "MEASURED", "NOT SHOWN")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.series import keep_two_lines, write_log, write_series_run
 
 from nlp_bench.analysis.scaling import scaling_charts, scaling_of
@@ -13,12 +13,12 @@ from nlp_bench.measure.foreign import measure_log
 from nlp_bench.measure.sizes import Overrides
 
 
-def curves_of(report: Ask, *words: object) -> list[dict[str, Any]]:
+def curves_of(report: Cli, *words: object) -> list[dict[str, Any]]:
     return list(report(*words, "--scaling", "--format", "json").json["curves"])
 
 
 @pytest.mark.parametrize(("batches", "kind"), [((64, 128), "weak"), ((64, 96), "mixed"), ((64, 64), "strong")])
-def test_the_batches_decide(report: Ask, tmp_path: Path, batches: tuple[int, int], kind: str) -> None:
+def test_the_batches_decide(report: Cli, tmp_path: Path, batches: tuple[int, int], kind: str) -> None:
     for gpus, batch in zip((8, 16), batches, strict=True):
         write_log(tmp_path / f"strong_scaling_{gpus}.log", gpus=gpus, batch=batch, mean_s=1)
     (curve,) = curves_of(report, tmp_path)
@@ -26,7 +26,7 @@ def test_the_batches_decide(report: Ask, tmp_path: Path, batches: tuple[int, int
     assert any("calls it strong scaling" in note for note in curve["notes"]) is (kind == "weak")
 
 
-def test_repeats_are_one_point_and_scatter_over_runs(report: Ask, tmp_path: Path) -> None:
+def test_repeats_are_one_point_and_scatter_over_runs(report: Cli, tmp_path: Path) -> None:
     for gpus in (8, 16):
         for repeat, factor in enumerate((1.0, 1.02, 1.04)):
             path, mean_s = tmp_path / f"{gpus}_{repeat}.log", factor * 8 / gpus
@@ -38,7 +38,7 @@ def test_repeats_are_one_point_and_scatter_over_runs(report: Ask, tmp_path: Path
     assert not any("one run per point" in note for note in curve["notes"])
 
 
-def test_more_than_linear_beyond_the_interval_is_flagged(report: Ask, tmp_path: Path) -> None:
+def test_more_than_linear_beyond_the_interval_is_flagged(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1.05, seed=1)
     write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.5, seed=2)
     (curve,) = curves_of(report, tmp_path)
@@ -48,7 +48,7 @@ def test_more_than_linear_beyond_the_interval_is_flagged(report: Ask, tmp_path: 
     assert curve["points"][1]["flags"] == []
 
 
-def test_models_and_machines_never_share_a_curve(report: Ask, tmp_path: Path) -> None:
+def test_models_and_machines_never_share_a_curve(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "a.log", gpus=8, batch=64, mean_s=1)
     write_log(tmp_path / "b.log", gpus=16, batch=64, mean_s=1, num_layers=48)
     write_log(tmp_path / "c.log", gpus=32, batch=64, mean_s=1, bf16=False, fp16=True)
@@ -59,7 +59,7 @@ def test_models_and_machines_never_share_a_curve(report: Ask, tmp_path: Path) ->
     assert all(point["efficiency"] in {None, 1.0} for curve in curves for point in curve["points"])
 
 
-def test_another_layout_along_the_curve_is_shown(report: Ask, tmp_path: Path) -> None:
+def test_another_layout_along_the_curve_is_shown(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1, tp=2)
     write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.6, tp=4, micro=2)
     (curve,) = curves_of(report, tmp_path)
@@ -67,7 +67,7 @@ def test_another_layout_along_the_curve_is_shown(report: Ask, tmp_path: Path) ->
     assert "other configuration" in curve["points"][1]["flags"]
 
 
-def test_a_failed_run_stays_a_row_and_a_missing_baseline_is_said(report: Ask, tmp_path: Path) -> None:
+def test_a_failed_run_stays_a_row_and_a_missing_baseline_is_said(report: Cli, tmp_path: Path) -> None:
     write_series_run(tmp_path / "1", nodes=1, outcome="OUT_OF_MEMORY", reasons=("CUDA out of memory on rank 3",))
     write_series_run(tmp_path / "2", nodes=2, mean_s=1.0)
     write_series_run(tmp_path / "4", nodes=4, mean_s=0.5, seed=3)
@@ -81,7 +81,7 @@ def test_a_failed_run_stays_a_row_and_a_missing_baseline_is_said(report: Ask, tm
     assert any("the smallest size, 4 GPUs, has no number; 8 GPUs are the baseline" in note for note in curve["notes"])
 
 
-def test_a_curve_of_failures_has_no_speed_up(report: Ask, tmp_path: Path) -> None:
+def test_a_curve_of_failures_has_no_speed_up(report: Cli, tmp_path: Path) -> None:
     for nodes in (1, 2):
         write_series_run(tmp_path / str(nodes), nodes=nodes, outcome="FAILED")
     (curve,) = curves_of(report, tmp_path)
@@ -89,7 +89,7 @@ def test_a_curve_of_failures_has_no_speed_up(report: Ask, tmp_path: Path) -> Non
     assert any("no run has a number, so there is no speed-up" in note for note in curve["notes"])
 
 
-def test_a_chosen_baseline(report: Ask, tmp_path: Path) -> None:
+def test_a_chosen_baseline(report: Cli, tmp_path: Path) -> None:
     for gpus in (8, 16, 32):
         write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)
     (curve,) = curves_of(report, tmp_path, "--baseline-gpus", 16)
@@ -99,7 +99,7 @@ def test_a_chosen_baseline(report: Ask, tmp_path: Path) -> None:
         assert "--baseline-gpus 24: no run has so many GPUs; there are 8, 16, 32" in err
 
 
-def test_a_single_logged_interval_is_flagged(report: Ask, tmp_path: Path) -> None:
+def test_a_single_logged_interval_is_flagged(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
     short = write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.5)
     keep_two_lines(short)
@@ -108,7 +108,7 @@ def test_a_single_logged_interval_is_flagged(report: Ask, tmp_path: Path) -> Non
     assert curve["points"][1]["efficiency_ci95_low"] is None
 
 
-def test_a_log_that_contradicts_its_run_json_has_no_speed_up(report: Ask, tmp_path: Path) -> None:
+def test_a_log_that_contradicts_its_run_json_has_no_speed_up(report: Cli, tmp_path: Path) -> None:
     write_series_run(tmp_path / "1", nodes=1)
     write_series_run(tmp_path / "2", nodes=2, tp=2, logged_tp=4, mean_s=0.1)
     (curve,) = curves_of(report, tmp_path)
@@ -118,7 +118,7 @@ def test_a_log_that_contradicts_its_run_json_has_no_speed_up(report: Ask, tmp_pa
     assert point["cause"].startswith("TP is 4 in the log (log line ")
 
 
-def test_a_log_without_gpus_is_named_and_not_placed(report: Ask, tmp_path: Path) -> None:
+def test_a_log_without_gpus_is_named_and_not_placed(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
     path = write_log(tmp_path / "x.log", gpus=8, batch=64, mean_s=1)
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "world_size" not in line))
@@ -126,7 +126,7 @@ def test_a_log_without_gpus_is_named_and_not_placed(report: Ask, tmp_path: Path)
 
 
 @pytest.mark.parametrize("view", ["--scaling", "--sweep"])
-def test_a_log_that_came_to_no_line_is_told_beside_the_view(report: Ask, tmp_path: Path, view: str) -> None:
+def test_a_log_that_came_to_no_line_is_told_beside_the_view(report: Cli, tmp_path: Path, view: str) -> None:
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
     (tmp_path / "16.log").write_text("  world_size ........ 16\n")  # killed before its first iteration
     _, out, err = report(tmp_path, view)
@@ -134,7 +134,7 @@ def test_a_log_that_came_to_no_line_is_told_beside_the_view(report: Ask, tmp_pat
     assert "16.log" not in out
 
 
-def test_markdown_is_escaped(report: Ask, tmp_path: Path) -> None:
+def test_markdown_is_escaped(report: Cli, tmp_path: Path) -> None:
     for nodes in (1, 2):
         folder = write_series_run(tmp_path / str(nodes), nodes=nodes, mean_s=1 / nodes)
         record = json.loads((folder / "run.json").read_text())
@@ -146,7 +146,7 @@ def test_markdown_is_escaped(report: Ask, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_folder_of_the_report_holds_tables_and_plots(report: Ask, tmp_path: Path) -> None:
+def test_the_folder_of_the_report_holds_tables_and_plots(report: Cli, tmp_path: Path) -> None:
     for gpus in (8, 16):
         write_log(tmp_path / f"logs/{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)
     err = report(tmp_path / "logs", "--scaling", "--output", tmp_path / "out").err
@@ -172,7 +172,7 @@ def test_the_plots_hold_the_points_their_errors_and_the_line(tmp_path: Path) -> 
     assert scaling_charts(scaling_of(entries[:1], 20_000_000)) == []
 
 
-def test_logs_that_name_no_model_are_joined_on_trust_and_never_across_programs(report: Ask, tmp_path: Path) -> None:
+def test_logs_that_name_no_model_are_joined_on_trust_and_never_across_programs(report: Cli, tmp_path: Path) -> None:
     for gpus in (8, 16):
         path = write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=8 / gpus)
         kept = [line for line in path.read_text().splitlines(keepends=True) if "num_layers" not in line]
@@ -187,7 +187,7 @@ def test_logs_that_name_no_model_are_joined_on_trust_and_never_across_programs(r
     assert len(curves_of(report, *logs, "--num-gpus", 16, "--sequence-length", 1024)) == 2
 
 
-def test_one_size_alone_has_no_interval_of_an_efficiency_it_does_not_show(report: Ask, tmp_path: Path) -> None:
+def test_one_size_alone_has_no_interval_of_an_efficiency_it_does_not_show(report: Cli, tmp_path: Path) -> None:
     for micro in (1, 2):
         write_log(tmp_path / f"{micro}.log", gpus=1, batch=8 * micro, mean_s=1, micro=micro, seed=micro)
     out = report(tmp_path, "--scaling", code=0).out

@@ -20,7 +20,7 @@ class Terminal(io.StringIO):
         return True
 
 
-class Told(NamedTuple):
+class Done(NamedTuple):
     """How a command ended, and what it said."""
 
     code: int
@@ -32,7 +32,7 @@ class Told(NamedTuple):
         return json.loads(self.out)
 
 
-Ask = Callable[..., Told]
+Cli = Callable[..., Done]
 
 
 @pytest.fixture
@@ -43,12 +43,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def told(capsys: Capture) -> Ask:
+def cli(capsys: Capture) -> Cli:
     """Return what nlp-bench says to these words, and see that it ends with `code` (None: with any)."""
 
-    def run(*words: object, code: int | None = 0) -> Told:
+    def run(*words: object, code: int | None = 0) -> Done:
         capsys.readouterr()
-        found = Told(main([*map(str, words)]), *capsys.readouterr())
+        found = Done(main([*map(str, words)]), *capsys.readouterr())
         assert code in {None, found.code}, found
         return found
 
@@ -56,5 +56,5 @@ def told(capsys: Capture) -> Ask:
 
 
 @pytest.fixture
-def report(told: Ask) -> Ask:
-    return lambda *words, code=None: told("report", *words, code=code)
+def report(cli: Cli) -> Cli:
+    return lambda *words, code=None: cli("report", *words, code=code)

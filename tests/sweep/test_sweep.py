@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Ask
+from support.command import Cli
 from support.series import keep_two_lines, write_log, write_series_run, write_sweep
 
 from nlp_bench.analysis.sweep import sweep_charts, sweep_of
@@ -19,13 +19,13 @@ def runs(tmp_path: Path) -> Path:
     return write_sweep(tmp_path / "runs")
 
 
-def sweeps_of(report: Ask, *words: object) -> list[dict[str, Any]]:
+def sweeps_of(report: Cli, *words: object) -> list[dict[str, Any]]:
     record = report(*words, "--sweep", "--format", "json").json
     assert record["schema"] == "nlp-bench/sweep/1"
     return list(record["sweeps"])
 
 
-def test_a_tie_is_a_tie_and_failures_stay(report: Ask, runs: Path) -> None:
+def test_a_tie_is_a_tie_and_failures_stay(report: Cli, runs: Path) -> None:
     (sweep,) = sweeps_of(report, runs)
     rows = sweep["configurations"]
     told = [(r["settings"]["tensor_model_parallel_size"], r["settings"]["pipeline_model_parallel_size"]) for r in rows]
@@ -42,7 +42,7 @@ def test_a_tie_is_a_tie_and_failures_stay(report: Ask, runs: Path) -> None:
     assert rows[-1]["tokens_per_second"] is None
 
 
-def test_a_repeat_that_failed_is_counted_beside_those_that_ran(report: Ask, tmp_path: Path) -> None:
+def test_a_repeat_that_failed_is_counted_beside_those_that_ran(report: Cli, tmp_path: Path) -> None:
     for repeat in range(3):
         outcome, why = ("TIMEOUT", ("the time limit",)) if repeat == 2 else ("VALID", ())
         write_series_run(tmp_path / f"a{repeat}", tp=2, seed=repeat, outcome=outcome, reasons=why)
@@ -55,7 +55,7 @@ def test_a_repeat_that_failed_is_counted_beside_those_that_ran(report: Ask, tmp_
     assert "2 of 3" in report(tmp_path, "--sweep")[1]
 
 
-def test_a_log_that_contradicts_its_run_json_is_shown_and_not_ranked(report: Ask, runs: Path) -> None:
+def test_a_log_that_contradicts_its_run_json_is_shown_and_not_ranked(report: Cli, runs: Path) -> None:
     write_series_run(runs / "wrong", nodes=2, tp=2, pp=2, logged_tp=1, mean_s=0.2)
     (sweep,) = sweeps_of(report, runs)
     wrong = sweep["configurations"][-1]
@@ -74,7 +74,7 @@ def test_a_log_that_contradicts_its_run_json_is_shown_and_not_ranked(report: Ask
     ],
 )
 def test_the_sentence_on_the_winner(
-    report: Ask, tmp_path: Path, times_s: tuple[float | None, ...], sentence: str
+    report: Cli, tmp_path: Path, times_s: tuple[float | None, ...], sentence: str
 ) -> None:
     for tp, mean_s in zip((1, 2, 4), times_s, strict=False):
         how = {"outcome": "OUT_OF_MEMORY"} if mean_s is None else {"mean_s": mean_s}
@@ -85,7 +85,7 @@ def test_the_sentence_on_the_winner(
     assert ("one run per configuration" in report(tmp_path, "--sweep")[1]) == (times_s != (None, None))
 
 
-def test_without_an_interval_nothing_is_judged(report: Ask, tmp_path: Path) -> None:
+def test_without_an_interval_nothing_is_judged(report: Cli, tmp_path: Path) -> None:
     for tp in (1, 2):
         path = write_log(tmp_path / f"{tp}.log", gpus=8, batch=64, mean_s=tp, tp=tp)
         keep_two_lines(path)
@@ -94,7 +94,7 @@ def test_without_an_interval_nothing_is_judged(report: Ask, tmp_path: Path) -> N
     assert sweep["sentence"].startswith("no winner can be named: no rate has an interval")
 
 
-def test_logs_that_do_not_state_their_layout_are_never_pooled(report: Ask, tmp_path: Path) -> None:
+def test_logs_that_do_not_state_their_layout_are_never_pooled(report: Cli, tmp_path: Path) -> None:
     for number in range(2):
         path = write_log(tmp_path / f"{number}.log", gpus=8, batch=64, mean_s=1, seed=number)
         kept = [line for line in path.read_text().splitlines(keepends=True) if "parallel_size" not in line]
@@ -104,7 +104,7 @@ def test_logs_that_do_not_state_their_layout_are_never_pooled(report: Ask, tmp_p
 
 
 @pytest.mark.parametrize("other", [{"transformer_impl": "transformer_engine"}, {}], ids=["another", "not stated"])
-def test_another_library_is_another_configuration(report: Ask, tmp_path: Path, other: dict[str, object]) -> None:
+def test_another_library_is_another_configuration(report: Cli, tmp_path: Path, other: dict[str, object]) -> None:
     for number, kernel in enumerate(({"transformer_impl": "local"}, other)):
         write_log(tmp_path / f"{number}.log", gpus=8, batch=64, mean_s=1 + number, seed=number, **kernel)  # type: ignore[arg-type]
     (sweep,) = sweeps_of(report, tmp_path)
@@ -112,21 +112,21 @@ def test_another_library_is_another_configuration(report: Ask, tmp_path: Path, o
     assert sweep["sentence"].startswith("winner: transformer impl local")
 
 
-def test_sizes_and_models_are_not_ranked_against_each_other(report: Ask, tmp_path: Path) -> None:
+def test_sizes_and_models_are_not_ranked_against_each_other(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "a.log", gpus=8, batch=64, mean_s=1)
     write_log(tmp_path / "b.log", gpus=16, batch=64, mean_s=1)
     write_log(tmp_path / "c.log", gpus=8, batch=64, mean_s=1, hidden_size=2048)
     assert [len(sweep["configurations"]) for sweep in sweeps_of(report, tmp_path)] == [1, 1, 1]
 
 
-def test_a_report_that_happens_to_hold_a_sweep_says_who_won(report: Ask, runs: Path, tmp_path: Path) -> None:
+def test_a_report_that_happens_to_hold_a_sweep_says_who_won(report: Cli, runs: Path, tmp_path: Path) -> None:
     out = report(runs).out
     assert "175 on machine, 8 GPUs: a tie: 2 configurations cannot be told from the best at 95 %" in out
     write_log(tmp_path / "other/a.log", gpus=8, batch=64, mean_s=1)
     assert "winner" not in report(tmp_path / "other")[1]
 
 
-def test_html_in_a_cause_is_escaped_in_markdown(report: Ask, tmp_path: Path) -> None:
+def test_html_in_a_cause_is_escaped_in_markdown(report: Cli, tmp_path: Path) -> None:
     write_series_run(tmp_path / "a", outcome="FAILED", reasons=("<img src=x>|\nboom",))
     assert "\\<img src=x\\>\\| boom" in report(tmp_path, "--sweep", "--format", "markdown").out
 
@@ -153,7 +153,7 @@ def test_one_setting_is_a_ranking_with_error_bars(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_files_of_the_output_folder(report: Ask, runs: Path, tmp_path: Path) -> None:
+def test_files_of_the_output_folder(report: Cli, runs: Path, tmp_path: Path) -> None:
     report(runs, "--sweep", "--output", tmp_path / "out")
     assert all((tmp_path / f"out/sweep.{name}").exists() for name in ("csv", "md", "json", "png", "svg"))
     assert "2 configurations cannot be told from the best" in (tmp_path / "out/report.html").read_text()
@@ -161,7 +161,7 @@ def test_files_of_the_output_folder(report: Ask, runs: Path, tmp_path: Path) -> 
     assert (tmp_path / "none/sweep.svg").exists()
 
 
-def test_the_only_one_with_an_interval_is_no_winner_over_a_faster_one_without(report: Ask, tmp_path: Path) -> None:
+def test_the_only_one_with_an_interval_is_no_winner_over_a_faster_one_without(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "1.log", gpus=8, batch=64, mean_s=2, tp=1)
     path = write_log(tmp_path / "2.log", gpus=8, batch=64, mean_s=1, tp=2)
     keep_two_lines(path)
@@ -182,13 +182,13 @@ def test_a_sweep_of_hundreds_is_judged_at_once(tmp_path: Path) -> None:
     assert "and 394 more" in sweep.sentence()
 
 
-def test_one_gpu_is_no_plural(report: Ask, tmp_path: Path) -> None:
+def test_one_gpu_is_no_plural(report: Cli, tmp_path: Path) -> None:
     for micro in (1, 2):
         write_log(tmp_path / f"{micro}.log", gpus=1, batch=8, mean_s=micro, micro=micro, seed=micro)
     assert ", 1 GPU\n" in report(tmp_path, "--sweep").out
 
 
-def test_logs_that_are_measured_are_pooled_where_that_is_allowed(report: Ask, tmp_path: Path) -> None:
+def test_logs_that_are_measured_are_pooled_where_that_is_allowed(report: Cli, tmp_path: Path) -> None:
     for number, mean_s in enumerate((1.0, 1.02, 1.5, 1.52)):
         path = write_log(tmp_path / f"{number}.log", gpus=8, batch=64, mean_s=mean_s, tp=1 + number // 2, seed=number)
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:-3]))  # it stops early
