@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.megatron import line
+from support.megatron_log import line
 from support.reported import Reported
 from support.texts import entry_of, log_of
 

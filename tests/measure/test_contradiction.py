@@ -5,7 +5,7 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
-from support.megatron import dump, line
+from support.megatron_log import dump, line
 from support.texts import entry_of
 
 from nlp_bench.measure.contradiction import Code

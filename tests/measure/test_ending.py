@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.megatron import line
+from support.megatron_log import line
 
 from nlp_bench.cli.main import main
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support.machines import BEGIN_S, ITERATION_S, TOKENS_PER_ITERATION, Node, write_machine_run
-from support.megatron import line
+from support.megatron_log import line
 from support.texts import entry_of
 
 from nlp_bench.cli.main import main

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.megatron import line
+from support.megatron_log import line
 
 import nlp_bench
 from nlp_bench.measure.anytime import least_iterations, replay

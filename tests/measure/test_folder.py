@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.megatron import line
+from support.megatron_log import line
 from support.ours import write_our_run
 from support.published import write_run
 from support.timed import Timer

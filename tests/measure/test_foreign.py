@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.megatron import dump, line
+from support.megatron_log import dump, line
 from support.published import published_log
 from support.texts import entries_of, entry_of
 

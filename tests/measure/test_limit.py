@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.megatron import line
+from support.megatron_log import line
 from support.published import published_log
 from support.simulated import SEQUENCE, Kind, measured
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.megatron import dump, line
+from support.megatron_log import dump, line
 
 from nlp_bench.analysis.repeats import Observation, pooled
 from nlp_bench.cli.main import main

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.megatron import line
+from support.megatron_log import line
 from support.ours import log_of_ours, write_our_run
 from support.published import published_log, write_run
 from support.texts import entry_of

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.megatron import dump, line
+from support.megatron_log import dump, line
 from support.reported import Reported
 
 from nlp_bench.logs.record import Attempt, Fact, LogRecord, Records

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.megatron import line
+from support.megatron_log import line
 from support.published import write_run
 from support.stopping import anytime, fixed, real, simulated
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from PIL import Image
-from support.megatron import line
+from support.megatron_log import line
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 NEEDS_BROWSER = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.megatron import line
+from support.megatron_log import line
 from support.published import RUN, write_run
 
 BEGIN_S = 1_763_640_000.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from support.megatron import dump, line
+from support.megatron_log import dump, line
 from support.published import RUN, write_run
 
 from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token

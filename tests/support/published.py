@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support.megatron import line
+from support.megatron_log import line
 
 RUN = {
     "schema": "nlp-bench/run/1",

@@ -4,7 +4,7 @@ import random
 from collections.abc import Mapping
 from pathlib import Path
 
-from support.megatron import line
+from support.megatron_log import line
 
 ARGUMENTS: Mapping[str, object] = {
     "global_batch_size": 64, "seq_length": 4096, "world_size": 16, "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from support.megatron import dump, line
+from support.megatron_log import dump, line
 from support.published import RUN, write_run
 
 
