@@ -269,9 +269,9 @@ def _remove(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def reported_late(message: str, after_s: float = PATIENCE_S) -> Iterator[Callable[[], None]]:
-    """Print `message` on standard error where the block takes longer, or calls what is yielded later, than `after_s`."""
-    timer = threading.Timer(after_s, print, [f"nlp-bench: {message}"], {"file": sys.stderr})
+def reported_late(message: str, *, patience: float = 1) -> Iterator[Callable[[], None]]:
+    """Print `message` on standard error where the block takes longer, or calls what is yielded later, than `patience` times PATIENCE_S."""
+    timer = threading.Timer(patience * PATIENCE_S, print, [f"nlp-bench: {message}"], {"file": sys.stderr})
     timer.daemon = True
     timer.start()
     try:

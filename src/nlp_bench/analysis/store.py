@@ -8,8 +8,10 @@ import contextlib
 import errno
 import fcntl
 import functools
+import mmap
 import re
 import sqlite3
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -131,13 +133,26 @@ def open_to_write(path: Path) -> Iterator[Store]:
         uri = f"{path.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, timeout=WAIT_S, isolation_level=None, uri=True)
         with contextlib.closing(connection), _patience(path):
-            # The lock file leaves one writer: without the memory that several would share, which some file systems do not map.
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            if not _can_share_memory(
+                path.parent
+            ):  # which SQLite needs for several at once; the lock file leaves one writer
+                connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             _create(connection)
             yield Store(connection, path)
+
+
+def _can_share_memory(folder: Path) -> bool:
+    """Say whether processes can map the same file of this folder; BeeGFS with a buffered cache, 9p and some FUSE have no such memory."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.truncate(mmap.PAGESIZE)
+        try:
+            mmap.mmap(file.fileno(), mmap.PAGESIZE).close()
+        except OSError:
+            return False
+    return True
 
 
 def _refuse_other_kinds(path: Path) -> None:

@@ -59,7 +59,7 @@ def make_data(request: DataRequest) -> tuple[dict[str, Any], bool]:
 
     Raises UsageError for bad input and for an output folder that holds something else.
     """
-    output = real(request.output)  # a link to a scratch stays
+    output = real(request.output) if request.output.exists() else request.output  # a link to a scratch stays
     request, parameters = replace(request, output=output), request.parameters()
     with locked(output.parent / f".{output.name}.lock", "name another folder with --output"):
         try:

@@ -9,7 +9,7 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import value
 from nlp_bench.config.request import Request, from_options
 from nlp_bench.errors import UsageError
-from nlp_bench.files import PATIENCE_S, reported_late, write_json
+from nlp_bench.files import reported_late, write_json
 from nlp_bench.immutable import immutable
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _with_progress(works: "Sequence[Work]") -> "Iterator[RankReport]":
 
     world, count, is_terminal = works[0].layout.world_size, len(works), sys.stderr.isatty()
     line = f"rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
-    with reported_late(line, PATIENCE_S if world > MANY_RANKS else 10 * PATIENCE_S) as is_going_on:
+    with reported_late(line, patience=1 if world > MANY_RANKS else 10) as is_going_on:
         for number, report in enumerate(rehearse_ranks(works), start=1):
             is_going_on()
             yield report
