@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support import megatron
+from support import megatron_log
 from support.texts import entries_of, log_of
 
 from nlp_bench.logs import scan
@@ -16,7 +16,7 @@ TORN = "1.2[rank1]: warning: a slow one{}"
 
 def line(i: int, ms: str = "", prefix: str = "[default3]: ") -> str:
     facts = {"samples": 8 * i, "ms": ms or 900 + i % 7, "batch": 8, "loss": 8 - i / 100, "skipped": 0, "nan": 0}
-    return megatron.line(i, 500, prefix, **facts)
+    return megatron_log.line(i, 500, prefix, **facts)
 
 
 def measured(path: Path, text: str) -> RunResult:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support import megatron
+from support import megatron_log
 from support.texts import log_of
 
 from nlp_bench.logs.reader import read_log
@@ -16,7 +16,7 @@ from nlp_bench.logs.record import Log, LogRecord
 
 def line(iteration: int, elapsed_s: str = "1.5000", prefix: str = "[default3]: ") -> str:
     same = {"batch": 8, "loss": 2, "skipped": 0, "nan": 0, "rate": "5.3", "tflops": 1}
-    return megatron.line(iteration, 100, prefix, samples=8 * iteration, s=elapsed_s, **same)
+    return megatron_log.line(iteration, 100, prefix, samples=8 * iteration, s=elapsed_s, **same)
 
 
 def iterations(log: Log) -> list[list[int]]:

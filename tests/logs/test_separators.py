@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import megatron
+from support import megatron_log
 
 from nlp_bench.logs import scan
 from nlp_bench.logs.reader import read_log
@@ -31,7 +31,7 @@ CONVENTIONS = {
 
 def line(i: int, ms: str, **other: str) -> str:
     usual = {"samples": 8 * i, "lr": 4.438e-7, "batch": 8, "loss": 10.10967, "skipped": 0, "nan": 0}
-    return megatron.line(i, 500, "[default3]: ", ms=ms, **usual | other)
+    return megatron_log.line(i, 500, "[default3]: ", ms=ms, **usual | other)
 
 
 def written(value: float, convention: str, digits: int = 1) -> str:

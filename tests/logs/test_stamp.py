@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import megatron
+from support import megatron_log
 from support.texts import log_of
 
 BEGIN = datetime(2026, 11, 20, 23, 59, 56, tzinfo=timezone.utc)
@@ -30,7 +30,7 @@ FORMS = {
 
 def line(n: int, front: str = "", *, is_careful: bool = False, **more: float) -> str:
     """Return a line; the careful parser reads it where it has a colour."""
-    text = megatron.line(n, 500, front, ms=2000, batch=8, loss=2, skipped=0, nan=0, **more)
+    text = megatron_log.line(n, 500, front, ms=2000, batch=8, loss=2, skipped=0, nan=0, **more)
     return text.replace("\n", " \x1b[0m\n") if is_careful else text
 
 
