@@ -24,6 +24,7 @@ from nlp_bench.measure.estimate import (
     student_t,
     variance_ratio_tail,
 )
+from nlp_bench.measure.throughput import time_to_report_s
 
 FILE = Path(__file__).with_name("figures.json")
 KEYS = (
@@ -238,6 +239,13 @@ def differences(found: Any, wanted: Any, where: str = "") -> Iterator[str]:
 def test_the_figures_are_those_that_were_kept(tmp_path: Path) -> None:
     found = json.loads(json.dumps(figures_of(tmp_path)))
     assert list(differences(found, json.loads(FILE.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "seconds"), [(60777.68, "329.07"), (36055.39, "554.70"), (14620.74, "1367.92"), (52315.10, "382.30")]
+)
+def test_published_times_to_the_printed_digit(rate: float, seconds: str) -> None:
+    assert f"{time_to_report_s(20_000_000, rate):.2f}" == seconds
 
 
 @pytest.mark.parametrize("degrees", [1, 2.5, 10, 300])
