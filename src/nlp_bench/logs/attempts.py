@@ -26,6 +26,7 @@ MIN_LINES = 3
 """Lost lines from which a log is refused: one may be cut where the writer was killed, another be mixed with the output of a crash."""
 MANY_LINES = 100  # line numbers that are kept
 MIN_PART = 3  # records of a part of a log that was rotated
+_ECHO_S = 5.0  # seconds between the clocks of two processes that print the same record; a restart takes longer
 _WORD = re.compile(rb"[A-Za-z_]{3,}")
 _NOT_FINITE = {b"nan", b"inf", b"infinity", b"none", b"null"}
 _LOOKED_BYTES = 1024
@@ -136,8 +137,10 @@ class _Splitting:
             return False
         if self.labels[known] != self.labels[index]:
             return True
-        # A restart from a checkpoint repeats an iteration too, but never with the same numbers to the last digit.
-        return all(
+        # A restart repeats an iteration too, hardly ever with the same numbers to the last digit, and some time later.
+        stamps = self.raw.columns.get("stamp_s")
+        is_later = stamps is not None and abs(stamps[index] - stamps[known]) > _ECHO_S
+        return not is_later and all(
             name == "stamp_s" or _is_same(float(column[known]), float(column[index]))
             for name, column in self.raw.columns.items()
         )
