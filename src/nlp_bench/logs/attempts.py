@@ -137,10 +137,13 @@ class _Splitting:
             return False
         if self.labels[known] != self.labels[index]:
             return True
-        # A restart repeats an iteration too, hardly ever with the same numbers to the last digit, and some time later.
         stamps = self.raw.columns.get("stamp_s")
         is_later = stamps is not None and abs(stamps[index] - stamps[known]) > _ECHO_S
-        return not is_later and all(
+        times = [column for name, column in self.raw.columns.items() if name in RATES]
+        if is_later and any(np.isfinite(column[[known, index]]).all() for column in times):
+            return False  # a start anew may take the same time to the last digit; a summary of the run states something else
+        # A restart from a checkpoint repeats an iteration too, but hardly ever with the same numbers to the last digit.
+        return all(
             name == "stamp_s" or _is_same(float(column[known]), float(column[index]))
             for name, column in self.raw.columns.items()
         )
