@@ -137,15 +137,16 @@ class _Splitting:
             return False
         if self.labels[known] != self.labels[index]:
             return True
-        stamps = self.raw.columns.get("stamp_s")
-        is_later = stamps is not None and abs(stamps[index] - stamps[known]) > _ECHO_S
-        times = [column for name, column in self.raw.columns.items() if name in RATES]
-        if is_later and any(np.isfinite(column[[known, index]]).all() for column in times):
+        columns = self.raw.columns
+        is_later = "stamp_s" in columns and abs(columns["stamp_s"][index] - columns["stamp_s"][known]) > _ECHO_S
+        if is_later and any(
+            np.isfinite(column[[known, index]]).all() for name, column in columns.items() if name in RATES
+        ):
             return False  # a start anew may take the same time to the last digit; a summary of the run states something else
         # A restart from a checkpoint repeats an iteration too, but hardly ever with the same numbers to the last digit.
         return all(
             name == "stamp_s" or _is_same(float(column[known]), float(column[index]))
-            for name, column in self.raw.columns.items()
+            for name, column in columns.items()
         )
 
 
