@@ -40,7 +40,7 @@ def read_log(
     """Read the log at `path` (plain, gzip, xz, zstd or bzip2; `-` is standard input) as a stream.
 
     `only` is the name of the one dialect to try; `pattern` are regular expressions that describe its lines instead (`pattern_dialect`);
-    `progress` is called about once per MiB. Raises UsageError when the log cannot be opened; never for its content.
+    `progress` is called about once per 4 MiB. Raises UsageError when the log cannot be opened; never for its content.
     """
     reading = _Reading(_first_search(only, pattern))
     with open_log(path) as source:

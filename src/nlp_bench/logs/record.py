@@ -100,7 +100,7 @@ class Records(Sequence[LogRecord]):
         """Return all parts as one, in the order of their lines: within a block scanner and parser alternate."""
         names = {name: None for part in parts for name in part.columns}
         joined = cls(
-            {n: np.concatenate([part.columns.get(n, constant(np.nan, len(part))) for part in parts]) for n in names},
+            {name: np.concatenate([part._stored(name) for part in parts]) for name in names},  # noqa: SLF001
             *(
                 np.concatenate(of)
                 for of in zip(*((p.offsets, p.numbers, p.whole, p.labels) for p in parts), strict=True)
@@ -127,10 +127,12 @@ class Records(Sequence[LogRecord]):
 
     def column(self, name: str) -> Column:
         """Return the values of one quantity of ROW, NaN where missing (and for `lm_loss` also where the log says nan); to read alone."""
-        column = self.columns.get(name)
-        if column is None:
-            return constant(np.nan, len(self))
+        column = self._stored(name)
         return np.where(column == LOSS_NAN, np.nan, column) if name == "lm_loss" else column
+
+    def _stored(self, name: str) -> Column:
+        column = self.columns.get(name)
+        return constant(np.nan, len(self)) if column is None else column
 
     def has(self, name: str) -> NDArray[np.bool_]:
         """Return where the quantity is given."""

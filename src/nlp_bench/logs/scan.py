@@ -222,7 +222,7 @@ MANY_SMALL = 4
 """Small logs that are read in Python, before the tables of the compiled engine, which take milliseconds to make, pay off."""
 SMALL_BYTES = 1 << 16  # making the tables of the compiled engine takes longer than reading so few bytes in Python
 _INTERFACE = 3  # as in scan.c: an object of another version is not used
-_MAX_ROWS = 1 << 13
+_MAX_ROWS = 1 << 15
 _MAX_LINES = 1 << 10
 _NUM_BUCKETS = 8
 _PLACES = 3  # bytes of a word that are looked up, as in scan.c

@@ -99,7 +99,7 @@ class Source:
         return self._snapshot.num_bytes
 
     def blocks(self) -> Iterator[Block]:
-        """Yield the log in blocks of whole lines, about 1 MiB each.
+        """Yield the log in blocks of whole lines, about 4 MiB each.
 
         Of a line longer than MAX_LINE_BYTES only the beginning is yielded, as a block of its own without a line feed. After the last
         block `damage` says whether bytes that the file had when it was opened were lost meanwhile.
@@ -247,9 +247,7 @@ class _Blocks:
 
     def blocks(self) -> Iterator[Block]:
         while True:
-            # End of the last line of the block; every line of it is short enough.
-            known = min(self.fill - (0 if self.is_ended else LOOKAHEAD_BYTES), self.begin + MAX_LINE_BYTES + 1)
-            if end := self.data.rfind(b"\n", self.begin, max(known, 0)) + 1:
+            if end := self._end_of_lines():
                 yield from self._block(end)
             elif self.fill - self.begin >= _CARRY_BYTES or (self.is_ended and self.fill - self.begin > MAX_LINE_BYTES):
                 end = self.begin + MAX_LINE_BYTES
@@ -266,6 +264,14 @@ class _Blocks:
                 return
             else:
                 self._read_more()
+
+    def _end_of_lines(self) -> int:
+        """Return where the last of the lines ends that are short enough and wholly there, 0 where the first is not."""
+        known = self.fill - (0 if self.is_ended else LOOKAHEAD_BYTES)
+        end, at = 0, self.begin
+        while at < known and (at := self.data.rfind(b"\n", at, min(known, at + MAX_LINE_BYTES + 1)) + 1):
+            end = at
+        return end
 
     def _block(self, end: int) -> Iterator[Block]:
         is_last = self.is_ended and end == self.fill
