@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -276,10 +277,18 @@ def test_a_wait_for_another_setup_is_said(tmp_path: Path, tools: Path) -> None:
     (tmp_path / "env").mkdir()
     with (tmp_path / "env/.venv.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        timer = threading.Timer(5, lock.close)
-        timer.start()
+        waiter = re.compile(rf"-> FLOCK .*:{os.fstat(lock.fileno()).st_ino} ")
+
+        def release() -> None:
+            while not waiter.search(Path("/proc/locks").read_text()):
+                time.sleep(0.05)
+            time.sleep(4)  # the script waits 3 s before it says so
+            lock.close()
+
+        thread = threading.Thread(target=release, daemon=True)
+        thread.start()
         done = setup(tmp_path, tools)
-        timer.join()
+        thread.join(10)
     assert done.returncode == 0, done.stderr
     assert f"waiting for the process that holds {tmp_path}/env/.venv.lock: " in done.stderr
 
