@@ -136,6 +136,13 @@ TITAN = "".join(
 )
 PACKED = gzip.compress(("x" * 50 + "\n").encode() * 2000 + ALL.encode() + b"\n" * 100_000, mtime=0)
 SAYS_MORE = "the log stops at iteration 24 of 40, and line "
+LOADED = (
+    " successfully loaded checkpoint from /scratch/ckpt [ t 0, p 0 ] at iteration 30\n",
+    "INFO - Loading the checkpoint from ./outputs/checkpoint/step-30.\n",
+    "Restored all states from the checkpoint at /scratch/last.ckpt\n",
+    "Resuming training from out\n",
+    "  Continuing training from global step 30\n",
+)
 HARMLESS = (
     "Exception ignored in: <function Pool.__del__ at 0x7f>\n" + TRACE + "RuntimeError: closed\n",
     "Exception in thread Thread-5:\n" + TRACE + "BrokenPipeError: [Errno 32] Broken pipe\n",
@@ -172,7 +179,8 @@ HARMLESS = (
         (TITAN + "[rank0]:2026-01-01 10:01:00,000 - root - INFO - Training completed\n", "VALID", "ended", "PASS", None),
         (lines(range(1, 41), loss="some value"), "MEASURED", "no-loss", "PASS", "the log shows no loss of a training"),
         (LAST, "MEASURED", "excerpt", "PASS", "begins at iteration 31"),
-        (DUMP + LAST, "VALID", "ended", "PASS", None),  # a start that goes on from a checkpoint
+        (DUMP + LAST, "MEASURED", "excerpt", "PASS", "without those before it or a checkpoint that was loaded"),  # the middle was cut out
+        *((DUMP + text + LAST, "VALID", "ended", "PASS", None) for text in LOADED),
         (lines(range(43680, 43700), total=311541) + CRASH, "MEASURED", "crashed", "NOT PROVEN", "an excerpt of a run that failed"),
         (PACKED[:-12], "MEASURED", "damaged", "PASS", "could not be read whole"),
         (lines(range(1, 41), skipped=lambda _: 1), "INVALID", "contradicted", "NOT PROVEN", "skipped the update of the weights"),

@@ -202,6 +202,12 @@ def test_lines_that_are_missing_are_counted(without: tuple[int, ...], goes_on: b
     assert (found.value, found.status) == (said, Status.PASS if said.startswith("0") else Status.FAIL)
 
 
+def test_a_log_whose_front_was_cut_off_under_its_dump_is_not_shown_to_be_whole(make_run: Make, tmp_path: Path) -> None:
+    log = (make_run(without=(1, 2, 3)) / "job.out").read_text()
+    (found,) = finding(foreign(log, tmp_path), "whole-log").evidence
+    assert "is not stated: the log begins at iteration 40, expected" in found.sentence()
+
+
 def test_a_reason_names_what_decides_else_what_is_missing_and_then_what_stands_with_it() -> None:
     wrong = [RuleEvidence(name=name, status=Status.FAIL, value=1, expected=2) for name in "abcd"]
     gone = RuleEvidence(name="m", status=Status.NOT_SHOWN, expected=5)

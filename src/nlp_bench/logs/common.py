@@ -19,7 +19,7 @@ from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import number
-from nlp_bench.logs.record import Event
+from nlp_bench.logs.record import LOAD, Event
 from nlp_bench.logs.scan import Line
 
 Value = int | float | str | bool | None
@@ -214,19 +214,23 @@ _EVALUATION = late(
     re.IGNORECASE,
 )
 _PROFILER = late(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d")
-_FORMS = {"profiler": _PROFILER, "checkpoint": _CHECKPOINT, "evaluation": _EVALUATION}
+_LOADING = late(
+    rb"\b(?:load(?:ed|ing)?|restor(?:ed?|ing)|resum(?:ed?|ing)|continuing)\b[^|]{0,60}\b(?:checkpoint(?!ing)|training)\b|\bresuming (?:from|at|training)\b",
+    re.IGNORECASE,
+)
+_FORMS = {"profiler": _PROFILER, "checkpoint": _CHECKPOINT, "evaluation": _EVALUATION, LOAD: _LOADING}
 """Kind of event to its pattern; the first that matches counts."""
 _NEGATION = late(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
 _NEGATION_BYTES = 16  # before the match in which a negation counts: `will not be`
 
 
 class _Events(Parser):
-    """Evaluations, checkpoints and profiled iterations."""
+    """Evaluations, checkpoints that were written or loaded, and profiled iterations."""
 
     num_events = 0
 
     def take(self, line: Line, findings: Findings) -> None:
-        """Report an event if the line mentions a checkpoint that was written, an evaluation or the profiler."""
+        """Report an event if the line mentions a checkpoint that was written or loaded, an evaluation or the profiler."""
         text = line.text[:1024]
         kind = next((kind for kind, form in _FORMS.items() if _states(form, text)), None)
         if kind and self.num_events < _MAX_EVENTS:
@@ -260,6 +264,7 @@ EVENTS = Dialect(
     name="events",
     needles=(
         b"heckpoint", b"alidation", b"validate step:", b"alid_loss", b"val_loss", b"val loss", b"valuat", b"profiling iteration",
+        b"esuming ", b"ontinuing training",
     ),
     parser=_Events,
 )  # fmt: skip

@@ -12,7 +12,7 @@ from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.end_marks import ENDINGS
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import pattern_dialect
-from nlp_bench.logs.record import Log
+from nlp_bench.logs.record import LOAD, Log
 from nlp_bench.logs.scan import Line, Scanner
 from nlp_bench.logs.separators import Separators, may_be_odd, misread_points
 from nlp_bench.logs.source import Block, Source, open_log
@@ -228,7 +228,8 @@ class _Reading:
             remarks=(*log.remarks, *odd, *said, *_other_programs(best, preferred)),
             settings=self._settings.findings.settings,
             changes=self._settings.findings.changes,
-            events=tuple(self._events.findings.events),
+            events=tuple(event for event in self._events.findings.events if event.kind != LOAD),
+            loads=tuple(event for event in self._events.findings.events if event.kind == LOAD),
             ends=ends,
         )
 

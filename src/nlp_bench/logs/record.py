@@ -265,9 +265,12 @@ class Attempt:
 class Event:
     """Something other than training that a line of the log mentions."""
 
-    kind: str  # "evaluation", "checkpoint" or "profiler"
+    kind: str  # "evaluation", "checkpoint" (one that was written), "profiler" or LOAD
     offset: int  # byte offset of its line in the file, after decompression
     line_number: int  # line of the file, counted from 1
+
+
+LOAD = "load"  # a checkpoint was loaded: the training goes on with a later iteration
 
 
 @immutable(kw_only=False)
@@ -311,6 +314,7 @@ class Log:
     )  # all values that a setting has had, in their order
     starts: tuple[int, ...] = ()  # lines in which the program says that it starts, where a record may stand before it
     events: tuple[Event, ...] = ()  # evaluations, checkpoints and profiled iterations, in the order of the log
+    loads: tuple[Event, ...] = ()  # lines that tell of a loaded checkpoint, in the order of the log
     ends: tuple[EndMark, ...] = ()  # end marks in the order of the log; of very many the last ones
 
     @cached_property

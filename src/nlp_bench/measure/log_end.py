@@ -114,19 +114,28 @@ def _lacking(log: Log, first: Attempt, measured: Attempt, *, is_done: bool) -> I
         is_known = records[-1].total_iterations is not None
         more = "" if is_known else ", and does not say where the training ends"
         yield Shown.STOPS_EARLY if is_known else Shown.END_UNKNOWN, _stop(records) + more
-    if _is_excerpt(log, first):
-        yield Shown.EXCERPT, f"the log begins at iteration {first.records[0].iteration}, without a start of the program"
+    is_excerpt, began = _is_excerpt(log, first), f"the log begins at iteration {first.records[0].iteration}"
+    if is_excerpt and not _tells_of_start(log, first):
+        yield Shown.EXCERPT, f"{began}, without a start of the program"
     if not records.has("lm_loss").any():
         yield Shown.NO_LOSS, "the log shows no loss of a training"
+    if is_excerpt:
+        yield Shown.EXCERPT, f"{began}, without those before it or a checkpoint that was loaded"
 
 
 def _is_excerpt(log: Log, attempt: Attempt) -> bool:
-    """Say whether the attempt begins in the middle, and nothing before it tells of a start."""
-    records = attempt.records
-    if records[0].iteration <= log.counts_from - 1 + _interval(records):
+    """Say whether the attempt begins in the middle, and nothing before it tells of a start that loaded a checkpoint."""
+    first = attempt.records[0]
+    if first.iteration <= log.counts_from - 1 + _interval(attempt.records):
         return False
+    is_loaded = "loaded_iterations" in log.settings or any(event.line_number < first.line_number for event in log.loads)
+    is_summary = len(attempt.records) == 1  # of all iterations, under the number of the last
+    return not ((is_loaded or is_summary) and _tells_of_start(log, attempt))
+
+
+def _tells_of_start(log: Log, attempt: Attempt) -> bool:
     facts = (*attempt.facts.values(), *log.settings.values())
-    return not any(0 < fact.line_number < records[0].line_number for fact in facts)
+    return any(0 < fact.line_number < attempt.records[0].line_number for fact in facts)
 
 
 def _interval(records: Records) -> float:

@@ -14,6 +14,7 @@ from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.folder import goes_on
 from nlp_bench.measure.judgement import RuleEvidence, Status, evidence
 from nlp_bench.measure.limit import VERDICTS, sustained_time_ci95_s, verdict_of
+from nlp_bench.measure.log_end import Shown
 from nlp_bench.measure.restated import is_silent
 from nlp_bench.measure.result import has_placeholder_loss, why_broken
 from nlp_bench.measure.series import median
@@ -358,7 +359,9 @@ class WholeLog(Rule, word="whole-log"):
         count = int(gaps.sum() + (max(np.rint(iterations[0] / every) - 1, 0) if begins else 0))
         total = count + len(iterations)
         where = f", the first after iteration {iterations[int(np.argmax(gaps))]:.0f}" if gaps.any() else ""
-        passes = count <= self.missing_share * total
+        passes, ending = count <= self.missing_share * total, subject.entry.ending
+        if passes and ending and ending.shown is Shown.EXCERPT:
+            return [missing("missing_intervals", expected, f"the log begins at iteration {iterations[0]:.0f}")]
         return [decided("missing_intervals", f"{count} of {total}{where}", expected, subject.lines, passes=passes)]
 
 
