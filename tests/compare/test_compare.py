@@ -39,10 +39,31 @@ def test_gate(before: str, tmp_path: Path, cli: Cli, factor: float, strict: bool
     assert word in cli(*words, code=code).out
 
 
-def test_a_different_workload_is_refused_with_the_difference(before: str, tmp_path: Path, cli: Cli) -> None:
-    caught = cli("compare", before, after(tmp_path, 1, hidden_size=5120), "--same-workload", code=2)
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"hidden_size": 5120}, "hidden_size  4096  5120  A: log line 6; B: log line 6"),
+        ({"num_experts": 8}, "num_experts  not shown  8  "),
+        ({"window_size": "(128, 0)"}, "window_size  not shown  (128, 0)  "),
+        ({"fp4": "e2m1"}, "precision  bf16  fp4  "),
+    ],
+)
+def test_a_different_workload_is_refused_with_the_difference(
+    before: str, tmp_path: Path, cli: Cli, changes: dict[str, object], said: str
+) -> None:
+    caught = cli("compare", before, after(tmp_path, 1, **changes), "--same-workload", code=2)
     assert caught.out == ""
-    assert "hidden_size  4096  5120  A: log line 6; B: log line 6" in caught.err
+    assert said in re.sub(" {2,}", "  ", caught.err)
+
+
+def test_two_routings_are_different_work_of_experts_alone(tmp_path: Path, cli: Cli) -> None:
+    """A dense model's dump has their defaults too."""
+    for experts, code in ((8, 2), (None, 0)):
+        a, b = (
+            write_runs(tmp_path / f"{experts}-{k}", *STEADY, seed=k, num_experts=experts, moe_router_topk=k)
+            for k in (1, 2)
+        )
+        assert ("moe_router_topk" in cli("compare", str(a), str(b), code=code).err) is bool(code)
 
 
 def test_what_one_side_does_not_show_needs_somebodys_word(before: str, tmp_path: Path, cli: Cli) -> None:

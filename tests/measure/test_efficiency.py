@@ -89,7 +89,10 @@ def test_the_recompute_that_ran(tmp_path: Path, changes: dict[str, Any], hardwar
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"num_experts": 8}, "mixture of experts"),
+        *(({name: value}, f"no FLOPs: {name} is {value}, and only dense transformers with full attention") for name, value in (
+            ("num_experts", 8), ("multi_latent_attention", True), ("window_size", "(128, 0)"), ("is_hybrid_model", True),
+            ("hybrid_override_pattern", "M-M*-"), ("mtp_num_layers", 1), ("experimental_attention_variant", "dsa"),
+        )),
         ({"num_layers": None, "hidden_size": None}, "num_layers, hidden_size not known"),
         ({"padded_vocab_size": None}, "padded_vocab_size not known"),
         ({"kv_channels": None, "num_attention_heads": 100}, "hidden_size: 12288 is not a multiple of num_attention_heads = 100"),

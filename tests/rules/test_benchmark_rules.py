@@ -82,13 +82,21 @@ def test_a_released_torch_of_any_build_passes(make_run: Make, torch: str) -> Non
     assert finding(ours(make_run(torch=torch)), "released-torch").status is PASS
 
 
-@pytest.mark.parametrize("word", ["hybrid", "e4m3"])
-def test_fp8_is_less_accurate(make_run: Make, tmp_path: Path, word: str) -> None:
+@pytest.mark.parametrize(
+    ("argument", "word", "precision"),
+    [
+        *(("fp8", word, "fp8") for word in ("hybrid", "e4m3")),
+        *((name, "True", "fp8") for name in ("fp8_hybrid", "fp8_e4m3")),
+        ("fp4", "e2m1", "fp4"),
+    ],
+)
+def test_fewer_bits_are_less_accurate(make_run: Make, tmp_path: Path, argument: str, word: str, precision: str) -> None:
     log = (make_run() / "job.out").read_text()
-    said = f"]:  fp8 ............. {word}\n[default3]:  fp16 .."
+    said = f"]:  {argument} ............. {word}\n[default3]:  fp16 .."
     found = finding(foreign(log.replace("]:  fp16 ..", said), tmp_path), "precision")
     assert found.status is FAIL
-    assert "precision is fp8 (log line N), expected one of fp64, fp32, bf16, fp16" in without_lines(found.reason())
+    reason = without_lines(found.reason())
+    assert f"precision is {precision} (log line N), expected one of fp64, fp32, bf16, fp16" in reason
 
 
 def test_the_log_of_another_run_never_has_a_number(make_run: Make) -> None:

@@ -35,7 +35,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.measure.workload import FREE, FROZEN, Setting
+from nlp_bench.measure.workload import FREE, FROZEN, PARTS, Setting
 from nlp_bench.show.table import Column, as_markdown, as_text, columns_of, json_text, percentage
 
 MODEL = ("num_layers", "hidden_size", "seq_length")  # a run that shows none of these does not show what was trained
@@ -81,14 +81,18 @@ def differences(a: Settings, b: Settings) -> Differences:
     def found(names: Iterable[str]) -> list[Difference]:
         return [Difference(name=name, a=a.get(name), b=b.get(name)) for name in names if not _agree_on(name, a, b)]
 
-    frozen = found(FROZEN)
+    frozen, shapes = found(FROZEN), "num_layers" in a and "num_layers" in b
+
+    def is_shown(each: Difference) -> bool:
+        return bool(each.a and each.b) or (each.name in PARTS and shapes)
+
     has_model = "model" in a and "model" in b and _agree_on("model", a, b)
     neither = [] if has_model else [name for name in MODEL if name not in a and name not in b]
     return Differences(
-        workload=tuple(each for each in frozen if each.a and each.b),
+        workload=tuple(filter(is_shown, frozen)),
         not_shown=(
             *(Difference(name=name, a=None, b=None) for name in neither),
-            *(each for each in frozen if not (each.a and each.b)),
+            *(each for each in frozen if not is_shown(each)),
         ),
         free=tuple(found(name for name in FREE if name not in _PLACE)),
         machine=tuple(found(_PLACE)),

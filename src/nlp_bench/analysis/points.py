@@ -19,7 +19,7 @@ PASSED_OVER = frozenset(
     {
         "train_iters", "train_samples", "log_interval", "seed", "data_path", "mock_data", "tokenizer_type", "num_parameters",
         "padded_vocab_size", "make_vocab_size_divisible_by", "max_position_embeddings", "group_query_attention", "kv_channels",
-        "num_gpus", "world_size", "nodes", "gpus_per_node", "params_dtype", "bf16", "fp16", "num_layers_per_virtual_pipeline_stage",
+        "num_gpus", "world_size", "nodes", "gpus_per_node", "params_dtype", "bf16", "fp16", "fp4", "num_layers_per_virtual_pipeline_stage",
         "run_sha256", "clock_spread_s",
     }
 )  # fmt: skip

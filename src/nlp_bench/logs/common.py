@@ -25,12 +25,29 @@ from nlp_bench.logs.scan import Line
 Value = int | float | str | bool | None
 _MAX_BYTES = 4096
 
+LOW_BIT = {"fp4": "fp4", "fp8": "fp8", "fp8_format": "fp8", "fp8_hybrid": "fp8", "fp8_e4m3": "fp8"}
+"""Argument to the number format of matrix products that it switches on, in today's Megatron-LM and those before it."""
+OTHER_NETWORKS = {
+    "num_experts": (
+        "moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq", "moe_shared_expert_intermediate_size",
+        "moe_expert_capacity_factor", "topk",
+    ),
+    "multi_latent_attention": ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"),
+    "experimental_attention_variant": ("linear_attention_freq",),
+    "window_size": ("window_attn_skip_freq",),
+    "is_hybrid_model": ("hybrid_attention_ratio", "hybrid_mlp_ratio", "mamba_state_dim"),
+    "hybrid_override_pattern": (),
+    "heterogeneous_layers_config_path": (),
+    "mtp_num_layers": (),
+}  # fmt: skip
+"""Argument of Megatron-LM (megatron/training/arguments.py, core_v0.16.1) that makes the model another network than a dense
+transformer with full attention, to those that count only with it: they have defaults in every dump."""
 ARGUMENTS = frozenset(
     {
         "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "group_query_attention",
         "kv_channels", "seq_length", "max_position_embeddings", "encoder_seq_length", "vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by",
         "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "disable_bias_linear",
-        "add_bias_linear", "init_method_std", "num_experts", "bf16", "fp16", "fp8", "params_dtype", "recompute_granularity",
+        "add_bias_linear", "init_method_std", "num_experts", "bf16", "fp16", *LOW_BIT, "params_dtype", "recompute_granularity",
         "recompute_method", "recompute_num_layers", "recompute_activations", "optimizer", "adam_beta1", "adam_beta2", "adam_eps",
         "lr", "min_lr", "lr_decay_style", "lr_decay_samples", "lr_warmup_samples", "weight_decay", "clip_grad",
         "attention_dropout", "hidden_dropout", "seed", "train_iters", "train_samples", "log_interval", "world_size",
@@ -39,7 +56,7 @@ ARGUMENTS = frozenset(
         "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "use_flash_attn",
         "transformer_impl", "micro_batch_size", "global_batch_size", "mock_data", "model_family",
         "encoder_num_layers", "decoder_num_layers", "decoder_seq_length", "geglu", "vocab_extra_ids", "bert_no_binary_head",
-        "data_path", "tokenizer_type",
+        "data_path", "tokenizer_type", *OTHER_NETWORKS, *(name for names in OTHER_NETWORKS.values() for name in names),
     }
 )  # fmt: skip
 """Arguments that define what is trained and how; all others of a dump are skipped."""

@@ -8,11 +8,10 @@ from nlp_bench.immutable import immutable
 from nlp_bench.layout.flops import METHODS, Recompute
 from nlp_bench.layout.rules import RECOMPUTE
 from nlp_bench.layout.shape import FAMILIES, NETWORKS, OWN, ModelShape, padded_vocab_size, shape_of
-from nlp_bench.measure.workload import RUN_JSON, Setting, Workload
+from nlp_bench.logs.common import OTHER_NETWORKS
+from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, is_on
 
 _REMEDY = "the log's dump of the arguments or a run.json states it"
-_DENSE = frozenset({0, 1, "0", "1", "[1]", "none", "None"})
-"""What programs print for `num_experts` where there are none (Megatron-DeepSpeed: a list)."""
 _SIZE = re.compile(r"(\d{1,4})B")
 MAX_COUNT = 10**9  # no width, length or number of layers of a model is larger
 MEGATRON_DIVISOR = 128  # Megatron-LM's default of make_vocab_size_divisible_by
@@ -97,12 +96,12 @@ def _complete_from_benchmark_model(reading: _Reading) -> None:
 
 def _shape(reading: _Reading) -> ModelShape:
     workload = reading.workload
-    experts = workload.value("num_experts")
-    if experts is not None and experts not in _DENSE:
-        words = (
-            f"no FLOPs: a mixture of experts (num_experts {str(experts)[:40]!r}) computes with a part of its weights, "
-        )
-        raise UsageError(words + "and which part the log does not say")
+    for name in OTHER_NETWORKS:
+        value = workload.value(name)
+        if is_on(name, value):
+            raise UsageError(
+                f"no FLOPs: {name} is {str(value)[:40]}, and only dense transformers with full attention are counted"
+            )
     family = str(workload.value("model_family") or "gpt")
     family = NETWORKS.get(family, family)
     if family not in FAMILIES:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.shape import NETWORKS, OWN
+from nlp_bench.logs.common import LOW_BIT, OTHER_NETWORKS
 from nlp_bench.logs.record import Attempt, Fact
 
 Value = int | float | str | bool
@@ -21,11 +22,13 @@ OURS = (
     "model", "num_parameters", "precision", "accelerator", "gpu", "nodes", "gpus_per_node", "gradient_accumulation_steps",
     "system",
 )  # fmt: skip
-"""Names that no argument has: `precision` is bf16, fp16, fp32 or fp8; `gpu` the words that name the device."""
+"""Names that no argument has: `precision` is bf16, fp16, fp32, fp8 or fp4; `gpu` the words that name the device."""
+PARTS = tuple(name for switch, others in OTHER_NETWORKS.items() for name in (switch, *others))
+"""What a model has that is no dense transformer with full attention; one whose log says nothing of them has none."""
 SHAPE = (
     "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "seq_length", "vocab_size",
-    "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "num_experts", "model_family",
-    "decoder_seq_length",
+    "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "model_family",
+    "decoder_seq_length", *PARTS,
 )  # fmt: skip
 """What the model is."""
 TRAINING = (
@@ -233,14 +236,19 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
     logged = {
         name: _setting(fact.value, f"log line {fact.line_number}") for name, fact in {**found, **settings}.items()
     }
+    for switch, others in OTHER_NETWORKS.items():
+        if not is_on(switch, logged[switch].value if switch in logged else None):
+            for name in (switch, *others):
+                logged.pop(name, None)
     # The number format by the arguments; fp32 where a dump says that it is none of them.
     on = (
-        name for name in ("fp8", "bf16", "fp16") if settings.get(name) and settings[name].value not in {False, "False"}
+        name
+        for name in (*LOW_BIT, "bf16", "fp16")
+        if settings.get(name) and settings[name].value not in {False, "False"}
     )
-    precision = next(on, None)
-    dumped = settings.get(precision) if precision else settings.get("bf16") or settings.get("fp16")
-    if dumped:
-        logged["precision"] = _setting(precision or "fp32", f"log line {dumped.line_number}")
+    form = next(on, None)
+    if dumped := settings.get(form) if form else settings.get("bf16") or settings.get("fp16"):
+        logged["precision"] = _setting(LOW_BIT.get(form or "", form or "fp32"), f"log line {dumped.line_number}")
     if attempt and len(attempt.records) and (batch := attempt.records[-1].global_batch_size):
         logged["global_batch_size"] = _setting(batch, f"log line {attempt.records[-1].line_number}")
     if device := logged.pop("gpu", None):
@@ -249,6 +257,17 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
         if not is_cpu:
             logged["gpu"] = device
     return logged
+
+
+_OFF = frozenset({None, 0, "0", "none", "None"})  # 0 equals False
+_ONE_EXPERT = frozenset({1, "1", "[1]"})  # Megatron-DeepSpeed prints a list
+
+
+def is_on(switch: str, value: Value | None) -> bool:
+    """Return whether the value of one of `OTHER_NETWORKS` makes the model another network."""
+    if switch == "num_experts" and value in _ONE_EXPERT:
+        return False
+    return value not in _OFF and not str(value).startswith("(-1,")  # a window of all tokens
 
 
 def heading(name: str) -> str:
