@@ -327,3 +327,10 @@ def test_a_reference_table_that_contradicts_itself_says_so(report: Cli, tmp_path
     assert runs[2]["reasons"][1] == "published time 454.70 s, recomputed 554.70 s"
     (tmp_path / "mine.csv").write_text(text.replace("36055.39", "fast"))
     assert report(tmp_path / "mine.csv")[0] == 2
+
+
+def test_in_a_table_of_many_runs_the_reason_stands_apart_from_the_verdict(report: Cli, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number:02d}.log" for number in range(13)]
+    for path in paths:
+        path.write_text("nothing\n")
+    assert "  REFUSED  NOT PROVEN  no whole training line" in report(*paths, "--limit", "330", code=1).out
