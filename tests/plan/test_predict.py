@@ -231,7 +231,7 @@ def test_sharding_is_read_from_its_words(words: str, changes: dict[str, Any], ex
         ("MegaScale", "2024", "", "MegaScale"),
         ("GPT-NeoX", "2022", "ZeRO-1", "Megatron-DeepSpeed"),
         ("DeepSpeed", "2021", "ZeRO-3", "DeepSpeed ZeRO-3"),
-        ("DeepSpeed", "2022", "ZeRO-1", "Megatron-DeepSpeed"),
+        *(("DeepSpeed", "2022", words, "Megatron-DeepSpeed") for words in ("ZeRO-1", "ZeRO-1 over 32", "ZeRO-2=32")),
         ("fms-fsdp", "2024", "FSDP", "PyTorch FSDP"),
         ("somebody's own", "", "FSDP", "PyTorch FSDP"),
         ("somebody's own", "", "HSDP", "PyTorch FSDP"),

@@ -366,7 +366,8 @@ def _numbers(row: Mapping[str, str], constants: Constants) -> dict[str, Any]:
     model, machine = _model_numbers(row), _machine_numbers(row, precision)
     generation, year = GENERATIONS[machine["gpu"]], year_of(row["software_version"])
     place = published_as(constants.traits, row["framework"], year, row["sharding"], generation)
-    if constants.traits[place].slow_gathers and "3" not in row["sharding"]:  # DeepSpeed without ZeRO-3
+    kinds = {_KINDS[word] for word in _sharding_words(row["sharding"])[0]}
+    if constants.traits[place].slow_gathers and "parameters" not in kinds:  # DeepSpeed without ZeRO-3
         place = constants.frameworks.index("Megatron-DeepSpeed")
     spread = spread_of(row, constants.traits[place], model, machine)
     _check_parameters(row, model)
