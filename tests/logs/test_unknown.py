@@ -103,6 +103,13 @@ def test_a_known_program_is_believed_instead(tmp_path: Path) -> None:
     assert entry(tmp_path, text, DEVICES).dialect == "torchtitan"
 
 
+@pytest.mark.parametrize("num_drawn", [5, 40])
+def test_stated_rates_are_believed_before_a_bar_however_often_it_is_drawn(tmp_path: Path, num_drawn: int) -> None:
+    bar = "\r".join(f"Training: {n:3d}%|#  | {n}/100 [{n:02d}:00<50:00, 60.00s/it]" for n in range(num_drawn))
+    found = entry(tmp_path, f"{bar}\n" + log(lambda n: f"[train] step {n} | loss 2.31 | 256000 tokens/s"))
+    assert (found.dialect, found.steady) == ("unknown", pytest.approx(RATE))
+
+
 PATTERNS: dict[str, tuple[str, ...]] = {
     "value_before_unit": (r"\[ *(?P<iteration>\d+)/(?P<total_iterations>\d+)\].*\((?P<elapsed_ms>[\d.]+) ms/step, (?P<tokens_per_second>[\d.]+k) tok/s",),
     "bare_number_in_front": (r"^(?P<iteration>\d+) \| .*\| (?P<tokens_per_second>\d+) tok/s",),

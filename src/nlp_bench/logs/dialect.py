@@ -45,7 +45,7 @@ class Dialect:
     """Every line that the parser needs holds at least one of these; none for a program whose lines another dialect's parser reads."""
     parser: Callable[[], Parser] = Parser  # makes the parser of one log
     yields_to: tuple[str, ...] = ()
-    """Dialects that take precedence when both have records: names, or "*" for every other one."""
+    """Dialects that take precedence when both have records: names, or "*" for every other one that does not itself yield to this one by name."""
     believes_settings: bool = False
     """Whether values of a printed configuration (`seq_length: 8192`), or Lightning's number of processes, are those that ran."""
     tokens_vary: bool = False

@@ -212,8 +212,8 @@ class _Reading:
         for candidate in sorted((*candidates, *self._common), key=lambda each: each.is_last_resort):
             candidate.finish()
         found = [candidate.findings for candidate in candidates if not candidate.findings.is_empty]
-        names = {findings.dialect.name for findings in found if findings.num_records or findings.has_refused}
-        preferred = [f for f in found if not _yields(f, names)] or found
+        telling = [findings.dialect for findings in found if findings.num_records or findings.has_refused]
+        preferred = [f for f in found if not _yields(f.dialect, telling)] or found
         said, ends = tuple(self._settings.findings.remarks), tuple(self._ends.findings.ends)
         if not preferred:
             return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, remarks=said, ends=ends)
@@ -242,7 +242,7 @@ def _other_programs(best: Findings, found: list[Findings]) -> list[str]:
         if (
             other.num_records >= OTHER_PROGRAM
             and (begin > last or end < first)
-            and not _yields(best, {other.dialect.name})
+            and not _yields(best.dialect, [other.dialect])
         ):
             said.append(
                 f"the log also has {other.num_records} training lines of {other.name} (lines {begin} to {end}): they are not in this number; "
@@ -251,7 +251,11 @@ def _other_programs(best: Findings, found: list[Findings]) -> list[str]:
     return said
 
 
-def _yields(findings: Findings, names: set[str]) -> bool:
-    to = findings.dialect.yields_to
-    others = names - {findings.dialect.name}
-    return bool(others) if "*" in to else not others.isdisjoint(to)
+def _yields(dialect: Dialect, others: list[Dialect]) -> bool:
+    """Say whether any of `others` takes precedence over `dialect`; "*" does not mean those that yield to `dialect` by name."""
+    to = dialect.yields_to
+    return any(
+        other.name in to or ("*" in to and dialect.name not in other.yields_to)
+        for other in others
+        if other.name != dialect.name
+    )
