@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.command import Cli
 
 from nlp_bench.cli.main import main
 from nlp_bench.cli.plan.constants import result_of
+from nlp_bench.config.catalog import find
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -138,7 +140,7 @@ def made(
     run = resolve(Request(model=model, system=system, launcher="slurm", nodes=8, **layout), ask_scheduler=False)
     run.write(folder)
     seconds = 100.0
-    if model == "13" and system == "juwels-booster":
+    if model == "13":
         constants = read_constants()
         seconds = SLOWER * float(forecast(configuration_of(run, constants), constants).seconds.total[0])
     tokens = run.batch.global_batch_size * run.batch.sequence_length
@@ -172,6 +174,24 @@ def test_what_was_learned_is_predicted(runs: Path, tmp_path: Path, capsys: pytes
     assert predicted[1].seconds.total[0] / predicted[0].seconds.total[0] == pytest.approx(SLOWER, rel=0.02)
     widths = [float(one.high[0] / one.low[0]) for one in predicted]
     assert widths[1] < widths[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "learn runs --system benchmark/systems/site.v2.toml",
+        "--model 13 --system site.v2 --nodes 8 --top 1 --learn runs",
+    ],
+)
+def test_the_machine_to_learn_of_is_a_system_by_name_or_file(here: Path, cli: Cli, words: str) -> None:
+    (here / "benchmark" / "systems").mkdir(parents=True)
+    shutil.copyfile(find("systems", "juwels-booster"), here / "benchmark" / "systems" / "site.v2.toml")
+    made(here / "runs" / "own", system="site.v2", **LAYOUTS[0])
+    made(here / "runs" / "other", system="dgx-a100", gpus_per_node=8, tensor=2, pipeline=4)
+    done = cli("plan", *words.split())
+    assert "learned from 1 run of site.v2 (" in done.out + done.err
+    assert "ran on dgx-a100, not on site.v2" in done.out + done.err
 
 
 @pytest.mark.slow

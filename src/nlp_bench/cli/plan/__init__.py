@@ -109,10 +109,10 @@ class Plan(Command, ConstantsOption):
 
         constants = read_constants(self.constants)
         if self.learn:
-            from nlp_bench.cli.plan.constants import result_of
-            from nlp_bench.plan.learn import learn, report
+            from nlp_bench.cli.plan.constants import learned
+            from nlp_bench.plan.learn import report
 
-            lesson = learn(constants, list(self.learn), result_of, Path(self.system).stem if self.system else None)
+            lesson = learned(constants, self.learn, self.system)
             print(report(lesson), end="", file=sys.stderr)
             constants = lesson.constants
         return answer(self, constants)

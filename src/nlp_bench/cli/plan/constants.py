@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.plan.calibrate.record import Calibration
+    from nlp_bench.plan.constants import Constants
+    from nlp_bench.plan.learn import Lesson
 
 _SHOWN = 5
 PRECISIONS = ("bf16", "fp16", "fp32")
@@ -189,14 +192,22 @@ class PlanLearn(Command, ConstantsOption):
     def run(self) -> int:
         _check_constants_file(self.output)
         from nlp_bench.plan.constants import read_constants
-        from nlp_bench.plan.learn import learn, report, write_learned
+        from nlp_bench.plan.learn import report, write_learned
 
-        lesson = learn(read_constants(self.constants), list(self.results), result_of, self.system)
+        lesson = learned(read_constants(self.constants), self.results, self.system)
         print(report(lesson), end="")
         if self.output:
             write_learned(self.output, lesson, self.constants)
             _say_constants_file(self.output)
         return 0
+
+
+def learned(constants: "Constants", results: Sequence[Path], system: str | None) -> "Lesson":
+    """Learn from the runs below `results`: of `system`, a name or the path of its file, or of the machine that most of them ran on."""
+    from nlp_bench.config.catalog import load_system
+    from nlp_bench.plan.learn import learn
+
+    return learn(constants, list(results), result_of, load_system(system).name if system else None)
 
 
 def result_of(folder: Path) -> dict[str, Any]:
