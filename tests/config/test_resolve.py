@@ -215,14 +215,18 @@ def test_a_recorded_run_takes_no_other_training() -> None:
         for_another_job(offline(model="tiny"), Request(tensor=2, timelimit="01:00:00"))
 
 
-def test_where_no_number_of_nodes_works_the_micro_batch_is_too_large() -> None:
-    sizes = {
-        "nodes": 1,
-        "gpus_per_node": 4,
-        "tensor": 2,
-        "pipeline": 1,
-        "micro_batch_size": 32,
-        "global_batch_size": 16,
-    }
-    with pytest.raises(UsageError, match="nodes work: none; lower --micro-batch-size"):
-        offline(model="tiny", system="juwels-booster", **sizes)
+@pytest.mark.parametrize(
+    ("nodes", "micro", "total", "works"),
+    [
+        (1, 32, 16, "none; lower --micro-batch-size"),
+        (7, 1, 720, "6, 8, 5, 9, 4 and 25 more"),
+        (96, 2, 999_999_998, "1, 691, 723589, 499999999"),
+        (96, 2, 999_999_999, "none; lower --micro-batch-size"),
+    ],
+)
+def test_the_nearest_numbers_of_nodes_that_can_share_a_batch_are_named(
+    nodes: int, micro: int, total: int, works: str
+) -> None:
+    sizes = {"nodes": nodes, "gpus_per_node": 4, "tensor": 4, "pipeline": 1, "global_batch_size": total}
+    with pytest.raises(UsageError, match=f"nodes work: {works}$"):
+        offline(model="tiny", system="juwels-booster", micro_batch_size=micro, **sizes)

@@ -1,6 +1,7 @@
 """From a request to a run: tags, data files, defaults, arithmetic and the scheduler's limits, in that order."""
 
 import argparse
+import math
 import os
 import re
 import xml.etree.ElementTree as ET  # its usual name
@@ -30,6 +31,7 @@ from nlp_bench.config.values import words
 from nlp_bench.data import PREFIX, default_folder
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError, nearest
+from nlp_bench.escape import some
 from nlp_bench.layout.rules import RULES, multiple, refuse
 
 
@@ -214,18 +216,21 @@ def _batch(request: Request, layout: Layout, parallel: Parallel, shape: Architec
     return batch
 
 
+_NUM_NAMED = 5  # numbers of nodes that a refusal names
+
+
 def _unshared(parallel: Parallel, total: int, micro: int) -> UsageError:
-    """Return the refusal of a global batch that the replicas cannot share; it names the numbers of nodes that can."""
+    """Return the refusal of a global batch that the replicas cannot share; it names the nearest numbers of nodes that can."""
     ranks, group = parallel.gpus_per_node, parallel.model_parallel
-    works = [
-        str(nodes)
-        for nodes in range(1, total * group + 1)
-        if nodes * ranks % group == 0 and total % (nodes * ranks // group * micro) == 0
-    ]
+    passes = 0 if total % micro else total // micro
+    small = [number for number in range(1, math.isqrt(passes) + 1) if passes % number == 0]
+    replicas = {*small, *(passes // number for number in small)}
+    works = sorted(number * group // ranks for number in replicas if number * group % ranks == 0)
+    works.sort(key=lambda nodes: abs(nodes - parallel.nodes))
     of = f"dp*micro_batch_size = {parallel.data}*{micro}"
     return UsageError(
         f"batch: {multiple('global_batch_size', total, of, parallel.data * micro)}; with {ranks} ranks per node these numbers of "
-        f"nodes work: {', '.join(works) or 'none; lower --micro-batch-size'}"
+        f"nodes work: {some(works, _NUM_NAMED) or 'none; lower --micro-batch-size'}"
     )
 
 
