@@ -86,6 +86,12 @@ class Report(Command, JudgedOptions, PatternOptions):
         view = formats.view_of(report, "scaling" if self.scaling else "sweep") if self.scaling or self.sweep else None
         # The page contains both views already.
         text = view.text if view and self.format != "html" else lambda form: formats.FORMATS[form](report)
+        # With data on standard output the explanation goes to stderr: standard output stays one document.
+        aside = sys.stdout if self.format == "table" else sys.stderr
+        if self.explain:
+            from nlp_bench.inputs.read import EXPLAINED
+
+            print(f"{EXPLAINED}\n", file=aside)
         print(text(self.format), end="")
         if view:
             say(*_rules_not_kept(report))  # it decides the exit code, and the view does not show it
@@ -94,8 +100,7 @@ class Report(Command, JudgedOptions, PatternOptions):
         if self.explain:
             from nlp_bench.report.explain import explain
 
-            # With data on standard output the explanation goes to stderr: standard output stays one document.
-            print("\n" + explain(report), end="", file=sys.stdout if self.format == "table" else sys.stderr)
+            print("\n" + explain(report), end="", file=aside)
         if self.output:
             from nlp_bench.report.output import left_over, write_report, write_view  # heavy
 

@@ -166,10 +166,13 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
     return Read(entries=tuple(entries if options.with_records else map(lean, entries)))
 
 
+EXPLAINED = "nlp-bench report --explain: each number, and the log lines that it is from"
+"""The first line of what `--explain` prints: it quotes training lines, and is no log."""
 _REPORT = re.compile(
-    rb"(?: [^\n]*\n)?source +(?:model +)?outcome  |<!DOCTYPE html>[^\0]{,4000} - nlp-bench report</title>"
+    EXPLAINED.encode()
+    + rb"|(?: [^\n]*\n)?source +(?:model +)?outcome  |<!DOCTYPE html>[^\0]{,4000} - nlp-bench report</title>"
 )
-"""How the table and the page of a report begin: with `--explain` they quote training lines."""
+"""How reports that quote training lines begin: those of `--explain`, the table in a bundle, the page."""
 
 
 def _has_no_training_line(entry: RunResult) -> bool:
