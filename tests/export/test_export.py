@@ -57,14 +57,16 @@ def test_a_field_that_the_records_have_is_not_replaced_in_silence(our_run: Path,
 
 
 @pytest.mark.parametrize(
-    ("form", "gap", "filled"),
+    ("form", "gap", "filled", "said"),
     [
-        ("mlperf", '"cooling": ""', '"cooling": "liquid"'),
-        ("torchtitan", "(to be filled: name, company, university or team)", "Example"),
+        ("mlperf", '"cooling": ""', '"cooling": "liquid"', "cooling"),
+        ("mlperf", '"cooling": ""', '"cooling": "liquid; inlet temperature not recorded"', "cooling"),
+        ("torchtitan", "(to be filled: name, company, university or team)", "Example", "1. Entity"),
+        ("torchtitan", "networking: not recorded", "networking: 4 links (to be filled: of what?)", "host networking"),
     ],
 )
 def test_what_was_filled_by_hand_is_not_replaced_by_nothing(
-    form: str, gap: str, filled: str, our_run: Path, tmp_path: Path, cli: Cli
+    form: str, gap: str, filled: str, said: str, our_run: Path, tmp_path: Path, cli: Cli
 ) -> None:
     words = ["export", form, str(our_run), "--output", str(tmp_path / "out")]
     assert main(words) == main(words) == 0
@@ -72,7 +74,7 @@ def test_what_was_filled_by_hand_is_not_replaced_by_nothing(
     text = path.read_text().replace(gap, filled)
     assert filled in text
     path.write_text(text)
-    assert "has 1 more field(s) filled, by hand or by --set" in cli(*words, code=2).err
+    assert f"what it says on {said}, by hand or by --set" in cli(*words, code=2).err
     assert path.read_text() == text
 
 

@@ -24,6 +24,7 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, given, value
 from nlp_bench.config.values import OneOf, count
 from nlp_bench.errors import NlpBenchError, UsageError, explained
+from nlp_bench.escape import some
 from nlp_bench.files import temporary_folder, write_text
 from nlp_bench.immutable import immutable
 from nlp_bench.terminal import say
@@ -31,6 +32,7 @@ from nlp_bench.terminal import say
 if TYPE_CHECKING:
     from nlp_bench.export.subject import Subject
 
+_NUM_NAMED = 5  # fields that a refusal names
 EXPORTS = ("mlperf", "mllog", "torchtitan", "bigger", "smaller", "bencher")
 
 
@@ -135,9 +137,14 @@ class Verify(Command):
         return 0 if found.is_verified else 1
 
 
-def _gaps(text: str) -> int:
-    """Return how many fields of an exported file are left to be filled by hand."""
-    return sum(map(text.count, ('": ""', "not recorded", "(to be filled")))
+_FIELD = re.compile(r'^(?:\s*"|- |## )([\w. -]+)"?(?:: |\n\n)("",?$|not recorded(?:$|;)|\(to be filled)?', re.MULTILINE)
+"""A field of a system description or of a page, and how it is left to be filled by hand."""
+
+
+def _lost(earlier: str, text: str) -> list[str]:
+    """Return the fields that are filled in an earlier file and would be empty in `text`."""
+    filled = {name for name, gap in _FIELD.findall(earlier) if not gap}
+    return [name for name, gap in _FIELD.findall(text) if gap and name in filled]
 
 
 @immutable
@@ -185,10 +192,10 @@ class Export(Command, TokensOption, LogOptions):
                 path = self.output / name
                 refuse_to_replace("--output", path, mark=text.encode()[:16])
                 earlier = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else text
-                if (lost := _gaps(text) - _gaps(earlier)) > 0:
+                if lost := _lost(earlier, text):
                     raise UsageError(
-                        f"--output {path} has {lost} more field(s) filled, by hand or by --set, which would be replaced by nothing; move it, or "
-                        "name another folder"
+                        f"--output {path}: what it says on {some(lost, _NUM_NAMED)}, by hand or by --set, would be replaced by nothing; "
+                        "move it, or name another folder"
                     )
             for name, text in documents:
                 write_text(self.output / name, text)
