@@ -178,7 +178,10 @@ def test_every_difference_is_named(points: Path) -> None:
         (changed(params_b=530), "model size in 10^9 parameters: 530, measured on A100 are 22 to 175"),
         (changed(internode_gbps_per_node=3200), "network of a node in Gbit/s: 3200, measured on A100 are 800 to 1600"),
         (changed(vpp=4), "virtual stages: 4, measured on A100 are 1 to 1"),
-        (replace(OFFER, gpu="NVIDIA X900"), "GPU type: no published measurement on X900"),
+        *(
+            (replace(OFFER, gpu=f"{maker} X900"), "GPU type: no published measurement on X900")
+            for maker in ("NVIDIA", "AMD Instinct", "Tesla")
+        ),
         (replace(OFFER, precision="fp8"), "number format: fp8"),
         (OFFER, "tensor-parallel group over several nodes: 1 measurements on A100 have one"),
         (OFFER, "software: the measurements are of other trainers on the same libraries (Megatron-LM, NeMo)"),
@@ -193,6 +196,11 @@ def test_what_is_inside_or_not_used_is_not_named(points: Path) -> None:
     said = " ".join(extrapolated(OFFER, rows))
     used = ("number of GPUs", "model size", "GPU type", "sequence length", "number format")
     assert not any(words in said for words in (*used, "virtual stages", "context-parallel"))
+
+
+def test_the_name_of_a_data_sheet_is_that_of_its_points(points: Path) -> None:
+    rows = [{**row, "gpu": "MI325X"} for row in read_points(points)]
+    assert nearest(replace(OFFER, gpu="AMD Instinct MI325X"), rows)[0].differences == ()
 
 
 def test_without_points_nothing_is_near(tmp_path: Path) -> None:

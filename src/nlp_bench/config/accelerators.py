@@ -12,7 +12,7 @@ SCHEMA = "nlp-bench/accelerators/3"
 TABLE = "benchmark/accelerators.toml"
 FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")  # number formats of matrix products
 SHARED = {"mxfp8": "fp8", "fp8-rowwise": "fp8"}  # number formats that have the peak of another one
-_VENDOR = re.compile(r"^(?:nvidia|amd instinct|amd|intel|google) ")
+_VENDOR = re.compile(r"^(?:nvidia tesla|nvidia|tesla|amd instinct|amd|intel|google) ")
 _MEMORY = re.compile(r"[ -]\d{2,3} ?gb?$")
 _PROSE = re.compile(r"(?: (?:[a-z]+|GPUs?)[.,:;]?)*")
 """What may follow a name in a sentence; words with capitals or digits may name a variant or a slice."""
@@ -123,11 +123,11 @@ def _entries(path: Path) -> tuple[Accelerator, ...]:
 
 def variants(words: str) -> tuple[Accelerator, ...]:
     """Return the entries that `words` may mean, all of a family for its short word; raises UsageError, which names the table, where there is none."""
-    short = _MEMORY.sub("", _VENDOR.sub("", _folded(words)))
+    short = _MEMORY.sub("", product(words))
     found = (
         _longest(_names(), words)
         or tuple(entry for entry in accelerators() if _folded(entry.family) == short)
-        or _longest([(_VENDOR.sub("", name), entry) for name, entry in _names()], words)
+        or _longest([(product(name), entry) for name, entry in _names()], words)
     )
     if not found:
         near = nearest(words, [entry.name for entry in accelerators()], listed=False)
@@ -163,6 +163,11 @@ def bound_of(words: str) -> tuple[str, float] | None:
         if re.search(rf"(?<![a-z0-9]){re.escape(family.lower())}(?![0-9])", words.lower()):
             return family, max(max(e.peak_tflops.values()) for e in accelerators() if e.family == family)
     return None
+
+
+def product(words: str) -> str:
+    """Return a device's name in lower case without its maker: a100-sxm4-40gb of "NVIDIA A100-SXM4-40GB"."""
+    return _VENDOR.sub("", _folded(words))
 
 
 def _folded(words: str) -> str:

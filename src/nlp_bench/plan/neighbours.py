@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nlp_bench.config import catalog
+from nlp_bench.config.accelerators import product
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.problem import Problem, Sizes
@@ -123,7 +124,7 @@ def number(row: Point, column: str) -> float | None:
 
 def generation(gpu: str) -> str:
     """Return the name that variants of one chip share: A100 of "NVIDIA A100-SXM4-40GB"."""
-    words = gpu.upper().replace("NVIDIA", " ").replace("-", " ").replace("_", " ").split()
+    words = product(gpu).upper().replace("-", " ").replace("_", " ").split()
     return words[0] if words else ""
 
 
@@ -135,7 +136,7 @@ def is_of_family(row: Point) -> bool:
 
 def _same_gpu(one: str, other: str) -> bool:
     """Whether two names mean one product: that of a data sheet may hold the maker's name."""
-    return one.upper().replace("NVIDIA", "").strip() == other.upper().replace("NVIDIA", "").strip()
+    return product(one) == product(other)
 
 
 def nearest(offer: Offered, rows: Sequence[Point], most: int = MAX_NEAR) -> tuple[Near, ...]:
