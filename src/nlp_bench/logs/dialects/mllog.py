@@ -180,7 +180,8 @@ class _Parser(Parser):
         elif event.key == "run_start":
             self._begin(event, now, findings)
         elif event.key == "run_stop":
-            self.status = str(event.metadata.get("status"))
+            status = event.metadata.get("status")
+            self.status = None if status is None else str(status)
             self._close(findings)
         elif event.key == "tracked_stats" and isinstance(event.value, dict):
             self._stats(event, event.value, findings)
@@ -215,7 +216,7 @@ class _Parser(Parser):
         self._emit(findings)
         # The settings of another run in this file come before its run_start.
         self.is_open, self.settings = False, {}
-        if self.status not in {None, "None", "success"}:
+        if self.status not in {None, "success"}:
             findings.remark(f"the MLPerf run ended with status {self.status}")
 
     def _border(self, event: _Event, now: float, findings: Findings) -> None:
@@ -330,7 +331,8 @@ class _Parser(Parser):
             findings.refuse(_UNKNOWN_UNIT)
         if not self.benchmark:
             return
-        ending = f"; the run ended with status {self.status}" if self.status else "; the run did not end"
+        ended = f"the run ended with status {self.status}" if self.status else "the run ended without a status"
+        ending = f"; {'the run did not end' if self.is_open else ended}"
         if "bert" in self.benchmark:
             findings.refuse(f"MLPerf BERT trains on sequences of variable length: no token rate{ending}")
         elif not _LANGUAGE.search(self.benchmark):
