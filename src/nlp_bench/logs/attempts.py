@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -44,45 +45,57 @@ def split_attempts(raw: Records, starts: Sequence[tuple[int, Mapping[str, Fact]]
     attempts: list[Attempt] = []
     num_echoes = 0
     facts: dict[str, Fact] = {}
+    splitting = _Splitting(raw)
     for (_, own), begin, end in zip(starts, bounds, bounds[1:], strict=False):
         # A program that starts anew prints its settings again: of starts without a record between them the last one counts.
         facts = {**facts, **own}
         if begin == end:
             continue
-        groups, echoes = _split(raw, begin, end)
+        groups, echoes = splitting.split(begin, end)
         num_echoes += echoes
         attempts += [Attempt(facts=facts, records=raw.chosen(where), copies=copies) for where, copies in groups]
         facts = {}  # those of a last start without a record apply to none of the attempts before it
     return tuple(attempts), num_echoes
 
 
-def _split(raw: Records, begin: int, end: int) -> tuple[list[Group], int]:
-    iterations, totals = raw.column("iteration")[begin:end], raw.column("total_iterations")[begin:end]
-    is_rising = bool(np.all(iterations[1:] > iterations[:-1]))
-    if is_rising and (np.all(totals == totals[0]) or np.isnan(totals).all()):
-        return [(slice(begin, end), {})], 0
-    splitting = _Splitting(raw)
-    for index in range(begin, end):
-        splitting.take(index)
-    return [splitting.group(number) for number in range(len(splitting.groups))], splitting.num_echoes
-
-
 class _Splitting:
-    """Splits records one by one, where their iterations do not simply rise; the last group is the open one."""
+    """Splits the records of one start after the other: one by one, where their iterations do not simply rise; the last group is the open one."""
 
     def __init__(self, raw: Records) -> None:
         self.raw = raw
-        self.iterations = raw.column("iteration").tolist()
-        self.totals = raw.column("total_iterations").tolist()
-        self.labels = raw.labels.tolist()
-        # Prefixes that differ in nearly every record (a time stamp in an unknown format) name no process: there are as
-        # many processes as print one iteration.
-        num_labels, num_alike = len(set(self.labels)), max(Counter(self.iterations).values())
-        if 2 * num_labels > len(self.labels) and num_labels > num_alike:
-            self.labels = [0] * len(self.labels)
+        self._iterations, self._totals = raw.column("iteration"), raw.column("total_iterations")
         self.groups: list[dict[float, int]] = [{}]
         self.copies: list[list[int]] = [[]]  # for each group, records of other processes for known iterations
         self.num_echoes = 0
+
+    @cached_property
+    def iterations(self) -> list[float]:
+        found: list[float] = self._iterations.tolist()
+        return found
+
+    @cached_property
+    def totals(self) -> list[float]:
+        found: list[float] = self._totals.tolist()
+        return found
+
+    @cached_property
+    def labels(self) -> list[int]:
+        labels: list[int] = self.raw.labels.tolist()
+        # Prefixes that differ in nearly every record (a time stamp in an unknown format) name no process: there are as
+        # many processes as print one iteration.
+        num_labels, num_alike = len(set(labels)), max(Counter(self.iterations).values())
+        return [0] * len(labels) if 2 * num_labels > len(labels) and num_labels > num_alike else labels
+
+    def split(self, begin: int, end: int) -> tuple[list[Group], int]:
+        """Return the attempts in the records of one start, and how many of them were echoes."""
+        iterations, totals = self._iterations[begin:end], self._totals[begin:end]
+        is_rising = bool(np.all(iterations[1:] > iterations[:-1]))
+        if is_rising and (np.all(totals == totals[0]) or np.isnan(totals).all()):
+            return [(slice(begin, end), {})], 0
+        self.groups, self.copies, self.num_echoes = [{}], [[]], 0
+        for index in range(begin, end):
+            self.take(index)
+        return [self.group(number) for number in range(len(self.groups))], self.num_echoes
 
     def take(self, index: int) -> None:
         iteration, group = self.iterations[index], self.groups[-1]
