@@ -17,7 +17,7 @@ from nlp_bench.config.catalog import find
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.constants import SCHEMA, read_constants
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.learn import KINDS, UNSEEN_LAYOUTS, Known, Lesson, fitted, learn, report
 from nlp_bench.plan.problem import configuration_of
@@ -236,6 +236,15 @@ def test_a_copy_of_a_run_is_not_learned_from_again(runs: Path, capsys: pytest.Ca
     out = capsys.readouterr().out
     assert "learned from 4 runs" in out
     assert f"did not count: {runs}/backup: the run of {runs}/000000 again, a copy" in out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tables", ["", '[measurements]\nof = "May"\n', "[time]  # of May\n"])
+def test_what_was_learned_is_added_to_any_file_of_constants(runs: Path, tmp_path: Path, cli: Cli, tables: str) -> None:
+    base, mine = tmp_path / "base.toml", tmp_path / "mine.toml"
+    base.write_text(f'schema = "{SCHEMA}"\nabout = "mine"\n{tables}')
+    cli("plan", "learn", runs, "--constants", base, "--output", mine)
+    assert read_constants(mine)["scale_compute"] == pytest.approx(SLOWER, rel=0.02)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ Learning, section 3.3; the model is linearised again at each step).
 import datetime as dt
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -319,6 +320,9 @@ def report(lesson: Lesson) -> str:
     return "\n".join(lines) + "\n"
 
 
+_TIME = re.compile(r"^([ \t]*\[[ \t]*time[ \t]*\][^\n]*\n)", re.MULTILINE)  # the head of table [time]
+
+
 def write_learned(path: Path, lesson: Lesson, base: Path | None) -> None:
     """Write what was learned as a constants file: `base`, if any, with the learned factors and interval."""
     before = f'# Learned from runs, for `nlp-bench plan --constants`.\nschema = "{SCHEMA}"\n\n[time]\n'
@@ -332,6 +336,7 @@ def write_learned(path: Path, lesson: Lesson, base: Path | None) -> None:
             f"{base}: holds what was learned before; learn again from all runs, with the constants that calibrate wrote"
         )
     lines = [constant_line(f"scale_{kind}", factor, lesson.source) for kind, factor in lesson.factors.items()]
-    head, mark, tail = before.partition("[time]\n")
+    before = before if _TIME.search(before) else f"{before}\n[time]\n"
+    head, mark, tail = _TIME.split(before, maxsplit=1)
     ends = f"[interval]\nsource = {json.dumps(lesson.source)}\ngpu = {json.dumps(lesson.known[0].gpu)}\n{FAMILY} = {{ low = {lesson.low}, high = {lesson.high} }}\n"
     write_text(path, head + mark + "\n".join(lines) + "\n" + tail + "\n" + ends)
