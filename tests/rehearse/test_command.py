@@ -35,7 +35,9 @@ def test_the_ranks_that_hold_most_as_a_table_and_as_a_file(tmp_path: Path, cli: 
 
 def test_a_resolved_run_is_rehearsed_as_json(tmp_path: Path, cli: Cli) -> None:
     assert main(["check", *JOB[1:], "--offline", "--output", str(tmp_path)]) == 0
-    record = cli("rehearse", "--run", tmp_path, "--ranks", "last", "--format", "json").json
+    done = cli("rehearse", "--run", tmp_path, "--ranks", "last", "--format", "json")
+    assert done.out.endswith("}\n"), "a document, as every other command prints it, with no line behind it"
+    record = done.json
     assert [rank["rank"] for rank in record["ranks"]] == [15]
     assert record["layout"]["num_microbatches"] == 4
 

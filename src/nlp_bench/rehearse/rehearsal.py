@@ -18,7 +18,7 @@ from nlp_bench.plan.sweep import run_words
 from nlp_bench.plan.text import column
 from nlp_bench.rehearse.ranks import Work, chosen_ranks, rehearsable, rehearse_ranks, work_of
 from nlp_bench.rehearse.report import GIB, SPLIT, MemoryHeadroom, RankReport, headroom_of, worst
-from nlp_bench.show.table import Column, as_text, shown
+from nlp_bench.show.table import Column, as_document, as_text, shown
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
 
@@ -158,7 +158,7 @@ def as_tables(rehearsal: Rehearsal) -> str:
         column("module", [name for name, _ in made], is_text=True),
         column("GiB", [f"{size / GIB:.3f}" for _, size in made]),
     ]
-    parts = [
+    return as_document(
         [title, *(f"note: {note}" for note in rehearsal.notes)],
         as_text(shown(_memory(rehearsal))),
         [verdict],
@@ -166,8 +166,7 @@ def as_tables(rehearsal: Rehearsal) -> str:
         as_text(activations),
         [f"communication of rank {fullest.rank} in one iteration (whole messages; groups of one rank send nothing)"],
         as_text(_collectives(fullest)),
-    ]
-    return "\n\n".join("\n".join(lines) for lines in parts)
+    )
 
 
 def _memory(rehearsal: Rehearsal) -> list[Column]:

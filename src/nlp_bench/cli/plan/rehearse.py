@@ -52,7 +52,7 @@ class Rehearse(Command, Request):
         found = rehearsed(resolved, works, notes, _with_progress(works))
         if folder:
             write_json(folder / REHEARSAL, found.record())
-        print(json_text(found.record()) if self.format == "json" else as_tables(found))
+        print(json_text(found.record()) if self.format == "json" else as_tables(found), end="")
         return 0
 
     def _resolved(self) -> "Run":
