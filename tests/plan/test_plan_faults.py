@@ -98,6 +98,19 @@ def constants_of(folder: Path, text: str) -> Path:
     return folder / "mine.toml"
 
 
+def test_the_sheet_says_once_what_is_not_as_shipped_in_the_constants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "home").mkdir()
+    own(tmp_path / "home", "plan.toml", ("host_batch_s = { value = 2e-4", "host_batch_s = { value = 3e-4"))
+    monkeypatch.setenv("NLP_BENCH_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    mine = constants_of(tmp_path, '[time]\nhost_step_s = { value = 0.5, source = "mine" }')
+    said = sheet_of(capsys, "--constants", str(mine))
+    assert "host_step_s = 0.5 instead of 0.005" in said
+    assert said.count("host_batch_s = 0.0003 instead of 0.0002") == 1
+
+
 @pytest.mark.parametrize("question", [["--bid"], [], ["--why"], ["--time", "60"]])
 def test_a_prediction_faster_than_the_peak_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], question: list[str]

@@ -66,6 +66,7 @@ class Findings:
         self.changes: dict[str, list[Fact]] = {}  # each value of a setting that is another than the one before
         self.events: list[Event] = []
         self.ends: list[EndMark] = []
+        self._has_failed = False
         self._refusal: Refusal | None = None
         self._parts: list[Records] = []
         self._rows: list[dict[str, float]] = []
@@ -179,8 +180,9 @@ class Findings:
     def fail(self, where: str, error: Exception) -> None:
         """Record that the parser raised `error` at `where`: what it read there is lost, and a remark says so."""
         self.num_torn += 1
-        if not any(text.startswith(FAILED) for text in self.remarks):
+        if not self._has_failed:
             self.remark(f"{FAILED} at {where} ({type(error).__name__}: {error}); please report this log")
+        self._has_failed = True
 
     def overlook(self, line: Line, *, is_record: bool = False) -> None:
         """Flag a line with the words of a record that gave none, or one without the times and rates of the others."""

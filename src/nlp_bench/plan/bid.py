@@ -13,7 +13,7 @@ from nlp_bench.config.origin import origin
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.constants import deviations as constant_deviations
-from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.constants import own_file, read_constants
 from nlp_bench.plan.neighbours import Near, extrapolated, nearest, offered, read_points
 from nlp_bench.plan.problem import Problem, rule_files
 from nlp_bench.plan.ranking import Answer, Row
@@ -113,6 +113,7 @@ def bid(  # noqa: PLR0913  # each is a file or an option
     if problem.constants != read_constants(constants):
         table += ", corrected by measured runs (--learn)"
     deviations, changes = problem.deviations_with(row.sizes.recompute), constant_deviations(problem.constants)
+    of_file = own_file()  # the next lines say it with what --constants and --learn change
     words = run_words(problem, row.sizes, model=model or problem.model.name, system=system or problem.system.name)
     commit = made.commit or ""
     state = commit[commit.index("+") :] if "+" in commit else ""
@@ -123,7 +124,7 @@ def bid(  # noqa: PLR0913  # each is a file or an option
         problem=problem,
         changed=(
             *(f"{deviation}: not the benchmark" for deviation in deviations),
-            *(doubt for doubt in problem.doubts if not doubt.endswith(changes)),
+            *(doubt for doubt in problem.doubts if doubt not in of_file),
             *(f"the constants, {table}: {one}" for one in changes),
         ),
         near=nearest(offer, rows),
