@@ -1,4 +1,4 @@
-"""Measured points for the fit: the only place that reads what was measured."""
+"""Measured times for the fit."""
 
 import csv
 from collections.abc import Sequence

@@ -27,7 +27,7 @@ HINTS = {
     "--train-samples": "write --iterations N: N = samples / global batch size",
     "--world-size": "write --nodes N and --gpus-per-node N",
 }
-"""Names of Megatron-LM, torchrun and Slurm that mean something else here, where a subcommand does not take them."""
+"""Names of Megatron-LM and torchrun that mean something else here, where a subcommand does not take them."""
 
 
 class Command:

@@ -1,4 +1,4 @@
-"""What is detected of this machine: its Slurm, its GPUs, its name. Each query is bounded in time."""
+"""What is detected of this machine: its scheduler, its GPUs, its name. Each query is bounded in time."""
 
 import os
 import re
@@ -42,7 +42,7 @@ def detect_system(cluster: str | None) -> str:
     if cluster is None:
         return "local"
     raise UsageError(
-        f"system: the Slurm cluster {cluster!r} is described by no file of benchmark/systems "
+        f"system: the cluster {cluster!r} is described by no file of benchmark/systems "
         f"(there are: {', '.join(catalog.names('systems'))}); copy one of them to benchmark/systems/{cluster}.toml, "
         "set its [detect], or name a system by --system, a tag or NLP_BENCH_SYSTEM"
     )

@@ -1,9 +1,9 @@
 """What the user requests, on the command line or by JUBE's parameters: one field, one option, and its place in run.json.
 
-The options are in dataclasses by their subject. `Request` has all of them, None where not given, and the record of
-run.json with the same fields inherits them: `Parallel` those of ParallelOptions, `Tuning` those of TuningOptions, ... So a new option
-is one field here. Its annotation is that of the record. Where Megatron-LM or Slurm has a name for a thing, that name is the option's
-or one of its spellings.
+The options are in dataclasses by their subject. `Request` has those that decide what is run, None where not given; limits, checkpoints
+and watching are options of `submit` and `watch` alone. The record of run.json with the same fields inherits them: `Parallel` those of
+ParallelOptions, `Tuning` those of TuningOptions, ... So a new option is one field here. Its annotation is that of the record. Where
+Megatron-LM or Slurm has a name for a thing, that name is the option's or one of its spellings.
 """
 
 import argparse
@@ -270,7 +270,7 @@ class RunOptions:
 class Request(
     SlurmOptions, LaunchOptions, ShapeOptions, TuningOptions, BatchOptions, ParallelOptions, TrainingOptions, RunOptions
 ):
-    """All options of one run; None means: as the data files have it."""
+    """All options that decide what is run; None means: as the data files have it."""
 
 
 def shared(name: str, **metadata: Any) -> Any:

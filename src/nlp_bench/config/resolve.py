@@ -62,7 +62,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     if launcher == LOCAL and sizes["nodes"] != 1:
         raise UsageError(
             f"parallel.nodes: {sizes['nodes']} nodes, but the local launcher has this machine only; model {model.name} needs a "
-            "Slurm system (tag slurm), or --nodes 1 and a layout that fits it"
+            "system with a scheduler (tag slurm), or --nodes 1 and a layout that fits it"
         )
     parallel = Parallel(**sizes)
     run = Run(
@@ -329,7 +329,7 @@ def for_rehearsal(request: Request) -> Request:
     """Return `request` with the machine that it is rehearsed for; the launcher follows from it.
 
     A named system stays. Otherwise it is this machine, or the reference machine where no file describes this one
-    and the model needs more than one node. Raises UsageError for a Slurm that no file describes.
+    and the model needs more than one node. Raises UsageError for a cluster that no file describes.
     """
     if request.system is not None or request.launcher == "local":
         return request

@@ -146,7 +146,7 @@ class Records(Sequence[LogRecord]):
 
     @cached_property
     def stamp_resolution_s(self) -> float | None:
-        """The resolution of `stamp_s`: 1 for whole seconds, 0.001 or finer for fractions; None without any stamp."""
+        """The coarsest of 1, 0.1, 0.01 and 0.001 s of which all of `stamp_s` are multiples, else 1e-6; None without any stamp."""
         stamps = self.column("stamp_s")
         stamps = stamps[np.isfinite(stamps)]
         if not len(stamps):
@@ -242,7 +242,8 @@ class Copies:
 class Attempt:
     """The records of one start of the training program; iterations rise."""
 
-    facts: Mapping[str, Fact] = field(default_factory=dict)  # by the names of `quantity.FACTS`
+    facts: Mapping[str, Fact] = field(default_factory=dict)
+    """By the names of `quantity.FACTS`, and of what only some dialects find: least_parameters, tokens_vary, curriculum_length."""
     records: Records = NO_RECORDS
     """The intervals in the order of the log; where several processes print them, those of the slowest one."""
     copies: Mapping[str, Copies] = field(default_factory=dict)

@@ -240,7 +240,7 @@ def ranking(problem: Problem, *, top: int) -> Answer:
 def beyond_published(answer: Answer, points: Sequence[Point] | None) -> tuple[str, ...]:
     """Return a sentence per thing in which the best configuration lies outside the published `points`.
 
-    None where nothing fits, where the machine itself was measured (`plan calibrate`), or where there are no published points.
+    Empty where nothing fits, where the machine itself was measured (`plan calibrate`), or where there are no published points.
     """
     problem = answer.problem
     if not answer.rows or problem.constants.machine is not None:

@@ -16,7 +16,7 @@ class Memory:
 
     total: Numbers  # what the GPU's memory must hold, everything included
     parts: dict[str, Numbers]
-    """weights, gradients, optimizer, activations, buffers, overhead (context, communicators, fragmentation); they add up."""
+    """weights, gradients, optimizer, activations, temporary, buffers, overhead (context, communicators, fragmentation); they add up."""
     capacity: Numbers  # memory of the GPU
     fits_below: Numbers | float = 0.92
     """Share of the capacity up to which it surely fits; between the two shares it is tight."""
