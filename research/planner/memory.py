@@ -14,6 +14,7 @@ from nlp_bench.plan.memory.published import published_memory
 PRIORS = {"deepspeed_bf16_gradient_bytes": 6.0, "deepspeed_buffer_bytes": 2e9, "internevo_state_bytes": 20.0}
 """Where the fit starts, and where a constant stays that no row depends on: bf16 and fp32 gradients; two buckets of 5e8 elements
 (DeepSpeed's default reduce_bucket_size and allgather_bucket_size) in 16 bits; weights, gradients, fp32 gradients and Adam's 12 bytes."""
+_NUM_FOLDS = 3  # of the cross-validation
 _ROUNDS = 20
 _SCALE = 0.05  # errors beyond 5 % pull less and less (Huber 1964)
 _STEP = 1e-3
@@ -56,12 +57,12 @@ def fit_memory(peaks: Peaks, constants: Constants) -> Constants:
     return constants
 
 
-def cross_validate(peaks: Peaks, constants: Constants, *, num_folds: int = 3, num_seeds: int = 5) -> Numbers:
+def cross_validate(peaks: Peaks, constants: Constants, *, num_seeds: int = 5) -> Numbers:
     """Return the relative error of each row under constants that were fitted without its group; shape [num_seeds, N]."""
     result = np.empty((num_seeds, len(peaks.peak_bytes)))
     for seed in range(num_seeds):
-        folds = np.random.default_rng(seed).permutation(int(peaks.groups.max()) + 1) % num_folds
-        for fold in range(num_folds):
+        folds = np.random.default_rng(seed).permutation(int(peaks.groups.max()) + 1) % _NUM_FOLDS
+        for fold in range(_NUM_FOLDS):
             held = folds[peaks.groups] == fold
             fitted = fit_memory(peaks.take(~held), constants)
             result[seed, held] = relative_errors(peaks.take(held), fitted)

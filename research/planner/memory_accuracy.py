@@ -21,11 +21,11 @@ from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.constants import FITTED, Constants, read_constants
 from nlp_bench.plan.memory.published import published_memory
+from nlp_bench.plan.neighbours import POINTS
 from nlp_bench.plan.predict import Points, points_of, read_rows
 from research.planner.data import GROUP
 from research.planner.memory import PRIORS, Peaks, cross_validate, fit_memory, relative_errors
 
-POINTS = "reports/reference/published_points/points.csv"
 Row = dict[str, str]
 
 

@@ -11,7 +11,7 @@ from support.planning import small_run
 from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
-from nlp_bench.plan.machines import against_sheet
+from nlp_bench.plan.machines import against_sheet, sheet_of
 
 __all__ = ["nlp_bench"]
 
@@ -194,7 +194,7 @@ def test_a_data_file_in_another_encoding_has_its_remedy(
     ],
 )
 def test_a_peak_in_another_unit_is_not_called_sparse(peak: float, said: str) -> None:
-    (line,) = against_sheet("H100 SXM", 80.0, peak)
+    (line,) = against_sheet(sheet_of("H100 SXM", "bf16", 80.0), 80.0, peak)
     assert line.endswith(said)
 
 

@@ -75,7 +75,7 @@ class _Candidate:
             findings.fail(f"line {line.number}", error)
             findings.overlook(line)
             return
-        if not getattr(self.parser, "reads_each_line", False):
+        if not self.parser.reads_each_line:
             return
         if findings.num_records > num_records and findings.last_rates >= self._rates:
             self._rates = findings.last_rates

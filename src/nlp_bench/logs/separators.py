@@ -75,7 +75,7 @@ class Separators:
 
     def plain(self, line: Line, *, reads_commas: bool) -> Line:
         """Return the line with plain numbers; see `plain_numbers`."""
-        has_decimal_commas = bool(self.first) and Style.DECIMAL_COMMA in self.first
+        has_decimal_commas = Style.DECIMAL_COMMA in self.first
         text, found = plain_numbers(line.text, has_decimal_commas=has_decimal_commas, reads_commas=reads_commas)
         if not found:
             return line

@@ -104,12 +104,8 @@ def _peak(entry: Accelerator, number_format: str) -> float:
     return value * 1e12
 
 
-def against_sheet(name: str, memory_gib: float, peak_bf16_tflops: float) -> tuple[str, ...]:
-    """Return where a system file is more than 5 % off its GPU's data sheet, and which of the two is used.
-
-    Raises UsageError for a GPU that the table does not have.
-    """
-    sheet = sheet_of(name, "bf16", memory_gib)
+def against_sheet(sheet: Sheet, memory_gib: float, peak_bf16_tflops: float) -> tuple[str, ...]:
+    """Return where a system file is more than 5 % off its GPU's data sheet, and which of the two is used."""
     ratio = peak_bf16_tflops * 1e12 / sheet.peak_flops
     guesses = (
         (1.8, 2.2, "; is it the sparse one?"),
@@ -136,8 +132,8 @@ def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
     gpu = system.gpu
     if gpu is None or _measured(system, constants):
         return ()
-    found = against_sheet(gpu.name, gpu.memory_gib, gpu.peak_bf16_tflops)
     sheet = sheet_of(gpu.name, "bf16", gpu.memory_gib)
+    found = against_sheet(sheet, gpu.memory_gib, gpu.peak_bf16_tflops)
     return (*found, *measured_elsewhere(constants, [gpu.name]), *deviations(sheet.name), *own_file())
 
 

@@ -14,7 +14,7 @@ from nlp_bench.plan.problem import Problem, Sizes
 POINTS = "reports/reference/published_points/points.csv"  # the published measurements, by their place in a checkout
 MEGATRON = ("megatron", "nemo", "internevo", "primus", "bloom", "gpt-neox")
 """Parts of the names of frameworks that train as this package's trainer does: tensor, pipeline and data parallel."""
-MAX_NEAR = 4
+_NUM_NEAR = 4  # published measurements that a bid shows
 LABELS = {
     "params_b": ("10^9 parameters", 1.0),
     "n_gpus": ("GPUs", 1.0),
@@ -139,7 +139,7 @@ def _same_gpu(one: str, other: str) -> bool:
     return product(one) == product(other)
 
 
-def nearest(offer: Offered, rows: Sequence[Point], most: int = MAX_NEAR) -> tuple[Near, ...]:
+def nearest(offer: Offered, rows: Sequence[Point]) -> tuple[Near, ...]:
     """Return the nearest points of the framework's family, not two of one configuration."""
     found: dict[tuple[str | None, ...], tuple[float, Point]] = {}
     far = sorted(((_distance(offer, row), row) for row in rows if is_of_family(row)), key=lambda pair: pair[0])
@@ -157,7 +157,7 @@ def nearest(offer: Offered, rows: Sequence[Point], most: int = MAX_NEAR) -> tupl
             differences=tuple(_differences(offer, row)),
             source=row.get("source") or row.get("source_id") or "",
         )
-        for distance, row in list(found.values())[:most]
+        for distance, row in list(found.values())[:_NUM_NEAR]
     )
 
 

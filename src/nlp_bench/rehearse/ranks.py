@@ -103,12 +103,12 @@ def work_of(settings: Settings, world_size: int, rank: int, accelerator: str = "
     return Work(settings=settings, layout=layout, rank=rank, accelerator=accelerator)
 
 
-def rehearse_ranks(works: Sequence[Work], at_a_time: int | None = None) -> Iterator[RankReport]:
+def rehearse_ranks(works: Sequence[Work]) -> Iterator[RankReport]:
     """Rehearse each rank in a process of its own and yield the reports in the same order.
 
-    `at_a_time` processes run in parallel, by default one per core. Raises what a rank raised.
+    One process per core runs at a time. Raises what a rank raised.
     """
-    most = at_a_time or len(os.sched_getaffinity(0))
+    most = len(os.sched_getaffinity(0))
     running: dict[int, tuple[ForkServerProcess, Connection]] = {}
     done: dict[int, Any] = {}
     begun = 0

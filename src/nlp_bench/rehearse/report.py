@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.memory.fits import Memory, bytes_beyond_tensors
 
 GIB = 2**30
 STATIC = ("weights", "gradients", "optimizer", "buffers")  # memory that is held for the whole training
@@ -65,14 +68,18 @@ def headroom_of(report: RankReport, capacity_bytes: int | None, constants: Const
     """
     if capacity_bytes is None:
         return MemoryHeadroom(overhead_bytes=None, needed_bytes=None, fits=None)
-    memory = constants.memory
     communicators = {(one.group, one.group_size) for one in report.collectives if one.group_size > 1}
     dynamic = report.peak_bytes - sum(report.static_bytes.values())
-    overhead = memory.context_bytes + len(communicators) * memory.communicator_bytes + memory.allocator_share * dynamic
-    needed = report.peak_bytes + round(overhead)
-    share = needed / capacity_bytes
-    fits = "yes" if share <= memory.fits_below else "tight" if share <= memory.fails_above else "no"
-    return MemoryHeadroom(overhead_bytes=round(overhead), needed_bytes=needed, fits=fits)
+    overhead = round(float(bytes_beyond_tensors(constants, len(communicators), dynamic)))
+    needed = report.peak_bytes + overhead
+    memory = Memory(
+        total=np.asarray(needed),
+        parts={},
+        capacity=np.asarray(capacity_bytes),
+        fits_below=constants.memory.fits_below,
+        fails_above=constants.memory.fails_above,
+    )
+    return MemoryHeadroom(overhead_bytes=overhead, needed_bytes=needed, fits=str(memory.words))
 
 
 def worst(headrooms: Sequence[MemoryHeadroom]) -> str | None:

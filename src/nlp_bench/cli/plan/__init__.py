@@ -6,7 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nlp_bench.cli.options import ASKED, ConstantsOption, form, overwriting, refuse_one_file, refuse_to_replace
+from nlp_bench.cli.options import (
+    ASKED,
+    ConstantsOption,
+    form,
+    overwriting,
+    refuse_one_file,
+    refuse_to_replace,
+    use_one_thread,
+)
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, value
 from nlp_bench.config.request import Request, shared
@@ -90,7 +98,7 @@ class Plan(Command, ConstantsOption):
     overwrite: bool = overwriting("replace a FILE that exists", ANSWER)
 
     def run(self) -> int:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no linear algebra here: its threads only cost start-up
+        use_one_thread()
         ending = self.output.suffix[1:] if self.output and not self.format else ""
         if word := next((one for one, its in ENDINGS.items() if its == ending), None):
             return replace(self, format=word).run()

@@ -3,7 +3,7 @@
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late, take_facts
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, form_of, late, take_facts
 from nlp_bench.logs.quantity import numbers
 from nlp_bench.logs.scan import Line
 from nlp_bench.logs.stamp import stamp_s
@@ -35,7 +35,7 @@ class _InternEvo(Parser):
         self._before: dict[bytes, tuple[int, float]] = {}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        if b"data parallel size: " in text and late(_WORLD).search(text):
+        if b"data parallel size: " in text and form_of(_WORLD).search(text):
             findings.start(line)
             take_facts((_WORLD,), text, line, findings)
         text = unwrapped(line, text, _HEAD, _PAIRS["consumed_tokens"])

@@ -18,9 +18,9 @@ class Memory:
     parts: dict[str, Numbers]
     """weights, gradients, optimizer, activations, temporary, buffers, overhead (context, communicators, fragmentation); they add up."""
     capacity: Numbers  # memory of the GPU
-    fits_below: Numbers | float = 0.92
+    fits_below: Numbers | float
     """Share of the capacity up to which it surely fits; between the two shares it is tight."""
-    fails_above: Numbers | float = 1.05  # share of the capacity above which it surely does not fit
+    fails_above: Numbers | float  # share of the capacity above which it surely does not fit
     reported: Numbers | None = None
     """What the framework's own publications count as peak memory, where that is not the total; None: the total."""
 
@@ -53,12 +53,17 @@ def fullest(ranks: Sequence[Mapping[str, Numbers]]) -> dict[str, Numbers]:
 
 
 def overhead_bytes(c: Configurations, constants: Constants, dynamic: Numbers | float = 0.0) -> Numbers:
+    """Bytes beyond the tensors of one rank of each of N configurations."""
+    return bytes_beyond_tensors(constants, num_communicators(c), dynamic)
+
+
+def bytes_beyond_tensors(constants: Constants, communicators: Numbers | int, dynamic: Numbers | float) -> Numbers:
     """Bytes beyond the tensors of one rank: CUDA context and workspaces, NCCL's buffers, and the allocator's rounding.
 
     `dynamic` are the bytes that come and go in an iteration (activations and buffers), which is where the allocator fragments.
     """
     memory = constants.memory
-    connected = num_communicators(c) * memory.communicator_bytes
+    connected = communicators * memory.communicator_bytes
     return np.asarray(memory.context_bytes + connected + memory.allocator_share * dynamic)
 
 
