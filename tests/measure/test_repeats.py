@@ -2,10 +2,13 @@
 
 import math
 import random
+import re
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.published import write_run
 from support.repeated import write_log, write_runs
 
@@ -61,6 +64,27 @@ def test_repeats_are_pooled_and_another_configuration_is_not(tmp_path: Path) -> 
     write_runs(tmp_path / "a", 65000, 66000, 65500)
     write_runs(tmp_path / "b", 65000, 66000, seed=9, tensor_model_parallel_size=2)
     assert [len(found.runs) for found in pool(read(tmp_path / "a", tmp_path / "b"))] == [3, 2]
+
+
+SAVED = r"saving checkpoint at iteration 95 to /c in torch format\n \g<1>9000"  # before an interval of twice the time
+
+
+@pytest.mark.parametrize(
+    ("change", "limit", "why"),
+    [
+        (lambda text: re.sub(r"(iteration +[12]00/.*\(ms\): )\d+", SAVED, text), 380, "without what the log calls checkpoint"),
+        (lambda text: text.replace("/     300", "/    5000") + "[after training is done]\n", 400, "iteration 300 of 5000, and line 43"),
+    ],
+)  # fmt: skip
+def test_repeats_prove_no_limit_that_none_of_them_proves(
+    here: Path, cli: Cli, change: Callable[[str], str], limit: int, why: str
+) -> None:
+    for log in write_runs(here, 54000, 54020, 53990).iterdir():
+        log.write_text(change(log.read_text()))
+    found = cli("report", ".", "--allow-measured", "--limit", limit, "--format", "json", code=None).json
+    assert [run["limit"] for run in found["runs"]] == ["NOT PROVEN"] * 3
+    assert found["repeats"][0]["limit"] == "NOT PROVEN"
+    assert why in found["repeats"][0]["limit_reasons"][0]
 
 
 def test_logs_that_state_little_are_pooled_on_a_persons_word_only(tmp_path: Path) -> None:

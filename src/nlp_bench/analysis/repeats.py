@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
-from nlp_bench.measure.limit import NOT_PROVEN, why_not_proven, word_of
+from nlp_bench.measure.limit import NOT_PROVEN, why_broken_otherwise, why_not_proven, why_unsound, word_of
 from nlp_bench.measure.log_end import Shown
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import times_to_report_s
@@ -112,6 +112,9 @@ class Observation:
     opening: str | None = None  # what `opening_of` gives for its first records
     trace: Trace | None = None  # lines by which a copy or a part of it is known
     key: str | None = None  # which run it is, by the content of its files, where it was requested
+    entry: RunResult | None = field(
+        default=None, compare=False, repr=False
+    )  # what it was observed in; None for one of the history
 
     @classmethod
     def of(cls, entry: RunResult) -> "Observation":
@@ -133,6 +136,7 @@ class Observation:
             overruled=tuple((each.name, each.logged) for each in entry.sizes_supplied if each.logged is not None),
             opening=opening_of(entry.records),
             trace=entry.trace or (trace_of(entry.records) if measured else None),
+            entry=entry,
         )
 
     @cached_property
@@ -335,14 +339,18 @@ class Pool:
         return times_to_report_s(tokens, self.over_runs.interval() if self.over_runs else None)
 
     def verdict(self, tokens: int, limit_s: float) -> tuple[str, str | None]:
-        """Return PASS, FAIL or NOT PROVEN for the runs as one measurement, and why they prove nothing: what keeps a run's verdict open keeps theirs open."""
-        if self.doubts:
-            return NOT_PROVEN, self.doubts[0]
+        """Return PASS, FAIL or NOT PROVEN for the runs as one measurement, and why they prove nothing: what keeps a run's verdict open, its own interval apart, keeps theirs open."""
+        entries = [run.entry for run in self.runs if run.entry]
+        if unsound := self.doubts or [f"{entry.source}: {why}" for entry in entries for why in why_unsound(entry)]:
+            return NOT_PROVEN, unsound[0]
         interval_s = self.time_interval_s(tokens)
         if interval_s is None:
             return NOT_PROVEN, "no 95 % interval over runs"
         ends = [run.ending_seconds_per_token or run.seconds_per_token or 0.0 for run in self.runs]
         why = why_not_proven(interval_s, limit_s, tokens * math.fsum(ends) / len(ends))
+        if why is None and interval_s[1] <= limit_s:
+            broken = ((entry.source, why_broken_otherwise(entry, tokens, limit_s)) for entry in entries)
+            why = next((f"{source}: {text}" for source, text in broken if text), None)
         return NOT_PROVEN if why else word_of(interval_s, limit_s), why
 
 

@@ -74,8 +74,7 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     reasons = _why_not_proven(entry, tokens, limit_s)
     word = None
     if sustained := sustained_time_ci95_s(entry, tokens):
-        is_doubted = entry.doubts or (entry.ending and not entry.ending.proves)
-        word = NOT_PROVEN if is_doubted else word_of(sustained, limit_s)
+        word = NOT_PROVEN if why_unsound(entry) else word_of(sustained, limit_s)
         if word == PASS and _broken_by_statement(entry, tokens, limit_s):
             word = NOT_PROVEN
     return Verdict(
@@ -110,15 +109,26 @@ def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
             return [f"the run has no number: its outcome is {entry.outcome.value}"]
         why = measured.why_no_interval if measured else "a published value without a log has no interval"
         return [why or "no 95 % interval"]
-    if entry.ending and entry.ending.text and not entry.ending.proves:
-        return [entry.ending.text]
-    if entry.doubts:
-        return list(entry.doubts)
+    if unsound := why_unsound(entry):
+        return unsound
     ending = measured.ending_seconds_per_token
     reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)
     if reason is None and interval[1] <= limit_s:
-        reason = _why_not_without(measured, tokens, limit_s) or _broken_by_statement(entry, tokens, limit_s)
+        reason = why_broken_otherwise(entry, tokens, limit_s)
     return [reason] if reason else []
+
+
+def why_unsound(entry: RunResult) -> list[str]:
+    """Return why the number of a run proves no limit, whatever its interval; empty where it may."""
+    if entry.ending and entry.ending.text and not entry.ending.proves:
+        return [entry.ending.text]
+    return list(entry.doubts)
+
+
+def why_broken_otherwise(entry: RunResult, tokens: int, limit_s: float) -> str | None:
+    """Return what the interval leaves out and would break the limit: intervals that were set aside, another statement of the log; None where nothing would."""
+    without = _why_not_without(entry.throughput, tokens, limit_s) if entry.throughput else None
+    return without or _broken_by_statement(entry, tokens, limit_s)
 
 
 def _broken_by_statement(entry: RunResult, tokens: int, limit_s: float) -> str | None:
