@@ -277,8 +277,12 @@ def test_few_differences_of_a_file_are_all_named(bundle: Bundle) -> None:
     assert "likewise" not in text
 
 
-def test_lines_that_state_their_time_once_are_told(bundle: Bundle, tmp_path: Path) -> None:
-    lines = [f" iteration {10 * n}/ 50 | elapsed time per iteration (s): {5.3 + n % 3 / 100} |" for n in range(1, 6)]
+@pytest.mark.parametrize("counts", ["", " consumed samples: {} | global batch size: 96 |"])
+def test_lines_that_state_their_time_once_are_told(bundle: Bundle, tmp_path: Path, counts: str) -> None:
+    lines = [
+        f" iteration {10 * n}/ 50 | elapsed time per iteration (s): {5.3 + n % 3 / 100} |{counts.format(960 * n)}"
+        for n in range(1, 6)
+    ]
     (tmp_path / "train.log").write_text("\n".join([*lines, "exiting program at iteration 50", ""]))
     made = bundle("once", tmp_path / "train.log", sequence_length=2048, global_batch_size=96)
     found = verify(made.path)

@@ -92,7 +92,6 @@ def stating(records: Records) -> tuple[str, ...]:
     """Return the quantities that state the time of the lines again; empty for a log that states it once only."""
     names = [name for name in _RATES if _has(records, name)]
     names += ["watts_per_device"] if _has(records, *_ENERGY) else []
-    names += ["consumed_samples"] if _has(records, "consumed_samples", "global_batch_size") else []
     return tuple(names if _has(records, "elapsed_s") else names[1:])
 
 
