@@ -45,6 +45,7 @@ JOURNAL = "".join(f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}\n'.replac
         (ONE + "\n", LENGTH, "MEASURED", 27189.6, ["warm-up included"]),
         (TWO + "\n", LENGTH, "MEASURED", 36714.2, []),
         (JOURNAL, {}, "REFUSED", None, ["journalctl -o cat"]),
+        (re.sub(r"\(s\): [\d.]+", "(s): 1e16", FIVE), LENGTH, "REFUSED", None, ["no record has a time and a number of tokens that a training can have"]),
     ],
 )  # fmt: skip
 def test_what_a_log_gives_and_what_is_asked_for(
@@ -152,6 +153,15 @@ def test_one_step_of_an_hour_is_the_end_of_summer_time_and_two_are_not(
         text += line(i, 60, f" [{stamp:%Y-%m-%d %H:%M:%S}] ", ms=10000 + 7919 * i % 13, loss=3 - i / 100, **SAME)
     entry = entry_of(tmp_path, text, sequence_length=2048)
     assert entry.outcome.value == outcome
+
+
+def test_a_damaged_number_in_the_last_line_hides_a_stall_and_breaks_nothing(tmp_path: Path) -> None:
+    times = [500.0 + n % 3 / 10 for n in range(60)]
+    times[30], times[-1] = 503.0, 5e9
+    text = "".join(line(n, 60, ms=ms, batch=64, loss=9 - n / 20) for n, ms in enumerate(times, 1))
+    entry = entry_of(tmp_path, text, sequence_length=2048)
+    assert entry.ci95
+    assert entry.ci95[1] > 1000 * (entry.steady or 0.0)
 
 
 @pytest.mark.parametrize(("length", "is_mixed"), [(3, True), (4, False)])

@@ -207,6 +207,8 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     reasons: list[Reason] = []
     if not (broken or ended or refusal):
         throughput = measure_records(records, sizes, conventions_of(log, attempt))
+        if throughput is None:
+            refusal = Reason("no-size", "no record has a time and a number of tokens that a training can have")
     if throughput:
         refusal = why_implausible(_of_its_shape(attempt, log), sizes, throughput.steady)
         # A number of the first iteration alone would be one of the start-up.
