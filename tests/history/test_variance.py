@@ -63,3 +63,21 @@ def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, cli: Cli) -> None
     said = cli("history", "variance", "--file", file).out
     assert "cannot be told: one run only" in said
     assert "what runs differ by is not known; add a second one" in said
+
+
+def test_logs_of_rates_alone_have_no_price(tmp_path: Path, cli: Cli) -> None:
+    dice = random.Random(1)  # noqa: S311  # a repeatable test
+    for run in range(3):
+        lines = (
+            f"[titan] step: {10 * n}  loss: {9 - n / 30:.4f}  memory: 4.0GiB(5.0%)  tps: {6000 + dice.gauss(run, 20):,.0f}  mfu: 20.0%\n"
+            for n in range(1, 61)
+        )
+        (tmp_path / f"{run}.log").write_text("".join(lines) + "Training completed\n")
+    file = tmp_path / "history.sqlite3"
+    cli("history", "add", *tmp_path.glob("*.log"), "--num-gpus", 8, "--sequence-length", 4096, "--file", file)
+    said = cli("history", "variance", "--file", file).out
+    assert "runs like these: which of them is cheapest is not known, as no log states the time of an iteration" in said
+    assert "GPU h" not in said
+    (one,) = cli("history", "variance", "--file", file, "--format", "json").json["configurations"]
+    assert one["cost"]["seconds_per_iteration"] is None
+    assert {plan["hours"] for plan in one["plans"]} == {None}

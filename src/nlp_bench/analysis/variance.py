@@ -91,11 +91,13 @@ class Cost:
 
     start_up_s: float  # seconds of each job before its first iteration
     warm_up_iterations: float  # iterations of each run that are not counted
-    seconds_per_iteration: float  # of a steady iteration
+    seconds_per_iteration: float | None  # of a steady iteration; None where the logs have rates alone
     num_gpus: int | None  # GPUs of the job; None: hours are those of the whole machine
 
-    def hours(self, runs: int, iterations: int) -> float:
-        """Return GPU hours (hours of the job where the GPUs are not known)."""
+    def hours(self, runs: int, iterations: int) -> float | None:
+        """Return GPU hours (hours of the job where the GPUs are not known); None where the time of an iteration is not known."""
+        if self.seconds_per_iteration is None:
+            return None
         seconds = self.start_up_s + (self.warm_up_iterations + iterations) * self.seconds_per_iteration
         return runs * seconds * (self.num_gpus or 1) / 3600
 
@@ -106,7 +108,7 @@ class Purchase:
 
     runs: int
     iterations: int  # counted iterations of each
-    hours: float
+    hours: float | None  # None where the time of an iteration is not known
 
 
 def components(runs: Sequence[RunMean]) -> tuple[Component, ...]:
@@ -291,7 +293,7 @@ def _analysis(rows: Sequence[Row], within: float, start_up_s: float) -> Analysis
         first, last = window.get("first_iteration"), window.get("last_iteration")
         first, last = (first, last) if first is not None and last is not None and first <= last else (1, 1)
         warm_ups.append(first - 1)
-        seconds.append((entry.get("global_batch_size") or 1) * (entry.get("sequence_length") or 1) / rate)
+        seconds.append((entry.get("seconds_per_iteration") or {}).get("mean"))
         mean = RunMean(
             log_time=-math.log(rate),
             error=(row.standard_error or 0.0) * rate,
@@ -301,10 +303,11 @@ def _analysis(rows: Sequence[Row], within: float, start_up_s: float) -> Analysis
             day=row.ended[:10],
         )
         runs.append(mean)
+    known = [value for value in seconds if value]
     cost = Cost(
         start_up_s=start_up_s,
         warm_up_iterations=statistics.median(warm_ups),
-        seconds_per_iteration=statistics.median(seconds),
+        seconds_per_iteration=statistics.median(known) if known else None,
         num_gpus=rows[0].num_gpus,
     )
     found = components(runs)
@@ -334,7 +337,9 @@ def _text(one: Analysis) -> str:
     first, last, cost = one.rows[0], one.rows[-1], one.cost
     head = f"{first.identity}: {last.what}; {len(one.rows)} runs, {first.ended[:10]} to {last.ended[:10]}\n\n"
     start = f"each run takes {cost.start_up_s:g} s before its first iteration (--start-up), {cost.warm_up_iterations:g} uncounted iterations"
-    within = f"\n+-{100 * one.within:g} % at 95 %; {start} and {cost.seconds_per_iteration:.4g} s per iteration\n\n"
+    seconds = cost.seconds_per_iteration
+    time = f"{seconds:.4g} s per iteration" if seconds else "per iteration a time that its log does not state"
+    within = f"\n+-{100 * one.within:g} % at 95 %; {start} and {time}\n\n"
     lines = [within, *_prices(one)]
     if not any(part.purchases for part in one.prices):
         known = any(Level.RUN in component.levels and component.variance is not None for component in one.found)
@@ -365,13 +370,16 @@ def _prices(one: Analysis) -> Iterator[str]:
         for part in one.prices:
             price = next((purchase for purchase in part.purchases if purchase.runs == runs), None)
             cells[f"iterations, {part.heading}"] = str(price.iterations) if price else "-"
-            cells[f"{unit}, {part.heading}"] = f"{price.hours:.3g}" if price else "-"
+            if one.cost.seconds_per_iteration:
+                cells[f"{unit}, {part.heading}"] = f"{price.hours:.3g}" if price else "-"
         lines.append(cells)
     yield table(lines) + "\n"
     for part in one.prices:
-        best = min(part.purchases, key=lambda purchase: purchase.hours, default=None)
+        best = min(part.purchases, key=lambda purchase: purchase.hours or 0.0, default=None)
         answer = f"no number of runs up to {PLANNED_RUNS[-1]} is enough"
-        if best:
+        if best and not one.cost.seconds_per_iteration:
+            answer = "which of them is cheapest is not known, as no log states the time of an iteration"
+        elif best:
             answer = f"{best.runs} runs of {best.iterations} iterations are cheapest, {best.hours:.3g} {units}"
         yield f"{part.meaning}: {answer}\n"
 
