@@ -1,10 +1,12 @@
 """Each form holds the number of the report, and only valid runs are exported."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.command import Cli
+from support.megatron_log import line
 from support.ours import write_our_run
 from support.published import published_log
 
@@ -91,6 +93,37 @@ def test_mllog_events_give_the_same_number_again(our_run: Path, tmp_path: Path, 
     assert entry.dialect == "mlperf-mllog"
     assert entry.steady == pytest.approx(STEADY, rel=1e-4)
     assert entry.reference == pytest.approx(34063.4, rel=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gpt", "bert"])
+def test_mllog_names_the_family_of_the_model(our_run: Path, cli: Cli, family: str) -> None:
+    run = json.loads((our_run / "run.json").read_text())
+    run["model"] = {**run["model"], "family": family}
+    (our_run / "run.json").write_text(json.dumps(run))
+    assert f'"value": "nlp_bench_{family}_' in cli("export", "mllog", our_run).out
+
+
+def by_a_clock(n: int) -> str:
+    time = f"{8 * n // 60:02}:{8 * n % 60:02}"
+    return "" if n in {5, 6} else f" {8 * n}%|##   | {10 * n}/120 [{time}<01:00, 1.25it/s, loss={9 - n / 20}]\n"
+
+
+def in_a_ramp_up(n: int) -> str:
+    batch, samples = (32, 320 * n) if n < 7 else (64, 1920 + 640 * (n - 6))
+    return line(10 * n, 120, ms=1000.0 + n, batch=batch, samples=samples, loss=9 - n / 20)
+
+
+@pytest.mark.parametrize(
+    ("a_line", "given", "seconds", "samples"),
+    [(by_a_clock, ["--global-batch-size", 64], 88, 7680), (in_a_ramp_up, [], 120.78, 5760)],
+)
+def test_mllog_events_have_the_times_and_samples_of_the_log(
+    tmp_path: Path, cli: Cli, a_line: Callable[[int], str], given: list[object], seconds: float, samples: int
+) -> None:
+    (tmp_path / "a.log").write_text("".join(map(a_line, range(1, 13))))
+    text = cli("export", "mllog", tmp_path / "a.log", "--sequence-length", 2048, *given, "--allow-measured").out
+    last = json.loads(text.splitlines()[-1].removeprefix(":::MLLOG "))
+    assert (last["time_ms"], last["metadata"]["samples_count"]) == (1000 * seconds, samples)
 
 
 def test_mlperf_logging_itself_reads_them(our_run: Path, tmp_path: Path, cli: Cli) -> None:

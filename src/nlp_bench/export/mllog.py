@@ -1,7 +1,7 @@
 """`:::MLLOG` events of one run, as mlcommons/logging reads them (mlperf_logging/mllog/mllog.py and compliance_checker/mlp_parser).
 
 They carry the measurement in MLPerf's terms; they are no MLPerf submission: no target quality was reached, no evaluation ran.
-Times count from the first logged iteration in milliseconds, because a training log has no other clock.
+Times count from the first logged iteration in milliseconds, so that the events do not depend on times of day.
 """
 
 import json
@@ -12,7 +12,6 @@ from typing import Any
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
 from nlp_bench.export.subject import Subject
-from nlp_bench.measure.sizes import iterations_per_record
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 _SETTINGS = {
@@ -49,8 +48,9 @@ def _event(time_s: float, kind: str, key: str, value: Any, **metadata: Any) -> d
 def _events(subject: Subject, submitter: str) -> Iterator[dict[str, Any]]:
     entry = subject.entry
     model = one_line(entry.model or subject.text("workload.model") or "unnamed")
+    family = entry.workload.value("model_family") or "gpt"
     submission = {
-        "submission_benchmark": f"nlp_bench_gpt_{model}",
+        "submission_benchmark": f"nlp_bench_{family}_{model}",
         "submission_org": submitter or "unknown",
         "submission_division": "open",
         "submission_status": "research",
@@ -72,16 +72,14 @@ def _training(subject: Subject) -> Iterator[dict[str, Any]]:
     entry, measured = subject.entry, subject.entry.throughput
     if measured is None or not measured.sizes.has_times or not entry.global_batch_size:
         raise NlpBenchError(f"{entry.source}: MLLOG events need a time for each record and a batch; this log has none")
-    batch, now_s, samples = entry.global_batch_size, 0.0, 0
+    now_s, samples, last = 0.0, 0, 0
     yield _event(0, START, "run_start", None)
     yield _event(0, START, "block_start", None, samples_count=0)
-    counts = iterations_per_record(entry.records, entry.workload.count("log_interval"))
-    for index, record in enumerate(entry.records):
-        elapsed_s = float(measured.sizes.elapsed_s[index])
-        if not math.isfinite(elapsed_s):
-            continue
-        now_s += elapsed_s * float(counts[index])
-        samples = record.iteration * batch
+    spans = measured.spans
+    for record, seconds, elapsed_s in zip(spans.records, spans.seconds.tolist(), spans.elapsed_s.tolist(), strict=True):
+        now_s += seconds
+        samples += (record.iteration - last) * (record.global_batch_size or entry.global_batch_size)
+        samples, last = record.consumed_samples or samples, record.iteration
         stats = {"train_step_time": elapsed_s}
         if record.lm_loss is not None and math.isfinite(record.lm_loss):
             stats["reduced_train_loss"] = record.lm_loss
