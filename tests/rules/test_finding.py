@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.repeated import write_log
 from support.ruled_run import OWN, Make, finding, foreign, ours, rule_file
 
 from nlp_bench.measure.judgement import RuleEvidence, RuleFinding, Status, evidence, shown
@@ -127,6 +128,18 @@ def test_each_time_is_held_against_the_limit(decides: str, make_run: Make, tmp_p
         wanted = f"at most {limit_s:g} s"
         assert str(deciding[0].expected).startswith(wanted)
         assert ("which is" in str(deciding[0].expected)) is decides.endswith("-interval")
+
+
+@pytest.mark.parametrize("decides", ["steady", "steady-interval"])
+def test_a_number_by_a_size_that_contradicts_the_log_keeps_no_limit(decides: str, tmp_path: Path) -> None:
+    log = write_log(tmp_path / "a.log", 54000).read_text()
+    head = (
+        'schema = "nlp-bench/rules/1"\nmodels = ["tiny"]\n[rules.report-time]\ncheck = "time-limit"\nwhy = "a limit"\n'
+    )
+    own = rule_file(tmp_path, f'{head}limit_s = 560\ndecides = "{decides}"\n')
+    entry = foreign(log, tmp_path, own, sequence_length=8192)
+    assert entry.time_ci95_s(20_000_000)[1] < 560
+    assert finding(entry, "report-time").status is Status.NOT_SHOWN
 
 
 def test_what_a_rule_cannot_compare_is_not_shown(make_run: Make, tmp_path: Path) -> None:
