@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Cli
 from support.published import published_log, write_run
+from support.repeated import write_log
 
 from nlp_bench.errors import UsageError
 from nlp_bench.inputs.reference import read_reference_table
@@ -164,6 +166,13 @@ def test_what_is_given_against_the_log_is_said(tmp_path: Path) -> None:
     found = efficiency(measured(tmp_path, Given(gpu="A100", precision="fp16")))
     assert found.peak.number_format == "fp16"
     assert any("--precision fp16 is used although log line 9 says 'bf16'" in text for text in found.assumed)
+
+
+def test_an_option_that_says_what_the_log_says_refuses_nothing(tmp_path: Path, report: Cli) -> None:
+    log = write_log(tmp_path / "job.log", 120_000, ffn_hidden_size=16384, padded_vocab_size=51200, swiglu=False)
+    log.write_text(f" > device: {A100.gpu}\n{log.read_text()}")
+    found = report(log, "--gpu", A100.gpu, "--format", "json", code=None).json["runs"][0]
+    assert (found["outcome"], found["reasons"], found["supplied"]) == ("VALID", [], [])
 
 
 def test_the_counting_of_a_log_that_agrees_with_none_is_said(tmp_path: Path) -> None:

@@ -210,9 +210,9 @@ def _possible(entry: "RunResult") -> "RunResult":
         executed = LEAST_FLOPS * parameters * found.tokens_per_second / found.num_gpus / 1e12
     every = variants(entry.given.gpu)
     peak = max(max(each.peak_tflops.values()) for each in every)
-    if executed <= peak:
-        return entry
     said = [each.words for each in entry.supplied if each.name not in {"pattern", "precision"}]
+    if executed <= peak or not said:
+        return entry
     why = (
         f"{found.tokens_per_second:.2f} tokens/s on {found.num_gpus} GPU(s) are {executed:.4g} TFLOP/s per GPU, more than the {peak:g} that "
         f"{every[0].name} reaches in any number format; correct or leave out: {', '.join(said)}"
