@@ -98,6 +98,16 @@ def test_a_nightly_run_against_the_one_before(tmp_path: Path, file: str, history
     assert "% below the level of the 4 runs before it" in history("trend").out
 
 
+def test_a_run_of_the_history_stopped_early_as_it_did_when_it_was_added(
+    tmp_path: Path, file: str, history: Cli, cli: Cli
+) -> None:
+    for log in write_runs(tmp_path, 1000, 1001).glob("*.log"):
+        log.write_text(log.read_text().replace("/     300", "/    5000"))
+    history("add", tmp_path / "run1.log", "--name", "early")
+    said = cli("compare", "history:early", tmp_path / "run2.log", "--file", file).out
+    assert len(re.findall("(?m)^[AB]: .* is MEASURED: the log stops at iteration 300 of 5000$", said)) == 2
+
+
 def test_an_old_run_is_held_against_those_before_it(tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
     for number in range(3):
         os.utime(write_log(tmp_path / f"{number}.log", 65000, number), (1000 * number, 1000 * number))

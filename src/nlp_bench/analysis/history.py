@@ -65,7 +65,7 @@ def run_folder(entry: RunResult) -> Path | None:
     return folder if is_run(folder) else None
 
 
-_ESTIMATE, _OPENING, _TRACE = "estimate", "opening", "trace"
+_ESTIMATE, _OPENING, _TRACE, _STOPPED = "estimate", "opening", "trace", "stopped"
 _DATED = "dated_by_file"
 _WITH_YEAR_S = 978_307_200.0  # 2001 in seconds since 1970: a stamp without a year counts as in 2000
 _CLOCKS_S = 86_400.0
@@ -104,7 +104,8 @@ class Row:
     settings: str = "{}"  # JSON of what is known of workload, configuration and machine: name to [value, source]
     entry: str = "{}"
     """JSON of the run's object in nlp-bench/report/1, its `Estimate` as `estimate`, what its first records are known by as `opening`,
-    lines by which its parts are known as `trace`, and as `dated_by_file` whether nothing but its file says when it ended."""
+    lines by which its parts are known as `trace`, how its log says that it was ended early as `stopped`, and as `dated_by_file` whether
+    nothing but its file says when it ended."""
 
     @property
     def is_dated_by_file(self) -> bool:
@@ -123,7 +124,7 @@ class Row:
         return (self.ci95_low, self.ci95_high) if self.ci95_low and self.ci95_high else None
 
     def observation(self) -> Observation:
-        """Return the run as one observation, as `Observation.of` does with a fresh entry."""
+        """Return the run as one observation, as `Observation.of` does with a fresh entry, without its slower end and the sizes that a person overruled."""
         rate, estimate, where = self.tokens_per_second_steady, None, f"history run {self.id}"
         entry: dict[str, Any] = json.loads(self.entry)
         if parts := entry.get(_ESTIMATE):
@@ -141,6 +142,7 @@ class Row:
             reasons=tuple(entry.get("reasons", ())),
             doubts=tuple(entry.get(_DOUBTS, ())) if rate else (),
             sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
+            stopped=entry.get(_STOPPED),
             opening=entry.get(_OPENING),
             trace=Trace.from_json(found) if (found := entry.get(_TRACE)) else None,
             key=self.key,
@@ -156,7 +158,11 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     run = Observation.of(entry)
     estimate, system = run.estimate, run.settings.get("system")
     low, high = entry.ci95 or (None, None)
-    kept: dict[str, Any] = {_ESTIMATE: asdict(estimate) if estimate else None, _OPENING: run.opening}
+    kept: dict[str, Any] = {
+        _ESTIMATE: asdict(estimate) if estimate else None,
+        _OPENING: run.opening,
+        _STOPPED: run.stopped,
+    }
     kept[_TRACE] = run.trace.to_json() if run.trace else None
     folder, files = run_folder(entry), files_of(entry)
     requested, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
