@@ -352,17 +352,21 @@ def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequ
 
 def label(pool: Pool) -> str:
     """Return a short label of a configuration: the model, the machine, batch and layout."""
+    return ", ".join(_parts(pool))
+
+
+def _parts(pool: Pool) -> list[str]:
     value = {name: found.value for name, found in pool.settings.items()}
     has_shape = {"num_layers", "hidden_size"} <= set(value)
     model = value.get("model", f"{value['num_layers']} x {value['hidden_size']}" if has_shape else "a model")
     ranks = f"{value.get('num_gpus')} {'CPU' if value.get('accelerator') == 'cpu' else 'GPUs'}"
     layout = [f"{word} {value[name]}" for name, word in _SHORT.items() if name in value]
-    return ", ".join([str(model), *([ranks] if "num_gpus" in value else []), *layout])
+    return [str(model), *([ranks] if "num_gpus" in value else []), *layout]
 
 
 def _names(pairs: Pairs) -> tuple[str, list[str]]:
     """Return what all configurations of both sides have in common, and what each has besides; a single one needs no name."""
-    parts, others = ([label(pool).split(", ") for pool in side] for side in zip(*pairs, strict=True))
+    parts, others = ([_parts(pool) for pool in side] for side in zip(*pairs, strict=True))
     common = [part for part in parts[0] if all(part in words for words in (*parts, *others))]
     own = [", ".join(part for part in words if part not in common) for words in parts]
     return ", ".join(common), own if len(own) > 1 else [""]

@@ -5,6 +5,7 @@ of Python, PyTorch, NCCL, torchrun, DeepSpeed's launcher, Slurm, PBS, LSF and Op
 launcher looks for some of them too (`launch.end.log_facts`).
 """
 
+import math
 from typing import TYPE_CHECKING
 
 from nlp_bench.logs.dialect import Dialect, Parser
@@ -82,10 +83,11 @@ _FORMS = (
     ),
 )
 """Outcome to the messages of what ends a process, none of which is also in a warning."""
-ALL_DONE = r"training finished: (\d+) iterations|\[after training is done\]"
+_ALL_DONE = r"training finished: (\d+) iterations|\[after training is done\]"
+_NUM_DONE = late(_ALL_DONE)
 """The marks that say which iteration was the last: our trainer's, and Megatron-LM's after the last of all."""
 _FINISHED = late(
-    rf"{ALL_DONE}"
+    rf"{_ALL_DONE}"
     r"|\[exiting program (?:at iteration \d+|after [\d.]+ minutes)\]"  # NVIDIA/Megatron-LM training.py
     r"|\bTraining (?:is )?(?:completed|complete|finished|done)\b(?! after 0)"  # torchtitan, OLMo, transformers, PaddleNLP, Cerebras
     r"|\.Training Over!"  # MindFormers callback.py
@@ -139,7 +141,10 @@ class _Parser(Parser):
 def _add_mark(findings: Findings, line: Line, outcome: Outcome, text: str) -> None:
     if len(findings.ends) >= _MAX_MARKS:
         del findings.ends[: _MAX_MARKS // 2]  # the end of a log is what counts
-    findings.ends.append(EndMark(outcome, line.offset, line.number, text.strip()[:300]))
+    text = text.strip()[:300]
+    found = _NUM_DONE.search(text)
+    num_done = float(found[1] or math.inf) if found else None
+    findings.ends.append(EndMark(outcome, line.offset, line.number, text, num_done))
 
 
 def _outcome_of(text: str) -> Outcome | None:

@@ -282,6 +282,7 @@ class EndMark:
     offset: int  # byte offset of the line in the file, after decompression
     line_number: int  # line of the file, counted from 1
     text: str  # the line, or the exception in it
+    num_done: float | None = None  # iterations that it says were trained, inf for all; None where it does not say
 
 
 @immutable(kw_only=False)

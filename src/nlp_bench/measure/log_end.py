@@ -3,7 +3,7 @@
 A run of ours has an outcome.json for that; of a log alone its lines have to show it.
 """
 
-import re
+import math
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.end_marks import ALL_DONE, OUTSIDE, decisive
+from nlp_bench.logs.end_marks import OUTSIDE, decisive
 from nlp_bench.logs.record import Attempt, EndMark, Log, Records
 from nlp_bench.measure.series import median
 from nlp_bench.outcome import Outcome
@@ -85,10 +85,8 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
 
 def _more_than_shown(records: Records, mark: EndMark) -> str | None:
     """Return the sentence for a log that says more iterations than it shows: lines in between were lost, or taken out."""
-    found, last = re.search(ALL_DONE, mark.text), records[-1]
-    if not found:
-        return None
-    done = int(found[1]) if found[1] else last.total_iterations
+    last = records[-1]
+    done = last.total_iterations if mark.num_done == math.inf else mark.num_done
     if done is None or len(records) == 1 or done - last.iteration < _interval(records):
         return None
     return f"{_stop(records)}, and line {mark.line_number} says: {one_line(mark.text)}"

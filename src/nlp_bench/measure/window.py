@@ -455,7 +455,7 @@ class Steadiness:
         more = " and more" if number > len(self.stalls) else ""
         share = f"{100 * self.stall_share:.1f} % of its time and"
         if number == 1:
-            plural = "s" if "-" in where else ""
+            plural = "s" if self.stalls[0].first_iteration < self.stalls[0].last_iteration else ""
             return [*said, f"1 stall inside the window costs {share} counts: iteration{plural} {where}{more}"]
         return [*said, f"{number} stalls inside the window cost {share} count: iterations {where}{more}"]
 

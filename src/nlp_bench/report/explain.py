@@ -296,7 +296,7 @@ _WORTH_SAYING, _WORTH_ROUNDING = 0.005, 0.001
 
 
 def sentences(entry: RunResult, measured: Throughput, tokens: int, judgement: Verdict | None) -> Iterator[str]:
-    """Return the sentences about one run, the verdict first where there is one."""
+    """Yield the sentences about one run, the verdict first where there is one."""
     steady_s, window = tokens / measured.steady, measured.window
     uncertainty = measured.estimate.uncertainty if measured.estimate else None
     if judgement:
@@ -349,11 +349,12 @@ def _sustained(found: Sustained, steady: float, tokens: int, judgement: Verdict 
 
 
 def _left_out(measured: Throughput) -> str:
-    parts = [f"{span_of(stretch)} ({stretch.why})" for stretch in measured.window.excluded[:4]]
-    more = len(measured.window.excluded) - len(parts)
+    excluded = measured.window.excluded
+    parts = [f"{span_of(stretch)} ({stretch.why})" for stretch in excluded[:4]]
+    more = len(excluded) - len(parts)
     if not parts:
         return ""
-    is_one = len(measured.window.excluded) == 1 and "-" not in parts[0].partition(" ")[0]
+    is_one = len(excluded) == 1 and excluded[0].first_iteration == excluded[0].last_iteration
     others = f" and {more} more {'stretch' if more == 1 else 'stretches'}" if more > 0 else ""
     return f" Not counted: {'iteration' if is_one else 'iterations'} {', '.join(parts)}{others}."
 

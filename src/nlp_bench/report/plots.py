@@ -20,11 +20,12 @@ PLOTS = {
 SHAPES: dict[str, Shape] = {
     "warm-up": "cross",
     "slow end": "plus",
-    "fast": "diamond",
+    "fast start": "diamond",
+    "implausibly fast": "diamond",
     "evaluation": "triangle",
     "checkpoint": "square",
 }
-"""Word of the reason for which an interval does not count to its mark; any other is a cross."""
+"""Reason for which an interval does not count (`window.REASONS`) to its mark; any other is a cross."""
 FEWER = "in each group of neighbours the lowest and the highest, so that the envelope is whole"
 TOGETHER = "A flat line is a steady rate over its window; crosses and other single marks do not count."
 MAX_TOGETHER, MAX_SIDE_BY_SIDE = 6, 12  # as many runs are drawn in one plot, and as many side by side
@@ -264,7 +265,7 @@ def _line(curve: Curve, name: str, colour: int) -> Series:
 
 def _excluded(curve: Curve, why: str, colour: int, *, is_named: bool) -> Series:
     name = f"{why} ({curve.num_all}), does not count" if is_named else ""
-    shape: Shape = next((shape for word, shape in SHAPES.items() if word in why), "cross")
+    shape = SHAPES.get(why, "cross")
     return Series(name=name, xs=curve.xs.tolist(), ys=curve.ys.tolist(), style="points", shape=shape, colour=colour)
 
 
