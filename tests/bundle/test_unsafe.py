@@ -174,7 +174,7 @@ FILE = {"path": "a", "size": 1, "sha256": "0" * 64}
         ({"options": {"tokens": None}}, "options.tokens"),
         ({"options": {"limit_s": 0}}, "options.limit_s"),
         ({"options": {"num_gpus": 1.5}}, "options.num_gpus"),
-        ({"options": {"rules": "../rules.toml"}}, "options.rules"),
+        ({"options": {"rules": "../rules.toml"}}, "options.rules is '../rules.toml', expected a plain relative path"),
         ({"options": {"colour": 1}}, "TypeError"),
         ({"runs": []}, "runs must be a list"),
         ({"runs": [RUN | {"path": "../.."}]}, "runs must be a list"),

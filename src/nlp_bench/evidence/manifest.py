@@ -161,7 +161,8 @@ def _check(manifest: Manifest) -> None:
         is_number = isinstance(value, kinds) and not isinstance(value, bool) and 0 < value <= 10**18
         is_path = field.name == "rules" and isinstance(value, str) and is_safe(value)
         if not (is_number or is_path or (value is None and field.name != "tokens")):
-            raise UsageError(f"{MANIFEST}: options.{field.name} is {str(value)[:80]!r}, expected a number above 0")
+            expected = "a plain relative path" if field.name == "rules" else "a number above 0"
+            raise UsageError(f"{MANIFEST}: options.{field.name} is {str(value)[:80]!r}, expected {expected}")
     if not manifest.runs or not all(_is_member(run) for run in manifest.runs):
         raise UsageError(f"{MANIFEST}: runs must be a list of run folders and logs with plain relative paths")
     for file in manifest.files:

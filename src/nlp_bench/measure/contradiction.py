@@ -139,6 +139,11 @@ def doubts(found: Iterable[Contradiction]) -> list[Contradiction]:
     return sorted(graves, key=lambda each: each.weight is not Weight.VOID)
 
 
+def so_do_others(lines: Lines) -> str:
+    """Return `; so does line 4` of the lines behind the first; nothing for a single one."""
+    return f"; so do{'es' if len(lines) == 2 else ''} {named(lines[1:])}" if len(lines) > 1 else ""
+
+
 def named(lines: Lines) -> str:
     """Return `line 3` or `lines 3, 5, 9 and 12 more`."""
     return f"line{'s' if len(lines) > 1 else ''} {some(lines, 3)}"

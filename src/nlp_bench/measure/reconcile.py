@@ -232,7 +232,7 @@ def _skipped(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
     is_long = is_ours or float(np.sum(covered[known])) >= MIN_ITERATIONS
     weight = Weight.VOID if share >= NEARLY_ALL_SKIPPED and is_long else Weight.DOUBT
     words = "every iteration" if share == 1 else f"{100 * share:.0f} % of the iterations"
-    much = "nothing" if share > NEARLY_ALL_SKIPPED else "too little"
+    much = "nothing" if share >= NEARLY_ALL_SKIPPED else "too little"
     text = f"{words} skipped the update of the weights: {much} was trained"
     yield Contradiction(Code.SKIPPED_UPDATES, weight, text, records.numbers[skipped > 0])
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Records
-from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named
+from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named, so_do_others
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
 from nlp_bench.measure.series import SAME_DIGITS, half_unit, median, month_steps, steps_of, zone_change
 from nlp_bench.measure.shape import shaped
@@ -220,8 +220,7 @@ def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradictio
     first, lines = indices[0], claims.records.numbers[indices]
     logged = f"the time per iteration is {elapsed[first]:.12g} s" if np.isfinite(elapsed[first]) else "one rate"
     slower = float(np.sum(implied) / np.nansum(elapsed)) if has_times else 1.0
-    others = f"; so do{'es' if len(lines) == 2 else ''} {named(lines[1:])}" if len(lines) > 1 else ""
-    text = f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{others}"
+    text = f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{so_do_others(lines)}"
     code = Code.RATES_VS_TIME if Code.RATES_VS_TIME in codes else codes[0]
     yield Contradiction(code, claims.weigh(slower), text, lines)
 
@@ -332,10 +331,9 @@ def _changed_count(claims: Claims) -> Iterator[Contradiction]:
     if counts.max() <= _MIN_SHARE * known.sum() or not len(wrong):
         return
     first, lines = int(wrong[0]), claims.records.numbers[wrong]
-    others = f"; so do {named(lines[1:])}" if len(lines) > 1 else ""
     text = (
         f"line {lines[0]} contradicts the others: consumed samples is {consumed[first]:.0f} where iteration and batch give "
-        f"{iterations[first] * batch[first] + usual:.0f}{others}"
+        f"{iterations[first] * batch[first] + usual:.0f}{so_do_others(lines)}"
     )
     yield Contradiction(Code.SAMPLES_VS_BATCH, Weight.VOID if claims.is_ours else Weight.DOUBT, text, lines)
 
