@@ -26,6 +26,7 @@ from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
+from nlp_bench.report.explain import run_lines
 from nlp_bench.report.page import page
 from nlp_bench.report.plots import CHARTS, in_files
 from nlp_bench.report.report import Report
@@ -115,6 +116,18 @@ def test_repeats_are_one_measurement_with_its_verdict(tmp_path: Path) -> None:
     assert "shortest time" not in found.text
     (tmp_path / "runs" / "other.log").write_text(simulated_log(40, seed=2))
     assert "They are repeats" not in page(report_of(tmp_path / "runs"))
+
+
+@pytest.mark.slow
+def test_page_and_terminal_say_of_the_same_runs_that_they_are_alone(tmp_path: Path) -> None:
+    write_runs(tmp_path / "runs", 65000, 65200, seq_length=2048, world_size=384)
+    (tmp_path / "runs" / "other.log").write_text(simulated_log(40, seed=2))
+    found = report_of(tmp_path / "runs")
+    alone = [
+        entry.source for entry in found.entries if any("This is one run" in line for line in run_lines(entry, found))
+    ]
+    assert alone == [str(tmp_path / "runs" / "other.log")]
+    assert page(found).count("This is one run") == 1
 
 
 @pytest.mark.slow

@@ -285,7 +285,7 @@ def run_lines(entry: RunResult, report: Report) -> Iterator[str]:
         return
     yield f"In words: {entry.source}"
     yield from (f"  {sentence}" for sentence in sentences(entry, measured, tokens, judgement))
-    if not any(run.source == entry.source for found in report.repeats for run in found.runs):
+    if not report.is_repeated(entry):
         yield f"  {ONE_RUN}"
     if windows := other_windows(measured, tokens, judgement):
         yield f"  {OTHER_WINDOWS}:"

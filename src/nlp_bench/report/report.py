@@ -195,6 +195,10 @@ class Report:
         """The configurations that were run more than once."""
         return repeats(self.entries, allow_measured=self.allow_measured)
 
+    def is_repeated(self, entry: RunResult) -> bool:
+        """Say whether the run is one of several of its configuration."""
+        return any(run.source == entry.source for found in self.repeats for run in found.runs)
+
     @property
     def fields(self) -> dict[str, Field]:
         """The columns; the verdict on the limit is there only when a limit was given."""

@@ -26,7 +26,7 @@ def notes(entry: RunResult, report: Report) -> Section | None:
         said += sentences(entry, entry.throughput, report.tokens, entry.verdict)
         is_head = entry.verdict and len(report.entries) == 1  # the head of the page has the verdict already
         said = said[1:] if is_head else said
-        said += [ONE_RUN] if len(report.entries) == 1 else []
+        said += [] if report.is_repeated(entry) else [ONE_RUN]
     told = " ".join(said)
     said += [text for text in dict.fromkeys((*entry.reason_texts, *entry.remarks)) if text not in told]
     return Section(title="In words", words=said) if said else None
