@@ -1,6 +1,7 @@
 """Every way to end tells what happened, what shows it, where the log is and what to type."""
 
 import json
+import re
 import shlex
 from pathlib import Path
 
@@ -104,7 +105,11 @@ def test_of_a_good_run_only_the_next_commands_are_said(folder: Path) -> None:
     assert all(line.startswith("next: nlp-bench ") for line in lines)
 
 
-def test_a_checkpoint_is_gone_on_from(folder: Path) -> None:
+@pytest.mark.parametrize("is_one_word", [False, True])
+def test_a_checkpoint_is_gone_on_from(folder: Path, *, is_one_word: bool) -> None:
+    if is_one_word:
+        text = (folder / "run.json").read_text()
+        (folder / "run.json").write_text(re.sub(r'"--save",\s*"', '"--save=', text))
     ending = Ending.of(Outcome.TIMEOUT, "state", "Slurm: TIMEOUT")
     assert not any("--load" in command for command in advice(ending, folder).commands)
     save(folder)

@@ -1,5 +1,6 @@
 """What a chain of jobs is made of: the trainer's words, the jobs' name, and when the run has ended."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +104,9 @@ def test_a_chain_knows_the_time_of_its_jobs(run: Run) -> None:
 def test_a_recorded_run_goes_on_from_its_checkpoint(run: Run) -> None:
     """Its words for checkpoints were those of an earlier submission, not of --train-args: what is asked for now takes their place."""
     made = with_checkpoints(run, RUN_DIR, CheckpointRequest(chain=2, save_interval=5))
+    pairs = re.sub(r"(--save\S*|--load) ", r"\1=", " ".join(made.tuning.train_args))
+    joined = replace(made, tuning=replace(made.tuning, train_args=tuple(pairs.split())))
+    assert resumed(joined, CheckpointRequest()) == resumed(made, CheckpointRequest())
     again, checkpoints = resumed(made, CheckpointRequest(load=Path("/runs/1/checkpoints")))
     folder = Path("/runs/1/checkpoints")
     assert checkpoints == CheckpointRequest(save=folder, load=folder, save_interval=5)

@@ -32,14 +32,15 @@ def said(state: str, exit_status: int | None) -> Job:
     return Job(state=State.GONE) if state == "GONE" else slurm.job(state, exit_status=exit_status)
 
 
-def test_a_log_that_has_lost_its_beginning_is_no_valid_run(tmp_path: Path, run: Run) -> None:
+@pytest.mark.parametrize("words", [("--load", "/checkpoints"), ("--load=/checkpoints",), ("--save=/checkpoints",)])
+def test_a_log_that_has_lost_its_beginning_is_no_valid_run(tmp_path: Path, run: Run, words: tuple[str, ...]) -> None:
     lines = (folder(tmp_path) / "job.out").read_text().splitlines(keepends=True)
     (tmp_path / "job.out").write_text("".join(lines[8:]))
     cut = decide(run, tmp_path, exit_status=0)
     assert cut.outcome is Outcome.INVALID
     assert "job.out begins with iteration 16, not with iteration 2 or before" in cut.text()
-    words = dataclasses.replace(run.tuning, train_args=("--load", "/checkpoints"))
-    assert decide(dataclasses.replace(run, tuning=words), tmp_path, exit_status=0).outcome is Outcome.VALID
+    tuning = dataclasses.replace(run.tuning, train_args=words)
+    assert decide(dataclasses.replace(run, tuning=tuning), tmp_path, exit_status=0).outcome is Outcome.VALID
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,14 @@ def test_only_the_end_of_a_log_is_read(run: Run, tmp_path: Path) -> None:
     assert found.text() == f"iteration 10/40, {tokens / 0.5:.0f} tokens/s, 15 s left"
 
 
+@pytest.mark.parametrize("words", [("--save", "/kept"), ("--save=/kept",)])
+def test_a_run_with_checkpoints_may_be_silent_for_longer(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "job.out").write_text(LINE.format(10))
+    saving = replace(run, tuning=replace(run.tuning, train_args=words))
+    limits = [found.stall_limit_s for one in (run, saving) if (found := progress(one, tmp_path / "job.out"))]
+    assert limits == [run.limits.stall_least_s, run.limits.stall_start_s]
+
+
 def test_a_stall_is_seen_from_outside(run: Run, submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = submitted / "job.out"
     log.write_text(LINE.format(10))

@@ -105,13 +105,14 @@ def test_any_other_end_has_no_number_however_good_the_log(run_dir: Path, word: s
     assert not re.search(r"^(tokens|time_to|ci95|avg_tflops|seconds|window|last_loss)", text, re.MULTILINE)
 
 
+@pytest.mark.parametrize("words", [["--load", "checkpoints"], ["--load=checkpoints"]])
 @pytest.mark.parametrize(("missing", "remarks"), [((), []), ((1030, 1040), ["8 of 10 expected lines are whole"])])
 @pytest.mark.parametrize(("first", "iterations"), [(1010, 1100), (1010, 1095), (1007, 1096)])
 def test_a_run_that_goes_on_owes_the_lines_from_its_checkpoint_on(
-    run_dir: Path, missing: tuple[int, ...], remarks: list[str], first: int, iterations: int
+    run_dir: Path, missing: tuple[int, ...], remarks: list[str], first: int, iterations: int, words: list[str]
 ) -> None:
     change(run_dir, "run.json", training={"iterations": iterations, "log_interval": 10})
-    change(run_dir, "run.json", tuning={"train_args": ["--load", "checkpoints"]})
+    change(run_dir, "run.json", tuning={"train_args": words})
     numbers = [number for number in (first, *range(1020, 1100, 10), iterations) if number not in missing]
     log = [line(n, iterations, s=9 if n == first else 5.3 + n % 3 / 100, batch=96, loss=9 - n / 1000) for n in numbers]
     (run_dir / "job.out").write_text("".join(log))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,18 @@ class Tuning(TuningOptions, Checked, where="tuning"):
             values = value if isinstance(value, tuple) else () if value is True else (str(value),)
             found += ["--" + name.replace("_", "-"), *values]
         return [*found, *self.train_args]
+
+
+def value_of(words: Iterable[str], option: str) -> str | None:
+    """Return the value that `words` give `option`, as `--option VALUE` or `--option=VALUE`, the last one; None where it is not given."""
+    value, before = None, ""
+    for word in words:
+        if before == option:
+            value = word
+        elif word.startswith(f"{option}="):
+            value = word.partition("=")[2]
+        before = word
+    return value
 
 
 def anchored(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -58,8 +58,9 @@ def resumed(run: Run, checkpoints: CheckpointRequest) -> tuple[Run, CheckpointRe
     """
     earlier, kept, words = {}, [], iter(run.tuning.train_args)
     for word in words:
-        if word in OWN_OPTIONS:
-            earlier[word] = next(words, "")
+        option, equals, value = word.partition("=")
+        if option in OWN_OPTIONS:
+            earlier[option] = value if equals else next(words, "")
         elif word != MUST_BE_THERE:
             kept.append(word)
     if not earlier:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nlp_bench import marker, schemas, seal
-from nlp_bench.config.run import Run
+from nlp_bench.config.run import Run, value_of
 from nlp_bench.config.table import check_types
 from nlp_bench.config.values import clock
 from nlp_bench.errors import NlpBenchError, explained
@@ -92,7 +92,7 @@ class Requested:
 def goes_on(run: Mapping[str, Any]) -> bool:
     """Say whether run.json asks to go on from a checkpoint, so that the log begins after iteration 1."""
     given = lookup(run, "tuning.train_args")
-    return isinstance(given, list) and "--load" in given
+    return isinstance(given, list) and value_of(map(str, given), "--load") is not None
 
 
 def requested(folder: Path, run: dict[str, Any]) -> Requested:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.catalog import names
+from nlp_bench.config.run import value_of
 from nlp_bench.config.values import clock, seconds_of
 from nlp_bench.escape import one_line
 from nlp_bench.files import read_object
@@ -210,7 +211,7 @@ def _words(run_dir: Path, logs: Sequence[Path]) -> dict[str, str]:
 def _checkpoints(train_args: Any) -> str:
     """Return the folder that the run has saved a checkpoint to, "" where there is none."""
     words = [str(word) for word in train_args] if isinstance(train_args, list) else []
-    folder = words[words.index("--save") + 1] if "--save" in words[:-1] else ""
+    folder = value_of(words, "--save")
     return shlex.quote(folder) if folder and (Path(folder) / TRACKER).is_file() else ""
 
 

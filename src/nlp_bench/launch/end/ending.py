@@ -12,7 +12,7 @@ from typing import Any
 
 from nlp_bench import files, last_start, reason, schemas, seal
 from nlp_bench.clock import now
-from nlp_bench.config.run import Run
+from nlp_bench.config.run import Run, value_of
 from nlp_bench.config.scheduler import LOCAL, Job, Scheduler, State, get_scheduler
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
@@ -100,9 +100,10 @@ def decide(run: Run, run_dir: Path, *, exit_status: int | None, job: Job | None 
     scheduler = get_scheduler(run.launch.launcher)
     log = gather(run_dir, scheduler)
     is_enough = run.tuning.until is not None and log.is_finished and log.enough_at == log.last_iteration
+    resumes = any(value_of(run.tuning.train_args, option) for option in ("--load", "--save"))
     facts = Facts(
         iterations=(log.last_iteration or 0) if is_enough else run.training.iterations,
-        first_iteration=None if {"--load", "--save"} & {*run.tuning.train_args} else run.training.log_interval,
+        first_iteration=None if resumes else run.training.log_interval,
         exit_status=exit_status,
         job=job,
         signal=signal,

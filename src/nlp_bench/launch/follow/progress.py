@@ -6,7 +6,7 @@ import re
 import time
 from pathlib import Path
 
-from nlp_bench.config.run import Run
+from nlp_bench.config.run import Run, value_of
 from nlp_bench.files import age_s
 from nlp_bench.immutable import immutable
 from nlp_bench.last_start import ATTEMPT, STARTED
@@ -71,7 +71,8 @@ def progress(run: Run, log: Path) -> Progress | None:
         left_s=max(0, run.training.iterations - iteration) * elapsed_s,
         silent_s=silent_s,
         stall_limit_s=run.limits.silence_s(
-            interval_s, has_pauses=iteration >= run.training.iterations or "--save" in run.tuning.train_args
+            interval_s,
+            has_pauses=iteration >= run.training.iterations or value_of(run.tuning.train_args, "--save") is not None,
         ),
     )
 

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from nlp_bench.config.run import Limits, Run
+from nlp_bench.config.run import Limits, Run, value_of
 from nlp_bench.launch.arguments import STOP_WORD, training_arguments
 from nlp_bench.orphans import ANCESTOR, die_with_parent, stat_of
 from nlp_bench.terminal import say
@@ -195,7 +195,8 @@ class _Supervisor:
             ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         words = training_arguments(run)
         self.stops_gently = STOP_WORD in words
-        self.log = LogWatch(run_dir / "job.out", run.limits, saves="--save" in words) if run_dir else None
+        saves = value_of(words, "--save") is not None
+        self.log = LogWatch(run_dir / "job.out", run.limits, saves=saves) if run_dir else None
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # inherited: srun hands it to every process of the step
         own = os.getpid()
         self.process = subprocess.Popen(
