@@ -63,6 +63,22 @@ def test_the_key_changes_with_machine_and_apex() -> None:
     assert len(machines | names) == 4
 
 
+def test_a_build_of_a_login_node_is_verified_where_there_is_a_gpu(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`build again on a node with one` found the manifest, and verified nothing."""
+    trial = verify.Trial(provider="torch", kernel="norm", difference=0.0, passed=True)
+    verifying = Mock(return_value=[trial])
+    monkeypatch.setattr(maker.verify, "verify", verifying)
+    monkeypatch.setattr(maker, "compiler_gap", lambda: None)
+    monkeypatch.setattr(maker, "_run", lambda *_: None)
+    for sees_gpu in (False, True, True):
+        monkeypatch.setattr(maker, "sees_gpu", Mock(return_value=sees_gpu))
+        folder = make_build(built, GPU, Extras(), print)
+    record = json.loads((folder / "build.json").read_text())
+    assert [one["kernel"] for one in record["verified"]] == ["norm"]
+    assert record["items"]["element-wise operators"] == "built"
+    assert verifying.call_count == 1  # the third call finds it done
+
+
 def test_a_build_that_died_is_wiped(built: Path) -> None:
     folder = built / folder_name(this_machine(), Extras())
     folder.mkdir()

@@ -22,6 +22,7 @@ found = machinery.PathFinder.find_spec("helpers_cpp", places)
 found.loader.exec_module(util.module_from_spec(found))
 """
 """Python statements that succeed where megatron-core's C++ index builder is compiled; the rest of it, which takes seconds, is not imported."""
+OPERATORS = "element-wise operators"
 WARM_UP = (
     "--num-layers 1 --hidden-size 128 --num-attention-heads 2 --seq-length 128 --max-position-embeddings 128 "
     "--position-embedding-type rope --vocab-size 512 --mock-data --micro-batch-size 1 --train-iters 2 --lr 1e-4 --bf16"
@@ -31,34 +32,39 @@ WARM_UP = (
 def make_build(parent: Path, machine: Machine, extras: Extras, say: Callable[[str], None]) -> Path:
     """Build what is missing, verify every kernel, and return the folder; `say` receives one line per item and kernel.
 
-    A folder without a manifest is left over from a build that died and is replaced. Raises NlpBenchError when an item fails;
+    A build that was made without a GPU is verified by the next call that sees one. A folder without a manifest is left over from a build that died and is replaced. Raises NlpBenchError when an item fails;
     the folder then has no manifest.
     """
     folder = parent / folder_name(machine, extras)
     with locked(parent / f".{folder.name}.lock", "set NLP_BENCH_BUILD_DIR to another folder"):
-        if (folder / MANIFEST).is_file():
+        is_made = (folder / MANIFEST).is_file()
+        if is_made:
             record = read_json(folder / MANIFEST, SCHEMA)
-            for name, text in record["items"].items():
-                say(f"{name}: {text if text.startswith('skipped') else 'already there'}")
-            verify.show([verify.Trial(**trial) for trial in record.get("verified", [])], say)
-            return folder
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
+        else:
+            record = {"schema": SCHEMA, "machine": asdict(machine), **asdict(extras), "items": {}, "verified": []}
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+        is_verified = bool(record.get("verified"))
+        if is_made and not is_verified and machine.arch != "cpu" and sees_gpu():
+            record["items"].pop(OPERATORS, None)  # the build was made on a node without a GPU
         items: dict[str, Callable[[], str]] = {
             "dataset helper": lambda: dataset_helper(folder),
             "Apex": lambda: apex_extensions(folder, machine, extras.apex),
             "Transformer Engine": lambda: transformer_engine(folder, machine, extras.transformer_engine),
-            "element-wise operators": lambda: elementwise_operators(folder, machine),
+            OPERATORS: lambda: elementwise_operators(folder, machine),
         }
-        done = {}
+        done = record["items"]
         for name, make in items.items():
-            done[name] = make()
-            say(f"{name}: {done[name]}")
-        trials = _verified(folder, machine, say)
-        verify.show(trials, say)
-        verified = [asdict(trial) for trial in trials]
-        record = {"machine": asdict(machine), **asdict(extras), "items": done, "verified": verified}
-        write_json(folder / MANIFEST, {"schema": SCHEMA, **record})
+            if name in done:
+                say(f"{name}: {done[name] if done[name].startswith('skipped') else 'already there'}")
+            else:
+                done[name] = make()
+                say(f"{name}: {done[name]}")
+        if not is_verified:
+            record["verified"] = [asdict(trial) for trial in _verified(folder, machine, say)]
+        verify.show([verify.Trial(**trial) for trial in record["verified"]], say)
+        if not is_made or (record["verified"] and not is_verified):
+            write_json(folder / MANIFEST, record)
     return folder
 
 
@@ -159,7 +165,7 @@ def elementwise_operators(folder: Path, machine: Machine) -> str:
         return "skipped (no GPU here; the first iterations of the first run compile them)"
     caches = {name: str(folder / cache) for name, cache in CACHES.items()}
     for path in caches.values():
-        Path(path).mkdir()
+        Path(path).mkdir(exist_ok=True)
     _run([sys.executable, "-m", "nlp_bench.train", *WARM_UP.split()], folder / "operators.log", caches)
     return "built"
 
