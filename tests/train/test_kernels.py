@@ -11,6 +11,7 @@ from support.forked import LEAST, MOCK, Train
 from support.processes import execute
 
 from nlp_bench.build import providers
+from nlp_bench.build.verify import KERNELS
 from nlp_bench.errors import UsageError
 
 
@@ -197,3 +198,24 @@ def test_the_gpu_script_runs_the_same_way_on_a_cpu(tmp_path: Path) -> None:
     ended = [(run["engine"], run["error"], run["num_measured"]) for run in record["runs"]]
     assert ended == [("nlp-bench", None, 8), ("plain", None, 8)]
     assert "CPU SMOKE TEST, no measurement" in path.with_suffix(".md").read_text()
+
+
+TRIALS = """
+import torch
+from nlp_bench.build.verify import KERNELS
+from nlp_bench.train.kernels import trial
+trial.DTYPE = trial._random.__kwdefaults__['dtype'] = torch.bfloat16  # as on a GPU
+trial.main('torch', *KERNELS['torch'])
+adamw = torch.optim.AdamW
+trial.choice.adam_of = lambda _: (lambda *words, lr, **more: adamw(*words, lr=1.01 * lr, **more), False)
+trial.main('torch', 'adamw')
+"""
+
+
+@pytest.mark.slow
+def test_float32_results_are_compared_closely_beside_16_bit_ones() -> None:
+    """A GPU's were compared as its 16-bit ones: an AdamW with a learning rate 1 % too large passed."""
+    lines = [json.loads(line) for line in python(TRIALS).stdout.splitlines()]
+    *right, wrong = [line for line in lines if "starts" not in line]
+    assert {line["kernel"]: line["passed"] for line in right} == dict.fromkeys(KERNELS["torch"], True)
+    assert (wrong["passed"], wrong["difference"]) == (False, pytest.approx(0.01, rel=0.01))
