@@ -152,6 +152,8 @@ def test_doctor_sees_a_wrong_length_in_the_midst_of_an_index(tmp_path: Path, cli
     prefix = tmp_path / "data" / PREFIX
     words = ["doctor", "--checks", "data", "--model", "tiny", "--system", "local", "--data-path", str(prefix)]
     assert "1 pair(s) of .bin and .idx are whole" in cli(*words).out
+    blend = f"1234567 {prefix} 7654321 {prefix}"  # recorded as 1.23457e+06, which was taken for a prefix
+    assert "2 pair(s) of .bin and .idx are whole" in cli(*words[:-1], blend).out
     content = bytearray(Path(f"{prefix}.idx").read_bytes())
     content[34 + 4 * 7 : 34 + 4 * 8] = struct.pack("<i", 2**30)
     Path(f"{prefix}.idx").write_bytes(content)

@@ -21,6 +21,7 @@ from nlp_bench.config.request import (
 )
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build, file_name, no_secret, nonce, timelimit
+from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json, read_json, write_json
 from nlp_bench.immutable import immutable
@@ -191,6 +192,11 @@ class Data:
     def words(self) -> tuple[str, ...]:
         """The values of --data-path; none for mock data."""
         return self.blend or ((self.path,) if self.path else ())
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """The prefixes among `words`; none for mock data."""
+        return parse_blend(self.words).prefixes if self.path else ()
 
 
 _OF_MEMORY = ("precision", "recompute", "attention_dropout", "hidden_dropout")

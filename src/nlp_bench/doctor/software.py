@@ -232,7 +232,7 @@ def data(place: Place) -> Finding:
     if not place.run.data.path:
         return skipped("mock data need no file")
     remedy = "nlp-bench data" if place.run.data.invented else "nlp-bench data prepare; or name others with --data-path"
-    prefixes = [word for word in place.run.data.words if not word.replace(".", "").isdigit()]
+    prefixes = place.run.data.prefixes
     try:
         check_arguments(place.run, files=True)
         for prefix in prefixes:

@@ -82,8 +82,7 @@ def _mounts(run: Run, root: Path, run_dir: Path) -> list[str]:
 
     A folder inside another one needs no mount of its own: the cache of the index, which may not exist yet, stands beside its data.
     """
-    # A blend has weights between its prefixes.
-    prefixes = [word for word in run.data.words if word.startswith("/")]
+    prefixes = run.data.prefixes
     files = [Path(prefix + end) for prefix in prefixes for end in (".bin", ".idx")]
     data = [Path(prefix).parent for prefix in prefixes] + [real(file).parent for file in files]
     cache = [Path(run.data.cache)] if data and Path(run.data.cache).is_absolute() else []
