@@ -152,6 +152,11 @@ def test_builds(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert finding("build", place()).summary == "kernels-whole fits"
     write_json(whole / MANIFEST, record | {"verified": [{"kernel": "gelu", "passed": False}]})
     assert "gelu failed" in finding("build", place()).summary
+    older = tmp_path / "kernels-zzz"  # another --apex of the same machine
+    older.mkdir()
+    write_json(older / MANIFEST, record)
+    os.utime(older / MANIFEST, (0, 0))
+    assert "gelu failed" in finding("build", place()).summary  # the ranks use the newest one
 
 
 @contextmanager

@@ -111,17 +111,21 @@ def failed_trials(record: dict[str, Any]) -> list[dict[str, Any]]:
     return [trial for trial in found if isinstance(trial, dict) and not trial.get("passed")]
 
 
+def fitting_build(builds: dict[Path, dict[str, Any]], machine: Machine) -> Path | None:
+    """Return the folder of the newest of `builds` that is for `machine`: the one that the ranks use; None where there is none."""
+    fitting = [folder for folder, record in builds.items() if record.get("machine") == asdict(machine)]
+    return max(fitting, key=lambda path: (path / MANIFEST).stat().st_mtime, default=None)
+
+
 def build_environment(root: Path) -> dict[str, str]:
     """Return the variables for the newest finished build for this machine; empty when there is none.
 
     `root` is the checkout; NLP_BENCH_BUILD_DIR replaces its folder `build`.
     """
     builds = finished_builds(build_folder(root))
-    here = asdict(this_machine()) if builds else {}
-    fitting = [folder for folder, record in builds.items() if record.get("machine") == here]
-    if not fitting:
+    folder = fitting_build(builds, this_machine()) if builds else None
+    if folder is None:
         return {}
-    folder = max(fitting, key=lambda path: (path / MANIFEST).stat().st_mtime)
     # One of a colleague's, which may only be read, would end every rank at the first kernel that is not in it.
     variables = {name: str(folder / cache) for name, cache in CACHES.items() if os.access(folder / cache, os.W_OK)}
     if failed_trials(builds[folder]):

@@ -8,12 +8,11 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from nlp_bench.build.environment import build_folder, failed_trials, finished_builds, this_machine
+from nlp_bench.build.environment import build_folder, failed_trials, finished_builds, fitting_build, this_machine
 from nlp_bench.config import catalog
 from nlp_bench.data import default_folder
 from nlp_bench.data.indexed import check_places
@@ -150,15 +149,13 @@ def build(place: Place) -> Finding:
     remedy = place.bash("src/compile_build.sh", "nlp-bench build")
     half = sorted(path.name for path in parent.glob("kernels-*") if path not in finished)
     facts = [f"never finished: {', '.join(half)}"] if half else []
-    here = asdict(this_machine(None if place.accelerator == "cuda" else "cpu"))
-    fitting = [(folder, record) for folder, record in finished.items() if record.get("machine") == here]
-    if not fitting:
+    folder = fitting_build(finished, this_machine(None if place.accelerator == "cuda" else "cpu"))
+    if folder is None:
         others = (
             f"{len(finished)} build(s) are for other versions or GPUs" if finished else f"no finished build in {parent}"
         )
         return warning(f"{others}: the ranks compile or do without", *facts, remedy=remedy)
-    folder, record = fitting[-1]
-    bad = ", ".join(str(trial.get("kernel", "?")) for trial in failed_trials(record))
+    bad = ", ".join(str(trial.get("kernel", "?")) for trial in failed_trials(finished[folder]))
     if bad:
         what = f"{folder.name}: {bad} failed when compared with torch, and are switched off"
         return warning(what, *facts, remedy=remedy)
