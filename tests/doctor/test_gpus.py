@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.command import Cli
 from support.examining import Make, finding
+from support.processes import ROOT
 
 from nlp_bench.build.environment import Machine
 from nlp_bench.doctor import hardware
@@ -48,6 +49,16 @@ def test_as_many_as_the_ranks_and_of_the_right_kind(booster: Place) -> None:
 )
 def test_data_sheets_and_drivers_word_names_differently(sheet: str, told: str, is_like: bool) -> None:
     assert hardware.is_like(sheet, told) == is_like
+
+
+def test_a_variable_that_the_system_takes_from_outside_has_its_value(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "benchmark/systems/local.toml").read_text(encoding="utf-8")
+    (tmp_path / "own.toml").write_text(f'{text}\n[environment]\nNCCL_SOCKET_IFNAME = "$NCCL_SOCKET_IFNAME"\n')
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "none-such")
+    said = cli("doctor", "--checks", "nccl", "--system", tmp_path / "own.toml", code=None).out
+    assert "NCCL_SOCKET_IFNAME=none-such; this node has: " in said
 
 
 def test_a_login_node_and_a_compute_node_without_gpus(booster: Place) -> None:

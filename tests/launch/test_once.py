@@ -153,7 +153,10 @@ def test_of_two_runs_in_one_allocation_or_on_one_machines_gpus_the_second_waits_
         run = replace(run, launch=replace(run.launch, launcher="local"), system=replace(run.system, accelerator="cuda"))
         place = str(local.gpus(run))
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-        assert local.gpus(run) != place  # another GPU than all: nobody waits
+        first = local.gpus(run)
+        assert first != place  # another GPU than all: nobody waits
+        named = replace(run, system=replace(run.system, environment={"CUDA_VISIBLE_DEVICES": "$CUDA_VISIBLE_DEVICES"}))
+        assert local.gpus(named) == first  # its value, which others see by another name
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         assert local.gpus(replace(run, system=replace(run.system, accelerator="cpu"))) is None
 

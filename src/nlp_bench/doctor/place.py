@@ -12,7 +12,7 @@ from nlp_bench.config import catalog, machine
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.config.system import System
+from nlp_bench.config.system import System, is_inherited
 from nlp_bench.data import default_folder
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import temporary_folder
@@ -126,6 +126,7 @@ def look_around(request: Request, *, runs: Path | None = None) -> Place:
             no_run = str(error)
     silent = (None, f"NVIDIA's driver does not answer within {DRIVER_S:g} s: dmesg | grep -i nvrm; tell the site")
     nvml, no_nvml = answers({"nvml": _nvml}, DRIVER_S).get("nvml", silent)
+    stated = system.environment.items() if system else ()
     return Place(
         root=root,
         runs=(runs or root / "reports" / "runs").absolute(),
@@ -138,7 +139,7 @@ def look_around(request: Request, *, runs: Path | None = None) -> Place:
         slurm=slurm,
         nvml=nvml,
         no_nvml=no_nvml,
-        variables={**os.environ, **(system.environment if system else {})},
+        variables={**os.environ, **{n: v for n, v in stated if not is_inherited(n, v)}},
     )
 
 

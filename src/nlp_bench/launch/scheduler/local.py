@@ -22,6 +22,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient
 from nlp_bench.launch.end.ending import DUE_TO_SIGNAL, OUT_OF_TIME, Ending, decide, read_ending, write_ending
 from nlp_bench.launch.nodes.resources import VISIBLE
+from nlp_bench.launch.script import variables
 from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.orphans import ANCESTOR, die_with_parent
 from nlp_bench.outcome import Outcome
@@ -94,15 +95,15 @@ def _environment(run: Run, own: int) -> dict[str, str]:
     if run.launch.launcher != LOCAL:
         scheduler = get_scheduler(run.launch.launcher)
         return {**ambient.without(os.environ, scheduler.step_variables), **scheduler.in_own_allocation}
-    variables = ambient.without(os.environ, ambient.of_jobs())
-    return variables if run.system.container.image else {**variables, ANCESTOR: str(own)}
+    outside = ambient.without(os.environ, ambient.of_jobs())
+    return outside if run.system.container.image else {**outside, ANCESTOR: str(own)}
 
 
 def gpus(run: Run) -> str | None:
     """Return a name for the GPUs of this machine that the run sees, the same for each run that sees the same ones; None for a run on CPUs."""
     if run.system.accelerator != "cuda":
         return None
-    seen = run.system.environment.get(VISIBLE) or os.environ.get(VISIBLE) or "all"
+    seen = variables(run.system, os.environ).get(VISIBLE) or os.environ.get(VISIBLE) or "all"
     return f"gpus-{hashlib.sha256(f'{socket.gethostname()} {seen}'.encode()).hexdigest()[:16]}"
 
 
