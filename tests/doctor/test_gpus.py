@@ -45,6 +45,8 @@ def test_as_many_as_the_ranks_and_of_the_right_kind(booster: Place) -> None:
         ("NVIDIA GH200 120GB", "NVIDIA GH200 120GB", True),
         ("NVIDIA H100 SXM5", "NVIDIA H100 80GB HBM3", True),
         ("NVIDIA A100", "NVIDIA H100 80GB HBM3", False),
+        ("NVIDIA B200", "NVIDIA GB200", False),
+        ("NVIDIA L40", "NVIDIA L40S", False),
     ],
 )
 def test_data_sheets_and_drivers_word_names_differently(sheet: str, told: str, is_like: bool) -> None:

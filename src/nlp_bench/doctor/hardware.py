@@ -82,9 +82,10 @@ def gpus(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
 
 
 def is_like(sheet: str, name: str) -> bool:
-    """Return whether the first word with a digit of a data sheet's name ("A100-SXM4-40GB") is in the driver's name."""
-    model = next((word for word in sheet.replace("-", " ").split() if any(sign.isdigit() for sign in word)), sheet)
-    return model.lower() in name.lower()
+    """Return whether the first word with a digit of a data sheet's name ("A100-SXM4-40GB") is a word of the driver's name."""
+    words, told = (text.lower().replace("-", " ").split() for text in (sheet, name))
+    model = next((word for word in words if any(sign.isdigit() for sign in word)), None)
+    return model in told if model else sheet.lower() in name.lower()
 
 
 def gpu_health(place: Place) -> Iterator[Finding]:
