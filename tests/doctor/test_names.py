@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from support.examining import finding
 
+from nlp_bench.config.request import Request
 from nlp_bench.doctor import scheduler
-from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.place import Place, look_around
 from nlp_bench.doctor.scheduler import Node
+from nlp_bench.launch.scheduler.slurm_text import MARK
+from nlp_bench.programs import Answer
 
 KNOWN = {"login1": "10.0.0.1", "n1i": "10.1.0.1", "n2i": "10.1.0.2"}
 
@@ -62,6 +65,15 @@ def test_names(
     found = finding("names", replace(booster, variables=variables))
     assert found.status == status
     assert all(words in str(found) for words in says)
+
+
+@pytest.mark.parametrize("queue", ["a", "a,b"])
+def test_the_nodes_are_those_of_all_partitions_of_the_run(program: Callable[[str, str], None], queue: str) -> None:
+    program("sinfo", f"test $3 = {queue} && echo '{MARK}n1'")
+    program("scontrol", "echo 'NodeName=n1 NodeAddr=localhost State=IDLE'")
+    found = look_around(Request(system="slurm-sandbox", model="tiny", data_path="mock", queue=queue))
+    names = finding("names", replace(found, slurm=Answer(code=0, out="ClusterName = c\n")))
+    assert "2 name(s) resolved" in names.summary
 
 
 @pytest.mark.slow

@@ -110,6 +110,7 @@ def test_the_verdict_names_each_fault_at_its_node(tmp_path: Path) -> None:
         ("State=IDLE+DRAIN+POWERING_DOWN", "IDLE+DRAIN+POWERING_DOWN", "", True),
         ("State=DOWN* Reason=Not responding [slurm@2026-11-20T10:00:00]", "DOWN*", "Not responding", True),
         ("State=IDLE+DRAIN Reason=bad cable [root@2026-11-20T10:00:00]", "IDLE+DRAIN", "bad cable", True),
+        ("State=IDLE*+CLOUD", "IDLE*+CLOUD", "", True),  # the star is at the base state, before its flags
         ("State=IDLE+NOT_RESPONDING", "IDLE+NOT_RESPONDING", "", True),
     ],
 )

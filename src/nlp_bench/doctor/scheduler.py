@@ -43,7 +43,7 @@ class Node:
     @property
     def is_down(self) -> bool:
         """Whether no job starts there."""
-        return self.state.endswith("*") or any(word.startswith(DOWN) for word in self.state.split("+"))
+        return any(word.endswith("*") or word.startswith(DOWN) for word in self.state.split("+"))
 
     @property
     def why(self) -> str:
@@ -226,8 +226,8 @@ def run_nodes(place: Place) -> list[Node]:
         return nodes_of(place.variables["SLURM_JOB_NODELIST"])
     if not place.is_slurm:
         return []
-    queue = queue_of(place, ask("scontrol", "show", "partition", "--oneliner").out)
-    return partition_nodes(queue) if re.fullmatch(r"[\w.-]+", queue) else []
+    queue = queue_of(place, ask(*PARTITIONS).out)
+    return partition_nodes(queue) if re.fullmatch(r"[\w.,-]+", queue) else []
 
 
 def _are_loops(addresses: Sequence[str]) -> bool:
