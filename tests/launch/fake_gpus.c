@@ -32,6 +32,7 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device_t part, device_t *device
   if (!part->is_mig) return 2; /* NVML_ERROR_INVALID_ARGUMENT */
   return nvmlDeviceGetHandleByIndex_v2(1, device);
 }
+int nvmlDeviceGetIndex(device_t device, unsigned *index) { *index = (unsigned)device->index; return 0; }
 int nvmlDeviceGetPciInfo_v3(device_t device, pci_t *pci)
 {
   memset(pci, 0, sizeof *pci);

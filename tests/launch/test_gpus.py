@@ -13,9 +13,9 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.system import Binding
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.nodes import resources as node_module
-from nlp_bench.launch.nodes.resources import binding_plan, node_environment, require_gpus, visible_gpus
+from nlp_bench.launch.nodes.resources import addresses, binding_plan, node_environment, require_gpus
 from nlp_bench.launch.nodes.torchrun import rank_environment
-from nlp_bench.machine.nvml import Nvml
+from nlp_bench.machine.nvml import Nvml, visible_gpus
 
 BUS = [number << 8 for number in (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)]
 
@@ -51,7 +51,8 @@ def run_on(system: str, **binding: object) -> Run:
     ],
 )
 def test_visible(nvml: Nvml, visible: str | None, indices: list[int]) -> None:
-    assert visible_gpus(visible, nvml) == [BUS[index] for index in indices]
+    assert visible_gpus(visible, nvml) == indices
+    assert addresses(list(indices), nvml) == [BUS[index] for index in indices]
 
 
 @pytest.mark.parametrize(
@@ -105,7 +106,7 @@ def plan(run: Run, gpus: list[int | None], root: Path, monkeypatch: pytest.Monke
 
 def test_the_plan_of_a_node(nvml: Nvml, dgx_a100: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = run_on("juwels-booster", memory="preferred")
-    assert plan(run, visible_gpus("4,0,1,7", nvml) or [], dgx_a100, monkeypatch) == {
+    assert plan(run, addresses([4, 0, 1, 7], nvml), dgx_a100, monkeypatch) == {
         "mode": "unique_contiguous",
         "memory": "preferred",
         "ranks": [

@@ -76,6 +76,16 @@ def test_the_meters_of_the_gpus_that_ranks_use(node: Path) -> None:
 
 
 @pytest.mark.usefixtures("four_gpus")
+@pytest.mark.parametrize(
+    ("visible", "used"),
+    [(None, [0, 1]), (" 3 , 1 , 0", [3, 1]), ("GPU-2,GPU-0-fake", [0, 2]), ("0,9,1", [0]), ("GPU-", []), ("MIG-7", [])],
+)
+def test_the_meters_follow_the_rules_by_which_ranks_see_gpus(node: Path, visible: str | None, used: list[int]) -> None:
+    gpus = meters(node, num_gpus=2, visible=visible).to_json()["gpus"]
+    assert [gpu["index"] for gpu in gpus if gpu["is_used"]] == sorted(used)
+
+
+@pytest.mark.usefixtures("four_gpus")
 def test_why_there_is_no_meter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     none = "no RAPL on this node (no package in /sys/class/powercap)"
     assert meters(tmp_path, num_gpus=0).to_json()["no_meter"] == f"no meter: the run uses no GPU; {none}"

@@ -1,4 +1,4 @@
-"""NVIDIA's library through its C types, and which of its GPUs a run uses."""
+"""NVIDIA's library through its C types."""
 
 import sys
 from unittest.mock import Mock
@@ -6,9 +6,7 @@ from unittest.mock import Mock
 import pytest
 from support.native import load_nvml
 
-from nlp_bench.machine.nvml import Nvml, NvmlError, used_gpus
-
-UUIDS = ["GPU-a1", "GPU-b2", "GPU-c3", "GPU-d4"]
+from nlp_bench.machine.nvml import Nvml, NvmlError
 
 
 @pytest.mark.usefixtures("four_gpus")
@@ -66,23 +64,3 @@ def test_a_driver_that_is_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_BROKEN", "1")
     with pytest.raises(NvmlError, match="nvmlInit: Driver Not Loaded"):
         Nvml()
-
-
-@pytest.mark.parametrize(
-    ("visible", "num_ranks", "expected"),
-    [
-        (None, 4, [0, 1, 2, 3]),
-        (None, 2, [0, 1]),
-        (None, 8, [0, 1, 2, 3]),
-        ("2,3", 2, [2, 3]),
-        (" 3 , 1 ", 2, [3, 1]),
-        ("GPU-c,GPU-a1", 2, [2, 0]),
-        ("0,9,1", 2, [0]),
-        ("1,1", 2, [1]),
-        ("MIG-7", 1, []),
-        ("", 2, []),
-        ("-1", 2, []),
-    ],
-)
-def test_the_gpus_of_the_ranks(visible: str | None, num_ranks: int, expected: list[int]) -> None:
-    assert used_gpus(visible, UUIDS, num_ranks) == expected

@@ -17,10 +17,10 @@ from nlp_bench.doctor.place import Finding, Place, failed, ok, skipped, warning
 from nlp_bench.doctor.software import command_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import temporary_folder
-from nlp_bench.launch.nodes.resources import VISIBLE, visible_gpus
+from nlp_bench.launch.nodes.resources import VISIBLE
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.machine.node import NCCL_PACKAGES, infiniband, text_of
-from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml
+from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml, visible_gpus
 from nlp_bench.packages import installed_version
 
 UNCORRECTED, VOLATILE = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC: since the driver was loaded

@@ -10,7 +10,7 @@ from typing import Any
 from nlp_bench.immutable import immutable
 from nlp_bench.machine.form import header
 from nlp_bench.machine.node import load_1min, text_of
-from nlp_bench.machine.nvml import Nvml, NvmlError, used_gpus
+from nlp_bench.machine.nvml import MIG, Nvml, NvmlError, visible_gpus
 
 
 @immutable(kw_only=False)
@@ -75,7 +75,8 @@ class Meters:
             self.reasons.append("AMD GPUs: their meter (amdsmi) is not implemented" if is_amd else str(error))
             return
         every = [nvml.gpu(index) for index in range(len(nvml.handles))]
-        used = used_gpus(visible, [gpu["uuid"] or "" for gpu in every], num_gpus)
+        is_part = (visible or "").lstrip().startswith(MIG)  # of a board, which has no meter of its own
+        used = [] if is_part else (visible_gpus(visible, nvml) or [])[:num_gpus]
         self.gpus = [{**gpu, "is_used": gpu["index"] in used} for gpu in every]
         if len(used) < num_gpus:
             self.reasons.append(f"NVML shows {len(used)} of the {num_gpus} GPUs of the ranks")

@@ -8,6 +8,7 @@ from typing import Any
 
 from nlp_bench.packages import remedy
 
+MIG = "MIG-"  # beginning of the name of a part of a board in CUDA_VISIBLE_DEVICES
 SM_CLOCK, MEMORY_CLOCK, GPU_SENSOR = 1, 2, 0  # NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU
 THROTTLE_REASONS = {
     0x04: "power cap",
@@ -110,21 +111,42 @@ class Nvml:
         }
 
 
-def used_gpus(visible: str | None, uuids: list[str], num_ranks: int) -> list[int]:
-    """Return the NVML indices of the GPUs that `num_ranks` ranks take: the first ones of CUDA_VISIBLE_DEVICES, else of the node.
+def visible_gpus(visible: str | None, nvml: Nvml | None) -> list[int | None] | None:
+    """Return the NVML index of each GPU that a process will see, in CUDA's order by PCI bus; None where nothing tells.
 
-    `visible` holds indices or the beginnings of UUIDs; as in CUDA, the first word that names no GPU ends the list. A word
-    `MIG-...` names a part of a board, which has no meter of its own.
+    `visible` is CUDA_VISIBLE_DEVICES. Of a MIG device it is the index of its board. Without a driver to ask, the words are counted and
+    the indices are None. Rules: CUDA C++ Programming Guide, "CUDA Environment Variables" (indices, beginnings of UUIDs, the first word that
+    fits nothing ends the list), NVIDIA MIG User Guide, "CUDA Device Enumeration" (a process sees one MIG device).
     """
     if visible is None:
-        return list(range(min(num_ranks, len(uuids))))
-    found: list[int] = []
-    for word in (part.strip() for part in visible.split(",")):
-        if word.isdecimal():
-            index = int(word) if int(word) < len(uuids) else None
-        else:
-            index = next((i for i, uuid in enumerate(uuids) if word and uuid.startswith(word)), None)
-        if index is None or index in found:
-            break
-        found.append(index)
-    return found[:num_ranks]
+        return None if nvml is None else list(range(len(nvml.handles)))
+    words = [word.strip() for word in visible.split(",")]
+    known = [_device(nvml, word) for word in words]
+    end = next((i for i, device in enumerate(known) if device is None or device in known[:i]), len(words))
+    if words[0].startswith(MIG):
+        end = min(end, 1)
+    return [index for device in known[:end] if device is not None for index in device[1:]]
+
+
+def _device(nvml: Nvml | None, word: str) -> tuple[str, int | None] | None:
+    """Return what `word` of CUDA_VISIBLE_DEVICES means: a name that is unique, and the index if known; None: nothing."""
+    if nvml is None:
+        is_good = word.isdecimal() or word.startswith(("GPU-", MIG))
+        return (word, None) if is_good else None
+    if word.startswith(MIG):
+        return _mig(nvml, word)
+    if word.isdecimal():
+        found = [int(word)] if int(word) < len(nvml.handles) else []
+    else:
+        uuids = [nvml.maybe("nvmlDeviceGetUUID", handle) or "" for handle in nvml.handles]
+        found = [index for index, uuid in enumerate(uuids) if word and uuid.startswith(word)]
+    return (str(found[0]), found[0]) if len(found) == 1 else None
+
+
+def _mig(nvml: Nvml, word: str) -> tuple[str, int | None] | None:
+    try:
+        part = nvml.ask("nvmlDeviceGetHandleByUUID", word)
+        board = nvml.ask("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part)
+    except NvmlError:
+        return None
+    return word, nvml.maybe("nvmlDeviceGetIndex", board)
