@@ -251,6 +251,10 @@ def test_operators_without_a_compiler_are_skipped_loudly(tmp_path: Path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     assert "a C compiler (install gcc): THE TRAINER WILL RUN UNFUSED" in maker.elementwise_operators(tmp_path, GPU)
+    for named in ("", "icc-2021"):  # torch.compile was chosen for a name alone, and failed
+        monkeypatch.setenv("CC", named)
+        assert f"the C compiler that CC={named} names (or unset CC)" in maker.elementwise_operators(tmp_path, GPU)
+    program(tmp_path / "gcc", "true")
     monkeypatch.setenv("CC", "gcc")
     monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
     assert "Python.h (install python3-dev): THE TRAINER" in maker.elementwise_operators(tmp_path, GPU)

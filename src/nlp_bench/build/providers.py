@@ -14,13 +14,20 @@ NAMES: Mapping[str, str] = {"te": "Transformer Engine", "apex": "Apex", "torch":
 """Name of each value of `--kernels`."""
 APEX_EXTENSIONS = ("amp_C", "fused_layer_norm_cuda", "fused_weight_gradient_mlp_cuda")
 """Compiled modules of Apex that the trainer calls; `--cpp_ext --cuda_ext` of its setup.py builds them."""
-BUILD = "compile it with `src/compile_build.sh"
+
+
+def build_command(options: str) -> str:
+    """Return what to do so that what `options` name is there."""
+    return f"compile it with `src/compile_build.sh {options}`"
+
+
+NO_TE = f"Transformer Engine is not installed; {build_command('--te')}"
 
 
 def missing(provider: str) -> str | None:
     """Return what is missing for `te` or `apex` and the remedy, or None where everything is installed."""
     if provider == "te" and importlib.util.find_spec("transformer_engine") is None:
-        return f"Transformer Engine is not installed; {BUILD} --te`, or use --kernels torch"
+        return f"{NO_TE}, or use --kernels torch"
     return _missing_apex() if provider == "apex" else None
 
 
@@ -30,11 +37,8 @@ def check_installed(asked: str, *, eight_bit: bool) -> None:
     reason = missing(asked)
     if reason:
         raise UsageError(f"kernels: {asked} asked for, but {reason}")
-    reason = missing("te") if eight_bit else None
-    if reason:
-        raise UsageError(
-            f"fp8_format: 8-bit floats need Transformer Engine, but {reason.split(', or')[0]}, or leave it out"
-        )
+    if eight_bit and missing("te"):
+        raise UsageError(f"fp8_format: 8-bit floats need Transformer Engine, but {NO_TE}, or leave it out")
 
 
 def check_shadow() -> None:
@@ -52,7 +56,7 @@ def check_shadow() -> None:
         places = ", ".join(spec.submodule_search_locations or ())
         raise UsageError(
             f"kernels: {places} is found as Transformer Engine but no such package is installed; remove it from the search path "
-            f"(PYTHONPATH, or the folder that the ranks start in), or {BUILD} --te`"
+            f"(PYTHONPATH, or the folder that the ranks start in), or {build_command('--te')}"
         ) from None
 
 
@@ -74,24 +78,25 @@ def _check_megatron() -> None:
 def _missing_apex() -> str | None:
     spec = importlib.util.find_spec("apex")
     if spec is None:
-        return f"Apex is not installed; {BUILD} --apex SOURCE`, or use --kernels torch"
+        return f"Apex is not installed; {build_command('--apex SOURCE')}, or use --kernels torch"
     if not spec.origin or not (Path(spec.origin).parent / "optimizers" / "fused_adam.py").is_file():
         return (
             "the installed package `apex` is not NVIDIA's (the one on PyPI is a toolkit for web sites); "
-            f"`pip uninstall apex`, then {BUILD} --apex https://github.com/NVIDIA/apex`"
+            f"`pip uninstall apex`, then {build_command('--apex https://github.com/NVIDIA/apex')}"
         )
     absent = [name for name in APEX_EXTENSIONS if importlib.util.find_spec(name) is None]
     if absent:
         return (
             f"Apex is installed without its extension {', '.join(absent)} (it was built without --cpp_ext --cuda_ext); "
-            f"{BUILD} --apex SOURCE`, or use --kernels torch"
+            f"{build_command('--apex SOURCE')}, or use --kernels torch"
         )
     return None
 
 
 def has_c_compiler() -> bool:
-    """Return whether CC names one, or cc, gcc or clang is on PATH."""
-    return "CC" in os.environ or any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+    """Return whether the one that CC names is on PATH; without CC whether cc, gcc or clang is."""
+    named = os.environ.get("CC")
+    return any(shutil.which(name) for name in (("cc", "gcc", "clang") if named is None else (named,)))
 
 
 def compiler_gap() -> str | None:
@@ -100,6 +105,7 @@ def compiler_gap() -> str | None:
     Triton compiles a C file that includes Python.h before its first kernel (triton/runtime/build.py); the training fails where it cannot.
     """
     if not has_c_compiler():
-        return "a C compiler (install gcc)"
+        named = os.environ.get("CC")
+        return "a C compiler (install gcc)" if named is None else f"the C compiler that CC={named} names (or unset CC)"
     header = Path(sysconfig.get_path("include")) / "Python.h"
     return None if header.is_file() else f"{header} (install python3-dev)"
