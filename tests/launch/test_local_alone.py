@@ -57,7 +57,7 @@ def test_a_run_from_submission_to_report(machine: Machine) -> None:
     run_dir = machine.folder / "run"
     done = machine("submit", *RUN, "--system", "local", "--run-dir", str(run_dir), **inside)
     assert (done.returncode, done.stdout) == (0, "VALID\n"), done.stderr
-    assert json.loads((run_dir / "outcome.json").read_text())["sources"]["slurm"] is None
+    assert json.loads((run_dir / "outcome.json").read_text())["sources"]["local"] is None
     for command in ("sync", "watch", "measure", "report"):
         told = machine(command, str(run_dir), **inside)
         assert told.returncode == 0, (command, told.stderr)

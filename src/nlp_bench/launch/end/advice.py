@@ -150,6 +150,7 @@ class Advice:
     """What happened, what shows it, where to read more, what to type."""
 
     happened: str  # the outcome and its reasons
+    is_well: bool  # whether that is VALID, and nothing else is to be said
     evidence: str | None  # the line that shows it; None where no log has one
     logs: tuple[Path, ...]  # files to look into, those that are there
     remedy: str  # what to change or to look at, in one sentence
@@ -157,7 +158,7 @@ class Advice:
 
     def text(self) -> str:
         """Return it in lines, each with its label; of a run that is simply well only what to type."""
-        if self.happened == Outcome.VALID.value:
+        if self.is_well:
             return self.what_now()
         lines = [f"what happened: {self.happened}", f"evidence: {self.evidence or 'no line of the log tells'}"]
         return "\n".join([*lines, self.what_now()])
@@ -165,7 +166,7 @@ class Advice:
     def what_now(self) -> str:
         """Return where to look and what to type, in lines: for where outcome and evidence are said already."""
         lines = [f"log: {' and '.join(map(str, self.logs)) or 'none was written'}", f"remedy: {self.remedy}"]
-        known = [] if self.happened == Outcome.VALID.value else lines
+        known = [] if self.is_well else lines
         return "\n".join([*known, *(f"next: {command}" for command in self.commands)])
 
 
@@ -177,6 +178,7 @@ def advice(ending: Ending, run_dir: Path) -> Advice:
     pattern = re.compile(rf"\b({'|'.join(words)})\b")
     return Advice(
         happened=replace(ending, evidence=None).text(),
+        is_well=ending.outcome is Outcome.VALID and not ending.reasons,
         evidence=one_line(ending.evidence) if ending.evidence else None,
         logs=logs,
         remedy=text,

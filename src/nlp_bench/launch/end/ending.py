@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 from nlp_bench import files, last_start, reason, schemas, seal
@@ -83,7 +84,7 @@ class Facts:
         """Return which source said what, for outcome.json."""
         return {
             "decided_by": decided_by,
-            self.scheduler.name if self.job else "slurm": self.job.record() if self.job else None,
+            self.scheduler.name: self.job.record() if self.job else None,
             "script": {"exit_status": self.exit_status, "signal": self.signal or None},
             "log": {
                 "last_iteration": self.log.last_iteration,
@@ -230,7 +231,8 @@ def _exit_status(facts: Facts) -> Ending | None:
         status = f"{facts.scheduler.title}: {facts.job.word}" if facts.job else ""
     else:
         status = _in_words(facts.exit_status)
-    cause = facts.log.cause or Reason("killed" if status == "killed by signal 9" else "exit-status", "")
+    is_killed = _signal_of(facts.exit_status) == SIGKILL
+    cause = facts.log.cause or Reason("killed" if is_killed else "exit-status", "")
     said = ", ".join(filter(None, (cause.text, status)))
     if facts.exit_status == 128 + 9 and facts.job and facts.job.is_memory_suspect:
         said += " (mostly out of memory)"
@@ -255,10 +257,16 @@ def _failed_after_the_end(facts: Facts) -> Ending | None:
     return Ending.of(Outcome.VALID, "completed-with-errors", text, facts.log.error)
 
 
+def _signal_of(status: int | None) -> int | None:
+    """Return the signal that an exit status tells of, None for another; Python counts a signal negative, a shell from 128 up."""
+    number = 0 if status is None else -status if status < 0 else status - 128
+    return number if 0 < number < 65 else None
+
+
 def _in_words(status: int) -> str:
-    """Return an exit status for a person; Python counts a signal negative, a shell from 128 up."""
-    signal_number = -status if status < 0 else status - 128
-    return f"killed by signal {signal_number}" if 0 < signal_number < 65 else f"exit status {status}"
+    """Return an exit status for a person."""
+    number = _signal_of(status)
+    return f"killed by signal {number}" if number else f"exit status {status}"
 
 
 def _incomplete(facts: Facts) -> Ending | None:
