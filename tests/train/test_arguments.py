@@ -70,6 +70,7 @@ FULL = "--recompute-granularity full --recompute-method"
         ("--fp16 --initial-loss-scale 0", "initial_loss_scale: 0.0 is not positive"),
         ("--save=", "save: empty; give --save a value, or leave it out"),
         ("--tensorboard-dir ~/tb", "tensorboard_dir: ~/tb: no shell has replaced the ~"),
+        ("--data-path 1 x 1 ~/x", "data_path: ~/x: no shell has replaced the ~"),
         ("--adam-beta1 1", "adam_beta1: 1.0 is not in [0, 1)"),
         ("--train-samples 8", "train_iters: 4 and train_samples 8 exclude each other"),
         ("--data-path x", "data_path: give exactly one of --data-path PREFIX and --mock-data"),

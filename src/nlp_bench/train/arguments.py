@@ -39,10 +39,11 @@ def parse(words: list[str]) -> Settings:
     for name, value in given.items():
         if value == "":
             raise UsageError(f"{name}: empty; give {flag(name)} a value, or leave it out")
-        if str(value).startswith("~/"):
-            raise UsageError(
-                f"{name}: {value}: no shell has replaced the ~, as it does not in quotes; write the folder out"
-            )
+        for one in value if isinstance(value, list) else [value]:
+            if str(one).startswith("~/"):
+                raise UsageError(
+                    f"{name}: {one}: no shell has replaced the ~, as it does not in quotes; write the folder out"
+                )
     values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return Settings(**values)
 
