@@ -26,7 +26,7 @@ nlp-bench: error: JUBE was not found and could not be installed. One of these he
   on an HPC system:                              module load JUBE
   elsewhere: download JUBE 2.7.1 (https://github.com/FZJ-JSC/JUBE, the source archive of the tag REL-2.7.1) and set
              NLP_BENCH_JUBE_ARCHIVE to the archive's path; 2.7.1 runs under Python 3.12 and later, too
-  without JUBE:                                  nlp-bench submit, then nlp-bench report (see README.md)
+  without JUBE:                                  nlp-bench submit, then nlp-bench report (see docs/running.md)
 TEXT
   return 2
 }

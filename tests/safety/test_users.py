@@ -199,7 +199,7 @@ def test_data_of_a_user_whose_umask_shut_others_out_are_named(run_as: As, shared
     said = run_as(ANNA, "doctor", "--system", "local", "--checks", "data", NLP_BENCH_ROOT=str(shared)).stdout
     assert "data_path: " in said
     assert "Permission denied; you have no right to it" in said
-    assert "or take other data: --data-path" in said
+    assert "or take other data by --data-path" in said
 
 
 STAND_INS = {

@@ -176,7 +176,11 @@ NO_ITERATION = r"not an iteration; write the iteration of a whole one into it: 4
             r"iter_0000004 is itself a checkpoint; give --load FOLDER, whose",
         ),
         (lambda _: None, f"--load FOLDER/{TRACKER}", r"load: .* is no folder"),
-        (lambda _: None, "--load FOLDER/nowhere --exit-on-missing-checkpoint", r"load: .*nowhere holds no checkpoint"),
+        (
+            lambda _: None,
+            "--load FOLDER/nowhere --exit-on-missing-checkpoint",
+            r"load: .*nowhere holds no whole checkpoint",
+        ),
         (lambda _: None, "--save FOLDER", r"save: .* holds iter_0000004 of another training; name a new folder"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",

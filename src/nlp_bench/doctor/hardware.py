@@ -350,7 +350,7 @@ def writable(place: Place) -> Iterator[Finding]:
         yield failed(what, remedy=remedy)
     for folder in folders:
         word, start = shlex.quote(str(folder)), time.monotonic()
-        remedy = f"ls -ld {word}; df -h {word}; quota -s; or name another folder (--runs, NLP_BENCH_BUILD_DIR)"
+        remedy = f"ls -ld {word}; df -h {word}; quota -s; or name another folder (--runs; for the build NLP_BENCH_BUILD_DIR; for data --data-path)"
         step = "create a file"
         try:
             with _probe(folder) as file:

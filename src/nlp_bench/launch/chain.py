@@ -131,7 +131,7 @@ def check_checkpoint(run: Run, folder: Path | None) -> None:
     settings = parse(training_arguments(run))
     if folder and saved.newest(folder) is None:
         raise UsageError(
-            f"--load: {folder} holds no checkpoint ({saved.TRACKER} is missing); name the folder that a run has saved to"
+            f"--load: {folder} holds no whole checkpoint ({saved.WHOLE}); name the folder that a run has saved to"
         )
     all_done = (saved.check_start if folder else saved.check_load)(settings, Layout.of(settings, run.parallel.num_gpus))
     if all_done is not None:

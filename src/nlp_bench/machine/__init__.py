@@ -1,1 +1,1 @@
-"""What the nodes of a job are and do while it runs: a recorder next to torchrun that writes into the run folder."""
+"""What a node is, and what it does while a job runs: its recorder, NVML, the cores and their binding, names, the timing of devices."""

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 INTERVAL = "NLP_BENCH_SAMPLE_S"  # variable: seconds between two samples (default 1); 0 records nothing
 FASTEST_S, SLOWEST_S = 0.05, 60.0
-POLL_S = 0.1  # seconds between two checks whether torchrun is still running
+POLL_S = 0.1  # seconds between two checks whether the launcher is still running
 LAST_S = 2.0  # seconds for the last sample; then the process ends, whatever a driver does
 
 
 def interval_s() -> float:
-    """Return the seconds between two samples; raises UsageError for a value that is no number from 0 to 60."""
+    """Return the seconds between two samples; raises UsageError for a value that is neither 0 nor a number from 0.05 to 60."""
     text = os.environ.get(INTERVAL, "1")
     try:
         value = float(text)
@@ -56,7 +56,7 @@ def recorder_command(run: "Run", run_dir: Path, parent: int, every_s: float) -> 
 
 
 def start_recorder(run: "Run", run_dir: Path) -> None:
-    """Start it as a child of this process, which then becomes torchrun; a node where it cannot start runs without.
+    """Start it as a child of this process, the launcher, which watches over torchrun; a node where it cannot start runs without.
 
     It inherits no stream: the log must end with the ranks. Raises UsageError for a wrong NLP_BENCH_SAMPLE_S.
     """
@@ -116,7 +116,7 @@ def _line(meters: Meters) -> bytes:
 def _end_with(parent: int, signals: list[int], stop: threading.Event) -> None:
     """Set `stop` when `parent` has ended or a signal came, and end this process soon after, whatever a driver does.
 
-    It has a thread of its own, which notices the end of torchrun even by SIGKILL, while NVML hangs, and in time for the last sample.
+    It has a thread of its own, which notices the end of the launcher even by SIGKILL, while NVML hangs, and in time for the last sample.
     """
     while os.getppid() == parent and not signals:
         time.sleep(POLL_S)

@@ -23,6 +23,7 @@ from nlp_bench.train.settings.families import FAMILIES
 TRACKER = "latest_checkpointed_iteration.txt"
 RECORD = "nlp-bench.json"  # our record in each checkpoint: its model and training
 LAST_FILE = "metadata.json"  # written last by megatron-core (`dist_checkpointing/core.py`, CONFIG_FNAME)
+WHOLE = f"a folder iter_* with {LAST_FILE} and {RECORD}"  # for messages
 NAME = re.compile(r"iter_(\d{7,})")
 
 MOST_OF_TMPDIR = 107 - len("/pymp-12345678/listener-12345678")
@@ -223,7 +224,7 @@ def found_checkpoint(settings: Settings) -> Path | None:
     path = newest(folder)
     if path is None and settings.exit_on_missing_checkpoint:
         raise UsageError(
-            f"load: {settings.load} holds no checkpoint ({TRACKER} is missing); leave --exit-on-missing-checkpoint out to begin anew"
+            f"load: {settings.load} holds no whole checkpoint ({WHOLE}); leave --exit-on-missing-checkpoint out to begin anew"
         )
     return path
 

@@ -130,7 +130,7 @@ class Until:
         return bool(world.greatest(int(enough), self._device))
 
     def text(self, iteration: int, train_iters: int) -> str:
-        """Return the line on whether --until was met, whose beginning launch/end/log_facts.py parses; empty without the option."""
+        """Return the line on whether --until was met, whose beginning last_start.py parses; empty without the option."""
         if self._sequence is None:
             return ""
         enough = self._bound is not None and self._bound.is_enough

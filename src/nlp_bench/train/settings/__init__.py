@@ -1,6 +1,6 @@
 """The settings of one training: Megatron-LM's argument names as one frozen record, checked before torch is imported.
 
-rules.py has the rules, families.py what is particular to a family of networks, data.py the sizes of vocabularies and the checks of files.
+rules.py has the rules, the sizes of vocabularies and the checks of files; families.py what is particular to a family of networks.
 """
 
 from dataclasses import field

@@ -244,7 +244,7 @@ def check_files(s: "Settings") -> None:
             check_tokenizer(prefix, **{name: getattr(s, name) for name in names})
     except PermissionError as error:
         raise UsageError(
-            f"data_path: {error.filename}: {explained(error)}; or take other data: --data-path, or `nlp-bench data` with NLP_BENCH_BUILD_DIR"
+            f"data_path: {error.filename}: {explained(error)}; or take other data by --data-path, as `nlp-bench data --output FOLDER` makes them"
         ) from error
 
 
