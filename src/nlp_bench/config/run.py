@@ -21,6 +21,7 @@ from nlp_bench.config.request import (
 )
 from nlp_bench.config.system import System
 from nlp_bench.config.table import build, file_name, no_secret, nonce, timelimit
+from nlp_bench.config.values import seconds_of
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json, read_json, write_json
@@ -145,6 +146,11 @@ class Launch(LaunchOptions, Checked, where="launch"):
     def _check(self) -> None:
         scheduler.check_name("launch.launcher", self.launcher)
         timelimit("launch.timelimit", self.timelimit)
+
+    @property
+    def limit_s(self) -> float:
+        """The time limit in seconds."""
+        return seconds_of(self.timelimit) or 0.0  # `timelimit` has refused what is none
 
 
 @immutable

@@ -13,7 +13,6 @@ from nlp_bench.config.options import Checked
 from nlp_bench.config.request import CheckpointOptions
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import ACTIVE, LOCAL, Job, Scheduler, State, get_scheduler
-from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real
 from nlp_bench.immutable import immutable
@@ -97,7 +96,7 @@ def _words(run: Run, run_dir: Path, checkpoints: CheckpointRequest) -> list[str]
         "--load": load and load.absolute(),
         "--save-interval": checkpoints.save_interval,
         "--exit-interval": checkpoints.exit_interval,
-        "--exit-duration-in-mins": _minutes(run.launch.timelimit) if checkpoints.is_kept else None,
+        "--exit-duration-in-mins": _minutes(run.launch.limit_s) if checkpoints.is_kept else None,
     }
     keeps = {word.split("=")[0] for word in run.tuning.train_args} & {"--keep-checkpoints"}
     if checkpoints.chain > 1 and run.tuning.trainer == "nlp-bench" and not keeps:
@@ -106,11 +105,8 @@ def _words(run: Run, run_dir: Path, checkpoints: CheckpointRequest) -> list[str]
     return [word for name, value in pairs.items() if value is not None for word in (name, str(value))] + missing
 
 
-def _minutes(timelimit: str) -> float | None:
-    """Return the minutes after which a job stops by itself: the time limit less a margin; None where there is no limit."""
-    limit_s = seconds_of(timelimit)
-    if limit_s is None:
-        return None
+def _minutes(limit_s: float) -> float:
+    """Return the minutes after which a job stops by itself: the time limit less a margin."""
     margin_s = min(max(MARGIN * limit_s, LEAST_MARGIN_S), MOST_MARGIN_S, limit_s / 2)
     minutes = (limit_s - margin_s) / 60
     return int(minutes) if minutes >= 10 else round(minutes, 2)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nlp_bench.config.run import Run
-from nlp_bench.config.values import seconds_of
 from nlp_bench.files import read_object, write_json
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ START_UP_S = 300.0  # what is left of the time limit for modules, torchrun, the 
 
 def _late(run: Run, iterations_s: float) -> list[str]:
     """Return a warning where the time limit would end the run before its last iteration, which leaves it without a number."""
-    limit_s = seconds_of(run.launch.timelimit) or 0.0
+    limit_s = run.launch.limit_s
     if run.tuning.until or iterations_s + START_UP_S <= limit_s:
         return []
     interval = run.training.log_interval

@@ -15,7 +15,6 @@ from typing import Any
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import LOCAL, Allocation, State, get_scheduler
-from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_object, write_json
 from nlp_bench.launch.prediction import RECORD, START_UP_S
@@ -110,9 +109,7 @@ def _why_not(run: Run, run_dir: Path, begin: float) -> str | None:
     is_elsewhere = bool(own.node_name and job.node_name) and job.node_name != own.node_name
     if job.state is not State.RUNNING or is_elsewhere or job.restarts != own.restarts:
         return f"the job no longer runs here ({scheduler.title}: {job.word or job.state.name})"
-    limit_s = seconds_of(run.launch.timelimit)
-    if limit_s is None:
-        return None
+    limit_s = run.launch.limit_s
     predicted_s = read_object(run_dir / RECORD).get("iterations_s")
     needed_s = predicted_s + START_UP_S if isinstance(predicted_s, int | float) else LEAST_SHARE * limit_s
     left_s = limit_s - (time.monotonic() - begin)

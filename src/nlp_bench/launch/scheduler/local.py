@@ -17,7 +17,6 @@ from pathlib import Path
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.scheduler import LOCAL, get_scheduler
-from nlp_bench.config.values import seconds_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import ambient
 from nlp_bench.launch.end.ending import DUE_TO_SIGNAL, OUT_OF_TIME, Ending, decide, read_ending, write_ending
@@ -74,9 +73,9 @@ def _run_here(run: Run, script: Path, submission: Submission, *, lock: int) -> i
             except NlpBenchError:  # a full disk: without the record nobody would keep the time limit
                 _stop(process)
                 raise
-            limit_s, notice_s = seconds_of(run.launch.timelimit), run.limits.notice_s
+            limit_s, notice_s = run.launch.limit_s, run.limits.notice_s
             try:
-                if limit_s is not None and notice_s:
+                if notice_s:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         return _swept(process, process.wait(timeout=max(0.0, limit_s - notice_s)))
                     process.send_signal(signal.SIGUSR1)  # to the script alone, as `sbatch --signal=B:USR1` does

@@ -186,8 +186,8 @@ class Slurm(Scheduler):
                 "choose fewer --nodes or another --queue"
             )
         most_time = answers.field_of(found[queue], "MaxTime")
-        longest, wanted = seconds_of(most_time), seconds_of(run.launch.timelimit)
-        if longest is not None and wanted is not None and wanted > longest:
+        longest = seconds_of(most_time)
+        if longest is not None and run.launch.limit_s > longest:
             raise UsageError(
                 f"launch.timelimit: {run.launch.timelimit}, but partition {queue} gives at most {most_time}"
             )
