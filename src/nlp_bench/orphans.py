@@ -8,6 +8,7 @@ from pathlib import Path
 PR_SET_PDEATHSIG = 1  # Linux's prctl option: the signal at the death of the parent; kept by execve, not by fork
 ANCESTOR = "NLP_BENCH_ANCESTOR"
 """Process that must be an ancestor of those that inherit this variable, to notice a parent that dies before the prctl call."""
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # by which a person or a terminal ends a run
 
 
 def die_with_parent(number: int = signal.SIGKILL, *, parent: int | None = None) -> None:

@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Mapping
 from pathlib import Path
 
 from nlp_bench.config.run import Run
@@ -54,9 +53,9 @@ class Toy(Scheduler):
         """Options that nobody reads."""
         return [f"#TOY name={run.launch.job_name}"]
 
-    def allocation(self, variables: Mapping[str, str] = os.environ) -> Allocation | None:
+    def allocation(self) -> Allocation | None:
         """The job is named by one variable."""
-        job_id = variables.get("TOY_JOB")
+        job_id = os.environ.get("TOY_JOB")
         return Allocation(job_id=job_id, num_nodes="1") if job_id else None
 
     def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from nlp_bench.build.providers import NAMES, missing
+from nlp_bench.build.providers import NAMES
 from nlp_bench.files import parse_json
 from nlp_bench.immutable import immutable
 from nlp_bench.show.table import Column, as_text
@@ -51,7 +51,7 @@ def _installed(environment: dict[str, str]) -> list[str]:
     code = "from nlp_bench.build.providers import missing; print(*(p for p in ('apex', 'te') if not missing(p)))"
     command = [sys.executable, "-W", "ignore", "-c", code]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stdout.split()
-    return ["torch", *found] if found else ["torch", *(one for one in ("apex", "te") if missing(one) is None)]
+    return ["torch", *found]
 
 
 def _try(provider: str, environment: dict[str, str], log: Path) -> Iterator[Trial]:

@@ -216,7 +216,7 @@ class Scheduler:
         """Return `run` changed so that its jobs, all of its job's name, start one after the other."""
         raise UsageError(f"--chain: {self.title} has no way to start jobs one after the other; submit one job")
 
-    def allocation(self, variables: Mapping[str, str] = os.environ) -> Allocation | None:
+    def allocation(self) -> Allocation | None:
         """Return the job that this process is part of."""
         return None
 

@@ -32,9 +32,8 @@ def measure_devices(accelerator: str) -> list[dict[str, Any]]:
 
     Raises RuntimeError where `accelerator` is cuda and torch sees no GPU.
     """
-    torch.set_num_threads(
-        1
-    )  # one core represents its CPU: threads that wait for each other measure other people's load
+    # One core represents its CPU: threads that wait for each other measure other people's load.
+    torch.set_num_threads(1)
     if accelerator != "cuda":
         devices: list[Device] = [Cpu()]
     elif torch.cuda.is_available():

@@ -20,7 +20,7 @@ from nlp_bench.doctor.checks import PER_NODE, examine
 from nlp_bench.doctor.nodes import EXPECTED, NODE_SCHEMA, PLAN, PLAN_SCHEMA, RECORDS
 from nlp_bench.doctor.place import look_around
 from nlp_bench.files import read_json, write_json
-from nlp_bench.launch.nodes.torchrun import FIRST_PORT, NUM_PORTS
+from nlp_bench.launch.nodes.torchrun import port_of
 from nlp_bench.machine.node import node_name, text_of
 from nlp_bench.programs import ask
 
@@ -108,7 +108,7 @@ def _exchange(number: int, plan: dict[str, Any]) -> dict[str, Any] | None:
         return None
     from nlp_bench.doctor.rates import exchange  # noqa: PLC0415  # as above
 
-    port = FIRST_PORT + int(os.environ.get("SLURM_JOB_ID", "0")) % NUM_PORTS
+    port = port_of(os.environ.get("SLURM_JOB_ID", "0"))
     return exchange(addresses, port, number, accelerator=plan["accelerator"], join_s=float(plan["join_s"]))
 
 

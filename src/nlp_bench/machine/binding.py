@@ -8,7 +8,6 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Mapping
 from errno import ENOSYS
 
 from nlp_bench.files import parse_json
@@ -34,13 +33,13 @@ class Binding:
     is_complete: bool  # whether the rank has what the launcher assigned
 
 
-def bind_rank(variables: Mapping[str, str] = os.environ) -> Binding | None:
+def bind_rank() -> Binding | None:
     """Bind this rank to the CPUs and memory that the launcher assigned; call it before torch is imported.
 
     Returns None where no launcher set NLP_BENCH_BINDING. It never ends the run: what fails is in the line and on
     stderr.
     """
-    text = variables.get(VARIABLE)
+    text = os.environ.get(VARIABLE)
     if text is None:
         return None
     try:
@@ -49,7 +48,7 @@ def bind_rank(variables: Mapping[str, str] = os.environ) -> Binding | None:
             return _incomplete(f"nothing is bound: {plan['why']}")
         if plan["mode"] == "none":
             return Binding(line=f" > binding: none, {_current_cpus()}", is_complete=True)
-        share = plan["ranks"][int(variables.get("LOCAL_RANK", "0"))]
+        share = plan["ranks"][int(os.environ.get("LOCAL_RANK", "0"))]
         problems = [_bind_cpus(share["cpus"]), _bind_memory(plan["memory"], share["nodes"])]
         nodes = ",".join(map(str, share["nodes"]))
     except (ValueError, KeyError, IndexError, TypeError) as error:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from nlp_bench.config.run import Limits, Run, value_of
 from nlp_bench.launch.arguments import STOP_WORD, training_arguments
-from nlp_bench.orphans import ANCESTOR, die_with_parent, stat_of
+from nlp_bench.orphans import ANCESTOR, STOPS, die_with_parent, stat_of
 from nlp_bench.terminal import say
 from nlp_bench.walk import RANKS
 
@@ -169,7 +169,6 @@ FORWARD_S = 2.0
 """Seconds after which a signal is forwarded to torchrun: Slurm or the process group may signal it too, and a second signal disturbs its end."""
 GRACE_S = 10.0  # seconds that a torchrun whose ranks stand still has to end; it would give them 30, for nothing
 STALLED = 124  # exit status of a run that stood still, as timeout(1) has it
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 PR_SET_CHILD_SUBREAPER = 36
 
 

@@ -23,12 +23,11 @@ from nlp_bench.launch.end.ending import DUE_TO_SIGNAL, OUT_OF_TIME, Ending, deci
 from nlp_bench.launch.nodes.resources import VISIBLE
 from nlp_bench.launch.script import variables
 from nlp_bench.launch.submission import Submission, read_submission
-from nlp_bench.orphans import ANCESTOR, die_with_parent
+from nlp_bench.orphans import ANCESTOR, STOPS, die_with_parent
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.terminal import say
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # a person or a terminal ends a local run
 GRACE_S = 30  # seconds that a stopped local run has to end by itself
 OVERDUE = " DUE TO TIME LIMIT"
 LAST_GRACE_S = 8  # seconds that the script of a killed `submit` has to write its last word

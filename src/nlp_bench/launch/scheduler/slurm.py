@@ -234,18 +234,18 @@ class Slurm(Scheduler):
         dependency = ",".join(dict.fromkeys(filter(None, (run.system.slurm.dependency, "singleton"))))
         return replace(run, system=replace(run.system, slurm=replace(run.system.slurm, dependency=dependency)))
 
-    def allocation(self, variables: Mapping[str, str] = os.environ) -> Allocation | None:
+    def allocation(self) -> Allocation | None:
         """Return the job whose variables are set here; a terminal that was opened inside a job keeps them after its end."""
-        job_id = variables.get("SLURM_JOB_ID")
+        job_id = os.environ.get("SLURM_JOB_ID")
         if not job_id:
             return None
-        restarts = variables.get("SLURM_RESTART_COUNT", "")
+        restarts = os.environ.get("SLURM_RESTART_COUNT", "")
         return Allocation(
             job_id=job_id,
             restarts=int(restarts) if restarts.isdigit() else 0,
-            node_name=variables.get("SLURMD_NODENAME", ""),
-            node=int(variables.get("SLURM_NODEID", "0")),
-            num_nodes=variables.get("SLURM_JOB_NUM_NODES", ""),
+            node_name=os.environ.get("SLURMD_NODENAME", ""),
+            node=int(os.environ.get("SLURM_NODEID", "0")),
+            num_nodes=os.environ.get("SLURM_JOB_NUM_NODES", ""),
         )
 
     def addresses(self, suffix: str) -> list[str]:

@@ -20,7 +20,7 @@ from nlp_bench.terminal import StatusLine, duration_text
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import Interval
 from nlp_bench.train.settings import Settings
-from nlp_bench.train.watching.startup import RAN, STARTUP, StartUp, process_start_s
+from nlp_bench.train.watching.startup import RAN, STARTUP, process_start_s
 from nlp_bench.train.world import wait_for_all
 
 Say = Callable[[str], None]  # prints lines of the log; does nothing on ranks that do not log
@@ -256,15 +256,15 @@ class Profiler(Watcher):
 class StartUpReport(Watcher):
     """Prints the start-up time after the first iteration, and the attention kernels of torch that ran."""
 
-    def __init__(self, say: Say, startup: StartUp = STARTUP) -> None:
-        self._say, self._startup, self._is_printed = say, startup, False
+    def __init__(self, say: Say) -> None:
+        self._say, self._is_printed = say, False
 
     def after(self, iteration: int) -> None:  # noqa: ARG002
         """Print it once, after the first iteration of this process."""
         if not self._is_printed:
             self._is_printed = True
-            self._startup.mark("first iteration")
+            STARTUP.mark("first iteration")
             is_torchrun = "TORCHELASTIC_RUN_ID" in os.environ  # then the parent is its agent
-            self._say(self._startup.text(process_start_s(os.getppid()) if is_torchrun else None))
+            self._say(STARTUP.text(process_start_s(os.getppid()) if is_torchrun else None))
             if RAN:
                 self._say(f" > attention that ran: {', '.join(dict.fromkeys(RAN.values()))}")
