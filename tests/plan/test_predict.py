@@ -120,6 +120,9 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
         ({"gpu": "Cerebras WSE-3"}, "is not in benchmark/accelerators.toml.*\\[\\[accelerator\\]\\]"),
         ({"gpu": "TPU v5p"}, "has no generation, memory and link_gb_per_s"),
         ({"gpu": ""}, "gpu is blank"),
+        ({"gpu": "A100-SXM4", "gpu_mem_gb": "40960"}, "^gpu_mem_gb = 40960 is not within 0.1 to 16384 GiB; write 80 for 80 GB"),
+        ({"gpu_mem_gb": "42949672960"}, "^gpu_mem_gb = 42949672960 is not within"),
+        ({"gpu": "A100-SXM4-40GB", "gpu_mem_gb": "80"}, "^gpu_mem_gb = 80, but gpu = 'A100-SXM4-40GB' has 40"),
         ({"tp": ""}, "tp is blank, and no rule fills it"),
         ({"gbs": "many"}, "gbs = 'many' is not a number above 0"),
         ({"layers": "-1"}, "layers = '-1' is not"),
@@ -173,6 +176,14 @@ def test_a_table_says_yes_and_no_in_any_case(name: str) -> None:
 def test_what_says_nothing_more_is_no_reason() -> None:
     said = {"ep": 1, "num_experts": 0, "topk": 1, "head_dim": 128, "attention": "GQA", "sliding_window": 8192, "dp": 8}
     assert spread(**said) == spread()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "cell"),
+    [("H100-SXM5-80GB", "79.6"), ("H100-SXM5-80GB", "85.9"), ("GH200 480GB", "96"), ("A100-SXM-64GB", "64")],
+)
+def test_the_memory_of_a_gpu_may_be_said_in_another_way_than_by_its_name(gpu: str, cell: str) -> None:
+    assert points_of([row(gpu=gpu, gpu_mem_gb=cell)], constants()).refused == {}
 
 
 def test_blank_cells_follow_their_rules() -> None:

@@ -14,6 +14,8 @@ from nlp_bench.redact import is_secret
 
 MODES = ("all", "single", "single_unique", "unique_interleaved", "unique_contiguous")
 """Ways to share out the cores near the GPUs."""
+MEMORY_GIB = (0.1, 16384)
+"""Least and most memory of a GPU: what is beyond is stated in another unit."""
 
 
 @immutable
@@ -71,7 +73,7 @@ class Gpu(Checked, where="system.gpu"):
     """The accelerator, from its data sheet."""
 
     name: str  # Product name.
-    memory_gib: float = within(0.1, 16384, "GiB")  # Memory as its name says it, in GiB: 80 for an H100 80GB.
+    memory_gib: float = within(*MEMORY_GIB, "GiB")  # Memory as its name says it, in GiB: 80 for an H100 80GB.
     peak_bf16_tflops: float = within(0.001, 100_000, "TFLOP/s")  # Dense bf16 peak in 10^12 FLOP/s.
     compute_capability: str = ""
     """Architecture that kernels are compiled for, for example "8.0", where the build sees no GPU (a login node)."""

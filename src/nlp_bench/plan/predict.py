@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from nlp_bench.config.system import MEMORY_GIB
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.files import open_for_reading
@@ -444,11 +445,30 @@ def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
     if not row["gpu"]:
         raise UsageError("gpu is blank, and no rule fills it")
     named = re.search(r"(\d{2,3}) ?G", row["gpu"])
-    memory = cell(row, "gpu_mem_gb", float(named[1]) if named else 0.0) or None
+    said = float(named[1]) if named else 0.0
+    memory = cell(row, "gpu_mem_gb", said) or None
     sheet = sheet_of(row["gpu"], precision, memory)
+    if row["gpu_mem_gb"] and memory:
+        _check_memory(memory, said, row["gpu"], sheet_of(row["gpu"], precision, said).memory_gib)
     per_node = cell(row, "gpus_per_node", 4.0 if sheet.domain == 72 or "GH200" in sheet.name else 8.0)
     gbit = cell(row, "internode_gbps_per_node", per_node * _GBIT_PER_GPU.get(sheet.generation, 400.0))
     return machine_numbers(sheet, per_node, memory or sheet.memory_gib, gbit * 1e9 / 8)
+
+
+_SAME_MEMORY = 0.1
+"""Relative difference of two statements of one GPU's memory: in GB or GiB, with or without what the driver keeps."""
+
+
+def _check_memory(memory: float, said: float, name: str, known: float) -> None:
+    """Raise UsageError for a memory in MiB or bytes, and for one that contradicts the GPU's `name`, which says `said`; `known` is the nearest size that is made.
+
+    What a name says that is no such size may be another memory: the 480 GB of a GH200 are its CPU's.
+    """
+    least, most = MEMORY_GIB
+    if not least <= memory <= most:
+        raise UsageError(f"gpu_mem_gb = {memory:.12g} is not within {least:g} to {most} GiB; write 80 for 80 GB")
+    if said and abs(said / known - 1) <= _SAME_MEMORY < abs(memory / said - 1):
+        raise UsageError(f"gpu_mem_gb = {memory:g}, but gpu = {name[:40]!r} has {said:g}")
 
 
 def _stacked(rows: Sequence[Mapping[str, Any]]) -> Configurations:
