@@ -101,6 +101,36 @@ def test_a_list_or_a_signature_that_an_editor_changed_is_not_laid_to_the_signer(
     assert "changed its line ends" in found.text
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ('namespaces="git"', 'key is not permitted for use in signature namespace "nlp-bench"'),
+        ('valid-before="20200101"', "key has expired: verify time "),
+    ],
+)
+@pytest.mark.parametrize("identity", [(), ("--identity", ME)])
+def test_why_a_key_of_the_list_does_not_count_is_said(
+    bundle: Bundle, key: Path, signers: Path, options: str, said: str, identity: tuple[str, ...], cli: Cli
+) -> None:
+    made = bundle("a.tar", key=key)
+    signers.write_text(signers.read_text().replace(f"{ME} ", f"{ME} {options} "))
+    found = cli("verify", made.path, "--allowed-signers", signers, *identity, code=1).out
+    assert f"a.tar.sig: {signers}:1: {said}" in found
+
+
+def test_an_ssh_keygen_that_is_too_old_is_not_laid_to_the_bundle(
+    bundle: Bundle, tmp_path: Path, key: Path, signers: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, old = bundle("a.tar", key=key), tmp_path / "old/ssh-keygen"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'unknown option -- Y' >&2\necho 'usage: ssh-keygen [-q]' >&2\nexit 1\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(old.parent), prepend=":")
+    for identity in ((), ("--identity", ME)):
+        found = cli("verify", made.path, "--allowed-signers", signers, *identity, code=2)
+        assert f"{old} cannot check a signature (unknown option -- Y; exit status 1): it is too old" in found.err
+
+
 def test_a_key_that_others_may_read_is_named_with_the_reason(bundle: Bundle, key: Path) -> None:
     key.chmod(0o644)
     with pytest.raises(NlpBenchError, match="NOT accessible by others"):

@@ -19,6 +19,7 @@ from nlp_bench.immutable import immutable
 NAMESPACE = "nlp-bench"  # a signature for another purpose is none for a bundle (ssh-keygen(1), -n)
 CHECK_S = 60
 _PROGRAM = "ssh-keygen"
+_NOT_GOOD = 255  # exit status of ssh-keygen where it has looked; 1 where it does not know the option
 _HEAD = b"-----BEGIN SSH SIGNATURE-----\n"
 
 
@@ -56,7 +57,7 @@ def sign(manifest: Path, key: Path) -> bytes:
 
 
 def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str | None) -> Signature:
-    """Check that `identity` (None: anybody) of the file `allowed_signers` (ssh-keygen(1)) has signed `manifest`. Raises UsageError where the list or ssh-keygen is missing."""
+    """Check that `identity` (None: anybody) of the file `allowed_signers` (ssh-keygen(1)) has signed `manifest`. Raises UsageError where the list or ssh-keygen is missing, or that is too old."""
     program = _program("--allowed-signers")
     if not allowed_signers.is_file():
         raise UsageError(
@@ -71,18 +72,19 @@ def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str 
         text = f"it is not as ssh-keygen makes it; where a mail or an editor changed its line ends: sed -i 's/\\r$//' {shlex.quote(str(signature))}"
         return Signature(path=str(signature), is_good=False, text=text)
     files = ["-s", str(signature.absolute()), "-f", str(allowed_signers.absolute())]
-    names = [identity] if identity else []
-    if not names:  # by the list; none where the key is not in it
+    names, text = [identity] if identity else [], ""
+    if not names:  # by the list; none where the key is not in it, or not for this day
         done = _ssh_keygen([program, "-Y", "find-principals", *files], b"")
         lines = done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else []
         names = [name for line in lines for name in line.split(",") if name]
-    text = "nobody of the list of allowed signers has made it"
+        why = done.stderr.replace(b"No principal matched.", b"").strip()
+        text = _last(why, 3) if why else "nobody of the list of allowed signers has made it"
     for name in names:
         with manifest.open("rb") as stream:
             done = _ssh_keygen([program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *files], stream.read())
         if done.returncode == 0:
             return Signature(path=str(signature), is_good=True, identity=name, text=_last(done.stdout))
-        text = _last(done.stderr + done.stdout)
+        text = _last(done.stderr or done.stdout, 3)
     return Signature(path=str(signature), is_good=False, identity=identity, text=text)
 
 
@@ -103,9 +105,16 @@ def _refuse_list(path: Path) -> None:
 
 def _ssh_keygen(command: list[str], content: bytes) -> "subprocess.CompletedProcess[bytes]":
     try:
-        return subprocess.run(command, input=content, capture_output=True, check=False, timeout=CHECK_S)
+        done = subprocess.run(command, input=content, capture_output=True, check=False, timeout=CHECK_S)
     except subprocess.TimeoutExpired as error:
         raise NlpBenchError(f"ssh-keygen did not answer within {CHECK_S} s: {' '.join(command)}") from error
+    if done.returncode not in {0, _NOT_GOOD}:
+        said = one_line(done.stderr.decode(errors="replace").partition("\n")[0])
+        raise UsageError(
+            f"--allowed-signers: {command[0]} cannot check a signature ({said}; exit status {done.returncode}): it is too old or not whole; "
+            "install OpenSSH's client (8.2 or newer), or leave the option out"
+        )
+    return done
 
 
 def _program(option: str) -> str:
