@@ -12,7 +12,12 @@ _VALUE = (
     rb"""(?P<value>b?\\{1,3}"[^"\\\n]{1,4000}\\{1,3}"|b?"(?:[^"\\\n]|\\.){1,4000}"|b?'[^'\n]{1,4000}'|[^\s"'<>`]{1,%d})"""
     % MAX_WORD
 )
-_IS = rb"""(?P<sep>\\{0,3}["']?\]?[ \t]{0,3}(?:=>|:=|[=:](?!=))[ \t]{0,3}|[ \t]\.{2,}[ \t]|>(?=[^<\n]{1,500}</)|[ \t]+(?:\||\xe2\x94\x82)[ \t]+|[ \t]{1,3}|["'],[ \t]{0,2}(?=["']))"""
+_PAIR = rb"""\\{0,3}["']?(?:,\s{0,99}|[ \t]{0,3}\r?\n[ \t]{0,99})\\{0,3}["']?value\\{0,3}["']?[ \t]{0,3}:[ \t]{0,3}"""
+"""Between a name and its value in a list of variables: {"name": "A", "value": "b"}, in YAML on two lines."""
+_IS = (
+    rb"""(?P<sep>%b|\\{0,3}["']?\]?[ \t]{0,3}(?:=>|:=|[=:](?!=))[ \t]{0,3}|[ \t]\.{2,}[ \t]|>(?=[^<\n]{1,500}</)|[ \t]+(?:\||\xe2\x94\x82)[ \t]+|[ \t]{1,40}|["'],[ \t]{0,2}(?=["'])(?!["'][\w.-]{1,40}["'][ \t]{0,2}:))"""
+    % _PAIR
+)
 
 _OF_KEY = re.compile(
     rb"[A-Za-z0-9+/=]{40,}|(?:^|(?<=[\]:>|])|(?<=[\]:>|] ))[A-Za-z0-9+/=]{4,}(?=(?:\\n|\s)*$)", re.MULTILINE
@@ -130,6 +135,7 @@ _HARMLESS = re.compile(
 _NUMBER = re.compile(rb"[-+.,\d%/eE]*")
 _PATH = re.compile(rb"(?:file:/|~|\.{1,2})?/(?:[\w.+-]+/)+[\w.+-]*")
 _RANDOM = re.compile(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[\w+/=.~:%!@#$^&*?-]{8,}")
+_CAPITALS = re.compile(rb"[A-Z]+(?:[0-9]*_[A-Z0-9]+)*")
 _BASE64 = re.compile(rb"(?=\D*\d)(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9+/=]{8,}")
 _PASS_OPTION = re.compile(rb"-pass(?:in|out)?\s+$")
 _AFTER_A_LOGIN = re.compile(rb"(?:machine|login|user|account)\s+\S+\s+$")
@@ -162,9 +168,11 @@ def is_secret_value(before: bytes, name: bytes, sep: bytes, value: bytes) -> boo
     if before[-4:].lower() == b"api ":  # API key: ...
         name = b"api_" + name
     value, lower, how = value.strip(b"\\\"'"), name.lower().lstrip(b"-"), sep.strip()
-    if how in {b"", b"',", b'",'} and not (
-        name.startswith(b"--")
-        or before.rstrip().endswith((b"setenv", b"ENV", b" set", b"set -x", b"set -gx", b"set -Ux"))
+    if (
+        how in {b"", b"',", b'",'}
+        and not name.startswith(b"--")
+        and not before.rstrip().endswith((b"setenv", b"ENV", b" set", b"set -x", b"set -gx", b"set -Ux"))
+        and not (name.isupper() and _is_of_a_variable(name, sep, value))
     ):
         return lower == b"password" and bool(_AFTER_A_LOGIN.search(before)) and not is_harmless(value)
     if before.endswith(b"://"):  # the rule of URLs covers it
@@ -182,6 +190,13 @@ def is_secret_value(before: bytes, name: bytes, sep: bytes, value: bytes) -> boo
         and is_random
         and not (is_harmless(value) or _NUMBER.fullmatch(value))
     )
+
+
+def _is_of_a_variable(name: bytes, sep: bytes, value: bytes) -> bool:
+    """Judge a value beside a name in capitals, in quotes with a comma between, or in columns: it is no other name and no sentence."""
+    if sep.isspace():
+        return sep != b" " and bool(_RANDOM.fullmatch(value))
+    return not _CAPITALS.fullmatch(value) and (is_password(name) or b" " not in value)
 
 
 def _is_secret_of_a_word(before: bytes, name: bytes, sep: bytes, value: bytes) -> bool:

@@ -51,6 +51,14 @@ zip -r -P «{X}» out.zip results
 echo «{X}» | kinit me@EXAMPLE.ORG
 expect "Password:"; send "«{X}»\\r"
 set -gx HF_TOKEN «{X}»
+setenv("WANDB_API_KEY","«{HEX}»")
+pushenv('HF_TOKEN', '«{X}»')
+os.environ.setdefault("DB_PASSWORD", "«two words»")
+WANDB_API_KEY\t«{HEX}»
+HF_TOKEN                  «{X}»
+{{"name": "WANDB_API_KEY", "value": "«{HEX}»"}}
+{{"name":"LR","value":"1"}},{{"name":"HF_TOKEN","value":"«hello»"}}
+"env": "[{{\"Name\": \"HF_TOKEN\", \"Value\": \"«{X}»\"}}]"
 kubectl create secret generic db --from-literal=pw=«{X}»
 docker login nvcr.io --username '$oauthtoken' --password «{X}»
 git clone https://«user:{X}»@example.org/x.git
@@ -128,6 +136,8 @@ BLOCKS = (
     "-----BEGIN PRIVATE KEY-----\n"
     + PEM.replace("\n", "\n[default3]: iteration 10/ 50 | elapsed time per iteration (s): 7.2 |\n", 1)
     + "the log ends here",
+    f"env:\n- name: WANDB_API_KEY\n  value: «{HEX}»\n- name: LR\n  value: 1",
+    f'[\r\n  {{\r\n    "name": "WANDB_API_KEY",\r\n    "value": "«{HEX}»"\r\n  }}\r\n]',
     f"machine api.wandb.ai\n  login user\n  password «{HEX}»\nmachine other",
 )
 
@@ -159,6 +169,9 @@ gzip -9 -c a > b | zip -r all.zip folder
 openssl req -key a.pem -out b
 openssl s_client -connect host:443
 send "hello there"
+["HF_TOKEN", "WANDB_API_KEY", "PATH"] {"name": "HF_TOKEN", "value": "$(TOKEN)"} KeyError("HF_TOKEN", "is not set")
+HF_TOKEN\tis not set, HF_TOKEN  string, MY_TOKEN 4f3c2a1b9 {"name": "HF_TOKEN", "valueFrom": "4f3c2a1b9"}
+{"name": "tokens", "value": "4f3c2a1b9"} {"key": "num_tokens", "value": 20000000}
 isend 4 rank 3, send 5 blocks
 -----BEGIN CERTIFICATE-----
 """.strip().split("\n")
