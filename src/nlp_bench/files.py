@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from nlp_bench.errors import NlpBenchError, explained
 
+LFS_POINTER = b"version https://git-lfs"  # how a file begins that stands for one that was not fetched
 PIPE_S = 10.0  # seconds within which a named pipe must yield something: without a writer it would never open
 
 

@@ -3,7 +3,9 @@
 import datetime as dt
 import gzip
 import json
+import subprocess
 from collections.abc import Iterable, Iterator
+from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
@@ -224,8 +226,12 @@ def test_a_finished_run_of_the_trainer_has_the_steady_time_of_its_bar(reported: 
         (b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n", "PDF is not read; take the text out: pdftotext -layout FILE -"),
         (b"PK\x03\x04" + bytes(26) + b"[Content_Types].xml" + bytes(99), "a document of an office program is not read"),
         (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "a document of an office program is not read"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n",
+            "a pointer of git-lfs, not the log; fetch that: git lfs pull",
+        ),
     ],
-    ids=["pdf", "docx", "doc"],
+    ids=["pdf", "docx", "doc", "git-lfs"],
 )
 def test_a_log_that_comes_as_a_document_is_named_as_one(
     tmp_path: Path, capsys: Capture, content: bytes, said: str
@@ -233,3 +239,26 @@ def test_a_log_that_comes_as_a_document_is_named_as_one(
     (tmp_path / "log").write_bytes(content)
     assert main(["report", str(tmp_path / "log")]) == 1
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("encoding", ["quoted-printable", "base64", "7bit", "attached"])
+def test_a_saved_mail_is_read_or_named_with_what_decodes_it(reported: Reported, tmp_path: Path, encoding: str) -> None:
+    log, mail = "".join(f"{line}\n" for line in megatron(noise(50))), EmailMessage()
+    mail["Subject"] = "the log"
+    if encoding == "attached":
+        mail.set_content("see the attached log")
+        mail.add_attachment(log.encode(), maintype="application", subtype="octet-stream", filename="job.out")
+    else:
+        mail.set_content(log, cte=encoding)
+        mail.add_attachment(b"a picture", maintype="image", subtype="png")  # in base64, and no matter to the log
+    path = tmp_path / "a.eml"
+    path.write_bytes(mail.as_bytes())
+    found = reported(path, *SIZES)
+    if encoding != "7bit":
+        reason = found["reasons"][0]
+        assert reason.startswith("no training line; an encoded mail is not read; save its attachment")
+        command = reason.partition("decode it: ")[2].partition(" | nlp-bench")[0].replace("FILE", str(path))
+        found = reported(
+            subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True).stdout, *SIZES
+        )
+    assert found["num_records"] == 50

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.errors import UsageError, nearest
-from nlp_bench.files import opened, parse_json, sha256_of
+from nlp_bench.files import LFS_POINTER, opened, parse_json, sha256_of
 from nlp_bench.immutable import immutable
 from nlp_bench.packages import remedy
 
@@ -22,7 +22,6 @@ FILES = {
 """Type to the names of its file arguments, which are Megatron-LM's, and what they are."""
 END_OF_DOCUMENT = "<|endoftext|>"
 END_TOKENS = (END_OF_DOCUMENT, "<|end_of_text|>", "</s>", "<eos>")  # of GPT-2, Llama 3, T5 and Llama 2, Gemma
-LFS_POINTER = b"version https://git-lfs"
 
 
 def require_file(field: str, path: Path) -> None:

@@ -48,7 +48,8 @@ def read_log(
             reading.take(block)
             if progress:
                 progress(source)
-        return reading.result(source.num_bytes, source.damage)
+        log = reading.result(source.num_bytes, source.damage)
+        return log if log.attempts or log.damage else replace(log, damage=source.form)
 
 
 class _Candidate:

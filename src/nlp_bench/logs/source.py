@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from nlp_bench.errors import UsageError
-from nlp_bench.files import open_for_reading
+from nlp_bench.files import LFS_POINTER, open_for_reading
 
 MAX_LINE_BYTES = 1 << 20  # the longest line met in 107 real logs has 4461 bytes
 LOOKAHEAD_BYTES = 1 << 16
@@ -85,6 +85,8 @@ class Source:
         """Why reading stopped early (a compressed stream that is cut or corrupt, a disk error), else None."""
         self.change: str | None = None
         """After reading: that the file was cut or written anew meanwhile, else None; part of `damage` too."""
+        self.form: str | None = None
+        """Why no training line may be found in the text, where it shows its form: an encoded mail; else None."""
         self.member = b""  # of an archive, which is not read: how the name of its first file begins
         self.num_bytes = 0  # bytes of the log so far, after decompression
         self._snapshot = Snapshot(stream)
@@ -135,8 +137,9 @@ class Source:
             head = self._snapshot.read(HEAD_BYTES)
             if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
                 raise _OtherFormatError(what)
-            if _LIST.match(head):
+            if _LIST.match(head) or _FIELD.match(head):
                 head += self._snapshot.read(_UNPACKED_BYTES)
+                self.form = _MAIL if _FIELD.match(head) and _ENCODED.search(head) else None
             method, is_list = _method(head), _is_list(head)
             self._is_plain = not (method or is_list)
             rest = iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"") if is_list else ()
@@ -399,6 +402,7 @@ _NOT_READ = {
     rb"PK\x03\x04[\x00-\xff]{26}\[C|\xd0\xcf\x11\xe0": _OFFICE,  # [Content_Types].xml
     rb"%PDF-": "PDF is not read; take the text out: pdftotext -layout FILE - | nlp-bench report -; better ask for the log itself",
     rb"PK\x03\x04": "zip is not read; unpack it: unzip -p FILE MEMBER | nlp-bench report -",
+    re.escape(LFS_POINTER): "a pointer of git-lfs, not the log; fetch that: git lfs pull",
     rb"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
     rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]": "UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -",
     rb"(?:[\t\r\n -~]\x00){16}": "UTF-16 is not read; convert it: iconv -f UTF-16LE -t UTF-8 FILE | nlp-bench report -",
@@ -407,3 +411,10 @@ _NOT_READ = {
 """Pattern of the first bytes to the message for the user."""
 _TAR = "tar is not read; unpack it: tar -xOf FILE MEMBER | nlp-bench report -; a bundle is for: nlp-bench verify FILE"
 """For a log with "ustar" at byte 257, compressed or not."""
+_FIELD = re.compile(rb"From |[A-Za-z][A-Za-z-]{1,28}: ")  # of the header of a mail
+_ENCODED = re.compile(rb"^Content-Transfer-Encoding:\s{0,9}(?:quoted-printable|base64)", re.IGNORECASE | re.MULTILINE)
+_MAIL = (
+    "an encoded mail is not read; save its attachment or its text, or decode it: python3 -c 'import email, sys; "
+    '[sys.stdout.buffer.write(p.get_payload(decode=True) or b"") for p in email.message_from_binary_file(sys.stdin.buffer).walk() '
+    'if p.get_content_subtype() != "html"]\' < FILE | nlp-bench report -'
+)
