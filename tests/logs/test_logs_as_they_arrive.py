@@ -134,6 +134,33 @@ def test_the_settings_of_a_log_are_read_in_what_carried_it(reported: Reported, f
     assert {name: carried[name] for name in names} == {name: bare[name] for name in names}
 
 
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("encoding", ["utf-8", "iso-8859-1"])
+def test_no_break_spaces_of_a_web_page_are_read_as_blanks(
+    reported: Reported, tmp_path: Path, encoding: str, every: int
+) -> None:
+    """In each line or in some; the last one is cut within its time."""
+    text = "\n".join([*DUMP, *(f" {line}" for line in megatron(noise(40)))])
+    lines = text[: text.rindex("(ms): ") + 8].split("\n")
+    pasted = [line.replace("  ", "\u00a0 ") if n % every == 0 else line for n, line in enumerate(lines, 1 - len(lines))]
+    assert pasted[-1] != lines[-1]
+    found = []
+    for of in (lines, pasted):
+        (tmp_path / "pasted.log").write_bytes("\n".join(of).encode(encoding))
+        found.append(reported(tmp_path / "pasted.log"))
+    names = (
+        "outcome",
+        "reasons",
+        "num_records",
+        "sequence_length",
+        "num_gpus",
+        "global_batch_size",
+        "tokens_per_second",
+    )
+    assert {name: found[1][name] for name in names} == {name: found[0][name] for name in names}
+    assert found[0]["num_records"] == 39
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["[{}]", '{{"events":[{}]}}'])
 @pytest.mark.parametrize("between", [",", ", "])

@@ -7,6 +7,7 @@ from nlp_bench.files import parse_json
 
 if TYPE_CHECKING:
     from nlp_bench.logs.scan import Line
+    from nlp_bench.logs.source import Block
 
 # How an escape may be written: itself, as a caret, as an escape of JSON, C or Python, as its Unicode picture.
 _ESC = rb"(?:\x1b|\^\[|\\u001[bB]|\\x1[bB]|\\033|\\e(?=\[)|\xe2\x90\x9b)"
@@ -28,6 +29,30 @@ _STAMP = re.compile(
     rb"|\d\d/\d\d/\d{4} \d\d:\d\d:\d\d|\d\d/\d\d \d\d:\d\d:\d\d|[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+"
     rb"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
 )
+
+# In UTF-8, and in ISO 8859-1, where it is not the end of another character.
+_NO_BREAK = rb"(?:\xc2\xa0|(?<![\x80-\xff])\xa0+)"
+# None between thousands: `separators` reads them.
+_BLANK = re.compile(_NO_BREAK + rb"(?!\d{3}(?!\d))|(?<!\d)" + _NO_BREAK)
+
+
+def plain_blanks(block: "Block") -> None:
+    """Put blanks for the no-break spaces of a web page or an office program, in place: each line keeps its length."""
+    data, at = block.data, block.begin
+    while (at := data.find(b"\xa0", at, block.lookahead_end)) >= 0:
+        if 0x80 <= data[at - 1] != 0xC2:
+            at += 1
+            continue
+        first, last = (block.begin, block.end) if at < block.end else (block.end, block.lookahead_end)
+        begin, end = data.rfind(b"\n", first, at) + 1 or first, data.find(b"\n", at, last)
+        is_cut, end = end < 0, last if end < 0 else end
+        if is_cut and last > block.end:
+            return  # the rest of this line has not been read
+        end -= data[end - 1] == ord("\r")
+        text = _BLANK.sub(lambda found: b" " * found[0].count(b"\xa0"), data[begin:end])
+        # A number at the end of a cut line may be cut, too: no blank ends it.
+        data[begin:end] = text.rjust(end - begin) if is_cut else text.ljust(end - begin)
+        at = end
 
 
 def pieces(raw: bytes) -> list[bytes]:

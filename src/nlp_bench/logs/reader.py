@@ -6,6 +6,7 @@ from functools import cache, cached_property
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.logs.attempts import Lookalikes
+from nlp_bench.logs.clean import plain_blanks
 from nlp_bench.logs.common import EVENTS, MACHINE, SETTINGS
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.dialects import all_dialects
@@ -169,6 +170,7 @@ class _Reading:
 
         Once a dialect that yields to no other has SURE records, the others are dropped.
         """
+        plain_blanks(block)
         rows, lines = self._search.scanner.scan(block)
         if self._search.fast is not None and len(rows):
             self._candidate(self._search.fast).findings.rows(rows)
