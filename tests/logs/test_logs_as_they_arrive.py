@@ -117,6 +117,21 @@ def test_parts_of_a_rotated_log_in_the_wrong_order_are_refused(reported: Reporte
         assert reported(anew, *SIZES)["outcome"] != "REFUSED"
 
 
+@pytest.mark.parametrize(
+    ("form", "pattern"),
+    [("iter {}: loss 2.{}, time 4{}.00ms, mfu 45.00%", ()), ("step {} | loss 2.{} | 4.{} s", ("--pattern", STEP))],
+)
+def test_a_log_whose_lines_were_sorted_is_refused_with_the_way_to_put_them_right(
+    reported: Reported, form: str, pattern: tuple[str, ...]
+) -> None:
+    lines, options = [form.format(n, n, n % 7) for n in range(200)], ("--global-batch-size", "64", *SIZES, *pattern)
+    found = reported(sorted(lines), *options)
+    assert found["outcome"] == "REFUSED"
+    assert "the lines of this log are in the order of the alphabet (iteration 1" in found["reasons"][0]
+    again = [*lines[:100], *lines[80:150], *lines[110:]]  # a training that began twice anew
+    assert reported(again, *options)["outcome"] != "REFUSED"
+
+
 DUMP = ("------------------------ arguments ------------------------", "  seq_length ...................................... 2048", "  world_size ...................................... 16", "-------------------- end of arguments ---------------------")  # fmt: skip
 
 

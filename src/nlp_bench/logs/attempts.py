@@ -27,6 +27,9 @@ MIN_LINES = 3
 """Lost lines from which a log is refused: one may be cut where the writer was killed, another be mixed with the output of a crash."""
 MANY_LINES = 100  # line numbers that are kept
 MIN_PART = 3  # records of a part of a log that was rotated
+_MIN_FALLS = (
+    2  # times that the iterations fall where lines are sorted; a restart from a checkpoint may look like one of them
+)
 _ECHO_S = 5.0  # seconds between the clocks of two processes that print the same record; a restart takes longer
 _WORD = re.compile(rb"[A-Za-z_]{3,}")
 _NOT_FINITE = {b"nan", b"inf", b"infinity", b"none", b"null"}
@@ -302,11 +305,31 @@ def _goes_on(earlier: Records, later: Records) -> bool:
     return not all(map(len, stamps)) or bool(stamps[0][-1] < stamps[1][0])
 
 
+def _sorted_lines(attempts: Sequence[Attempt]) -> Refusal | None:
+    """Return that the lines are in the order of the alphabet, `sort`'s, in which iteration 100 stands before 20; None where they are not."""
+    if len(attempts) <= _MIN_FALLS:
+        return None
+    iterations = np.concatenate([attempt.records.column("iteration") for attempt in attempts])
+    falls = np.flatnonzero(iterations[1:] < iterations[:-1])
+    # 10 before or behind 100, by the sign that follows them
+    orders = (itertools.pairwise(f"{number:.0f}{sign}" for number in iterations) for sign in ("", ":"))
+    if len(falls) < _MIN_FALLS or not any(all(one <= two for one, two in order) for order in orders):
+        return None
+    numbers = np.concatenate([attempt.records.numbers for attempt in attempts])
+    where = " and ".join(f"iteration {iterations[at]:.0f} in line {numbers[at]}" for at in (falls[0], falls[0] + 1))
+    return Refusal(
+        f"the lines of this log are in the order of the alphabet ({where}): give the log as the program wrote it, or in the order of its "
+        "numbers: `sort -V LOG | nlp-bench report -`"
+    )
+
+
 def refusal_of(attempts: Sequence[Attempt]) -> Refusal | None:
     """Return why a log gives no number: its parts are in the wrong order, or too many training lines are lost; None where it does.
 
     Attempts with less than half of the records of the longest are not counted.
     """
+    if sorted_lines := _sorted_lines(attempts):
+        return sorted_lines
     for (one, later), (two, earlier) in itertools.pairwise((attempt, attempt.records) for attempt in attempts):
         if _goes_on(earlier, later) and _is_same(_total(one), _total(two)):
             where = f"{_iterations(earlier)} (from line {earlier.numbers.min()}) stand after {_iterations(later)}"
