@@ -6,7 +6,7 @@ import pytest
 from support.command import Cli
 
 from nlp_bench.cli.parser import parser_of
-from nlp_bench.config.values import clock, count, duration, percentage, seconds_of, size, time_limit
+from nlp_bench.config.values import clock, count, duration, percent_below_100, seconds_of, size, time_limit
 
 Capture = pytest.CaptureFixture[str]
 
@@ -86,5 +86,5 @@ def test_a_bare_number_is_no_time_limit_and_zero_is_none_to_slurm(text: str, cli
 
 
 def test_percentages() -> None:
-    assert [percentage(text) for text in ("3", "3%", "0.5 %", "1e-1")] == [3, 3, 0.5, 0.1]
+    assert [percent_below_100(text) for text in ("3", "3%", "0.5 %", "1e-1")] == [3, 3, 0.5, 0.1]
     assert parser_of("plan").read(["--margin", "10%"]).margin == parser_of("plan").read(["--margin", "10"]).margin == 10

@@ -12,7 +12,7 @@ from nlp_bench.config.scheduler import BUILT_IN, LOCAL, get_scheduler
 from nlp_bench.layout.shape import FAMILIES as SHAPES
 from nlp_bench.layout.shape import NETWORKS
 from nlp_bench.plan.configurations import PRECISIONS, SPELLINGS, Spread
-from nlp_bench.plan.problem import AXES, OPTIONS, Fixed, Sizes
+from nlp_bench.plan.problem import AXES, OPTIONS, Fixed, Setting
 from nlp_bench.train.settings.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def test_a_scheduler_is_the_file_of_its_name() -> None:
 
 def test_an_axis_of_the_planner_is_an_option_that_can_be_held_fixed() -> None:
     assert names(Fixed) == {*AXES, "gas"} == set(OPTIONS)
-    assert set(AXES) <= names(Sizes)
+    assert set(AXES) <= names(Setting)
     assert set(OPTIONS.values()) <= names(Plan)
     for axis in AXES.values():
         assert axis.array in names(Spread)

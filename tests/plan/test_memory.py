@@ -18,7 +18,7 @@ from nlp_bench.plan.constants import FITTED, memory_constants, read_constants
 from nlp_bench.plan.forecast import peak_memory
 from nlp_bench.plan.memory.fits import Memory, num_communicators, overhead_bytes
 from nlp_bench.plan.memory.published import published_memory
-from nlp_bench.plan.memory.trainer import EndMemory, Sizes, rank_memory
+from nlp_bench.plan.memory.trainer import EndMemory, LayerBytes, rank_memory
 from nlp_bench.plan.work import fullest_stages, stage_of
 
 CONSTANTS = read_constants()
@@ -56,7 +56,7 @@ def test_a_micro_batch_on_the_device_is_int64(c: Configurations) -> None:
     """Each sample with the token behind its last one, and the positions of a context-parallel rank's part."""
     n, s = c.network, c.spread
     tokens = s.micro_batch_size * (n.sequence_length + 1) + n.sequence_length / s.context
-    assert np.array_equal(EndMemory(c, Sizes(c)).batch, 8 * tokens)
+    assert np.array_equal(EndMemory(c, LayerBytes(c)).batch, 8 * tokens)
 
 
 def test_full_recompute_keeps_less_and_sharing_the_optimizer_too(c: Configurations) -> None:

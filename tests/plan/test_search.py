@@ -11,11 +11,11 @@ from nlp_bench.errors import UsageError
 from nlp_bench.plan import search as search_module
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.forecast import forecast
-from nlp_bench.plan.problem import Fixed, Problem, Sizes, sizes_of
+from nlp_bench.plan.problem import Fixed, Problem, Setting, sizes_of
 from nlp_bench.plan.search import CHUNK, figures_of, judge, layers_of_head, search, space
 
 
-def everything(c: Configurations) -> set[Sizes]:
+def everything(c: Configurations) -> set[Setting]:
     return {sizes_of(c, place) for place in range(len(c))}
 
 

@@ -164,11 +164,11 @@ class Export(Command, TokensOption, LogOptions):
     EXAMPLE = """nlp-bench export torchtitan nlp_benchmark_run/000000 --submitter 'Example Centre'
   nlp-bench export mlperf nlp_benchmark_run/000000 --set cooling=liquid --output mlperf/"""
 
-    form: str = argument("FORMAT", read=OneOf(*EXPORTS), help=", ".join(EXPORTS))
+    kind: str = argument("FORMAT", read=OneOf(*EXPORTS), help=", ".join(EXPORTS))
     paths: tuple[str, ...] = argument("PATH", nargs="+")  # Run folder, JUBE run or log.
     output: Path | None = value(metavar="DIR")  # Write files of the usual names into this folder.
     submitter: str = value(default="", metavar="NAME")  # Who measured: no record knows it.
-    given: tuple[str, ...] = value("--set", default=(), metavar="FIELD=VALUE")
+    filled: tuple[str, ...] = value("--set", default=(), metavar="FIELD=VALUE")
     """Fill a field of the system description."""
     allow_measured: bool = allowing_measured("export")
 
@@ -210,25 +210,25 @@ class Export(Command, TokensOption, LogOptions):
         """Yield the name and the text of each file."""
         from nlp_bench.export import forms, mllog
 
-        if self.given and self.form != "mlperf":
+        if self.filled and self.kind != "mlperf":
             raise UsageError("--set fills fields of the system description: it goes with mlperf")
-        if self.form == "mlperf":
+        if self.kind == "mlperf":
             yield from self._descriptions(found)
-        elif self.form == "mllog":
+        elif self.kind == "mllog":
             yield from ((f"result_{n}.txt", mllog.events_text(s, self.submitter)) for n, s in enumerate(found))
-        elif self.form == "torchtitan":
+        elif self.kind == "torchtitan":
             yield forms.page_name(found, self.submitter), forms.page(found, self.submitter)
         else:
-            yield f"{self.form}.json", forms.collected(found, self.form)
+            yield f"{self.kind}.json", forms.collected(found, self.kind)
 
     def _descriptions(self, found: "Sequence[Subject]") -> Iterator[tuple[str, str]]:
         from nlp_bench.export.forms import given_fields, system_description
 
-        given = {**({"submitter": self.submitter} if self.submitter else {}), **given_fields(self.given)}
+        fields = {**({"submitter": self.submitter} if self.submitter else {}), **given_fields(self.filled)}
         descriptions = []
         for subject in found:
-            description, own = system_description(subject, given), system_description(subject, {})
-            other = [f"{field} {own[field]!r}" for field in given if own[field] and own[field] != description[field]]
+            description, own = system_description(subject, fields), system_description(subject, {})
+            other = [f"{field} {own[field]!r}" for field in fields if own[field] and own[field] != description[field]]
             say(*(f"{subject.entry.source}: its records say {one}; --set has replaced it" for one in other))
             if description not in descriptions:
                 descriptions.append(description)

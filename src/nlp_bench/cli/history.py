@@ -15,7 +15,7 @@ from nlp_bench.cli.options import (
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, given, value
 from nlp_bench.config.request import shared
-from nlp_bench.config.values import OneOf, count, duration, percentage
+from nlp_bench.config.values import OneOf, count, duration, percent_below_100
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.terminal import say
@@ -42,9 +42,9 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
 
     a: str = argument("A")  # The baseline: log, run folder, folder of repeats, or history:NAME.
     b: str = argument("B")  # What is held against it.
-    gate: float | None = value(read=percentage, metavar="PERCENT")
+    gate: float | None = value(read=percent_below_100, metavar="PERCENT")
     """Exit with 1 when B is proven to be slower by more than this (FAIL), or has no number."""
-    equivalent: float | None = value(read=percentage, metavar="PERCENT")
+    equivalent: float | None = value(read=percent_below_100, metavar="PERCENT")
     """Say whether neither is slower than the other by more than this: EQUIVALENT, NOT EQUIVALENT (exit code 1) or NOT PROVEN."""
     strict: bool = flag()  # With --gate or --equivalent: exit with 1 where it is not proven, too.
     scatter: str | None = value(metavar="RUNS")

@@ -221,7 +221,7 @@ _NUM_NAMED = 5  # numbers of nodes that a refusal names
 
 def _unshared(parallel: Parallel, total: int, micro: int) -> UsageError:
     """Return the refusal of a global batch that the replicas cannot share; it names the nearest numbers of nodes that can."""
-    ranks, group = parallel.gpus_per_node, parallel.model_parallel
+    ranks, group = parallel.gpus_per_node, parallel.ranks_per_replica
     passes = 0 if total % micro else total // micro
     small = [number for number in range(1, math.isqrt(passes) + 1) if passes % number == 0]
     replicas = {*small, *(passes // number for number in small)}

@@ -158,9 +158,9 @@ class Parallel(ParallelOptions, Checked, where="parallel"):
     """Nodes, ranks and the parallel sizes."""
 
     def _check(self) -> None:
-        if self.num_gpus % self.model_parallel:
+        if self.num_gpus % self.ranks_per_replica:
             of = "tp*pp" if self.context == 1 else "tp*pp*cp"
-            raise UsageError(f"parallel: {multiple('nodes*gpus_per_node', self.num_gpus, of, self.model_parallel)}")
+            raise UsageError(f"parallel: {multiple('nodes*gpus_per_node', self.num_gpus, of, self.ranks_per_replica)}")
 
     @property
     def num_gpus(self) -> int:
@@ -168,14 +168,14 @@ class Parallel(ParallelOptions, Checked, where="parallel"):
         return self.nodes * self.gpus_per_node
 
     @property
-    def model_parallel(self) -> int:
+    def ranks_per_replica(self) -> int:
         """Ranks that share one replica of the model."""
         return self.tensor * self.pipeline * self.context
 
     @property
     def data(self) -> int:
         """Data-parallel size: replicas of the model."""
-        return self.num_gpus // self.model_parallel
+        return self.num_gpus // self.ranks_per_replica
 
 
 @immutable

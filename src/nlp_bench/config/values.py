@@ -126,8 +126,8 @@ def number(said: str, fits: Callable[[float], bool], sign: str = "") -> Callable
     return read
 
 
-percent = number("not a percentage from 0 up; write 3 or 3%", math.isfinite, "%?")
-percentage = number("not a percentage above 0 and below 100; write 3 or 3%", lambda value: 0 < value < 100, "%?")
+percent_from_0 = number("not a percentage from 0 up; write 3 or 3%", math.isfinite, "%?")
+percent_below_100 = number("not a percentage above 0 and below 100; write 3 or 3%", lambda value: 0 < value < 100, "%?")
 price = number("no price of one kWh from 0 to a million, such as 0.25", lambda value: value < 1e6)
 
 

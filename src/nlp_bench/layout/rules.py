@@ -70,14 +70,14 @@ class Sizes(Spread[Any, Any]):
     decoder_sequence_length: Any = 0  # tokens of T5's decoder per sample; 0 without one
 
     @property
-    def model_parallel(self) -> Any:
+    def ranks_per_replica(self) -> Any:
         """Ranks that share one replica of the model."""
         return self.tensor * self.pipeline * self.context
 
     @property
     def data(self) -> Any:
         """Data-parallel size: replicas of the model."""
-        return self.num_gpus // self.model_parallel
+        return self.num_gpus // self.ranks_per_replica
 
     @property
     def per_pass(self) -> Any:
@@ -231,9 +231,9 @@ RULES = (
     Rule(
         code="GPUs",
         field="parallel",
-        broken=lambda s: s.num_gpus % s.model_parallel != 0,
+        broken=lambda s: s.num_gpus % s.ranks_per_replica != 0,
         text=lambda s: multiple(
-            "nodes*gpus_per_node", s.num_gpus, "tp*pp" if s.context == 1 else "tp*pp*cp", s.model_parallel
+            "nodes*gpus_per_node", s.num_gpus, "tp*pp" if s.context == 1 else "tp*pp*cp", s.ranks_per_replica
         ),
     ),
     _divides("attention heads", "parallel.tensor", "num_attention_heads", "tp"),

@@ -55,7 +55,7 @@ class Form:
         return re.compile(_PLACE.sub(_usual, text) if isinstance(text, bytes) else text, self._flags)
 
     @cached_property
-    def groups(self) -> tuple[tuple[int, str, float, str], ...]:
+    def quantity_groups(self) -> tuple[tuple[int, str, float, str], ...]:
         """For each group that names a quantity: group number, quantity, divisor to its unit, "clock" or "inverse" or ""."""
         found = []
         for name, group in self._compiled.groupindex.items():
@@ -73,7 +73,7 @@ class Form:
         """
         values: Values = {}
         is_whole = True
-        for group, quantity, divisor, how in self.groups:
+        for group, quantity, divisor, how in self.quantity_groups:
             text = found[group]
             if text is None:
                 continue

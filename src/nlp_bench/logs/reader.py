@@ -30,7 +30,7 @@ _COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for 
 _NUM_SURE = 4
 """Candidates that are left then: the dialect, SETTINGS (a later start may have others), EVENTS and ENDINGS."""
 
-OTHER_PROGRAM = 3  # records of another program that are told
+OTHER_PROGRAM = 3  # training lines from which another program in the log is mentioned
 
 Progress = Callable[[Source], None]
 

@@ -20,7 +20,7 @@ MOST = 4  # nodes that are tried without a limit on them, as a multiple of the m
 
 
 @immutable
-class Nodes:
+class TimeAnswer:
     """What was found for one time limit."""
 
     problem: Problem  # the problem; its nodes are the most that were tried
@@ -39,7 +39,7 @@ class Nodes:
         return None if self.within is None else 1 - self.within.report_s / self.limit_s
 
 
-def smallest(problem: Problem, limit_s: float) -> Nodes:
+def smallest(problem: Problem, limit_s: float) -> TimeAnswer:
     """Try each number of nodes, the fewest first, up to the problem's."""
     fewest = fewest_nodes(problem, limit_s)
     first = fewest if fewest <= problem.nodes else max(1, problem.nodes // 2)
@@ -53,7 +53,7 @@ def smallest(problem: Problem, limit_s: float) -> Nodes:
         if row.high_s <= limit_s:
             surely = row
             break
-    return Nodes(
+    return TimeAnswer(
         problem=problem,
         limit_s=limit_s,
         within=within,

@@ -278,8 +278,8 @@ def _transfer_seconds(c: Configurations, constants: Constants, rates: Rates, vir
     return np.where(s.pipeline > 1, 2.0 * one * (s.num_microbatches * virtual * exposed + s.pipeline - 1.0), 0.0)
 
 
-_STATE_BYTES = 32.0
-"""Adam on fp32: reads the parameter, both moments and the gradient, writes the first three and the 16-bit copy."""
+_UPDATE_BYTES = 32.0
+"""Traffic of the update of a parameter, Adam on fp32: reads the parameter, both moments and the gradient, writes the first three and the 16-bit copy."""
 _GRADIENT_BYTES = 8.0  # the gradient's norm is computed and the sum set to zero, on all ranks
 
 
@@ -366,7 +366,7 @@ def step_seconds(c: Configurations, constants: Constants) -> Seconds:
     parts["data parallel"] = _reduce_seconds(c, constants, rates, parameters, window)
     # this rank's share of the state, and what every rank does with all its gradients; bound by memory
     shares = np.where(s.sharding >= SHARDING.index("optimizer"), np.maximum(s.shard_group, 1.0), 1.0)
-    parts["optimizer"] = parameters * (_STATE_BYTES / shares + _GRADIENT_BYTES) / rates.memory
+    parts["optimizer"] = parameters * (_UPDATE_BYTES / shares + _GRADIENT_BYTES) / rates.memory
     fixed = constants["host_step_s"] + m * constants["host_batch_s"]
     parts["host"] = parts["host"] + fixed * constants["scale_overhead"]
     shape = np.broadcast_shapes(*(np.shape(part) for part in parts.values()))
@@ -374,11 +374,20 @@ def step_seconds(c: Configurations, constants: Constants) -> Seconds:
     return Seconds(total=sum(full.values(), np.zeros(shape)), parts=full)
 
 
+_STARTED_TOGETHER = 0.3
+"""Share of the host's work that is left where CUDA graphs or XLA start many kernels at once; set, not fitted."""
+_ROUNDED_OFF = (
+    0.1  # share of a layer's time within which the slower of host and GPU passes from the one to the other; set
+)
+
+
 def _host(c: Configurations, constants: Constants, layer: Numbers, rerun: Numbers) -> Numbers:
     """Seconds by which the host is slower than the GPU in starting a layer's kernels; rounded off so that it can be fitted."""
-    graphs = np.array([0.3 if one.family in {"nvidia", "xla"} else 1.0 for one in constants.traits])[c.framework]
-    host = constants["host_layer_s"] * constants["scale_overhead"] * graphs * (1.0 + rerun / 3.0)
+    joins = np.isin(constants.trait("family"), ["nvidia", "xla"])[c.framework]
+    # the forward pass, which recompute runs again, has a third of a layer's kernels
+    kernels = np.where(joins, _STARTED_TOGETHER, 1.0) * (1.0 + rerun / 3.0)
+    host = constants["host_layer_s"] * constants["scale_overhead"] * kernels
     if constants.machine is not None and constants.machine.kind == "cpu":
         return host + 0.0 * layer  # one thread launches and computes
     over = host - layer
-    return 0.5 * (over + np.sqrt(over * over + (0.1 * layer) ** 2))
+    return 0.5 * (over + np.sqrt(over * over + (_ROUNDED_OFF * layer) ** 2))

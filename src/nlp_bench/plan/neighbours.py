@@ -9,7 +9,7 @@ from nlp_bench.config import catalog
 from nlp_bench.config.accelerators import product
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
-from nlp_bench.plan.problem import Problem, Sizes
+from nlp_bench.plan.problem import Problem, Setting
 
 POINTS = "reports/reference/published_points/points.csv"  # the published measurements, by their place in a checkout
 MEGATRON = ("megatron", "nemo", "internevo", "primus", "bloom", "gpt-neox")
@@ -71,7 +71,7 @@ class Near:
     source: str  # where it was published
 
 
-def offered(problem: Problem, sizes: Sizes) -> Offered:
+def offered(problem: Problem, sizes: Setting) -> Offered:
     """Return a configuration as the columns of published points name it."""
     gpu, network = problem.system.gpu, problem.system.network
     assert gpu is not None  # noqa: S101  # a problem has one
@@ -191,7 +191,7 @@ def _differences(offer: Offered, row: Point) -> Iterable[str]:
         yield f"recompute {recompute or 'not published'} (offer {offer.recompute})"
 
 
-def measured_by_others(problem: Problem, sizes: Sizes, report_s: float, rows: Sequence[Point]) -> tuple[str, ...]:
+def measured_by_others(problem: Problem, sizes: Setting, report_s: float, rows: Sequence[Point]) -> tuple[str, ...]:
     """Return a sentence for each of `rows` that has this configuration on these GPUs and this fabric, with its prediction."""
     wanted = offered(problem, sizes)
     per_report = problem.tokens / problem.tokens_per_iteration

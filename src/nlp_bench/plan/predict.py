@@ -395,7 +395,7 @@ def _check_layout(row: Mapping[str, str], trait: Framework, numbers: Mapping[str
     rules = tuple(rule for rule in RULES if rule.code not in (*_FOREIGN, *(stages if uneven else ())))
     refuse(sizes, rules, lambda field: _COLUMN_OF.get(field, field))
     if (data := cell(row, "dp", sizes.data)) != sizes.data:
-        raise UsageError(f"dp = {data:g} is not n_gpus / (tp x pp x cp) = {sizes.num_gpus} / {sizes.model_parallel}")
+        raise UsageError(f"dp = {data:g} is not n_gpus / (tp x pp x cp) = {sizes.num_gpus} / {sizes.ranks_per_replica}")
 
 
 _SAME_SIZE = 0.1  # relative difference of a stated and a counted number of parameters that is still one model

@@ -42,7 +42,7 @@ class Prediction(Predicted):
 
 
 def prediction(run: Run, tokens: int) -> Prediction:
-    """Predict one run and the time of a training on `tokens`. Raises UsageError where the planner knows its model, machine or number format not."""
+    """Predict one run and the time of a training on `tokens`. Raises UsageError for a model, machine or number format that the planner does not know."""
     constants = read_constants()
     per_iteration = run.batch.global_batch_size * run.batch.sequence_length
     (found,) = predicted(configuration_of(run, constants), constants, tokens, per_iteration)

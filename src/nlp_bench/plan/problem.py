@@ -73,7 +73,7 @@ def _place(known: tuple[str, ...], word: str, field: str) -> int:
 
 
 @immutable
-class Sizes:
+class Setting:
     """The sizes and switches of one configuration."""
 
     num_gpus: int
@@ -174,18 +174,18 @@ AXES = {
         array="overlap_param_gather", option="overlap_param_gather", values=_OFF_ON, aspect="overlap"
     ),
 }
-"""In what configurations of one problem may differ, by name in Sizes and Fixed: sizes, then switches."""
+"""In what configurations of one problem may differ, by name in Setting and Fixed: sizes, then switches."""
 SWITCHES = {name: axis for name, axis in AXES.items() if axis.values}
 OPTIONS = {name: axis.option for name, axis in AXES.items()} | {"gas": "gradient_accumulation_steps"}
 """What can be fixed, by name, with its option."""
 _OTHERS = {"dp": "data", "num_heads": "num_attention_heads", "num_groups": "num_query_groups"}
 
 
-def sizes_of(c: Configurations, place: int) -> Sizes:
+def sizes_of(c: Configurations, place: int) -> Setting:
     """Return the configuration at `place`."""
     arrays: dict[str, Any] = vars(c.network) | vars(c.spread)
     found: dict[str, Any] = {}
-    for one in fields(Sizes):
+    for one in fields(Setting):
         axis = AXES.get(one.name)
         values = np.asarray(arrays.get(axis.array if axis else _OTHERS.get(one.name, one.name), 0))
         value = values.reshape(-1)[place if values.ndim else 0].item()
@@ -194,7 +194,7 @@ def sizes_of(c: Configurations, place: int) -> Sizes:
     found["distributed_optimizer"] = found["distributed_optimizer"] >= SHARDING.index("optimizer")
     samples = np.asarray(c.spread.data * c.spread.micro_batch_size).reshape(-1)
     each = round(samples[place if len(samples) > 1 else 0].item())
-    return Sizes(**found | {"gas": found["global_batch_size"] // max(1, each)})
+    return Setting(**found | {"gas": found["global_batch_size"] // max(1, each)})
 
 
 FRAMEWORK = "nlp-bench"

@@ -12,7 +12,7 @@ from nlp_bench.plan.configurations import Codes, Configurations
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.neighbours import Point, extrapolated, known_points, measured_by_others, offered
-from nlp_bench.plan.problem import AXES, Problem, Sizes, sizes_of
+from nlp_bench.plan.problem import AXES, Problem, Setting, sizes_of
 from nlp_bench.plan.search import Search, broken_rules, refuse, search
 
 GIB = 2**30
@@ -48,7 +48,7 @@ class Predicted:
 class Row(Predicted):
     """A configuration of a problem and what is predicted of it."""
 
-    sizes: Sizes
+    sizes: Setting
     nodes: int
     rank: int | None = None  # rank among the layouts that fit, from 1; None: it is not one of them
     published: bool = False  # whether it is the configuration that the model file proposes
@@ -180,7 +180,7 @@ def predicted(c: Configurations, constants: Constants, tokens: int, per_iteratio
         yield one | {"shares": _sorted(shares), "memory_parts_gib": _sorted(memory_parts)}
 
 
-def is_published(sizes: Sizes, problem: Problem) -> bool:
+def is_published(sizes: Setting, problem: Problem) -> bool:
     """Whether sizes and switches are those of the model file."""
     return all(getattr(sizes, name) == value for name, value in problem.published.items())
 

@@ -3,20 +3,20 @@
 from dataclasses import fields
 from typing import Any
 
-from nlp_bench.plan.capacity import Nodes, Recommendation, Size, nemo_days, parameters_of
-from nlp_bench.plan.problem import AXES, Problem, Sizes
+from nlp_bench.plan.capacity import Recommendation, Size, TimeAnswer, nemo_days, parameters_of
+from nlp_bench.plan.problem import AXES, Problem, Setting
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.why import Why
 
 SCHEMA = "nlp-bench/plan-answer/1"
-SIZES = tuple(one.name for one in fields(Sizes) if one.name in {*AXES, "dp", "gas", "global_batch_size"})
+SIZES = tuple(one.name for one in fields(Setting) if one.name in {*AXES, "dp", "gas", "global_batch_size"})
 FIGURES = (
     "report_s", "low_s", "high_s", "iteration_s", "tokens_per_second", "memory_gib", "capacity_gib", "fits",
 )  # fmt: skip
 COLUMNS = ("rank", "published", "nodes", "num_gpus", *SIZES, *FIGURES, "limits")
 
 
-def sizes_record(sizes: Sizes) -> dict[str, Any]:
+def sizes_record(sizes: Setting) -> dict[str, Any]:
     """Return sizes and switches; a stage like the others has no number of layers of its own, null."""
     found = {name: getattr(sizes, name) for name in SIZES}
     return found | {name: found[name] or None for name in ("first_layers", "last_layers")}
@@ -101,7 +101,7 @@ def why_record(why: Why) -> dict[str, Any]:
     }
 
 
-def nodes_record(found: Nodes) -> dict[str, Any]:
+def nodes_record(found: TimeAnswer) -> dict[str, Any]:
     """Return the answer to: how many nodes within this time."""
     return {
         **_problem_record(found.problem, "time"),

@@ -293,7 +293,10 @@ def nodes_nearby(problem: Problem) -> list[int]:
 
 
 def has_layout(problem: Problem, nodes: int) -> bool:
-    """Whether any layout is legal on this number of nodes; what interleaving or a larger micro batch divides, none and 1 do too."""
+    """Whether any layout is legal on this number of nodes.
+
+    Only no interleaving and micro batch 1 are tried: where another setting divides, these do too.
+    """
     fixed = problem.fixed
     micro = fixed.micro_batch_size or (1 if fixed.gas is None else None)
     problem = replace(problem, fixed=replace(fixed, vpp=fixed.vpp or 1, micro_batch_size=micro))

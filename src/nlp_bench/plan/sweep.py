@@ -4,7 +4,7 @@ from dataclasses import MISSING
 
 from nlp_bench.config import catalog
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.plan.problem import AXES, Problem, Sizes
+from nlp_bench.plan.problem import AXES, Problem, Setting
 from nlp_bench.plan.ranking import Answer, Row
 
 POINTS = 5  # configurations of a shortlist, the published one besides
@@ -116,7 +116,7 @@ def _values(rows: list[Row], problem: Problem, *, model: str, system: str) -> di
     return found
 
 
-def run_words(problem: Problem, sizes: Sizes, *, model: str, system: str) -> list[str]:
+def run_words(problem: Problem, sizes: Setting, *, model: str, system: str) -> list[str]:
     """Return the options of one run that `nlp-bench submit`, `rehearse` and `check` take, every switch named.
 
     `model` and `system` are names of data files, or paths.

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from nlp_bench.machine.topology import ranges_of
-from nlp_bench.plan.capacity import DAY_S, NEMO_FLOPS, SHAPES, Nodes, Recommendation, nemo_days, parameters_of
+from nlp_bench.plan.capacity import DAY_S, NEMO_FLOPS, SHAPES, Recommendation, TimeAnswer, nemo_days, parameters_of
 from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.why import Why
@@ -104,7 +104,7 @@ def switches(row: Row) -> str:
 MAX_SPANS = 12
 
 
-def nodes_lines(found: Nodes, style: Style) -> list[str]:
+def nodes_lines(found: TimeAnswer, style: Style) -> list[str]:
     """Return the answer to: how many nodes within this time."""
     problem, surely = found.problem, None if found.surely is found.within else found.surely
     rows = [row for row in (found.within, surely, found.fastest) if row is not None]
@@ -120,7 +120,7 @@ def nodes_lines(found: Nodes, style: Style) -> list[str]:
     return lines + say(style, peak, divides)
 
 
-def _nodes_found(found: Nodes) -> list[str]:
+def _nodes_found(found: TimeAnswer) -> list[str]:
     most = found.problem.nodes
     if found.within is None:
         if found.fastest is None:

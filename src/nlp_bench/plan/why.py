@@ -7,7 +7,7 @@ import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags
-from nlp_bench.plan.problem import AXES, Fixed, Problem, Sizes, searched_recompute, sizes_of
+from nlp_bench.plan.problem import AXES, Fixed, Problem, Setting, searched_recompute, sizes_of
 from nlp_bench.plan.ranking import Row, configuration, rows_of
 from nlp_bench.plan.search import Search, broken_rules, layout_keys, search
 
@@ -25,7 +25,7 @@ class Why:
     """The explanation of one configuration."""
 
     problem: Problem  # the problem, without what the configuration fixes
-    sizes: Sizes
+    sizes: Setting
     broken: tuple[tuple[str, str], ...]  # rules that it breaks, with their arithmetic; empty: it is legal
     row: Row | None  # what is predicted of it; None where it is illegal
     rank: int | None  # its place among the layouts that fit; None where it does not fit or is illegal
@@ -83,7 +83,7 @@ def target(problem: Problem) -> dict[str, Any]:
     return wanted
 
 
-def _steps(problem: Problem, sizes: Sizes) -> list[tuple[str, str]]:
+def _steps(problem: Problem, sizes: Setting) -> list[tuple[str, str]]:
     gas = problem.fixed.gas
     if gas is None or sizes.dp * sizes.micro_batch_size * gas == sizes.global_batch_size:
         return []
@@ -121,7 +121,7 @@ def _changes(one: Configurations, found: Search, problem: Problem, row: Row | No
     return [Change(text=_text(before, each.sizes), row=each) for each in rows_of(legal, problem, chosen)]
 
 
-def _text(before: Sizes, after: Sizes) -> str:
+def _text(before: Setting, after: Setting) -> str:
     pairs = {axis.label: (getattr(before, name), getattr(after, name)) for name, axis in AXES.items() if axis.label}
     changes = [f"{label} {old} -> {new}" for label, (old, new) in pairs.items() if old != new]
     ends = after.first_layers, after.last_layers

@@ -18,7 +18,7 @@ from nlp_bench.cli.options import (
 from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, value
 from nlp_bench.config.request import Request, shared
-from nlp_bench.config.values import OneOf, UnlessDefault, count, duration, percent, size
+from nlp_bench.config.values import OneOf, UnlessDefault, count, duration, percent_from_0, size
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE
@@ -81,7 +81,7 @@ class Plan(Command, ConstantsOption):
     model_size: str | None = value(metavar="auto", group=OTHERS)  # The largest GPT that trains --tokens in --days.
     days: float | None = value(read=duration("d"), metavar="D", group=OTHERS)  # Of --model-size auto.
     bid: bool = flag(group=OTHERS)  # A bid sheet of the best configuration.
-    margin: float | None = value(read=percent, metavar="PERCENT", group=OTHERS)
+    margin: float | None = value(read=percent_from_0, metavar="PERCENT", group=OTHERS)
     """Of --bid: commit to the prediction and so much more."""
     top: int | None = value(read=UnlessDefault(size), metavar="K", group=ANSWER)  # Rows of the table (default 10).
     format: str | None = form(
@@ -168,7 +168,7 @@ class Plan(Command, ConstantsOption):
                 f"--model-size auto: {' and '.join('--' + name for name in missing)} missing; for example --days 5 --tokens 300B"
             )
 
-    def on(self) -> "System":
+    def named_system(self) -> "System":
         """Return the system that the options name, or this machine's."""
         from nlp_bench.config import catalog
 

@@ -28,7 +28,7 @@ def answer(options: Plan, constants: "Constants") -> int:
         return _model_size(options, constants)
     from nlp_bench.config import catalog
 
-    problem = options.problem(catalog.load_model(options.model or ""), options.on(), constants)
+    problem = options.problem(catalog.load_model(options.model or ""), options.named_system(), constants)
     say(*(f"warning: {deviation}: not the benchmark" for deviation in problem.deviations))
     say(*(f"warning: {doubt}" for doubt in problem.doubts))
     if options.time is not None:
@@ -133,7 +133,7 @@ def _model_size(options: Plan, constants: "Constants") -> int:
     from nlp_bench.plan.record import size_record
     from nlp_bench.plan.text import size_lines
 
-    system = options.on()
+    system = options.named_system()
 
     def make(model: "Model") -> "Problem":
         problem = options.problem(model, system, constants)

@@ -33,7 +33,7 @@ FULL = RECOMPUTE.index("full")
 INDEX = 8  # bytes of a token's number
 
 
-class Sizes:
+class LayerBytes:
     """Bytes of the tensors of a layer and micro-batch on one rank; arrays of shape [N] or []."""
 
     def __init__(self, c: Configurations) -> None:
@@ -110,7 +110,7 @@ class Timeline:
         self.free(*sizes)
 
 
-def attention_kept(z: Sizes) -> Numbers:
+def attention_kept(z: LayerBytes) -> Numbers:
     """Bytes that attention keeps for its backward pass: what goes in, what comes out, and the kernel's logarithms."""
     joined = z.queries + 2 * z.keys
     rotated = np.where(z.rotary, z.queries + z.keys, z.copied)
@@ -122,17 +122,17 @@ def attention_kept(z: Sizes) -> Numbers:
     return np.where(z.scores > 0, 2 * z.queries + 2 * _expanded(z) + z.scores_kept * z.scores, kept)
 
 
-def _expanded(z: Sizes) -> Numbers:
+def _expanded(z: LayerBytes) -> Numbers:
     """Bytes of the keys for every query head, which only separate products need; of the values as many."""
     return np.where(z.parts > 1, z.queries * (2 * z.parts + 1) / 2, z.queries)
 
 
-def _late_share(z: Sizes) -> Numbers:
+def _late_share(z: LayerBytes) -> Numbers:
     """Share of the first context-parallel rank's late chunk in the scores of both its chunks."""
     return np.where(z.parts > 1, 2 * z.parts / (2 * z.parts + 1), 1.0)
 
 
-def attention_forward(t: Timeline, z: Sizes) -> None:
+def attention_forward(t: Timeline, z: LayerBytes) -> None:
     """Allocate what the forward pass does, and leave what the backward pass needs."""
     joined, before, shared = z.queries + 2 * z.keys, t.level, z.parts > 1
     everybody = np.where(shared, 2 * z.keys * z.parts, 0.0)
@@ -152,14 +152,14 @@ def attention_forward(t: Timeline, z: Sizes) -> None:
     t.level = before + attention_kept(z)
 
 
-def _separate(z: Sizes) -> Numbers:
+def _separate(z: LayerBytes) -> Numbers:
     """Bytes that live at most while separate products and operators compute attention."""
     late = _late_share(z)
     matrices = z.scores_kept + np.where(z.scores_kept > 1, 0.0, late)
     return 2 * z.queries + (2 + late) * _expanded(z) + late * z.bias + matrices * z.scores
 
 
-def attention_backward(t: Timeline, z: Sizes) -> None:
+def attention_backward(t: Timeline, z: LayerBytes) -> None:
     """Go from the gradient of the output to that of queries, keys and values together.
 
     A context-parallel rank goes through its late chunk, then its early one, and brings the gradients of all keys and values into
@@ -188,7 +188,7 @@ def attention_backward(t: Timeline, z: Sizes) -> None:
 class LayerMemory:
     """Bytes of one layer and micro-batch; arrays of shape [N] or []."""
 
-    def __init__(self, z: Sizes, full: Flags) -> None:
+    def __init__(self, z: LayerBytes, full: Flags) -> None:
         """Follow one layer forward and backward; `full`: where it is computed again.
 
         There it keeps its input alone, and its backward pass runs it again. Its first forward pass then keeps less than that second
@@ -210,7 +210,7 @@ class LayerMemory:
         """The same from where the gradient of the output is needed no more."""
 
 
-def _forward(t: Timeline, z: Sizes) -> None:
+def _forward(t: Timeline, z: LayerBytes) -> None:
     t.allocate(z.statistics, z.share)
     attention_forward(t, z)
     _reduced(t, z)
@@ -222,13 +222,13 @@ def _forward(t: Timeline, z: Sizes) -> None:
     t.free(z.share)
 
 
-def _reduced(t: Timeline, z: Sizes) -> None:
+def _reduced(t: Timeline, z: LayerBytes) -> None:
     """Allocate the output of a product by rows, of which a sequence-parallel rank gets its share."""
     t.allocate(z.stream, np.where(z.split, z.share, 0.0))
     t.free(np.where(z.split, z.stream, 0.0))
 
 
-def _feed_forward_backward(t: Timeline, z: Sizes) -> None:
+def _feed_forward_backward(t: Timeline, z: LayerBytes) -> None:
     _, _, first, second = z.weights
     _into_rows(t, z)
     t.allocate(z.inner, second)
@@ -239,7 +239,7 @@ def _feed_forward_backward(t: Timeline, z: Sizes) -> None:
     _norm(t, z)
 
 
-def _attention_block_backward(t: Timeline, z: Sizes) -> None:
+def _attention_block_backward(t: Timeline, z: LayerBytes) -> None:
     qkv, projection, _, _ = z.weights
     _into_rows(t, z)
     t.allocate(z.queries, projection)
@@ -249,12 +249,12 @@ def _attention_block_backward(t: Timeline, z: Sizes) -> None:
     _norm(t, z)
 
 
-def _gathered(z: Sizes) -> Numbers:
+def _gathered(z: LayerBytes) -> Numbers:
     """Bytes of the gradient that a product by rows reads, where it is a tensor of its own."""
     return np.where(z.split, z.stream, z.share * (z.mask > 0))
 
 
-def _into_rows(t: Timeline, z: Sizes) -> None:
+def _into_rows(t: Timeline, z: LayerBytes) -> None:
     """Undo the dropout, and gather the gradient of all sequence-parallel ranks."""
     dropped = z.share * (z.mask > 0)
     t.allocate(dropped)
@@ -263,13 +263,13 @@ def _into_rows(t: Timeline, z: Sizes) -> None:
     t.free(np.where(z.split, dropped, 0.0))
 
 
-def _out_of_columns(t: Timeline, z: Sizes, weight: Numbers, output: Numbers) -> None:
+def _out_of_columns(t: Timeline, z: LayerBytes, weight: Numbers, output: Numbers) -> None:
     """Go back through a product by columns to the output of the normalisation before it."""
     t.allocate(z.stream, np.where(z.split, z.share, 0.0), weight)
     t.free(np.where(z.split, z.stream, 0.0), output, z.share, weight)
 
 
-def _norm(t: Timeline, z: Sizes) -> None:
+def _norm(t: Timeline, z: LayerBytes) -> None:
     """Go back through a normalisation and add the gradient of the residual stream."""
     t.allocate(z.share)
     t.free(z.share, z.share, z.statistics)
@@ -280,7 +280,7 @@ def _norm(t: Timeline, z: Sizes) -> None:
 class EndMemory:
     """Bytes of the embedding and the output layer for one micro-batch; arrays of shape [N] or []."""
 
-    def __init__(self, c: Configurations, z: Sizes) -> None:
+    def __init__(self, c: Configurations, z: LayerBytes) -> None:
         """Follow both ends (megatron-core, models/gpt, language_model_embedding.py; this package, train/kernels/native.py)."""
         n, s = c.network, c.spread
         table, learned = table_parameters(c) * z.element, position_parameters(c) * z.element
@@ -304,7 +304,7 @@ class EndMemory:
         """Peak of the output layer's forward and backward passes above what lived before; their input lived."""
 
 
-def _head(z: Sizes, logits: Numbers, table: Numbers, held: Numbers) -> Numbers:
+def _head(z: LayerBytes, logits: Numbers, table: Numbers, held: Numbers) -> Numbers:
     t = Timeline()
     t.allocate(z.statistics, z.share, logits)
     t.allocate((INDEX + SINGLE) * z.tokens)
@@ -356,7 +356,7 @@ def _held_streams(c: Configurations, stage: Stage, pairs: Numbers) -> Numbers:
     return np.where(stage.first, first, np.where(stage.last, last, middle))
 
 
-def state_bytes(c: Configurations, stage: Stage, z: Sizes) -> dict[str, Numbers]:
+def state_bytes(c: Configurations, stage: Stage, z: LayerBytes) -> dict[str, Numbers]:
     """Return the bytes of each kind.
 
     Gradients are float32 sums. Adam has two float32 moments, and for 16-bit parameters a float32 copy; the distributed optimizer
@@ -374,7 +374,7 @@ def state_bytes(c: Configurations, stage: Stage, z: Sizes) -> dict[str, Numbers]
     }
 
 
-def _buffers(c: Configurations, z: Sizes) -> Numbers:
+def _buffers(c: Configurations, z: LayerBytes) -> Numbers:
     """Cosine and sine of all positions, of context-parallel ranks once more for their own; the input that all have gathered."""
     n, s = c.network, c.spread
     table = n.sequence_length * n.width_per_head * z.element
@@ -387,7 +387,7 @@ class Blocks:
 
     def __init__(self, c: Configurations) -> None:
         """Count a layer as it is trained, recomputed or not, and both ends."""
-        self.sizes = Sizes(c)
+        self.sizes = LayerBytes(c)
         self.layer = LayerMemory(self.sizes, c.spread.recompute == FULL)
         self.ends = EndMemory(c, self.sizes)
 
