@@ -18,14 +18,13 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import WRAPPERS, label_of
 from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
-from nlp_bench.logs.quantity import FACTS, RATES, UNITS, Counted, duration_s, number
+from nlp_bench.logs.quantity import FACTS, OTHER_NAMES, RATES, UNITS, Counted, duration_s, number, quantity_of
 from nlp_bench.logs.record import ROW
 from nlp_bench.logs.scan import Line, slim
 
 Match = re.Match[bytes]
 Values = dict[str, float]
-_OTHER_NAMES = {"elapsed_clock": "elapsed_s", "clock_clock": "clock_s", "iterations_per_second": "elapsed_s"}
-QUANTITIES = dict.fromkeys((*ROW, *UNITS, *_OTHER_NAMES))  # names that a group of a record may have
+QUANTITIES = dict.fromkeys((*ROW, *UNITS, *OTHER_NAMES))  # names that a group of a record may have
 _TIMED = frozenset((*RATES, "clock_s"))
 _SIGNED = {"lm_loss", "learning_rate", "grad_norm"}
 _REAL = re.compile(r"per_second|elapsed|clock|tflops")
@@ -56,15 +55,9 @@ class Form:
 
     @cached_property
     def quantity_groups(self) -> tuple[tuple[int, str, float, str], ...]:
-        """For each group that names a quantity: group number, quantity, divisor to its unit, "clock" or "inverse" or ""."""
-        found = []
-        for name, group in self._compiled.groupindex.items():
-            if name in _OTHER_NAMES:
-                how = "clock" if name.endswith("_clock") else "inverse"
-                found.append((group, _OTHER_NAMES[name], 1.0, how))
-            elif name in QUANTITIES:
-                found.append((group, *UNITS.get(name, (name, 1.0)), ""))
-        return tuple(found)
+        """For each group that names a quantity: group number, and what `quantity_of` says."""
+        named = self._compiled.groupindex.items()
+        return tuple((group, *quantity_of(name)) for name, group in named if name in QUANTITIES)
 
     def quantities(self, found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:
         """Return the groups of a match that name quantities, in their units, and whether each that matched is a number.
@@ -475,5 +468,5 @@ def _checked(text: str) -> re.Pattern[bytes]:
 
 
 def _is_timed(expression: re.Pattern[bytes]) -> bool:
-    names = {_OTHER_NAMES.get(name) or UNITS.get(name, (name, 1.0))[0] for name in expression.groupindex}
+    names = {quantity_of(name)[0] for name in expression.groupindex}
     return not _TIMED.isdisjoint(names)

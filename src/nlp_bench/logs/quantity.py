@@ -47,6 +47,8 @@ UNITS = {
     "clock_h": ("clock_s", 1 / 3600),
 }
 """Names with another unit: the quantity, and the divisor to its unit."""
+OTHER_NAMES = {"elapsed_clock": "elapsed_s", "clock_clock": "clock_s", "iterations_per_second": "elapsed_s"}
+"""Names of what is written otherwise: a quantity as a clock text, or as its inverse."""
 _SUFFIXES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _NUMBER = re.compile(rb"([-+]?)(\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)((?:[eE][-+]?\d+)?) ?([KkMGBT]?)")
 _PLAIN = re.compile(rb"\d+(?:\.\d*)?")
@@ -114,14 +116,21 @@ def duration_s(text: bytes) -> float | None:
     return days * 86400 + hours * 3600 + minutes * 60 + seconds
 
 
+def quantity_of(name: str) -> tuple[str, float, str]:
+    """Return the quantity that a name means, the divisor to its unit, and "clock", "inverse" (`OTHER_NAMES`) or ""."""
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name], 1.0, "clock" if name.endswith("_clock") else "inverse"
+    return (*UNITS.get(name, (name, 1.0)), "")
+
+
 def in_unit(name: str, value: float) -> tuple[str, float]:
     """Return the quantity of `name` and `value` in its unit (`elapsed_ms`, 250.0 is `elapsed_s`, 0.25).
 
     `iterations_per_second` becomes `elapsed_s`, its inverse.
     """
-    if name == "iterations_per_second":
-        return "elapsed_s", 1 / value if value else float("inf")
-    quantity, divisor = UNITS.get(name, (name, 1.0))
+    quantity, divisor, how = quantity_of(name)
+    if how == "inverse":
+        return quantity, 1 / value if value else float("inf")
     return quantity, value / divisor if divisor != 1.0 else value
 
 
