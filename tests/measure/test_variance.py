@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nlp_bench.analysis.variance import Component, Cost, Level, RunMean, Unknown, components, plan
+from nlp_bench.analysis.variance import Component, Cost, RunMean, Source, Unknown, components, plan
 from nlp_bench.measure.estimate import student_t
 
 ERROR, ITERATIONS = 0.001, 200
@@ -41,7 +41,7 @@ def simulated(  # one truth each
     return runs
 
 
-def level(found: tuple[Component, ...], *levels: Level) -> Component:
+def level(found: tuple[Component, ...], *levels: Source) -> Component:
     return next(one for one in found if one.levels == levels)
 
 
@@ -58,10 +58,10 @@ def test_the_components_are_found_and_their_intervals_hold_the_truth(
     dice, histories = np.random.default_rng(11), 12
     found = [components(simulated(dice, *design, **truth, crossed=crossed)) for _ in range(histories)]
     for name, deviation in truth.items():
-        parts = [level(one, Level(name)) for one in found]
+        parts = [level(one, Source(name)) for one in found]
         assert np.mean([part.variance for part in parts]) == pytest.approx(deviation**2, rel=0.5)
         assert sum(part.low <= deviation**2 <= part.high for part in parts) >= histories - 2
-    iteration = level(found[0], Level.ITERATION)
+    iteration = level(found[0], Source.ITERATION)
     assert iteration.variance == pytest.approx(ITERATIONS * ERROR**2)
     assert iteration.low < ITERATIONS * ERROR**2 < iteration.high
 
@@ -69,7 +69,7 @@ def test_the_components_are_found_and_their_intervals_hold_the_truth(
 def test_the_errors_within_runs_are_no_scatter_of_runs() -> None:
     dice = np.random.default_rng(3)
     runs = simulated(dice, 1, 1, 60, day=0, nodes=0, run=0, crossed=False)
-    found = level(components(runs), Level.RUN)
+    found = level(components(runs), Source.RUN)
     assert found.variance < 0.3 * ERROR**2
     assert found.low == 0
     assert 0 < found.high < 3 * ERROR**2
@@ -79,11 +79,11 @@ def test_what_never_differs_apart_is_one_source_and_what_does_not_differ_is_none
     dice = np.random.default_rng(4)
     nights = simulated(dice, 8, 1, 3, day=0.01, nodes=0, run=0.002, crossed=False)
     found = components(nights)
-    assert level(found, Level.NODES, Level.DAY).num_members == 8
+    assert level(found, Source.NODES, Source.DAY).num_members == 8
     single = simulated(dice, 8, 1, 1, day=0.01, nodes=0, run=0.002, crossed=False)
-    assert level(components(single), Level.RUN, Level.NODES, Level.DAY).num_members == 8
+    assert level(components(single), Source.RUN, Source.NODES, Source.DAY).num_members == 8
     one_day = simulated(dice, 1, 1, 6, day=0.01, nodes=0, run=0.002, crossed=False)
-    assert level(components(one_day), Level.DAY).why_unknown is Unknown.ONE
+    assert level(components(one_day), Source.DAY).why_unknown is Unknown.ONE
 
 
 def test_nodes_that_nobody_recorded_cannot_be_told() -> None:
@@ -93,22 +93,22 @@ def test_nodes_that_nobody_recorded_cannot_be_told() -> None:
         )
         for n in range(6)
     ]
-    found = level(components(runs), Level.NODES)
+    found = level(components(runs), Source.NODES)
     assert (found.variance, found.why_unknown) == (None, Unknown.NOT_RECORDED)
 
 
 def test_one_run_says_nothing_about_runs_and_nothing_is_planned() -> None:
     found = components([RunMean(log_time=5, error=ERROR, degrees=9, iterations=100)])
-    assert level(found, Level.RUN).why_unknown is Unknown.TOO_FEW
+    assert level(found, Source.RUN).why_unknown is Unknown.TOO_FEW
     assert plan(found, 0.01, COST, of_one_day=True) == []
 
 
 def test_what_is_bought_gives_the_wanted_half_width() -> None:
     run, iteration, within = 0.004, 0.15, 0.01
     found = (
-        Component(levels=(Level.ITERATION,), num_members=1000, variance=iteration**2),
-        Component(levels=(Level.RUN,), num_members=9, variance=run**2),
-        Component(levels=(Level.DAY,), num_members=9, variance=0.006**2),
+        Component(levels=(Source.ITERATION,), num_members=1000, variance=iteration**2),
+        Component(levels=(Source.RUN,), num_members=9, variance=run**2),
+        Component(levels=(Source.DAY,), num_members=9, variance=0.006**2),
     )
     dice = np.random.default_rng(5)
     for of_one_day, place in ((True, 0.0), (False, 0.006)):
@@ -128,9 +128,9 @@ def test_what_is_bought_gives_the_wanted_half_width() -> None:
 
 def test_no_number_of_iterations_makes_up_for_days() -> None:
     found = (
-        Component(levels=(Level.ITERATION,), num_members=1000, variance=0.01),
-        Component(levels=(Level.RUN,), num_members=9, variance=0.0),
-        Component(levels=(Level.DAY,), num_members=3, variance=0.1**2),
+        Component(levels=(Source.ITERATION,), num_members=1000, variance=0.01),
+        Component(levels=(Source.RUN,), num_members=9, variance=0.0),
+        Component(levels=(Source.DAY,), num_members=3, variance=0.1**2),
     )
     assert plan(found, 0.01, COST, of_one_day=False) == []
     assert plan(found, 0.01, COST, of_one_day=True) != []

@@ -32,7 +32,7 @@ PLANNED_RUNS = (2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50)
 Floats = NDArray[np.float64]
 
 
-class Level(Enum):
+class Source(Enum):
     """What may differ."""
 
     ITERATION = "iteration"
@@ -66,7 +66,7 @@ class RunMean:
 class Component:
     """One source of scatter."""
 
-    levels: tuple[Level, ...]  # what differs; several where they never differ apart
+    levels: tuple[Source, ...]  # what differs; several where they never differ apart
     num_members: int  # different runs, sets of nodes or days
     variance: float | None = None
     """Of one iteration (as its share of the mean of a long run), one run, one set of nodes or one day; None where it cannot be estimated."""
@@ -77,12 +77,12 @@ class Component:
     @property
     def name(self) -> str:
         """What differs, in words."""
-        return " and ".join("set of nodes" if level is Level.NODES else level.value for level in self.levels)
+        return " and ".join("set of nodes" if level is Source.NODES else level.value for level in self.levels)
 
     @property
     def is_place(self) -> bool:
         """Whether it is what nodes or days alone differ by."""
-        return not {Level.RUN, Level.ITERATION} & set(self.levels)
+        return not {Source.RUN, Source.ITERATION} & set(self.levels)
 
 
 @immutable
@@ -116,14 +116,14 @@ def components(runs: Sequence[RunMean]) -> tuple[Component, ...]:
     runs = runs[-MOST_RUNS:]
     found = [_of_iterations(runs)]
     if len(runs) < 2:
-        return (*found, Component(levels=(Level.RUN,), num_members=len(runs), why_unknown=Unknown.TOO_FEW))
-    labels: dict[Level, list[str | None]] = {
-        Level.RUN: list(map(str, range(len(runs)))),
-        Level.NODES: [run.nodes for run in runs],
-        Level.DAY: [run.day for run in runs],
+        return (*found, Component(levels=(Source.RUN,), num_members=len(runs), why_unknown=Unknown.TOO_FEW))
+    labels: dict[Source, list[str | None]] = {
+        Source.RUN: list(map(str, range(len(runs)))),
+        Source.NODES: [run.nodes for run in runs],
+        Source.DAY: [run.day for run in runs],
     }
     first, second = np.triu_indices(len(runs), 1)
-    columns: dict[tuple[Level, ...], Floats] = {}
+    columns: dict[tuple[Source, ...], Floats] = {}
     unknown: list[Component] = []
     for level, names in labels.items():
         codes = np.unique([name or "" for name in names], return_inverse=True)[1]
@@ -150,13 +150,13 @@ def plan(found: Sequence[Component], within: float, cost: Cost, *, of_one_day: b
     """Return by which numbers of runs, and with how many iterations each, the mean over runs is known to `within` at 95 %.
 
     `of_one_day`: all runs on the same nodes and day, so that the scatter between those is not in the number; else each run on its own. The interval
-    over runs is Student's t with one degree of freedom fewer than runs, as `report` has it. None where one run is all that is known.
+    over runs is Student's t with one degree of freedom fewer than runs, as `report` has it. Empty where one run is all that is known.
     """
-    if not any(Level.RUN in one.levels and one.variance is not None for one in found):
+    if not any(Source.RUN in one.levels and one.variance is not None for one in found):
         return []
-    by_run = sum(one.variance or 0.0 for one in found if Level.RUN in one.levels)
+    by_run = sum(one.variance or 0.0 for one in found if Source.RUN in one.levels)
     by_place = sum(one.variance or 0.0 for one in found if one.is_place)
-    by_iteration = next((one.variance or 0.0 for one in found if Level.ITERATION in one.levels), 0.0)
+    by_iteration = next((one.variance or 0.0 for one in found if Source.ITERATION in one.levels), 0.0)
     between = by_run if of_one_day else by_run + by_place
     purchases = []
     for runs in PLANNED_RUNS:
@@ -177,7 +177,7 @@ def _of_iterations(runs: Sequence[RunMean]) -> Component:
     # Wilson and Hilferty (1931): the cube root of a chi-square over its degrees is nearly normal.
     low, high = ((1 - 2 / (9 * degrees) + z * math.sqrt(2 / (9 * degrees))) ** 3 for z in (1.96, -1.96))
     return Component(
-        levels=(Level.ITERATION,),
+        levels=(Source.ITERATION,),
         num_members=sum(run.iterations for run in runs),
         variance=variance,
         low=variance / low,
@@ -187,8 +187,8 @@ def _of_iterations(runs: Sequence[RunMean]) -> Component:
 
 def _solved(
     runs: Sequence[RunMean],
-    columns: dict[tuple[Level, ...], Floats],
-    labels: dict[tuple[Level, ...], list[str | None]],
+    columns: dict[tuple[Source, ...], Floats],
+    labels: dict[tuple[Source, ...], list[str | None]],
 ) -> Iterator[Component]:
     """Solve for all levels that can be estimated; each estimate is a quadratic form of the runs' values."""
     number = len(runs)
@@ -342,7 +342,7 @@ def _text(one: Analysis) -> str:
     within = f"\n+-{100 * one.within:g} % at 95 %; {start} and {time}\n\n"
     lines = [within, *_prices(one)]
     if not any(part.purchases for part in one.prices):
-        known = any(Level.RUN in component.levels and component.variance is not None for component in one.found)
+        known = any(Source.RUN in component.levels and component.variance is not None for component in one.found)
         why = "runs differ by too much" if known else "what runs differ by is not known; add a second one"
         lines[1:] = [f"no number of runs up to {PLANNED_RUNS[-1]} is known to be enough: {why}\n"]
     return head + table([_line(component) for component in one.found]) + "".join(lines)
