@@ -14,6 +14,7 @@ from pathlib import Path
 from nlp_bench.errors import explained
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import opened
+from nlp_bench.seal import RUN
 from nlp_bench.terminal import say
 
 MAX_DEPTH = 64  # levels of folders that are read; a path has at most 4096 bytes on Linux
@@ -24,8 +25,8 @@ MANIFEST, LINES = "manifest.json", "lines"
 TOP = "evidence"  # the folder that contains everything once a bundle's archive is unpacked
 OF_A_BUNDLE = frozenset({LINES, "report", "data", "rules", "software"})  # its folders without runs and logs
 _BUNDLE = b'"nlp-bench/bundle/'
-RUN, MACHINE, RANKS, SNAPSHOT = "run.json", "machine", "ranks", "snapshot"
-"""What marks a run folder of ours, and its own folders: records of the nodes, what each rank printed, a copy of the code with the site's files."""
+MACHINE, RANKS, SNAPSHOT = "machine", "ranks", "snapshot"
+"""The own folders of a run folder of ours: records of the nodes, what each rank printed, a copy of the code with the site's files."""
 _RECORDS = {"outcome.json": b'"nlp-bench/outcome/', "submit.json": b'"nlp-bench/submit/'}
 """Records that only a run folder holds, by their name and schema; run.json is also in folders that plan one."""
 OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})  # they hold no other run, and another user's may be closed

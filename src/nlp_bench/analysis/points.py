@@ -161,7 +161,7 @@ class Point:
 
     @property
     def outcome(self) -> str:
-        """How the runs ended: VALID where there is a number, else every other end, each once."""
+        """How the runs ended: the first run's outcome where there is a number, else every outcome, each once."""
         if self.tokens_per_second or self.contradictions:
             return self.entries[0].outcome.value
         return ", ".join(dict.fromkeys(entry.outcome.value for entry in self.entries))

@@ -29,7 +29,7 @@ class Weight(str, Enum):
 
 
 class Code(str, Enum):
-    """Which statements disagree; `docs/evidence.md` has the tolerance and the weight of each."""
+    """Which statements disagree, in words for who reads this; `docs/evidence.md` has the tolerance and the weight of each."""
 
     RATES_VS_TIME = "samples/s or tokens/s against batch and time"
     FLOPS_VS_TIME = "FLOP/s against the time of the same line"

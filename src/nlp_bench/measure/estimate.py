@@ -28,7 +28,7 @@ class Uncertainty:
     num_iterations: float
     noise: float  # standard error of the mean without stalls and changes of state
     degrees: float
-    num_stalls: int = 0  # stalls, neighbouring slow intervals counted once
+    num_stalls: int = 0  # stalls as of `interval.STALL_SPREADS`, neighbours counted once; `Steadiness.num_stalls` counts grave ones alone
     stalls: float = 0.0  # iterations that all stalls together cost
     stalls_squared: float = 0.0  # sum of the squares of what each cost
     at_end: float = 0.0  # iterations that a stall at the very end cost, which may be the beginning of a slower speed

@@ -1,6 +1,6 @@
 """A log without a run folder of ours to results: what the log does not say comes from the command line, and is never guessed.
 
-Of a log alone its lines have to show how its run ended (`ending`), and that its rate can be true (`why_implausible`).
+Of a log alone its lines have to show how its run ended (`log_end.end_of_log`), and that its rate can be true (`why_implausible`).
 """
 
 from bisect import bisect_right

@@ -57,7 +57,6 @@ class RuleEvidence:
 evidence = lru_cache(maxsize=4096, typed=True)(RuleEvidence)
 
 
-# Without slots: reports of many runs are sent between processes, and what has slots is sent field by field.
 @immutable
 class RuleFinding:
     """What one rule found."""

@@ -39,7 +39,7 @@ class LogEnd:
 
     outcome: Outcome  # VALID, MEASURED, or why it has no number
     shown: Shown
-    text: str | None = None  # the same in a sentence; None for VALID
+    text: str | None = None  # the same in a sentence; None for VALID, and where contradictions made it MEASURED
     remark: str | None = None  # an error after the last iteration
     mark: EndMark | None = None  # the line that shows it
 

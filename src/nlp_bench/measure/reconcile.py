@@ -45,6 +45,7 @@ MISSING = 0.005  # share of the lines in the middle that may be missing: one of 
 FAST, NEIGHBOURS, FAST_SHARE = 0.6, 10, 0.01
 """An interval that takes less than such a share of the median of so many before and after it is implausible; share of such intervals
 that is doubted."""
+MAKES_UP = 0.25  # a neighbour that is slower by such a share of that median makes up for it
 ATTEMPTS, MIN_ATTEMPT = 0.05, 8  # share by which typical times of two starts may differ; lines that have a typical time
 RANKS = 0.01  # share by which the times of two processes may differ over all: they wait for each other
 MOST, FEW_LOSSES, MANY_LOSSES = 0.9, 0.1, 10_000
@@ -287,7 +288,7 @@ def _fast(claims: Claims) -> Iterator[Contradiction]:
     # A line that was printed late makes the next one short: both together are held against twice the usual.
     pairs = np.pad(costs, 1, mode="edge")
     with_neighbour = np.maximum(pairs[:-2], pairs[2:]) + costs
-    fast = np.flatnonzero((costs < FAST * around) & (with_neighbour < (1 + FAST + 0.25) * around))
+    fast = np.flatnonzero((costs < FAST * around) & (with_neighbour < (1 + FAST + MAKES_UP) * around))
     if len(fast):
         lines = claims.spans.records.numbers[fast]
         text = (
@@ -367,7 +368,7 @@ def _slower_statements(claims: Claims, found: list[Restated]) -> Iterator[Slower
             yield SlowerStatement(f"the {WORDS[field.name]} of its lines", 1 / field.high)
     if has_times:
         alike = float(window.elapsed_s.sum() / (window.num_tokens / window.num_iterations).sum())
-        yield SlowerStatement("its lines, each counted as many iterations,", alike * claims.measured.steady)
+        yield SlowerStatement("its lines, if each stood for equally many iterations,", alike * claims.measured.steady)
     own = _mean_after_warm_up([claims.attempt] if claims.others else [], claims.overrides)
     long = [[other] for other in claims.others if len(other.records) >= MIN_ATTEMPT]
     short = [other for other in claims.others if len(other.records) < MIN_ATTEMPT]

@@ -27,13 +27,13 @@ from nlp_bench.measure.window import MAX_MARKED
 
 OTHER_CLOCK = 0.03  # share by which rates that another clock took may differ from batch / time
 ONE_CLOCK = 0.005  # the same where all lines agree with each other to the digit: one constant for the whole log
+COUNTED = 1e-4  # the same of counts, which no clock took
 GROSS_SHAPE = 2.0  # FLOP/s are counted in many ways: against a shape only such a factor voids the number
 OVERCLAIMED = 0.1  # share of the lines whose batch may exceed what was consumed: a ramp-up took a step there
-COUNTED = 1e-4  # the same of counts, which no clock took
 SILENT = 0.005  # share of the lines that may lack what the others print
 MIN_LINES = 3  # lines from which their agreement to the digit is no chance
 BY_1000 = 1e-3  # early versions of Megatron-DeepSpeed divide by milliseconds as if they were seconds
-_MIN_SHARE = 0.5
+_MIN_SHARE = 0.5  # share of the lines that must agree before the others are called changed
 _FLOPS = ("tflops", "model_tflops")
 _RATES = (
     "samples_per_second", "samples_per_second_per_device", "tokens_per_second", "tokens_per_second_per_device", *_FLOPS,
@@ -98,19 +98,20 @@ def stating(records: Records) -> tuple[str, ...]:
 def restated(records: Records, sizes: Sizes) -> Iterator[Restated]:
     """Yield each field that states the time of the lines again; nothing for a log that states it once only."""
     fields = [name for name in _RATES if _has(records, name)]
-    if has_time := _has(records, "elapsed_s"):
+    is_base_absolute = True
+    if _has(records, "elapsed_s"):
         time = bounds(records.column("elapsed_s"))
     elif fields:
         # The first rate stands for the time: the others are held against it.
         low, high = bounds(records.column(fields[0]))
-        work, has_time = _work(fields.pop(0), records, sizes)
+        work, is_base_absolute = _work(fields.pop(0), records, sizes)
         with np.errstate(divide="ignore"):
             time = work / high, work / low
     else:
         return
     for name in fields:
         work, is_absolute = _work(name, records, sizes)
-        yield from _held(name, records.column(name), time, work, is_absolute=is_absolute and has_time)
+        yield from _held(name, records.column(name), time, work, is_absolute=is_absolute and is_base_absolute)
     if _has(records, *_ENERGY):
         joules, watts = map(records.column, _ENERGY)
         yield from _held("joules_per_device", watts, time, joules, is_absolute=True)
@@ -341,7 +342,7 @@ def _changed_count(claims: Claims) -> Iterator[Contradiction]:
 UNIFORM = 0.02
 """Share by which the time from line to line may differ from the logged one, all along the log, in addition to the resolution of the stamps."""
 ROUNDED = 0.005  # share of a block that the rounding of the clock may be
-FAST, PRINTED_LATE_S = 0.01, 1.0
+TOO_SHORT, PRINTED_LATE_S = 0.01, 1.0
 """Share by which less time may have passed in all, and seconds by which the first line may have been printed late."""
 OUTSIDE, MUCH_OUTSIDE = 0.05, 0.10
 """Share of the wall clock between the lines, without words of an evaluation or a checkpoint, from which it is remarked, and doubted."""
@@ -435,7 +436,7 @@ def against_stamps(claims: Claims) -> Iterator[Contradiction]:
         text = f"the clock of its lines goes backward {len(found.backward)} times"
         yield Contradiction(Code.STAMPS_VS_TIME_FAST, claims.weigh(1.0), text, found.backward)
         return
-    if total < logged - (FAST * logged + 2 * found.resolution_s + PRINTED_LATE_S):
+    if total < logged - (TOO_SHORT * logged + 2 * found.resolution_s + PRINTED_LATE_S):
         text = f"its lines were written within {total:.1f} s, and their times add up to {logged:.1f} s"
         if not found.seconds.any():
             text += (

@@ -78,7 +78,7 @@ class Supplied:
 
 
 def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tuple[tuple[Supplied, ...], list[Reason]]:
-    """Return what of `overrides` the log does not state in the same way, and the reason where that changes the number; `sizes` are those that were used."""
+    """Return what of `overrides` the log does not state in the same way, and a reason for each that contradicts the log; `sizes` are those that were used."""
     supplied = [Supplied(name="pattern", value=text, logged=None, changes_rate=True) for text in overrides.pattern]
     given = overrides.counts
     if not given:

@@ -67,14 +67,14 @@ def quantile(ordered: Column, share: float) -> float:
 
 
 def has_decimals(values: Column, scale: Column | float) -> NDArray[np.bool_]:
-    """Return which values need no more decimals than `scale`, a power of ten, has zeros; a row for each scale of a column."""
+    """Return which values are whole multiples of 1/`scale` (a power of ten); for a column of scales, a row each."""
     with np.errstate(over="ignore", invalid="ignore"):  # of damaged digits
         scaled = values * scale
         return np.asarray(np.abs(scaled - np.round(scaled)) <= SAME_DIGITS * np.abs(scaled))
 
 
 def half_unit(column: Column, *, of_all: bool = False) -> float:
-    """Return half a unit of the last decimal that at least half of the finite values need, or the one that any of them needs."""
+    """Return half a unit of the last decimal that at least half of the finite values need; with `of_all`, that any of them needs."""
     known = column[np.isfinite(column)][:MANY]
     num_without = len(known) - has_decimals(known, _UNITS).sum(axis=1)
     is_enough = num_without < (1 if of_all else len(known) / 2)

@@ -353,7 +353,7 @@ def _last(column: Column) -> int | None:
 
 
 def _filled(column: Column) -> Column:
-    """Return `column` with gaps filled from the next value before, and at the front from the first one."""
+    """Return `column` with gaps filled with the last known value before them, and at the front with the first."""
     known = np.flatnonzero(np.isfinite(column))
     if not len(known):
         return column

@@ -185,7 +185,7 @@ class _Selection:
         return typical_of(self.costs)
 
     def limit(self) -> float:
-        """Return above what an interval is slow."""
+        """Return the time per token above which an interval is slow."""
         typical, spread = self.typical
         return typical + max(RELATIVE_TOLERANCE * typical, SPREAD_FACTOR * spread)
 
@@ -410,7 +410,7 @@ class Steadiness:
 
     autocorrelation: float | None  # of neighbouring intervals, 0 to 0.9; None where they are too few to see it
     num_effective: float  # independent intervals that the window is worth
-    num_stalls: int  # intervals above STALL_FACTOR times the median
+    num_stalls: int  # intervals above STALL_FACTOR times the median; `Uncertainty.num_stalls` counts smaller ones too
     stalls: tuple[Stall, ...]  # the first MAX_STALLS of them
     stall_share: float  # time of the stalls above the median, as a share of the window's time
     drift: float | None  # change of the time per token over the window, as a share; None: none to see

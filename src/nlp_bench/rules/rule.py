@@ -164,7 +164,7 @@ class Rule:
     apply: bool = True  # False removes the rule, in a file that extends another
     required_evidence: bool = False  # whether missing evidence breaks the rule, in place of being not shown
     outcome: str | None = checked(_outcome, None)
-    """What a broken rule does to the number: INVALID voids it always, VALID never; None where the rules were requested."""
+    """What a broken rule does to the number: INVALID voids it always, VALID never; None: it voids it only where the rules were requested."""
 
     def refuse_wrong(self, where: str) -> None:
         """Raise UsageError, which begins with `where` and the key, for a value that a key must not have."""

@@ -1,6 +1,6 @@
 """The one table: columns of values, written as text for a terminal, markdown, CSV, JSON records and, by section.html, HTML.
 
-Numbers for people are rounded, grouped and named by the functions below and nowhere else; what is missing is empty.
+Numbers for people are rounded, grouped and named by the functions below; what is missing is empty.
 """
 
 import csv
