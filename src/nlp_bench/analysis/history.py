@@ -35,7 +35,8 @@ def key_of(entry: RunResult) -> str:
     run.json of two repeats is the same.
     """
     found = hashlib.sha256()
-    for path in files_of(entry):
+    files = files_of(entry)
+    for path in files:
         with path.open("rb") as stream:
             while block := stream.read(_BLOCK_BYTES):
                 found.update(block)
@@ -45,7 +46,7 @@ def key_of(entry: RunResult) -> str:
     folder = run_folder(entry)
     if folder and not first and (folder / "outcome.json").is_file():
         found.update((folder / "outcome.json").read_bytes())
-    if not files_of(entry):
+    if not files:
         numbers = (entry.steady, entry.reference, entry.num_records, entry.throughput and entry.throughput.estimate)
         found.update(f"{digest(entry)} {numbers}".encode())
     return found.hexdigest()

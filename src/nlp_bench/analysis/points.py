@@ -28,6 +28,7 @@ under a second name."""
 LOG_INTERVAL = 10  # iterations per logged line of the benchmark's runs, for a published row that does not say
 LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_batch_size")
 """Logs that do not print these may differ in them: they are never repeats."""
+FOLLOWS = ("global_batch_size", "data_parallel_size", "gradient_accumulation_steps")  # settings that follow from others
 _WHERE = ("model", "system", "gpu", "accelerator")
 _MAX_CELL = 30
 

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any
 
 from nlp_bench.analysis.points import (
+    FOLLOWS,
     Point,
     below_tables,
     is_cpu,
@@ -52,7 +53,6 @@ SECONDS_PER_DAY = 86400
 TOLERANCE = 0.02  # without an interval, an efficiency above 1 + this is called super-linear
 DOUBTED, BY_HAND = "doubted", "supplied by hand"  # flags that hold of a point without a curve, too
 _CALLED = re.compile(r"(strong|weak)[\s_-]*scal", re.IGNORECASE)
-_FOLLOWS = ("global_batch_size", "data_parallel_size", "gradient_accumulation_steps")  # what follows from the size
 
 
 class Kind(str, Enum):
@@ -209,7 +209,7 @@ def _curve(entries: Sequence[RunResult], baseline_gpus: int | None, *, allow_mea
     same = [point for point in counted if point.num_gpus == size]
     sound = [point for point in same if not point.doubts] or same
     base = max(sound, key=lambda point: point.tokens_per_second or 0, default=None)
-    names = [name for name in varying_in(points) if name not in _FOLLOWS]
+    names = [name for name in varying_in(points) if name not in FOLLOWS]
     places = tuple(Place(point=point, baseline=base, changed=_changed(base, point, names)) for point in points)
     kind, why = _kind(counted)
     published = entries[0].published

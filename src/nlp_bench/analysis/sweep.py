@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.analysis.points import (
+    FOLLOWS,
     Point,
     below_tables,
     cell,
@@ -56,11 +57,11 @@ from nlp_bench.show.table import (
 MAX_NAMED = 6  # winners that the sentence names at most
 
 
-def winners(estimates: Sequence[Estimate], level: float = LEVEL) -> list[bool]:
+def winners(estimates: Sequence[Estimate]) -> list[bool]:
     """Return for each configuration whether it may be the best; at least the fastest one is."""
     if len(estimates) < 2:
         return [True] * len(estimates)
-    share = (1 - level) / (len(estimates) - 1)
+    share = (1 - LEVEL) / (len(estimates) - 1)
     least = NormalDist().inv_cdf(1 - share)  # Student's t asks for at least as much as the normal distribution
     seconds = np.log([each.seconds_per_token for each in estimates])
     errors = np.array([each.standard_error / each.seconds_per_token for each in estimates])
@@ -243,7 +244,7 @@ def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
             else Standing.WINNER if len(best) == 1
             else Standing.TIED
         )  # fmt: skip
-        is_behind = judged and is_measured and estimate and point is not judged[0][0]
+        is_behind = judged and is_measured and point is not judged[0][0]
         ratio = ratio_of(judged[0][1], estimate) if is_behind and estimate else None
         return Ranked(point=point, rank=rank if is_measured else None, standing=standing, ratio=ratio)
 
@@ -365,7 +366,6 @@ MAX_SWEEPS = 4
 MAX_CELLS = 20  # rows or columns of a heat map; larger ones become a ranking
 RANKED = (Standing.WINNER, Standing.TIED, Standing.SLOWER, Standing.ALONE, Standing.UNDECIDED)
 """Each has a colour of its own."""
-FOLLOWS = ("data_parallel_size", "gradient_accumulation_steps", "global_batch_size")  # settings that others may imply
 
 
 def sweep_charts(report: SweepReport) -> list[Chart | HeatMap]:

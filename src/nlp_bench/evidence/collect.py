@@ -53,7 +53,7 @@ class Collected:
 
     def add(self, source: Path, path: str) -> None:
         """Copy a text file, as long as it is now, without its secrets. Raises NlpBenchError naming what cannot be read, or was changed while it was."""
-        with opened_file(source) as stream:
+        with _opened_file(source) as stream:
             snapshot = Snapshot(stream)
             self.add_stream(snapshot, path)
             _refuse_change(source, snapshot.change())
@@ -139,7 +139,7 @@ def _run_files(folder: Path, *, with_ranks: bool, depth: int = 0) -> Iterator[Pa
 
 
 def _add_log(item: Item, collected: Collected) -> None:
-    name = "stdin.log" if item.path == "-" else plain_name(Path(item.path).name)
+    name = "stdin.log" if item.path == "-" else _plain_name(Path(item.path).name)
     path = f"logs/{len(collected.members) + 1:03d}/{name}"
     log = Path(item.path)
     if item.path == "-":  # it can be read only once, and is measured twice
@@ -151,7 +151,7 @@ def _add_log(item: Item, collected: Collected) -> None:
             for block in iter(lambda: snapshot.read(1 << 20), b""):
                 target.write(block)
         _refuse_change("standard input", snapshot.change())
-    with opened_file(log) as stream:
+    with _opened_file(log) as stream:
         is_packed_log = is_packed(stream.read(HEAD_BYTES))
     if is_packed_log:
         _add_packed(log, path, collected)
@@ -173,7 +173,7 @@ def _add_packed(log: Path, path: str, collected: Collected) -> None:
         collected.remarks.append(f"{path}: {one_line(source.damage)}; what could be read is in the bundle")
 
 
-def plain_name(name: str) -> str:
+def _plain_name(name: str) -> str:
     """Return the name of a file in plain characters, without the suffix of a compressed one."""
     for suffix in (".gz", ".xz", ".zst", ".bz2"):
         name = name.removesuffix(suffix)
@@ -188,7 +188,7 @@ def _refuse_change(source: Path | str, change: str | None) -> None:
         )
 
 
-def opened_file(path: Path) -> BinaryIO:
+def _opened_file(path: Path) -> BinaryIO:
     """Open a file to be read. Raises NlpBenchError naming it."""
     try:
         return opened(path)
@@ -209,7 +209,7 @@ def add_rules(collected: Collected, options: Options) -> Options:
     base = os.path.commonpath([one.parent for one in files])
     paths = [f"{RULES}/{os.path.relpath(one, base)}" for one in files]
     if len(files) == 1:
-        paths = [f"{RULES}/{plain_name(Path(options.rules).name)}"]
+        paths = [f"{RULES}/{_plain_name(Path(options.rules).name)}"]
     for one, path in zip(files, paths, strict=True):
         collected.add(one, path)
     inside = real(collected.folder)

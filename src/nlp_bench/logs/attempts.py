@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.logs.quantity import RATES
-from nlp_bench.logs.record import Attempt, Copies, Fact, Records, Refusal
+from nlp_bench.logs.record import Attempt, Column, Copies, Fact, Records, Refusal
 
-Column = NDArray[np.float64]
 MAX_SHARE = 0.02
 """Share of a training's lines that may be lost: if those took 50 % longer than the others, the mean would be off by 1 %, about the width
 of an interval."""

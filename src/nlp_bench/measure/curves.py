@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.record import Records
-from nlp_bench.measure.sizes import Column
+from nlp_bench.logs.record import Column, Records
 from nlp_bench.measure.throughput import Throughput
 
 MAX_POINTS = 600  # points of one curve that are kept of a run

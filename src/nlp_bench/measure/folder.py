@@ -341,15 +341,15 @@ ENDED = ("outcome", "evidence", "exit_status", "job_id", "ended", "attempt", "at
 _IDENTITY = ("model", "system", "launch", "parallel", "batch", "training", "nlp_bench")
 
 
-def result_record(measured: FolderMeasurement, tokens: int = REPORT_TOKENS) -> dict[str, Any]:
+def result_record(measured: FolderMeasurement) -> dict[str, Any]:
     """Return the record of nlp-bench/result/1: `run` as in nlp-bench/report/1, `identity` of run.json, `ended` of outcome.json, `samples`.
 
     These hold iteration, elapsed_s (seconds per iteration) and lm_loss of each believed line; a loss that JSON does not have is its word.
     """
     return {
         "schema": SCHEMA,
-        "tokens": tokens,
-        "run": measured.entry.to_json(tokens),
+        "tokens": REPORT_TOKENS,
+        "run": measured.entry.to_json(REPORT_TOKENS),
         "identity": {key: measured.run[key] for key in _IDENTITY if key in measured.run},
         "ended": {key: measured.ended.get(key) for key in ENDED},
         "samples": [
@@ -384,7 +384,7 @@ _ELSEWHERE = ("trainer", "megatron_lm_repo", "megatron_lm_commit", "num_layers_p
 """Switches that have columns of their own, or need none."""
 
 
-def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS, *, job_elapsed_s: int | None = None) -> str:
+def metrics_text(measured: FolderMeasurement, *, job_elapsed_s: int | None = None) -> str:
     """Return the lines of one run, none for what is unknown or not allowed because it is not VALID; `job_elapsed_s` is what the job (of a chain the last one) took."""
     entry = measured.entry
     values: dict[str, object] = {
@@ -396,7 +396,7 @@ def metrics_text(measured: FolderMeasurement, tokens: int = REPORT_TOKENS, *, jo
         "iterations": entry.records[-1].iteration if entry.records else None,
         "virtual_pipeline": entry.workload.value("virtual_pipeline_model_parallel_size"),
         "tuning": switches(lookup(measured.run, "tuning")),
-        **(_numbers(entry, entry.throughput, tokens) if entry.throughput else {}),
+        **(_numbers(entry, entry.throughput) if entry.throughput else {}),
     }
     return metric_lines(values)
 
@@ -419,7 +419,7 @@ def switches(tuning: object) -> str | None:
     return " ".join(words)
 
 
-def _numbers(entry: RunResult, throughput: Throughput, tokens: int) -> dict[str, object]:
+def _numbers(entry: RunResult, throughput: Throughput) -> dict[str, object]:
     losses = entry.records.column("lm_loss")[entry.records.has("lm_loss")]
     ends = {"first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {}
     low, high = entry.ci95 or (None, None)
@@ -431,11 +431,11 @@ def _numbers(entry: RunResult, throughput: Throughput, tokens: int) -> dict[str,
         # The old table's column is JUBE's mean over all lines, warm-up included.
         "avg_tflops_per_gpu": _fixed(float(flops.mean()) if len(flops) else None),
         "tokens_per_second": _fixed(entry.reference),
-        "time_to_report_in_seconds": _fixed(time_to_report_s(tokens, entry.reference)),
+        "time_to_report_in_seconds": _fixed(time_to_report_s(REPORT_TOKENS, entry.reference)),
         "tokens_per_second_steady": _fixed(entry.steady),
-        "time_to_report_steady_in_seconds": _fixed(time_to_report_s(tokens, entry.steady)),
+        "time_to_report_steady_in_seconds": _fixed(time_to_report_s(REPORT_TOKENS, entry.steady)),
         "tokens_per_second_sustained": _fixed(entry.sustained),
-        "time_to_report_sustained_in_seconds": _fixed(time_to_report_s(tokens, entry.sustained)),
+        "time_to_report_sustained_in_seconds": _fixed(time_to_report_s(REPORT_TOKENS, entry.sustained)),
         "ci95_low": _fixed(low),
         "ci95_high": _fixed(high),
         "tokens_per_second_per_gpu": _fixed(entry.tokens_per_second_per_gpu),

@@ -24,6 +24,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from nlp_bench.logs.record import Column
 from nlp_bench.measure.estimate import CHOICE_FACTOR, UNSEEN, UNSEEN_WHERE_SEEN, Estimate, Uncertainty
 from nlp_bench.measure.series import (
     MANY,
@@ -38,7 +39,7 @@ from nlp_bench.measure.series import (
     steps_of,
     typical_of,
 )
-from nlp_bench.measure.sizes import Column, Spans
+from nlp_bench.measure.sizes import Spans
 
 MIN_RECORDS = 3
 MIN_EFFECTIVE = 4.0  # independent values that a window of as many records is worth at least, for Student's t

@@ -71,9 +71,9 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     end = min((first for first in log.first_offsets if first > begin), default=log.num_bytes)
     mark = decisive(tuple(mark for mark in log.ends if begin <= mark.offset < end))
     is_failure = mark is not None and mark.outcome is not Outcome.VALID
-    if mark and is_failure and not is_over(last.records, log.counts_from):
+    if mark and is_failure and not _is_over(last.records, log.counts_from):
         return _broken_off(log, attempts, mark)
-    is_done = is_over(measured.records, log.counts_from) or (mark is not None and not is_failure and measured is last)
+    is_done = _is_over(measured.records, log.counts_from) or (mark is not None and not is_failure and measured is last)
     if mark and not is_failure and (said_done := _more_than_shown(last.records, mark)):
         return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED, text=said_done, mark=mark)
     said = f"line {mark.line_number}, after the last iteration: {one_line(mark.text)}" if mark else None
@@ -148,7 +148,7 @@ def _stop(records: Records) -> str:
     return f"the log stops at iteration {last.iteration}{of}"
 
 
-def is_over(records: Records, counts_from: int) -> bool:
+def _is_over(records: Records, counts_from: int) -> bool:
     """Say whether the last record is of the last iteration."""
     last = records[-1]
     return last.total_iterations is not None and last.iteration >= last.total_iterations + counts_from - 1

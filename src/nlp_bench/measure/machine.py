@@ -24,12 +24,11 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line, some
 from nlp_bench.files import opened, read_json, read_object
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.record import Fact, Log
+from nlp_bench.logs.record import Column, Fact, Log
 from nlp_bench.machine import form
 from nlp_bench.machine.form import CPU_COLUMN
 from nlp_bench.machine.nvml import THROTTLE_REASONS
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.series import Column
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.workload import lookup
 from nlp_bench.walk import MACHINE

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from nlp_bench.escape import from_to
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.quantity import OPTIONS
-from nlp_bench.logs.record import Attempt, Log, Records
-from nlp_bench.measure.sizes import Column, Overrides, Sizes
+from nlp_bench.logs.record import Attempt, Column, Log, Records
+from nlp_bench.measure.sizes import Overrides, Sizes
 from nlp_bench.measure.throughput import Throughput
 
 _MAX_STARTS = 50  # of more starts than these only the sum is told: a log of thousands would be told thousands of times

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from nlp_bench.escape import one_line
-from nlp_bench.logs.record import Attempt, Records
+from nlp_bench.logs.record import Attempt, Column, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, SlowerStatement, Weight, named, weigh
 from nlp_bench.measure.restated import (
     WORDS,
@@ -25,7 +25,7 @@ from nlp_bench.measure.restated import (
     slower_by_clock,
 )
 from nlp_bench.measure.series import steps_of
-from nlp_bench.measure.sizes import Column, Overrides, sizes_of
+from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, heading
 from nlp_bench.seal import SealedLog
 

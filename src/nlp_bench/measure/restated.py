@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.record import Records
+from nlp_bench.logs.record import Column, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named, so_do_others
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
 from nlp_bench.measure.series import SAME_DIGITS, half_unit, median, month_steps, steps_of, zone_change
 from nlp_bench.measure.shape import shaped
-from nlp_bench.measure.sizes import Column, Sizes, Spans, mean_batch
+from nlp_bench.measure.sizes import Sizes, Spans, mean_batch
 from nlp_bench.measure.window import MAX_MARKED
 
 OTHER_CLOCK = 0.03  # share by which rates that another clock took may differ from batch / time
@@ -197,8 +197,8 @@ def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradictio
     codes: list[Code] = []
     implied = np.where(np.isfinite(elapsed), elapsed, 0.0)
     for field in found:
+        yield from _throughout(field, claims)
         if not field.is_wrong.any():
-            yield from _throughout(field, claims)
             continue
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             means = field.work * field.ratio / field.rate
@@ -213,7 +213,6 @@ def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradictio
         if is_wrong.any():
             codes.append(field.code)
             implied = np.where(is_wrong & np.isfinite(means), np.maximum(implied, means), implied)
-        yield from _throughout(field, claims)
     if not codes:
         return
     # One contradiction for all changed lines, with what the first one says.

@@ -9,6 +9,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import LogRecord, Records
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Throughput
+from nlp_bench.measure.window import REASONS
 
 OTHER_ATTEMPT, NO_NUMBER, CUT, UNUSABLE = "other attempt", "no number", "cut line", "no time or size"
 """Why a line does not count, too."""
@@ -19,8 +20,7 @@ MEANING = {
     "line_number": "line of the file, from 1",
     "iteration": "last iteration that the line stands for, as the log counts",
     "in_window": "whether the line counts for the steady rate",
-    "why_excluded": "why not: warm-up, slow end, fast start, implausibly fast, evaluation, checkpoint, profiler, other attempt, no number, "
-    "cut line, no time or size",
+    "why_excluded": f"why not: {', '.join((*REASONS, OTHER_ATTEMPT, NO_NUMBER, CUT, UNUSABLE))}",
     "num_iterations": "iterations that the line stands for, as measured",
     "num_tokens": "tokens of these iterations, of the whole machine, as measured",
     "seconds": "time of these iterations in seconds, as measured; the steady rate is the sum of `num_tokens` / the sum of `seconds` in the window",

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
+from nlp_bench.logs.record import Column
 
-Column = NDArray[np.float64]
 MIN_VALUES = 8  # below this autocorrelation cannot be seen, and the values are taken for independent
 LARGEST = 0.9
 MAX_ORDER = 10  # of an autoregressive process

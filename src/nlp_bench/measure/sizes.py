@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import OPTIONS
-from nlp_bench.logs.record import NO_RECORDS, Attempt, Records, constant
+from nlp_bench.logs.record import NO_RECORDS, Attempt, Column, Records, constant
 from nlp_bench.measure.series import steps_of
 from nlp_bench.measure.workload import RUN_JSON
 
-Column = NDArray[np.float64]
 _WHOLE_TOLERANCE = 2e-3  # samples/s is printed with three decimals at best
 
 

@@ -14,8 +14,8 @@ import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.quantity import RATES
-from nlp_bench.logs.record import LOSS_NAN, Records
-from nlp_bench.measure.series import Column, held, median, steps_of
+from nlp_bench.logs.record import LOSS_NAN, Column, Records
+from nlp_bench.measure.series import held, median, steps_of
 
 TIMES = (*RATES, "clock_s", "stamp_s")  # fields of which a record has at least one, the best first
 _CLOCKS = ("stamp_s", "clock_s")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.record import Attempt, Event, Log
+from nlp_bench.logs.record import Attempt, Column, Event, Log
 from nlp_bench.measure.estimate import Estimate, student_cdf
 from nlp_bench.measure.series import (
     MIN_SEGMENT,
@@ -32,7 +32,7 @@ from nlp_bench.measure.series import (
     scatter_of,
     typical_of,
 )
-from nlp_bench.measure.sizes import NO_SPANS, Column, Spans
+from nlp_bench.measure.sizes import NO_SPANS, Spans
 from nlp_bench.reason import Reason, texts
 
 FIRST_TWICE = frozenset({"megatron-lm", "megatron-bridge"})

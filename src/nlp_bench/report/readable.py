@@ -110,19 +110,15 @@ def _tally(report: Report) -> Iterator[str]:
     """Yield the counts per outcome, then the causes for which runs have no number, the most frequent first."""
     entries = report.entries
     numbered = sum(entry.has_number for entry in entries)
-    yield f"{len(entries):,} runs: {counts(report)}; {numbered:,} have a number, {len(entries) - numbered:,} have none."
+    ended = Counter(entry.outcome.value for entry in entries).most_common()
+    counts = ", ".join(f"{count:,} {word}" for word, count in ended)
+    yield f"{len(entries):,} runs: {counts}; {numbered:,} have a number, {len(entries) - numbered:,} have none."
     firsts = (entry.reason_texts[0] for entry in entries if entry.reason_texts and not entry.has_number)
     whys = Counter(firsts).most_common()
     told = [(why, count) for why, count in whys[:MAX_WHYS] if count > 1]
     yield from (f"no number ({count}): {why}" for why, count in told)
     if len(told) < len(whys):
         yield f"no number ({sum(count for _, count in whys[len(told) :])}): {len(whys) - len(told)} other causes, each in its row"
-
-
-def counts(report: Report) -> str:
-    """Return how many runs ended how, the most frequent first."""
-    found = Counter(entry.outcome.value for entry in report.entries)
-    return ", ".join(f"{count:,} {word}" for word, count in found.most_common())
 
 
 def legend(report: Report, *, is_brief: bool = False) -> list[str]:
