@@ -27,13 +27,14 @@ from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import some
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import read_sources
+from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.contradiction import Contradiction
 from nlp_bench.measure.efficiency import Given, with_given
 from nlp_bench.measure.limit import Verdict, sustained_time_ci95_s, verdict_of
 from nlp_bench.measure.result import RunResult, Supplied
 from nlp_bench.measure.rows import Record, rows_of
 from nlp_bench.measure.sizes import Overrides
-from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.window import Window
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.formats import frame, records_frame, table, typed_frame

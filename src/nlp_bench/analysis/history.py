@@ -15,9 +15,10 @@ from nlp_bench.files import read_object
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.source import open_log
 from nlp_bench.logs.stamp import HEAD_BYTES, has_zone, stamp_s
+from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.trace import Kin, Trace
 from nlp_bench.measure.workload import Setting, lookup
 from nlp_bench.outcome import Outcome

@@ -12,6 +12,7 @@ from nlp_bench.config.values import OneOf, count, duration, size
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real
 from nlp_bench.immutable import immutable
+from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class PatternOptions(LogOptions):
 class TokensOption:
     """The option for the length of the hypothetical training."""
 
-    tokens: int = value(default=20_000_000, read=count, group=ASKED)
+    tokens: int = value(default=REPORT_TOKENS, read=count, group=ASKED)
     """Tokens of the training: 20M (default), 300B, 1.5T."""
 
 

@@ -17,7 +17,6 @@ from nlp_bench.evidence.manifest import (
     REPORT,
     REPORT_TEXT,
     SUMS,
-    USUAL_TOKENS,
     Manifest,
     Options,
     place_of,
@@ -25,6 +24,7 @@ from nlp_bench.evidence.manifest import (
 from nlp_bench.evidence.signature import path_of, sign
 from nlp_bench.files import read_object, sha256_of, write_bytes, write_json, write_text
 from nlp_bench.immutable import immutable
+from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.result import RunResult, refuse_against_log
 from nlp_bench.measure.workload import lookup
@@ -126,7 +126,7 @@ def _check_survival(collected: Collected, derived: Derived, options: Options) ->
 
 
 def _rates(entry: RunResult) -> dict[str, Any]:
-    record = entry.to_json(USUAL_TOKENS)
+    record = entry.to_json(REPORT_TOKENS)
     return {name: record[name] for name in ("outcome", "num_records", "tokens_per_second")}
 
 

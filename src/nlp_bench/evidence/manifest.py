@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_record, record_text
 from nlp_bench.immutable import immutable
+from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.walk import MANIFEST
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ SCHEMA = "nlp-bench/bundle/1"
 SUMS, RULES = "SHA256SUMS", "rules"
 REPORT, REPORT_TEXT = "report/report.json", "report/report.txt"
 RUN_FOLDER, LOG = "run folder", "log"
-USUAL_TOKENS = 20_000_000
 _NAME = re.compile(r"[A-Za-z0-9_+=@,%-][A-Za-z0-9_.+=@,%-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -32,7 +32,7 @@ def is_safe(path: str) -> bool:
 class Options:
     """The options of the report, by which it is reproduced."""
 
-    tokens: int = USUAL_TOKENS  # tokens of the hypothetical training
+    tokens: int = REPORT_TOKENS  # tokens of the hypothetical training
     limit_s: float | None = None
     sequence_length: int | None = None  # tokens per sample, for logs that do not say it
     global_batch_size: int | None = None  # samples per iteration, likewise
@@ -56,7 +56,7 @@ class Options:
         """Return them as text: a number means nothing without its tokens, nor without what its maker stated in place of the log."""
         sizes = ("sequence_length", "global_batch_size", "num_gpus")
         given = [f"{name.replace('_', ' ')} {value}" for name in sizes if (value := getattr(self, name))]
-        unusual = ", not the usual 20,000,000" if self.tokens != USUAL_TOKENS else ""
+        unusual = f", not the usual {REPORT_TOKENS:,}" if self.tokens != REPORT_TOKENS else ""
         parts = [f"time for {self.tokens:,} tokens{unusual}"]
         parts += [f"limit {self.limit_s:g} s"] if self.limit_s else []
         parts += [f"rules {self.rules}"] if self.rules else []

@@ -10,8 +10,9 @@ from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import one_line
 from nlp_bench.files import opened
 from nlp_bench.immutable import immutable
+from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.result import Published, RunResult
-from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import Setting, Workload
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason

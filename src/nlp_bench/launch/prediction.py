@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.config.run import Run
 from nlp_bench.files import read_object, write_json
+from nlp_bench.measure import REPORT_TOKENS
 
 if TYPE_CHECKING:
     from nlp_bench.plan.prediction import Prediction
@@ -17,8 +18,7 @@ REHEARSAL = "rehearsal.json"  # what `nlp-bench rehearse --output` leaves
 def prediction(run: Run) -> "Prediction | str":
     """Return the prediction of a run, or in a sentence why there is none."""
     try:
-        from nlp_bench.measure.throughput import REPORT_TOKENS  # noqa: PLC0415  # a login node may have no numpy
-        from nlp_bench.plan.prediction import prediction_or_reason  # noqa: PLC0415  # likewise
+        from nlp_bench.plan.prediction import prediction_or_reason  # noqa: PLC0415  # a login node may have no numpy
     except ImportError as error:
         return f"no prediction: Python's package {error.name} is not installed here"
     return prediction_or_reason(run, REPORT_TOKENS)

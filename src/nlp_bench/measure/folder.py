@@ -26,6 +26,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
+from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.anytime import Bound, percent, replay
 from nlp_bench.measure.contradiction import Claims, Contradiction, voiding
 from nlp_bench.measure.foreign import log_reasons, with_own_events
@@ -35,7 +36,7 @@ from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, against_training, reconcile
 from nlp_bench.measure.result import RunResult, why_broken
 from nlp_bench.measure.sizes import Overrides, sizes_of
-from nlp_bench.measure.throughput import REPORT_TOKENS, Throughput, measure_records, time_to_report_s
+from nlp_bench.measure.throughput import Throughput, measure_records, time_to_report_s
 from nlp_bench.measure.window import LogConventions
 from nlp_bench.measure.workload import lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word

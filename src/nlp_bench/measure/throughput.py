@@ -188,9 +188,6 @@ def sustained_of(
     )
 
 
-REPORT_TOKENS = 20_000_000  # tokens of the hypothetical training (NLP benchmark of the JUPITER suite)
-
-
 @immutable
 class Throughput:
     """What one attempt measured; rates in tokens per second of the whole machine."""

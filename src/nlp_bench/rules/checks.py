@@ -10,6 +10,7 @@ from nlp_bench.config.model import Model
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.common import ARGUMENTS
+from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.folder import goes_on
 from nlp_bench.measure.judgement import RuleEvidence, Status, evidence
 from nlp_bench.measure.limit import VERDICTS, sustained_time_ci95_s, verdict_of
@@ -18,7 +19,7 @@ from nlp_bench.measure.restated import is_silent
 from nlp_bench.measure.result import has_placeholder_loss, why_broken
 from nlp_bench.measure.series import median
 from nlp_bench.measure.shape import shaped
-from nlp_bench.measure.throughput import REPORT_TOKENS, time_to_report_s
+from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import OURS, Setting, Value, Workload, lookup
 from nlp_bench.rules.rule import (
     NAMED_SHAPE,

@@ -180,7 +180,7 @@ class Plan(Command, ConstantsOption):
 
     def problem(self, model: "Model", system: "System", constants: "Constants") -> "Problem":
         """Return the problem for one model."""
-        from nlp_bench.measure.throughput import REPORT_TOKENS
+        from nlp_bench.measure import REPORT_TOKENS
         from nlp_bench.plan.problem import OPTIONS, Fixed, make_problem
 
         return make_problem(
