@@ -5,6 +5,7 @@ import errno
 import re
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import NamedTuple
 
 from nlp_bench.clock import now
 from nlp_bench.config.scheduler import Scheduler
@@ -212,6 +213,16 @@ def _first_error(lines: list[str], err: str, failed: Failed, first: str | None) 
     return "; ".join(parts) or None
 
 
+class _Candidate(NamedTuple):
+    """A rank that may have failed first; the least one has."""
+
+    doubt: int  # 0: none; 1: it ended without an error, within one look with others; 2: the end of a peer has ended it
+    second: str  # of its end, as torchrun prints it
+    at: str  # the time of the first end of its node
+    place: int  # in the order of its node
+    rank: str
+
+
 def _first_failed_rank(err: str, lines: list[str], failed: Failed) -> str | None:
     """Return the rank whose failure caused the others', over all nodes; None where the logs do not name the ranks that failed.
 
@@ -219,7 +230,7 @@ def _first_failed_rank(err: str, lines: list[str], failed: Failed) -> str | None
     may lose its connection, and end, before its peer has ended: one that logs this, or was terminated, counts only if all did.
     """
     left_alone = {found.group("local") for line in lines if (found := LEFT_ALONE.match(line))}
-    candidates: list[tuple[tuple[int, str, str, int], str]] = []
+    candidates: list[_Candidate] = []
     seen: set[str] = set()
 
     def is_consequence(rank: str) -> bool:
@@ -234,14 +245,15 @@ def _first_failed_rank(err: str, lines: list[str], failed: Failed) -> str | None
         second = _as_torchrun_prints_it(at)
         for place, rank in enumerate(ranks):
             if rank in failed:
-                candidates.append(((2 * is_consequence(rank), second, at, 0 if rank in together else place), rank))
+                own_place = 0 if rank in together else place
+                candidates.append(_Candidate(2 * is_consequence(rank), second, at, own_place, rank))
             elif rank in together or after_s[rank] < _AT_ONCE_S:
                 # It left with status 0 while others needed it, or was ended in the same look.
-                candidates.append(((int(together != [rank]), second, at, 0), rank))
+                candidates.append(_Candidate(int(together != [rank]), second, at, 0, rank))
     for second, rank, _ in ROOT_CAUSE.findall(err):
         if rank not in seen and rank in failed:
-            candidates.append(((2 * is_consequence(rank), second, "without an order", 0), rank))
-    return min(candidates)[1] if candidates else None
+            candidates.append(_Candidate(2 * is_consequence(rank), second, "without an order", 0, rank))
+    return min(candidates).rank if candidates else None
 
 
 def _as_torchrun_prints_it(at: str) -> str:
