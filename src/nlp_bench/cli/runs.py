@@ -176,7 +176,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         from nlp_bench.launch import folder, lock
         from nlp_bench.launch.chain import check_checkpoint, with_checkpoints
         from nlp_bench.launch.end.ending import read_ending
-        from nlp_bench.launch.follow.sync import far_state
+        from nlp_bench.launch.follow.sync import state_elsewhere
         from nlp_bench.launch.prediction import warnings_of
         from nlp_bench.launch.scheduler.local import has_ended, waiting
         from nlp_bench.launch.submission import read_submission
@@ -202,7 +202,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             if earlier and earlier.is_complete:
                 say(f"{run_dir} was submitted at {earlier.submitted}; nothing was submitted again")
                 return _say_submitted(earlier.job_ids, run_dir)
-            if earlier and not earlier.is_intent and (state := far_state(run_dir, earlier)):
+            if earlier and not earlier.is_intent and (state := state_elsewhere(run_dir, earlier)):
                 raise NlpBenchError(
                     f"{run_dir} is {state} as far as can be seen from here; let it end there, or name a new folder"
                 )

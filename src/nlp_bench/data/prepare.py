@@ -22,7 +22,7 @@ from nlp_bench.data.indexed import (
     record_path,
     token_bytes_for,
 )
-from nlp_bench.data.shards import MAX_NAMED, PIECE_BYTES, Encoding, Piece, Reading, Shard
+from nlp_bench.data.shards import MAX_NAMED, PIECE_BYTES, Piece, Preparation, Reading, Shard
 from nlp_bench.data.tokenizer import TokenizerChoice, build, require_file
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import locked, real, sha256_of, write_json, write_text
@@ -211,7 +211,7 @@ def _make(request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, 
             for number, path in enumerate(paths)
         ]
         options = {"workers": request.workers or cores, "piece_bytes": request.piece_bytes}
-        pieces = Encoding(shards, request.tokenizer, request.reading, **options).run()
+        pieces = Preparation(shards, request.tokenizer, request.reading, **options).run()
     finally:
         with contextlib.suppress(OSError):  # not empty: it holds pieces to resume from
             request.shards.rmdir()

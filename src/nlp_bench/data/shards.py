@@ -185,7 +185,7 @@ class Shard:
         return found
 
 
-class Encoding:
+class Preparation:
     """The work on all shards of one preparation."""
 
     def __init__(
@@ -247,7 +247,7 @@ class Encoding:
 class _ShardJob:
     """One shard from where an earlier run stopped to its end."""
 
-    def __init__(self, work: Encoding, shard: Shard, pieces: list[Piece]) -> None:
+    def __init__(self, work: Preparation, shard: Shard, pieces: list[Piece]) -> None:
         self.work, self.shard, self.pieces = work, shard, pieces
         self.piece = self._next_piece()
         self.writer: Writer | None = None

@@ -21,7 +21,7 @@ from nlp_bench.launch.submission import Submission
 from nlp_bench.outcome import Outcome
 
 MAX_JOBS = 1000
-OWN_OPTIONS = ("--save", "--load", "--save-interval", "--exit-interval", "--exit-duration-in-mins")
+CHECKPOINT_OPTIONS = ("--save", "--load", "--save-interval", "--exit-interval", "--exit-duration-in-mins")
 MUST_BE_THERE = "--exit-on-missing-checkpoint"
 FINAL = (Outcome.VALID, Outcome.INVALID, Outcome.OUT_OF_MEMORY)
 """Ends after which another job of the chain would do nothing, or the same again."""
@@ -58,7 +58,7 @@ def resumed(run: Run, checkpoints: CheckpointRequest) -> tuple[Run, CheckpointRe
     earlier, kept, words = {}, [], iter(run.tuning.train_args)
     for word in words:
         option, equals, value = word.partition("=")
-        if option in OWN_OPTIONS:
+        if option in CHECKPOINT_OPTIONS:
             earlier[option] = value if equals else next(words, "")
         elif word != MUST_BE_THERE:
             kept.append(word)
@@ -74,7 +74,7 @@ def with_checkpoints(run: Run, run_dir: Path, checkpoints: CheckpointRequest) ->
     """Return `run` with the trainer's options of checkpoints, and a chain's common name and dependency; raises UsageError for the same in --train-args."""
     if checkpoints == CheckpointRequest():
         return run
-    given = [word for word in run.tuning.train_args if word.split("=")[0] in OWN_OPTIONS]
+    given = [word for word in run.tuning.train_args if word.split("=")[0] in CHECKPOINT_OPTIONS]
     if given:
         raise UsageError(
             f"--train-args: {given[0]} is an option of `nlp-bench submit` where checkpoints are kept; give it there"
@@ -147,7 +147,10 @@ def query(scheduler: Scheduler, submission: Submission) -> Job | None:
 
 
 def rest(scheduler: Scheduler, submission: Submission | None, own_id: str | None) -> list[str] | None:
-    """Return the jobs of the chain besides `own_id`, which asks, that run or wait; None for no answer. The last one is alone: all others have ended."""
+    """Return the chain's other jobs that run or wait; None if the scheduler does not answer. `own_id` is the job that asks, None outside a job.
+
+    For the last job of the chain there is none, without asking: all others have ended before it began.
+    """
     known = submission.job_ids if submission else []
     if len(known) < 2 or known[-1] == own_id:
         return []

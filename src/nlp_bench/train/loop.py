@@ -22,14 +22,14 @@ from nlp_bench.train.trainer import Step, Trainer
 from nlp_bench.train.watching import watchers as watching
 from nlp_bench.train.watching.startup import STARTUP
 from nlp_bench.train.watching.timing import PhaseReport
-from nlp_bench.train.watching.watchers import Console, Ending, Say, Watcher
+from nlp_bench.train.watching.watchers import Console, Say, TrainingEnd, Watcher
 from nlp_bench.train.watching.writers import MlLog, TensorBoard, WeightsBiases, scalars_of
 
 NAN_EXIT_CODE = 3
 
 
 def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) -> int:
-    """Train; return 0, or NAN_EXIT_CODE for a loss or gradient that is not finite. The last rank logs to stdout; after an error exit, wait for nobody."""
+    """Train; return 0, or NAN_EXIT_CODE for a loss or gradient that is not finite. The last rank logs to stdout. After an exception the caller must exit at once, without waiting for the other ranks."""
     started_s = time.monotonic()
     STARTUP.mark("imports")
     world.connect(settings, layout, rank, device)
@@ -62,7 +62,7 @@ def train(settings: Settings, layout: Layout, rank: Rank, device: torch.device) 
     return ending.code
 
 
-def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], first: int, say: Say) -> Ending:
+def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], first: int, say: Say) -> TrainingEnd:
     """Train from iteration `first` to the end, a stop or the first loss that is not finite, which all ranks agree on."""
     meter, iteration = Meter(trainer), first
     while True:
@@ -80,7 +80,7 @@ def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], firs
             for watcher in watchers:
                 watcher.interval(interval, scalars)
             if keeper.until.is_enough(interval) and not ending:
-                ending = Ending(iteration=iteration, text=FINISHED.format(iteration))
+                ending = TrainingEnd(iteration=iteration, text=FINISHED.format(iteration))
         if not step.is_nan:
             meter.since_s += keeper.keep(iteration, last=ending is not None)  # time of checkpoints does not count
         if ending:
@@ -92,17 +92,17 @@ def _iterate(trainer: Trainer, keeper: Keeper, watchers: Sequence[Watcher], firs
 FINISHED = " training finished: {} iterations"
 
 
-def _ending(last: int, iteration: int, step: Step, keeper: Keeper) -> Ending | None:
+def _ending(last: int, iteration: int, step: Step, keeper: Keeper) -> TrainingEnd | None:
     if step.is_nan:
         text = f"error: loss {step.loss} or gradient norm {step.grad_norm} is not finite in iteration {iteration}"
-        return Ending(iteration=iteration, code=NAN_EXIT_CODE, text=text)
+        return TrainingEnd(iteration=iteration, code=NAN_EXIT_CODE, text=text)
     if iteration == last:
-        return Ending(iteration=iteration, text=FINISHED.format(iteration))
+        return TrainingEnd(iteration=iteration, text=FINISHED.format(iteration))
     reason = keeper.why_stop(iteration, step.votes)
     if reason is None:
         return None
     stopped = f" training stopped by {reason} after iteration {iteration}"
-    return Ending(iteration=iteration, text=f"{stopped}\n{keeper.how_to_resume(iteration)}")
+    return TrainingEnd(iteration=iteration, text=f"{stopped}\n{keeper.how_to_resume(iteration)}")
 
 
 class Meter:

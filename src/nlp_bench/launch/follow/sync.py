@@ -315,8 +315,8 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
 
 
 def _local_state(run_dir: Path, submission: Submission) -> str | None:
-    if far := far_state(run_dir, submission):
-        return far
+    if elsewhere := state_elsewhere(run_dir, submission):
+        return elsewhere
     is_elsewhere = not submission.is_from_here
     is_held = lock.is_held(run_dir)
     if is_held is False or (is_held is None and (is_elsewhere or local.killed_submit(submission))):
@@ -327,7 +327,7 @@ def _local_state(run_dir: Path, submission: Submission) -> str | None:
     return "running here"
 
 
-def far_state(run_dir: Path, submission: Submission) -> str | None:
+def state_elsewhere(run_dir: Path, submission: Submission) -> str | None:
     """Return the state of a local run that another machine or container may go on with, by its files alone; its lock may not reach here."""
     # A machine that was restarted has another identity, a container another name as well.
     is_renamed = submission.host != socket.gethostname()

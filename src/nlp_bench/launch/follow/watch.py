@@ -39,7 +39,7 @@ class Look:
     state: RunState  # the queue's word and reason, "running here", or what is wrong
     progress: Progress | None  # how far it is, None where its log tells nothing yet
     to_type: tuple[str, ...] = ()  # what to type for a run that stands still, or has been measured well enough
-    known: Bound | None = None  # how well its mean time is known, where --until or its run.json asks
+    bound: Bound | None = None  # how well its mean time is known, where --until or its run.json asks
 
     @property
     def outcome(self) -> Outcome | None:
@@ -58,7 +58,7 @@ class Look:
             text += f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
         if self.progress.is_stalled or self.state.kind in {Kind.SILENT, Kind.READ_ONLY}:
             text += f"; {self.state}"
-        text += f"; {_in_words(self.known)}" if self.known else ""
+        text += f"; {_in_words(self.bound)}" if self.bound else ""
         return text + (": see {}, or end it with {}".format(*self.to_type) if self.to_type else "")
 
     def record(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Look:
             "state": self.state,
             **{name: getattr(far, name) if far else None for name in shown},
             "is_stalled": far.is_stalled if far else False,
-            "until": self.known.to_json() if self.known else None,
+            "until": self.bound.to_json() if self.bound else None,
             "logs": [str(path) for path in found.logs] if found else [],
             "next": list(found.commands if found else self.to_type),
         }
@@ -130,17 +130,17 @@ class _Watching:
             return self.ended[folder]
         try:
             ending, state = sync(folder)
-            far = known = None
+            far = bound = None
             if not ending and state.kind is not Kind.WAITS:  # its log, if any, is of a start before it
-                far, known = self._far(folder)
+                far, bound = self._far(folder)
             to_type = _to_type(folder) if far and far.is_stalled and state.kind is not Kind.SILENT else ()
         except (NlpBenchError, OSError) as error:
             self.faults[folder] = self.faults.get(folder, 0) + 1
             return Look(folder=folder, ending=None, state=RunState(f"error: {with_file(error, folder)}"), progress=None)
-        if known and known.is_enough and not to_type and not self.bounds[folder].ends_itself:
+        if bound and bound.is_enough and not to_type and not self.bounds[folder].ends_itself:
             to_type = _to_read(folder)
         self.faults.pop(folder, None)
-        look = Look(folder=folder, ending=ending, state=state, progress=far, to_type=to_type, known=known)
+        look = Look(folder=folder, ending=ending, state=state, progress=far, to_type=to_type, bound=bound)
         if ending:
             self.ended[folder] = look
         return look
@@ -234,13 +234,13 @@ def _next_of_jube(run: Path, word: str) -> str:
     return f"; why: cat {why}; once that is mended: {again}; a wrong value of a parameter is mended in a new run"
 
 
-def _in_words(known: Bound) -> str:
+def _in_words(bound: Bound) -> str:
     """Return how well the mean is known in one clause, and that it is enough."""
-    text = f"known to +-{100 * known.half_width:.1f} %"
-    if known.is_enough:
-        return f"{text}: enough for {100 * known.within:g} %"
-    needed = "" if known.needed is None else f", about {known.needed} iterations for {100 * known.within:g} %"
-    return f"{text}{needed}" if known.is_steady else f"{text}, still changing its speed"
+    text = f"known to +-{100 * bound.half_width:.1f} %"
+    if bound.is_enough:
+        return f"{text}: enough for {100 * bound.within:g} %"
+    needed = "" if bound.needed is None else f", about {bound.needed} iterations for {100 * bound.within:g} %"
+    return f"{text}{needed}" if bound.is_steady else f"{text}, still changing its speed"
 
 
 def _to_type(folder: Path) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from nlp_bench.train.logline import Interval
-from nlp_bench.train.watching.watchers import Ending, Say, Scalars, Watcher, gather
+from nlp_bench.train.watching.watchers import Say, Scalars, TrainingEnd, Watcher, gather
 
 if TYPE_CHECKING:
     from nlp_bench.train.trainer import Trainer
@@ -233,7 +233,7 @@ class PhaseReport(Watcher):
         slowed = any(i in self._profiled for i in range(interval.iteration - count + 1, interval.iteration + 1))
         self._sum.add(phases, interval.elapsed_s * count, count, spoilt=slowed)
 
-    def end(self, ending: Ending) -> None:  # noqa: ARG002
+    def end(self, ending: TrainingEnd) -> None:  # noqa: ARG002
         """Print the summary."""
         for line in self._sum.lines():
             self._say(line)

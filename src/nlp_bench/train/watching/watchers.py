@@ -28,7 +28,7 @@ Scalars = dict[str, float]  # numbers of one interval by TensorBoard's tags
 
 
 @immutable
-class Ending:
+class TrainingEnd:
     """How the training ended; the same on every rank."""
 
     iteration: int  # last iteration, counted from 1 over all jobs of a chain
@@ -52,7 +52,7 @@ class Watcher:
     def interval(self, interval: Interval, scalars: Scalars) -> None:
         """Handle a log line that was printed; `scalars` may be extended for the watchers that follow."""
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: TrainingEnd) -> None:
         """Handle the regular end, on all ranks."""
 
     def close(self) -> None:
@@ -158,7 +158,7 @@ class MemoryReport(Watcher):
             self._printed = memory_text(self._gather(), self._num_stages)
             self._say(f" > memory after iteration {iteration}, {self._printed}")
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: TrainingEnd) -> None:
         """Print the peak at the end, if it has changed."""
         now = memory_text(self._gather(), self._num_stages)
         if now != self._printed:

@@ -23,7 +23,7 @@ from nlp_bench.train.layout import Layout
 from nlp_bench.train.logline import Interval, tera_per_gpu
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.watching.startup import STARTUP, now_s
-from nlp_bench.train.watching.watchers import Ending, Say, Scalars, Watcher
+from nlp_bench.train.watching.watchers import Say, Scalars, TrainingEnd, Watcher
 
 VS_SAMPLES = ("lm loss", "learning-rate", "batch-size", "loss-scale", "grad-norm")  # also plotted by samples
 
@@ -137,7 +137,7 @@ class WeightsBiases(Watcher):
         """Log the numbers; wandb's own process sends them."""
         self._run.log({**scalars, "samples vs steps": interval.consumed_samples}, step=interval.iteration)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: TrainingEnd) -> None:
         """Note how the training ended."""
         self._code = ending.code
 
@@ -199,7 +199,7 @@ class MlLog(Watcher):
         where = {"step": interval.iteration, "samples_count": interval.consumed_samples}
         self._print("tracked_stats", POINT, stats, time_s=interval.unix_time_s, **where)
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: TrainingEnd) -> None:
         """Print the end of the run."""
         samples = ending.iteration * self._batch
         self._print("block_stop", END, samples_count=samples)
