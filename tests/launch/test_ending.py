@@ -71,7 +71,7 @@ def test_a_log_that_has_lost_its_beginning_is_no_valid_run(tmp_path: Path, run: 
             None,
             "TIMEOUT",
             "TIMEOUT",
-            "Slurm: TIMEOUT behind the last iteration, when the",
+            "Slurm: TIMEOUT after the last iteration, with the training done",
         ),
         (
             {"last": 8, "err": "[default1]: torch.OutOfMemoryError: CUDA out of memory. Tried"},

@@ -120,7 +120,8 @@ def jube(place: Place) -> Finding:  # one answer per case
     newest = "pip install the source archive of the tag REL-2.7.1 of https://github.com/FZJ-JSC/JUBE (it is not on PyPI), or: module load JUBE"
     without = "without JUBE: nlp-bench submit, then nlp-bench report"
     if answer.code == 127:
-        installs = place.bash("benchmark/run.sh installs it; or ", "")
+        script = place.bash("benchmark/run.sh", "")
+        installs = f"{script} installs it; or " if script else ""
         return failed("jube is not on PATH", remedy=f"{installs}{newest}; {without}")
     if not answer.is_good:
         last = ([line for line in output.splitlines() if line.strip()] or [answer.text])[-1]

@@ -25,7 +25,7 @@ def of_jobs() -> "re.Pattern[str]":
 
 
 def taken_out(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Collection[str] = ()) -> dict[str, str]:
-    """Return the variables of `kind` that are neither `kept` nor lead to a scheduler; secrets are blacked out."""
+    """Return the variables that `without` removes: those of `kind`, except `kept` and those that select a scheduler. Secrets are masked."""
     return {
         name: "***" if is_secret(name, value) else value
         for name, value in sorted(environment.items())

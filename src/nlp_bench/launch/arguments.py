@@ -18,7 +18,7 @@ SAME_NAMES = (
     "weight_decay", "clip_grad", "attention_dropout", "hidden_dropout", "seed",
 )  # fmt: skip
 """Fields of run.json's `training` that are arguments of the trainer."""
-STOP_WORD = "--exit-signal-handler"  # SIGTERM then stops a rank behind its iteration; a small collective in each
+STOP_WORD = "--exit-signal-handler"  # SIGTERM then stops a rank after its iteration; costs a small collective in each
 
 
 def training_arguments(run: Run) -> list[str]:
@@ -43,7 +43,9 @@ def _shape(run: Run) -> dict[str, object]:
     from nlp_bench.train.settings.families import FAMILIES  # noqa: PLC0415  # 100 options: only where a run is checked
 
     shape, family = run.model.architecture, NETWORKS[run.model.family]
-    own = (name for kind in FAMILIES.values() for name in kind.own)  # with another family's the trainer refuses it
+    own = (
+        name for kind in FAMILIES.values() for name in kind.own
+    )  # an option of another family is passed on too; the trainer refuses it
     return {
         "model-family": None if family == "gpt" else family,
         "num-layers": shape.num_layers,

@@ -2,7 +2,7 @@
 
 Before the scheduler is called, submit.json holds the comment that the job will carry. A `submit` that finds such an intent without a
 number asks the scheduler for that job, among those that wait, run or have ended, before it submits again. Where the scheduler's answer to
-the submission itself left open whether there is a job, it asks until UNSURE_S behind that answer.
+the submission itself left open whether there is a job, it asks for UNSURE_S after that answer.
 """
 
 import datetime as dt
@@ -25,9 +25,9 @@ from nlp_bench.terminal import say
 SETTLE_S = 3.0
 """Seconds between two answers "not there": a request that the scheduler had received but not yet worked on has become a job by then."""
 LOOK_S = 60.0
-"""Seconds for which a `submit` that got an unsure answer looks for the job itself: a wrapper of the site may queue it behind its answer."""
+"""Seconds for which a `submit` that got an unsure answer looks for the job itself: a wrapper of the site may queue it after its answer."""
 UNSURE_S = 300.0
-"""Seconds behind an unsure answer in which its job may still come, or be shown (a site may answer squeue from a cache of a minute)."""
+"""Seconds after an unsure answer in which its job may still come, or be shown (a site may answer squeue from a cache of a minute)."""
 LONGEST_PAUSE_S = 15.0  # between two looks
 CLOCKS = dt.timedelta(hours=2)  # how far the scheduler's clock, and a change to winter time, may be from this machine's
 NO_COMMENT = ("", "(null)")
@@ -75,7 +75,10 @@ def part_comment(comment: str, part: int) -> str:
 
 
 def pick(jobs: Iterable[Listed], comment: str, known: Collection[str]) -> str | None:
-    """Return the oldest job that carries this comment, else of those with a comment of no submission's form in the same folder, none of `known`."""
+    """Return the oldest job with this comment; if there is none, the oldest of the same folder whose comment has not our form, unless it is `known`.
+
+    A plugin of the site may have replaced the comment.
+    """
     changed = None
     for job in jobs:
         whole = _WHOLE.search(job.comment)

@@ -104,7 +104,7 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         GO_ON, IN_MORE_TIME, LOOK,
     ),
     (Outcome.TIMEOUT, "hung-at-its-end"): (
-        "something went on behind the training until the time limit, which a longer one does not mend: look at what each rank printed last",
+        "something kept running after the training until the time limit, which a longer one does not mend: look at what each rank printed last",
         RANKS, LOOK, AGAIN,
     ),
     (Outcome.TIMEOUT, "told-by-signal"): (

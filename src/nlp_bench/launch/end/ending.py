@@ -185,7 +185,7 @@ def _state(facts: Facts) -> Ending | None:
         return Ending.of(word, "host-memory", said, facts.log.memory_kill or facts.log.notice)
     if facts.log.is_finished and facts.last_iteration >= facts.iterations:
         return Ending.of(
-            word, "hung-at-its-end", f"{said} behind the last iteration, when the training was done", facts.log.notice
+            word, "hung-at-its-end", f"{said} after the last iteration, with the training done", facts.log.notice
         )
     return Ending.of(word, "state", said, facts.log.notice)
 

@@ -275,8 +275,8 @@ class Slurm(Scheduler):
         is_killed = done.returncode < 0 or 128 < done.returncode < LOST
         is_cut_off = is_killed or (done.returncode == LOST and not OWN_WORDS.search(said))
         why = LAST_WORD.findall(said)
-        is_behind = not why and re.search(r"\d", shown)  # a number: a hook of the site failed behind sbatch
-        is_unsure = UNSURE.search(" ".join(why) or said) or is_behind
+        failed_after = not why and re.search(r"\d", shown)  # a number: a hook of the site failed after sbatch
+        is_unsure = UNSURE.search(" ".join(why) or said) or failed_after
         if done.returncode and not is_unsure and not is_cut_off:
             raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
         numbers = set(IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else ""))
