@@ -17,15 +17,19 @@ ATTEMPT = "nlp-bench: attempt "
 """What `sync` writes into both files before it submits a lost run again (launch/follow/retry.py): anything before is of an earlier job."""
 TAIL_BYTES = 2_000_000  # bytes at the end of a log that are read; a flood of errors before them is not
 BLOCK_BYTES = 1 << 20
+_STAMP = re.compile(
+    r"^\[?(?:\d{4}[-/]\d\d[-/]\d\d[T _]|[A-Z][a-z]{2} [ \d]\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:? ",
+    re.MULTILINE,
+)
+"""The time that a site's srun puts before each line."""
 _JOB = re.compile(rb"^Submitted batch job (\S+)$", re.MULTILINE)
 
 
 def of_this_start(text: str, started: str) -> str:
-    """Return the text after the last start of the job, or after the line with which a further attempt was submitted."""
+    """Return the text after the last start of the job, or after the line with which a further attempt was submitted, without stamps of time."""
     _, mark, after = text.rpartition(f"\n{ATTEMPT}")
-    if mark and started not in after:
-        return after.partition("\n")[2]
-    return text.rpartition(started)[2]
+    is_unstarted = bool(mark) and started not in after
+    return _STAMP.sub("", after.partition("\n")[2] if is_unstarted else text.rpartition(started)[2])
 
 
 def says_finished(run_dir: Path) -> bool:

@@ -169,9 +169,124 @@ def test_a_signal_is_named(run: Run, tmp_path: Path) -> None:
     assert "--mem of a job, the limit of a container" in advice(ending, tmp_path).remedy
 
 
-def test_cancelled_while_pending(run: Run, tmp_path: Path) -> None:
-    ending = decide(run, tmp_path, exit_status=None, job=slurm.job("CANCELLED"))
-    assert (ending.outcome, ending.texts) == (Outcome.CANCELLED, ["Slurm: CANCELLED before it started"])
+SHOWN = "JobId=5 JobState=CANCELLED Reason={} ExitCode=0:0 RunTime={} StartTime=2026-11-27T14:32:19 NodeList={}"
+
+
+@pytest.mark.parametrize(
+    ("shown", "text", "remedy"),
+    [
+        (
+            SHOWN.format("JobHeldUser", "00:00:00", " NumNodes=1"),
+            "CANCELLED: Slurm: CANCELLED before it started",
+            "somebody, or a limit of the queue, took it out",
+        ),
+        (
+            SHOWN.format("None", "00:00:00", "node1 BatchHost=node1"),
+            "NODE_FAIL: Slurm gave it nodes (node1) and could not start it there (CANCELLED)",
+            "sinfo --list-reasons",
+        ),
+        (
+            SHOWN.format("None", "00:00:04", "node1 BatchHost=node1"),
+            "CANCELLED: Slurm: CANCELLED before it started, when it had been given nodes (node1)",
+            "a prolog of Slurm's failed, or somebody took it out just then",
+        ),
+    ],
+)
+def test_cancelled_before_it_ran(run: Run, tmp_path: Path, shown: str, text: str, remedy: str) -> None:
+    """Seen on a real Slurm: so it calls a job, too, whose PrologSlurmctld fails, or whose node has no room for the script."""
+    run.write(tmp_path)
+    ending = decide(run, tmp_path, exit_status=None, job=slurm.shown_job(shown, "5"))
+    assert ending.text() == text
+    assert remedy in advice(ending, tmp_path).text()
+
+
+STEP_ENDED = """\
+srun: launch/slurm: _step_signal: Terminating StepId=7.0
+slurmstepd-node1: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-27T13:57:25 ***
+"""
+PROLOG = "slurmstepd-node2: error: TaskProlog failed status=1"
+NO_PROGRAM = "slurmstepd-node2: error: execve(): /env/bin/python: No such file or directory"
+NO_CHDIR = "slurmstepd-node2: error: couldn't chdir to `/run': No such file or directory: going to /tmp instead"
+NO_FOLDER = "nlp-bench: error: cannot read /run: No such file or directory"
+CANCELLED_STEP = "*** STEP 7.0 ON node1 CANCELLED AT 2026-11-27T13:57:25 ***"
+
+
+@pytest.mark.parametrize(
+    ("last", "err", "exit_status", "text", "remedy"),
+    [
+        (
+            None,
+            f"{PROLOG}\nsrun: error: node2: task 1: Exited with exit code 1\n{STEP_ENDED}srun: error: node1: task 0: Killed\n",
+            137,
+            f"NODE_FAIL: Slurm: the prolog of node2 failed; {PROLOG}",
+            "--retries N",
+        ),
+        (
+            None,
+            f"srun: error: node2: task 1: Exited with exit code 2\n{STEP_ENDED}{NO_PROGRAM}\nsrun: error: node1: task 0: Terminated\n",
+            143,
+            f"FAILED: exit status 2 on node2, last iteration none; {NO_PROGRAM}",
+            "--exclude=NODE",
+        ),
+        (
+            None,
+            f"{NO_CHDIR}\n{NO_FOLDER}\nsrun: error: node2: task 1: Exited with exit code 1\n{STEP_ENDED}srun: error: node1: task 0: Exited with exit code 143\n",
+            143,
+            f"FAILED: exit status 1 on node2, last iteration none; {NO_FOLDER}",
+            "--exclude=NODE",
+        ),
+        (
+            6,
+            f"{STEP_ENDED}srun: error: node1: task 0: Killed\n",
+            137,
+            f"CANCELLED: the step was cancelled from outside (scancel 7.0); {CANCELLED_STEP}",
+            "somebody",
+        ),
+        (
+            6,
+            f"srun: error: node1: task 0: Killed\n{STEP_ENDED}",
+            137,
+            "FAILED: killed by signal 9, last iteration 6; srun: error: node1: task 0: Killed",
+            "mostly Linux, out of memory",
+        ),
+    ],
+    ids=["task prolog", "no program", "no folder", "scancel of the step", "out of memory"],
+)
+def test_a_signal_of_sruns_own_is_not_the_cause(
+    run: Run, tmp_path: Path, last: int | None, err: str, exit_status: int, text: str, remedy: str
+) -> None:
+    """The lines are those of a real Slurm: srun ends the healthy ranks, and its own exit status is that of theirs."""
+    run.write(folder(tmp_path, last=last, err=f"nlp-bench: begin of job 7\n{err}"))
+    ending = decide(run, tmp_path, exit_status=exit_status, job=slurm.job("RUNNING"))
+    assert ending.text() == text
+    assert remedy in advice(ending, tmp_path).remedy
+
+
+SUMMARY = """\
+14:09:36 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+14:09:36 Root Cause (first observed failure):
+14:09:36 [0]:
+14:09:36   time      : 2026-11-27_14:09:35
+14:09:36   host      : node1
+14:09:36   rank      : 0 (local_rank: 0)
+14:09:36   exitcode  : {} (pid: 12468)
+14:09:36 srun: error: node1: task 0: Exited with exit code 1
+"""
+
+
+@pytest.mark.parametrize(("code", "cause"), [(-9, "killed by signal 9 (rank 0), "), (1, "")])
+@pytest.mark.parametrize("stamp", ["14:09:36 ", "[2026-11-27 14:09:36.123] ", "Nov 27 14:09:36 ", ""])
+def test_a_failure_whose_exit_status_a_wrapper_of_srun_loses(
+    run: Run, tmp_path: Path, code: int, cause: str, stamp: str
+) -> None:
+    """Seen: it pipes srun's output through a program that puts the time before each line; the run was INCOMPLETE, with a longer time limit to try."""
+    lines = re.sub(r"^14:09:36 ", stamp, SUMMARY.format(code), flags=re.MULTILINE)
+    with (folder(tmp_path, last=4) / "job.out").open("a") as log:
+        log.write(lines)
+    ending = decide(run, tmp_path, exit_status=0)
+    assert ending.outcome is Outcome.FAILED
+    assert ending.texts == [f"{cause}exit status 1 on node1, though srun ended with exit status 0, last iteration 4"]
+    assert f"; rank 0 exitcode {code}" in str(ending.evidence)
 
 
 def test_first_error_is_the_evidence(run: Run, tmp_path: Path) -> None:

@@ -178,6 +178,31 @@ def test_a_prolog_that_failed_is_no_cancel(lost: Path, run: Run, monkeypatch: py
     assert "--sbatch-arg=--exclude=NODE" in advice(ending, lost).text()
 
 
+@pytest.mark.parametrize(
+    ("err", "state", "facts"),
+    [
+        ("slurmstepd-node1: error: TaskProlog failed status=1\n", "FAILED", {"exit_status": 1, "exit_code": "1:0"}),
+        (
+            "nlp-bench: begin of job 7\nslurmstepd: error: TaskProlog failed status=1\nsrun: error: node2: task 1: Exited with exit code 1\n",
+            "FAILED",
+            {"exit_status": 137, "exit_code": "137:0"},
+        ),
+        ("", "CANCELLED", {"node_name": "node1", "exit_code": "0:0", "is_unstarted": True}),
+    ],
+    ids=["of the script's node", "of another node", "on the controller"],
+)
+def test_a_node_where_nothing_could_be_started_is_left_for_another(
+    lost: Path, monkeypatch: pytest.MonkeyPatch, err: str, state: str, facts: dict[str, object]
+) -> None:
+    """The attempts before have left a job.out."""
+    (lost / "job.out").write_text("nlp-bench: attempt 2 of 3: job 6 ended\n")
+    (lost / "job.err").write_text(f"nlp-bench: attempt 2 of 3: job 6 ended\n{err}")
+    says(monkeypatch, state, **facts)
+    queues(monkeypatch, "8")
+    assert sync(lost) == (None, "attempt 2 of 3 is submitted, job 8")
+    assert submission_of(lost).attempts[0]["outcome"] == "NODE_FAIL"
+
+
 def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> str:
         raise NlpBenchError("sbatch refused: no such partition; nothing was submitted")

@@ -93,6 +93,7 @@ class Job:
     submitted: dt.datetime | None = None  # when it was submitted, local time without offset; None where it is not known
     eligible: dt.datetime | None = None  # from when on it may begin (sbatch --begin), likewise
     node_name: str = ""  # the node on which its script runs; likewise
+    is_unstarted: bool = False  # whether it ended without having run for a second, or an exit code
     remedy: str = ""  # what only the user can do for it to go on, with the command
 
     def lost_folder(self) -> str:

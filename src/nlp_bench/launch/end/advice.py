@@ -79,6 +79,10 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         AGAIN, LOOK,
     ),
     (Outcome.FAILED, "early-exit"): ("look at the log of the rank that is named: it left by itself", RANKS, LOOK, AGAIN),
+    (Outcome.FAILED, "not-on-node"): (
+        "the node that is named has not what the evidence names: leave it out (--sbatch-arg=--exclude=NODE) and tell its operator; where no node has it, mend that",
+        LOOK, AGAIN,
+    ),
     (Outcome.FAILED, "no-output"): (
         "the run's folder is missing or not writable on the nodes: name one on their file system with --run-dir",
         "ls -ld DIR", AGAIN,
@@ -111,6 +115,9 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "it was told that its time was nearly over; with --save it leaves a checkpoint to go on from", GO_ON, IN_MORE_TIME, LOOK,
     ),
     (Outcome.CANCELLED, ""): ("somebody, or a limit of the queue, took it out; submit it again if that was not meant", GO_ON, AGAIN),
+    (Outcome.CANCELLED, "not-started"): (
+        "a prolog of Slurm's failed, or somebody took it out just then; submit it again if that was not meant", "LOST_NODES", AGAIN,
+    ),
     (Outcome.CANCELLED, "ended-here"): (
         "somebody ended it, or its terminal did (a lost ssh): in tmux, or with nohup, it outlives that; submit it again if that was not meant",
         GO_ON, AGAIN,

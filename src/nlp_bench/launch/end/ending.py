@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from signal import SIGKILL
+from signal import SIGKILL, SIGTERM
 from typing import Any
 
 from nlp_bench import files, last_start, reason, schemas, seal
@@ -28,6 +28,8 @@ FINISHED = "end of the training in the log"
 DUE_TO_SIGNAL = " DUE TO SIGNAL "
 """Before the name of the signal that `submit` got, in the notice of the local backend; its script is then ended by TERM, whatever came."""
 _FIRST_SIGNAL = re.compile(f"{DUE_TO_SIGNAL}([A-Z]+)")
+SIGNALLED = (128 + SIGKILL, 128 + SIGTERM)
+"""Exit statuses of srun where it, or slurmstepd, has ended healthy ranks."""
 OUT_OF_TIME = ("USR1", "USR2", "ALRM", "XCPU")
 """Signals by which a job is told that its time is nearly over: `sbatch --signal=B:USR1@60`, limits of CPU time."""
 
@@ -158,13 +160,31 @@ def _memory_limit(facts: Facts) -> Ending | None:
 
 
 def _prolog(facts: Facts) -> Ending | None:
-    """Return NODE_FAIL for a job that the scheduler took back since a node could not be prepared for it: nobody has cancelled it."""
-    line = facts.log.prolog_failure
-    if line is None or facts.exit_status is not None or facts.job is None or facts.job.outcome is not Outcome.CANCELLED:
+    """Return NODE_FAIL where a node could not be prepared for the job, which the scheduler took back, or for its ranks."""
+    line, job = facts.log.prolog_failure, facts.job
+    never_ran = facts.exit_status is None and job is not None and job.outcome is Outcome.CANCELLED
+    no_rank = bool(facts.exit_status) and not facts.last_iteration and not facts.signal
+    if line is None or not (never_ran or no_rank):
         return None
-    where = facts.job.node_name or "its node"
-    text = f"{facts.scheduler.title}: {facts.job.word} before it started: the prolog of {where} failed"
+    where = (not never_ran and facts.log.failed_node) or (job and job.node_name) or "its node"
+    before = f"{job.word} before it started: " if job and never_ran else ""
+    text = f"{facts.scheduler.title}: {before}the prolog of {where} failed"
     return Ending.of(Outcome.NODE_FAIL, "prolog", text, line)
+
+
+def _not_started(facts: Facts) -> Ending | None:
+    """Decide on a job that got nodes and is called cancelled before its script ran: it could not be started there, or somebody was as quick."""
+    job = facts.job
+    if job is None or job.outcome is not Outcome.CANCELLED or not job.node_name:
+        return None
+    title = facts.scheduler.title
+    if job.is_unstarted:
+        text = f"{title} gave it nodes ({job.node_name}) and could not start it there ({job.word})"
+        return Ending.of(Outcome.NODE_FAIL, "not-started", text)
+    if facts.run_log.is_file():
+        return None
+    text = f"{title}: {job.word} before it started, when it had been given nodes ({job.node_name})"
+    return Ending.of(Outcome.CANCELLED, "not-started", text)
 
 
 def _state(facts: Facts) -> Ending | None:
@@ -206,6 +226,12 @@ def _notice(facts: Facts) -> Ending | None:
     if facts.signal in OUT_OF_TIME and word in {None, Outcome.CANCELLED}:
         text = f"the job was told by signal {facts.signal} that its time is nearly over"
         return Ending.of(Outcome.TIMEOUT, code, text, facts.log.notice)
+    step = re.search(r"\*\*\* STEP (\S+)", facts.log.notice or "")
+    if step and word is Outcome.CANCELLED and not facts.signal:
+        if facts.exit_status not in SIGNALLED or facts.log.memory_kill:
+            return None
+        text = f"the step was cancelled from outside (scancel {step.group(1)})"
+        return Ending.of(word, code, text, facts.log.notice)
     if word is None and not facts.signal:
         return None
     came = _FIRST_SIGNAL.search(facts.log.notice or "")
@@ -227,16 +253,27 @@ def _exit_status(facts: Facts) -> Ending | None:
     failed = facts.job is not None and facts.job.outcome is Outcome.FAILED
     if facts.exit_status in {0, None} and not failed:
         return None
-    if facts.exit_status is None:
-        status = f"{facts.scheduler.title}: {facts.job.word}" if facts.job else ""
+    first = facts.log.failed_status
+    status = first if first and facts.exit_status in SIGNALLED else facts.exit_status
+    if status is None:
+        said = f"{facts.scheduler.title}: {facts.job.word}" if facts.job else ""
     else:
-        status = _in_words(facts.exit_status)
-    is_killed = _signal_of(facts.exit_status) == SIGKILL
-    cause = facts.log.cause or Reason("killed" if is_killed else "exit-status", "")
-    said = ", ".join(filter(None, (cause.text, status)))
+        said = _in_words(status) if status == facts.exit_status else _first_task(facts)
     if facts.exit_status == 128 + 9 and facts.job and facts.job.is_memory_suspect:
         said += " (mostly out of memory)"
-    text = f"{said}, {_last(facts)}"
+    return _failed(facts, said, is_killed=_signal_of(status) == SIGKILL and not facts.log.is_step_cancelled)
+
+
+def _first_task(facts: Facts) -> str:
+    """Return in words how the task ended that failed first, by srun's words; empty where they do not say it."""
+    first = facts.log.failed_status
+    return f"{_in_words(first)} on {facts.log.failed_node}" if first else ""
+
+
+def _failed(facts: Facts, status: str, *, is_killed: bool = False) -> Ending:
+    """Return the ending of a run that failed, with its cause, as far as that is known, and with its `status` in words."""
+    cause = facts.log.cause or Reason("killed" if is_killed else "exit-status", "")
+    text = ", ".join(filter(None, (cause.text, status, _last(facts))))
     if facts.log.memory_kill:
         return Ending.of(Outcome.OUT_OF_MEMORY, "host-memory", text, facts.log.memory_kill)
     word = Outcome.OUT_OF_MEMORY if facts.log.out_of_memory else Outcome.FAILED
@@ -277,6 +314,9 @@ def _incomplete(facts: Facts) -> Ending | None:
         return Ending.of(Outcome.UNKNOWN, "no-status", f"{gone}the exit status is lost; {_last(facts)}")
     if facts.last_iteration >= facts.iterations:
         return None
+    if facts.log.ranks_failed:
+        what = _first_task(facts) or "ranks failed"
+        return _failed(facts, f"{what}, though {facts.scheduler.starter_name} ended with exit status 0")
     lost = "" if facts.last_iteration else _lost_log(facts.run_log)
     text = f"{lost}{_last(facts)} of {facts.iterations}"
     return Ending.of(Outcome.INCOMPLETE, "lost-log" if lost else "stops-early", text, facts.log.error)
@@ -314,6 +354,7 @@ def _suspended(facts: Facts) -> Ending | None:
 RULES: dict[str, Callable[[Facts], Ending | None]] = {
     "{scheduler}'s memory limit": _memory_limit,
     "{scheduler}'s words in the log": _prolog,
+    "{scheduler}'s state before the start": _not_started,
     "{scheduler}'s state": _state,
     "{scheduler}'s exit code": _exit_code,
     "{scheduler}'s notice in the log": _notice,

@@ -64,8 +64,18 @@ ERROR = re.compile(
     r"|Lmod has detected the following error: .*|\s*(?:\S+:)?ERROR:(?:\d+:)? (?:Unable to locate a modulefile|Module) .*"  # of modules
     r"|\S*: line \d+: .*: (?:command not found|No such file or directory|Permission denied|cannot execute.*)"  # bash
     r"|[^:]+: (?:error while loading shared libraries|symbol lookup error): .*|[^:]+: [^:]+: version `[^']+' not found .*"  # ld.so
-    r"|slurmstepd\S*: error: pyxis: +\[ERROR\] .*|FATAL: .*))$"  # enroot under pyxis, Apptainer
+    r"|slurmstepd\S*: error: (?:pyxis: +\[ERROR\] |execve\(\): |(?:--task-prolog|TaskProlog) failed ).*|FATAL: .*))$"  # enroot under pyxis, Apptainer
 )
+TASK_ENDED = re.compile(
+    r"srun: error: (?P<node>\S+): tasks? \S+: (?:Exited with exit code (?P<status>\d+)|(?!Exited).+)"
+)
+"""srun's line on a task that failed: it then ends the tasks of all other nodes by a signal (--kill-on-bad-exit)."""
+NOT_THERE = re.compile(r"^slurmstepd\S*: error: (?:execve\(\): |couldn't chdir to )", re.MULTILINE)
+"""slurmstepd's words on a node that has not the program, or the run's folder."""
+ENDS_STEP = re.compile(
+    r"srun: (?:error: (?:\S+: tasks? |Task launch |Application launch |Node failure|Unable to )|First task exited)"
+)
+"""srun's words before it ends its step by itself; one that is cancelled without them was cancelled from outside."""
 LAST_ERROR = re.compile(r"^(?P<head>.*)Last error:\n(?P=head)(?P<text>.+)$", re.MULTILINE)
 """NCCL's own words, some lines below torch's "unhandled system error"."""
 ROOT_CAUSE = re.compile(
@@ -118,6 +128,10 @@ class LogFacts:
     enough_at: int | None = None  # the iteration after which the trainer said that --until was met
     first_iteration: int | None = None  # iteration of the first line of the last start
     num_starts: int = 0  # starts of the ranks in the log that have iterations: torchrun may restart them inside a job
+    failed_node: str | None = None  # the node of the task that failed first, by srun's words
+    failed_status: int | None = None  # the exit status of that task, where they give one
+    ranks_failed: bool = False  # whether torchrun or srun says that ranks failed
+    is_step_cancelled: bool = False  # whether the step was cancelled before any of its tasks had failed
 
 
 def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
@@ -125,32 +139,41 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     text = _own_tail(run_dir / "job.out")
     out = of_this_start(text, STARTED)
     err = of_this_start(_own_tail(run_dir / "job.err"), STARTED_ERR)
-    lines = (err + "\n" + out).splitlines()
-    notice = _last_notice(lines, begun.group(1) if (begun := BEGUN.match(err)) else "")
+    said = f"{err}\n{out}"  # a site's srun may print what it says, and all ranks' errors, to stdout
+    lines = said.splitlines()
+    is_finished = any(FINISHED.match(line) for line in lines)
+    notices = _notices(lines, begun.group(1) if (begun := BEGUN.match(err)) else "")
+    step = None if is_finished else _cancelled_step(lines, notices)
+    notice = _last_notice(notices) or step
+    task = TASK_ENDED.search(said)
     node = next((line for line in lines if NODE_FAILURE.search(line)), None)
     # Before this attempt has logged, all records are of an earlier one.
     _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
     has_logged = not mark or ITERATION.search(behind) is not None
     num_starts, records = _last_start(run_dir / "job.out") if has_logged else (0, NO_RECORDS)
     exceeded = next(filter(None, map(scheduler.memory_limit.search, lines)), None)
-    failed = {rank: (local, status) for rank, local, status in FAILURES.findall(err)}
-    first = _first_failed_rank(err, lines, failed)
+    failed = {rank: (local, status) for rank, local, status in FAILURES.findall(said)}
+    first = _first_failed_rank(said, lines, failed)
     broken = records.first_broken()
     return LogFacts(
         last_iteration=records[-1].iteration if records else None,
         first_iteration=records[0].iteration if records else None,
-        error=_first_error(lines, err, failed, first),
+        error=_first_error(lines, said, failed, first),
         notice=notice.group(0) if notice else node,
         notice_outcome=_meaning(notice, node),
         out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
         memory_limit=exceeded and exceeded.group(),
-        prolog_failure=next(filter(scheduler.prolog_failure.search, err.splitlines()), None),
+        prolog_failure=next(filter(scheduler.prolog_failure.search, lines), None),
         memory_kill=next(filter(scheduler.memory_kill.search, lines), None),
         not_finite=f"the loss is not finite at iteration {broken.iteration}" if broken else None,
-        cause=_cause(scheduler, err, lines, trained=bool(records)) or _rank_that_failed(failed, first),
-        is_finished=any(FINISHED.match(line) for line in lines),
+        cause=_cause(scheduler, said, lines, trained=bool(records)) or _rank_that_failed(failed, first),
+        is_finished=is_finished,
         enough_at=enough_after(lines),
         num_starts=num_starts,
+        failed_node=task and task["node"],
+        failed_status=int(task["status"]) if task and task["status"] else None,
+        ranks_failed=bool(failed or task),
+        is_step_cancelled=step is not None,
     )
 
 
@@ -183,7 +206,9 @@ def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -
             return Reason("rendezvous", f"rendezvous: {found.group('ours')}")
         if not trained and not causes:  # where ranks had started, their peers' agents lose each other at the end
             return Reason("rendezvous", f"rendezvous: the nodes did not meet: {found.group('torchrun')}")
-    return None if trained or causes else scheduler.why_not_started(err)
+    if trained or causes:
+        return None
+    return Reason("not-on-node", "") if NOT_THERE.search(err) else scheduler.why_not_started(err)
 
 
 def _rank_that_failed(failed: Failed, first: str | None) -> Reason | None:
@@ -205,7 +230,9 @@ def _first_error(lines: list[str], err: str, failed: Failed, first: str | None) 
     local, code = failed.get(rank, ("", ""))
     errors = [(found.group("local"), found.group("text")) for line in lines if (found := ERROR.match(line))]
     own = [text for prefix, text in errors if local and prefix == f"default{local}"]
-    parts = (own or [text for _, text in errors])[:1]
+    # srun's line on the end of a task may come before slurmstepd's, which says why
+    starters = [text for _, text in errors if text.startswith("slurmstepd")]
+    parts = (own or starters or [text for _, text in errors])[:1]
     told = LAST_ERROR.finditer("\n".join(lines))
     parts += [one["text"] for one in told if not local or one["head"].startswith(f"[default{local}]")][:1]
     parts += [f"rank {rank} exitcode {code}"] if rank else []
@@ -270,12 +297,22 @@ def _last_start(log: Path) -> tuple[int, Records]:
     return len(attempts), attempts[-1].records.chosen(attempts[-1].records.whole) if attempts else NO_RECORDS
 
 
-def _last_notice(lines: list[str], own: str) -> "re.Match[str] | None":
-    """Return the notice with a cause, else the job's own: srun cancels a step too, whenever a rank fails.
+Notices = list[tuple[int, "re.Match[str]"]]  # slurmstepd's notices of one job, each with the number of its line
 
-    `own` is the number of the job that has begun last; a node that was given up may write of the job before it even later.
-    """
-    found = [match for line in lines if (match := NOTICE.search(line))]
-    found = [match for match in found if not own or not match.group("job").isdigit() or match.group("job") == own]
-    found = [match for match in found if match.group("cause") or match.group("what") == "JOB"]
-    return next((match for match in found if match.group("cause")), found[-1] if found else None)
+
+def _notices(lines: list[str], own: str) -> Notices:
+    """Return the notices of the job `own`, the one that has begun last; a node that was given up may write of the job before it even later."""
+    found = [(number, match) for number, line in enumerate(lines) if (match := NOTICE.search(line))]
+    return [(number, match) for number, match in found if not own or match["job"] == own or not match["job"].isdigit()]
+
+
+def _last_notice(notices: Notices) -> "re.Match[str] | None":
+    """Return the notice with a cause, else the job's own: srun cancels a step too, whenever a rank fails."""
+    found = [match for _, match in notices if match["cause"] or match["what"] == "JOB"]
+    return next((match for match in found if match["cause"]), found[-1] if found else None)
+
+
+def _cancelled_step(lines: list[str], notices: Notices) -> "re.Match[str] | None":
+    """Return the notice of a step that was cancelled although srun had no reason to end it: by `scancel JOB.STEP`."""
+    ends = next((number for number, line in enumerate(lines) if ENDS_STEP.search(line)), len(lines))
+    return next((match for number, match in notices if match["what"] == "STEP" and number < ends), None)

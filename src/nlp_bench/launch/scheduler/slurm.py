@@ -146,7 +146,10 @@ class Slurm(Scheduler):
     memory_limit = re.compile(
         r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
     )
-    prolog_failure = re.compile(r"^.*Error running slurm prolog: \d+")  # slurmd's req.c; the job's state is CANCELLED
+    # Of the job (slurmd's req.c), whose state is CANCELLED then, and of a task (slurmstepd's task.c).
+    prolog_failure = re.compile(
+        r"^.*Error running slurm prolog: \d+|^slurmstepd\S*: error: TaskProlog failed status=\d+"
+    )
     memory_kill = re.compile(r"^.*[Dd]etected \d+ oom[-_]kill event.*")  # slurmstepd's task/cgroup
     queues_command, lost_nodes_command = "sinfo", "sinfo --list-reasons"
 
@@ -482,6 +485,7 @@ def shown_job(line: str, job_id: str) -> Job:
         suspended_s=_suspended(line),
         comment=answers.field_of(line, "Comment"),
         node_name=answers.field_of(line, "BatchHost"),
+        is_unstarted=(answers.field_of(line, "ExitCode"), answers.field_of(line, "RunTime")) == ("0:0", "00:00:00"),
         eligible=_time(answers.field_of(line, "EligibleTime")),
         work_dir=found.group(1) if (found := WORK_DIR.search(line)) else "",
     )
