@@ -19,7 +19,7 @@ nlp_bench_find_jube() { # nlp_bench_find_jube ROOT: put a JUBE that starts on PA
   fi
   archive=${NLP_BENCH_JUBE_ARCHIVE:-https://github.com/FZJ-JSC/JUBE/archive/refs/tags/REL-2.7.1.tar.gz}
   echo "nlp-bench: installing JUBE from $archive into $venv" >&2
-  if PIP_USER=0 env -u PIP_CONSTRAINT -u PIP_TARGET -u PIP_PREFIX "$venv/bin/pip" install -q PyYAML "$archive" && PATH=$PATH:$venv/bin && jube --version > /dev/null 2>&1; then return; fi
+  if PIP_USER=0 env -u PIP_CONSTRAINT -u PIP_TARGET -u PIP_PREFIX "$venv/bin/python" "$venv/bin/pip" install -q PyYAML "$archive" && PATH=$PATH:$venv/bin && jube --version > /dev/null 2>&1; then return; fi
   cat >&2 <<TEXT
 nlp-bench: error: JUBE was not found and could not be installed. One of these helps:
   on Debian or Ubuntu with Python 3.11 or older: sudo apt-get install jube

@@ -6,6 +6,11 @@ nlp_bench_venv() { # nlp_bench_venv ROOT: the folder of the virtual environment
   echo "${venv%"${venv##*[!/]}"}" # without the slash that a shell puts behind a folder when it completes its name
 }
 
+nlp_bench_made_as() { # nlp_bench_made_as VENV: the path that the scripts in its bin name
+  # shellcheck disable=SC1091
+  (source "$1/bin/activate" && echo "$VIRTUAL_ENV")
+}
+
 nlp_bench_python() { # print the first Python 3.10 to 3.13 of PATH that can make virtual environments
   local python
   for python in "${NLP_BENCH_PYTHON:-python3}" python3.13 python3.12 python3.11 python3.10; do

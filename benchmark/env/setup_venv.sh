@@ -71,7 +71,8 @@ foreign() { # foreign PATH: of a colleague who shares this checkout
 
 pip() { # pip WORD...: what it says of a fault stays in pip.err, where `nlp-bench doctor` looks
   local status=0
-  "$venv/bin/pip" "$@" 2> "$venv/pip.err" || status=$?
+  # Not the script itself, whose first line names the Python of the path that the environment was made as. Not -m, as above.
+  "$venv/bin/python" "$venv/bin/pip" "$@" 2> "$venv/pip.err" || status=$?
   cat -- "$venv/pip.err" >&2
   return "$status"
 }
@@ -126,7 +127,14 @@ flock --wait 3 9 || { # two JUBE points, or two people, never build one environm
   say "waiting for the process that holds $link.lock: it sets the environment up, which takes minutes, or was stopped (Ctrl-Z: fg)"
   flock 9
 }
-if ! is_ready key; then
+if is_ready key; then
+  made=$(nlp_bench_made_as "$venv" 2> /dev/null) || made=''
+  [[ ! -d $made || $made -ef $venv ]] || { # not made anew here: a job of the copied checkout may run with it
+    say "error: $venv is a copy of $made, and its commands would change that one; when no job runs with the copy:" \
+      "rm -r $(printf %q "$venv"), then repeat the same command"
+    exit 1
+  }
+else
   [[ ! -e $venv || -w $venv ]] || foreign "$venv"
   say "setting up $venv for $accelerator (a few minutes, once)"
   options=(); [[ $site_packages != yes ]] || options=(--system-site-packages)

@@ -31,10 +31,11 @@ rm -rf "${{@: -1}}"
 mkdir -p "${{@: -1}}/bin"
 [[ $DIE_AT != venv-end ]] || kill -9 $PPID
 cp "{pip}" "${{@: -1}}/bin/pip"
-printf '#!/bin/sh\nexec "{real}" "$@"\n' > "${{@: -1}}/bin/python"
+printf '#!/bin/bash\n[[ $1 != */bin/pip ]] || exec bash "$@"\nexec "{real}" "$@"\n' > "${{@: -1}}/bin/python"
+echo "VIRTUAL_ENV='${{@: -1}}'" > "${{@: -1}}/bin/activate"
 chmod +x "${{@: -1}}/bin/python"
 """
-PIP = """#!/bin/bash
+PIP = """#!/of/the/path/that/it/was/made/as/python
 folder=$(dirname "$(dirname "$0")")
 for word; do [[ $word == *==* || $word == *\\[* || $word == uv ]] && what=$word; done
 case $what in torch*) step=torch ;; uv) step=uv ;; *) step=rest ;; esac
@@ -244,6 +245,20 @@ def test_an_environment_that_was_moved_is_named(tmp_path: Path) -> None:
     assert done.stdout.startswith("1 "), done.stderr
     said = f"{venv} was made as {tmp_path}/old, which is gone, and cannot be moved: remove {venv}, then run"
     assert said in done.stderr
+
+
+def test_a_copy_of_an_environment_does_not_change_the_original(tmp_path: Path, tools: Path) -> None:
+    """The commands in its bin name the original, whose packages they installed without a word."""
+    assert setup(tmp_path, tools).returncode == 0
+    shutil.copytree(tmp_path / "env", tmp_path / "copy", symlinks=True)
+    before = {path: path.read_bytes() for path in (tmp_path / "env/.venv").resolve().glob("*") if path.is_file()}
+    done = setup(tmp_path, tools, "--extra", "test", NLP_BENCH_VENV=f"{tmp_path}/copy/.venv")
+    (copy,) = (path for path in (tmp_path / "copy").glob(".venv-*") if path.is_dir())
+    said = f"{copy} is a copy of {tmp_path}/env/{copy.name}, and its commands would change that one"
+    assert (done.returncode, said in done.stderr, f"rm -r {copy}, then repeat" in done.stderr) == (1, True, True)
+    assert {path: path.read_bytes() for path in (tmp_path / "env" / copy.name).glob("*") if path.is_file()} == before
+    shutil.rmtree(copy)
+    assert setup(tmp_path, tools, "--extra", "test", NLP_BENCH_VENV=f"{tmp_path}/copy/.venv").returncode == 0
 
 
 def test_what_a_users_file_for_every_bash_prints_is_no_word_of_the_machine(tmp_path: Path, tools: Path) -> None:
