@@ -35,12 +35,17 @@ nlp_bench_activate() {
   export NLP_BENCH_ROOT=$root PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} # this checkout, whoever made the environment
   # shellcheck disable=SC1091
   source "$venv/bin/activate"
-  if [[ ! -x $VIRTUAL_ENV/bin/python ]]; then
-    echo "nlp-bench: error: $venv was made as $VIRTUAL_ENV, which is gone, and cannot be moved: remove $(readlink -f -- "$venv")," \
+  if [[ ! $VIRTUAL_ENV -ef $venv ]]; then
+    echo "nlp-bench: error: $venv was made as $VIRTUAL_ENV, and cannot be moved or copied: remove $(readlink -f -- "$venv")," \
       "then run: bash benchmark/env/setup_venv.sh" >&2
-    deactivate
-    return 1
+  elif [[ ! -x $VIRTUAL_ENV/bin/python ]]; then
+    echo "nlp-bench: error: $VIRTUAL_ENV/bin/python is gone: its Python was removed or its module is not loaded;" \
+      "load that module, or run: bash benchmark/env/setup_venv.sh" >&2
+  else
+    return 0
   fi
+  deactivate
+  return 1
 }
 
 nlp_bench_activate "$@"

@@ -243,8 +243,14 @@ def test_an_environment_that_was_moved_is_named(tmp_path: Path) -> None:
     venv = (tmp_path / "old").rename(tmp_path / "new")
     done = activated(venv)
     assert done.stdout.startswith("1 "), done.stderr
-    said = f"{venv} was made as {tmp_path}/old, which is gone, and cannot be moved: remove {venv}, then run"
-    assert said in done.stderr
+    assert f"{venv} was made as {tmp_path}/old, and cannot be moved or copied: remove {venv}, then run" in done.stderr
+    shutil.copytree(venv, tmp_path / "old", symlinks=True)
+    done = activated(venv)
+    assert f"{venv} was made as {tmp_path}/old, and cannot be moved or copied: remove {venv}, then run" in done.stderr
+    (tmp_path / "old/bin/python").unlink()
+    done = activated(tmp_path / "old")
+    said = f"{tmp_path}/old/bin/python is gone: its Python was removed or its module is not loaded; load that module, or run"
+    assert (done.stdout[:2], said in done.stderr) == ("1 ", True), done.stderr
 
 
 def test_a_copy_of_an_environment_does_not_change_the_original(tmp_path: Path, tools: Path) -> None:
