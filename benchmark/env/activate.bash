@@ -27,7 +27,7 @@ nlp_bench_activate() {
   ((status == 0)) || return "$status"
   # shellcheck source=benchmark/env/python.bash
   source "$here/python.bash"
-  venv=$(nlp_bench_venv "$root")
+  venv=$(nlp_bench_venv "$root") || return
   if [[ ! -e $venv/nlp-bench.key ]]; then
     echo "nlp-bench: error: $venv is not set up; run: bash benchmark/env/setup_venv.sh" >&2
     return 1

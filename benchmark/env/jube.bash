@@ -5,7 +5,7 @@ nlp_bench_find_jube() { # nlp_bench_find_jube ROOT: put a JUBE that starts on PA
   local venv archive
   # shellcheck source=benchmark/env/python.bash
   source "$1/benchmark/env/python.bash"
-  venv=$(nlp_bench_venv "$1")
+  venv=$(nlp_bench_venv "$1") || return
   [[ ! -x $venv/bin/jube ]] || PATH=$PATH:$venv/bin
   if jube --version > /dev/null 2>&1; then return; fi
   if [[ $(id -u) == 0 ]] && command -v apt-get > /dev/null; then

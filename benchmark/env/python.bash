@@ -3,6 +3,11 @@
 
 nlp_bench_venv() { # nlp_bench_venv ROOT: the folder of the virtual environment
   local venv=${NLP_BENCH_VENV:-$1/.venv}
+  [[ $venv == /* ]] || {
+    echo "nlp-bench: error: NLP_BENCH_VENV=$venv does not begin with /, so that each folder would have an environment of its own:" \
+      "export NLP_BENCH_VENV=$(printf %q "$PWD/$venv")" >&2
+    return 2
+  }
   echo "${venv%"${venv##*[!/]}"}" # without the slash that a shell puts behind a folder when it completes its name
 }
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.processes import ROOT, execute
 from support.users import as_user, open_folder
 
@@ -190,6 +191,24 @@ def test_a_path_that_the_shell_has_completed_is_the_same(tmp_path: Path, tools: 
         done = setup(tmp_path, tools, NLP_BENCH_VENV=f"{tmp_path}/{name}")
         assert done.returncode == 0, done.stderr
         assert done.stderr.splitlines()[-1] == f"nlp-bench: {tmp_path}/env/.venv is ready"
+
+
+def test_a_relative_path_is_refused_before_anything_is_made(
+    tmp_path: Path, tools: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JUBE's steps looked for it in their own folders, where they made a second one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NLP_BENCH_VENV", "my env")
+    said = "NLP_BENCH_VENV=my env does not begin with /, so that each folder would have an environment of its own: export NLP_BENCH_VENV="
+    before = sorted(tmp_path.iterdir())
+    done = setup(tmp_path, tools, NLP_BENCH_VENV="my env")
+    assert (done.returncode, f"{said}{tmp_path}/my\\ env\n" in done.stderr) == (2, True), done.stderr
+    done = activated(Path("my env"))
+    assert (done.stdout[:2], f"{said}{tmp_path}/my\\ env\n" in done.stderr) == ("2 ", True), done.stderr
+    said += f"'{tmp_path}/my env'"
+    assert said in cli("submit", "--model", "tiny", "--system", "local", "--mock-data", code=2).err
+    assert said in cli("doctor", "--checks", "environment", code=1).out
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_environments_of_before_are_named(tmp_path: Path, tools: Path) -> None:

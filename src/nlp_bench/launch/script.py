@@ -110,7 +110,13 @@ OPTIONS = "#SBATCH "  # beginning of the template's lines of options, which are 
 
 def environment_folder(root: Path) -> Path:
     """Return the virtual environment that is current: NLP_BENCH_VENV or .venv with its link followed."""
-    return real(os.environ.get("NLP_BENCH_VENV") or root / ".venv")
+    named = os.environ.get("NLP_BENCH_VENV")
+    if named and not named.startswith("/"):  # as benchmark/env/python.bash has it
+        raise UsageError(
+            f"NLP_BENCH_VENV={named} does not begin with /, so that each folder would have an environment of its own: "
+            f"export NLP_BENCH_VENV={shlex.quote(os.path.abspath(named))}"  # noqa: PTH100  # its link is not followed
+        )
+    return real(named or root / ".venv")
 
 
 def interpreter(root: Path) -> str:
