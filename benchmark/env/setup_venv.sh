@@ -17,6 +17,8 @@ source "$here/python.bash"
 
 say() { echo "nlp-bench: $*" >&2; }
 
+command -v flock > /dev/null || { say "error: flock is missing on PATH: install util-linux"; exit 1; }
+
 extra='' choose=()
 while (($#)); do
   case $1 in

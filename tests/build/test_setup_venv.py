@@ -333,6 +333,18 @@ def test_a_wait_for_another_setup_is_said(tmp_path: Path, tools: Path) -> None:
     assert f"waiting for the process that holds {tmp_path}/env/.venv.lock: " in done.stderr
 
 
+def test_without_flock_it_is_named(tmp_path: Path) -> None:
+    """A command that is not there was taken for a lock that is held."""
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "dirname"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
+    done = setup(tmp_path, None, PATH=str(tmp_path / "bin"))
+    assert (done.returncode, "error: flock is missing on PATH: install util-linux" in done.stderr) == (1, True), (
+        done.stderr
+    )
+    assert not (tmp_path / "env").exists()
+
+
 def test_a_finished_one_of_another_user_is_taken_as_it_is(open_folder: Path, tools: Path) -> None:
     before = as_user(12345)
     assert setup(open_folder, tools).returncode == 0
