@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # source benchmark/env/activate.bash [--system NAME | --run RUN_JSON]
 # Load the system's modules and variables, then the virtual environment. NAME is a file of benchmark/systems; without it,
-# NLP_BENCH_SYSTEM or the machine we are on.
+# NLP_BENCH_SYSTEM or the machine we are on. Without words in a script, bash hands over the script's own: they are ignored.
 if [ -z "${BASH_VERSION:-}" ]; then
   echo "nlp-bench: error: this shell is not bash: start bash, then source activate.bash" >&2
   return 2
@@ -13,6 +13,7 @@ fi
 
 nlp_bench_activate() {
   local here root venv lines strict=$- status=0
+  [[ $strict == *i* || ${1:-} =~ ^--(system|run)(=|$) ]] || set --
   here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
   root=$(CDPATH='' cd -- "$here/../.." && pwd) || return
   lines=$(BASH_ENV='' bash "$here/nlp-bench" check --print environment "$@") || return

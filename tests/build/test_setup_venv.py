@@ -235,10 +235,10 @@ def test_a_folder_that_only_its_owner_may_write_names_another_way(open_folder: P
 
 
 def activated(
-    venv: Path, before: str = ":", module: str = "module() { : $unset; }"
+    venv: Path, before: str = ":", module: str = "module() { : $unset; }", words: str = "--system juwels-booster"
 ) -> "subprocess.CompletedProcess[str]":
     """Source activate.bash for JUWELS Booster with a stand-in for its modules, which reads an unset variable."""
-    script = f'{before}; {module}; source "{ROOT}/benchmark/env/activate.bash" --system juwels-booster; echo "$? $-"'
+    script = f'{before}; {module}; source "{ROOT}/benchmark/env/activate.bash" {words}; echo "$? $-"'
     environment = {**os.environ, "NLP_BENCH_VENV": str(venv), "NLP_BENCH_PYTHON": sys.executable}
     return execute("bash", "-c", script, env=environment)
 
@@ -251,6 +251,10 @@ def test_a_script_that_minds_unset_variables_may_source_it(tmp_path: Path) -> No
     for before, flags in ((":", "0 hBc\n"), ("set -u", "0 huBc\n")):
         done = activated(tmp_path, before)
         assert done.stdout == flags, done.stderr
+    done = activated(
+        tmp_path, "set -- a.out --limit 1; export NLP_BENCH_SYSTEM=local", words=""
+    )  # the script's own words
+    assert done.stdout == "0 hBc\n", done.stderr
     done = activated(tmp_path, module="unset -f module")  # no login shell: it was active, without what its modules hold
     assert (done.stdout, "this shell has no command module: take a login shell" in done.stderr) == ("1 hBc\n", True)
 
