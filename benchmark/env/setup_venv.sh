@@ -49,7 +49,10 @@ require_own() { # require_own PATH: nothing is there, or a link of ours, to a fo
 }
 require_own "$link"
 require_own "$link.new"
-mkdir -p "$(dirname -- "$link")"
+folder=$(dirname -- "$link")
+mkdir -p "$folder"
+"$python" -I -c 'import os, sys; sys.exit(os.statvfs(sys.argv[1]).f_flag & getattr(os, "ST_NOEXEC", 0))' "$folder" ||
+  { say "error: $folder is mounted noexec, where no package can be loaded: put the checkout, or NLP_BENCH_VENV, elsewhere"; exit 1; }
 key() { # what the environment is made of: packages by pyproject.toml (not its settings of tools), pins, compiled code
   "$python" -I -c 'import sys; print(sys.version)'
   echo "$accelerator $site_packages"
@@ -123,7 +126,7 @@ check_torch() { # a CPU build on a GPU machine would train on the CPU
 
 # Another user's finished environment is used as it is: who may only read its lock waits on it just so.
 if [[ -r $link.lock && ! -w $link.lock ]]; then exec 9< "$link.lock"; elif ! { exec 9>> "$link.lock"; } 2> /dev/null; then
-  if [[ -e $link.lock ]]; then foreign "$link.lock"; else foreign "$(dirname -- "$link")"; fi
+  if [[ -e $link.lock ]]; then foreign "$link.lock"; else foreign "$folder"; fi
 fi
 flock --wait 3 9 || { # two JUBE points, or two people, never build one environment at the same time
   say "waiting for the process that holds $link.lock: it sets the environment up, which takes minutes, or was stopped (Ctrl-Z: fg)"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from support.command import Cli
-from support.processes import ROOT, execute
+from support.processes import NLP_BENCH, ROOT, execute
 from support.users import as_user, open_folder
 
 pytestmark = pytest.mark.slow
@@ -335,6 +335,20 @@ def test_a_wait_for_another_setup_is_said(tmp_path: Path, tools: Path) -> None:
         thread.join(10)
     assert done.returncode == 0, done.stderr
     assert f"waiting for the process that holds {tmp_path}/env/.venv.lock: " in done.stderr
+
+
+def test_a_folder_that_is_mounted_noexec_is_named(tmp_path: Path) -> None:
+    """numpy and torch failed in tracebacks below an environment that was called ready."""
+    mounted = ["unshare", "-m", "bash", "-c", 'mount -t tmpfs -o noexec none "$0" && exec "$@"', str(tmp_path)]
+    if os.getuid() or execute(*mounted, "true").returncode:
+        pytest.skip("nothing can be mounted here")
+    said = "is mounted noexec, where no package can be loaded"
+    done = setup(tmp_path, None, before=mounted)
+    assert (done.returncode, f"error: {tmp_path}/env {said}: put the checkout" in done.stderr) == (1, True), done.stderr
+    made = 'mkdir -p "$0/bin" && ln -s "$1" "$0/bin/python" && touch "$0/nlp-bench.key" && exec "$@"'
+    doctor = [*NLP_BENCH, "doctor", "--checks", "environment"]
+    done = execute(*mounted, "bash", "-c", made, tmp_path, *doctor, env={**os.environ, "NLP_BENCH_VENV": str(tmp_path)})
+    assert (done.returncode, f"{tmp_path} {said}" in done.stdout) == (1, True), done
 
 
 def test_without_flock_it_is_named(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def python(place: Place) -> Finding:
     return ok(what, sys.executable)
 
 
-def environment(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
+def environment(place: Place) -> Finding:  # noqa: C901, PLR0911  # one answer per case
     """Fail where setup_venv.sh did not complete; warn of versions that are not the pinned ones."""
     remedy = place.set_up()
     if place.has_image:
@@ -77,6 +77,9 @@ def environment(place: Place) -> Finding:  # noqa: PLR0911  # one answer per cas
         return failed(f"{folder} was not finished: it has no mark nlp-bench.key", *tail, remedy=remedy)
     elif not (folder / "bin" / "python").exists():
         return failed(f"{folder}/bin/python is gone: its Python was removed or its module is not loaded", remedy=remedy)
+    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):  # not on macOS
+        what = f"{folder} is mounted noexec, where no package can be loaded"
+        return failed(what, remedy="put the checkout, or NLP_BENCH_VENV, elsewhere")
     found = {package: installed_version(package) for package in PACKAGES}
     facts = [f"{package} {version or 'absent'}" for package, version in found.items()]
     missing = [package for package, version in found.items() if version is None]
