@@ -14,8 +14,8 @@ from support.megatron_log import line
 from support.texts import entry_of
 
 from nlp_bench.cli.main import main
+from nlp_bench.measure.energy import Energy, EnergyCounter, MeterError
 from nlp_bench.measure.folder import measure_folder
-from nlp_bench.measure.machine import Energy, EnergyCounter, MeterError
 from nlp_bench.measure.result import RunResult
 from nlp_bench.outcome import Outcome
 

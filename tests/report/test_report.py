@@ -228,6 +228,7 @@ OURS = (
     "analysis.sweep",
     "analysis.scaling",
     "measure.machine",
+    "measure.energy",
     "config.catalog",
     "launch.end.advice",
     "show.draw",

@@ -29,9 +29,10 @@ from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.anytime import Bound, percent, replay
 from nlp_bench.measure.contradiction import Claims, Contradiction, voiding
+from nlp_bench.measure.energy import with_machine
 from nlp_bench.measure.foreign import log_reasons, with_own_events
 from nlp_bench.measure.judgement import plain_number
-from nlp_bench.measure.machine import read_nodes, with_machine
+from nlp_bench.measure.machine import read_nodes
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, against_training, reconcile
 from nlp_bench.measure.result import RunResult, why_broken

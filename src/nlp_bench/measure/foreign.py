@@ -116,7 +116,7 @@ def _with_machine(result: RunResult, log: Log) -> RunResult:
     """Return `result` with its energy and machine, of which most logs say nothing."""
     if not (result.records.has("joules_per_device").any() or any(name.startswith("nccl_") for name in log.settings)):
         return result
-    from nlp_bench.measure.machine import with_machine  # noqa: PLC0415  # it takes as long as reading a short log
+    from nlp_bench.measure.energy import with_machine  # noqa: PLC0415  # it takes as long as reading a short log
 
     return with_machine(result, log)
 

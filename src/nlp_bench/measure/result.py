@@ -28,9 +28,10 @@ from nlp_bench.reason import Reason, texts
 from nlp_bench.seal import Finding
 
 if TYPE_CHECKING:
+    from nlp_bench.measure.energy import Energy
     from nlp_bench.measure.judgement import Judgement
     from nlp_bench.measure.limit import Verdict
-    from nlp_bench.measure.machine import Energy, MachineTruth
+    from nlp_bench.measure.machine import MachineTruth
 
 AGAINST_LOG = "option-against-log"  # the code of a reason: a size that a person gave is not that of the log
 NO_WORKLOAD = Workload()
