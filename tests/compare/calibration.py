@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from nlp_bench.analysis.contrast import Scatter, Verdict, statistic
-from nlp_bench.analysis.history import Row
 from nlp_bench.analysis.repeats import Observation, Pool
+from nlp_bench.analysis.row import Row
 from nlp_bench.analysis.trend import trends
 from nlp_bench.measure.estimate import Estimate, student_t
 from nlp_bench.outcome import Outcome

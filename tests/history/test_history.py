@@ -12,7 +12,7 @@ from support.published import write_run
 from support.repeated import write_log, write_runs
 from support.series import write_series_run
 
-from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.row import Row
 from nlp_bench.analysis.store import Filter, open_to_read, open_to_write
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from support.nights import row
 
-from nlp_bench.analysis.history import COLUMNS
+from nlp_bench.analysis.row import COLUMNS
 from nlp_bench.analysis.store import Filter, open_to_read, open_to_write
 from nlp_bench.errors import NlpBenchError, UsageError
 
 WRITER = """
 import sys
 from pathlib import Path
-from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.row import Row
 from nlp_bench.analysis.store import open_to_write
 for n in range(20):
     row = Row(key=f"{sys.argv[2]}-{n}", ended="", ended_s=n, source="", identity="", outcome="VALID")

@@ -20,7 +20,7 @@ WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
-from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.row import Row
 from nlp_bench.analysis.store import open_to_write
 for n in range(int(sys.argv[4])):
     row = Row(key=f"{sys.argv[3]}-{n}", ended="", ended_s=n, source="", identity="", outcome="VALID")

@@ -1,6 +1,6 @@
 """Rows of the history without a log behind them."""
 
-from nlp_bench.analysis.history import Row
+from nlp_bench.analysis.row import Row
 
 
 def row(day: int, rate: float | None, identity: str = "0123456789ab", **more: object) -> Row:

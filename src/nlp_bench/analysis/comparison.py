@@ -251,7 +251,7 @@ def _read(word: str, reading: Reading, *, with_keys: bool = False) -> list[Obser
         from nlp_bench.analysis.store import named  # noqa: PLC0415  # paths need no database
 
         return named(reading.history, word.removeprefix(HISTORY))
-    from nlp_bench.analysis.history import key_of  # noqa: PLC0415  # likewise
+    from nlp_bench.analysis.row import key_of  # noqa: PLC0415  # likewise
     from nlp_bench.inputs.sources import read_sources  # noqa: PLC0415  # heavy
 
     entries = read_sources([word], reading.overrides).entries

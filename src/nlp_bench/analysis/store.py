@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.analysis.history import COLUMNS, SHORT, Row, row_of
 from nlp_bench.analysis.repeats import Observation, different_runs, digest_of, identity_of, of_these
+from nlp_bench.analysis.row import COLUMNS, SHORT, Row, row_of
 from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line

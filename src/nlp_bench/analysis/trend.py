@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.analysis.history import Row, rows_csv, table
 from nlp_bench.analysis.repeats import grouped
+from nlp_bench.analysis.row import Row, rows_csv, table
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.series import scatter_around

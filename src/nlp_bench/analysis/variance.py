@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.analysis.history import Row, table
 from nlp_bench.analysis.repeats import grouped
+from nlp_bench.analysis.row import Row, table
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, student_t
 from nlp_bench.show.table import json_text, percentage

@@ -21,7 +21,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
-    from nlp_bench.analysis.history import Row
+    from nlp_bench.analysis.row import Row
     from nlp_bench.analysis.store import Filter
 
 
@@ -174,7 +174,7 @@ class History(Command, HistoryOption, PatternOptions):
         return Filter(**{"last": last} | given(self, Filter))
 
     def _list(self, path: Path, form: str) -> int:
-        from nlp_bench.analysis.history import COLUMNS, SHORT, listed, rows_csv, rows_json
+        from nlp_bench.analysis.row import COLUMNS, SHORT, listed, rows_csv, rows_json
         from nlp_bench.analysis.store import open_to_read
 
         most = self.last or (LISTED if self.action == "list" and form == "table" else None)
@@ -188,7 +188,7 @@ class History(Command, HistoryOption, PatternOptions):
         return 0
 
     def _show(self, path: Path, form: str) -> int:
-        from nlp_bench.analysis.history import COLUMNS, rows_json, shown
+        from nlp_bench.analysis.row import COLUMNS, rows_json, shown
         from nlp_bench.analysis.store import Filter, open_to_read
 
         if len(self.words) != 1 or not self.words[0].isdecimal() or len(self.words[0]) > 17:
@@ -231,7 +231,7 @@ class History(Command, HistoryOption, PatternOptions):
 
     def _counted(self, path: Path) -> "list[Row]":
         """Return the runs that count, each once: logs that do not show how their run ended only with --allow-measured."""
-        from nlp_bench.analysis.history import COLUMNS, without_copies
+        from nlp_bench.analysis.row import COLUMNS, without_copies
         from nlp_bench.analysis.store import open_to_read
         from nlp_bench.outcome import Outcome
 
