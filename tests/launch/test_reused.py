@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.following import ending_of, forgets, program, sandbox_run
 
 from nlp_bench.clock import now
@@ -94,6 +95,26 @@ def test_a_start_that_the_controller_has_forgotten_decides_nothing(
     monkeypatch.setenv("SLURMD_NODENAME", "node3")
     shows(submitted, f"JobId=7 JobState=RUNNING BatchHost=node3 ExitCode=0:0 WorkDir={submitted} StdErr=x")
     assert ending_of(sync_script(submitted, exit_status=1)).outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize(("state", "is_refused"), [("RUNNING", True), ("PENDING", True), ("FAILED", False)])
+def test_a_second_job_by_hand_trains_nothing_and_decides_nothing(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, *, state: str, is_refused: bool
+) -> None:
+    """Seen on a real Slurm: two trainings in one log, INCOMPLETE or VALID, and neither job was named."""
+    monkeypatch.setenv("SLURM_JOB_ID", "8")
+    monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
+    shows(submitted, f"JobId=7 JobState={state} Reason=None ExitCode=0:0 WorkDir={submitted} StdErr=x")
+    started = cli("launch", "--addresses", submitted, code=1)
+    decided = cli("sync", "--exit-status", "1", submitted)
+    if not is_refused:
+        assert "this job (8)" not in started.err
+        assert (submitted / "outcome.json").exists()
+        return
+    assert f"job 7 waits or runs in {submitted}; this job (8) was not submitted by nlp-bench" in started.err
+    assert "job 7 waits or runs in this folder; job 8 is none of its run, and decides nothing" in decided.out
+    assert decided.err == "nlp-bench: begin of job 7\n"
+    assert {path.name for path in submitted.iterdir()} == {"run.json", "submit.json"}
 
 
 @pytest.mark.parametrize("tells", ["folder", "time"])

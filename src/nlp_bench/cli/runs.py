@@ -324,11 +324,13 @@ class Launch(Command):
                 f"{run_dir} holds a run that has ended (outcome.json); nothing is trained in it again; "
                 f"a new run of the same: nlp-bench submit --run {shlex.quote(str(run_dir / 'run.json'))}"
             )
+        own = get_scheduler(resolved.launch.launcher).allocation()
+        if own and (starts_ranks or self.addresses):
+            _refuse_second_job(run_dir, own.job_id)
         if self.addresses:
             print(" ".join(addresses(resolved)))
             return 0
         if self.port:
-            own = get_scheduler(resolved.launch.launcher).allocation()
             print(free_port(port_of(own.job_id if own else "0", run_dir), (FIRST_PORT, NUM_PORTS)))
             return 0
         rendezvous = meet(resolved)
@@ -337,6 +339,23 @@ class Launch(Command):
             print(shlex.join(command))
             return 0
         return _train(resolved, run_dir, rendezvous, command, sealed)
+
+
+def _refuse_second_job(run_dir: Path, job_id: str) -> None:
+    """Refuse a job that a person has submitted in the folder of a run whose own job waits or runs: two trainings would be in one log."""
+    from nlp_bench.launch.once import live_beside
+    from nlp_bench.launch.submission import asked_scheduler, read_submission
+
+    try:
+        submission = read_submission(run_dir)
+    except NlpBenchError:  # a damaged record, of which every other command tells
+        return
+    live = live_beside(asked_scheduler(run_dir, submission), submission, job_id) if submission else None
+    if live:
+        raise NlpBenchError(
+            f"job {live} waits or runs in {run_dir}; this job ({job_id}) was not submitted by nlp-bench, and trains nothing; "
+            f"another run of the same: nlp-bench submit --run {shlex.quote(str(run_dir / 'run.json'))}"
+        )
 
 
 def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: list[str], sealed: str) -> int:

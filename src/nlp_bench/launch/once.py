@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nlp_bench.clock import now
-from nlp_bench.config.scheduler import Job, Listed, Scheduler, SilentError, State, UnsureError, patiently
+from nlp_bench.config.scheduler import ACTIVE, Job, Listed, Scheduler, SilentError, State, UnsureError, patiently
 from nlp_bench.files import real, sha256_of
 from nlp_bench.launch.submission import Submission
 from nlp_bench.seal import RUN
@@ -200,6 +200,14 @@ def ours(job: Job | None, submission: Submission | None) -> Job | None:
     if is_ours:
         return job
     return Job(state=State.GONE, reason=REUSED, job_id=job.job_id, source=job.source)
+
+
+def live_beside(scheduler: Scheduler, submission: Submission, job_id: str) -> str | None:
+    """Return the job of the run that waits or runs while `job_id`, which none of its submissions has made, runs in its folder."""
+    if job_id in {*submission.job_ids, *(str(attempt["job_id"]) for attempt in submission.attempts)}:
+        return None
+    jobs = (ours(scheduler.query(known), submission) for known in submission.job_ids)
+    return next((job.job_id for job in jobs if job and job.state in ACTIVE), None)
 
 
 def _is_older(submitted: dt.datetime, ours: str) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import datetime as dt
 import os
 import socket
+import sys
 import time
 from dataclasses import replace
 from enum import Enum
@@ -23,7 +24,7 @@ from nlp_bench.config.scheduler import (
 )
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s, user_name
-from nlp_bench.last_start import says_finished
+from nlp_bench.last_start import STARTED_ERR, says_finished
 from nlp_bench.launch import chain, lock, once
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, gather, read_record, write_record
@@ -129,6 +130,13 @@ def sync_script(
     submission = read_submission(run_dir)
     if here and here.job_id not in (submission.job_ids if submission else ()) and seal.is_of_another_run(run_dir):
         return None, f"job {here.job_id} was submitted for an earlier run of this folder, and decides nothing"
+    live = once.live_beside(scheduler, submission, here.job_id) if here and submission else None
+    if here and live:
+        print(f"{STARTED_ERR}{live}", file=sys.stderr)  # what its log says from here on is of that job again
+        return (
+            None,
+            f"job {live} waits or runs in this folder; job {here.job_id} is none of its run, and decides nothing",
+        )
     own = ScriptRecord(
         exit_status=exit_status,
         signal=signal,
