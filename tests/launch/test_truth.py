@@ -400,6 +400,22 @@ def test_one_damaged_folder_does_not_hide_the_others(
 
 
 @pytest.mark.parametrize("command", [["sync"], ["watch", "--once"]], ids=" ".join)
+def test_a_run_json_that_was_purged_while_the_job_waits_is_named_with_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """Seen: no submitted run below the folder, although submit.json lay there."""
+    (undecided(tmp_path / "a") / "run.json").unlink()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/submit.json").write_text('{"schema": "another program\'s"}')
+    says(monkeypatch, "PENDING", reason="JobHeldUser")
+    assert main([*command, str(tmp_path)]) == 1
+    said = capsys.readouterr()
+    assert f"{tmp_path / 'a/run.json'} is missing" in said.err
+    assert "put it back, or end job 7 (PENDING): scancel 7" in said.err
+    assert str(tmp_path / "b") not in said.err + said.out
+
+
+@pytest.mark.parametrize("command", [["sync"], ["watch", "--once"]], ids=" ".join)
 def test_a_folder_that_cannot_be_read_does_not_hide_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:

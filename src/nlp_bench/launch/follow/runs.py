@@ -8,18 +8,22 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.files import real, user_name
+from nlp_bench.files import read_object, real, user_name
+from nlp_bench.launch.submission import SCHEMA
 from nlp_bench.walk import walk
 
 
 def find_runs(paths: Iterable[Path]) -> list[Path]:
-    """Return every folder with run.json and submit.json at or below `paths`, each real folder once, sorted."""
+    """Return every folder with a submit.json of ours at or below `paths`, each real folder once, sorted."""
     found: dict[Path, None] = {}
     for path in paths:
         if not path.is_dir():
             raise UsageError(f"{path} is not a folder; give a run folder or one above run folders")
         for folder, files in walk(path):
-            if {"run.json", "submit.json"} <= files:
+            # where run.json was purged, its job may wait all the same
+            if "submit.json" in files and (
+                "run.json" in files or read_object(folder / "submit.json").get("schema") == SCHEMA
+            ):
                 found[real(folder)] = None
     return sorted(found)
 

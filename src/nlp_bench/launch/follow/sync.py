@@ -98,6 +98,8 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
     submission = read_submission(run_dir)
     if submission is None:
         return None, "not submitted"
+    if not (run_dir / seal.RUN).exists():
+        raise NlpBenchError(_without_run(run_dir, submission))
     if submission.is_intent and not submission.job_ids:
         return None, _handing_over(run_dir, submission)
     scheduler = asked_scheduler(run_dir, submission)
@@ -116,6 +118,16 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
     elif record and (job is None or job.state is State.GONE):
         exit_status = record.exit_status
     return _settle(scheduler, run_dir, submission, job, record, exit_status=exit_status, own_id=None)
+
+
+def _without_run(run_dir: Path, submission: Submission) -> str:
+    """Say that run.json is missing, and how the job stands that needs it."""
+    scheduler = asked_scheduler(run_dir, submission)
+    job = chain.query(scheduler, submission)
+    text = f"{run_dir / seal.RUN} is missing, or not seen from here yet: its job cannot train, and nobody can say how it ended; put it back"
+    if job is None or job.state not in ACTIVE:
+        return text
+    return f"{text}, or end job {job.job_id} ({job.word}): {scheduler.commands(submission.job_ids)[1]}"
 
 
 def sync_script(
