@@ -3,12 +3,14 @@
 import json
 import os
 import re
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.command import Cli
 from support.following import says, undecided
 
 from nlp_bench.cli.main import main
@@ -109,6 +111,27 @@ def test_a_silent_controller_is_said_beside_the_progress(
     first, last = capsys.readouterr().err.splitlines()
     assert first.endswith(f"{said}; Slurm does not answer")
     assert "0.0005 hours are over; go on with the same command" in last
+
+
+def test_what_failed_before_is_not_new(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """run.sh showed a refused step of an older run of JUBE during each later one."""
+
+    def fails(run: str) -> None:
+        step = tmp_path / run / "000003_train"
+        (step / "work").mkdir(parents=True)
+        (tmp_path / run / "configuration.xml").touch()
+        (step / "error").write_text("")
+        (step / "work/stderr").write_text("nlp-bench: error: data: no such file\n")
+
+    def goes_on(_: float) -> None:
+        fails("000001")
+        process.communicate()
+
+    fails("000000")
+    monkeypatch.setattr("nlp_bench.launch.follow.watch.time.sleep", goes_on)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        said = cli("watch", "--new", "--while-pid", process.pid, tmp_path, code=1).err
+    assert re.findall(r"\d{6}(?=/000003_train: )", said) == ["000001"]
 
 
 def test_a_damaged_folder_does_not_keep_the_watch_for_ever(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:

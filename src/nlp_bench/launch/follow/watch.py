@@ -88,7 +88,7 @@ def watch(paths: list[Path], options: WatchOptions, *, every_s: float, as_json: 
 class _Watching:
     def __init__(self, paths: list[Path], options: WatchOptions, every_s: float, *, as_json: bool) -> None:
         self.paths, self.options, self.every_s, self.as_json = paths, options, every_s, as_json
-        self.earlier = set(_existing(paths)) if options.new else set()
+        self.earlier = {*_existing(paths), *_failed_steps(paths)} if options.new else set()
         self.bounds: dict[Path, BoundTracker] = {}
         self.growth: dict[Path, Growth] = {}
         self.shown: dict[Path, str] = {}
@@ -168,7 +168,7 @@ class _Watching:
     def _refused(self, looks: list[Look]) -> set[Path]:
         """Return JUBE's steps that failed and hold no run that was looked at: points of a sweep that were refused; each is said once."""
         seen = {look.folder for look in looks} | self.earlier
-        steps = {path.parent for run in jube_runs(self.paths) for path in run.glob(f"*/{JUBE_ERROR}")}
+        steps = _failed_steps(self.paths) - self.earlier
         refused = {step for step in steps if seen.isdisjoint({real(step / "work"), real(step / "work" / "train")})}
         for step in sorted(refused - self.refused):
             self._say(f"{one_line(_short(step, self.paths))}: {why_failed(step)}")
@@ -257,6 +257,10 @@ def _to_read(folder: Path) -> tuple[str, ...]:
 
 def _existing(paths: list[Path]) -> list[Path]:
     return find_runs(path for path in paths if path.is_dir())
+
+
+def _failed_steps(paths: list[Path]) -> set[Path]:
+    return {path.parent for run in jube_runs(paths) for path in run.glob(f"*/{JUBE_ERROR}")}
 
 
 def _short(folder: Path, paths: list[Path]) -> str:
