@@ -42,6 +42,12 @@ def test_no_script_looks_a_folder_up_by_cdpath() -> None:
     assert not [path for path in scripts if re.search(r"\$\(\s*cd ", path.read_text(encoding="utf-8"))]
 
 
+def test_a_clone_from_windows_keeps_the_line_ends_of_the_scripts() -> None:
+    """With core.autocrlf=true git wrote CR LF, at which bash stops."""
+    ends = execute("git", "check-attr", "text", "eol", "--", "benchmark/run.sh", cwd=ROOT, check=True).stdout
+    assert ends == "benchmark/run.sh: text: auto\nbenchmark/run.sh: eol: lf\n"
+
+
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package that was installed, with one file of more than 64 KiB among those that `init` copies."""
