@@ -12,8 +12,6 @@ yaml=$root/benchmark/jube/nlp_benchmark.yaml
 runs=$root/benchmark/jube/nlp_benchmark_run
 nlp_bench=(bash "$root/benchmark/env/nlp-bench") # also where it has lost its mode, or may not be executed
 
-[[ -d ${TMPDIR:-/tmp} ]] || unset TMPDIR # of a job that has ended, say: mktemp takes it for the only place
-
 say() { echo "nlp-bench: $*" >&2; }
 
 failed_steps() { # failed_steps RUN: what the steps that failed said
@@ -60,7 +58,8 @@ source "$root/benchmark/env/jube.bash"
 nlp_bench_find_jube "$root"
 
 say "2/4 run: jube run $yaml ${tags[*]}"
-log=$(mktemp)
+mkdir -p "$runs"
+log=$(mktemp "$runs/.jube.XXXXXX") # not below TMPDIR, which may be full: nobody would know the run's number
 trap 'rm -f "$log"' EXIT
 set -m # JUBE gets a process group of its own, so that Ctrl-C can end all of it
 jube run "$yaml" --hide-animation "${tags[@]}" > "$log" 2>&1 &

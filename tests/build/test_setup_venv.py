@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from support.command import Cli
 from support.processes import NLP_BENCH, ROOT, execute
-from support.users import as_user, open_folder
+from support.users import as_user, on_tmpfs, open_folder
 
 pytestmark = pytest.mark.slow
 
@@ -339,9 +339,7 @@ def test_a_wait_for_another_setup_is_said(tmp_path: Path, tools: Path) -> None:
 
 def test_a_folder_that_is_mounted_noexec_is_named(tmp_path: Path) -> None:
     """numpy and torch failed in tracebacks below an environment that was called ready."""
-    mounted = ["unshare", "-m", "bash", "-c", 'mount -t tmpfs -o noexec none "$0" && exec "$@"', str(tmp_path)]
-    if os.getuid() or execute(*mounted, "true").returncode:
-        pytest.skip("nothing can be mounted here")
+    mounted = on_tmpfs(tmp_path, "noexec")
     said = "is mounted noexec, where no package can be loaded"
     done = setup(tmp_path, None, before=mounted)
     assert (done.returncode, f"error: {tmp_path}/env {said}: put the checkout" in done.stderr) == (1, True), done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support import users
 from support.ours import log_of_ours, write_our_run
-from support.users import ANNA, BERT, GROUP, ROOT, as_user, open_folder
+from support.users import ANNA, BERT, GROUP, ROOT, as_user, on_tmpfs, open_folder
 
 from nlp_bench.config.resolve import resolve
 from soak.commands import TINY
@@ -210,18 +210,23 @@ STAND_INS = {
 }
 
 
+def stand_ins(root: Path) -> Path:
+    """Return run.sh of a checkout in `root` that runs nothing."""
+    for folder in ("benchmark/env", "benchmark/jube", "reports/latest"):
+        (root / folder).mkdir(parents=True)
+    for name, text in STAND_INS.items():
+        (root / "benchmark/env" / name).write_text(text)
+    return Path(shutil.copy(ROOT / "benchmark/run.sh", root / "benchmark"))
+
+
 def test_the_one_command_in_a_colleagues_checkout(shared: Path) -> None:
     """JUBE said "Permission denied" and no more, and where the group may write, the second one's whole run ended without a report."""
     before = as_user(BERT, GROUP)
-    for folder in ("benchmark/env", "benchmark/jube", "reports/latest"):
-        (shared / folder).mkdir(parents=True)
-    for name, text in STAND_INS.items():
-        (shared / "benchmark/env" / name).write_text(text)
-    shutil.copy(ROOT / "benchmark/run.sh", shared / "benchmark")
+    script = stand_ins(shared)
     owned(shared, ANNA)
 
     def said() -> "subprocess.CompletedProcess[str]":
-        words = [*before, "bash", str(shared / "benchmark/run.sh")]
+        words = [*before, "bash", str(script)]
         return subprocess.run(words, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
 
     refused = said()
@@ -235,6 +240,18 @@ def test_the_one_command_in_a_colleagues_checkout(shared: Path) -> None:
         (shared / folder).chmod(0o2775)
     done = said()
     assert (done.returncode, done.stdout.endswith(f"--output {shared}/reports/latest-{BERT}\n")) == (0, True), done
+
+
+def test_the_one_command_where_tmpdir_is_full(tmp_path: Path) -> None:
+    """The run was trained to its end, and then run.sh ended with 1 without a word."""
+    full = tmp_path / "full"
+    full.mkdir()
+    fill = ["sh", "-c", 'head -c 4096 /dev/zero > "$TMPDIR/x"; exec "$@"', "sh"]
+    script = stand_ins(tmp_path)
+    words = [*on_tmpfs(full, "size=4k"), *fill, "bash", script]
+    done = subprocess.run(words, env={**os.environ, "TMPDIR": str(full)}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.endswith(f"--output {tmp_path}/reports/latest\n")) == (0, True), done
+    assert list((tmp_path / "benchmark/jube/nlp_benchmark_run").iterdir()) == []
 
 
 def test_what_was_set_aside_of_another_user_is_in_nobodys_way(shared: Path) -> None:
