@@ -47,11 +47,10 @@ _ELSEWHERE = {"NlpBenchError": "nlp_bench.errors", "Outcome": "nlp_bench.outcome
 
 
 class _Package(ModuleType):
-    """The package: its public names are imported when they are first used, and three of them are those of packages below it.
-
-    Importing `nlp_bench.measure.result` would make the attribute `measure` the package `nlp_bench.measure`; it stays the function.
-    `from nlp_bench.measure import result` finds the package all the same; `import nlp_bench.measure.result as …` does not.
-    """
+    # The package: its public names are imported when they are first used, and three of them are those of packages below it.
+    # Importing `nlp_bench.measure.result` would make the attribute `measure` the package `nlp_bench.measure`; it stays the function.
+    # `from nlp_bench.measure import result` finds the package all the same; `import nlp_bench.measure.result as …` does not.
+    # A comment, so that this module's .pyc is less than a block of a file system: a full disk cuts it nowhere (bytecode.py).
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (isinstance(value, ModuleType) and name in __all__):

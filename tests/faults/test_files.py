@@ -2,6 +2,8 @@
 
 import json
 import os
+import py_compile
+import re
 import shutil
 import subprocess
 import sys
@@ -9,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.processes import gone, surroundings
+from support.processes import execute, gone, surroundings
 
+import nlp_bench
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.scheduler import local
@@ -107,3 +110,43 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_submitted
         in said
     )
     assert not (tmp_path / "asked").exists()
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package, without bytecode."""
+    folder = tmp_path_factory.mktemp("a checkout") / "nlp_bench"
+    return shutil.copytree(Path(nlp_bench.__file__).parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("cli/main", "--version"),
+        ("cli/parser", "report --help"),
+        ("logs/dialects/megatron", "report a.out b.out"),
+        ("launch/scheduler/slurm", "doctor --system juwels-booster --checks slurm"),
+    ],
+)
+def test_bytecode_that_a_full_disk_has_cut_is_named(package: Path, tmp_path: Path, module: str, words: str) -> None:
+    """Python cuts it without a word, and every later command ended in a traceback, or blamed the log."""
+    for name in ("a.out", "b.out"):
+        (tmp_path / name).write_text("iteration 1/ 2 | elapsed time per iteration (ms): 1.0 | global batch size: 1 |\n")
+    variables = surroundings(PYTHONPATH=str(package.parent), PYTHONPYCACHEPREFIX="", PYTHONDONTWRITEBYTECODE="")
+    code = "import sys; from nlp_bench.cli.main import main; sys.exit(main())"  # of the script that pip makes
+    door = [sys.executable, "-c", code, *words.split()]
+    source = package / f"{module}.py"
+    file = source.parent / f"__pycache__/{source.stem}.{sys.implementation.cache_tag}.pyc"
+    py_compile.compile(str(source), str(file), doraise=True)
+    os.truncate(file, 4096)
+    for command in (door, [sys.executable, str(package / "__main__.py"), *words.split()]):
+        done = execute(*command, cwd=tmp_path, env=variables)
+        said = done.stdout + done.stderr
+        assert (done.returncode, f"{file} was cut short when it was written" in said) == (1, True), said
+        assert not re.search("Traceback|please report|REFUSED", said)
+    (remedy,) = re.findall("with room: (find .* -delete)", said)
+    execute("sh", "-c", remedy, check=True)
+    assert "was cut short" not in str(execute(*door, cwd=tmp_path, env=variables))
+    assert (
+        package / f"__pycache__/__init__.{sys.implementation.cache_tag}.pyc"
+    ).stat().st_size < 4096  # nor can it be cut

@@ -76,6 +76,12 @@ def _reported(error: BaseException) -> int:
         place = error.filename if error.filename is not None or Path().stat().st_nlink else "the current folder"
         _say(f"error: {'' if place is None else f'{place}: '}{explained(error)}; the output is not whole")
         return 1
+    if isinstance(error, EOFError | TypeError | ValueError):
+        from nlp_bench.bytecode import cut_bytecode
+
+        if why_cut := cut_bytecode(error):
+            _say(f"error: {why_cut}")
+            return 1
     raise error
 
 

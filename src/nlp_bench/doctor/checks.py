@@ -10,6 +10,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from nlp_bench.bytecode import cut_bytecode
 from nlp_bench.clock import now
 from nlp_bench.config.origin import origin
 from nlp_bench.doctor import hardware, scheduler, software
@@ -99,17 +100,19 @@ def examine(place: Place, names: Iterable[str]) -> list[Examined]:
 
 
 def _examined(place: Place, name: str) -> Examined:
-    start = time.monotonic()
+    start, again = time.monotonic(), f"mend that, then ask again: nlp-bench doctor --checks {name}"
     try:
         found = CHECKS[name].look(place)
         finding = found if isinstance(found, Finding) else together(list(found))
     except NlpBenchError as error:  # a refusal has its remedy in its text
-        finding = failed(str(error), remedy=f"mend that, then ask again: nlp-bench doctor --checks {name}")
+        finding = failed(str(error), remedy=again)
     except Exception as error:  # noqa: BLE001  # a check that breaks must not hide what the others find
-        finding = failed(
+        broke = failed(
             f"the check itself broke: {type(error).__name__}: {error}",
             remedy=f"run the others without it, and please report this: nlp-bench doctor --checks {name}",
         )
+        why = cut_bytecode(error)
+        finding = failed(why, remedy=again) if why else broke
     return Examined(name=name, finding=finding, elapsed_s=time.monotonic() - start)
 
 

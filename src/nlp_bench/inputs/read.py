@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from nlp_bench.bytecode import cut_bytecode
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line, shortened, some
 from nlp_bench.files import read_object
@@ -126,7 +127,9 @@ def read_item(item: Item, options: ReadOptions, progress: Progress | None = None
         return broken(item, str(error), options)
     except OSError as error:
         return broken(item, f"cannot read {error.filename or item.path}: {explained(error)}", options)
-    except Exception as error:  # noqa: BLE001  # a bug that one log triggers must not cost the other 9999
+    except Exception as error:  # a bug that one log triggers must not cost the other 9999
+        if why := cut_bytecode(error):
+            raise NlpBenchError(why) from error
         return broken(item, f"reading failed: {type(error).__name__}: {error}", options)
 
 
