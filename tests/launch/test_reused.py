@@ -1,5 +1,6 @@
 """A controller that is killed may forget its last jobs, and gives their numbers away again: a number alone is no job of ours."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from support.following import ending_of, forgets, program, sandbox_run
 
 from nlp_bench.clock import now
 from nlp_bench.config.scheduler import State
+from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch import chain, once
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.follow import sync as syncing
@@ -64,6 +66,21 @@ def test_our_own_job_is_known_by_its_comment_or_its_folder(submitted: Path, plac
     folder = "/elsewhere" if place == "comment" else submitted
     shows(submitted, f"JobId=7 JobState=RUNNING Reason=None Comment={comment} WorkDir={folder} StdErr=x")
     assert sync(submitted) == (None, "RUNNING")
+
+
+def test_a_copy_of_a_run_folder_is_not_the_folder_of_its_job(submitted: Path) -> None:
+    """`cp -r` while the job waits: the copy, which has no log, became INCOMPLETE when the job had ended well."""
+    copy = shutil.copytree(submitted, submitted.with_name("copy"))
+    link = submitted.with_name("link")
+    link.symlink_to(submitted)
+    for state in ("PENDING Reason=Priority", "COMPLETED ExitCode=0:0"):
+        shows(submitted, f"JobId=7 JobState={state} Comment=ours WorkDir={submitted} StdErr=x")
+        with pytest.raises(
+            NlpBenchError, match=rf"copy is a copy: its job 7 was submitted from {submitted}, where its log"
+        ):
+            sync(copy)
+        sync(link)
+    assert not (copy / "outcome.json").exists()
 
 
 def test_a_chain_counts_its_own_jobs_only(submitted: Path) -> None:

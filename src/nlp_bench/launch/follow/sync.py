@@ -3,6 +3,7 @@
 import contextlib
 import datetime as dt
 import os
+import shlex
 import socket
 import sys
 import time
@@ -104,6 +105,11 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
         return None, _handing_over(run_dir, submission)
     scheduler = asked_scheduler(run_dir, submission)
     job = chain.query(scheduler, submission)
+    if job and (original := _original(run_dir, submission, job)):
+        raise NlpBenchError(
+            f"{run_dir} is a copy: its job {submission.job_id} was submitted from {original}, where its log and its outcome are; "
+            f"nlp-bench sync {shlex.quote(str(original))}"
+        )
     waiting = _still_going(scheduler, run_dir, submission, job)
     if waiting:
         return None, waiting
@@ -128,6 +134,16 @@ def _without_run(run_dir: Path, submission: Submission) -> str:
     if job is None or job.state not in ACTIVE:
         return text
     return f"{text}, or end job {job.job_id} ({job.word}): {scheduler.commands(submission.job_ids)[1]}"
+
+
+def _original(run_dir: Path, submission: Submission, job: Job) -> Path | None:
+    """Return the folder that the job was submitted from, where `run_dir` is a copy of it and not the same by another name."""
+    place = Path(job.work_dir or run_dir)
+    with contextlib.suppress(NlpBenchError, OSError):
+        there = read_submission(place)
+        if there and submission.job_id in there.job_ids and place.stat().st_ino != run_dir.stat().st_ino:
+            return place  # by the number alone: a folder that is mounted twice is of two devices
+    return None
 
 
 def sync_script(
