@@ -105,11 +105,7 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
         return None, _handing_over(run_dir, submission)
     scheduler = asked_scheduler(run_dir, submission)
     job = chain.query(scheduler, submission)
-    if job and (original := _original(run_dir, submission, job)):
-        raise NlpBenchError(
-            f"{run_dir} is a copy: its job {submission.job_id} was submitted from {original}, where its log and its outcome are; "
-            f"nlp-bench sync {shlex.quote(str(original))}"
-        )
+    _refuse_copy(run_dir, submission, job)
     waiting = _still_going(scheduler, run_dir, submission, job)
     if waiting:
         return None, waiting
@@ -136,14 +132,19 @@ def _without_run(run_dir: Path, submission: Submission) -> str:
     return f"{text}, or end job {job.job_id} ({job.word}): {scheduler.commands(submission.job_ids)[1]}"
 
 
-def _original(run_dir: Path, submission: Submission, job: Job) -> Path | None:
-    """Return the folder that the job was submitted from, where `run_dir` is a copy of it and not the same by another name."""
-    place = Path(job.work_dir or run_dir)
+def _refuse_copy(run_dir: Path, submission: Submission, job: Job | None) -> None:
+    """Raise NlpBenchError where `run_dir` is a copy of the folder that the job was submitted from, and not the same by another name."""
+    original, is_copy = Path((job and job.work_dir) or run_dir), False
     with contextlib.suppress(NlpBenchError, OSError):
-        there = read_submission(place)
-        if there and submission.job_id in there.job_ids and place.stat().st_ino != run_dir.stat().st_ino:
-            return place  # by the number alone: a folder that is mounted twice is of two devices
-    return None
+        there = read_submission(original)
+        # By the number alone: a folder that is mounted twice is of two devices.
+        is_other = original.stat().st_ino != run_dir.stat().st_ino
+        is_copy = there is not None and submission.job_id in there.job_ids and is_other
+    if is_copy:
+        raise NlpBenchError(
+            f"{run_dir} is a copy: its job {submission.job_id} was submitted from {original}, where its log and its outcome are; "
+            f"nlp-bench sync {shlex.quote(str(original))}"
+        )
 
 
 def sync_script(
