@@ -236,6 +236,13 @@ CANCELLED_STEP = "*** STEP 7.0 ON node1 CANCELLED AT 2026-11-27T13:57:25 ***"
             "--exclude=NODE",
         ),
         (
+            None,
+            f"srun: error: node2: task 1: Exited with exit code 1\n{STEP_ENDED}srun: error: node1: task 0: Terminated\n",
+            143,
+            "FAILED: exit status 1 on node2, last iteration none; srun: error: node2: task 1: Exited with exit code 1",
+            "--exclude=NODE",
+        ),
+        (
             6,
             f"{STEP_ENDED}srun: error: node1: task 0: Killed\n",
             137,
@@ -250,7 +257,7 @@ CANCELLED_STEP = "*** STEP 7.0 ON node1 CANCELLED AT 2026-11-27T13:57:25 ***"
             "mostly Linux, out of memory",
         ),
     ],
-    ids=["task prolog", "no program", "no folder", "scancel of the step", "out of memory"],
+    ids=["task prolog", "no program", "no folder", "a line that was lost", "scancel of the step", "out of memory"],
 )
 def test_a_signal_of_sruns_own_is_not_the_cause(
     run: Run, tmp_path: Path, last: int | None, err: str, exit_status: int, text: str, remedy: str

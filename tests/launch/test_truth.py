@@ -147,6 +147,7 @@ def test_a_folder_that_was_renamed_while_its_job_waits_is_named(
 def test_numbers_of_slurm(
     submitted: Path, monkeypatch: pytest.MonkeyPatch, exit_code: str, reason: str, text: str
 ) -> None:
+    (submitted / "job.err").write_text("srun: error: node3: task 0: Exited with exit code 143\n")
     says(monkeypatch, "FAILED", reason=reason, exit_code=exit_code)
     ending = ending_of(sync(submitted))
     assert f"{ending.reasons[0].code} {ending.text()}".startswith(text)

@@ -82,6 +82,7 @@ class Job:
     exit_status: int | None = None
     """Exit status of the job script; None while it runs, and where the scheduler replaces it by numbers of its own."""
     exit_code: str = ""  # the scheduler's spelling of it
+    is_killed: bool = False  # whether a signal has ended the job script itself
     fault: tuple[Outcome, Reason] | None = None  # what the exit code means where no program of ours can have left it
     is_memory_suspect: bool = False  # whether a kill without a message is mostly for lack of memory
     job_id: str = ""  # its number

@@ -79,9 +79,9 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         AGAIN, LOOK,
     ),
     (Outcome.FAILED, "early-exit"): ("look at the log of the rank that is named: it left by itself", RANKS, LOOK, AGAIN),
-    (Outcome.FAILED, "not-on-node"): (
-        "the node that is named has not what the evidence names: leave it out (--sbatch-arg=--exclude=NODE) and tell its operator; where no node has it, mend that",
-        LOOK, AGAIN,
+    (Outcome.FAILED, "one-node"): (
+        "it failed on the node that is named, before it trained, when the others were well: where the node is at fault (a prolog, a mount), leave it out (--sbatch-arg=--exclude=NODE) and tell its operator",
+        LOOK, "LOST_NODES", AGAIN,
     ),
     (Outcome.FAILED, "no-output"): (
         "the run's folder is missing or not writable on the nodes: name one on their file system with --run-dir",

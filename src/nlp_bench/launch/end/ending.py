@@ -28,8 +28,6 @@ FINISHED = "end of the training in the log"
 DUE_TO_SIGNAL = " DUE TO SIGNAL "
 """Before the name of the signal that `submit` got, in the notice of the local backend; its script is then ended by TERM, whatever came."""
 _FIRST_SIGNAL = re.compile(f"{DUE_TO_SIGNAL}([A-Z]+)")
-SIGNALLED = (128 + SIGKILL, 128 + SIGTERM)
-"""Exit statuses of srun where it, or slurmstepd, has ended healthy ranks."""
 OUT_OF_TIME = ("USR1", "USR2", "ALRM", "XCPU")
 """Signals by which a job is told that its time is nearly over: `sbatch --signal=B:USR1@60`, limits of CPU time."""
 
@@ -81,6 +79,12 @@ class Facts:
     def last_iteration(self) -> int:
         """The last iteration in the log, 0 where there is none."""
         return self.log.last_iteration or 0
+
+    @property
+    def is_starters_signal(self) -> bool:
+        """Whether the exit status may be no more than the signal with which srun, or slurmstepd, has ended healthy ranks."""
+        is_script = self.job is not None and self.job.is_killed
+        return self.exit_status in {128 + SIGKILL, 128 + SIGTERM} and not is_script
 
     def sources(self, decided_by: str) -> dict[str, Any]:
         """Return which source said what, for outcome.json."""
@@ -228,7 +232,7 @@ def _notice(facts: Facts) -> Ending | None:
         return Ending.of(Outcome.TIMEOUT, code, text, facts.log.notice)
     step = re.search(r"\*\*\* STEP (\S+)", facts.log.notice or "")
     if step and word is Outcome.CANCELLED and not facts.signal:
-        if facts.exit_status not in SIGNALLED or facts.log.memory_kill:
+        if not facts.is_starters_signal or facts.log.memory_kill:
             return None
         text = f"the step was cancelled from outside (scancel {step.group(1)})"
         return Ending.of(word, code, text, facts.log.notice)
@@ -254,14 +258,16 @@ def _exit_status(facts: Facts) -> Ending | None:
     if facts.exit_status in {0, None} and not failed:
         return None
     first = facts.log.failed_status
-    status = first if first and facts.exit_status in SIGNALLED else facts.exit_status
+    status = first if first and facts.is_starters_signal else facts.exit_status
     if status is None:
         said = f"{facts.scheduler.title}: {facts.job.word}" if facts.job else ""
     else:
         said = _in_words(status) if status == facts.exit_status else _first_task(facts)
     if facts.exit_status == 128 + 9 and facts.job and facts.job.is_memory_suspect:
         said += " (mostly out of memory)"
-    return _failed(facts, said, is_killed=_signal_of(status) == SIGKILL and not facts.log.is_step_cancelled)
+    is_killed = _signal_of(status) == SIGKILL and not facts.log.is_step_cancelled
+    is_one_node = status != facts.exit_status and not facts.last_iteration
+    return _failed(facts, said, "killed" if is_killed else "one-node" if is_one_node else "exit-status")
 
 
 def _first_task(facts: Facts) -> str:
@@ -270,9 +276,9 @@ def _first_task(facts: Facts) -> str:
     return f"{_in_words(first)} on {facts.log.failed_node}" if first else ""
 
 
-def _failed(facts: Facts, status: str, *, is_killed: bool = False) -> Ending:
-    """Return the ending of a run that failed, with its cause, as far as that is known, and with its `status` in words."""
-    cause = facts.log.cause or Reason("killed" if is_killed else "exit-status", "")
+def _failed(facts: Facts, status: str, code: str = "exit-status") -> Ending:
+    """Return the ending of a run that failed, with its `status` in words, and its cause; the `code` is for one that the log does not tell."""
+    cause = facts.log.cause or Reason(code, "")
     text = ", ".join(filter(None, (cause.text, status, _last(facts))))
     if facts.log.memory_kill:
         return Ending.of(Outcome.OUT_OF_MEMORY, "host-memory", text, facts.log.memory_kill)

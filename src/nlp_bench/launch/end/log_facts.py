@@ -70,8 +70,6 @@ TASK_ENDED = re.compile(
     r"srun: error: (?P<node>\S+): tasks? \S+: (?:Exited with exit code (?P<status>\d+)|(?!Exited).+)"
 )
 """srun's line on a task that failed: it then ends the tasks of all other nodes by a signal (--kill-on-bad-exit)."""
-NOT_THERE = re.compile(r"^slurmstepd\S*: error: (?:execve\(\): |couldn't chdir to )", re.MULTILINE)
-"""slurmstepd's words on a node that has not the program, or the run's folder."""
 ENDS_STEP = re.compile(
     r"srun: (?:error: (?:\S+: tasks? |Task launch |Application launch |Node failure|Unable to )|First task exited)"
 )
@@ -206,9 +204,7 @@ def _cause(scheduler: Scheduler, err: str, lines: list[str], *, trained: bool) -
             return Reason("rendezvous", f"rendezvous: {found.group('ours')}")
         if not trained and not causes:  # where ranks had started, their peers' agents lose each other at the end
             return Reason("rendezvous", f"rendezvous: the nodes did not meet: {found.group('torchrun')}")
-    if trained or causes:
-        return None
-    return Reason("not-on-node", "") if NOT_THERE.search(err) else scheduler.why_not_started(err)
+    return None if trained or causes else scheduler.why_not_started(err)
 
 
 def _rank_that_failed(failed: Failed, first: str | None) -> Reason | None:

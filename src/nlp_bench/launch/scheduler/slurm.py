@@ -452,6 +452,7 @@ def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", *
         outcome=outcome,
         reason_outcome=REASONS.get(reason),
         exit_code=exit_code,
+        is_killed=bool(re.fullmatch(r"0:[1-9]\d*", exit_code)),
         fault=FAULTS.get(exit_code.partition(":")[2]),
         is_memory_suspect=reason == LAUNCH_FAILURE,
         job_id=job_id,
