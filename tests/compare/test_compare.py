@@ -45,6 +45,7 @@ def test_gate(before: str, tmp_path: Path, cli: Cli, factor: float, strict: bool
         ({"hidden_size": 5120}, "hidden_size  4096  5120  A: log line 6; B: log line 6"),
         ({"num_experts": 8}, "num_experts  not shown  8  "),
         ({"window_size": "(128, 0)"}, "window_size  not shown  (128, 0)  "),
+        ({"lora_r": 16}, "lora_r  not shown  16  "),
         ({"fp4": "e2m1"}, "precision  bf16  fp4  "),
     ],
 )
@@ -56,14 +57,25 @@ def test_a_different_workload_is_refused_with_the_difference(
     assert said in re.sub(" {2,}", "  ", caught.err)
 
 
-def test_two_routings_are_different_work_of_experts_alone(tmp_path: Path, cli: Cli) -> None:
+@pytest.mark.parametrize(
+    ("name", "values"), [("moe_router_topk", (1, 2)), ("moe_router_force_load_balancing", (False, True))]
+)
+def test_two_routings_are_different_work_of_experts_alone(
+    tmp_path: Path, cli: Cli, name: str, values: tuple[object, object]
+) -> None:
     """A dense model's dump has their defaults too."""
     for experts, code in ((8, 2), (None, 0)):
         a, b = (
-            write_runs(tmp_path / f"{experts}-{k}", *STEADY, seed=k, num_experts=experts, moe_router_topk=k)
-            for k in (1, 2)
+            write_runs(tmp_path / f"{experts}-{seed}", *STEADY, seed=seed, num_experts=experts, **{name: value})
+            for seed, value in enumerate(values)
         )
-        assert ("moe_router_topk" in cli("compare", str(a), str(b), code=code).err) is bool(code)
+        assert (name in cli("compare", str(a), str(b), code=code).err) is bool(code)
+
+
+def test_random_tokens_are_no_repeat_of_data(before: str, tmp_path: Path, cli: Cli) -> None:
+    other = after(tmp_path, 1, mock_data=True)
+    assert "mock_data" in cli("compare", before, other).out
+    assert "5 runs: " in cli("report", before, other).out
 
 
 def test_what_one_side_does_not_show_needs_somebodys_word(before: str, tmp_path: Path, cli: Cli) -> None:

@@ -19,6 +19,7 @@ from nlp_bench.analysis.contrast import (
     worst,
 )
 from nlp_bench.analysis.repeats import (
+    DATA,
     MACHINE,
     Observation,
     Pool,
@@ -94,7 +95,7 @@ def differences(a: Settings, b: Settings) -> Differences:
             *(Difference(name=name, a=None, b=None) for name in neither),
             *(each for each in frozen if not is_shown(each)),
         ),
-        free=tuple(found(name for name in FREE if name not in _PLACE)),
+        free=tuple(found(name for name in (*FREE, DATA) if name not in _PLACE)),
         machine=tuple(found(_PLACE)),
     )
 

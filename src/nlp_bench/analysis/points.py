@@ -17,7 +17,7 @@ SPEED = (*SHAPE, "precision", "optimizer", "attention_dropout", "hidden_dropout"
 """Frozen settings that change the work of a step. The learning rate and its schedule do not; weak scaling changes them."""
 PASSED_OVER = frozenset(
     {
-        "train_iters", "train_samples", "log_interval", "seed", "data_path", "mock_data", "tokenizer_type", "num_parameters",
+        "train_iters", "train_samples", "log_interval", "seed", "data_path", "mock_data", "variable_seq_lengths", "tokenizer_type", "num_parameters",
         "padded_vocab_size", "make_vocab_size_divisible_by", "max_position_embeddings", "group_query_attention", "kv_channels",
         "num_gpus", "world_size", "nodes", "gpus_per_node", "params_dtype", "bf16", "fp16", "fp4", "num_layers_per_virtual_pipeline_stage",
         "run_sha256", "clock_spread_s",
@@ -169,11 +169,12 @@ class Point:
 
     @property
     def cause(self) -> str | None:
-        """Why runs of it have no number, each cause once; next to a number also which runs these are, and what speaks against the number."""
+        """Why runs of it have no number, each cause once; next to a number also which runs these are, which stopped early, and what speaks against the number."""
         lost = [entry for entry in self.entries if not entry.has_number]
         failed = [": ".join((entry.outcome.value, *entry.reason_texts[:1])) for entry in lost]
         if self.tokens_per_second:
             failed = [f"{entry.source}: {why}" for entry, why in zip(lost, failed, strict=True)]
+            failed += [f"{run.source}: {run.stopped}" for run in (self.pool.runs if self.pool else ()) if run.stopped]
         return "; ".join(dict.fromkeys(self.contradictions or (*failed, *self.doubts))) or None
 
     @property

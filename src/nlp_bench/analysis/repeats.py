@@ -26,7 +26,8 @@ from nlp_bench.outcome import Outcome
 from nlp_bench.show.table import percentage
 
 MACHINE = ("system", "accelerator", "gpu", "num_gpus")  # where it ran
-NAMES = (*FROZEN, *FREE, "model", *MACHINE)  # what makes two runs repeats of each other
+DATA = "mock_data"  # random tokens in place of data, which no file system has to deliver
+NAMES = (*FROZEN, *FREE, "model", *MACHINE, DATA)  # what makes two runs repeats of each other
 _SIZES = {"seq_length": "sequence_length", "global_batch_size": "global_batch_size", "num_gpus": "num_gpus"}
 """Sizes that a number is computed with: name of the setting to attribute of the entry."""
 
@@ -51,6 +52,8 @@ def settings_of(entry: RunResult) -> dict[str, Setting]:
             found[name] = Setting(value, _source(entry, attribute))
     if "num_gpus" in found:  # one number under two names
         found.pop("world_size", None)
+    if DATA in found and found[DATA].value is not True:
+        del found[DATA]
     return found
 
 

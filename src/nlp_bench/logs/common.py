@@ -30,7 +30,7 @@ LOW_BIT = {"fp4": "fp4", "fp8": "fp8", "fp8_format": "fp8", "fp8_hybrid": "fp8",
 OTHER_NETWORKS = {
     "num_experts": (
         "moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq", "moe_shared_expert_intermediate_size",
-        "moe_expert_capacity_factor", "topk",
+        "moe_expert_capacity_factor", "moe_router_force_load_balancing", "topk",
     ),
     "multi_latent_attention": ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"),
     "experimental_attention_variant": ("linear_attention_freq",),
@@ -39,9 +39,11 @@ OTHER_NETWORKS = {
     "hybrid_override_pattern": (),
     "heterogeneous_layers_config_path": (),
     "mtp_num_layers": (),
+    "lora_r": ("lora_alpha",),
+    "trainable_percent": (),
 }  # fmt: skip
-"""Argument of Megatron-LM (megatron/training/arguments.py, core_v0.16.1) that makes the model another network than a dense
-transformer with full attention, to those that count only with it: they have defaults in every dump."""
+"""Argument of Megatron-LM (megatron/training/arguments.py, core_v0.16.1) or of what is built on it that makes the training another one
+than of a whole dense transformer with full attention, to those that count only with it: they have defaults in every dump."""
 ARGUMENTS = frozenset(
     {
         "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "group_query_attention",
@@ -54,7 +56,7 @@ ARGUMENTS = frozenset(
         "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
         "num_layers_per_virtual_pipeline_stage", "context_parallel_size", "expert_model_parallel_size", "data_parallel_size",
         "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "use_flash_attn",
-        "transformer_impl", "micro_batch_size", "global_batch_size", "mock_data", "model_family",
+        "transformer_impl", "micro_batch_size", "global_batch_size", "mock_data", "model_family", "variable_seq_lengths",
         "encoder_num_layers", "decoder_num_layers", "decoder_seq_length", "geglu", "vocab_extra_ids", "bert_no_binary_head",
         "data_path", "tokenizer_type", *OTHER_NETWORKS, *(name for names in OTHER_NETWORKS.values() for name in names),
     }
@@ -77,6 +79,11 @@ _SENTENCES = (
     (late(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, "), "loaded_iterations"),
     (late(rb" > clocks of the ranks: within (\d{1,9}\.\d{1,9}) s"), "clock_spread_s"),
     (late(rb" > seal: opened; run\.json SHA-256 (\w{4,64});"), "run_sha256"),
+    # huggingface/peft src/peft/peft_model.py print_trainable_parameters
+    (
+        late(rb"trainable params: [\d,]{1,20} \|\| all params: [\d,]{1,20} \|\| trainable%: (\d{1,3}(?:\.\d{1,6})?)"),
+        "trainable_percent",
+    ),
     (late(rb"NCCL (?:INFO )?version (\d+\.\d+\.\d+(?:\+cuda[\d.]+)?)"), "nccl_version"),
     (late(rb"NCCL INFO (?:Using network (\w{2,40})|NET/(\w{2,40}) ?: Using)"), "nccl_transport"),
 )
@@ -265,7 +272,8 @@ SETTINGS = Dialect(
     needles=(  # not the command line: the dump of the arguments has the values that took effect
         b" ....", b" > versions: ", b" > number of parameters: ", b" > padded vocab", b" > attention: ", b" > optimizer: ",
         b" > recompute: ", b" > backend: ", b"NCCL version", b"NCCL INFO version", b"Using network", b"INFO NET/",
-        b"NCCL INFO Channel ", b" > clocks of the ranks: ", b" > checkpoints: loaded ", b" > seal: opened; ", *_OF_NUMBERS,
+        b"NCCL INFO Channel ", b" > clocks of the ranks: ", b" > checkpoints: loaded ", b" > seal: opened; ", b"trainable params: ",
+        *_OF_NUMBERS,
     ),
     parser=_Settings,
 )  # fmt: skip

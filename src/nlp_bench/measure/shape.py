@@ -100,7 +100,7 @@ def _shape(reading: _Reading) -> ModelShape:
         value = workload.value(name)
         if is_on(name, value):
             raise UsageError(
-                f"no FLOPs: {name} is {str(value)[:40]}, and only dense transformers with full attention are counted"
+                f"no FLOPs: {name} is {str(value)[:40]}, and only whole dense transformers with full attention are counted"
             )
     family = str(workload.value("model_family") or "gpt")
     family = NETWORKS.get(family, family)

@@ -24,7 +24,7 @@ OURS = (
 )  # fmt: skip
 """Names that no argument has: `precision` is bf16, fp16, fp32, fp8 or fp4; `gpu` the words that name the device."""
 PARTS = tuple(name for switch, others in OTHER_NETWORKS.items() for name in (switch, *others))
-"""What a model has that is no dense transformer with full attention; one whose log says nothing of them has none."""
+"""What a training has that is not of a whole dense transformer with full attention; one whose log says nothing of them has none."""
 SHAPE = (
     "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "seq_length", "vocab_size",
     "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "model_family",
@@ -237,9 +237,10 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
         name: _setting(fact.value, f"log line {fact.line_number}") for name, fact in {**found, **settings}.items()
     }
     for switch, others in OTHER_NETWORKS.items():
-        if not is_on(switch, logged[switch].value if switch in logged else None):
-            for name in (switch, *others):
-                logged.pop(name, None)
+        has_part = is_on(switch, logged[switch].value if switch in logged else None)
+        for name in (switch, *others):
+            if name in logged and (not has_part or logged[name].value is False):
+                del logged[name]
     # The number format by the arguments; fp32 where a dump says that it is none of them.
     on = (
         name
@@ -260,12 +261,15 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
 
 
 _OFF = frozenset({None, 0, "0", "none", "None"})  # 0 equals False
-_ONE_EXPERT = frozenset({1, "1", "[1]"})  # Megatron-DeepSpeed prints a list
+_NOTHING_OF = {
+    "num_experts": (1, "1", "[1]"),  # Megatron-DeepSpeed prints a list
+    "trainable_percent": (100, 100.0),
+}
 
 
 def is_on(switch: str, value: Value | None) -> bool:
     """Return whether the value of one of `OTHER_NETWORKS` makes the model another network."""
-    if switch == "num_experts" and value in _ONE_EXPERT:
+    if value in _NOTHING_OF.get(switch, ()):
         return False
     return value not in _OFF and not str(value).startswith("(-1,")  # a window of all tokens
 
