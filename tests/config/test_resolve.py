@@ -6,6 +6,7 @@ import itertools
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.timed import Timer
@@ -70,9 +71,17 @@ def test_every_accepted_layout_keeps_its_arithmetic(each_case: Timer) -> None:
     assert accepted > 20
 
 
-def test_frozen_parameters_that_change_are_named() -> None:
-    run = offline(model="175", system="juwels-booster", num_layers=48)
-    assert run.deviations == ("model.num_layers: 48 instead of 96",)
+@pytest.mark.parametrize(
+    ("model", "changed", "named"),
+    [
+        ("175", {"num_layers": 48}, ("model.num_layers: 48 instead of 96",)),
+        ("175", {"recompute": "full"}, ("model.recompute: full instead of selective",)),
+        ("175", {"iterations": 20}, ()),
+        ("gpt_5b", {"recompute": "full"}, ()),  # no rules are about it, and the planner chooses
+    ],
+)
+def test_frozen_parameters_that_change_are_named(model: str, changed: dict[str, Any], named: tuple[str, ...]) -> None:
+    assert offline(model=model, system="juwels-booster", **changed).deviations == named
 
 
 def test_a_model_file_of_ones_own_is_named(tmp_path: Path) -> None:

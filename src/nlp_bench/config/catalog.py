@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from contextvars import ContextVar
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from nlp_bench.config.model import Architecture, Model, Training
 from nlp_bench.config.run import RunModel
@@ -220,7 +221,10 @@ def _built(kind: type[Record], path: Path, schema: str, where: str) -> Record:
 def deviations(
     model: Model | RunModel, used: Architecture, training: Training, chosen: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return where `model`, trained in the shape `used` and with `training`, is not as nlp-bench ships it; the fields `chosen` a run may choose."""
+    """Return where `model`, trained in the shape `used` and with `training`, is not as nlp-bench ships it.
+
+    A run may choose the fields `chosen`, and recompute where no rules freeze the model.
+    """
     try:
         own = load_model(model.name, is_shipped=True)
     except UsageError:
@@ -230,5 +234,16 @@ def deviations(
     return tuple(
         f"model.{name}: {values[name]} instead of {frozen}"
         for name, frozen in shipped_values.items()
-        if values[name] != frozen and name not in chosen
+        if values[name] != frozen and name not in chosen and (name != "recompute" or has_rules(model.name))
     )
+
+
+def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the content of each file of benchmark/rules."""
+    for name in names("rules"):
+        yield name, read_toml(find("rules", name), "nlp-bench/rules/1")
+
+
+def has_rules(model: str) -> bool:
+    """Whether the rules of a benchmark freeze the training parameters of this model."""
+    return any(model in table.get("models", ()) for _, table in rule_files())

@@ -85,10 +85,8 @@ class TrainingOptions:
 
     iterations: int = _trained("--iterations", "--train-iters", read=count, jube="iterations")  # Optimizer steps.
     log_interval: int = _trained()  # Optimizer steps between two lines of the log.
-    recompute: str = _tuning(
-        "--recompute", "--recompute-granularity", words=RECOMPUTE, jube="recompute_granularity", default=MISSING
-    )
-    """What is computed again in the backward pass: none, selective (core attention) or full."""
+    recompute: str = _frozen("--recompute", "--recompute-granularity", words=RECOMPUTE, jube="recompute_granularity")
+    """What is computed again in the backward pass: none, selective (core attention) or full; free for models without rules."""
 
 
 @immutable

@@ -89,8 +89,8 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         data=_data(request),
         tuning=_tuning(request, training),
         nonce=request.nonce,
-        deviations=catalog.deviations(model, architecture, model.training),
     )
+    run = _with_deviations(run)
     _refuse_layout(run)
     _within_limits(run, ranks, ask_scheduler=ask_scheduler and cluster is not None)
     return run
@@ -107,11 +107,14 @@ def as_recorded(run: Run) -> Run:
             f"{shape.sequence_length}; {edited}"
         )
     check_size("model.parameters_billion", run.model.parameters_billion, run.model.family, shape)
-    chosen = {one.name for one in fields(TrainingOptions)} | (
-        {"precision"} if run.system.accelerator == "cpu" else set()
-    )
-    lacking = [one for one in catalog.deviations(run.model, shape, run.training, chosen) if one not in run.deviations]
-    return replace(run, deviations=(*run.deviations, *lacking)) if lacking else run
+    return _with_deviations(run)
+
+
+def _with_deviations(run: Run) -> Run:
+    """Return `run` with the deviations that it lacks. How long it trains is free, and CPU ranks train in fp32."""
+    free = {"iterations", "log_interval"} | ({"precision"} if run.system.accelerator == "cpu" else set())
+    found = catalog.deviations(run.model, run.model.architecture, run.training, free)
+    return replace(run, deviations=(*run.deviations, *(one for one in found if one not in run.deviations)))
 
 
 def _refuse_layout(run: Run) -> None:

@@ -15,7 +15,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.plan.constants import deviations as constant_deviations
 from nlp_bench.plan.constants import own_file, read_constants
 from nlp_bench.plan.neighbours import Near, extrapolated, nearest, offered, read_points
-from nlp_bench.plan.problem import Problem, rule_files
+from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.sweep import run_words
 
@@ -164,7 +164,7 @@ def _rules(problem: Problem, deviations: tuple[str, ...]) -> list[str]:
     broken = f"NOT OBEYED: this is not the {name} that nlp-bench ships: {', '.join(deviations)}"
     titles = [
         f"{table.get('title')} ({file}.toml): {broken if deviations else kept}"
-        for file, table in rule_files()
+        for file, table in catalog.rule_files()
         if name in table.get("models", ())
     ]
     return [

@@ -1,7 +1,6 @@
 """What is planned: a model on a machine, the batch that stays as it is, and what the user fixes."""
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import MISSING, field, fields, replace
 from typing import Any
 
@@ -14,7 +13,6 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.run import Run
 from nlp_bench.config.system import Gpu, System
 from nlp_bench.config.system import Network as Fabric
-from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE, SHARDING
@@ -344,7 +342,7 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
             f"batch: {samples} samples in an iteration are more than the {MOST_SAMPLES} that are planned for; give --global-batch-size, "
             f"or correct the defaults of model {model.name} and system {system.name}"
         )
-    frozen = any(model.name in table.get("models", ()) for _, table in rule_files())  # their training parameters
+    frozen = catalog.has_rules(model.name)
     return Problem(
         model=model,
         system=system,
@@ -382,12 +380,6 @@ def default_batch(model: Model, system: System) -> int:
             "give --global-batch-size"
         )
     return int(num_gpus // model_parallel * proposed["micro_batch_size"] * proposed["gradient_accumulation_steps"])
-
-
-def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the name and the content of each file of benchmark/rules."""
-    for name in catalog.names("rules"):
-        yield name, read_toml(catalog.find("rules", name), "nlp-bench/rules/1")
 
 
 def _as_measured(system: System, constants: Constants) -> System:
