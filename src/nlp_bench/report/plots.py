@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from nlp_bench.escape import end_of, ends_of
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
 from nlp_bench.measure.result import RunResult
@@ -37,8 +39,9 @@ Drawn = Sequence[RunResult]
 
 
 def drawable(entries: Iterable[RunResult]) -> list[RunResult]:
-    """Return the entries that were measured and have curves."""
-    return [entry for entry in entries if entry.throughput and entry.curves]
+    """Return the entries that were measured. Few are drawn by their curves, which only the first `inputs.read.MAX_DRAWN` logs have."""
+    measured = [entry for entry in entries if entry.throughput]
+    return measured if len(measured) > MAX_SIDE_BY_SIDE else [entry for entry in measured if entry.curves]
 
 
 def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
@@ -155,8 +158,8 @@ def _rate_of(entry: RunResult) -> tuple[float, tuple[float, float] | None] | Non
 
 
 def _loss_of(entry: RunResult) -> tuple[float, None] | None:
-    curve = entry.curves.loss if entry.curves else None
-    return (float(curve.ys[-1]), None) if curve else None
+    losses = entry.curves.loss.ys if entry.curves and entry.curves.loss else entry.records.column("lm_loss")
+    return (float(losses[-1]), None) if np.isfinite(losses[-1:]).any() else None
 
 
 def _times_of(entry: RunResult) -> tuple[float, tuple[float, float]] | None:
