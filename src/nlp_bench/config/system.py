@@ -35,8 +35,8 @@ class Binding(Checked, where="system.binding"):
     min_cores: int = 1  # Cores that a rank must get; with fewer, nothing is bound and the log says so.
     max_cores: int | None = None  # Cores that a rank gets at most; left out: no limit.
     memory: str = one_of("local", "preferred", "bind", default="local")
-    """local: Linux takes pages near the CPU that touches them first, so they follow the cores. preferred, bind: first or
-    only from the NUMA nodes of the rank's cores (set_mempolicy)."""
+    """local: Linux takes pages near the CPU that touches them first, so they follow the cores. preferred: first from
+    one NUMA node, the GPU's own where the rank has cores there; bind: only from the nodes of the rank's cores (set_mempolicy)."""
 
     def _check(self) -> None:
         if self.max_cores is not None and self.max_cores < self.min_cores:
