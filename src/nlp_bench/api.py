@@ -184,30 +184,30 @@ def read_logs(  # noqa: PLR0913  # likewise
 
 @immutable
 class Figures:
-    """The three throughputs in one unit: tokens per second of the whole machine, or seconds of the hypothetical training."""
+    """The three throughputs in one unit: tokens per second of the whole machine, or seconds of the hypothetical training.
+
+    reference: by the published formula, batch x sequence / mean of every logged time, warm-up included.
+    steady: over the steady window; ci95: its 95 % interval, the smaller end first.
+    sustained: over the wall clock from the first counted iteration to the last, nothing left out; sustained_ci95: its 95 % interval.
+    """
 
     reference: float | None
-    """By the published formula: batch x sequence / mean of every logged time, warm-up included."""
     steady: float | None
-    """Over the steady window."""
     ci95: tuple[float, float] | None
-    """95 % interval of `steady`, the smaller end first."""
     sustained: float | None
-    """Over the wall clock from the first counted iteration to the last, nothing left out."""
     sustained_ci95: tuple[float, float] | None
-    """95 % interval of `sustained`, the smaller end first."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """The numbers of one run; `print(result)` is the table of `nlp-bench report`. `measure` makes it."""
+    """The numbers of one run; `print(result)` is the table of `nlp-bench report`. `measure` makes it.
+
+    log: what was measured; tokens: of the hypothetical training; limit_s: limit of its time in seconds.
+    """
 
     log: Log
-    """What was measured."""
     tokens: int
-    """Tokens of the hypothetical training."""
     limit_s: float | None = None
-    """Limit of its time in seconds."""
 
     @property
     def outcome(self) -> Outcome:
@@ -231,7 +231,7 @@ class Result:
 
     @property
     def tokens_per_second(self) -> Figures:
-        """Tokens per second of the whole machine."""
+        """Tokens per second of the whole machine: reference, steady, ci95, sustained, sustained_ci95 (`help(nlp_bench.api.Figures)`)."""
         entry = self.log.entry
         sustained = entry.throughput.sustained if entry.throughput else None
         return Figures(
@@ -244,7 +244,7 @@ class Result:
 
     @property
     def time_to_report_s(self) -> Figures:
-        """Seconds of the hypothetical training: `tokens` / tokens per second."""
+        """Seconds of the hypothetical training, `tokens` / tokens per second, by the same five names."""
         entry = self.log.entry
         return Figures(
             reference=time_to_report_s(self.tokens, entry.reference),
@@ -324,26 +324,23 @@ def to_frame(results: Result | Iterable[Result]) -> "pd.DataFrame":
 
 @immutable
 class Ratio:
-    """Rate of B / rate of A in one configuration; all but the first None where one side has no number."""
+    """Rate of B / rate of A in one configuration; all but the first None where one side has no number.
+
+    configuration: in a few words. value: the ratio, above 1 B is faster; low, high: ends of its interval, whose level is 0.95 for all configurations together.
+    p_value: of no difference, None where nothing is proven.
+    verdict: what B is: faster, slower, no difference found, doubted (a log contradicts its own number), not proven, no interval.
+    basis: what it rests on: several runs each, one run against several, one run each. method: whose scatter the interval is made of.
+    """
 
     configuration: str
-    """The configuration in a few words."""
     value: float | None
-    """The ratio; above 1 B is faster."""
     low: float | None
-    """Lower end of its interval."""
     high: float | None
-    """Upper end of its interval."""
     level: float | None
-    """Level of the interval: 0.95 for all configurations together."""
     p_value: float | None
-    """Of no difference, None where nothing is proven."""
     verdict: str | None
-    """What B is: faster, slower, no difference found, doubted (a log contradicts its own number), not proven, no interval."""
     basis: str | None
-    """What it rests on: several runs each, one run against several, one run each."""
     method: str | None
-    """Whose scatter the interval is made of."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -355,7 +352,7 @@ class Comparison:
 
     @property
     def ratios(self) -> list[Ratio]:
-        """Rate of B / rate of A for each configuration of both sides."""
+        """Rate of B / rate of A for each configuration of both sides (`help(nlp_bench.api.Ratio)`)."""
         names = [field.name for field in fields(Ratio)][1:]
         return [
             Ratio(configuration=one["configuration"], **{name: (one["ratio"] or {}).get(name) for name in names})
