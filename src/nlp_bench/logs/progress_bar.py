@@ -6,9 +6,10 @@ since the start of the bar. Its units are the iterations of the loop: steps, mic
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from nlp_bench.logs.clean import pieces
@@ -21,6 +22,7 @@ COARSE_S = 20.0
 """Least difference of a clock with whole seconds that is used: 5 % off at worst, and the errors of neighbours cancel."""
 _MIN_SPAN_S = 60.0
 _MAX_SERIES = 256
+NOTHING: Mapping[str, float] = MappingProxyType({})
 _RESUMED = 1.25  # how much slower the units after the first drawing may be than those before it
 _UNIT = rb"(?:it|batch|step|steps|iter)"
 _RATE = rb"(?:, {1,6}(?:\?|([\d.]{1,12}))(?:(" + _UNIT + rb")/s|s/" + _UNIT + rb"))?(?:, ?([^\]]{0,4000}))?\]"
@@ -168,11 +170,16 @@ def _of_line(raw: bytes) -> Sequence[tuple[Bar, str]]:
 
 
 def report_series(
-    series: Series, findings: Findings, *, has_total: bool = True, losses: Sequence[tuple[float, float]] = ()
+    series: Series,
+    findings: Findings,
+    *,
+    has_total: bool = True,
+    each: Mapping[str, float] = NOTHING,
+    losses: Sequence[tuple[float, float]] = (),
 ) -> int:
     """Report the times of a bar; return the number of records.
 
-    Clock readings where it ran for minutes, with the last of `losses` (units done, loss) before each; else the rate of its last drawing.
+    `each` is what every record has besides. Clock readings where it ran for minutes, with the last of `losses` (units done, loss) before each; else the rate of its last drawing.
     """
     if not series.last:
         return 0
@@ -184,9 +191,9 @@ def report_series(
         points = [*points[:-1], (line, series.base[0] + bar.done, series.seconds)]
     if len(points) > 1 and points[-1][2] - points[0][2] >= _MIN_SPAN_S:
         for drawn, done, clock in points:
-            known = losses[: bisect_right(losses, done, key=lambda each: each[0])]
+            known = losses[: bisect_right(losses, done, key=lambda loss: loss[0])]
             loss = {"lm_loss": known[-1][1]} if known else {}
-            findings.record(drawn, {"iteration": done, "clock_s": clock, **total, **loss})
+            findings.record(drawn, {"iteration": done, "clock_s": clock, **total, **each, **loss})
         return len(points)
     if is_resumed:  # its rates are smoothed over the units before it
         return 0
@@ -194,6 +201,6 @@ def report_series(
     seconds = bar.seconds_per_unit or mean
     if seconds is None:
         return 0
-    findings.record(line, {"iteration": series.base[0] + bar.done, "elapsed_s": seconds, **total})
+    findings.record(line, {"iteration": series.base[0] + bar.done, "elapsed_s": seconds, **total, **each})
     findings.remark("the time is the rate of the last bar: a smoothed mean, warm-up included where the bar ran briefly")
     return 1

@@ -172,6 +172,7 @@ class _Attempt:
     done_steps: float | None = None  # as its output says at the end
     num_examples: float | None = None
     epoch: float | None = None
+    tokens: float | None = None  # of the whole training, in its summary
     stride: int | None = None
     start_step: int | None = None
 
@@ -276,6 +277,7 @@ class _Trainer(Parser):
                 attempt.summary = {key: value for key, value in texts if value is not None}
                 attempt.summary_line = slim(line)
                 attempt.epoch = number(pairs.get(b"epoch", b""))
+                attempt.tokens = number(_first(pairs, _TOKEN_KEYS))
                 # Gaudi's trainer leaves warm-up and evaluation out of its rates, not out of the runtime.
                 attempt.is_gaudi = b"max_memory_allocated (GB)" in pairs
         elif b"train_tokens_per_second" in pairs and b"loss" not in pairs:
@@ -423,7 +425,24 @@ def _bar_of(attempt: _Attempt) -> Series | None:
 
 def _report_bar(attempt: _Attempt, findings: Findings) -> bool:
     series, is_training = _bar_of(attempt), attempt.is_trainer or attempt.entries or attempt.summary
-    return bool(series and is_training and report_series(series, findings, losses=_losses(attempt)))
+    return bool(series and is_training and _report_series(series, attempt, findings))
+
+
+def _report_series(series: Series, attempt: _Attempt, findings: Findings, steps: float | None = None) -> bool:
+    return report_series(series, findings, each=_tokens_per_step(attempt, steps), losses=_losses(attempt)) > 0
+
+
+def _tokens_per_step(attempt: _Attempt, steps: float | None) -> dict[str, float]:
+    """Return the mean tokens of a step by the last dict that counts them, none where there is none; `steps` are those of the whole training, where it was done."""
+    if steps and attempt.tokens:
+        return {"tokens": attempt.tokens / steps}
+    entry = next((entry for entry in reversed(attempt.entries) if entry.tokens), None)
+    if entry is None or not entry.tokens:
+        return {}
+    at: float | None = entry.step or (entry.bar and entry.bar[0])
+    if steps and attempt.epoch and entry.epoch:  # a bar beside it may be some steps off
+        at = steps * min(1.0, sum(entry.epoch) / 2 / attempt.epoch)
+    return {"tokens": entry.tokens / at} if at else {}
 
 
 def _losses(attempt: _Attempt) -> list[tuple[float, float]]:
@@ -443,7 +462,7 @@ def _report_whole_bar(attempt: _Attempt, findings: Findings) -> bool:
     findings.remark(
         f"the steps are timed by the progress bar; by the Trainer's summary they took {runtime / bar.done:.4g} s in the mean of the whole run"
     )
-    return report_series(series, findings, losses=_losses(attempt)) > 0
+    return _report_series(series, attempt, findings, bar.done)
 
 
 def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> list[float]:
@@ -575,8 +594,9 @@ def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
     runtime, samples = summary.get(b"train_runtime"), summary.get(b"train_samples_per_second")
     if steps <= 0 and runtime and (per_second := summary.get(b"train_steps_per_second")):
         values["iteration"] = max(1.0, round(runtime * per_second))
-    if runtime and steps > 0 and not attempt.is_gaudi:
-        values["elapsed_s"] = runtime / steps
+    values |= _tokens_per_step(attempt, total or values.get("iteration"))
+    if runtime and (steps > 0 or {"tokens", "iteration"} <= values.keys()) and not attempt.is_gaudi:
+        values["elapsed_s"] = runtime / values["iteration"]
     if samples:
         values["samples_per_second"] = samples * steps / total if start else samples
     losses = [entry.loss for entry in attempt.entries if entry.loss is not None]
