@@ -57,6 +57,38 @@ def test_a_different_workload_is_refused_with_the_difference(
     assert said in re.sub(" {2,}", "  ", caught.err)
 
 
+TITAN = (
+    "[titan] root - INFO - Trainer is initialized with local batch size 1, global batch size 8, sequence length 8192, total steps 60",
+    "[titan] root - INFO - Building 1-D device mesh with ['dp_shard'], [8]",
+    "[titan] root - INFO - step: {n:2d}  loss: {loss:8.5f}  grad_norm:  0.5  memory: 49.66GiB(52.28%)  tps: {rate:,}  tflops: 300.00  mfu: 30.00%",
+)
+MAXTEXT = (
+    "I0101 10:00:00.000001 1 pyconfig.py:559] Config param max_target_length: 8192",
+    "I0101 10:00:00.000001 1 maxtext_utils.py:80] Num_devices: 8, shape (8,)",
+    "completed step: {n}, seconds: 4.000, TFLOP/s/device: 100.000, Tokens/s/device: {rate}.000, total_weights: 65536, loss: {loss:.3f}",
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "said", "precision"),
+    [
+        (TITAN, "[titan] root - INFO - Float8 tensorwise scaled training active", "fp8"),
+        (TITAN, "[titan] root - INFO - Swapped to Float8Linear layers with enable_fsdp_float8_all_gather=True", "fp8"),
+        (MAXTEXT, "I0101 10:00:00.000001 1 pyconfig.py:559] Config param quantization: int8", "int8"),
+        (MAXTEXT, "I0101 10:00:00.000001 1 pyconfig.py:559] Config param quantization: nanoo_fp8", "fp8"),
+    ],
+)
+def test_a_low_precision_of_one_side_is_another_workload(
+    here: Path, cli: Cli, log: tuple[str, ...], said: str, precision: str
+) -> None:
+    for name, head in (("a.log", log[:2]), ("b.log", (said, *log[:2]))):
+        lines = (log[2].format(n=n, loss=9 - n / 20, rate=6000 + n % 7) for n in range(1, 61))
+        (here / name).write_text("\n".join([*head, *lines, "Training completed\n"]))
+    words = ("a.log", "b.log", "--same-workload", "--allow-measured")
+    assert f"precision  not shown  {precision}  " in re.sub(" {2,}", "  ", cli("compare", *words, code=2).err)
+    assert cli("report", "a.log", "b.log", "--sweep", code=None).out.count("rank  standing") == 2
+
+
 @pytest.mark.parametrize(
     ("name", "values"), [("moe_router_topk", (1, 2)), ("moe_router_force_load_balancing", (False, True))]
 )

@@ -36,7 +36,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.measure.workload import FREE, FROZEN, PARTS, Setting
+from nlp_bench.measure.workload import FREE, FROZEN, LOW_PRECISIONS, PARTS, Setting
 from nlp_bench.show.table import Column, as_markdown, as_text, columns_of, json_text, percentage
 
 MODEL = ("num_layers", "hidden_size", "seq_length")  # a run that shows none of these does not show what was trained
@@ -83,9 +83,11 @@ def differences(a: Settings, b: Settings) -> Differences:
         return [Difference(name=name, a=a.get(name), b=b.get(name)) for name in names if not _agree_on(name, a, b)]
 
     frozen, shapes = found(FROZEN), "num_layers" in a and "num_layers" in b
+    have_heads = "seq_length" in a and "seq_length" in b
 
     def is_shown(each: Difference) -> bool:
-        return bool(each.a and each.b) or (each.name in PARTS and shapes)
+        is_low = each.name == "precision" and any(one and one.value in LOW_PRECISIONS for one in (each.a, each.b))
+        return bool(each.a and each.b) or (each.name in PARTS and shapes) or (is_low and have_heads)
 
     has_model = "model" in a and "model" in b and _agree_on("model", a, b)
     neither = [] if has_model else [name for name in MODEL if name not in a and name not in b]

@@ -243,7 +243,7 @@ class Attempt:
     """The records of one start of the training program; iterations rise."""
 
     facts: Mapping[str, Fact] = field(default_factory=dict)
-    """By the names of `quantity.FACTS`, and of what only some dialects find: least_parameters, tokens_vary, curriculum_length."""
+    """By the names of `quantity.FACTS`, and of what only some dialects find: precision, least_parameters, tokens_vary, curriculum_length."""
     records: Records = NO_RECORDS
     """The intervals in the order of the log; where several processes print them, those of the slowest one."""
     copies: Mapping[str, Copies] = field(default_factory=dict)

@@ -18,6 +18,8 @@ from nlp_bench.logs.record import Attempt, Fact
 Value = int | float | str | bool
 RUN_JSON = "run.json"  # the source of what a run of ours was asked to do
 
+LOW_PRECISIONS = frozenset({*LOW_BIT.values(), "int8"})
+"""Values of `precision` that a program says at its start where it is switched on; one whose start says nothing has none of them."""
 OURS = (
     "model", "num_parameters", "precision", "accelerator", "gpu", "nodes", "gpus_per_node", "gradient_accumulation_steps",
     "system",
@@ -107,6 +109,7 @@ _FROM_FACTS = {
     "device": "gpu",
     "sequence_length": "seq_length",
     "num_devices": "world_size",
+    "precision": "precision",
 }
 
 

@@ -79,6 +79,7 @@ _FACTS = {
     "sequence_length": late(rb"Config param max_target_length: (\d+)\s*$"),
     "num_devices": late(rb"\bNum_devices: (\d+), shape"),
 }
+_QUANTIZATION = late(rb"Config param quantization: \S{0,40}?(int8|fp8|fp4)")
 _PREFERENCE = "a preference training (DPO): Tokens/s/device counts a pair of answers as one sequence"
 _PADDED = "Tokens/s/device and the batch count padding; total_weights, the real tokens, are fewer"
 
@@ -113,6 +114,8 @@ class _MaxText(Parser):
         for name, expression in _FACTS.items():
             if fact := expression.search(text):
                 self._facts.setdefault((name, float(fact[1])), line)
+        if quantized := _QUANTIZATION.search(text):
+            findings.fact("precision", quantized[1].decode(), line)
         text = unwrapped(line, text, b"completed step: ", _END)
         if step := _STEP.search(text):
             self._record(text, step, line, findings)
@@ -266,6 +269,7 @@ DIALECTS = (
             b"global_batch_size_to_train_on: ",
             b"max_target_length: ",
             b"Num_devices: ",
+            b"Config param quantization: ",
         ),
         parser=_MaxText,
     ),

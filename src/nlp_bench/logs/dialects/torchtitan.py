@@ -43,11 +43,13 @@ _FACTS = (
     ),
     rb"^\++ (?!echo\b)(?=.*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b)(?=.*" + _NODES + rb").*" + _GPUS,
 )
+_FLOAT8 = (b"Float8 training active", b"Float8 tensorwise scaled training active", b"Swapped to Float8")
 _RANK = late(rb"\[rank-\d{1,9}/(\d{1,9})\]")
 _RATES = (b"tps: ", b"wps: ", b"TPS: ", b"WPS: ")
 _SETTINGS = (
     b"Starting job: ", b"device mesh with ", b"with local batch size ", b"Number of tokens per sequence = ",
     b"Global batch size (w. parallel", b" capacity: ", b" total parameters", b"--nproc",
+    *_FLOAT8,
 )  # fmt: skip
 _LONGEST = 4096  # bytes of a line that is searched for settings
 _REMEMBERED = 64  # steps after which no other rank prints a known step any more
@@ -75,6 +77,8 @@ class _Parser(Parser):
         elif any(word in text for word in _SETTINGS) and len(text) <= _LONGEST:
             if b"Starting job: " in text:
                 findings.start(line)
+            if any(words in text for words in _FLOAT8):
+                findings.fact("precision", "fp8", line)
             take_facts(_FACTS, text, line, findings)
 
     def _record(self, text: bytes, found: Match, line: Line, findings: Findings) -> None:
