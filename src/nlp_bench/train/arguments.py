@@ -1,6 +1,8 @@
 """The command line of the trainer: one option per field of Settings. No torch here."""
 
 import argparse
+import os
+import re
 from dataclasses import MISSING, Field, fields
 from typing import Any, NoReturn, get_args, get_origin
 
@@ -40,12 +42,20 @@ def parse(words: list[str]) -> Settings:
         if value == "":
             raise UsageError(f"{name}: empty; give {flag(name)} a value, or leave it out")
         for one in value if isinstance(value, list) else [value]:
-            if str(one).startswith("~/"):
+            if sign := _left_by_the_shell(str(one)):
                 raise UsageError(
-                    f"{name}: {one}: no shell has replaced the ~, as it does not in quotes; write the folder out"
+                    f"{name}: {one}: no shell has replaced the {sign}, as none does in single quotes or in YAML; write the folder out"
                 )
     values: Any = {name: tuple(value) if isinstance(value, list) else value for name, value in given.items()}
     return Settings(**values)
+
+
+def _left_by_the_shell(path: str) -> str | None:
+    """Return the ~ or the variable, such as $SCRATCH, that still begins a part of the path; None where there is none, or a folder of that name."""
+    found = re.match("~(?=/)", path) or re.search(r"(?<![^/])\$(\w+|\{\w+\})", path)
+    if found is None or (found.group() != "~" and os.path.lexists(path[: found.end()])):
+        return None
+    return found.group()
 
 
 def flag(name: str) -> str:
