@@ -25,6 +25,9 @@ failed_steps() { # failed_steps RUN: what the steps that failed said
 }
 
 case ${1:-} in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
+given=() # without the word that jube wants before them
+for tag in "$@"; do [[ $tag == --tag ]] || given+=("$tag"); done
+set -- "${given[@]}"
 case $root in *[\"\$,\\\`$'\n']*) # JUBE puts it between quotes into the shell's commands
   say "error: JUBE takes no folder with a quote, dollar, backquote, comma, backslash or line end in its name: $root; move the checkout"
   exit 2 ;;

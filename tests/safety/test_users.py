@@ -242,6 +242,12 @@ def test_the_one_command_in_a_colleagues_checkout(shared: Path) -> None:
     assert (done.returncode, done.stdout.endswith(f"--output {shared}/reports/latest-{BERT}\n")) == (0, True), done
 
 
+def test_tags_behind_the_word_of_jube_are_tags(tmp_path: Path) -> None:
+    words = ["bash", str(stand_ins(tmp_path)), "--tag", "13", "rehearse"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert f"jube run {tmp_path}/benchmark/jube/nlp_benchmark.yaml --tag 13 rehearse\n" in done.stderr
+
+
 def test_the_one_command_where_tmpdir_is_full(tmp_path: Path) -> None:
     """The run was trained to its end, and then run.sh ended with 1 without a word."""
     full = tmp_path / "full"
