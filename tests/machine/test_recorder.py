@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.processes import execute, is_running, until
 
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
-from nlp_bench.errors import UsageError
 from nlp_bench.launch.nodes.torchrun import rank_environment
 from nlp_bench.machine.recorder import interval_s, recorder_command
 
@@ -146,17 +146,20 @@ def test_the_command(tmp_path: Path) -> None:
     assert "--gpus 0 " in " ".join(recorder_command(on_cpu, tmp_path, 42, 1.0))
 
 
-@pytest.mark.parametrize(("word", "value"), [("0.5", 0.5), ("0", 0.0), ("10", 10.0)])
+@pytest.mark.parametrize(("word", "value"), [("0.5", 0.5), ("0", 0.0), ("10", 10.0), ("", 1.0)])
 def test_the_interval(monkeypatch: pytest.MonkeyPatch, word: str, value: float) -> None:
     monkeypatch.setenv("NLP_BENCH_SAMPLE_S", word)
     assert interval_s() == value
 
 
-@pytest.mark.parametrize("word", ["fast", "-1", "1e9", "nan", "", "0.001"])
-def test_a_wrong_interval_is_refused_with_its_rule(monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+@pytest.mark.parametrize("word", ["fast", "-1", "1e9", "nan", "0,5", "0.001"])
+def test_a_wrong_interval_is_refused_before_there_is_a_job(
+    monkeypatch: pytest.MonkeyPatch, cli: Cli, word: str
+) -> None:
     monkeypatch.setenv("NLP_BENCH_SAMPLE_S", word)
-    with pytest.raises(UsageError, match=r"NLP_BENCH_SAMPLE_S: .* from 0.05 to 60; leave it out for 1"):
-        interval_s()
+    for command in ("check", "submit --print"):
+        said = cli(*command.split(), "--model", "tiny", "--system", "local", "--mock-data", code=2).err
+        assert f"NLP_BENCH_SAMPLE_S: {word!r} is no number of seconds from 0.05 to 60; leave it out for 1" in said
 
 
 def test_nccl_says_its_version_unless_asked_for_more(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,12 +106,17 @@ def _training(run: Run) -> dict[str, object]:
 
 
 def check_arguments(run: Run, *, files: bool = False) -> None:
-    """Raise UsageError where the trainer would refuse the run, by its own rules, which need no torch; with `files` also for the data and their tokenizer."""
+    """Raise UsageError where the trainer would refuse the run, by its own rules, which need no torch; with `files` also for the data and their tokenizer.
+
+    And where the launcher would: the job gets NLP_BENCH_SAMPLE_S from this environment.
+    """
     from nlp_bench.launch.overrides import refuse_overrides, refuse_words  # noqa: PLC0415
+    from nlp_bench.machine.recorder import interval_s  # noqa: PLC0415
     from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a run is checked
     from nlp_bench.train.layout import Layout  # noqa: PLC0415
     from nlp_bench.train.settings.rules import check_files  # noqa: PLC0415
 
+    interval_s()
     refuse_words(run.tuning.train_args)
     settings = parse(training_arguments(run))
     bare = replace(run, tuning=replace(run.tuning, train_args=()))

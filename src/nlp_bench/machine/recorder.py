@@ -34,7 +34,7 @@ LAST_S = 2.0  # seconds for the last sample; then the process ends, whatever a d
 
 def interval_s() -> float:
     """Return the seconds between two samples; raises UsageError for a value that is neither 0 nor a number from 0.05 to 60."""
-    text = os.environ.get(INTERVAL, "1")
+    text = os.environ.get(INTERVAL) or "1"  # an empty one is meant as unset
     try:
         value = float(text)
     except ValueError:
