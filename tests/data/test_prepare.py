@@ -243,6 +243,16 @@ def test_what_is_there_is_kept_and_other_parameters_are_refused(folder: Path, tm
     check_indexed(f"{tmp_path}/o_text_document")
 
 
+@pytest.mark.parametrize("pattern", ["", "**/*.json*"])
+def test_the_output_may_lie_among_the_text(folder: Path, tmp_path: Path, cli: Cli, pattern: str) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "Bade kari."}\n')
+    line = words(folder, f"{tmp_path}/{pattern}", f"--output={tmp_path}/out/o", "--keep-shards")
+    assert "o_text_document: 1 documents, " in cli(*line).out
+    assert "(already there)" in cli(*line).out
+    (tmp_path / "b.json").write_text('{"text": "Mo."}\n')
+    assert "o_text_document: 2 documents, " in cli(*line, "--overwrite").out
+
+
 def test_somebody_elses_data_are_not_written_over(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "data_text_document.bin").write_text("years of work")
     with pytest.raises(UsageError, match=r"output: .*data_text_document.bin exists and has no record of ours"):

@@ -25,13 +25,14 @@ from nlp_bench.data.indexed import (
 from nlp_bench.data.shards import MAX_NAMED, PIECE_BYTES, Piece, Preparation, Reading, Shard
 from nlp_bench.data.tokenizer import TokenizerChoice, build, require_file
 from nlp_bench.errors import NlpBenchError, UsageError, explained
-from nlp_bench.files import locked, real, sha256_of, write_json, write_text
+from nlp_bench.files import locked, opened, real, sha256_of, write_json, write_text
 from nlp_bench.immutable import immutable
 from nlp_bench.walk import walk
 
 PACKED = (".gz", ".xz", ".zst", ".bz2")
 NAMES = (".jsonl", ".json", ".ndjson", ".jl")
 FOLDER_NAME = "corpus"  # name of the data where the output is a folder
+RECORD_MARK = b'"schema": "nlp-bench/data'  # begins PREPARED and the schema of a piece
 MAX_WORKERS = 4096
 JOINING = "joining"  # marker in PREFIX.shards while the result is written: data without a record are then ours
 LARGE_BYTES = 2**30  # size of a result from which joining takes seconds, so that a line is printed
@@ -133,7 +134,7 @@ def _named(word: str) -> list[Path]:
     if os.path.lexists(path) or not set("*?[") & set(word):
         return [path]  # the caller checks that it is readable
     matches = [Path(one) for one in sorted(glob.glob(word, recursive=True))]  # noqa: PTH207  # patterns may be absolute
-    files = [one for one in matches if one.is_file() and not one.name.startswith(".")]
+    files = [one for one in matches if one.is_file() and not one.name.startswith(".") and not _is_ours(one)]
     if not files:
         raise UsageError(f"input: no file matches {word!r}")
     return files
@@ -144,7 +145,18 @@ def _is_text(path: Path, top: Path) -> bool:
     for suffix in PACKED:
         name = name.removesuffix(suffix)
     is_hidden = any(part.startswith(".") for part in path.relative_to(top).parts)
-    return name.endswith(NAMES) and path.is_file() and not is_hidden
+    return name.endswith(NAMES) and path.is_file() and not is_hidden and not _is_ours(path)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether it is of prepared data, or of a piece of them, by their record: the output may lie among the text."""
+    if path.suffix not in {".json", ".bin", ".idx"}:
+        return False
+    try:
+        with opened(path.with_suffix(".json")) as stream:
+            return RECORD_MARK in stream.read(4096)
+    except OSError:  # no record; of text that cannot be read require_file says why
+        return False
 
 
 def identity(path: Path) -> dict[str, Any]:
