@@ -113,8 +113,12 @@ def test_a_checkpoint_is_gone_on_from(folder: Path, *, is_one_word: bool) -> Non
     ending = Ending.of(Outcome.TIMEOUT, "state", "Slurm: TIMEOUT")
     assert not any("--load" in command for command in advice(ending, folder).commands)
     save(folder)
-    first = advice(ending, folder).commands[0]
-    assert shlex.split(first)[2:] == ["--run", f"{folder}/run.json", "--load", f"{folder}/checkpoints"]
+    goes_on = ["--run", f"{folder}/run.json", "--load", f"{folder}/checkpoints"]
+    assert shlex.split(advice(ending, folder).commands[0])[2:] == goes_on
+    failed = Ending.of(Outcome.FAILED, "any", "exit status 1")
+    assert shlex.split(advice(failed, folder).commands[1])[2:] == goes_on  # anew would be refused: the folder is full
+    (folder / "checkpoints/latest_checkpointed_iteration.txt").write_text("99999999")  # all done
+    assert not any("--load" in command for command in advice(failed, folder).commands)
 
 
 def test_the_time_limit_is_doubled(folder: Path) -> None:

@@ -183,6 +183,10 @@ def advice(ending: Ending, run_dir: Path) -> Advice:
     logs = tuple(path for name in ("job.out", "job.err") if (path := run_dir / name).is_file())
     words = _words(run_dir, logs)
     pattern = re.compile(rf"\b({'|'.join(words)})\b")
+    if words["CHECKPOINTS"]:  # beginning anew would be refused: it would write among them
+        commands = [
+            GO_ON + one.removeprefix(GO_ON).removeprefix(AGAIN) if one.startswith(AGAIN) else one for one in commands
+        ]
     return Advice(
         happened=replace(ending, evidence=None).text(),
         is_well=ending.outcome is Outcome.VALID and not ending.reasons,
@@ -191,7 +195,7 @@ def advice(ending: Ending, run_dir: Path) -> Advice:
         remedy=text,
         commands=tuple(
             pattern.sub(lambda found: words[found.group()], command)
-            for command in commands
+            for command in dict.fromkeys(commands)
             if all(words[name] for name in pattern.findall(command))
         ),
     )
@@ -209,7 +213,7 @@ def _words(run_dir: Path, logs: Sequence[Path]) -> dict[str, str]:
     return {
         "DIR": shlex.quote(str(run_dir)),
         "LOGS": shlex.join(map(str, logs)),
-        "CHECKPOINTS": _checkpoints(lookup(run, "tuning.train_args")),
+        "CHECKPOINTS": _checkpoints(lookup(run, "tuning.train_args"), lookup(run, "training.iterations")),
         "LONGER": clock(2 * round(limit_s)) if limit_s else "",
         **{word: "" if value is None else shlex.quote(str(value)) for word, value in found.items()},
         "QUEUES": scheduler.queues_command,
@@ -217,11 +221,17 @@ def _words(run_dir: Path, logs: Sequence[Path]) -> dict[str, str]:
     }
 
 
-def _checkpoints(train_args: Any) -> str:
-    """Return the folder that the run has saved a checkpoint to, "" where there is none."""
+def _checkpoints(train_args: Any, iterations: Any) -> str:
+    """Return the folder that the run has saved a checkpoint to, "" where there is none, or nothing is left to train."""
     words = [str(word) for word in train_args] if isinstance(train_args, list) else []
     folder = value_of(words, "--save")
-    return shlex.quote(folder) if folder and (Path(folder) / TRACKER).is_file() else ""
+    if not folder or not isinstance(iterations, int):
+        return ""
+    try:
+        saved = int((Path(folder) / TRACKER).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return ""
+    return shlex.quote(folder) if saved < iterations else ""
 
 
 def short(ending: Ending, run_dir: Path) -> str:
