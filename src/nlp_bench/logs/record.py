@@ -62,6 +62,7 @@ COLUMN = {name: index for index, name in enumerate(ROW)}  # quantity to its plac
 _COUNTS = {f.name for f in fields(LogRecord) if "int" in str(f.type) and f.name in COLUMN}
 LOSS_NAN = -1.7976931348623157e308
 """In the loss column, a loss that the log prints as nan: NaN itself means "missing" in every column."""
+NO_LOSS = -1.0  # what torchtitan prints for the loss on ranks that have none: all stages of a pipeline but the last
 
 Column = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from nlp_bench.escape import one_line
-from nlp_bench.logs.record import Attempt, Column, Records
+from nlp_bench.logs.record import NO_LOSS, Attempt, Column, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, SlowerStatement, Weight, named, weigh
 from nlp_bench.measure.restated import (
     WORDS,
@@ -213,6 +213,13 @@ def against_training(records: Records, *, is_ours: bool) -> Iterator[Contradicti
     loss = loss[np.isfinite(loss)]
     looked_at = loss[:MANY_LOSSES]
     values = sorted(set(looked_at.tolist()))
+    if values == [NO_LOSS]:
+        text = (
+            f"the loss is {NO_LOSS:g} in all {len(loss)} lines that print it, which torchtitan prints where there is none: "
+            "give the log of a rank of the pipeline's last stage"
+        )
+        yield Contradiction(Code.LOSS_DOES_NOT_MOVE, Weight.DOUBT, text)
+        return
     is_round = bool(values) and values[-1] != 0 and all(float(f"{value:.2e}") == value for value in values[:MIN_LOSSES])
     few = 1 if is_round else max(1, FEW_LOSSES * len(looked_at))
     if len(loss) >= (MIN_ROUND_LOSSES if is_round else MIN_LOSSES) and len(values) <= few:

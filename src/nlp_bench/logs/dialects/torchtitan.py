@@ -5,7 +5,8 @@ from nlp_bench.logs.dialect import Dialect, Parser
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import Match, is_cut, late, take_facts
 from nlp_bench.logs.quantity import number, numbers
-from nlp_bench.logs.scan import Line
+from nlp_bench.logs.record import NO_LOSS
+from nlp_bench.logs.scan import Line, slim
 
 _RECORD = late(
     rb"(?<![\w/])(?i:step):\s*(?P<iteration>\d{1,12})\s+(?P<fields>(?:(?!(?i:step):)[^\r\n]){0,400}?)"
@@ -56,12 +57,23 @@ _REMEMBERED = 64  # steps after which no other rank prints a known step any more
 
 
 class _Parser(Parser):
-    """Remembers the last steps: every rank may print each one, all with the same loss."""
+    """Remembers the last steps: every rank may print each one, all with the same loss.
+
+    Of a pipeline only the ranks of the last stage have a loss, the others print NO_LOSS: their lines count where there are no others.
+    """
 
     reads_each_line = True
 
     def __init__(self) -> None:
-        self._losses: dict[int, tuple[bytes, bytes]] = {}
+        self._losses: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
+        self._without_loss: list[tuple[Line, dict[str, float], bytes]] = []
+        self._has_loss = False
+
+    def finish(self, findings: Findings) -> None:
+        """Report the lines without a loss, of this start of the program, where none has one."""
+        for line, values, label in () if self._has_loss else self._without_loss:
+            findings.record(line, values, label=label)
+        self._without_loss, self._has_loss = [], False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         if b"[rank-" in text and (rank := _RANK.search(text)):
@@ -76,6 +88,7 @@ class _Parser(Parser):
                 findings.record(line, {}, is_whole=False)
         elif any(word in text for word in _SETTINGS) and len(text) <= _LONGEST:
             if b"Starting job: " in text:
+                self.finish(findings)
                 findings.start(line)
             if any(words in text for words in _FLOAT8):
                 findings.fact("precision", "fp8", line)
@@ -106,14 +119,18 @@ class _Parser(Parser):
             findings.record(line, {}, label=label, is_whole=False)
             return
         # Lines of ranks without a label differ only in the last digit of the rate.
-        printed = label, loss[1]
-        if self._losses.get(iteration) == printed:
+        printed, has_loss = (label, loss[1]), values.get("lm_loss") != NO_LOSS
+        if self._losses.get((iteration, has_loss)) == printed:
             label += b" another rank"
         else:
-            self._losses[iteration] = printed
+            self._losses[iteration, has_loss] = printed
             if len(self._losses) > _REMEMBERED:
                 del self._losses[next(iter(self._losses))]
-        findings.record(line, values, label=label)
+        self._has_loss |= has_loss
+        if has_loss:
+            findings.record(line, values, label=label)
+        else:
+            self._without_loss.append((slim(line), values, label))
 
 
 DIALECTS = (
