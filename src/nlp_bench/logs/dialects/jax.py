@@ -106,14 +106,15 @@ class _MaxText(Parser):
         self._is_preference = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read records and facts; an elastic training may restart within one log."""
-        if b"Elastic attempt " in text:
+        """Read records and facts; a training may restart within one log, by itself or resumed by hand."""
+        stated = [(name, float(fact[1])) for name, expression in _FACTS.items() if (fact := expression.search(text))]
+        # The program states its sizes before its first step only.
+        if b"Elastic attempt " in text or (stated and self._last):
             self.finish(findings)
             self._begin()
             findings.start(line)
-        for name, expression in _FACTS.items():
-            if fact := expression.search(text):
-                self._facts.setdefault((name, float(fact[1])), line)
+        for each in stated:
+            self._facts.setdefault(each, line)
         if quantized := _QUANTIZATION.search(text):
             findings.fact("precision", quantized[1].decode(), line)
         text = unwrapped(line, text, b"completed step: ", _END)
