@@ -497,19 +497,30 @@ def _report_tokens(attempt: _Attempt, findings: Findings) -> bool:
     is_late = attempt.start_step is not None or _is_late([entry.tokens or 0.0 for entry in entries])
     before: tuple[float, float, float] | None = None if is_late else (0.0, 0.0, 0.0)
     has_records = False
-    for entry, following, step in zip(entries, [*entries[1:], entries[-1]], steps, strict=True):
+    spaced = _spaced(list(zip(entries, steps, strict=True)))
+    for (entry, step), (following, _) in zip(spaced, [*spaced[1:], spaced[-1]], strict=True):
         tokens, clock = entry.tokens or 0.0, entry.clock_s or 0.0
         # A resumed training counts its tokens on, but its clock begins anew, and stays so: a single time may be torn.
         if before is None or tokens < before[1] or max(clock, following.clock_s or 0.0) < before[2]:
             before = step, tokens, clock
             continue
         new_tokens, seconds = tokens - before[1], clock - before[2]
-        if seconds <= (COARSE_S if entry.is_coarse else 0.0) or new_tokens <= 2 * _TOKEN_DIGITS * entry.token_error:
+        if seconds <= 0.0 or new_tokens <= 2 * _TOKEN_DIGITS * entry.token_error:
             continue
         rates = {"tokens": new_tokens / max(1.0, step - before[0]), "tokens_per_second": new_tokens / seconds}
         _record(entry, {"iteration": step, **rates, **attempt.total}, findings)
         before, has_records = (step, tokens, clock), True
     return has_records
+
+
+def _spaced(entries: list[tuple[_Entry, float]]) -> list[tuple[_Entry, float]]:
+    """Return the dicts whose coarse clocks are far enough apart, from the end on: a shorter interval is the first one, which is warm-up."""
+    kept = entries[-1:]
+    for entry, step in reversed(entries[:-1]):
+        seconds = (kept[-1][0].clock_s or 0.0) - (entry.clock_s or 0.0)
+        if not entry.is_coarse or not 0 <= seconds <= COARSE_S:
+            kept.append((entry, step))
+    return kept[::-1]
 
 
 def _without_echoes(entries: list[_Entry]) -> list[_Entry]:
