@@ -32,6 +32,7 @@ class _Parser(Parser):
     def __init__(self) -> None:
         self.summary: dict[bytes, float] = {}
         self.average: tuple[Line, float] | None = None
+        self.num_before = 0  # records before this start of the program
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         if b"interval_runtime" in text:
@@ -71,9 +72,14 @@ class _Parser(Parser):
         findings.record(line, {**values, **rates}, label=label_of(text[: found.start()]), is_whole=bool(rates))
 
     def _once(self, line: Line, text: bytes, findings: Findings) -> None:
-        if world := _WORLD.search(text):
+        world, is_single = _WORLD.search(text), b"for single card environment" in text
+        is_head = world or is_single or b"***** Running training" in text
+        if is_head and findings.num_records > self.num_before:  # resumed in the same file
+            findings.start(line)
+            self.num_before = findings.num_records
+        if world:
             findings.fact("num_devices", float(world[1]), line)
-        if b"for single card environment" in text:
+        if is_single:
             findings.fact("num_devices", 1.0, line)
         summary = _SUMMARY.search(text)
         value = (number(summary[2]) or duration_s(summary[2])) if summary else None
@@ -131,7 +137,7 @@ def _seconds_per_step(pairs: dict[bytes, float]) -> float | None:
 
 _NEEDLES = (
     b"interval_runtime", b"ips: ", b"for single card environment", b"- world_size", b"train_samples_per_second",
-    b"train_steps_per_second", b"train_runtime",
+    b"train_steps_per_second", b"train_runtime", b"***** Running training",
 )  # fmt: skip
 
 
