@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.following import offline
 
-from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
@@ -50,18 +50,47 @@ def test_one_job_goes_on_from_a_folder_that_must_hold_a_checkpoint(run: Run) -> 
     assert made.system.slurm.dependency == run.system.slurm.dependency
 
 
-def test_a_training_that_is_done_is_refused_at_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """However it is loaded: under JUBE only the words for the trainer can name it."""
-    asked = ["--model", "tiny", "--system", "local", "--gpus-per-node", "1", "--data-path", "mock", "--iterations", "4"]
+ASKED = ["--model", "tiny", "--system", "local", "--gpus-per-node", "1", "--data-path", "mock", "--iterations", "4"]
+
+
+def done(folder: Path) -> None:
+    """Leave the last checkpoint of the training of ASKED there."""
     found = Request(model="tiny", system="local", gpus_per_node=1, data_path="mock", iterations=4)
     settings = parse(training_arguments(resolve(found, ask_scheduler=False)))
-    path = clear(tmp_path, 4)
+    path = clear(folder, 4)
     write_record(path, describe(settings, Layout.of(settings, 1), 4, 16))
     (path / LAST_FILE).write_text("{}")
-    publish(tmp_path, 4, None)
-    for command in (["check"], ["submit", "--run-dir", str(tmp_path / "run")]):
-        assert main([*command, *asked, "--train-args", f"--load {tmp_path}"]) == 2
-        assert "iter_0000004 holds iteration 4 of 4; raise --iterations to go on" in capsys.readouterr().err
+    publish(folder, 4, None)
+
+
+def test_a_training_that_is_done_is_refused_at_the_terminal(tmp_path: Path, cli: Cli) -> None:
+    """However it is loaded: under JUBE only the words for the trainer can name it."""
+    done(tmp_path)
+    for command in (["check"], ["submit", "--run-dir", tmp_path / "run"]):
+        said = cli(*command, *ASKED, "--train-args", f"--load {tmp_path}", code=2).err
+        assert "iter_0000004 holds iteration 4 of 4; raise --iterations to go on" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("full", "holds iter_0000004 of another training; name a new folder, or continue it with --load"),
+        ("file/ck", "file is no folder"),
+        ("link/ck", "gone, which is not there (purged?)"),
+    ],
+)
+def test_a_folder_that_takes_no_checkpoints_is_refused_at_the_terminal(
+    tmp_path: Path, cli: Cli, name: str, message: str
+) -> None:
+    done(tmp_path / "full")
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    (tmp_path / "of_nodes").symlink_to("/nowhere/scratch")
+    new = ["submit", "--run-dir", tmp_path / "run"]
+    for words in (["check", "--train-args", f"--save {tmp_path / name}"], [*new, "--save", tmp_path / name]):
+        assert message in cli(*words, *ASKED, code=2).err
+    assert not (tmp_path / "run").exists()
+    cli("check", *ASKED, "--train-args", f"--save {tmp_path}/of_nodes/ck")
 
 
 @pytest.mark.parametrize(

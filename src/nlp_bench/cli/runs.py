@@ -54,7 +54,7 @@ class Check(Command, Request):
         from nlp_bench.config.catalog import find, here, root
         from nlp_bench.config.resolve import resolve, resolve_system
         from nlp_bench.launch.arguments import check_arguments
-        from nlp_bench.launch.chain import check_checkpoint
+        from nlp_bench.launch.chain import check_checkpoint, check_save
         from nlp_bench.launch.folder import record_folder
         from nlp_bench.launch.nodes.torchrun import program_words
         from nlp_bench.launch.prediction import prediction
@@ -76,6 +76,7 @@ class Check(Command, Request):
         resolved = resolve(request, ask_scheduler=not (self.offline or is_rehearsal or is_elsewhere))
         check_arguments(resolved)
         check_checkpoint(resolved, None)
+        check_save(resolved)
         program_words(resolved)  # raises for what the other trainer cannot do
         place = self.output or next(iter(here()), root())
         job_script(resolved, root=root(), run_dir=place.absolute())  # raises for what no script can hold
@@ -174,7 +175,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         load_in_one_thread()
         from nlp_bench.config.catalog import root
         from nlp_bench.launch import folder, lock
-        from nlp_bench.launch.chain import check_checkpoint, with_checkpoints
+        from nlp_bench.launch.chain import check_checkpoint, check_save, with_checkpoints
         from nlp_bench.launch.end.ending import read_ending
         from nlp_bench.launch.follow.sync import state_elsewhere
         from nlp_bench.launch.prediction import warnings_of
@@ -189,10 +190,13 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             return _say_ended(self.run_dir, is_step=is_step)
         resolved, checkpoints = self._resolved()
         folder.preflight(with_checkpoints(resolved, Path(), checkpoints), root(), self.system)
+        names_folder = checkpoints.load or checkpoints.save  # else a chain's is in the folder of the run, which is new
+        wished = with_checkpoints(resolved, Path(), checkpoints) if names_folder else resolved
         if checkpoints.load or not self.recorded:
             # A recorded run was checked before, and may be submitted again behind its end.
-            wished = with_checkpoints(resolved, Path(), checkpoints) if checkpoints.load else resolved
             check_checkpoint(wished, checkpoints.load)
+        if not (self.run_dir and read_submission(self.run_dir)):  # else it may be its own job that has saved
+            check_save(wished)
         folder.refuse_name(resolved, root(), self.run_dir or root() / "reports/runs", is_snapshot=is_snapshot)
         run_dir = folder.run_folder(root(), resolved, self.run_dir, recorded=self.recorded)
         with lock.held(run_dir, on_wait=waiting(run_dir)) as handle:

@@ -134,6 +134,19 @@ def check_checkpoint(run: Run, folder: Path | None) -> None:
         raise UsageError(f"--load:{all_done.replace('--train-iters', '--iterations')}")
 
 
+def check_save(run: Run) -> None:
+    """Refuse at the terminal a folder of --save in which the trainer would refuse to begin."""
+    from nlp_bench.launch.arguments import training_arguments  # noqa: PLC0415  # as above
+    from nlp_bench.train.arguments import parse  # noqa: PLC0415
+    from nlp_bench.train.checkpoint import folder as saved  # noqa: PLC0415
+
+    if run.tuning.trainer != "nlp-bench":
+        return
+    settings = parse(training_arguments(run))
+    if settings.save and Path(settings.save).is_absolute():  # a relative one is below the run's folder, which is new
+        saved.check_save(settings)
+
+
 def query(scheduler: Scheduler, submission: Submission) -> Job | None:
     """Ask for the job that the run depends on now: one that runs, else one that waits, else the last one; None for no answer, or no job."""
     waiting = last = None

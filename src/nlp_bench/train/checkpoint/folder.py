@@ -8,13 +8,14 @@ Source: Megatron-LM, megatron/training/checkpointing.py (`get_checkpoint_name`, 
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import UsageError, explained
 from nlp_bench.files import read_json, real, write_json, write_text
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings, ShapeSettings
@@ -235,7 +236,8 @@ def check_start(settings: Settings, layout: Layout) -> str | None:
     Every rank calls it before torch is imported. Raises UsageError naming the field, both values and the remedy.
     """
     all_done = check_load(settings, layout)
-    _check_save(settings)
+    check_save(settings)
+    _make_save(settings)
     return all_done
 
 
@@ -252,7 +254,35 @@ def check_load(settings: Settings, layout: Layout) -> str | None:
     return f" nothing is left to train: {done}; raise --train-iters to go on"
 
 
-def _check_save(settings: Settings) -> None:
+def check_save(settings: Settings) -> None:
+    """Do the part of `check_start` that only reads the folder of --save; what a login node may not see, such as a file system of the nodes, passes."""
+    if settings.save is None:
+        return
+    folder = Path(settings.save)
+    there = next(one for one in (folder, *folder.absolute().parents) if os.path.lexists(one))
+    try:
+        is_folder = stat.S_ISDIR(there.stat().st_mode)
+    except (
+        FileNotFoundError
+    ) as error:  # a link to nothing; where even the folder around that is unseen, it may be on the nodes
+        target = real(there)
+        if target.parent.is_dir() and target.parent != target.parent.parent:
+            raise UsageError(
+                f"save: {there} is a link to {target}, which is not there (purged?): make that folder again, or name another one"
+            ) from error
+    except OSError:
+        pass  # closed to this user here, or a link to itself
+    else:
+        if not is_folder:
+            raise UsageError(f"save: {there} is no folder; name another one")
+    if settings.load is not None and real(folder) == real(settings.load):
+        return
+    if earlier := newest(folder, option="save"):
+        remedy = f"name a new folder, or continue it with --load {folder}"
+        raise UsageError(f"save: {folder} holds {earlier.name} of another training; {remedy}")
+
+
+def _make_save(settings: Settings) -> None:
     if settings.save is None:
         return
     if len(os.fsencode(tempfile.gettempdir())) > MOST_OF_TMPDIR:
@@ -264,11 +294,6 @@ def _check_save(settings: Settings) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"save: cannot make the folder {folder}: {error.strerror}; name another one") from error
+        raise UsageError(f"save: cannot make the folder {folder}: {explained(error)}; or name another one") from error
     if not os.access(folder, os.W_OK):
         raise UsageError(f"save: {folder} is not writable; name another folder")
-    if settings.load is not None and real(folder) == real(settings.load):
-        return
-    if earlier := newest(folder, option="save"):
-        remedy = f"name a new folder, or continue it with --load {folder}"
-        raise UsageError(f"save: {folder} holds {earlier.name} of another training; {remedy}")
