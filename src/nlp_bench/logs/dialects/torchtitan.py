@@ -53,6 +53,7 @@ _SETTINGS = (
     *_FLOAT8,
 )  # fmt: skip
 _LONGEST = 4096  # bytes of a line that is searched for settings
+_MANY = 4096  # lines without a loss after which no other rank of the log prints one
 _REMEMBERED = 64  # steps after which no other rank prints a known step any more
 
 
@@ -67,13 +68,13 @@ class _Parser(Parser):
     def __init__(self) -> None:
         self._losses: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
         self._without_loss: list[tuple[Line, dict[str, float], bytes]] = []
-        self._has_loss = False
+        self._has_loss = self._has_none = False
 
     def finish(self, findings: Findings) -> None:
         """Report the lines without a loss, of this start of the program, where none has one."""
         for line, values, label in () if self._has_loss else self._without_loss:
             findings.record(line, values, label=label)
-        self._without_loss, self._has_loss = [], False
+        self._without_loss, self._has_loss, self._has_none = [], False, False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         if b"[rank-" in text and (rank := _RANK.search(text)):
@@ -127,10 +128,17 @@ class _Parser(Parser):
             if len(self._losses) > _REMEMBERED:
                 del self._losses[next(iter(self._losses))]
         self._has_loss |= has_loss
-        if has_loss:
+        if has_loss or self._has_none:
             findings.record(line, values, label=label)
-        else:
-            self._without_loss.append((slim(line), values, label))
+        elif not self._has_loss:
+            self._keep(slim(line), values, label, findings)
+
+    def _keep(self, line: Line, values: dict[str, float], label: bytes, findings: Findings) -> None:
+        """Keep a line without a loss until another rank prints one, or until it is clear that none does."""
+        self._without_loss.append((line, values, label))
+        if len(self._without_loss) > _MANY:
+            self.finish(findings)
+            self._has_none = True
 
 
 DIALECTS = (
