@@ -173,6 +173,7 @@ class _Attempt:
     num_examples: float | None = None
     epoch: float | None = None
     tokens: float | None = None  # of the whole training, in its summary
+    token_rate: float | None = None  # train_tokens_per_second of its summary
     stride: int | None = None
     start_step: int | None = None
 
@@ -278,6 +279,7 @@ class _Trainer(Parser):
                 attempt.summary_line = slim(line)
                 attempt.epoch = number(pairs.get(b"epoch", b""))
                 attempt.tokens = number(_first(pairs, _TOKEN_KEYS))
+                attempt.token_rate = number(pairs.get(b"train_tokens_per_second", b""))
                 # Gaudi's trainer leaves warm-up and evaluation out of its rates, not out of the runtime.
                 attempt.is_gaudi = b"max_memory_allocated (GB)" in pairs
         elif b"train_tokens_per_second" in pairs and b"loss" not in pairs:
@@ -586,7 +588,7 @@ def _shares_done(attempt: _Attempt, batch: float | None) -> list[float]:
 
 
 def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
-    """Report the means of the whole run; `train_tokens_per_second` is not used, as its meaning changes with the version.
+    """Report the means of the whole run; `train_tokens_per_second` is not used, as its meaning changes with the version, nor are tokens that contradict it.
 
     The rates of a run that was resumed or stopped early divide all planned steps by the time of those that were done.
     """
@@ -605,7 +607,11 @@ def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
     runtime, samples = summary.get(b"train_runtime"), summary.get(b"train_samples_per_second")
     if steps <= 0 and runtime and (per_second := summary.get(b"train_steps_per_second")):
         values["iteration"] = max(1.0, round(runtime * per_second))
-    values |= _tokens_per_step(attempt, total or values.get("iteration"))
+    each, done = _tokens_per_step(attempt, total or values.get("iteration")), values.get("iteration", 0.0)
+    is_other = (
+        attempt.token_rate and each and abs(each["tokens"] * done / attempt.token_rate / (runtime or 1.0) - 1) > _SHORT
+    )
+    values |= {} if is_other else each
     if runtime and (steps > 0 or {"tokens", "iteration"} <= values.keys()) and not attempt.is_gaudi:
         values["elapsed_s"] = runtime / values["iteration"]
     if samples:

@@ -73,7 +73,7 @@ class _Parser(Parser):
 
     def _once(self, line: Line, text: bytes, findings: Findings) -> None:
         world, is_single = _WORLD.search(text), b"for single card environment" in text
-        is_head = world or is_single or b"***** Running training" in text
+        is_head = world or b"***** Running training" in text  # of a single card a warning speaks at any time
         if is_head and findings.num_records > self.num_before:  # resumed in the same file
             findings.start(line)
             self.num_before = findings.num_records
