@@ -186,6 +186,11 @@ def test_the_memory_of_a_gpu_may_be_said_in_another_way_than_by_its_name(gpu: st
     assert points_of([row(gpu=gpu, gpu_mem_gb=cell)], constants()).refused == {}
 
 
+def test_a_name_with_the_memory_of_the_cpu_says_nothing_of_the_gpus() -> None:
+    found = points_of([row(gpu="GH200 480GB", gpu_mem_gb=""), row(gpu="GH200", gpu_mem_gb="")], constants())
+    assert len(set(found.configurations.machines.memory_bytes)) == 1
+
+
 def test_blank_cells_follow_their_rules() -> None:
     assert spread()["data"] == 8
     assert spread()["virtual"] == 1

@@ -446,10 +446,12 @@ def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
         raise UsageError("gpu is blank, and no rule fills it")
     named = re.search(r"(\d{2,3}) ?G", row["gpu"])
     said = float(named[1]) if named else 0.0
+    if said > (1 + _SAME_MEMORY) * sheet_of(row["gpu"], precision, said).memory_gib:
+        said = 0.0  # another memory: the 480 GB of a GH200 are its CPU's
     memory = cell(row, "gpu_mem_gb", said) or None
     sheet = sheet_of(row["gpu"], precision, memory)
     if row["gpu_mem_gb"] and memory:
-        _check_memory(memory, said, row["gpu"], sheet_of(row["gpu"], precision, said).memory_gib)
+        _check_memory(memory, said, row["gpu"])
     per_node = cell(row, "gpus_per_node", 4.0 if sheet.domain == 72 or "GH200" in sheet.name else 8.0)
     gbit = cell(row, "internode_gbps_per_node", per_node * _GBIT_PER_GPU.get(sheet.generation, 400.0))
     return machine_numbers(sheet, per_node, memory or sheet.memory_gib, gbit * 1e9 / 8)
@@ -459,15 +461,12 @@ _SAME_MEMORY = 0.1
 """Relative difference of two statements of one GPU's memory: in GB or GiB, with or without what the driver keeps."""
 
 
-def _check_memory(memory: float, said: float, name: str, known: float) -> None:
-    """Raise UsageError for a memory in MiB or bytes, and for one that contradicts the GPU's `name`, which says `said`; `known` is the nearest size that is made.
-
-    What a name says that is no such size may be another memory: the 480 GB of a GH200 are its CPU's.
-    """
+def _check_memory(memory: float, said: float, name: str) -> None:
+    """Raise UsageError for a memory in MiB or bytes, and for one that contradicts the GPU's `name`, which says `said` (0: nothing)."""
     least, most = MEMORY_GIB
     if not least <= memory <= most:
         raise UsageError(f"gpu_mem_gb = {memory:.12g} is not within {least:g} to {most} GiB; write 80 for 80 GB")
-    if said and abs(said / known - 1) <= _SAME_MEMORY < abs(memory / said - 1):
+    if said and abs(memory / said - 1) > _SAME_MEMORY:
         raise UsageError(f"gpu_mem_gb = {memory:g}, but gpu = {name[:40]!r} has {said:g}")
 
 
