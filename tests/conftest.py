@@ -12,6 +12,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # not do: oneDNN shares a product out to the threads that it expects, and a part of the result is never computed.)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Of a terminal in which the environment was activated; tests have working folders of their own.
+os.environ.pop("NLP_BENCH_ROOT", None)
+
 pytest_plugins = ("support.timed", "support.command", "support.published", "support.jube_versions", "support.reported")
 
 # How long an example takes depends on what else the machine does.
