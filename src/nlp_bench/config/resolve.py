@@ -1,7 +1,6 @@
 """From a request to a run: tags, data files, defaults, arithmetic and the scheduler's limits, in that order."""
 
 import argparse
-import math
 import os
 import re
 import xml.etree.ElementTree as ET  # its usual name
@@ -32,7 +31,7 @@ from nlp_bench.data import PREFIX, default_folder
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import some
-from nlp_bench.layout.rules import RULES, multiple, refuse
+from nlp_bench.layout.rules import RULES, divisors, multiple, refuse
 
 
 def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
@@ -225,10 +224,8 @@ _NUM_NAMED = 5  # numbers of nodes that a refusal names
 def _unshared(parallel: Parallel, total: int, micro: int) -> UsageError:
     """Return the refusal of a global batch that the replicas cannot share; it names the nearest numbers of nodes that can."""
     ranks, group = parallel.gpus_per_node, parallel.ranks_per_replica
-    passes = 0 if total % micro else total // micro
-    small = [number for number in range(1, math.isqrt(passes) + 1) if passes % number == 0]
-    replicas = {*small, *(passes // number for number in small)}
-    works = sorted(number * group // ranks for number in replicas if number * group % ranks == 0)
+    replicas = [] if total % micro else divisors(total // micro)
+    works = [number * group // ranks for number in replicas if number * group % ranks == 0]
     works.sort(key=lambda nodes: abs(nodes - parallel.nodes))
     of = f"dp*micro_batch_size = {parallel.data}*{micro}"
     return UsageError(

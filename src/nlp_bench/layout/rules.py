@@ -7,6 +7,7 @@ Sources of the rules: megatron-core's `TransformerConfig.__post_init__` (transfo
 (transformer/transformer_block.py) and `forward_backward_pipelining_with_interleaving` (pipeline_parallel/schedules.py).
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
@@ -144,6 +145,12 @@ class Rule:
 def multiple(what: str, value: int, of: str, divisor: int) -> str:
     """Return the text for a number that does not divide evenly."""
     return f"{what} = {value} is not a multiple of {of} = {divisor} (remainder {value % divisor})"
+
+
+def divisors(number: int) -> list[int]:
+    """Return the divisors of a number above 0, in order."""
+    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
+    return sorted({*small, *(number // k for k in small)})
 
 
 def _divides(code: str, field: str, what: str, of: str) -> Rule:

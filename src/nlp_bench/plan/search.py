@@ -15,7 +15,7 @@ import numpy.typing as npt
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout import rules
-from nlp_bench.layout.rules import RECOMPUTE, RULES, Sizes
+from nlp_bench.layout.rules import RECOMPUTE, RULES, Sizes, divisors
 from nlp_bench.plan.configurations import Codes, Configurations, Flags, Numbers, taken
 from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import AXES, SWITCHES, Columns, Problem
@@ -71,12 +71,6 @@ def _sizes(c: Configurations) -> Sizes:
     """Return the sizes of configurations: Network and Spread have the same names."""
     known: dict[str, Any] = vars(c.network) | vars(c.spread)
     return Sizes(**{field.name: known[field.name] for field in fields(Sizes) if field.name in known})
-
-
-def divisors(number: int) -> list[int]:
-    """Return the divisors of a number above 0, in order."""
-    small = [k for k in range(1, int(number**0.5) + 1) if number % k == 0]
-    return sorted({*small, *(number // k for k in small)})
 
 
 def space(problem: Problem, *, nodes: int | None = None) -> Space:
