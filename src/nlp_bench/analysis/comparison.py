@@ -82,14 +82,16 @@ def differences(a: Settings, b: Settings) -> Differences:
     def found(names: Iterable[str]) -> list[Difference]:
         return [Difference(name=name, a=a.get(name), b=b.get(name)) for name in names if not _agree_on(name, a, b)]
 
-    frozen, shapes = found(FROZEN), "num_layers" in a and "num_layers" in b
-    have_heads = "seq_length" in a and "seq_length" in b
+    def both(name: str) -> bool:
+        return name in a and name in b
 
     def is_shown(each: Difference) -> bool:
+        """Say whether both show it: a log that shows its shape has no part, and one that shows its sizes no low precision, of which it says nothing."""
         is_low = each.name == "precision" and any(one and one.value in LOW_PRECISIONS for one in (each.a, each.b))
-        return bool(each.a and each.b) or (each.name in PARTS and shapes) or (is_low and have_heads)
+        return both(each.name) or (each.name in PARTS and both("num_layers")) or (is_low and both("seq_length"))
 
-    has_model = "model" in a and "model" in b and _agree_on("model", a, b)
+    frozen = found(FROZEN)
+    has_model = both("model") and _agree_on("model", a, b)
     neither = [] if has_model else [name for name in MODEL if name not in a and name not in b]
     return Differences(
         workload=tuple(filter(is_shown, frozen)),

@@ -115,9 +115,8 @@ class Observation:
     opening: str | None = None  # what `opening_of` gives for its first records
     trace: Trace | None = None  # lines by which a copy or a part of it is known
     key: str | None = None  # which run it is, by the content of its files, where it was requested
-    entry: RunResult | None = field(
-        default=None, compare=False, repr=False
-    )  # what it was observed in; None for one of the history
+    entry: RunResult | None = field(default=None, compare=False, repr=False)
+    """What it was observed in; None for one of the history."""
 
     @classmethod
     def of(cls, entry: RunResult) -> "Observation":

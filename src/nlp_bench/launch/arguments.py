@@ -43,9 +43,8 @@ def _shape(run: Run) -> dict[str, object]:
     from nlp_bench.train.settings.families import FAMILIES  # noqa: PLC0415  # 100 options: only where a run is checked
 
     shape, family = run.model.architecture, NETWORKS[run.model.family]
-    own = (
-        name for kind in FAMILIES.values() for name in kind.own
-    )  # an option of another family is passed on too; the trainer refuses it
+    # An option of another family is passed on too; the trainer refuses it.
+    own = (name for kind in FAMILIES.values() for name in kind.own)
     return {
         "model-family": None if family == "gpt" else family,
         "num-layers": shape.num_layers,

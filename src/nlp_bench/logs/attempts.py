@@ -26,9 +26,8 @@ MIN_LINES = 3
 """Lost lines from which a log is refused: one may be cut where the writer was killed, another be mixed with the output of a crash."""
 MANY_LINES = 100  # line numbers that are kept
 MIN_PART = 3  # records of a part of a log that was rotated
-_MIN_FALLS = (
-    2  # times that the iterations fall where lines are sorted; a restart from a checkpoint may look like one of them
-)
+_MIN_FALLS = 2
+"""Times that the iterations fall where lines are sorted; a restart from a checkpoint may look like one of them."""
 _ECHO_S = 5.0  # seconds between the clocks of two processes that print the same record; a restart takes longer
 _WORD = re.compile(rb"[A-Za-z_]{3,}")
 _NOT_FINITE = {b"nan", b"inf", b"infinity", b"none", b"null"}

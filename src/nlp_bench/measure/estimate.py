@@ -46,9 +46,8 @@ class Uncertainty:
         total, squares = self.stalls * times, self.stalls_squared * times
         faster, slower = 0.0, self.unseen * -math.log(SLOWER_TAIL) / (number + PRIOR)
         seen, seen_squares = total - self.at_end, squares - self.at_end**2
-        if (
-            seen > 0 and seen_squares > 0
-        ):  # beside a stall at the end that is millions of times as long its square leaves nothing of theirs
+        # Beside a stall at the end that is millions of times as long its square leaves nothing of theirs.
+        if seen > 0 and seen_squares > 0:
             faster = (seen - _gamma(seen**2 / seen_squares, seen_squares / seen, -_FASTER_Z)) / number
         if total > 0:
             largest = max(self.unseen, UNSEEN_WHERE_SEEN)

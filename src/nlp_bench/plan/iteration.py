@@ -376,9 +376,8 @@ def step_seconds(c: Configurations, constants: Constants) -> Seconds:
 
 _STARTED_TOGETHER = 0.3
 """Share of the host's work that is left where CUDA graphs or XLA start many kernels at once; set, not fitted."""
-_ROUNDED_OFF = (
-    0.1  # share of a layer's time within which the slower of host and GPU passes from the one to the other; set
-)
+_ROUNDED_OFF = 0.1
+"""Share of a layer's time within which the slower of host and GPU passes from the one to the other; set, not fitted."""
 
 
 def _host(c: Configurations, constants: Constants, layer: Numbers, rerun: Numbers) -> Numbers:

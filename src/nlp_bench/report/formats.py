@@ -43,8 +43,8 @@ def _with_reasons(report: Report, lines: list[str], source: Column) -> list[str]
     after = len(lines[first - 1]) + 2
     instead = max(map(len, source.shown)) + max(len(entry.outcome.value) for entry in report.entries) + 4
     head = [*lines[: first - 2], lines[first - 2].ljust(after) + "reason", "-" * MAX_WIDTH]
-    for line, entry in zip(lines[first:], report.entries, strict=True):
-        line = line.rstrip()  # noqa: PLW2901  # a verdict of limit or rules may stand behind the outcome
+    for line, entry in zip(map(str.rstrip, lines[first:]), report.entries, strict=True):
+        # A verdict of limit or rules may stand behind the outcome.
         begin = max(after if entry.has_number else instead, len(line) + 2)
         why = (*entry.reason_texts, *entry.remarks, "")[0]
         head.append(line.ljust(begin) + shortened(why, max(MAX_WIDTH - begin, MIN_REASON)))

@@ -262,9 +262,8 @@ def check_save(settings: Settings) -> None:
     there = next(one for one in (folder, *folder.absolute().parents) if os.path.lexists(one))
     try:
         is_folder = stat.S_ISDIR(there.stat().st_mode)
-    except (
-        FileNotFoundError
-    ) as error:  # a link to nothing; where even the folder around that is unseen, it may be on the nodes
+    except FileNotFoundError as error:
+        # A link to nothing; where even the folder around that is unseen, it may be on the nodes.
         target = real(there)
         if target.parent.is_dir() and target.parent != target.parent.parent:
             raise UsageError(
