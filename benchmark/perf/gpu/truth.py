@@ -1,7 +1,7 @@
 # ruff: noqa: INP001  # scripts, not a package
 """Is what we say before and beside a run true on one GPU? Predictions and rehearsals against trainings, the recorder against NVML's counter.
 
-    python benchmark/perf/gpu/truth.py --output OUT [--system dgx-h100] [--budget 540]
+    python benchmark/perf/gpu/truth.py --output OUT [--system dgx-h100] [--budget 540] [--only watched calibrated 1.3B ...]
     python benchmark/perf/gpu/truth.py --output OUT --smoke       # the same way on a CPU: proves the way, not the GPU
 
 Each part is written to OUT/truth.json when it ends; a second call goes on where the first was cut. Time and memory are predicted twice: from data
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -254,12 +255,18 @@ def main() -> int:
     parser.add_argument(
         "--smoke", action="store_true", help="on a CPU, with tiny models: proves the way, measures nothing"
     )
+    parser.add_argument(
+        "--only", nargs="+", metavar="WORD", help="parts whose name contains one of these words, in this order"
+    )
     truth = Truth(parser.parse_args())
-    truth.part("doctor", truth.doctor)
-    truth.part("calibrated", truth.calibrated, 120)
+    parts = {"doctor": (truth.doctor, 30.0), "calibrated": (truth.calibrated, 120.0)}
     for name, changes in (SMOKE if truth.options.smoke else RUNS).items():
-        truth.part(name, lambda changes=changes: truth.trained(changes), 60)
-    truth.part("watched", truth.watched, 60)
+        parts[name] = (partial(truth.trained, changes), 60.0)
+    parts["watched"] = (truth.watched, 60.0)
+    for word in truth.options.only or [""]:
+        for name, (make, least_s) in parts.items():
+            if word in name:
+                truth.part(name, make, least_s)
     missing = [name for name, one in truth.found["parts"].items() if "error" in one]
     print(
         f"truth: {len(truth.found['parts']) - len(missing)} parts done, {len(missing)} not: {', '.join(missing) or '-'}; {truth.path}"
