@@ -42,6 +42,28 @@ def test_a_resolved_run_is_rehearsed_as_json(tmp_path: Path, cli: Cli) -> None:
     assert record["layout"]["num_microbatches"] == 4
 
 
+SITE = """import os, sys
+def seen(event, arguments):
+    if event == "import" and arguments[0] == "torch":
+        with open({file!r}, "a") as file:
+            print(repr(os.environ.get("CUDA_VISIBLE_DEVICES")), file=file)
+sys.addaudithook(seen)
+"""
+
+
+@pytest.mark.slow
+def test_torch_is_imported_without_this_machine_s_gpus(tmp_path: Path) -> None:
+    """On a machine with a GPU a rank, forked from a process that had counted it, ended in a CUDA error."""
+    seen = tmp_path / "seen"
+    (tmp_path / "sitecustomize.py").write_text(SITE.format(file=str(seen)))
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    subprocess.run(
+        [sys.executable, "-m", "nlp_bench", *JOB, "--ranks", "0"], check=True, capture_output=True,
+        env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": "0"},
+    )  # fmt: skip
+    assert set(seen.read_text().split()) == {"''"}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
