@@ -132,7 +132,7 @@ class Truth:
             rehearsed = json.loads(done.stdout)
             said["rehearsed"] = {"peak_bytes": rehearsed["ranks"][0]["peak_bytes"], "fits": rehearsed["fits"]}
         else:
-            said["rehearsal"] = (done.stderr.strip().splitlines() or ["failed"])[-1][:300]
+            said["rehearsal"] = done.stderr.strip()[:300] or "failed"
         return {"said": said}
 
     def calibrated(self) -> dict[str, Any]:
