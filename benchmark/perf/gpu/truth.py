@@ -140,7 +140,7 @@ class Truth:
         words = (
             ["--minutes", "0.3", "--device", "cpu", "--precision", "fp32"]
             if self.options.smoke
-            else ["--minutes", "1.5"]
+            else ["--minutes", "2.5"]
         )
         path = self.options.output / "here.toml"
         done = self.python(
@@ -259,7 +259,7 @@ def main() -> int:
         "--only", nargs="+", metavar="WORD", help="parts whose name contains one of these words, in this order"
     )
     truth = Truth(parser.parse_args())
-    parts = {"doctor": (truth.doctor, 30.0), "calibrated": (truth.calibrated, 120.0)}
+    parts = {"doctor": (truth.doctor, 30.0), "calibrated": (truth.calibrated, 180.0)}
     for name, changes in (SMOKE if truth.options.smoke else RUNS).items():
         parts[name] = (partial(truth.trained, changes), 60.0)
     parts["watched"] = (truth.watched, 60.0)

@@ -24,7 +24,8 @@ SMALLEST = 3  # tasks of a group that are measured however short the time is: a 
 LARGEST_PART = 1 / 20  # of a group's time that one task may take
 REPEATED = 5  # calls that a task takes at least: warm-up, one to plan, three repetitions
 MEMORY_PART = 0.8  # of the free memory that a task may take
-TRAINER_S = 12.0  # time of the trainer's four short runs on a CPU; subtracted from that of the rest
+TRAINER_S = {"cpu": 12.0, "cuda": 70.0}
+"""Time of the trainer's four short runs, subtracted from that of the rest; on a GPU they mostly start (17 s each beside an H200)."""
 
 
 @immutable
@@ -213,11 +214,12 @@ def _measured(session: Session, minutes: float, precisions: tuple[str, ...], *, 
     begin, before = time.monotonic(), device.state()
     budget = minutes * 60
     session.say(f"measuring {device.name} for about {minutes:g} minutes ({before})")
-    with_trainer = trainer and budget > 2 * TRAINER_S
+    trainer_s = TRAINER_S[device.kind]
+    with_trainer = trainer and budget > 2 * trainer_s
     precisions = precisions or PRECISIONS[device.kind]
-    session.measure(groups(ranks.number, precisions), budget - TRAINER_S * with_trainer)
+    session.measure(groups(ranks.number, precisions), budget - trainer_s * with_trainer)
     if trainer and not with_trainer:
-        session.skipped.append(f"the trainer's overhead: needs more than {2 * TRAINER_S / 60} minutes in all")
+        session.skipped.append(f"the trainer's overhead: needs more than {2 * trainer_s / 60:.1f} minutes in all")
     elif trainer and ranks.rank == 0:
         since = time.monotonic()
         try:
