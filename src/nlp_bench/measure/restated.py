@@ -375,8 +375,8 @@ class Passed:
 def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Passed | None:
     """Return what can be compared, None where nothing can.
 
-    Left out are gaps in the iterations, clocks that were set back, and one step of an hour, which is the change of a time zone. In a run of ours the
-    words of a checkpoint are the trainer's own, however often it writes one.
+    Left out are gaps in the iterations, clocks that were set back, one step of an hour, which is the change of a time zone, and a second line
+    that holds the first iteration again. In a run of ours the words of a checkpoint are the trainer's own, however often it writes one.
     """
     stamps = spans.records.column("stamp_s")
     where = np.flatnonzero(np.isfinite(stamps))
@@ -393,6 +393,8 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
     usable = np.isfinite(between) & (steps <= covered) & ~is_back & ~month_steps(between, logged)
     if may_change_zone:
         usable &= ~zone_change(between, logged)
+    if _holds_first_again(spans, where, float(between[1])):
+        usable[1] = False
     if not np.any(usable | is_back):
         return None
     offsets, numbers = spans.records.offsets[where], spans.records.numbers[where]
@@ -411,6 +413,20 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
         backward=numbers[is_back],
         is_worded=is_worded,
     )
+
+
+def _holds_first_again(spans: Spans, where: NDArray[np.intp], passed_s: float) -> bool:
+    """Return whether the second line's time is the mean with the first iteration, whose line came before: Megatron-LM's since January 2026.
+
+    It does not reset its clock after the line of the first iteration. Then `passed_s` between the two lines is that mean for one iteration
+    more, less the first line's time.
+    """
+    if where[:2].tolist() != [0, 1]:
+        return False
+    first_s, mean_s = map(float, spans.seconds[:2] / spans.num_iterations[:2])
+    second_s = float(spans.seconds[1])
+    own_s = second_s + mean_s - first_s
+    return own_s < second_s and abs(passed_s - own_s) <= ROUNDED * second_s
 
 
 def _ends_of_bursts(where: NDArray[np.intp], stamps: Column, seconds: Column) -> tuple[NDArray[np.intp], float]:
