@@ -225,6 +225,15 @@ def test_a_worker_that_died_names_the_limit_of_a_login_node(
         prepare(asked(folder, tmp_path / "out", ["plain.jsonl"], workers=1))
 
 
+def test_a_worker_that_died_with_text_on_its_way_ends_it(folder: Path, tmp_path: Path) -> None:
+    """Python 3.11 waits for ever for the thread that sends it: seen once in a test of small files."""
+    (tmp_path / "large.jsonl").write_bytes((folder / "plain.jsonl").read_bytes() * 50)
+    line = words(folder, str(tmp_path / "large.jsonl"), f"--output={tmp_path}/o")
+    script = "import os, sys; from nlp_bench.data import shards; from nlp_bench.cli.main import main; shards.begin = os._exit; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run([sys.executable, "-c", script, *line], check=False, capture_output=True, text=True, timeout=60)
+    assert "a worker process died" in done.stderr
+
+
 def test_what_is_there_is_kept_and_other_parameters_are_refused(folder: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "Bade kari."}\n')
     line = words(folder, str(tmp_path / "a.jsonl"), f"--output={tmp_path}/o")

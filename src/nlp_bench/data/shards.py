@@ -6,6 +6,7 @@ number of workers. Finished pieces of an earlier run are skipped: PREFIX.shards/
 indexed dataset. The record, .json, is written last: a piece without one does not count.
 """
 
+import contextlib
 import hashlib
 import json
 import multiprocessing
@@ -215,6 +216,10 @@ class Preparation:
         finally:
             self.progress.line.wipe()
             self.stop.set()
+            if any(
+                one.done() and not one.cancelled() and isinstance(one.exception(), BrokenProcessPool) for one in futures
+            ):
+                _end_sending(self.processes)
             self.processes.shutdown(wait=True, cancel_futures=True)
             threads.shutdown(wait=True, cancel_futures=True)
         for one in futures:  # the first real error in the order of the input
@@ -242,6 +247,16 @@ class Preparation:
                 job.close()
         self.progress.end(shard.number)
         return pieces
+
+
+def _end_sending(processes: ProcessPoolExecutor) -> None:
+    """Let the thread that sends text to workers that are dead end: Python 3.10 and 3.11 would wait for it for ever.
+
+    It ends when nobody can read what it sends, and the parent could; later versions do this themselves
+    (https://github.com/python/cpython/issues/94777).
+    """
+    with contextlib.suppress(AttributeError, OSError):  # private names
+        processes._call_queue._reader.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 class _ShardJob:
