@@ -230,7 +230,9 @@ def test_a_worker_that_died_with_text_on_its_way_ends_it(folder: Path, tmp_path:
     (tmp_path / "large.jsonl").write_bytes((folder / "plain.jsonl").read_bytes() * 50)
     line = words(folder, str(tmp_path / "large.jsonl"), f"--output={tmp_path}/o")
     script = "import os, sys; from nlp_bench.data import shards; from nlp_bench.cli.main import main; shards.begin = os._exit; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run([sys.executable, "-c", script, *line], check=False, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *line], check=False, capture_output=True, text=True, timeout=60
+    )
     assert "a worker process died" in done.stderr
 
 
