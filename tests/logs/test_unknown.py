@@ -49,6 +49,18 @@ def test_read(tmp_path: Path, name: str) -> None:
     assert "no known program" in said(found)
 
 
+@pytest.mark.parametrize("limit", ["40", "400"])
+def test_what_an_unknown_program_states_is_a_guess_until_a_pattern_says_it(reported: Reported, limit: str) -> None:
+    text = log(lambda n: f"step {n}/60 | loss {9 - n / 20:.4f} | tokens/s: {256000 + 900 * (n * 7 % 5)}", count=60)
+    found = reported(text.splitlines(), "--limit", limit)
+    assert (found["outcome"], found["limit"]) == ("MEASURED", "NOT PROVEN")
+    assert [(each["code"], each["weight"]) for each in found["contradictions"]] == [("UNKNOWN_PROGRAM", "DOUBT")]
+    assert "--pattern with a group" in found["contradictions"][0]["text"]
+    pattern = r"step (?P<iteration>\d+)/(?P<total_iterations>\d+) \| loss (?P<lm_loss>\S+) \| tokens/s: (?P<tokens_per_second>\d+)"
+    found = reported(text.splitlines(), "--limit", limit, "--pattern", pattern)
+    assert (found["outcome"], found["limit"]) == ("VALID", "PASS" if limit == "400" else "FAIL")
+
+
 @pytest.mark.parametrize("name", UNREAD)
 @pytest.mark.usefixtures("alone")
 def test_what_is_not_stated_outright_is_not_read(tmp_path: Path, name: str) -> None:
@@ -94,7 +106,7 @@ def test_a_cut_line_is_not_read(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("alone")
 def test_a_loss_that_is_printed_as_a_tensor_is_read(tmp_path: Path) -> None:
     text = log(lambda n: f"step {n}/12 | loss tensor(2.31, device='cuda:0') | tok/s 256000")
-    assert entry(tmp_path, text).outcome is Outcome.VALID
+    assert "no-loss" not in {reason.code for reason in entry(tmp_path, text).reasons}
     assert entry(tmp_path, text.replace("2.31", "nan")).outcome is Outcome.INVALID
 
 
@@ -131,6 +143,7 @@ def test_a_person_describes_the_lines(tmp_path: Path, name: str) -> None:
     found = entry(tmp_path, text, given)
     assert found.dialect == "pattern"
     assert found.steady == pytest.approx(RATE, rel=2e-3), said(found)
+    assert not found.doubts
 
 
 def test_a_pattern_is_marked_as_supplied(

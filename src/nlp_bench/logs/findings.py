@@ -262,6 +262,7 @@ class Findings:
             refusal=refusal,
             starts=tuple(self._start_lines),
             remarks=tuple(self.remarks),
+            guess=self.dialect.guess,
             num_torn=self.num_torn,
             num_echoes=num_echoes,
             num_impossible=self.num_impossible,

@@ -70,6 +70,8 @@ def reconcile(claims: Claims | None) -> tuple[tuple[Contradiction, ...], tuple[S
 
 
 def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
+    if claims.log.guess:
+        yield Contradiction(Code.UNKNOWN_PROGRAM, Weight.DOUBT, claims.log.guess)
     yield from _against_run(claims)
     yield from claims.seals
     yield from against_time(claims, found)

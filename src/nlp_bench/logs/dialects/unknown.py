@@ -87,6 +87,11 @@ _ASIDE = (
     "--pattern which lines are the training's (docs/logs.md)"
 )
 _ALONE = "the log is of no known program, and states tokens per second in one line only; --pattern takes it as a record (docs/logs.md)"
+_GUESS = (
+    "no known program: the tokens per second that its lines state are taken, those of no device alone as of the whole machine, which is a guess "
+    "and proves nothing; describe the lines by --pattern with a group (?P<tokens_per_second>...) or (?P<tokens_per_second_per_device>...) "
+    "(docs/logs.md), and they count like any others"
+)
 _LEAST = 2
 
 
@@ -127,10 +132,6 @@ class _Stated(Parser):
             findings.refuse(_ALONE)
         if (self.has_many or self.has_ranks) and _is_given(findings, _OF_ALL) and not _is_given(findings, _OF_A_DEVICE):
             findings.refuse(_NOT_SAID)
-            return
-        findings.remark(
-            "no known program: the tokens per second that its lines state are taken, those of no device alone as of the whole machine"
-        )
 
 
 def _is_given(findings: Findings, name: str) -> bool:
@@ -176,6 +177,7 @@ DIALECTS = (
         trap="a rate of one device looks like that of all: refused where the log tells of several, `--pattern` says it",
         needles=_NEEDLES,
         parser=_Stated,
+        guess=_GUESS,
         yields_to=("*",),
     ),
 )
