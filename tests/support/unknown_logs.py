@@ -81,6 +81,12 @@ READ: dict[str, tuple[str, Overrides]] = {
     "time_of_day_in_front": case(lambda n: f"[10:00:{n:02d}] INFO     step={n} loss=2.31 tok/s=256.0k"),
     "underscores": case("step {n} loss 2.31 tokens/s: 256_000"),
     "apostrophes": case("step {n} loss 2.31 tokens/s 256'000"),
+    "devices_in_brackets_behind_the_unit": case("step {n} | loss 2.31 | throughput: 256,000 tokens/sec (8 GPUs)"),
+    "time_in_brackets_behind_the_unit": case("step {n} | loss 2.31 | speed=256000 tok/s (512.0 ms/step)"),
+    "memory_behind_the_unit": case("step {n} | loss 2.31 | throughput 256000 tokens/s 40259 MB"),
+    "k_behind_a_blank": case("step {n} | loss 2.31 | tokens/s = 256.0 k"),
+    "million_behind_a_blank": case("step {n} | loss 2.31 | 0.256 M tokens/s (40.5% MFU)"),
+    "lines_that_two_handlers_print": case("INFO:root:step {n} loss 2.31 tokens/s 256000\nstep {n} loss 2.31 tokens/s 256000"),
     "name_of_a_host": case("eval-node03: step {n} loss 2.31 tokens/s 256000"),
 }  # fmt: skip
 
@@ -153,6 +159,13 @@ REFUSED: dict[str, tuple[str, Overrides]] = {
     "per_gpu_without_devices": case("step {n} loss 2.31 tokens/s: 32000 /GPU"),
     "times_devices_without_devices": case("step {n} loss 2.31 32000 tok/s x 8 GPUs"),
     "rate_of_a_node": case("step {n} loss 2.31 tokens/s/node: 128000", DEVICES),
+    "rate_of_a_node_in_front": case("step {n} loss 2.31 throughput per node: 64000 tokens/s", DEVICES, head="nnodes = 4\n"),
+    "rate_of_a_node_in_brackets": case("step {n} loss 2.31 tokens/s (per node): 64000", DEVICES),
+    "k_or_another_name": case("step {n} loss 2.31 tokens/s 256.0 k 4"),
+    **{
+        f"own_rate_of_each_{name}": case(lambda n, form=form: "\n".join(form % r + f"step {n} loss 2.31 tokens/s {31988 + 8 * ((r + n) % 4)}" for r in range(8)), DEVICES)
+        for name, form in {"process_of_torchrun": "[default%d]:", "process_of_mpi": "[1,%d]<stdout>:", "node": "node%02d: ", "pod": "[pod/job-worker-%d/main] ", "gpu": "[GPU %d] "}.items()
+    },
     "rate_without_unit": case("step {n} loss 2.31 throughput: 256000", BATCH),
     "running_average": case("step {n} loss 2.31 avg tokens/s: 256000"),
     "two_rates": case("step {n} loss 2.31 student 1000 tok/s teacher 3000 tok/s"),

@@ -23,7 +23,7 @@ _PER = rb"(?: ?/ ?|[_ -]?per[_ -]?)"
 _DIGITS = rb"\d(?:[\d,]{0,20}\d)?(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?"
 _RATE = late(
     # 256.0k tokens/s
-    rb"(?:(?<![\w./])(?P<before>" + _DIGITS + rb")(?P<scale_before>[km])? ?)?"
+    rb"(?:(?<![\w./])(?P<before>" + _DIGITS + rb")(?P<scale_before>[km]|(?-i:[ ][kKM](?= )))? ?)?"
     rb"(?<![a-z])(?P<prefix>[km])?(?P<unit>tok(?:en)?s?(?P<device_inside>"
     + _PER
     + _DEVICE
@@ -34,8 +34,8 @@ _RATE = late(
     # tokens/s: 256,000
     rb"(?:[)\]\"']{0,2}(?P<sign>\s?[:=]\s{0,8}|\s{1,8}))?(?:[\[\"'(]?(?P<behind>"
     + _DIGITS
-    + rb")(?P<scale_behind>[km])?"
-    rb"(?P<device_behind> ?/ ?" + _DEVICE + rb"| per " + _DEVICE + rb")?(?![\w.'_/]|[ ]\d{3}\b))?",
+    + rb")(?P<scale_behind>[km]|(?-i:[ ][kKM](?=\s*(?:$|[|,;)\]}/]))))?"
+    rb"(?P<device_behind> ?/ ?" + _DEVICE + rb"| per " + _DEVICE + rb")?(?![\w.'_/]|[ ]\d{3}\b|(?-i:[ ][kKM]\b)))?",
     re.IGNORECASE,
 )
 _PER_DEVICE = late(rb"(?:per|/)[ _-]?" + _DEVICE.replace(rb"\b", rb"(?![a-z])"), re.IGNORECASE)
@@ -45,6 +45,9 @@ _LOSS = late(
 )
 _HEADING = late(rb"(?<![a-z])(?:e?val|evaluat\w{1,5}|validati\w{1,4})(?![a-z])|_eval\b", re.IGNORECASE)
 _NAMED = late(rb"[A-Za-z_)\]\"'][:= \t]{1,9}$")
+_NAMED_RATE = late(rb"(?:throughput|tput|speed|(?<!learning[ _])rate)[^\d|,;]{0,20}$", re.IGNORECASE)
+_SHARE = late(rb"(?<![a-z])per[ _-]?(?:node|host|server|replica|group|stage)(?![a-z])", re.IGNORECASE)
+"""A part of the machine of which nobody says how many there are."""
 _TRAINS = late(rb"loss|nll|cost|ppl|perplexity", re.IGNORECASE)
 _MEMORY = rb"[ _:=-]{0,2}(?:(?:gpu|cuda)[ _])?(?:mem|vram|alloc|reserv|[\d.]{1,12} ?[GM]i?B)"
 _OTHER = late(
@@ -74,7 +77,7 @@ _MANY = late(
     re.IGNORECASE,
 )
 _SCALES = {b"": 1.0, b"k": 1e3, b"m": 1e6}
-_OF_A_DEVICE, _OF_ALL = "tokens_per_second_per_device", "tokens_per_second"
+_OF_A_DEVICE, _OF_ALL, _OF_A_PART = "tokens_per_second_per_device", "tokens_per_second", "of a part"
 _NOT_SAID = (
     "the log is of no known program; its lines state tokens per second, but not whether of one device or of all of them: say it by --pattern, "
     "with a group (?P<tokens_per_second>...) or (?P<tokens_per_second_per_device>...) (docs/logs.md)"
@@ -101,6 +104,8 @@ class _Stated(Parser):
     def __init__(self) -> None:
         self.has_many = self.has_ranks = False
         self.heading = 0
+        self._last: tuple[float | None, bytes, dict[str, float]] = None, b"", {}
+        """Iteration, process and rates of the last record."""
 
     def take(self, line: Line, findings: Findings) -> None:
         for whole in pieces(line.text):
@@ -112,19 +117,26 @@ class _Stated(Parser):
                 self.heading = line.number
             if not step or not trains or _OTHER.search(text):
                 continue
-            rates, is_whole = _rates(text, is_ended=line.is_ended or len(whole) > _MAX_BYTES)
+            loss = _LOSS.search(text)
+            rates, is_whole = _rates(text, loss, is_ended=line.is_ended or len(whole) > _MAX_BYTES)
             if any(len(numbers) > 1 for numbers in rates.values()):
                 findings.refuse(_TWO_RATES)
+            if _OF_A_PART in rates:
+                findings.refuse(_NOT_SAID)
             if not rates:
                 continue
             if self.heading:
                 findings.refuse(_ASIDE.format(line=self.heading))
-            rank, loss = _RANK.search(text), _LOSS.search(text)
-            self.has_ranks = self.has_ranks or bool(rank and int(rank["rank"] or rank["other"]))
+            rank = _RANK.search(text)
             stated = {**step.groupdict(), **(loss.groupdict() if loss else {})}
             counts = {name: found for name, value in stated.items() if value and (found := number(value)) is not None}
-            row = {name: numbers[0] for name, numbers in rates.items() if is_whole}
-            findings.record(line, {**counts, **row}, label=label_of(text[: step.start()]), is_whole=is_whole)
+            row = {name: numbers[0] for name, numbers in rates.items() if is_whole and name != _OF_A_PART}
+            label, last = label_of(text[: step.start()]), self._last
+            self._last = counts.get("iteration"), label, row
+            # One process may print a line twice, with the same rate.
+            is_of_another = last[0] == self._last[0] and last[1] != label and last[2] != row
+            self.has_ranks |= is_of_another or bool(rank and int(rank["rank"] or rank["other"]))
+            findings.record(line, {**counts, **row}, label=label, is_whole=is_whole)
 
     def finish(self, findings: Findings) -> None:
         """Refuse a single line, and a rate that may be of one of several devices."""
@@ -138,25 +150,28 @@ def _is_given(findings: Findings, name: str) -> bool:
     return bool(np.isfinite(findings.column(name)).any())
 
 
-def _rates(text: bytes, *, is_ended: bool) -> tuple[dict[str, list[float]], bool]:
+def _rates(text: bytes, loss: re.Match[bytes] | None, *, is_ended: bool) -> tuple[dict[str, list[float]], bool]:
     """Return the different rates of a line by quantity, and whether none of them may be cut short."""
     values: dict[str, list[float]] = {}
     is_whole = True
     for found in _RATE.finditer(text):
         has_sign = bool(found["sign"] and found["sign"].strip())
-        # `loss 2.31 tokens/s 256000`: the number before has a name of its own.
-        is_behind = found["behind"] and (
-            has_sign or not found["before"] or _NAMED.search(text[: found.start("before")])
-        )
-        digits = found["behind"] if is_behind else None if has_sign else found["before"]
+        # `loss 2.31 tokens/s 256000`: the number before has a name of its own, unlike that of `throughput 9589 tokens/s 40259 MB`.
+        is_loss = loss and loss.start("lm_loss") == found.start("before")
+        before, front = None if is_loss else found["before"], text[: max(found.start("before"), 0)]
+        has_own_name = _NAMED.search(front) and not _NAMED_RATE.search(front)
+        is_behind = found["behind"] and (has_sign or not before or has_own_name)
+        digits = found["behind"] if is_behind else None if has_sign else before
         scale = (found["scale_behind"] if is_behind else found["scale_before"]) or found["prefix"] or b""
         value = number(digits) if digits else None
         if value is None or any(_AIMED.search(text[: found.start(name)]) for name in ("before", "unit") if found[name]):
             continue
         is_device = found["device_inside"] or found["device"] or (is_behind and found["device_behind"])
-        is_device = is_device or _PER_DEVICE.search(text[max(0, found.start("unit") - 40) : found.start("unit")])
-        numbers = values.setdefault(_OF_A_DEVICE if is_device else _OF_ALL, [])
-        numbers += {value * _SCALES[scale.lower()]}.difference(numbers)
+        near = max(0, found.start("unit") - 40)
+        is_device = is_device or _PER_DEVICE.search(text[near : found.start("unit")])
+        is_part = _SHARE.search(text[near : found.end() + len(b", per host")])
+        numbers = values.setdefault(_OF_A_PART if is_part else _OF_A_DEVICE if is_device else _OF_ALL, [])
+        numbers += {value * _SCALES[scale.lower().strip()]}.difference(numbers)
         # The last word of a cut line may be incomplete: `tok_per_s` may be the beginning of `tok_per_s_per_npu`.
         is_whole = is_whole and (is_ended or b" " in text[found.end() :])
     return values, is_whole
