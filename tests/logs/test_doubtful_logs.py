@@ -168,6 +168,22 @@ def test_a_pattern_that_leaves_out_the_thousands_is_refused(tmp_path: Path, unit
     assert nlp_bench.measure(whole).tokens_per_second.steady == pytest.approx(70_800, rel=0.01)
 
 
+def test_a_pattern_that_takes_a_time_in_another_unit_is_refused(tmp_path: Path) -> None:
+    times = [f"{t:.1f} ms" if t < 1000 else f"{t / 1000:.3f} s" for t in (990 + n % 9 * 2.5 for n in range(1, 61))]
+    (tmp_path / "x.log").write_text("".join(f"step {n} took {time}, s: 5\n" for n, time in enumerate(times, 1)))
+
+    def with_times(form: str) -> nlp_bench.Result:
+        pattern, sizes = r"step (?P<iteration>\d+) took " + form, {"sequence_length": 2048, "global_batch_size": 64}
+        return nlp_bench.measure(nlp_bench.read_log(tmp_path / "x.log", pattern=pattern, **sizes))  # type: ignore[arg-type]
+
+    for name, line in (("elapsed_ms", "1.000 s in line 4"), ("elapsed_s", "992.5 ms in line 1")):
+        wrong = with_times(f"(?P<{name}>[\\d.]+)")
+        assert f"pattern: {name} takes {line}" in wrong.reasons[0]
+        assert wrong.tokens_per_second.steady is None
+    both = with_times(r"(?:(?P<elapsed_ms>[\d.]+) ms|(?P<elapsed_s>[\d.]+) s)")
+    assert both.tokens_per_second.steady == pytest.approx(64 * 2048, rel=0.01)
+
+
 def test_times_that_change_a_thousandfold_are_of_another_unit(tmp_path: Path) -> None:
     lines = [
         re.sub(r"\(ms\): (\d)(\d+)\.1", r"(ms): \1.\2", line) if n >= 30 else line for n, line in enumerate(MEGATRON)

@@ -419,6 +419,10 @@ def pattern_dialect(expressions: Sequence[str]) -> Dialect:
 
 # Its thousands belong to it: `70.9k`, `1.2 M tok/s`.
 _WHOLE_NUMBER = re.compile(rb"\d+(?:\.\d+)*(?:[eE][-+]?\d+)?(?:[KkMGBT](?![A-Za-z])| [KkMGBT](?=[ /][a-z]))?")
+_UNIT_BEHIND = re.compile(
+    rb" ?(?:(?P<us>us(?:ec)?|[\xc2\xce]?[\xb5\xbc]s)|(?P<ms>ms(?:ec)?)|(?P<s>s|secs?|seconds?)|(?P<min>mins?|minutes?)|(?P<h>h|hours?))(?![\w=:])"
+)
+"""The unit behind a time; `s=` and `s:` are the next name."""
 _NEAR = 40  # letters before a group in which its number may begin
 
 
@@ -433,7 +437,7 @@ class _Given(PatternParser):
             self.text(line.text, line, findings)
 
     def values(self, values: Values, at: At) -> Values | None:
-        """Refuse an expression that reads a part of a number: a greedy `.*` before a group leaves it the last digit."""
+        """Refuse an expression that reads a part of a number (a greedy `.*` before a group leaves it the last digit), or a time in another unit."""
         text = at.found.string
         for name, group in at.found.re.groupindex.items():
             begin, end = at.found.span(group)
@@ -446,7 +450,19 @@ class _Given(PatternParser):
                     "before the number (.*? in place of .*), and the group take all of it"
                 )
                 return None
+            unit = _UNIT_BEHIND.match(text, end) if _is_in_a_unit(name) and begin < end else None
+            if unit and unit.lastgroup != name.rpartition("_")[2]:
+                at.findings.refuse(
+                    f"pattern: {name} takes {text[begin : unit.end()].decode(errors='replace')} in line {at.line.number}; let the expression go on with "
+                    "the unit, and give each unit a group of its own: (?:(?P<elapsed_ms>[\\d.]+) ms|(?P<elapsed_s>[\\d.]+) s)"
+                )
+                return None
         return values
+
+
+def _is_in_a_unit(name: str) -> bool:
+    quantity, _, how = quantity_of(name)
+    return quantity in {"elapsed_s", "clock_s"} and not how
 
 
 def _checked(text: str) -> re.Pattern[bytes]:
