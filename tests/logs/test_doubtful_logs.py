@@ -168,6 +168,23 @@ def test_a_pattern_that_leaves_out_the_thousands_is_refused(tmp_path: Path, unit
     assert nlp_bench.measure(whole).tokens_per_second.steady == pytest.approx(70_800, rel=0.01)
 
 
+@pytest.mark.parametrize("blank", [" ", "\n"])
+def test_a_pattern_of_a_size_that_fits_several_numbers_is_refused(tmp_path: Path, blank: str) -> None:
+    sizes = blank.join(("micro_batch_size=4", "eval_batch_size=16", "global_batch_size=512"))
+    steps = "".join(f"step {n} took {512 + n % 7} ms\n" for n in range(1, 61))
+    (tmp_path / "x.log").write_text(f"{sizes}\n{steps}")
+
+    def with_size(size: str) -> nlp_bench.Result:
+        pattern = [r"step (?P<iteration>\d+) took (?P<elapsed_ms>\d+) ms", size]
+        return nlp_bench.measure(nlp_bench.read_log(tmp_path / "x.log", pattern=pattern, sequence_length=2048))
+
+    several = with_size(r"batch_size=(?P<global_batch_size>\d+)")
+    assert "it contradicts itself, so that neither counts: global batch size is 4 in line 1 and " in several.reasons[0]
+    assert several.tokens_per_second.steady is None
+    one = with_size(r"global_batch_size=(?P<global_batch_size>\d+)")
+    assert one.tokens_per_second.steady == pytest.approx(512 * 2048 / 0.515, rel=0.01)
+
+
 def test_a_pattern_that_takes_a_time_in_another_unit_is_refused(tmp_path: Path) -> None:
     times = [f"{t:.1f} ms" if t < 1000 else f"{t / 1000:.3f} s" for t in (990 + n % 9 * 2.5 for n in range(1, 61))]
     (tmp_path / "x.log").write_text("".join(f"step {n} took {time}, s: 5\n" for n, time in enumerate(times, 1)))

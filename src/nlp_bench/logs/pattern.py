@@ -120,17 +120,20 @@ def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: F
     Groups `<fact>__<any name>` are factors: the fact is their product.
     """
     for expression in facts:
-        if not (found := form_of(expression).search(text)):
-            continue
-        products: dict[str, float] = {}
-        for group, value in found.groupdict().items():
-            name = group.partition("__")[0]
-            if name == "device" and value:
-                findings.fact(name, value.decode(errors="replace").strip(), line)
-            elif value and (count := number(value)) is not None:
-                products[name] = products.get(name, 1.0) * count
-        for name, count in products.items():
-            findings.fact(name, count if name in found.re.groupindex else int(count), line)
+        if found := form_of(expression).search(text):
+            _take_match(found, line, findings)
+
+
+def _take_match(found: Match, line: Line, findings: Findings) -> None:
+    products: dict[str, float] = {}
+    for group, value in found.groupdict().items():
+        name = group.partition("__")[0]
+        if name == "device" and value:
+            findings.fact(name, value.decode(errors="replace").strip(), line)
+        elif value and (count := number(value)) is not None:
+            products[name] = products.get(name, 1.0) * count
+    for name, count in products.items():
+        findings.fact(name, count if name in found.re.groupindex else int(count), line)
 
 
 @immutable
@@ -435,6 +438,12 @@ class _Given(PatternParser):
         super().take(line, findings)
         if findings.num_records == num_records and line.text.lstrip(b" ")[:1] in WRAPPERS:
             self.text(line.text, line, findings)
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        """Hold all that the expressions of the facts find in a text against each other: `batch_size=` is in `micro_batch_size=` too."""
+        super().text(text, line, findings)
+        for found in (found for form in self._facts for found in form.finditer(text)):
+            _take_match(found, line, findings)
 
     def values(self, values: Values, at: At) -> Values | None:
         """Refuse an expression that reads a part of a number (a greedy `.*` before a group leaves it the last digit), or a time in another unit."""
