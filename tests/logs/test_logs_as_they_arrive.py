@@ -91,12 +91,23 @@ def test_a_date_in_the_name_before_each_line_is_said_to_be_no_clock(reported: Re
     assert "give the log without that name" in found["reasons"][0]
 
 
-def test_midnight_between_dates_with_the_day_first_is_no_month(reported: Reported) -> None:
-    times, clock = noise(300), dt.datetime(2026, 1, 5, 23, 50, tzinfo=dt.timezone.utc)
+@pytest.mark.parametrize(
+    ("day", "form"),
+    [
+        ("2026-01-05", "%d/%m/%Y %H:%M:%S"),
+        ("2026-01-30", "%y/%m/%d %H:%M:%S INFO"),
+        ("2027-02-28", "I%m%d %H:%M:%S.%f 1"),
+        ("2028-02-28", "I%m%d %H:%M:%S.%f 1"),
+        ("2028-02-29", "I%m%d %H:%M:%S.%f 1"),
+    ],
+)
+def test_midnight_between_dates_with_the_day_first_is_no_month(reported: Reported, day: str, form: str) -> None:
+    """Nor is one between other dates whose order or year is not known: two digits each with the year first, and without a year."""
+    times, clock = noise(300), dt.datetime.fromisoformat(f"{day} 23:50:00+00:00")
     lines = []
     for seconds, line in zip(times, megatron(times), strict=True):
         clock += dt.timedelta(seconds=seconds + 0.001)
-        lines.append(f"{clock:%d/%m/%Y %H:%M:%S} {line}")
+        lines.append(f"{clock:{form}} {line}")
     found = reported(lines, *SIZES)
     assert found["outcome"] == "VALID"
     assert found["sustained"]["time_to_report_s"] == pytest.approx(20e6 * times[1:].mean() / TOKENS, rel=0.01)

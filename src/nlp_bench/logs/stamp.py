@@ -1,6 +1,7 @@
 """Time stamps: the date and time that programs, loggers and launchers print at the head of a line.
 
-Only differences within one log are meaningful: a stamp without a zone counts as UTC, one without a year as in 2000.
+Only differences within one log are meaningful: a stamp without a zone counts as UTC, one without a year as in 2000,
+where 1 March follows 28 February: of a leap year the clock is set back once, as at the end of each year.
 """
 
 import re
@@ -92,7 +93,8 @@ def _days(text: bytes) -> int | None:
         month, day = (day, month) if month > 12 else (month, day)
     else:
         year, month, day = int(digits[:-4] or 2000), int(digits[-4:-2]), int(digits[-2:])
+    is_after_february = len(digits) == 4 and month > 2  # of an unknown year
     try:
-        return date(year, month, day).toordinal() - date(1970, 1, 1).toordinal()
+        return date(year, month, day).toordinal() - is_after_february - date(1970, 1, 1).toordinal()
     except ValueError:
         return None

@@ -20,7 +20,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named, so_do_others
 from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
-from nlp_bench.measure.series import SAME_DIGITS, half_unit, median, month_steps, steps_of, zone_change
+from nlp_bench.measure.series import SAME_DIGITS, half_unit, median, misread_midnights, steps_of, zone_change
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.sizes import Sizes, Spans, mean_batch
 from nlp_bench.measure.window import MAX_MARKED
@@ -390,7 +390,7 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
     between = steps_of(known, np.nan)
     steps = steps_of(spans.records.column("iteration")[where], np.nan)
     is_back = between < -resolution_s
-    usable = np.isfinite(between) & (steps <= covered) & ~is_back & ~month_steps(between, logged)
+    usable = np.isfinite(between) & (steps <= covered) & ~is_back & ~misread_midnights(between, logged)
     if may_change_zone:
         usable &= ~zone_change(between, logged)
     if _holds_first_again(spans, where, float(between[1])):

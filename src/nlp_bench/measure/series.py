@@ -25,7 +25,9 @@ LARGEST_SUM = 0.95  # of its coefficients; above, a series has no mean that it s
 MAX_DECIMALS, MANY = 9, 4096  # decimals of printed values, and values that are looked at for them
 _UNITS = np.array([[10.0**decimals] for decimals in range(-MAX_DECIMALS, MAX_DECIMALS + 1)])
 HOUR_S, ZONE_CHANGE_S = 3600.0, 5.0
-DAY_S, DAYS_MORE = 86400.0, (27, 30)  # from a day to the same day of the next month, more than to the next day
+DAY_S = 86400.0
+DAYS_MORE = (*range(27, 31), 364, 365)
+"""Days from a day to the same day of the next month, or of the next year, more than to the next day."""
 SAME_DIGITS = 1e-9  # share by which a value may differ from its printed digits: it was divided or multiplied since
 
 
@@ -87,11 +89,11 @@ def zone_change(passed: Column, logged: Column) -> NDArray[np.bool_]:
     return found if np.count_nonzero(found) == 1 else np.zeros(len(found), dtype=np.bool_)
 
 
-def month_steps(passed: Column, logged: Column) -> NDArray[np.bool_]:
-    """Return the steps that are a month longer than logged: midnight between dates with the day first, 05/01 and 06/01, whose day is read as the month."""
+def misread_midnights(passed: Column, logged: Column) -> NDArray[np.bool_]:
+    """Return the steps that are a month or a year longer than logged: midnight between dates whose day is read as the month (05/01, 06/01) or the year (26/01/30, 26/01/31)."""
     days = (passed - logged) / DAY_S
     is_whole = np.abs(days - np.round(days)) <= HOUR_S / DAY_S
-    return np.asarray(is_whole & (np.round(days) >= DAYS_MORE[0]) & (np.round(days) <= DAYS_MORE[1]))
+    return np.asarray(is_whole & np.isin(np.round(days), DAYS_MORE))
 
 
 @immutable

@@ -10,7 +10,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Records
 from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
-from nlp_bench.measure.series import median, month_steps, quantile, steps_of, zone_change
+from nlp_bench.measure.series import median, misread_midnights, quantile, steps_of, zone_change
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
 from nlp_bench.measure.window import LogConventions, Steadiness, Window, find_window, num_more, steadiness_of
 
@@ -96,7 +96,7 @@ def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
 
 
 STAMPS, LOGGED = "time of day of the lines", "sum of the logged times"
-SET_BACK = "time of day of the lines, where it goes back or a month on the logged time"
+SET_BACK = "time of day of the lines, where it goes back, or a month or a year on, the logged time"
 ZONE_CHANGE = "time of day of the lines, less the hour by which it was set forward"
 FINE = 0.02  # times of day whose step is at most this share of an interval tell how the intervals scatter
 
@@ -154,8 +154,8 @@ def sustained_of(
     wall, clock = np.nan, STAMPS
     if len(known) > 1 and np.isfinite(ticks[[0, -1]]).all():
         steps, own = steps_of(ticks[known]), np.add.reduceat(part.seconds, known[:-1])
-        # A clock that is set back would take away what passed before, summer time would add an hour, a date that is read otherwise a month.
-        is_back, is_forward = (steps < 0) | month_steps(steps, own), zone_change(steps, own)
+        # A clock that is set back would take away what passed before, summer time would add an hour, a misread date a month or a year.
+        is_back, is_forward = (steps < 0) | misread_midnights(steps, own), zone_change(steps, own)
         clock = SET_BACK if is_back.any() else ZONE_CHANGE if is_forward.any() else STAMPS
         wall = float(np.where(is_back | is_forward, own, steps).sum())
     has_stamps = bool(wall >= seconds)  # NaN is not
