@@ -129,6 +129,26 @@ def test_parts_of_a_rotated_log_in_the_wrong_order_are_refused(reported: Reporte
 
 
 @pytest.mark.parametrize(
+    ("order", "where"),
+    [
+        ((*range(9), 10, 9, *range(11, 30), 31, 30, *range(32, 60)), "iteration 11 in line 10 and iteration 10 in line 11"),
+        ((*range(5), *range(45, 60), *range(5, 45)), "iteration 60 in line 20 and iteration 6 in line 21"),
+    ],
+    ids=["neighbours", "parts by name: 1, 10 to 12, 2 to 9"],
+)  # fmt: skip
+def test_lines_that_are_not_in_the_order_of_time_are_refused(
+    reported: Reported, order: tuple[int, ...], where: str
+) -> None:
+    lines, stamps = [*megatron(noise(60))], [f"[2026-03-02 10:{n // 12:02d}:{5 * n % 60:02d}]" for n in range(60)]
+    found = reported([f"{stamps[n]} {lines[n]}" for n in order], *SIZES)
+    assert found["outcome"] == "REFUSED"
+    assert f"not in the order of time ({where})" in found["reasons"][0]
+    assert "sort -V" in found["reasons"][0]
+    anew = reported([f"{stamp} {lines[n]}" for stamp, n in zip(stamps, order, strict=True)], *SIZES)
+    assert anew["outcome"] != "REFUSED"
+
+
+@pytest.mark.parametrize(
     ("form", "pattern"),
     [("iter {}: loss 2.{}, time 4{}.00ms, mfu 45.00%", ()), ("step {} | loss 2.{} | 4.{} s", ("--pattern", STEP))],
 )

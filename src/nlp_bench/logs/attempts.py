@@ -303,21 +303,47 @@ def _goes_on(earlier: Records, later: Records) -> bool:
     return not all(map(len, stamps)) or bool(stamps[0][-1] < stamps[1][0])
 
 
+def _column(attempts: Sequence[Attempt], name: str) -> Column:
+    return np.concatenate([attempt.records.column(name) for attempt in attempts])
+
+
+def _first_fall(attempts: Sequence[Attempt]) -> str:
+    iterations, numbers = _column(attempts, "iteration"), np.concatenate([a.records.numbers for a in attempts])
+    at = int(np.argmax(iterations[1:] < iterations[:-1]))
+    return " and ".join(f"iteration {iterations[i]:.0f} in line {numbers[i]}" for i in (at, at + 1))
+
+
 def _sorted_lines(attempts: Sequence[Attempt]) -> Refusal | None:
     """Return that the lines are in the order of the alphabet, `sort`'s, in which iteration 100 stands before 20; None where they are not."""
     if len(attempts) <= _MIN_FALLS:
         return None
-    iterations = np.concatenate([attempt.records.column("iteration") for attempt in attempts])
+    iterations = _column(attempts, "iteration")
     falls = np.flatnonzero(iterations[1:] < iterations[:-1])
     # 10 before or behind 100, by the sign that follows them
     orders = (itertools.pairwise(f"{number:.0f}{sign}" for number in iterations) for sign in ("", ":"))
     if len(falls) < _MIN_FALLS or not any(all(one <= two for one, two in order) for order in orders):
         return None
-    numbers = np.concatenate([attempt.records.numbers for attempt in attempts])
-    where = " and ".join(f"iteration {iterations[at]:.0f} in line {numbers[at]}" for at in (falls[0], falls[0] + 1))
     return Refusal(
-        f"the lines of this log are in the order of the alphabet ({where}): give the log as the program wrote it, or in the order of its "
-        "numbers: `sort -V LOG | nlp-bench report -`"
+        f"the lines of this log are in the order of the alphabet ({_first_fall(attempts)}): give the log as the program wrote it, or in the "
+        "order of its numbers: `sort -V LOG | nlp-bench report -`"
+    )
+
+
+def _swapped_lines(attempts: Sequence[Attempt]) -> Refusal | None:
+    """Return that the lines are not in the order of time, in which each iteration follows the one before; None where that is not so.
+
+    A program that begins anew prints its lower iterations later. Nor is it said where most lines fall: they stand newest first.
+    """
+    iterations, stamps = _column(attempts, "iteration"), _column(attempts, "stamp_s")
+    falls, order = np.diff(iterations) < 0, np.argsort(iterations)
+    if not 0 < 2 * np.count_nonzero(falls) <= len(falls) or np.ptp(stamps) == 0:
+        return None
+    if not (np.diff(iterations[order]) > 0).all() or not (np.diff(stamps[order]) >= 0).all():
+        return None
+    return Refusal(
+        f"the lines of this log are not in the order of time ({_first_fall(attempts)}): put parts together oldest first, as in "
+        "`cat $(ls -v job.out.*) > whole.log`, and lines that a collector mixed in the order of their times: "
+        "`sort -V LOG | nlp-bench report -`"
     )
 
 
@@ -335,6 +361,8 @@ def refusal_of(attempts: Sequence[Attempt]) -> Refusal | None:
                 f"the parts of this log are in the wrong order: {where}; put them together oldest first, as in "
                 "`cat job.out.2 job.out.1 job.out > whole.log`, and give that"
             )
+    if len(attempts) > 1 and (swapped_lines := _swapped_lines(attempts)):
+        return swapped_lines
     longest = max((len(attempt.records) for attempt in attempts), default=0)
     for attempt in attempts:
         if attempt.num_lost < MIN_LINES or 2 * len(attempt.records) < longest:
