@@ -54,7 +54,7 @@ def nano(steps: int = 60) -> list[str]:
     ("lines", "options", "said"),
     [
         (
-            ["+ torchrun --nnodes=64 --nproc_per_node=8 preflight.py", "+ torchrun --nnodes=1 --nproc_per_node=8 train.py", *titan()],
+            ["+ torchrun --nnodes=64 --nproc_per_node=8 train.py", "+ torchrun --nnodes=1 --nproc_per_node=8 train.py", *titan()],
             {},
             "number of GPUs is 512 in line 1 and 8 in line 2",
         ),

@@ -234,6 +234,7 @@ def test_facts(tmp_path: Path, line: str, num_devices: int) -> None:
         "--seq-length 2048.5",
         "--nnodes 1:4 --nproc_per_node 8",
         "--nproc_per_node 8",
+        "+ srun --nodes=8 torchrun --nnodes 8 --nproc-per-node 8 check_nccl.py",
         "tensor parallel world_size: 4",
         "[2021-05-27 21:32:10,182] [INFO] [config.py:904:print]   world_size ................... 16",
         "    > device: tokens are there",

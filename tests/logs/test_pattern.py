@@ -62,6 +62,8 @@ def test_records_that_say_less_are_read_where_there_are_no_others(tmp_path: Path
     ("line", "devices"),
     [
         ("+ torchrun --nnodes=4 --nproc_per_node=8 train.py\n", 32),
+        ("+ torchrun --nnodes=4 --nproc_per_node=8 -m torchtitan.train --job.config_file a.toml\n", 32),
+        ("+ srun --nodes=8 torchrun --nnodes 8 --nproc-per-node 8 check_nccl.py\n", None),
         ("+ torchrun --nproc_per_node=8 train.py\n", None),
         ("torchrun --nnodes=4 --nproc_per_node=8 train.py\n", None),
         ("Building 3-D device mesh with ['pp', 'dp', 'tp'], [2, 4, 8]\n", 64),

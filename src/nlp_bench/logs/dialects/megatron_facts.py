@@ -29,7 +29,9 @@ _ALIGNED = late(
 _OPTION = late(
     rb"--(seq[-_]length|global[-_]batch[-_]size|log[-_]interval|nnodes|nproc[-_]per[-_]node)[=\s]\s*['\"]?(\d{1,18})(?![\w.:])"
 )
-_NO_COMMAND = late(rb"(?:^|\s)#|\b(?:echo|sbatch)\b|usage:|\[--|\btasks/|(?:eval|infer|convert|preprocess)\w*\.py\b")
+_NO_COMMAND = late(
+    rb"(?:^|\s)#|\b(?:echo|sbatch)\b|usage:|\[--|\btasks/|(?:eval|infer|convert|preprocess|preflight|check|nccl)\w*\.py\b"
+)
 """A comment, a message, a help, or the command of something other than this training."""
 _ENGINE = late(rb"\[config\.py:\d+:\w+\]\s+(train_batch_size|gradient_accumulation_steps) \.+ (\d{1,18})\s*$")
 _STEP = late(rb"iter time \(s\): (\d{1,9}\.\d{1,9}) samples/sec: (\d{1,9}\.\d{1,9})(?![\d.])")

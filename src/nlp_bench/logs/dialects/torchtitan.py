@@ -23,6 +23,7 @@ _NODES, _GPUS = (
     rb"--nnodes[= ](?P<num_devices__nodes>\d+)\s",
     rb"--nproc[-_]per[-_]node[= ](?P<num_devices__gpus>\d+)(?=\s)",
 )
+_TRAINS = rb"[\s/.][\w-]*(?:train|tune)[\w-]*(?:\.py)?(?:\s|$)"  # a job may test its nodes by torchrun before
 _MESH = rb"".join(rb"(?:(?:, )?(?P<num_devices__%b>\d+))?" % axis for axis in (b"a", b"b", b"c", b"d", b"e", b"f"))
 _FACTS = (
     (
@@ -42,7 +43,10 @@ _FACTS = (
         rb"device mesh with parallelism: pp=(?P<num_devices__pp>\d+), dp_replicate=(?P<num_devices__replicate>\d+), "
         rb"dp_shard=(?P<num_devices__shard>\d+), cp=(?P<num_devices__cp>\d+), tp=(?P<num_devices__tp>\d+)(?=[,\s]|$)"
     ),
-    rb"^\++ (?!echo\b)(?=.*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b)(?=.*" + _NODES + rb").*" + _GPUS,
+    (
+        rb"^\++ (?!echo\b)(?=.*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b.*" + _TRAINS + rb")"
+        rb"(?=.*" + _NODES + rb").*" + _GPUS
+    ),
 )
 _FLOAT8 = (b"Float8 training active", b"Float8 tensorwise scaled training active", b"Swapped to Float8")
 _RANK = late(rb"\[rank-\d{1,9}/(\d{1,9})\]")
