@@ -33,6 +33,21 @@ def test_utf_16_without_its_mark_is_named(tmp_path: Path, capsys: Capture, order
     assert f"UTF-16 is not read; convert it: iconv -f UTF-16{order.upper()} -t UTF-8" in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("num_before", [0, 300])
+def test_a_part_in_utf_16_is_said_to_be_left_out(tmp_path: Path, reported: Reported, num_before: int) -> None:
+    """As PowerShell's >> appends it, in the first block or in one of the others."""
+    log = write_log(tmp_path / "x.log", 65000)
+    whole = log.read_text()
+    before = ("x" * 1000 + "\n") * num_before + whole
+    log.write_bytes(before.encode() + whole.replace("\n", "\r\n").encode("utf-16-le"))
+    number = before.count("\n") + 1
+    found = reported(log)
+    assert found["outcome"] == "MEASURED"
+    assert f"from line {number} on the log is in UTF-16, which is not read" in found["reasons"][0]
+    log.write_bytes(before.encode().replace(b"\n", b"\n" + bytes(100) + b"\n", 1))
+    assert reported(log)["outcome"] == "VALID"  # NULs of a node that crashed
+
+
 def measured(folder: Path, *lines: str, **options: int) -> "nlp_bench.Result":
     (folder / "some.log").write_text("\n".join(lines) + "\n")
     return nlp_bench.measure(nlp_bench.read_log(folder / "some.log", **options))  # type: ignore[arg-type]

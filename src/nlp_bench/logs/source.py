@@ -82,7 +82,7 @@ class Source:
 
     def __init__(self, stream: BinaryIO) -> None:
         self.damage: str | None = None
-        """Why reading stopped early (a compressed stream that is cut or corrupt, a disk error), else None."""
+        """Why not all was read (a compressed stream that is cut or corrupt, a disk error, a part in UTF-16), else None."""
         self.change: str | None = None
         """After reading: that the file was cut or written anew meanwhile, else None; part of `damage` too."""
         self.form: str | None = None
@@ -106,7 +106,9 @@ class Source:
         Of a line longer than MAX_LINE_BYTES only the beginning is yielded, as a block of its own without a line feed. After the last
         block `damage` says whether bytes that the file had when it was opened were lost meanwhile.
         """
-        yield from _Blocks(self._read).blocks()
+        for block in _Blocks(self._read).blocks():
+            self.damage = self.damage or _part_in_utf_16(block)
+            yield block
         self.change = self._snapshot.change()
         self.damage = self.change or self.damage
 
@@ -394,6 +396,22 @@ def _unpacking_errors() -> tuple[type[Exception], ...]:
 def is_packed(head: bytes) -> bool:
     """Say whether a file whose first HEAD_BYTES are `head` is compressed in a supported format."""
     return _method(head) is not None
+
+
+_UTF_16_LINE = re.compile(rb"\n(?:\x00[\t\r\n -~]){16}")  # behind another one
+
+
+def _part_in_utf_16(block: Block) -> str | None:
+    """Return that a block has lines in UTF-16, as PowerShell's >> appends to any file; the few NULs of a crash are none."""
+    has_nul = block.data.find(0, block.begin, block.end) >= 0
+    found = _UTF_16_LINE.search(block.data, block.begin, block.lookahead_end) if has_nul else None
+    if not found:
+        return None
+    number = block.number + block.data.count(b"\n", block.begin, found.start())
+    return (
+        f"from line {number} on the log is in UTF-16, which is not read (PowerShell's >> appends it); "
+        "convert that part: tr -d '\\000' < FILE | nlp-bench report -"
+    )
 
 
 _OFFICE = "a document of an office program is not read; save it as plain text, or ask for the log itself"
