@@ -33,6 +33,19 @@ def test_utf_16_without_its_mark_is_named(tmp_path: Path, capsys: Capture, order
     assert f"UTF-16 is not read; convert it: iconv -f UTF-16{order.upper()} -t UTF-8" in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("front", [{}, {"continuation_token": "a,b"}])
+def test_a_log_in_a_string_of_json_is_refused_with_the_way_to_take_it_out(
+    tmp_path: Path, reported: Reported, front: dict[str, str]
+) -> None:
+    log = write_log(tmp_path / "x.log", 65000)
+    text = json.dumps({**front, "content": '{"quoted": "\\n"}\n' + log.read_text(), "more": False})
+    for end in ("", "\n"):
+        assert "take it out: jq -r .content FILE | nlp-bench report -" in reported(text + end)["reasons"][0]
+    assert "take it out" not in reported(json.dumps({"chat_template": "think step by step\n" * 20}))["reasons"][0]
+    log.write_text(text + "\n" + log.read_text())  # a line that is a JSON document before the log
+    assert reported(log)["outcome"] == "VALID"
+
+
 @pytest.mark.parametrize("num_before", [0, 300])
 def test_a_part_in_utf_16_is_said_to_be_left_out(tmp_path: Path, reported: Reported, num_before: int) -> None:
     """As PowerShell's >> appends it, in the first block or in one of the others."""

@@ -139,8 +139,10 @@ class Source:
             head = self._snapshot.read(HEAD_BYTES)
             if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
                 raise _OtherFormatError(what)
-            if _LIST.match(head) or _FIELD.match(head):
+            if head.startswith(b"{") or _LIST.match(head) or _FIELD.match(head):
                 head += self._snapshot.read(_UNPACKED_BYTES)
+                if found := _STRING.match(head):
+                    raise _OtherFormatError(_JSON.format(found[1].decode()))
                 self.form = _MAIL if _FIELD.match(head) and _ENCODED.search(head) else None
             method, is_list = _method(head), _is_list(head)
             self._is_plain = not (method or is_list)
@@ -429,6 +431,12 @@ _NOT_READ = {
 """Pattern of the first bytes to the message for the user."""
 _TAR = "tar is not read; unpack it: tar -xOf FILE MEMBER | nlp-bench report -; a bundle is for: nlp-bench verify FILE"
 """For a log with "ustar" at byte 257, compressed or not."""
+_STRING = re.compile(
+    rb"\{(?=(?s:.*)(?i:step|iter|epoch)\w{0,16}\W{1,64}\d)"  # no template of a chat
+    rb'(?:[^\n[{]{0,999}?,)?\s*"(\w{1,32})":\s?"(?:(?:[^"\\\n]|\\[^n\n])*\\n){8}[^\n]*\s*\Z'
+)
+_JSON = "a log in a string of JSON is not read; take it out: jq -r .{} FILE | nlp-bench report -"
+"""For a first line that does not end, and has a string of eight lines or more: Airflow's and Databricks' interfaces answer so."""
 _FIELD = re.compile(rb"From |[A-Za-z][A-Za-z-]{1,28}: ")  # of the header of a mail
 _ENCODED = re.compile(rb"^Content-Transfer-Encoding:\s{0,9}(?:quoted-printable|base64)", re.IGNORECASE | re.MULTILINE)
 _MAIL = (
