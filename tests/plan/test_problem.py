@@ -1,6 +1,8 @@
 """What is asked: a run or a model and a system as configurations, and questions that are none."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import Fixed, configuration_of, make_problem, sizes_of
 from nlp_bench.plan.ranking import configuration
 from nlp_bench.plan.search import broken_rules
@@ -82,3 +85,20 @@ def test_without_the_distributed_optimizer_nothing_is_shared() -> None:
     spread = configuration_of(resolve(request, ask_scheduler=False), read_constants()).spread
     assert np.array_equal(spread.shard_group, [1])
     assert np.array_equal(spread.sharding, [0])
+
+
+def test_trainings_on_one_gpu_take_as_long_as_this_project_measured() -> None:
+    """The host bounds GPT 126M, which its constant is from; of GPT 1.3B, and of one GPU, nothing was fitted."""
+    measured = json.loads(
+        (Path(__file__).parents[2] / "reports/reference/gpu/2026-11-27-nvidia-h200-truth.json").read_text()
+    )["parts"]
+    for model, name in (("gpt_126m", "GPT 126M, micro batch 4"), ("gpt_1_3b", "GPT 1.3B, micro batch 4")):
+        run = resolve(
+            Request(
+                model=model, system="dgx-h100", launcher="local", nodes=1, gpus_per_node=1, tensor=1, pipeline=1,
+                micro_batch_size=4, gradient_accumulation_steps=4,
+            ), ask_scheduler=False,
+        )  # fmt: skip
+        constants = read_constants()
+        found = forecast(configuration_of(run, constants), constants).seconds.total.item()
+        assert 1.0 < found / measured[name]["measured"]["iteration_s"] < 1.25, name

@@ -140,6 +140,7 @@ class Framework:
     backward_overlap: bool = False
     """megatron-core, tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication."""
     early_stop: bool = False
+    host: float = 1.0  # the host's time for a layer / the constant host_layer_s; 1 with constants of one machine, measured with our trainer
     half_recomputed: bool = False  # whether selective recompute means every other product and all that lies between
     one_per_chunk: bool = False
     deepspeed: bool = False  # whether DeepSpeed's pipeline engine reduces the gradients of a sharded optimizer

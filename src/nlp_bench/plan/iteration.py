@@ -385,6 +385,8 @@ def _host(c: Configurations, constants: Constants, layer: Numbers, rerun: Number
     joins = np.isin(constants.trait("family"), ["nvidia", "xla"])[c.framework]
     # the forward pass, which recompute runs again, has a third of a layer's kernels
     kernels = np.where(joins, _STARTED_TOGETHER, 1.0) * (1.0 + rerun / 3.0)
+    if constants.machine is None:
+        kernels = kernels * constants.trait("host")[c.framework]
     host = constants["host_layer_s"] * constants["scale_overhead"] * kernels
     if constants.machine is not None and constants.machine.kind == "cpu":
         return host + 0.0 * layer  # one thread launches and computes
