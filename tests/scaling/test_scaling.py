@@ -59,11 +59,20 @@ def test_models_and_machines_never_share_a_curve(report: Cli, tmp_path: Path) ->
     assert all(point["efficiency"] in {None, 1.0} for curve in curves for point in curve["points"])
 
 
-def test_another_layout_along_the_curve_is_shown(report: Cli, tmp_path: Path) -> None:
-    write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1, tp=2)
-    write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.6, tp=4, micro=2)
+@pytest.mark.parametrize(
+    ("before", "after", "changed"),
+    [
+        ({"tp": 2}, {"tp": 4, "micro": 2}, ["TP 2 -> 4", "micro batch 1 -> 2"]),
+        ({"recompute_granularity": None}, {"recompute_granularity": "full"}, ["recompute none -> full"]),
+    ],
+)
+def test_another_configuration_along_the_curve_is_shown(
+    report: Cli, tmp_path: Path, before: dict[str, Any], after: dict[str, Any], changed: list[str]
+) -> None:
+    write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1, **before)
+    write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.6, **after)
     (curve,) = curves_of(report, tmp_path)
-    assert curve["points"][1]["changed"] == ["TP 2 -> 4", "micro batch 1 -> 2"]
+    assert curve["points"][1]["changed"] == changed
     assert "other configuration" in curve["points"][1]["flags"]
 
 

@@ -28,6 +28,8 @@ from nlp_bench.show.table import percentage
 MACHINE = ("system", "accelerator", "gpu", "num_gpus")  # where it ran
 DATA = "mock_data"  # random tokens in place of data, which no file system has to deliver
 NAMES = (*FROZEN, *FREE, "model", *MACHINE, DATA)  # what makes two runs repeats of each other
+# Neither the run.json of such a run nor the rows of older histories say it.
+_UNSAID = ("recompute_granularity", "none")
 _SIZES = {"seq_length": "sequence_length", "global_batch_size": "global_batch_size", "num_gpus": "num_gpus"}
 """Sizes that a number is computed with: name of the setting to attribute of the entry."""
 
@@ -64,7 +66,8 @@ def _source(entry: RunResult, attribute: str) -> str:
 
 def identity_of(settings: Mapping[str, Setting]) -> Identity:
     """Return workload, configuration and machine as sorted pairs, whole numbers without a decimal point: stable between versions."""
-    return tuple(sorted((name, _plain(settings[name].value)) for name in settings if name in NAMES))
+    known = ((name, _plain(settings[name].value)) for name in settings if name in NAMES)
+    return tuple(sorted(pair for pair in known if pair != _UNSAID))
 
 
 def _plain(value: Value) -> Value:

@@ -62,6 +62,8 @@ ARGUMENTS = frozenset(
     }
 )  # fmt: skip
 """Arguments that define what is trained and how; all others of a dump are skipped."""
+# The argument whose None is a choice; that of others says nothing.
+_SAYS_NO = {("recompute_granularity", "None"): "none"}
 _CONSTANTS = {"True": True, "False": False, "None": None}
 _INTEGER = late(r"[-+]?\d{1,18}")
 _DECIMAL = late(r"[-+]?(?:\d{1,18}\.\d{0,18}|\d{1,18})(?:[eE][-+]?\d{1,3})?")
@@ -107,7 +109,7 @@ def _dumped(raw: bytes) -> tuple[tuple[str, Value], ...] | None:
         return None
     found = [(each[1].decode(), each[2]) for text in pieces(raw) if (each := _DUMPED.search(text))]
     known = ((name, _OF_NEOX.sub(b"", text).decode(errors="replace")) for name, text in found if name in ARGUMENTS)
-    return tuple((name, value_of(text)) for name, text in known) if found else None
+    return tuple((name, value_of(_SAYS_NO.get((name, text), text))) for name, text in known) if found else None
 
 
 _OF_NUMBERS = (

@@ -179,8 +179,10 @@ def _granularity(reading: _Reading) -> str:
     if said is not None and str(said) not in RECOMPUTE:
         words = f"recompute_granularity {str(said)[:40]!r} is none of {', '.join(RECOMPUTE)}"
         raise UsageError(f"no hardware and legacy FLOPs: {words}")
-    if said is not None or reading.flag("recompute_activations"):
-        return "selective" if said is None else str(said)
+    if said in {None, "none"} and reading.flag("recompute_activations"):
+        return "selective"
+    if said is not None:
+        return str(said)
     # Megatron-LM knows sequence_parallel, which it always prints, since the version that knows recompute_granularity.
     if reading.is_ours or reading.workload.setting("sequence_parallel"):
         return "none"

@@ -18,7 +18,6 @@ from nlp_bench.measure.workload import Setting, Value, Workload, lookup, workloa
 
 NAMED_SHAPE = ("num_layers", "hidden_size", "num_attention_heads")  # what distinguishes models
 _MODEL = "model"  # the check of a rule that says itself whether the run trained one of the models
-_DUMP = ("num_layers", "hidden_size", "micro_batch_size")
 
 
 @immutable
@@ -63,10 +62,7 @@ class Subject:
 
     def logged(self, name: str) -> Setting | None:
         """Return the setting that the log prints."""
-        found = self.workload.logged.get(name)
-        if found is None and name == "recompute_granularity" and all(map(self.workload.logged.get, _DUMP)):
-            return Setting("none", "the log's arguments name no recompute")  # printed as None
-        return found
+        return self.workload.logged.get(name)
 
     def stated(self, name: str) -> list[Setting]:
         """Return the settings that run.json and the log state."""
