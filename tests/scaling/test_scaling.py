@@ -38,6 +38,17 @@ def test_repeats_are_one_point_and_scatter_over_runs(report: Cli, tmp_path: Path
     assert not any("one run per point" in note for note in curve["notes"])
 
 
+@pytest.mark.parametrize("view", ["--scaling", "--sweep"])
+def test_a_copy_is_named_and_no_further_run(report: Cli, here: Path, view: str) -> None:
+    log = write_log(here / "8.log", gpus=8, batch=64, mean_s=1)
+    write_log(here / "16.log", gpus=16, batch=64, mean_s=0.6)
+    alone = report(".", view, code=0).out
+    Path("tee.log").write_text("".join(f"0: {line}" for line in log.read_text().splitlines(keepends=True)))
+    said = report(".", view, code=0).out.splitlines()
+    assert sum("tee.log: the same numbers" in line for line in said) == 1
+    assert [line for line in said if "tee.log: the same numbers" not in line] == alone.splitlines()
+
+
 def test_more_than_linear_beyond_the_interval_is_flagged(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1.05, seed=1)
     write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.5, seed=2)

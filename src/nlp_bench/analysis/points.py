@@ -156,6 +156,11 @@ class Point:
         return self.estimate.interval() if self.estimate else None
 
     @property
+    def num_runs(self) -> int:
+        """All of its runs, each once."""
+        return len(self.entries) - len(self.pool.copies if self.pool else ())
+
+    @property
     def num_counted(self) -> int:
         """Runs behind the number."""
         return len(self.pool.runs) if self.pool else int(self.tokens_per_second is not None)
@@ -169,12 +174,13 @@ class Point:
 
     @property
     def cause(self) -> str | None:
-        """Why runs of it have no number, each cause once; next to a number also which runs these are, which stopped early, and what speaks against the number."""
+        """Why runs of it have no number, each cause once; next to a number also which runs these are, which stopped early or are copies, and what speaks against the number."""
         lost = [entry for entry in self.entries if not entry.has_number]
         failed = [": ".join((entry.outcome.value, *entry.reason_texts[:1])) for entry in lost]
         if self.tokens_per_second:
             failed = [f"{entry.source}: {why}" for entry, why in zip(lost, failed, strict=True)]
-            failed += [f"{run.source}: {run.stopped}" for run in (self.pool.runs if self.pool else ()) if run.stopped]
+        if self.pool:
+            failed += [f"{run.source}: {run.stopped}" for run in self.pool.runs if run.stopped] + self.pool.copy_lines
         return "; ".join(dict.fromkeys(self.contradictions or (*failed, *self.doubts))) or None
 
     @property

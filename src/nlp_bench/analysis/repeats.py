@@ -318,6 +318,11 @@ class Pool:
         return [f"{run.source} ({run.outcome.value}): {text}" for run in self.runs for text in run.doubts]
 
     @property
+    def copy_lines(self) -> list[str]:
+        """Why each of its copies is none of the runs, a sentence each."""
+        return [f"{run.source}: {why.value}" for run, why in zip(self.copies, self.kin, strict=True)]
+
+    @property
     def outliers(self) -> list[Observation]:
         """Runs beyond what the others allow, each at 5 % / number of runs; none among fewer than three."""
         values = self.seconds_per_token
@@ -430,7 +435,7 @@ def pool_lines(found: Pool) -> list[str]:
             f"run {USUAL_RUNS - 1} more (repeats: {USUAL_RUNS})"
             + (f"; within this run {more} more logged intervals give +-{100 * TARGET:g} %" if more else "")
         )
-    lines += [f"{run.source}: {why.value}" for run, why in zip(found.copies, found.kin, strict=True)]
+    lines += found.copy_lines
     if found.runs and found.without_number:
         total = len(found.runs) + len(found.without_number)
         lines.append(f"{len(found.without_number)} of {total} runs of this configuration ended without a number")

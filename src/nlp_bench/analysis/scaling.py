@@ -424,7 +424,7 @@ def _cells(curve: Curve, place: Place, ranks: str, tokens: int) -> Iterator[tupl
     yield "nodes", number(point.entries[0].workload.count("nodes"))
     yield ranks, point.starred(number(point.num_gpus), "num_gpus", is_rate=False)
     yield "batch", point.starred(number(point.batch), "global_batch_size", is_rate=False)
-    yield "runs", str(len(point.entries)) if len(point.entries) > 1 else ""
+    yield "runs", str(point.num_runs) if point.num_runs > 1 else ""
     yield "tokens/s", point.starred(rate(tokens_per_second))
     yield "95 %\ninterval", interval(point.interval)
     yield "perfect\nlinear", rate(compared.perfect_linear)

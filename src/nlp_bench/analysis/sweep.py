@@ -269,7 +269,7 @@ def record(sweep: Sweep, row: Ranked, tokens: int) -> dict[str, Any]:
         "identity": digest(point.entries[0]),
         "settings": {name: point.settings[name].value for name in names if name in point.settings},
         "outcome": point.outcome,
-        "num_runs": len(point.entries),
+        "num_runs": point.num_runs,
         "num_counted": point.num_counted,
         "tokens_per_second": rate,
         "tokens_per_second_ci95_low": low,
@@ -332,7 +332,7 @@ def sweep_table(sweep: Sweep, tokens: int) -> list[Column]:
 
 def _cells(sweep: Sweep, row: Ranked, tokens: int, *, has_failed: bool) -> Iterator[tuple[str, str]]:
     """Yield heading and cell of each column; of the settings those that vary."""
-    point, counted, total = row.point, row.point.num_counted, len(row.point.entries)
+    point, counted, total = row.point, row.point.num_counted, row.point.num_runs
     time_s = time_to_report_s(tokens, point.tokens_per_second)
     yield "rank", number(row.rank)
     yield "standing", point.starred(row.standing.value, "num_gpus")
