@@ -166,6 +166,14 @@ HARMLESS = (
         (FIRST + NOTICE.format(""), "MEASURED", "ended-from-outside", "PASS", "(CANCELLED)"),
         (FIRST + TRACE + "KeyboardInterrupt\n", "MEASURED", "ended-from-outside", "PASS", "(CANCELLED)"),
         (FIRST + "=>> PBS: job killed: walltime 3617 exceeded limit 3600\n", "MEASURED", "ended-from-outside", "PASS", "(TIMEOUT)"),
+        # The error's stream is in front, or was written sooner: no start of the program is behind it.
+        (CRASH + FIRST, "MEASURED", "stops-early", "NOT PROVEN", "line 4, before the last iteration, says: RuntimeError: shape mismatch"),
+        (lines(range(1, 20)) + CRASH + lines(range(20, 25)), "MEASURED", "stops-early", "NOT PROVEN", "line 23, before the last iteration"),
+        (NOTICE.format(" DUE TO TIME LIMIT") + FIRST, "MEASURED", "stops-early", "PASS", "stops at iteration 24 of 40"),
+        *((text, "MEASURED", "stops-early", "PASS", "stops at iteration 24 of 40") for text in (
+            DUMP + CRASH + DUMP + FIRST, lines(range(1, 20)) + CRASH + lines(range(1, 25), more_s=0.002),
+            lines(range(1, 20)) + CRASH + LOADED[0] + lines(range(20, 25)),
+        )),
         # Its last lines were lost, or taken out: the slow ones, perhaps.
         (FIRST + " training finished: 40 iterations\n", "MEASURED", "contradicted", "NOT PROVEN", SAYS_MORE),
         (FIRST + DONE, "MEASURED", "contradicted", "NOT PROVEN", SAYS_MORE),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.escape import some
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.record import Attempt, Log, Records
+from nlp_bench.logs.record import Attempt, EndMark, Log, Records
 from nlp_bench.measure.sizes import Overrides, Sizes, Spans
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.workload import Workload
@@ -50,6 +50,7 @@ class Code(str, Enum):
     IMPOSSIBLE_TIMES = "times and rates of 0, below 0, or not finite"
     IMPLAUSIBLY_FAST = "single iterations far faster than those around them"
     OTHER_SCALE = "times that change for good by a factor of 100 or more within a log"
+    EARLIER_ERROR = "an error before the last lines of a log that stops early, with no start of the program behind it"
     ATTEMPTS_DIFFER = "several starts of one training, of different speed"
     RANKS_DIFFER = "two processes that print different times for one iteration"
     SEAL_VS_LINES = "the hash with which the trainer closed its log against the lines that it covers"
@@ -100,6 +101,7 @@ class Claims:
     measured: Throughput
     overrides: Overrides
     workload: Workload
+    error: EndMark | None = None  # `LogEnd.error`
     seals: tuple[Contradiction, ...] = ()  # what the trainer's closing hash says, of a log without its run folder
     recorders: Sequence[NDArray[np.float64]] = ()  # times of day at which the recorders of the nodes took their samples
     is_ours: bool = False  # whether our own trainer ran, with a run.json: its statements are of one measurement

@@ -226,6 +226,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
             measured=throughput,
             overrides=overrides,
             workload=workload,
+            error=ending.error,
             seals=tuple(against_seals(sealed, attempt, is_alone=True)),
         )
     found, slower = reconcile(claims)

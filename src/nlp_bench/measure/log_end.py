@@ -42,6 +42,9 @@ class LogEnd:
     text: str | None = None  # the same in a sentence; None for VALID, and where contradictions made it MEASURED
     remark: str | None = None  # an error after the last iteration
     mark: EndMark | None = None  # the line that shows it
+    error: EndMark | None = (
+        None  # where the log stops early, an error before its last record, behind which no program starts
+    )
 
     @property
     def reason(self) -> Reason | None:
@@ -79,8 +82,22 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     said = f"line {mark.line_number}, after the last iteration: {one_line(mark.text)}" if mark else None
     remark = said if is_failure else None
     for shown, text in _lacking(log, attempts[0], measured, is_done=is_done):
-        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, remark=remark, mark=mark)
+        error = None if mark or is_done else _error_before(log, last)
+        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, remark=remark, mark=mark, error=error)
     return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, remark=remark, mark=mark)
+
+
+def _error_before(log: Log, last: Attempt) -> EndMark | None:
+    """Return the error that may have ended a log that stops early although lines stand behind it: its stream is in front (`cat job.err job.out`), or was written sooner."""
+    if last.records[-1].total_iterations is None or _is_over(last.records, log.counts_from):
+        return None
+    # Behind the first start, or the first record, what another start follows did not end this one.
+    first = min((last.records[0].line_number, *log.starts))
+    again = max((*log.starts, *(load.line_number for load in log.loads)), default=0)
+    begin, end = 0 if last is log.attempts[0] else last.records.offsets[0], last.records.offsets[-1]
+    marks = (mark for mark in log.ends if begin <= mark.offset < end and not first < mark.line_number < again)
+    found = decisive(tuple(marks))
+    return found if found and found.outcome not in {Outcome.VALID, *OUTSIDE} else None
 
 
 def _more_than_shown(records: Records, mark: EndMark) -> str | None:

@@ -92,6 +92,7 @@ def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
         yield Contradiction(Code.IMPOSSIBLE_TIMES, weight, f"{number} times or rates are 0, below 0 or not finite")
     yield from _fast(claims)
     yield from _other_scale(claims)
+    yield from _error(claims)
     yield from _attempts(claims)
     yield from _ranks(claims.attempt)
     yield from against_training(claims.records, is_ours=claims.is_ours)
@@ -333,6 +334,16 @@ def _other_scale(claims: Claims) -> Iterator[Contradiction]:
             )
             yield Contradiction(Code.OTHER_SCALE, Weight.VOID, text, lines)
             return
+
+
+def _error(claims: Claims) -> Iterator[Contradiction]:
+    """Yield the error that may have ended the run, although lines of the training stand behind it."""
+    if error := claims.error:
+        text = (
+            f"line {error.line_number}, before the last iteration, says: {one_line(error.text)}; the log stops early, and no start of the "
+            "program follows, so that this may have ended it"
+        )
+        yield Contradiction(Code.EARLIER_ERROR, Weight.DOUBT, text, (error.line_number,))
 
 
 def _attempts(claims: Claims) -> Iterator[Contradiction]:
