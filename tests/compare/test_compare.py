@@ -254,6 +254,21 @@ def test_another_machine_may_scatter_otherwise(before: str, tmp_path: Path, cli:
     assert widths[0] < widths[1]
 
 
+@pytest.mark.parametrize(("percent", "word"), [(3, "GATE NOT PROVEN: if the slowest start"), (6, "GATE PASS")])
+def test_other_starts_in_a_log_are_told_and_may_break_the_gate(
+    before: str, tmp_path: Path, cli: Cli, percent: int, word: str
+) -> None:
+    log, file = tmp_path / "loop.log", ("--file", tmp_path / "history.sqlite3")
+    runs = [write_log(tmp_path / str(rate), rate, seed=rate) for rate in (65000, 62400, 62300)]
+    log.write_text("".join(run.read_text() for run in runs))
+    told = "3 attempts of this training in the log"
+    assert told in cli("history", "add", log, *file).out
+    for side in (log, "history:1"):
+        said = cli("compare", before, side, "--gate", percent, *file).out
+        assert told in said
+        assert word in said
+
+
 def test_even_runs_that_begin_alike_by_a_clock_of_whole_seconds_are_no_copies(tmp_path: Path, cli: Cli) -> None:
     """As by tqdm's bars: 20 s every 4 steps; a cut copy is still one."""
     for name, period in (("a", 5.0), ("b", 5.05)):

@@ -419,7 +419,7 @@ def _no_match(a: Side, b: Side) -> str:
 
 
 _SMALLEST_P = 1e-4
-_MOST_STOPPED = 3  # logs that were ended before their last iteration, of each side, are named
+_MOST_NAMED = 3  # logs of several starts, and those that were ended before their last iteration, of each side
 
 
 def _columns(found: Comparison) -> list[Column]:
@@ -478,15 +478,18 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
     for name, pool in (("A", pair.a), ("B", pair.b)):
         failed = [] if pool.runs else [f"{run.source}: {run.outcome.value}" for run in pool.without_number]
         stopped = [f"{run.source} is {run.outcome.value}: {run.stopped}" for run in pool.runs if run.stopped]
-        more = [f"{len(stopped) - _MOST_STOPPED} more stopped early"] if len(stopped) > _MOST_STOPPED else []
-        yield from (
-            f"{name}: {line}" for line in (*pool.doubts, *pool_lines(pool), *stopped[:_MOST_STOPPED], *more, *failed)
-        )
+        some = (*_some(pool.start_lines, "have several starts"), *_some(stopped, "stopped early"))
+        yield from (f"{name}: {line}" for line in (*pool.doubts, *pool_lines(pool), *some, *failed))
     if pair.num_shared:
         yield f"{pair.num_shared} run(s) of B are runs of A, whole or cut: the same run is on both sides"
     for gate in found.gates:
         if not gate.equivalence and gate.is_unexpected(pair.statistic):
             yield f"B is faster by more than {gate.percent:g} %: check that it did the same work before you believe it"
+
+
+def _some(lines: list[str], what: str) -> list[str]:
+    more = [f"{len(lines) - _MOST_NAMED} more {what}"] if len(lines) > _MOST_NAMED else []
+    return [*lines[:_MOST_NAMED], *more]
 
 
 def _sentence(pair: Compared, shown: Statistic) -> str:
@@ -537,15 +540,18 @@ def _why_open(found: Comparison, gate: Gate) -> str:
     if why := _why_nothing_proven(found):
         return why
     shown = [pair.statistic for pair in found.compared if pair.statistic]
+    which = "one is slower than the other" if gate.equivalence else "B is slower"
     unsure = [one for one in shown if gate.word(one) is Word.NOT_PROVEN]
     if not unsure:
         return f"{len(found.only_a)} configuration(s) of A were not measured again"
+    if any(gate.is_broken_by_starts(one) for one in unsure):
+        by = f"by more than {gate.percent:g} %"
+        return f"if the slowest start in each log counted, {which} {by}; give the starts as files of their own"
     numbers = [gate.runs_each(one) for one in unsure]
     known = [number for number in numbers if number is not None]
     enough = f"about {max(known)}" if len(known) == len(numbers) else f"more than {MAX_EACH}"
     if any(one.scatter is None for one in unsure):
         return f"one run each proves nothing; {enough} of each would decide where runs differ by {percentage(USUAL_SCATTER, 0)}, which nobody knows here"
-    which = "one is slower than the other" if gate.equivalence else "B is slower"
     return f"the runs do not show whether {which} by more than {gate.percent:g} %; {enough} of each would, if they scatter as these do"
 
 
@@ -643,7 +649,7 @@ def _compared_json(pair: Compared, found: Comparison) -> dict[str, Any]:
     for gate in found.gates:
         word = gate.word(shown) if pair.a.runs else None
         record[_key(gate)] = word.value if word else None
-        is_open = shown and word is Word.NOT_PROVEN and not shown.is_doubted
+        is_open = shown and word is Word.NOT_PROVEN and not (shown.is_doubted or gate.is_broken_by_starts(shown))
         record[f"{_key(gate)}_num_runs_each"] = gate.runs_each(shown) if shown and is_open else None
         if not gate.equivalence:
             record["unexpectedly_fast"] = gate.is_unexpected(shown)
@@ -686,7 +692,7 @@ def _pool(pool: Pool, tokens: int) -> dict[str, Any]:
             for run in pool.runs
             if run.doubts
         ],
-        "remarks": pool_lines(pool),
+        "remarks": [*pool_lines(pool), *pool.start_lines],
     }
 
 

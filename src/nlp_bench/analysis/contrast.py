@@ -108,6 +108,8 @@ class Statistic:
     is_used: bool = False  # whether that is part of the interval: not where the compared runs scatter more (F test)
     scatter: Scatter | None = None  # scatter between runs, None where it is not known
     is_doubted: bool = False  # whether a log contradicts the number of one of the runs
+    a_slower: float = 1.0  # factor on A's time if the slowest start in each of its logs counted
+    b_slower: float = 1.0  # the same of B
     level: float  # of the interval: 95 % for all comparisons of one table together (Bonferroni)
 
     @property
@@ -173,6 +175,8 @@ def statistic(
         is_used=used is not None,
         scatter=common,
         is_doubted=bool(a.doubts or b.doubts),
+        a_slower=a.slower_by_starts,
+        b_slower=b.slower_by_starts,
         level=1 - wrong,
     )
 
@@ -235,7 +239,13 @@ class Gate:
             return Word.NOT_PROVEN
         if ratio.high < self.lowest or ratio.low > self.highest:
             return bad
-        return good if ratio.low >= self.lowest and ratio.high <= self.highest else Word.NOT_PROVEN
+        is_within = ratio.low >= self.lowest and ratio.high <= self.highest
+        return good if is_within and not self.is_broken_by_starts(found) else Word.NOT_PROVEN
+
+    def is_broken_by_starts(self, found: Statistic) -> bool:
+        """Return whether B/A, which is not beyond the threshold, would be if the slowest start in the logs of one side counted."""
+        others = (found.value / found.b_slower, found.value * found.a_slower)
+        return self.lowest <= found.value <= self.highest and not all(self.lowest <= v <= self.highest for v in others)
 
     def runs_each(self, found: Statistic) -> int | None:
         """Return how many runs of each side would decide, as `Statistic.runs_each` counts them; the nearer bound is the harder one."""

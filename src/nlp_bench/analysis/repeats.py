@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import NOT_PROVEN, why_broken_otherwise, why_not_proven, why_unsound, word_of
 from nlp_bench.measure.log_end import Shown
-from nlp_bench.measure.result import RunResult
+from nlp_bench.measure.result import SEVERAL_STARTS, RunResult
 from nlp_bench.measure.throughput import times_to_report_s
 from nlp_bench.measure.trace import TIMES, Kin, Trace, kin_of, trace_of
 from nlp_bench.measure.window import TARGET, num_more
@@ -98,6 +98,20 @@ def is_known(settings: Mapping[str, Setting]) -> bool:
     return has_model and all(name in settings for name in _SIZES)
 
 
+class Starts(NamedTuple):
+    """That the log of a run has several starts of its training, of which one is measured."""
+
+    text: str  # the sentence
+    slower: float  # factor on the time of the run if its slowest start counted; 1 where none is slower
+
+    @classmethod
+    def of(cls, entry: RunResult) -> "Starts | None":
+        """Return it, None for a log of one start."""
+        text = next((reason.text for reason in entry.reasons if reason.code == SEVERAL_STARTS), None)
+        slower = (each.slower for each in entry.slower_statements if each.is_start)
+        return cls(text, max(slower, default=1.0)) if text else None
+
+
 @immutable
 class Observation:
     """One run, as one observation of the speed of its configuration."""
@@ -114,6 +128,7 @@ class Observation:
     reasons: tuple[str, ...] = ()  # why there is no number, or what to know about it
     doubts: tuple[str, ...] = ()  # what speaks against the number: `RunResult.doubts`
     stopped: str | None = None  # how its log says that it was ended before its last iteration; None where it does not
+    starts: Starts | None = None  # None where its log has one start
     overruled: Identity = ()  # sizes that its log states, where a person gave others
     opening: str | None = None  # what `opening_of` gives for its first records
     trace: Trace | None = None  # lines by which a copy or a part of it is known
@@ -138,6 +153,7 @@ class Observation:
             reasons=entry.reason_texts,
             doubts=entry.doubts,
             stopped=entry.ending.text if entry.ending and entry.ending.shown in _STOPPED else None,
+            starts=Starts.of(entry),
             overruled=tuple((each.name, each.logged) for each in entry.sizes_supplied if each.logged is not None),
             opening=opening_of(entry.records),
             trace=entry.trace or (trace_of(entry.records) if measured else None),
@@ -316,6 +332,18 @@ class Pool:
     def doubts(self) -> list[str]:
         """What speaks against the numbers of its runs, a sentence each, which begins with the run."""
         return [f"{run.source} ({run.outcome.value}): {text}" for run in self.runs for text in run.doubts]
+
+    @property
+    def start_lines(self) -> list[str]:
+        """Which of its runs have several starts in their logs, a sentence each."""
+        return [f"{run.source}: {run.starts.text}" for run in self.runs if run.starts]
+
+    @property
+    def slower_by_starts(self) -> float:
+        """Factor on the time of its runs if the slowest start in each log counted."""
+        slower = [(run.seconds_per_token or 0.0) * run.starts.slower for run in self.runs if run.starts]
+        own = [run.seconds_per_token or 0.0 for run in self.runs if run.starts]
+        return 1 + (math.fsum(slower) - math.fsum(own)) / math.fsum(self.seconds_per_token)
 
     @property
     def copy_lines(self) -> list[str]:

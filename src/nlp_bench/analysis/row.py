@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.analysis.repeats import Observation, Pool, different_runs, digest, grouped, too_alike_line
+from nlp_bench.analysis.repeats import Observation, Pool, Starts, different_runs, digest, grouped, too_alike_line
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_object
 from nlp_bench.immutable import immutable
@@ -67,7 +67,7 @@ def run_folder(entry: RunResult) -> Path | None:
     return folder if is_run(folder) else None
 
 
-_ESTIMATE, _OPENING, _TRACE, _STOPPED = "estimate", "opening", "trace", "stopped"
+_ESTIMATE, _OPENING, _TRACE, _STOPPED, _STARTS = "estimate", "opening", "trace", "stopped", "starts"
 _DATED = "dated_by_file"
 _WITH_YEAR_S = 978_307_200.0  # 2001 in seconds since 1970: a stamp without a year counts as in 2000
 _CLOCKS_S = 86_400.0
@@ -106,7 +106,7 @@ class Row:
     settings: str = "{}"  # JSON of what is known of workload, configuration and machine: name to [value, source]
     entry: str = "{}"
     """JSON of the run's object in nlp-bench/report/1, its `Estimate` as `estimate`, what its first records are known by as `opening`,
-    lines by which its parts are known as `trace`, how its log says that it was ended early as `stopped`, and as `dated_by_file` whether
+    lines by which its parts are known as `trace`, how its log says that it was ended early as `stopped`, what it says of several starts as `starts`, and as `dated_by_file` whether
     nothing but its file says when it ended."""
 
     @property
@@ -145,6 +145,7 @@ class Row:
             doubts=tuple(entry.get(_DOUBTS, ())) if rate else (),
             sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
             stopped=entry.get(_STOPPED),
+            starts=Starts(*said) if (said := entry.get(_STARTS)) else None,
             opening=entry.get(_OPENING),
             trace=Trace.from_json(found) if (found := entry.get(_TRACE)) else None,
             key=self.key,
@@ -164,6 +165,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         _ESTIMATE: asdict(estimate) if estimate else None,
         _OPENING: run.opening,
         _STOPPED: run.stopped,
+        _STARTS: run.starts,
     }
     kept[_TRACE] = run.trace.to_json() if run.trace else None
     folder, files = run_folder(entry), files_of(entry)

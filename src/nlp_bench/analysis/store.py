@@ -364,8 +364,9 @@ def add_runs(
         is_renamed = name and older not in {"", name}
         renamed = f"; named {older} until now, it is no run of history:{older} any more" if is_renamed else ""
         rate = f" {row.tokens_per_second_steady:.2f} tokens/s" if row.tokens_per_second_steady else ""
+        starts = f"; {run.starts.text}" if (run := row.observation()).starts else ""
         what = "added" if is_new else "was there, measured anew"
-        said = f"{row.identity} {row.what} {row.outcome}{rate} ({one_line(row.source)}){renamed}"
+        said = f"{row.identity} {row.what} {row.outcome}{rate} ({one_line(row.source)}){starts}{renamed}"
         lines.append(f"run {number} {what}: {said}")
     return lines, refused
 

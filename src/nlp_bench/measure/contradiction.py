@@ -89,6 +89,7 @@ class SlowerStatement:
 
     source: str  # what states it
     slower: float  # factor on the steady time, at least
+    is_start: bool = False  # whether it is another start of the training
 
 
 @immutable

@@ -35,7 +35,7 @@ from nlp_bench.measure.judgement import plain_number
 from nlp_bench.measure.machine import read_nodes
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, against_training, reconcile
-from nlp_bench.measure.result import RunResult, why_broken
+from nlp_bench.measure.result import SEVERAL_STARTS, RunResult, why_broken
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records, time_to_report_s
 from nlp_bench.measure.window import LogConventions
@@ -320,7 +320,7 @@ def _notes(
     """Return what to know about a measurement: lines left out, several attempts, no interval, what speaks against it and is not its reason."""
     found = log_reasons(log)
     if len(log.attempts) > 1:
-        found.append(Reason("several-attempts", f"{len(log.attempts)} attempts in job.out; the last is judged"))
+        found.append(Reason(SEVERAL_STARTS, f"{len(log.attempts)} attempts in job.out; the last is judged"))
     num_expected = -(-asked.owed_iterations(records) // asked.log_interval)  # the last iteration is always logged
     if asked.goes_on and records:
         num_expected -= (int(records[0].iteration) - 1) // asked.log_interval

@@ -25,7 +25,7 @@ from nlp_bench.measure.efficiency import LEAST_FLOPS
 from nlp_bench.measure.log_end import Shown, end_of_log
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
-from nlp_bench.measure.result import RunResult, has_placeholder_loss, supplied_sizes, why_broken
+from nlp_bench.measure.result import SEVERAL_STARTS, RunResult, has_placeholder_loss, supplied_sizes, why_broken
 from nlp_bench.measure.series import median
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
@@ -240,7 +240,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
         what = "judged" if first else "measured"
         text = f"{len(attempts)} attempts of this training in the log; the longest is {what} ({where})"
-        reasons.insert(0, Reason("several-attempts", text))
+        reasons.insert(0, Reason(SEVERAL_STARTS, text))
     reasons = [*(Reason("dialect", text) for text in log.remarks), *against, *log_reasons(log), *reasons]
     outcome = ending.outcome
     if broken or void:

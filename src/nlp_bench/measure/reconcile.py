@@ -400,7 +400,9 @@ def _slower_statements(claims: Claims, found: list[Restated]) -> Iterator[Slower
         mean = _mean_after_warm_up(others, claims.overrides)
         if own and mean:
             lines = ", ".join(str(int(other.records.numbers[0])) for other in others[:3])
-            yield SlowerStatement(f"another start of this training in the log (from line {lines})", mean / own)
+            yield SlowerStatement(
+                f"another start of this training in the log (from line {lines})", mean / own, is_start=True
+            )
 
 
 def _mean_after_warm_up(attempts: Sequence[Attempt], overrides: Overrides) -> float | None:
