@@ -98,6 +98,24 @@ def test_a_nightly_run_against_the_one_before(tmp_path: Path, file: str, history
     assert "% below the level of the 4 runs before it" in history("trend").out
 
 
+@pytest.mark.parametrize(
+    ("change", "words", "is_in_trend"),
+    [
+        ("context_parallel_size", "context_parallel_size: not stated -> 1", True),
+        ("tensor_model_parallel_size", "tensor_model_parallel_size: 4 -> 1", False),
+    ],
+)
+def test_a_configuration_is_told_which_other_is_nearest(
+    tmp_path: Path, file: str, history: Cli, cli: Cli, change: str, words: str, is_in_trend: bool
+) -> None:
+    history("add", write_runs(tmp_path / "before", 65000, 65100, 64900))
+    night = write_log(tmp_path / "night.log", 61000, 9, **{change: 1})
+    said = cli("compare", "history:last-3", night, "--file", file, code=2).err
+    assert f"(the nearest one there is {rows(file)[0].identity}, {words})" in said
+    history("add", night)
+    assert (words in history("trend").out) is is_in_trend
+
+
 def test_a_run_of_the_history_stopped_early_as_it_did_when_it_was_added(
     tmp_path: Path, file: str, history: Cli, cli: Cli
 ) -> None:

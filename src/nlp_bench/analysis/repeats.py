@@ -12,6 +12,7 @@ from dataclasses import field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+from nlp_bench.escape import one_line, some
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
@@ -73,6 +74,21 @@ def identity_of(settings: Mapping[str, Setting]) -> Identity:
 def _plain(value: Value) -> Value:
     is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
     return int(value) if is_whole else value
+
+
+def nearest(own: Identity, others: Iterable[Identity], *, agreeing: bool = False) -> Identity | None:
+    """Return the other configuration that has most in common with `own`, the first of several; with `agreeing` of those that state nothing else alone."""
+    apart = {other: set(other) ^ set(own) for other in others if other != own}
+    found = [other for other, pairs in apart.items() if not agreeing or len(dict(pairs)) == len(pairs)]
+    return min(found, key=lambda other: len(apart[other]), default=None)
+
+
+def apart_words(before: Identity, after: Identity) -> str:
+    """Return what sets a configuration apart from one before it."""
+    one, two = dict(before), dict(after)
+    names = [name for name in sorted(one.keys() | two.keys()) if one.get(name) != two.get(name)]
+    values = ((name, *(one_line(side.get(name, "not stated")) for side in (one, two))) for name in names)
+    return some((f"{name}: {was} -> {now}" for name, was, now in values), 5)
 
 
 def digest_of(known: Identity) -> str:

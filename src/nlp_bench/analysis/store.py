@@ -17,7 +17,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.analysis.repeats import Observation, different_runs, digest_of, identity_of, of_these
+from nlp_bench.analysis.repeats import (
+    Identity,
+    Observation,
+    apart_words,
+    different_runs,
+    digest_of,
+    identity_of,
+    nearest,
+    of_these,
+)
 from nlp_bench.analysis.row import COLUMNS, SHORT, Row, row_of
 from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
@@ -299,11 +308,19 @@ def before(file: Path | None, word: str, others: list[Observation]) -> tuple[lis
             runs = _last(store, identity, others, number + (EARLIER if number == 1 else 0))
             found += runs[-number:]
             earlier += runs[:-number]
-    if not found:
-        raise UsageError(
-            f"history:{word}: {path} has no earlier valid run of this configuration; add one with: nlp-bench history add PATH"
-        )
+        if not found:
+            near = _nearest(store, identity_of(others[-1].settings))
+            raise UsageError(
+                f"history:{word}: {path} has no earlier valid run of this configuration{near}; add one with: nlp-bench history add PATH"
+            )
     return found, earlier
+
+
+def _nearest(store: Store, own: Identity) -> str:
+    """Return which configuration with a valid run is nearest to `own`, in brackets; nothing where there is no other one."""
+    runs = [row.observation() for row in reversed(store.rows(Filter(), COLUMNS)) if row.outcome == Outcome.VALID.value]
+    near = nearest(own, (identity_of(run.settings) for run in runs))
+    return f" (the nearest one there is {digest_of(near)}, {apart_words(near, own)})" if near else ""
 
 
 def _last(store: Store, identity: str, others: list[Observation], number: int) -> list[Observation]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.analysis.repeats import grouped
+from nlp_bench.analysis.repeats import Identity, apart_words, digest_of, grouped, identity_of, is_known, nearest
 from nlp_bench.analysis.row import Row, rows_csv, table
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import student_t
@@ -187,8 +187,19 @@ def _split(seconds: NDArray[np.float64]) -> int | None:
 def trend_text(trends: Sequence[Trend]) -> str:
     """Return a line per configuration, then a line per flag."""
     flags = [f"{trend.rows[0].identity}: {flag.sentence()}" for trend in trends for flag in trend.flags]
-    below = "\n" + "\n".join(flags or ["no run leaves its level"]) + "\n"
+    below = "\n" + "\n".join([*(flags or ["no run leaves its level"]), *_nearest_lines(trends)]) + "\n"
     return table([_line(trend) for trend in trends]) + (below if trends else "")
+
+
+def _nearest_lines(trends: Sequence[Trend]) -> Iterator[str]:
+    """Yield a line for each configuration that differs from an earlier one in nothing but what one of them does not state: a program that prints more arguments."""
+    before: list[Identity] = []
+    found = (trend.rows[-1].observation().settings for trend in trends)
+    for own in map(identity_of, filter(is_known, found)):
+        if near := nearest(own, reversed(before), agreeing=True):
+            one, two = digest_of(near), digest_of(own)
+            yield f"{two}: what sets it apart from {one} is {apart_words(near, own)}; see: nlp-bench compare history:{one} history:{two}"
+        before.append(own)
 
 
 def _line(trend: Trend) -> dict[str, str]:
