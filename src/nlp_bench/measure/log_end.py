@@ -42,9 +42,8 @@ class LogEnd:
     text: str | None = None  # the same in a sentence; None for VALID, and where contradictions made it MEASURED
     remark: str | None = None  # an error after the last iteration
     mark: EndMark | None = None  # the line that shows it
-    error: EndMark | None = (
-        None  # where the log stops early, an error before its last record, behind which no program starts
-    )
+    error: EndMark | None = None
+    """Where the log stops early, an error before its last record, behind which no program starts."""
 
     @property
     def reason(self) -> Reason | None:
