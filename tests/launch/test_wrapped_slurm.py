@@ -15,6 +15,7 @@ from support.following import Site, ending_of, forgets, iterations, says, submis
 from nlp_bench.cli.main import main
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.config.scheduler import get_scheduler
+from nlp_bench.doctor.scheduler import nodes_of
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import user_name
 from nlp_bench.launch import once
@@ -415,6 +416,22 @@ def test_a_hidden_partition_is_none_that_is_missing(site: Site, run: Run) -> Non
     slurm.Slurm().check_limits(replace(run, launch=replace(run.launch, queue="hidden", timelimit="01:00:00")))
     with pytest.raises(UsageError, match=r"Slurm has no partition 'x' \(it has: booster, hidden\)"):
         slurm.Slurm().check_limits(replace(run, launch=replace(run.launch, queue="x")))
+
+
+def test_options_stand_before_the_words_that_they_are_for(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind them scontrol takes them for words where POSIXLY_CORRECT is set: "Slurm does not answer"."""
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n1")
+    answer = "NodeName=n1 NodeAddr=10.0.0.1 State=IDLE"
+    names = 'if [[ $2 == hostnames ]]; then printf "%s\\n" ${3//,/ }; exit; fi'
+    site.program(
+        "scontrol",
+        f"{names}; [[ $1 == --oneliner && $* != *' '-* ]] && printf '{answer}\\nJobId=7 JobState=RUNNING\\n'",
+    )
+    job = slurm.Slurm().query("7")
+    assert job
+    assert job.word == "RUNNING"
+    assert slurm.Slurm().addresses("") == ["10.0.0.1"]
+    assert [node.address for node in nodes_of("n1")] == ["10.0.0.1"]
 
 
 def test_the_account_of_the_terminal_is_handed_on(

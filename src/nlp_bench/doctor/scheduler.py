@@ -10,7 +10,7 @@ from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.doctor.place import Finding, Place, failed, ok, skipped, warning
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
-from nlp_bench.launch.scheduler.slurm import PARTITIONS, cluster_name, is_absent, without_overrides
+from nlp_bench.launch.scheduler.slurm import PARTITIONS, SHOW, cluster_name, is_absent, without_overrides
 from nlp_bench.launch.scheduler.slurm_text import MARK, field_of, other_form, records, rows
 from nlp_bench.launch.script import job_script
 from nlp_bench.machine.addresses import look_up
@@ -65,7 +65,7 @@ def nodes_of(words: str) -> list[Node]:
     """Return the nodes that `words` ("node[1-3],node7") name. Raises NlpBenchError for a name that Slurm does not know."""
     if not words:
         return []
-    answer = ask("scontrol", "show", "node", words, "--oneliner")
+    answer = ask(*SHOW, "node", words)
     known = [node_of(line) for line in records(answer.out, "NodeName").values()]
     if not answer.is_good or not known:
         raise NlpBenchError(f"scontrol does not know the nodes {words}: {answer.text}; `sinfo -N` lists them")
@@ -73,7 +73,7 @@ def nodes_of(words: str) -> list[Node]:
 
 
 def node_of(line: str) -> Node:
-    """Return the node that a line of `scontrol show node --oneliner` describes."""
+    """Return the node that a line of `scontrol --oneliner show node` describes."""
     reason = re.search(r"\bReason=(.*?)(?: \[\S+@\S+\])?\s*(?:$| Comment=)", line)
     name = field_of(line, "NodeName")
     return Node(

@@ -75,7 +75,7 @@ FAULTS = {
     MEMORY_SIGNAL: (Outcome.OUT_OF_MEMORY, Reason("host-memory", "Slurm: out of memory (0:125)")),
 }
 WORK_DIR = re.compile(r" WorkDir=(.*?)(?: [A-Z]\w*=|$)", re.MULTILINE)
-"""The folder of a job in `scontrol show job --oneliner`; its name may hold blanks."""
+"""The folder of a job in `scontrol --oneliner show job`; its name may hold blanks."""
 UNSURE = re.compile(
     r"unable to contact|timed out|connection|socket|zero bytes|communication|unexpected message", re.IGNORECASE
 )
@@ -91,7 +91,9 @@ IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster \S+)?\s*$"
 CONFIG = ("scontrol", "show", "config")  # the question whether there is a Slurm, and which
 PRIVATE_JOBS = re.compile(r"^PrivateData\s*=.*\bjobs\b", re.MULTILINE)
 """In its answer: whoever is no operator is shown no job of others, as if there were none."""
-PARTITIONS = ("scontrol", "show", "partition", "--oneliner", "--all")
+SHOW = ("scontrol", "--oneliner", "show")
+"""Options stand before the words: behind them they are words themselves where POSIXLY_CORRECT is set. Source: getopt_long(3)."""
+PARTITIONS = ("scontrol", "--oneliner", "--all", "show", "partition")
 """The question for all partitions, hidden ones among them: jobs may be submitted to them."""
 NO_CONTROLLER = re.compile(r"Unable to contact slurm controller|slurm_load_\w+ error: (?!Invalid)")
 """What the commands say where there is a Slurm whose controller does not answer. Source: scontrol of Slurm 22.05."""
@@ -310,7 +312,7 @@ class Slurm(Scheduler):
     def query(self, job_id: str, *, timeout_s: float = ASK_TIMEOUT_S) -> Job | None:
         """Ask scontrol, then the accounting, then the log of completed jobs (`sacct -c`)."""
         self.silence = ""
-        answer = self._ask("scontrol", "show", "job", job_id, "--oneliner", timeout_s=timeout_s)
+        answer = self._ask(*SHOW, "job", job_id, timeout_s=timeout_s)
         shown = next((line for line in answers.records(answer.out, "JobId").values() if " JobState=" in line), None)
         if answer.is_good and shown:
             return shown_job(shown, job_id)
@@ -475,7 +477,7 @@ def _remedy(word: str, reason: str, job_id: str) -> str:
 
 
 def shown_job(line: str, job_id: str) -> Job:
-    """Return the job in a line of `scontrol show job --oneliner`."""
+    """Return the job in a line of `scontrol --oneliner show job`."""
     restarts = answers.field_of(line, "Restarts")
     return job(
         answers.field_of(line, "JobState"),
@@ -560,7 +562,7 @@ def without_overrides(account: str, variables: Mapping[str, str]) -> dict[str, s
 def _shown_nodes(names: list[str]) -> str | None:
     """Ask for the nodes; a controller that is restarted just now is asked again, for the job would be lost without it."""
     try:
-        return listing("scontrol", "show", "node", ",".join(names), "--oneliner", timeout_s=30)
+        return listing(*SHOW, "node", ",".join(names), timeout_s=30)
     except NoAnswerError as error:
         raise SilentError(str(error)) from error
 

@@ -27,7 +27,7 @@ def plain(text: str) -> str:
 
 
 def records(out: str, key: str) -> dict[str, str]:
-    """Return the lines of `scontrol show ... --oneliner` that begin with `key`=NAME, by name."""
+    """Return the lines of `scontrol --oneliner show ...` that begin with `key`=NAME, by name."""
     lines = re.findall(rf"^{key}=(\S+)(.*)$", plain(out), re.MULTILINE)
     return {name: f"{key}={name}{rest}" for name, rest in lines}
 
@@ -89,6 +89,6 @@ def hostnames(out: str) -> list[str] | None:
 
 
 def field_of(line: str, name: str) -> str:
-    """Return the value of `name` in a line of `scontrol show ... --oneliner`; empty where it is not there."""
+    """Return the value of `name` in a line of `scontrol --oneliner show ...`; empty where it is not there."""
     found = re.search(rf"(?:^|\s){name}=(\S+)", line)
     return found.group(1) if found else ""
