@@ -10,6 +10,7 @@ from typing import TypeVar
 from nlp_bench.immutable import immutable
 
 ANSWER_S = 12.0  # time limit in seconds; Slurm's commands give up on a silent controller by themselves after about 9
+HELD_S = 1.0  # seconds in which the pipes of a program that has ended close, unless another process holds them
 
 
 @immutable
@@ -46,21 +47,44 @@ def ask(
     if shutil.which(command[0]) is None:
         return Answer(code=None, err=f"{command[0]} is not on PATH", is_missing=True)
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=None if variables is None else dict(variables),
         )
-    except subprocess.TimeoutExpired:
-        return failed(f"`{' '.join(command)}` did not answer within {timeout_s:g} s", is_late=True)
     except OSError as error:
         return failed(f"{command[0]} does not start: {error.strerror}")
-    return Answer(code=done.returncode, out=done.stdout, err=done.stderr, elapsed_s=time.monotonic() - start)
+    with process:
+        try:
+            out, err = printed(process, timeout_s, stdin)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return failed(f"`{' '.join(command)}` did not answer within {timeout_s:g} s", is_late=True)
+        except BaseException:
+            process.kill()
+            raise
+    return Answer(code=process.returncode, out=out, err=err, elapsed_s=time.monotonic() - start)
+
+
+def printed(process: "subprocess.Popen[bytes]", timeout_s: float, stdin: str = "") -> tuple[str, str]:
+    """Return the stdout and stderr of `process` once it has ended. Raises TimeoutExpired where it does not end in time.
+
+    A background process that it leaves behind, as the hook of a site's wrapper, may hold the pipes much longer: not waited for.
+    """
+    end, given = time.monotonic() + timeout_s, stdin.encode()
+    while True:
+        has_ended, left_s = process.poll() is not None, max(end - time.monotonic(), 0.0)
+        try:
+            out, err = process.communicate(given, timeout=HELD_S if has_ended else min(left_s, HELD_S))
+        except subprocess.TimeoutExpired as late:
+            if not (has_ended or left_s):
+                raise
+            given, out, err = b"", late.output or b"", late.stderr or b""
+            if not has_ended:
+                continue
+        return out.decode("utf-8", errors="replace"), err.decode("utf-8", errors="replace")
 
 
 Found = TypeVar("Found")

@@ -276,6 +276,21 @@ def test_a_list_in_another_form_is_no_answer(site: Site, run_dir: Path, capsys: 
 
 
 @pytest.mark.slow
+def test_what_a_wrapper_leaves_in_the_background_is_not_waited_for(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A usage hook behind a firewall (curl &) held the pipe of an sbatch that had answered: 180 s without a word."""
+    monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 6)
+    hook = "sleep 8 &"
+    site.sbatch(f'{hook} make; echo "$number"')
+    site.program("scontrol", f"{hook} echo 'JobId=7 JobState=RUNNING Reason=None WorkDir={run_dir} StdErr=x'")
+    start = time.monotonic()
+    assert submit(run_dir) == 0
+    assert sync(run_dir) == (None, "RUNNING")
+    assert time.monotonic() - start < 8
+
+
+@pytest.mark.slow
 def test_a_wrapper_that_is_late_is_ended_with_its_children(
     site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

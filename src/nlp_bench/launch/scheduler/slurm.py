@@ -44,7 +44,7 @@ from nlp_bench.terminal import say
 
 SUBMIT_TIMEOUT_S = 180
 """Seconds for sbatch, which itself tries for 120 (1 + 2 + ... + 15, sbatch.c) where the controller takes no more jobs for now (MaxJobCount)."""
-KILLED_S = 5.0  # seconds in which the streams of an sbatch that was killed close
+KILLED_S = 5.0  # seconds in which an sbatch that was killed ends
 ANSWER_S = 10.0  # seconds for an answer that a person waits for; a healthy controller takes a few hundredths
 REASONS = {
     "TimeLimit": Outcome.TIMEOUT, "Deadline": Outcome.TIMEOUT,
@@ -412,32 +412,26 @@ def _sbatch(
         raise NlpBenchError(f"sbatch cannot be started: {error.strerror}; nothing was submitted") from error
     with process:
         try:
-            out, err = process.communicate(timeout=SUBMIT_TIMEOUT_S)
+            out, err = programs.printed(process, SUBMIT_TIMEOUT_S)
         except subprocess.TimeoutExpired as late:
-            said = _ended(process).decode("utf-8", errors="replace").strip()
+            said = _ended(process)
             raise UnsureError(
                 f"sbatch did not answer within {SUBMIT_TIMEOUT_S:g} s and was ended; it had said: {said or 'nothing'}"
             ) from late
         except BaseException:  # this process is to end
             _ended(process)
             raise
-    return subprocess.CompletedProcess(
-        words, process.returncode, out.decode("utf-8", errors="replace"), err.decode("utf-8", errors="replace")
-    )
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-def _ended(process: "subprocess.Popen[bytes]") -> bytes:
+def _ended(process: "subprocess.Popen[bytes]") -> str:
     """End the whole process group of `process` and return what it had said."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    try:
-        out, err = process.communicate(timeout=KILLED_S)
-    except subprocess.TimeoutExpired as held:  # by a process that left the group
-        for stream in (process.stdout, process.stderr):
-            if stream:
-                stream.close()
-        return bytes(held.output or b"")
-    return err or out
+    with contextlib.suppress(subprocess.TimeoutExpired):  # it hangs in a file system
+        out, err = programs.printed(process, KILLED_S)
+        return (err or out).strip()
+    return ""
 
 
 def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", **facts: Any) -> Job:
