@@ -140,9 +140,12 @@ def _other_code(run: Run, run_dir: Path) -> list[Reason]:
 def _missing_modules(run: Run, run_dir: Path) -> list[Reason]:
     """Say so where a module that run.json asks for was not loaded: some module systems print an error and end with status 0.
 
-    `GCC` stands for whatever version is the default, and `CUDA/12` for the newest of them.
+    `GCC` stands for whatever version is the default, and `CUDA/12` for the newest of them. Where no module system says what is loaded (null), none
+    is: its program is not on the node. A container may hide it.
     """
-    loaded = files.read_object(run_dir / "environment.json").get("modules")
+    loaded = files.read_object(run_dir / "environment.json").get("modules", "")
+    if loaded is None and not run.system.container.image:
+        loaded = []
     if not isinstance(loaded, list):
         return []
     asked = {name: name if "/" in name else f"{name}/" for name in run.system.software.modules}
