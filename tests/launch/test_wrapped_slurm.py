@@ -19,9 +19,10 @@ from nlp_bench.doctor.scheduler import nodes_of
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import user_name
 from nlp_bench.launch import once
-from nlp_bench.launch.follow.sync import sync
+from nlp_bench.launch.follow.sync import sync, sync_script
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.submission import Submission
+from nlp_bench.outcome import Outcome
 
 UNSURE = "echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2; exit 1"
 
@@ -151,6 +152,24 @@ def test_behind_the_wait_the_same_command_submits(site: Site, run_dir: Path, mon
     assert submit(run_dir) == 0
     assert site.numbers() == ["7"]
     assert submission_of(run_dir).is_complete
+
+
+@pytest.mark.parametrize(
+    ("log", "code"), [("/site/out/slurm 7.out", "other-log"), ("{run_dir}/job.out", "lost-log"), ("", "lost-log")]
+)
+def test_a_log_that_a_wrapper_has_moved_is_named(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, log: str, code: str
+) -> None:
+    """`sbatch --output` of a site's wrapper overrides the script's: job.out "is gone", it was said, and run again it was again."""
+    assert submit(run_dir) == 0
+    log = log.format(run_dir=run_dir)
+    shown = f"JobId=7 JobState=RUNNING Reason=None WorkDir={run_dir} StdErr={run_dir}/job.err StdIn=/dev/null StdOut={log} Power= "
+    site.program("scontrol", f"echo '{shown}'")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    ending = ending_of(sync_script(run_dir, exit_status=0))
+    assert (ending.outcome, ending.reasons[0].code) == (Outcome.INCOMPLETE, code)
+    said = f"Slurm writes the log to {log}: a wrapper or plugin of the site sets --output"
+    assert (ending.texts[0] == said) is (code == "other-log")
 
 
 @pytest.mark.parametrize("status", [1, 255])  # sbatch itself ends with 255 where an option is wrong

@@ -91,6 +91,7 @@ class Job:
     suspended_s: float | None = None  # seconds that it was suspended; None where the scheduler does not report it
     comment: str = ""  # its comment; empty where it is no longer known
     work_dir: str = ""  # the folder that it was submitted from; likewise
+    log: str = ""  # the file that its script's stdout goes to; likewise
     submitted: dt.datetime | None = None  # when it was submitted, local time without offset; None where it is not known
     eligible: dt.datetime | None = None  # from when on it may begin (sbatch --begin), likewise
     node_name: str = ""  # the node on which its script runs; likewise
@@ -102,6 +103,10 @@ class Job:
         if not self.work_dir or os.path.exists(self.work_dir):  # noqa: PTH110  # Path's own raises for a closed one
             return ""
         return f"; it was submitted from {one_line(self.work_dir)}, which is not there, and starts nowhere else"
+
+    def other_log(self) -> str:
+        """Return the file that it writes its log to in the place of job.out in its folder; empty where it is that one, or not known."""
+        return "" if self.log in {"", f"{self.work_dir}/job.out"} else self.log
 
     def record(self) -> dict[str, Any]:
         """Return it for outcome.json."""

@@ -61,6 +61,9 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "look why it stopped before its iterations were done; a checkpoint lets it go on, a longer --timelimit repeat it",
         LOOK, GO_ON, IN_MORE_TIME,
     ),
+    (Outcome.INCOMPLETE, "other-log"): (
+        "ask the site for a way without its --output, or put Slurm's own sbatch first on PATH, then run it again", "command -v sbatch", AGAIN,
+    ),
     (Outcome.INCOMPLETE, "lost-log"): (LOST_LOG, "tail -n 3 DIR/ranks/*/*/*/stdout.log", AGAIN),
     (Outcome.FAILED, ""): ("mend what the evidence names, then submit it again; no retry by itself: " + NO_RETRY, LOOK, AGAIN),
     (Outcome.FAILED, "stalled"): (

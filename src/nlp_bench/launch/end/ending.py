@@ -326,6 +326,10 @@ def _incomplete(facts: Facts) -> Ending | None:
     if facts.log.ranks_failed:
         what = _first_task(facts) or "ranks failed"
         return _failed(facts, f"{what}, though {facts.scheduler.starter_name} ended with exit status 0")
+    other = facts.job.other_log() if facts.job and not facts.run_log.is_file() else ""
+    if other:
+        text = f"{facts.scheduler.title} writes the log to {other}: a wrapper or plugin of the site sets --output"
+        return Ending.of(Outcome.INCOMPLETE, "other-log", text, facts.log.error)
     lost = "" if facts.last_iteration else _lost_log(facts.run_log)
     text = f"{lost}{_last(facts)} of {facts.iterations}"
     return Ending.of(Outcome.INCOMPLETE, "lost-log" if lost else "stops-early", text, facts.log.error)

@@ -74,8 +74,8 @@ FAULTS = {
     OUTPUT_SIGNAL: (Outcome.FAILED, Reason("no-output", _NO_OUTPUT)),
     MEMORY_SIGNAL: (Outcome.OUT_OF_MEMORY, Reason("host-memory", "Slurm: out of memory (0:125)")),
 }
-WORK_DIR = re.compile(r" WorkDir=(.*?)(?: [A-Z]\w*=|$)", re.MULTILINE)
-"""The folder of a job in `scontrol --oneliner show job`; its name may hold blanks."""
+PATHS = re.compile(r" (WorkDir|StdOut)=(.*?)(?= [A-Z]\w*=| *$)", re.MULTILINE)
+"""Folder and log of a job in `scontrol --oneliner show job`; their names may hold blanks."""
 UNSURE = re.compile(
     r"unable to contact|timed out|connection|socket|zero bytes|communication|unexpected message", re.IGNORECASE
 )
@@ -472,7 +472,7 @@ def _remedy(word: str, reason: str, job_id: str) -> str:
 
 def shown_job(line: str, job_id: str) -> Job:
     """Return the job in a line of `scontrol --oneliner show job`."""
-    restarts = answers.field_of(line, "Restarts")
+    restarts, paths = answers.field_of(line, "Restarts"), dict(PATHS.findall(line))
     return job(
         answers.field_of(line, "JobState"),
         reason=answers.field_of(line, "Reason"),
@@ -484,7 +484,8 @@ def shown_job(line: str, job_id: str) -> Job:
         node_name=answers.field_of(line, "BatchHost"),
         is_unstarted=(answers.field_of(line, "ExitCode"), answers.field_of(line, "RunTime")) == ("0:0", "00:00:00"),
         eligible=_time(answers.field_of(line, "EligibleTime")),
-        work_dir=found.group(1) if (found := WORK_DIR.search(line)) else "",
+        work_dir=paths.get("WorkDir", ""),
+        log=paths.get("StdOut", ""),
     )
 
 
