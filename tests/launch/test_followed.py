@@ -30,6 +30,7 @@ from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission, machine_identity
 from nlp_bench.outcome import Outcome
+from nlp_bench.programs import Answer
 
 LINE = "[default0]: iteration {:8d}/       4 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
 WHOLE = "Submitted batch job 7\n" + "".join(map(LINE.format, range(1, 5))) + " training finished: 4 iterations\n"
@@ -332,7 +333,12 @@ def test_a_job_is_not_cancelled_by_the_clock_of_another_machine(
     Submission(job_ids=["7"], comment=once.new_comment(ended), submitted=at.isoformat()).write(ended)
     os.utime(ended / "submit.json", (time.time() - age_s,) * 2)
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(slurm, "ask", lambda *words, **_: asked.append(words))
+
+    def ask(*words: str, **_: object) -> Answer:
+        asked.append(words)
+        return Answer(0)
+
+    monkeypatch.setattr(slurm, "ask", ask)
     says(monkeypatch, "PENDING", reason="Resources")
     main(["sync", str(ended)])
     has_waited = ahead_s == age_s

@@ -20,6 +20,7 @@ from nlp_bench.launch.scheduler.slurm import Slurm
 from nlp_bench.launch.submission import Submission
 from nlp_bench.launch.submit import submit
 from nlp_bench.outcome import Outcome
+from nlp_bench.programs import Answer
 
 
 @pytest.fixture
@@ -218,10 +219,19 @@ def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
 ) -> None:
     replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(slurm, "ask", lambda *words, **_: asked.append(words))
+    answers = [Answer(2, err="site: give a\nreason with -r"), Answer(0)]  # the first one is of a wrapper of the site
+
+    def ask(*words: str, **_: object) -> Answer:
+        asked.append(words)
+        return answers.pop(0)
+
+    monkeypatch.setattr(slurm, "ask", ask)
     says(monkeypatch, "PENDING", reason="Resources")
+    said = "PENDING (Resources); it has waited too long, but could not be cancelled: site: give a reason with -r"
+    assert sync(lost)[1] == said
+    assert submission_of(lost).given_up is None
     assert sync(lost)[1] == "PENDING (Resources); cancelled, it has waited too long"
-    assert asked == [("scancel", "--state=PENDING", "7")]  # one that has begun meanwhile goes on
+    assert asked == [("scancel", "--state=PENDING", "7")] * 2  # one that has begun meanwhile goes on
     says(monkeypatch, "CANCELLED")
     ending = ending_of(sync(lost))
     assert ending.outcome is Outcome.CANCELLED
@@ -244,7 +254,7 @@ def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: 
 def test_a_job_does_not_wait_before_it_may_begin(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """With --sbatch-arg=--begin=22:00 it was cancelled in the afternoon."""
     replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
-    monkeypatch.setattr(slurm, "ask", lambda *_, **__: None)
+    monkeypatch.setattr(slurm, "ask", lambda *_, **__: Answer(0))
     line = "JobId=7 JobState=PENDING Reason=BeginTime ExitCode=0:0 EligibleTime={}-01-01T00:00:00"
     for year, ends in ((2999, "PENDING (BeginTime)"), (2001, "PENDING (BeginTime); cancelled, it has waited too long")):
         monkeypatch.setattr(Slurm, "query", lambda *_, year=year, **__: slurm.shown_job(line.format(year), "7"))

@@ -102,12 +102,13 @@ class Toy(Scheduler):
         known = {path.stem: json.loads(path.read_text()) for path in found}
         return [Listed(job_id, record["comment"], record["folder"]) for job_id, record in known.items()]
 
-    def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
+    def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> str | None:
         """Kill what runs."""
         for job_id in job_ids:
             with contextlib.suppress(OSError):
                 if not waiting_only:
                     os.killpg(json.loads((self.queue / f"{job_id}.json").read_text())["pid"], signal.SIGTERM)
+        return None
 
     def commands(self, job_ids: list[str]) -> tuple[str, str]:
         """Return cat and rm."""

@@ -80,6 +80,7 @@ for job in $(ls {jobs}); do sed 's/^/nlp-bench|/' {jobs}/$job; done
         self.listing = self.SQUEUE.format(jobs=self.jobs)
         self.program("squeue", self.listing)
         self.sbatch('make; echo "$number"')
+        self.program("scancel", "")
 
     def program(self, name: str, text: str) -> None:
         program(self.tools, name, text)

@@ -259,8 +259,9 @@ class Scheduler:
         """Return this user's jobs, the oldest first, with `ended` also ended ones as far as known. Raises SilentError for no answer: that is not "none" either."""
         return []
 
-    def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
-        """Take jobs out of the queue; a scheduler that does not answer is no error: they would end by themselves."""
+    def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> str | None:
+        """Take jobs out of the queue; return why not where it did not, which is no error: they would end by themselves."""
+        return None
 
     def commands(self, job_ids: list[str]) -> tuple[str, str]:
         """Return the commands to show the last of `job_ids`, and to end them all."""

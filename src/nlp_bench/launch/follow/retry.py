@@ -90,17 +90,18 @@ def _say(run_dir: Path, line: str) -> None:
             log.write(f"\n{line}\n")
 
 
-def given_up(run: Run, run_dir: Path, submission: Submission, job: Job, waited_s: float) -> bool:
-    """Cancel a job that has waited longer than --max-pending, and note why; whether it was cancelled.
+def given_up(run: Run, run_dir: Path, submission: Submission, job: Job, waited_s: float) -> str:
+    """Cancel a job that has waited longer than --max-pending, and note why; return what came of it, nothing for a job that stays.
 
     A further job of a chain waits for the one before, a requeued job has had its turn, and one that has nodes waits for their boot: all stay.
     """
     limit_s = run.limits.max_pending_s
     has_begun = len(submission.job_ids) > 1 or submission.parts_left > 0 or job.restarts > 0 or bool(job.node_name)
     if not limit_s or waited_s <= limit_s or has_begun:
-        return False
+        return ""
     reason = f"waited {waited_s:.0f} s in the queue, longer than --max-pending {limit_s:g}: {job.word} ({job.reason})"
+    if refusal := asked_scheduler(run_dir, submission).cancel(submission.job_ids, waiting_only=True):
+        return f"it has waited too long, but could not be cancelled: {refusal}"
     with contextlib.suppress(NlpBenchError):
         replace(submission, given_up=reason).write(run_dir)
-    asked_scheduler(run_dir, submission).cancel(submission.job_ids, waiting_only=True)
-    return True
+    return "cancelled, it has waited too long"

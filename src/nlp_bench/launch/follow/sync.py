@@ -344,8 +344,9 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
             waited_s = min(by_record_s, age_s(run_dir / seal.SUBMISSION))  # the clock of this machine may be ahead
         if job.eligible:  # a job that was asked to begin at night does not wait in the queue before
             waited_s = max(0.0, min(waited_s, time.time() - job.eligible.timestamp()))
-        if once.may_act(run_dir, submission) and retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s):
-            return f"{_in_words(job)}; cancelled, it has waited too long"
+        is_own = once.may_act(run_dir, submission)
+        if is_own and (done := retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s)):
+            return f"{_in_words(job)}; {done}"
         lost = f"{gone}: give it that name back, or scancel {job.job_id}" if (gone := job.lost_folder()) else ""
         return RunState(_in_words(job) + lost, Kind.WAITS)
     return _in_words(job) if job.state in ACTIVE else None

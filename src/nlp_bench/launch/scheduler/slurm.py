@@ -361,10 +361,12 @@ class Slurm(Scheduler):
         jobs = [Listed(job_id, comment, work_dir) for job_id, work_dir, comment in found]
         return sorted(jobs, key=lambda job: (int(job.job_id), job.comment))
 
-    def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> None:
+    def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> str | None:
         """Call scancel."""
-        if job_ids:
-            self._ask("scancel", *(["--state=PENDING"] if waiting_only else []), *job_ids)
+        if not job_ids:
+            return None
+        answer = self._ask("scancel", *(["--state=PENDING"] if waiting_only else []), *job_ids)
+        return None if answer.is_good else one_line(answer.text) or f"exit status {answer.code}"
 
     def commands(self, job_ids: list[str]) -> tuple[str, str]:
         """Return scontrol's and scancel's."""
