@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shutil
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -282,6 +283,28 @@ def test_a_run_of_a_machine_of_another_name_that_goes_on_is_not_ended(
         main(["sync", str(run)])
     assert "running on a1b2c3d4e5f6" in capsys.readouterr().out or place == HERE
     assert not (run / "outcome.json").exists()
+
+
+@pytest.mark.slow
+def test_a_training_whose_lock_was_deleted_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A purge of empty files: a look decided UNKNOWN beside the training, and a second one started in its folder."""
+    monkeypatch.setenv("NLP_BENCH_VENV", sys.prefix)
+    run = local_run(tmp_path / "run", HERE, 10)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3)", "submit"]) as process:
+        record = json.loads((run / "submit.json").read_text())
+        (run / "submit.json").write_text(json.dumps({**record, "pid": process.pid}))
+        main(["sync", str(run)])
+        assert "running here" in capsys.readouterr().out
+        assert not (run / "outcome.json").exists()
+        assert main(["submit", "--run", str(run / "run.json"), "--run-dir", str(run)]) == 1
+        assert process.poll() is not None
+    captured = capsys.readouterr()
+    assert f"{run} is in use by an earlier submit; waiting for its end" in captured.err
+    assert captured.out.startswith("FAILED: the launcher was killed")
+    assert (run / "job.out").read_text() == HALF
+    assert (run / ".lock").stat().st_size > 0
 
 
 def test_a_run_elsewhere_with_long_intervals_is_not_ended_between_two_lines(

@@ -199,8 +199,9 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             check_save(wished)
         folder.refuse_name(resolved, root(), self.run_dir or root() / "reports/runs", is_snapshot=is_snapshot)
         run_dir = folder.run_folder(root(), resolved, self.run_dir, recorded=self.recorded)
-        with lock.held(run_dir, on_wait=waiting(run_dir)) as handle:
-            if has_ended(run_dir):  # another `submit` had the folder until now
+        wait = waiting(run_dir)
+        with lock.held(run_dir, on_wait=wait) as handle:
+            if has_ended(run_dir, on_wait=wait):  # another `submit` had the folder until now
                 return _say_ended(run_dir, is_step=is_step)
             earlier = read_submission(run_dir)
             if earlier and earlier.is_complete:

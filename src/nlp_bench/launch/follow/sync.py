@@ -357,6 +357,8 @@ def _local_state(run_dir: Path, submission: Submission) -> str | None:
         return elsewhere
     is_elsewhere = not submission.is_from_here
     is_held = lock.is_held(run_dir)
+    if not is_held and local.lives(run_dir, submission):
+        is_held = True
     if is_held is False or (is_held is None and (is_elsewhere or local.killed_submit(submission))):
         return None
     if is_elsewhere:

@@ -18,8 +18,10 @@ from nlp_bench.clock import now
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.config.scheduler import LOCAL, get_scheduler
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import real
 from nlp_bench.launch import ambient
 from nlp_bench.launch.end.ending import DUE_TO_SIGNAL, OUT_OF_TIME, Ending, decide, read_ending, write_ending
+from nlp_bench.launch.lock import POLL_S
 from nlp_bench.launch.nodes.resources import VISIBLE
 from nlp_bench.launch.script import variables
 from nlp_bench.launch.submission import Submission, read_submission
@@ -171,6 +173,14 @@ def _stop(process: "subprocess.Popen[bytes]") -> int:
     return process.wait()
 
 
+def lives(run_dir: Path, submission: Submission | None) -> bool:
+    """Whether another process of a local run goes on here, by its number: the lock may be free because its file was deleted."""
+    if submission is None or submission.comment or not submission.is_from_here or submission.pid == os.getpid():
+        return False
+    is_script = _command(submission.script_pid).endswith(str(real(run_dir) / "submit.job"))
+    return is_script or " submit" in _command(submission.pid)
+
+
 def killed_submit(submission: Submission | None) -> str | None:
     """Return the sentence on a local run of this machine whose `submit` is gone, None for any other."""
     if submission is None or submission.script_pid is None:
@@ -188,9 +198,14 @@ def with_killed_launcher(ending: Ending, submission: Submission | None) -> Endin
     return replace(ending, outcome=Outcome.FAILED, reasons=(Reason("killed-launcher", text),)) if text else ending
 
 
-def has_ended(run_dir: Path) -> bool:
-    """Whether the run has an outcome: a local one whose `submit` and script were both killed gets it here, under the folder's lock."""
-    submission = read_submission(run_dir)
+def has_ended(run_dir: Path, *, on_wait: Callable[[], None]) -> bool:
+    """Whether the run has an outcome: a local one whose `submit` and script were both killed gets it here, under the folder's lock.
+
+    Where one of them goes on, because the lock's file was deleted, `on_wait` is called until it has ended.
+    """
+    while lives(run_dir, submission := read_submission(run_dir)):
+        on_wait()
+        time.sleep(POLL_S)
     if read_ending(run_dir) is None and submission and killed_submit(submission) and not submission.parts_left:
         ending = with_killed_launcher(decide(read_run(run_dir), run_dir, exit_status=None), submission)
         write_ending(run_dir, ending, exit_status=None, job_id=None)
