@@ -359,19 +359,41 @@ def test_a_retry_whose_answer_is_unsure_is_not_refused(
     assert (submission_of(run_dir).job_ids, len(submission_of(run_dir).attempts)) == (["8"], 1)
 
 
+def test_a_retry_that_a_router_sends_to_another_cluster_is_asked_for_there(
+    site: Site, run: Run, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace(run, limits=Limits(retries=2)).write(run_dir)
+    Submission(job_ids=["6"], comment=once.new_comment(run_dir)).write(run_dir)
+    (run_dir / "submit.job").touch()
+    says(monkeypatch, "NODE_FAIL")
+    site.sbatch('make; echo "$number;big"')
+    assert sync(run_dir)[1] == "attempt 2 of 3 is submitted, job 7"
+    assert submission_of(run_dir).selection == {"SLURM_CLUSTERS": "big"}
+
+
 KNOWS = """\
 [[ $SLURM_{name} == {value} ]] || {{ echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1; }}
 echo "JobId=7 JobName=x JobState=RUNNING Reason=None Restarts=0 ExitCode=0:0 BatchHost=n1 Comment=x WorkDir=$(dirname "$0")/../run StdErr=x"
 """
 
 
+@pytest.mark.parametrize(
+    ("variable", "answer"),
+    [("big", "7"), ("", "7;big"), ("", "Submitted batch job 7 on cluster big"), ("other", "7;big")],
+)
 def test_a_job_of_another_cluster_is_asked_for_there(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site,
+    run_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    variable: str,
+    answer: str,
 ) -> None:
-    """SLURM_CLUSTERS was set in the terminal that submitted alone: elsewhere the run counted as lost after five minutes."""
+    """SLURM_CLUSTERS was set in the terminal that submitted alone, or the site's router chose: the run counted as lost after five minutes."""
     site.program("scontrol", KNOWS.format(name="CLUSTERS", value="big"))
     site.program("sacct", "echo 'JobID|State|ExitCode|Submit|WorkDir'")
-    monkeypatch.setenv("SLURM_CLUSTERS", "big")
+    monkeypatch.setenv("SLURM_CLUSTERS", variable)
+    site.sbatch(f"make; echo '{answer}'")
     assert submit(run_dir) == 0
     assert submission_of(run_dir).selection == {"SLURM_CLUSTERS": "big"}
     for here in ("", "small"):
@@ -382,7 +404,11 @@ def test_a_job_of_another_cluster_is_asked_for_there(
     os.utime(run_dir / "job.out", (time.time() - 5000,) * 2)
     main(["watch", "--once", str(run_dir)])
     assert "SLURM_CLUSTERS=big scontrol show job 7" in capsys.readouterr().err
+    site.program("scontrol", "echo \"scontrol: error: No cluster 'big' known by database.\" >&2; exit 1")
+    silent = "Slurm gave no answer that counts: SLURM_CLUSTERS=big scontrol: scontrol: error: No cluster 'big' known by database."
+    assert sync(run_dir) == (None, silent)
     # An older record: as in this terminal.
+    site.program("scontrol", KNOWS.format(name="CLUSTERS", value="big"))
     Submission(job_ids=["7"], comment=submission_of(run_dir).comment).write(run_dir)
     assert sync(run_dir)[1].startswith("Slurm does not know the job")
 

@@ -149,6 +149,8 @@ class Scheduler:
     clusters: tuple[str, ...] = ()  # those of `selects` that hold names of clusters alone
     submitted_with: Mapping[str, str] | None = None
     """The values of `selects` at the submission of the run that is asked about; None: those of the environment."""
+    routed: Mapping[str, str] = {}
+    """The values of `clusters` with which the job of the last `submit` is found, where its answer names them: a site's router chose."""
     gpu_variables: tuple[str, ...] = ()  # variables with the GPUs of a task
     gpu_remedy = ""  # how a job gets all GPUs of its nodes
     no_nodes = "no list of nodes"  # why the nodes of a job are not known outside of one

@@ -4,7 +4,7 @@ import contextlib
 import os
 import shlex
 import socket
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,11 @@ class Submission:
     def is_complete(self) -> bool:
         """Whether the scheduler has all jobs."""
         return bool(self.job_ids) and not self.is_intent
+
+    def by(self, scheduler: Scheduler) -> "Submission":
+        """Return it as `scheduler` has just submitted it: its job may be on a cluster that a router of the site has chosen."""
+        known = scheduler.selection() if self.selection is None else self.selection
+        return replace(self, selection={**known, **scheduler.routed}) if scheduler.routed else self
 
     def write(self, run_dir: Path) -> None:
         """Write submit.json. The first record seals run.json by its SHA-256; those after it keep that."""

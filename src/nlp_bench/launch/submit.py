@@ -116,7 +116,7 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
             job_ids.append(
                 known or once.hand_over(scheduler, script, account=account, comment=own, lock=lock, intent=found)
             )
-            found = replace(found, parts_left=jobs - part, unsure=None)
+            found = replace(found if known else found.by(scheduler), parts_left=jobs - part, unsure=None)
             found.write(run_dir)
     except (SilentError, UnsureError) as error:
         queued = f"--chain: {len(job_ids)} of {jobs} jobs are queued ({' '.join(job_ids)}); " if job_ids else ""

@@ -68,7 +68,7 @@ def complete(run: Run, run_dir: Path) -> str:
 def _submit(run: Run, run_dir: Path, intent: Submission, handle: int, *, is_open: bool = False) -> str:
     scheduler, comment = asked_scheduler(run_dir, intent), str(intent.comment)
     job_id = once.find(scheduler, comment, intent.known) if is_open else None
-    since = intent.submitted if job_id else now()
+    is_found, since = job_id is not None, intent.submitted if job_id else now()
     try:
         job_id = job_id or once.hand_over(
             scheduler, run_dir / "submit.job", account=run.launch.account, comment=comment, lock=handle, intent=intent
@@ -79,7 +79,8 @@ def _submit(run: Run, run_dir: Path, intent: Submission, handle: int, *, is_open
         *before, last = intent.attempts
         replace(intent, job_ids=[str(last["job_id"])], attempts=before).write(run_dir)
         raise
-    replace(intent, job_ids=[job_id], submitted=since, unsure=None).write(run_dir)
+    known = intent if is_found else intent.by(scheduler)
+    replace(known, job_ids=[job_id], submitted=since, unsure=None).write(run_dir)
     return f"attempt {len(intent.attempts) + 1} of {run.limits.retries + 1} is submitted, job {job_id}"
 
 

@@ -84,10 +84,10 @@ LAST_WORD = re.compile(r"^sbatch: error: Batch job submission failed: (.+)$", re
 """The line in which sbatch itself says why; above it a plugin of the site may say anything ("no connection to ..., please contact ...")."""
 LOST, OWN_WORDS = 255, re.compile(r"^sbatch: ", re.MULTILINE)
 """The exit status of an ssh whose connection was lost, in a wrapper; sbatch itself has it for an option that is wrong, and says so."""
-PARSABLE = re.compile(r"\s*(\d+)(?:;\S+)?\s*")
-"""All that sbatch prints with `--parsable`; a number among other lines may be anything, a project's balance for example."""
-IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster \S+)?\s*$", re.MULTILINE)
-"""The job's number as a wrapper of the site prints it that does not know the option."""
+PARSABLE = re.compile(r"\s*(\d+)(?:;(\S+))?\s*")
+"""All that sbatch prints with `--parsable`, the cluster where one was chosen; a number among other lines may be anything, a project's balance for example."""
+IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster (\S+))?\s*$", re.MULTILINE)
+"""The job's number, and its cluster, as a wrapper of the site prints it that does not know the option."""
 CONFIG = ("scontrol", "show", "config")  # the question whether there is a Slurm, and which
 PRIVATE_JOBS = re.compile(r"^PrivateData\s*=.*\bjobs\b", re.MULTILINE)
 """In its answer: whoever is no operator is shown no job of others, as if there were none."""
@@ -273,6 +273,7 @@ class Slurm(Scheduler):
 
     def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
         """Call sbatch, which gets no SBATCH_* and SLURM_*: they would silently override the script's lines and its srun's options."""
+        self.routed = {}
         script = real(script)  # its whole path: a wrapper that goes through ssh loses the folder
         words = ["sbatch", "--parsable", f"--comment={comment}", f"--chdir={script.parent}", str(script)]
         done = _sbatch(words, script.parent, without_overrides(account, self._environment()), lock)
@@ -284,13 +285,16 @@ class Slurm(Scheduler):
         is_unsure = UNSURE.search(" ".join(why) or said) or failed_after
         if done.returncode and not is_unsure and not is_cut_off:
             raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
-        numbers = set(IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else ""))
+        found = IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else "")
+        numbers = dict(sorted(found))
         if done.returncode or len(numbers) != 1:
             status = f" (exit status {done.returncode})" if done.returncode else ""
             raise UnsureError(f"sbatch said{status}: {said or 'nothing'}")
         if done.stderr.strip():  # a plugin of the site: another partition, a budget that ends
             say(f"sbatch took the job, and said: {one_line(done.stderr)}")
-        return str(numbers.pop())
+        ((number, cluster),) = numbers.items()
+        self.routed = {name: cluster for name in self.clusters if cluster}
+        return str(number)
 
     def kept_variables(self, account: str) -> tuple[str, ...]:
         """Return SBATCH_ACCOUNT where the run names no account."""
@@ -317,6 +321,9 @@ class Slurm(Scheduler):
         if answer.is_good and shown:
             return shown_job(shown, job_id)
         if "Invalid job id" not in answer.err:
+            if self._led():  # Slurm here may know no other cluster: it finds them in its accounting
+                asked = " ".join(f"{name}={value}" for name, value in self._led().items())
+                self.silence = f"{asked} scontrol: {one_line(answer.text) or 'nothing'}"
             return None
         for source in ("sacct", "sacct -c"):
             answer = self._ask(*source.split(), "-X", "-P", "-j", job_id, "-o", answers.ACCOUNTED)
