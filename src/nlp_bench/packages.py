@@ -1,6 +1,7 @@
 """Which other packages are installed, and what to type for one that is not."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -85,20 +86,33 @@ def is_of_pythonpath(module: str) -> bool:
     """Return whether PYTHONPATH leads to the `module` that would be imported; nothing is imported."""
     found = find_spec(module)
     own = Path(os.path.realpath(found.origin)) if found and found.origin else None
-    return own is not None and any(own.is_relative_to(folder) for folder in _pythonpath().values())
+    return own is not None and any(own.is_relative_to(folder) for folder in _folders("PYTHONPATH").values())
 
 
-def _pythonpath() -> dict[str, Path]:
-    """Return the entries of PYTHONPATH as they are written, each with its folder."""
-    entries = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+def _folders(variable: str) -> dict[str, Path]:
+    """Return the entries of PYTHONPATH or LD_LIBRARY_PATH as they are written, each with its folder."""
+    entries = filter(None, os.environ.get(variable, "").split(os.pathsep))
     return {entry: Path(os.path.realpath(entry)) for entry in entries}
 
 
+OLD_LIBRARY = re.compile(r"(/\S+): version `\S+' not found \(required by (?:\S+/site-packages/)?([\w-]+)")
+"""The loader's words, for example on libstdc++.so.6. Source: elf/dl-version.c of glibc."""
+
+
 def not_loadable(error: ImportError) -> NlpBenchError | None:
-    """Return the error for a package of PYTHONPATH that this Python cannot load, mostly another Python's; None for any other failed import."""
+    """Return the error for a package that this Python cannot load; None for any other failed import.
+
+    PYTHONPATH names it, mostly another Python's, or LD_LIBRARY_PATH a library that is too old for it.
+    """
+    old = OLD_LIBRARY.search(str(_root(error)))
+    if old and Path(os.path.realpath(Path(old[1]).parent)) in _folders("LD_LIBRARY_PATH").values():
+        return NlpBenchError(
+            f"LD_LIBRARY_PATH brings {old[1]}, too old for {old[2]}\n"
+            "  unset LD_LIBRARY_PATH, or unload the gcc or conda module that sets it (module list, module unload)"
+        )
     own = Path(os.path.realpath(__file__)).parent
     files = [file for file in _files_of(error) if not file.is_relative_to(own)]
-    for entry, folder in _pythonpath().items():
+    for entry, folder in _folders("PYTHONPATH").items():
         found = next((file for file in files if file.is_relative_to(folder)), None)
         if found is not None:
             version = ".".join(map(str, sys.version_info[:2]))

@@ -164,6 +164,32 @@ def test_a_package_of_another_python_is_named(tmp_path: Path, words: tuple[str, 
     assert f"PYTHONPATH names {tmp_path}/module: unset PYTHONPATH, or unload the module that sets it" in said
 
 
+@pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment")])
+def test_a_library_that_is_too_old_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A module for gcc 4 brings its libstdc++ on LD_LIBRARY_PATH: 60 lines of traceback, and doctor found all well."""
+    (tmp_path / "gcc").mkdir()
+    (tmp_path / "versions").write_text("GLIBCXX_3.4 { global: x; };\nCXXABI_1.3 { global: y; };\n")
+    (tmp_path / "old.c").write_text("int x, y;\n")
+    compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("no C compiler")
+    library = tmp_path / "gcc/libstdc++.so.6"
+    versions = f"-Wl,-soname,libstdc++.so.6,--version-script,{tmp_path}/versions"
+    subprocess.run([compiler, "-shared", "-fPIC", versions, "-o", library, tmp_path / "old.c"], check=True)
+    (tmp_path / "venv/bin").mkdir(parents=True)
+    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
+    (tmp_path / "venv/nlp-bench.key").touch()
+    (tmp_path / "x.log").write_text(published_log())
+    variables = {**os.environ, "NLP_BENCH_VENV": str(tmp_path / "venv"), "LD_LIBRARY_PATH": f"{tmp_path}/gcc"}
+    command = [sys.executable, "-P", "-m", "nlp_bench", *words]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=120
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in said
+    assert f"LD_LIBRARY_PATH brings {library}, too old for numpy" in said
+    assert "unset LD_LIBRARY_PATH, or unload the gcc or conda module that sets it" in said
+
+
 def test_the_home_of_another_python_is_dropped(tmp_path: Path) -> None:
     """Python would end with a fatal error of its own, before the first line of ours."""
     (tmp_path / "x.log").write_text(published_log())

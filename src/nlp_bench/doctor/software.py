@@ -86,7 +86,8 @@ def environment(place: Place) -> Finding:  # noqa: C901, PLR0911  # one answer p
     if missing:
         return failed(f"{', '.join(missing)} cannot be imported by this Python", str(folder), *facts, remedy=remedy)
     try:
-        if is_of_pythonpath("numpy"):  # whose version is found, be it another Python's
+        # Its version is found, be it another Python's or without a library that is new enough.
+        if is_of_pythonpath("numpy") or os.environ.get("LD_LIBRARY_PATH"):
             import_module("numpy")
     except ImportError as error:
         why, _, how = str(not_loadable(error) or f"numpy cannot be loaded: {error}").partition("\n  ")
