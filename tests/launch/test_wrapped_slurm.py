@@ -487,9 +487,12 @@ def test_options_stand_before_the_words_that_they_are_for(site: Site, monkeypatc
         "scontrol",
         f"{names}; [[ $1 == --oneliner && $* != *' '-* ]] && printf '{answer}\\nJobId=7 JobState=RUNNING\\n'",
     )
+    site.program(
+        "squeue", "[[ $* == --jobs=7* ]] && echo 'nlp-bench|7'"
+    )  # the argument of --jobs may be left out: "7" is a word
     job = slurm.Slurm().query("7")
     assert job
-    assert job.word == "RUNNING"
+    assert (job.word, slurm.Slurm().is_queued("7")) == ("RUNNING", True)
     assert slurm.Slurm().addresses("") == ["10.0.0.1"]
     assert [node.address for node in nodes_of("n1")] == ["10.0.0.1"]
 

@@ -349,7 +349,7 @@ class Slurm(Scheduler):
 
     def is_queued(self, job_id: str) -> bool | None:
         """Ask squeue."""
-        answer = self._ask("squeue", "--jobs", job_id, f"--format={answers.MARK}%i")
+        answer = self._ask("squeue", f"--jobs={job_id}", f"--format={answers.MARK}%i")
         if not answer.is_good:
             return False if "Invalid job id" in answer.err else None
         found = answers.rows(answer.out, 1)
