@@ -24,6 +24,15 @@ failed_steps() { # failed_steps RUN: what the steps that failed said
   done
 }
 
+newest_run() { find "$runs" -maxdepth 1 -name '[0-9]*' 2> /dev/null | sort | tail -n 1; }
+
+ask_status() { # set `status` to JUBE's word, the last that it says: a site's wrapper prints a banner before it
+  local said
+  said=$(jube status "$runs" --id "$id") || true
+  status=${said##*[[:space:]]}
+  [[ $status =~ ^(RUNNING|FINISHED|ERROR)$ ]] || { say "error: jube status $runs --id $id says ${said:-nothing}"; exit 1; }
+}
+
 case ${1:-} in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
 given=() # without the word that jube wants before them
 for tag in "$@"; do [[ $tag == --tag ]] || given+=("$tag"); done
@@ -62,6 +71,7 @@ nlp_bench_find_jube "$root"
 
 say "2/4 run: jube run $yaml ${tags[*]}"
 mkdir -p "$runs"
+before=$(newest_run)
 log=$(mktemp "$runs/.jube.XXXXXX") # not below TMPDIR, which may be full: nobody would know the run's number
 trap 'rm -f "$log"' EXIT
 set -m # JUBE gets a process group of its own, so that Ctrl-C can end all of it
@@ -75,7 +85,8 @@ stop() {
   wait "$jube" || true
   # JUBE dies at once, its steps write down first how the run ended.
   for ((i = 0; i < 400; i++)); do kill -0 -- -"$jube" 2> /dev/null || break; sleep 0.1; done
-  run=${run:-$(find "$runs" -maxdepth 1 -name '[0-9]*' 2> /dev/null | sort | tail -n 1)}
+  run=${run:-$(newest_run)}
+  [[ $run != "$before" ]] || run=/dev/null # it has not made its folder, or in another outpath
   mapfile -t jobs < <(for one in "$run"/*_train/work/submit.json; do
     [[ ! -e $one || -e ${one%/*}/outcome.json ]] || sed -n 's/^ "job_id": "\(.*\)",$/\1/p' "$one"
   done)
@@ -88,11 +99,15 @@ trap stop INT TERM HUP # nohup's is ignored on
 wait $! || true # in the background: a signal is then handled at once
 wait "$jube" || { cat "$log" >&2; exit 1; }
 id=$(grep -oE '^>>>> +id: [0-9]+' "$log" | grep -oE '[0-9]+$' | tail -n 1) || { cat "$log" >&2; exit 1; }
+runs=$(sed -n 's/^>>>> *handle: //p' "$log" | tail -n 1) # where it has put the run: by the outpath of $yaml, which a user may change
 
 say "3/4 wait for run $id"
 run=$runs/$(printf %06d "$id")
-if [[ $(jube status "$runs" --id "$id") == RUNNING ]]; then "${nlp_bench[@]}" watch --continue --every 10 "$run" || true; fi
-status=$(jube status "$runs" --id "$id")
+ask_status
+if [[ $status == RUNNING ]]; then
+  "${nlp_bench[@]}" watch --continue --every 10 "$run" || true
+  ask_status
+fi
 failed_steps "$run"
 say "4/4 table: jube result -a $runs --id $id"
 jube result -a "$runs" --id "$id" || true

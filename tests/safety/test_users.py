@@ -206,7 +206,11 @@ STAND_INS = {
     "nlp-bench": 'echo "$@"',
     "setup_venv.sh": "",
     "../jube/nlp_benchmark.yaml": "",
-    "jube.bash": "nlp_bench_find_jube() { :; }; jube() { case $1 in run) echo '>>>>  id: 0' ;; status) echo FINISHED ;; esac; }",
+    "jube.bash": """nlp_bench_find_jube() { :; }
+jube() {
+  case $1 in run) printf '>>>> %s\\n' '      id: 0' "  handle: ${OUTPATH:-$runs}" ;; status) echo "${JUBE_SAYS-FINISHED}" ;; esac
+}
+""",
 }
 
 
@@ -246,6 +250,25 @@ def test_tags_behind_the_word_of_jube_are_tags(tmp_path: Path) -> None:
     words = ["bash", str(stand_ins(tmp_path)), "--tag", "13", "rehearse"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert f"jube run {tmp_path}/benchmark/jube/nlp_benchmark.yaml --tag 13 rehearse\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        ("FINISHED", 0, ""),
+        ("Welcome to JUBE 2.5.1\nFINISHED", 0, ""),
+        ("Welcome to JUBE 2.5.1\nRUNNING", 1, ""),
+        ("Benchmark not found", 1, "error: jube status /scratch/my runs --id 0 says Benchmark not found\n"),
+    ],
+)
+def test_the_one_command_looks_where_jube_has_put_the_run(tmp_path: Path, status: str, code: int, said: str) -> None:
+    """With another outpath in JUBE's file an older run of the checkout was shown as this one's result; a site's wrapper may print a banner."""
+    script = stand_ins(tmp_path)
+    variables = {**os.environ, "OUTPATH": "/scratch/my runs", "JUBE_SAYS": status}
+    done = subprocess.run(["bash", script], env=variables, capture_output=True, text=True, check=False)
+    waits = ["watch --continue --every 10 /scratch/my runs/000000"] if "RUNNING" in status else []
+    shows = [] if said else [f"report /scratch/my runs/000000 --output {tmp_path}/reports/latest"]
+    assert (done.returncode, done.stdout.splitlines()[1:], said in done.stderr) == (code, [*waits, *shows], True), done
 
 
 def test_the_one_command_where_tmpdir_is_full(tmp_path: Path) -> None:
