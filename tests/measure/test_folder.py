@@ -200,3 +200,7 @@ def test_no_value_of_metrics_holds_a_comma(tmp_path: Path) -> None:
     text = (folder / "metrics.txt").read_text()
     assert "\nqueue: dc-gpu;dc-gpu-devel\n" in text
     assert "," not in text
+    # One of the two, or another: after `scontrol update Partition=devel` of the waiting job.
+    (folder / "environment.json").write_text('{"variables": {"SLURM_JOB_PARTITION": "devel"}}')
+    assert main(["measure", str(folder)]) in {0, 1}
+    assert "\nqueue: devel\n" in (folder / "metrics.txt").read_text()

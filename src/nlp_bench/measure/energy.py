@@ -8,12 +8,10 @@ and 60 of them, is what MLPerf asks of power measurements (mlcommons/training_po
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nlp_bench.files import read_object
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Log
 from nlp_bench.machine.form import CPU_COLUMN
@@ -133,17 +131,16 @@ def with_machine(
     entry: RunResult,
     log: Log | None,
     *,
-    run_dir: Path | None = None,
     run: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Any] | None = None,
     nodes: tuple[NodeRecord, ...] = (),
 ) -> RunResult:
     """Return `entry` with energy and machine, and their warnings as remarks; all but entry and log are of a run of ours. No fault of the records raises."""
-    environment = read_object(run_dir / "environment.json") if run_dir else {}
     settings, run, measured = log.settings if log else {}, run or {}, entry.throughput
     num_nodes, spread, window = lookup(run, "parallel.nodes"), settings.get("clock_spread_s"), _times_of_day(measured)
     if window and isinstance(num_nodes, int) and len(nodes) > num_nodes:  # of a start on other nodes, before a requeue
         nodes = tuple(node for node in nodes if not len(node.times) or node.times.max() >= window[0])
-    truth = machine_of(nodes, settings, run=run, environment=environment, window=window)
+    truth = machine_of(nodes, settings, run=run, environment=environment or {}, window=window)
     energy = None
     if measured:
         if nodes and isinstance(num_nodes, int) and entry.num_gpus:

@@ -17,11 +17,12 @@ import numpy as np
 
 from nlp_bench import marker, schemas, seal
 from nlp_bench.config.run import Run, value_of
+from nlp_bench.config.scheduler import LOCAL
 from nlp_bench.config.table import check_types
 from nlp_bench.config.values import clock
 from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.escape import one_line
-from nlp_bench.files import read_json, refuse_types
+from nlp_bench.files import read_json, read_object, refuse_types
 from nlp_bench.immutable import immutable
 from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
@@ -48,10 +49,11 @@ LARGEST = 10**15  # no count of a run is larger; an integer of 400 digits overfl
 
 @immutable
 class FolderMeasurement:
-    """What one run folder gave: run.json and outcome.json unchanged, and the result."""
+    """What one run folder gave: run.json, outcome.json and environment.json ({}: none) unchanged, and the result."""
 
     run: dict[str, Any]
     ended: dict[str, Any]
+    environment: dict[str, Any]
     entry: RunResult
 
 
@@ -220,7 +222,9 @@ def _measured(
         provenance=provenance,
     )
     entry = judge(entry, run, ended) if judge else entry
-    return FolderMeasurement(run=run, ended=ended, entry=with_machine(entry, log, run_dir=folder, run=run, nodes=nodes))
+    environment = read_object(folder / "environment.json")
+    entry = with_machine(entry, log, run=run, environment=environment, nodes=nodes)
+    return FolderMeasurement(run=run, ended=ended, environment=environment, entry=entry)
 
 
 def _run(folder: Path) -> dict[str, Any]:
@@ -394,6 +398,7 @@ def metrics_text(measured: FolderMeasurement, *, job_elapsed_s: int | None = Non
         "reason": "; ".join(entry.reason_texts) or None,
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in FROM_RUN.items()},
+        "queue": _queue(measured),
         "job_elapsed": clock(job_elapsed_s) if job_elapsed_s is not None else None,
         "iterations": entry.records[-1].iteration if entry.records else None,
         "virtual_pipeline": entry.workload.value("virtual_pipeline_model_parallel_size"),
@@ -401,6 +406,13 @@ def metrics_text(measured: FolderMeasurement, *, job_elapsed_s: int | None = Non
         **(_numbers(entry, entry.throughput) if entry.throughput else {}),
     }
     return metric_lines(values)
+
+
+def _queue(measured: FolderMeasurement) -> object:
+    """Return the partition that the job ran in, which may not be the one asked for: one of several, or after `scontrol update`."""
+    is_local = lookup(measured.run, "launch.launcher") == LOCAL
+    ran = None if is_local else lookup(measured.environment, "variables.SLURM_JOB_PARTITION")
+    return ran or lookup(measured.run, "launch.queue")
 
 
 def metric_lines(values: Mapping[str, object]) -> str:
