@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.following import Site, ending_of, forgets, iterations, says, submission_of
 
 from nlp_bench.cli.main import main
@@ -468,6 +469,25 @@ def test_a_slurm_that_is_silent_before_sbatch_was_called(
     said = capsys.readouterr().err
     assert "nothing was submitted; when it answers again, type the same command: nlp-bench submit --run" in said
     assert "not known" not in said
+
+
+@pytest.mark.parametrize(
+    ("named", "is_doubted"), [("juwels-booster", True), ("slurm-sandbox", False), ("dgx-a100", False)]
+)
+def test_the_system_of_another_machine_is_doubted(
+    site: Site, monkeypatch: pytest.MonkeyPatch, cli: Cli, tmp_path: Path, named: str, *, is_doubted: bool
+) -> None:
+    """Two machines share a home, whose .profile names one: a VALID run was labelled with the other."""
+    monkeypatch.setenv("NLP_BENCH_SYSTEM", named)
+    partition = PARTITION.format(name="booster", default="YES")
+    site.program("scontrol", f"echo 'ClusterName = nlpbench-sandbox'; echo '{partition}'")
+    doubt = (
+        f"NLP_BENCH_SYSTEM names {named}, whose [detect] does not match this machine, but that of slurm-sandbox does"
+    )
+    words = ("--data-path", "mock", "--run-dir", tmp_path / "run", "--no-follow")
+    assert (f"nlp-bench: warning: {doubt}" in cli("submit", *words).err) is is_doubted
+    said = cli("doctor", "--checks", "system").out
+    assert (doubt in said, "warning  system" in said) == (is_doubted, is_doubted), said
 
 
 def test_a_hidden_partition_is_none_that_is_missing(site: Site, run: Run) -> None:

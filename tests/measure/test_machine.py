@@ -137,6 +137,23 @@ def test_a_run_of_before(tmp_path: Path) -> None:
     assert silent.notes[0].startswith("no machine records: the recorder was switched off (NLP_BENCH_SAMPLE_S=0)")
 
 
+@pytest.mark.parametrize(
+    ("described", "said"),
+    [
+        ("booster", ("system machine describes the cluster booster, and the job ran on cluster2",)),
+        ("cluster2", ()),
+        (None, ()),
+    ],
+)
+def test_a_job_of_another_cluster(tmp_path: Path, described: str | None, said: tuple[str, ...]) -> None:
+    folder = write_machine_run(tmp_path / "run", two(), before=CLOCKS)
+    run = json.loads((folder / "run.json").read_text())
+    run["system"]["detect"] = {"slurm_cluster": described}
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "environment.json").write_text('{"variables": {"SLURM_CLUSTER_NAME": "cluster2"}}')
+    assert truth(folder).warnings == said
+
+
 @pytest.mark.parametrize("text", ["", "[1]", '{"packages": 3}', "[" * 100_000])
 def test_an_environment_that_is_none(tmp_path: Path, text: str) -> None:
     folder = write_machine_run(tmp_path / "run", two(), before=CLOCKS)

@@ -30,8 +30,7 @@ def detect_system(cluster: str | None) -> str:
     named = os.environ.get("NLP_BENCH_SYSTEM")
     if named:
         return named
-    host = socket.gethostname()
-    found = [name for name in catalog.names("systems") if _matches(_detect_of(name), host, cluster)]
+    found = _found(cluster)
     if len(found) > 1:
         raise UsageError(
             f"system: {' and '.join(found)} of benchmark/systems both match this machine; change the [detect] of one, or "
@@ -48,6 +47,20 @@ def detect_system(cluster: str | None) -> str:
     )
 
 
+def doubt(system: System, cluster: str | None) -> str | None:
+    """Return what speaks against a system that NLP_BENCH_SYSTEM names: its `detect` matches another machine, and this one has a file of its own."""
+    if system.detect == Detect() or _matches(system.detect, cluster) or not (found := _found(cluster)):
+        return None
+    return (
+        f"NLP_BENCH_SYSTEM names {system.name}, whose [detect] does not match this machine, but that of {' and '.join(found)} does: "
+        "the result would be labelled as the other machine's"
+    )
+
+
+def _found(cluster: str | None) -> list[str]:
+    return [name for name in catalog.names("systems") if _matches(_detect_of(name), cluster)]
+
+
 def _detect_of(name: str) -> Detect:
     """Return how a system is recognised; a file that cannot be read describes some other machine, and is named."""
     try:
@@ -57,8 +70,8 @@ def _detect_of(name: str) -> Detect:
         return Detect()
 
 
-def _matches(detect: Detect, host: str, cluster: str | None) -> bool:
-    by_name = detect.hostname is not None and re.match(detect.hostname, host) is not None
+def _matches(detect: Detect, cluster: str | None) -> bool:
+    by_name = detect.hostname is not None and re.match(detect.hostname, socket.gethostname()) is not None
     return by_name or (cluster is not None and detect.slurm_cluster == cluster)
 
 

@@ -32,6 +32,7 @@ from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import some
 from nlp_bench.layout.rules import RULES, divisors, multiple, refuse
+from nlp_bench.terminal import say
 
 
 def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
@@ -41,6 +42,8 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
     wanted = request.launcher or (catalog.load_system(named).launcher if named else None)
     cluster = machine.cluster(wanted) if wanted != LOCAL and (ask_scheduler or not named) else None
     system = catalog.load_system(named or machine.detect_system(cluster))
+    if ask_scheduler and not request.system and named and (doubt := machine.doubt(system, cluster)):
+        say(f"warning: {doubt}; unset it, or name one by --system or a tag")
     launcher = _launcher(request, system, cluster, ask_scheduler=ask_scheduler)
     layout = system.layout_of(model)
     accelerator, ranks = machine.settle(system)

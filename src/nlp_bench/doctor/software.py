@@ -13,13 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nlp_bench.build.environment import build_folder, failed_trials, finished_builds, fitting_build, this_machine
-from nlp_bench.config import catalog
+from nlp_bench.config import catalog, machine
 from nlp_bench.data import default_folder
 from nlp_bench.data.indexed import check_places
 from nlp_bench.doctor.place import Finding, Place, failed, ok, skipped, warning
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
 from nlp_bench.launch.arguments import check_arguments
+from nlp_bench.launch.scheduler.slurm import cluster_name
 from nlp_bench.launch.script import environment_folder
 from nlp_bench.machine.node import text_of
 from nlp_bench.packages import installed_version, is_of_pythonpath, not_loadable
@@ -44,7 +45,11 @@ def system(place: Place) -> Finding:
         remedy = f"nlp-bench check --model {place.model} --system {name} --offline"
         return failed(f"model {place.model} cannot run on {name}: {place.no_run}", remedy=remedy)
     ranks = f"{run.parallel.nodes} node(s) x {run.parallel.gpus_per_node} {run.system.accelerator} rank(s)"
-    return ok(f"{name}, model {run.model.name}", f"{ranks}, launcher {run.launch.launcher}")
+    what, launcher = f"{name}, model {run.model.name}", f"{ranks}, launcher {run.launch.launcher}"
+    is_of_variable = place.system_name == os.environ.get("NLP_BENCH_SYSTEM")
+    if is_of_variable and (doubt := machine.doubt(place.system, cluster_name(place.slurm.out))):
+        return warning(f"{what}: {doubt}", launcher, remedy="unset NLP_BENCH_SYSTEM, or name one with --system")
+    return ok(what, launcher)
 
 
 def python(place: Place) -> Finding:

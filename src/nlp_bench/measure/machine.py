@@ -201,6 +201,7 @@ def machine_of(
     is_normal = max(shares) - min(shares) < UNEVEN and not any(_limits(states))
     known = {**_of_nodes(nodes), **_of_gpus(states, reasons)}
     warnings = (
+        *_cluster(run, environment),
         *_of_records(nodes, num_nodes, known),
         *_limits(states),
         *(_throttled(states, reason) for reason in reasons if reason != POWER_CAP or not is_normal),
@@ -225,6 +226,14 @@ def machine_of(
     if POWER_CAP in reasons and is_normal:
         notes.append(_throttled(states, POWER_CAP))
     return MachineTruth(summary=summary, warnings=warnings, notes=tuple(notes))
+
+
+def _cluster(run: Mapping[str, Any], environment: Mapping[str, Any]) -> Iterator[str]:
+    """Yield that the job ran on another cluster than the one that its system file describes."""
+    described, ran = lookup(run, "system.detect.slurm_cluster"), lookup(environment, "variables.SLURM_CLUSTER_NAME")
+    if described and ran and ran != described:
+        name = one_line(lookup(run, "system.name"))
+        yield f"system {name} describes the cluster {one_line(described)}, and the job ran on {one_line(ran)}"
 
 
 def _first(nodes: Sequence[NodeRecord], dotted: str) -> str | None:
