@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Cli
 from support.timed import Timer
 
 from nlp_bench.cli.parser import parser_of
@@ -122,6 +123,35 @@ def configuration(folder: Path, *tags: str) -> Path:
     words = "".join(f"<tag>{tag}</tag>" for tag in tags)
     (folder / "configuration.xml").write_text(f'<jube version="2.5"><selection>{words}</selection><benchmark/></jube>')
     return folder
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            '<parameter name="seq_length">2048</parameter>',
+            "parameter seq_length is used by nothing; did you mean sequence_length?",
+        ),
+        (
+            '<parameter name="num_layers">4</parameter>',
+            "parameter num_layers is used by nothing; did you mean nlayers?",
+        ),
+        ('<parameter name="tp_sizes">4</parameter>', "parameter tp_sizes is used by nothing; did you mean tp_size?"),
+        ('<parameter name="zzz">4</parameter>', "parameter zzz is used by nothing; take it out"),
+        ('<parameter name="point">0,1</parameter><parameter name="NCCL_ALGO" export="true">Ring</parameter>', ""),
+        ('<parameter name="mine">1</parameter><parameter name="tp_size" mode="python">2 * $mine</parameter>', ""),
+        ('<parameter name="shown">1</parameter>', ""),
+    ],
+)
+def test_a_parameter_of_jube_that_nothing_uses(tmp_path: Path, cli: Cli, lines: str, said: str) -> None:
+    """By an option's other name a sweep had equal points, and JUBE and check said nothing."""
+    (tmp_path / "configuration.xml").write_text(
+        f'<jube><selection/><benchmark><parameterset name="modelParameter">{lines}</parameterset>'
+        '<parameterset name="site"><parameter name="other">1</parameter></parameterset><step><do>check "$tp_size" $sequence_length'
+        "</do></step><result><table><column>shown</column></table></result></benchmark></jube>"
+    )
+    words = ("--offline", "--system", "local", "--mock-data", "--jube-run", tmp_path)
+    assert said in cli("check", *words, code=UsageError.exit_code if said else 0).err
 
 
 def test_tags_name_model_system_and_launcher(tmp_path: Path) -> None:

@@ -5,14 +5,14 @@ import os
 import shlex
 import sys
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench import schemas, seal
 from nlp_bench.cli.options import form, load_in_one_thread, poll_every, refuse_to_replace
 from nlp_bench.cli.parser import Command
-from nlp_bench.config.options import argument, flag, given, option, value
+from nlp_bench.config.options import argument, flag, given, option, spellings, value
 from nlp_bench.config.request import CheckpointOptions, LimitOptions, Request, WatchOptions, from_options
 from nlp_bench.config.run import Run, read_run, summary
 from nlp_bench.config.scheduler import LOCAL, NoAnswerError, get_scheduler
@@ -97,8 +97,10 @@ class Check(Command, Request):
 
     def request(self) -> tuple[Request, bool]:
         """Return the request of the options and, under JUBE, of the tags, and whether it is to be rehearsed only."""
-        from nlp_bench.config.resolve import REHEARSE, apply_tags, for_rehearsal, read_tags
+        from nlp_bench.config.resolve import REHEARSE, apply_tags, for_rehearsal, read_tags, refuse_unused
 
+        if self.jube_run:
+            refuse_unused(self.jube_run, {**_parameters(Check), **_parameters(Submit)})
         tags = read_tags(self.jube_run) if self.jube_run else list(self.tags)
         request = apply_tags(from_options(self), tags)
         return (for_rehearsal(request), True) if REHEARSE in tags else (request, False)
@@ -111,6 +113,12 @@ class Check(Command, Request):
         if self.what == "machine":
             lines = [machine.settle(system)[0], "yes" if system.software.system_site_packages else "no", *lines]
         return "\n".join(lines)
+
+
+def _parameters(kind: type) -> dict[str, str]:
+    """Return JUBE's parameters of a command, by all names of their options."""
+    of_jube = {one.name: one.metadata["jube"] for one in fields(kind) if one.metadata.get("jube")}
+    return {word[2:].replace("-", "_"): of_jube[name] for name in of_jube for word in spellings(kind, name)}
 
 
 def _scheduler_answers(system: str) -> bool:

@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 import xml.etree.ElementTree as ET  # its usual name
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -294,13 +295,36 @@ UPSTREAM = "megatron_lm"  # the tag of Megatron-LM's own trainer
 
 
 def read_tags(jube_run: Path) -> list[str]:
-    """Return the tags of a JUBE run, from the configuration.xml that JUBE 2.5 to 2.7 write into its folder."""
+    """Return the tags of a JUBE run."""
+    return [element.text.strip() for element in _configuration(jube_run).findall("selection/tag") if element.text]
+
+
+OUR_SETS = ("modelParameter", "tuningParameter", "systemParameter")
+"""JUBE's parameter sets of a run (jube/parameters.yaml)."""
+
+
+def refuse_unused(jube_run: Path, known: Mapping[str, str]) -> None:
+    """Refuse a parameter of a JUBE run that nothing uses: it would change nothing, in silence. `known`: our parameters by all names of their options."""
+    document = _configuration(jube_run)
+    texts = [word for one in document.iter() for word in (one.text or "", *one.attrib.values())]
+    shown = [one.text or "" for one in document.iter("column")]
+    used = {*re.findall(r"\$\{?(\w+)", "\n".join(texts)), *shown, *known.values(), "point"}
+    ours = [f"benchmark/parameterset[@name='{name}']/parameter" for name in OUR_SETS]
+    for name in (one.attrib["name"] for path in ours for one in document.findall(path) if "export" not in one.attrib):
+        if name not in used:
+            meant = (
+                f"; did you mean {known[name]}?" if name in known else nearest(name, [*known.values()], listed=False)
+            )
+            raise UsageError(f"parameter {name} is used by nothing{meant or '; take it out'}")
+
+
+def _configuration(jube_run: Path) -> "ET.ElementTree[ET.Element]":
+    """Return the configuration.xml that JUBE 2.5 to 2.7 write into a run's folder."""
     path = jube_run / "configuration.xml"
     try:
-        document = ET.parse(path)  # noqa: S314  # written by JUBE a moment ago, in the user's own folder
+        return ET.parse(path)  # noqa: S314  # written by JUBE a moment ago, in the user's own folder
     except (OSError, ET.ParseError) as error:
         raise UsageError(f"--jube-run: {path} cannot be read as JUBE's configuration: {error}") from error
-    return [element.text.strip() for element in document.findall("selection/tag") if element.text]
 
 
 def apply_tags(request: Request, tags: list[str]) -> Request:
