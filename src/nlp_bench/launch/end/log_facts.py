@@ -64,6 +64,7 @@ ERROR = re.compile(
     r"|Lmod has detected the following error: .*|\s*(?:\S+:)?ERROR:(?:\d+:)? (?:Unable to locate a modulefile|Module) .*"  # of modules
     r"|\S*: line \d+: .*: (?:command not found|No such file or directory|Permission denied|cannot execute.*)"  # bash
     r"|[^:]+: (?:error while loading shared libraries|symbol lookup error): .*|[^:]+: [^:]+: version `[^']+' not found .*"  # ld.so
+    r"|[^:]*python[\d.]*: (?:No module named |Error while finding module specification for |can't open file ).*"  # python -m of an image without it
     r"|slurmstepd\S*: error: (?:pyxis: +\[ERROR\] |execve\(\): |(?:--task-prolog|TaskProlog) failed ).*|FATAL: .*))$"  # enroot under pyxis, Apptainer
 )
 TASK_ENDED = re.compile(
