@@ -294,6 +294,31 @@ def test_a_watched_folder_that_goes_away_ends_the_watch(
     assert "no submitted run below" not in said
 
 
+@pytest.mark.slow
+def test_a_run_that_jube_removes_ends_the_watch_that_drives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It said that the run was gone, and waited for JUBE's RUNNING of before for ever."""
+    run, tools = tmp_path / "bench/000000", tmp_path / "tools"
+    undecided(run / "000003_train/work")
+    (run / "configuration.xml").write_text("<jube/>")
+    tools.mkdir()
+    program(tools, "jube", "echo RUNNING")
+    monkeypatch.setenv("PATH", str(tools), prepend=":")
+    asked = list[object]()
+
+    def query(*words: object, **_: object) -> Job:
+        asked.append(words)
+        if len(asked) == 2:
+            shutil.rmtree(run)
+        return slurm.job("PENDING", job_id="7")
+
+    monkeypatch.setattr(runs, "UNSEEN_S", 0.5)
+    monkeypatch.setattr(Slurm, "query", query)
+    assert main(["watch", "--continue", "--every", "0.01", "--max-hours", "0.003", str(tmp_path / "bench")]) == 1
+    assert "is gone or was moved" in capsys.readouterr().err
+
+
 def test_measure_of_a_folder_that_can_only_be_read_names_report(open_folder: Path) -> None:
     run = write_our_run(open_folder / "run")
     done = run_as(ANNA, open_folder, "measure", str(run), groups=())

@@ -196,7 +196,10 @@ class _Watching:
 
     def _drive(self, looks: list[Look]) -> None:
         """Let JUBE go on wherever all that it waits for has ended; a JUBE that fails is said once and asked again."""
-        for run in jube_runs(self.paths):
+        found = jube_runs(self.paths)
+        for removed in gone(self.waiting.keys() - set(found)):  # jube remove: nothing waits there any more
+            del self.waiting[removed]
+        for run in found:
             below = [look for look in looks if look.folder.is_relative_to(run)]
             num_ended = sum(look.ending is not None for look in below)
             is_cut = any(look.state.kind is Kind.CUT_OFF for look in below)
