@@ -42,6 +42,17 @@ def test_a_resolved_run_is_rehearsed_as_json(tmp_path: Path, cli: Cli) -> None:
     assert record["layout"]["num_microbatches"] == 4
 
 
+@pytest.mark.slow
+def test_a_long_rehearsal_says_how_far_it_is(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into a file not a byte was written in minutes, where the first rank had not taken long."""
+    monkeypatch.setattr("nlp_bench.cli.plan.rehearse.STEP_S", 0.0)
+    said = cli(*JOB, "--ranks", "0-2").err.splitlines()
+    assert [line.partition(" ranks, ")[0] for line in said] == [
+        f"nlp-bench: rehearsed {number} of 3" for number in (1, 2)
+    ]
+    assert all(line.endswith(" s left") for line in said)
+
+
 SITE = """import os, sys
 def seen(event, arguments):
     if event == "import" and arguments[0] == "torch":

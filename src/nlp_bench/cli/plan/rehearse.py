@@ -1,6 +1,7 @@
 """`nlp-bench rehearse`."""
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from nlp_bench.config.request import Request, from_options
 from nlp_bench.errors import UsageError
 from nlp_bench.files import reported_late, write_json
 from nlp_bench.immutable import immutable
+from nlp_bench.terminal import StatusLine, duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 WHAT = "what is rehearsed"
 MANY_RANKS = 4096  # ranks of a job from which on its rehearsal is announced before the first rank is done
+STEP_S = 30.0  # seconds between two lines of progress where there is no terminal
 
 
 @immutable
@@ -68,15 +71,20 @@ class Rehearse(Command, Request):
 
 
 def _with_progress(works: "Sequence[Work]") -> "Iterator[RankReport]":
-    """Rehearse with progress on a terminal; elsewhere report what takes long after a while of silence."""
+    """Rehearse with progress: on a terminal after each rank, elsewhere now and then; a first rank that takes long is announced."""
     from nlp_bench.rehearse.ranks import rehearse_ranks
 
-    world, count, is_terminal = works[0].layout.world_size, len(works), sys.stderr.isatty()
-    line = f"rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
-    with reported_late(line, patience=1 if world > MANY_RANKS else 10) as is_going_on:
+    world, count, line = works[0].layout.world_size, len(works), StatusLine(sys.stderr)
+    begun = f"rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
+    started_s = time.monotonic()
+    next_s = started_s if line.is_terminal else started_s + STEP_S
+    with reported_late(begun, patience=1 if world > MANY_RANKS else 10) as is_going_on:
         for number, report in enumerate(rehearse_ranks(works), start=1):
             is_going_on()
             yield report
-            if is_terminal:
-                end = "\n" if number == count else ""
-                print(f"\rrehearsed {number} of {count} ranks", end=end, file=sys.stderr, flush=True)
+            now_s = time.monotonic()
+            if now_s >= next_s and number < count:
+                next_s = now_s if line.is_terminal else now_s + STEP_S
+                left = duration_text((now_s - started_s) / number * (count - number))
+                line.show(f"nlp-bench: rehearsed {number} of {count} ranks, {left} left")
+    line.wipe()
