@@ -125,6 +125,10 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "somebody ended it, or its terminal did (a lost ssh): in tmux, or with nohup, it outlives that; submit it again if that was not meant",
         GO_ON, AGAIN,
     ),
+    (Outcome.CANCELLED, "ended-in-job"): (
+        "mostly the walltime of that job was used up (qstat -f, bjobs -l or qacct -j tell): give it a longer one, or train fewer --iterations",
+        GO_ON, AGAIN,
+    ),
     (Outcome.CANCELLED, "hang-up"): (
         "its terminal went away (a lost ssh, say): start it in tmux or with nohup, then it outlives that; submit it again", GO_ON, AGAIN,
     ),

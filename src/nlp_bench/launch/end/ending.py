@@ -20,6 +20,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.launch import starts
 from nlp_bench.launch.end.log_facts import LogFacts, gather
 from nlp_bench.marker import read_outcome, write_marker
+from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason
 
@@ -247,7 +248,16 @@ def _notice(facts: Facts) -> Ending | None:
     word = word or Outcome.CANCELLED
     if word is Outcome.CANCELLED and facts.scheduler.name == LOCAL:
         code = "hang-up" if number == "HUP" else "ended-here"
+        if code == "ended-here" and (name := _job_around(facts.run_log.parent)):
+            code, by = "ended-in-job", f"{by}, inside job {name}"
     return Ending.of(word, code, f"the job was ended from outside{by}", facts.log.notice)
+
+
+def _job_around(run_dir: Path) -> str | None:
+    """Return the number of the job of PBS, LSF or Grid Engine inside which a local run was started; None for none."""
+    record = files.read_object(run_dir / "environment.json")
+    found = ((name, lookup(record, f"variables.{name}")) for name in ("PBS_JOBID", "LSB_JOBID", "JOB_ID"))
+    return next((f"{one_line(number)[:60]} ({name})" for name, number in found if number), None)
 
 
 def _not_finite(facts: Facts) -> Ending | None:
