@@ -6,9 +6,38 @@ from unittest.mock import Mock
 
 import pytest
 
+from nlp_bench.config.request import Request
 from nlp_bench.doctor.checks import CHECKS, Check, Examined, chosen, counts, examine, is_bad, table
-from nlp_bench.doctor.place import STATUSES, Place, failed, ok, skipped, together, warning
+from nlp_bench.doctor.place import STATUSES, Place, failed, look_around, ok, skipped, together, warning
 from nlp_bench.errors import NlpBenchError, UsageError
+
+QSUB = "echo 'sbatch: This system uses PBS Pro. Please use qsub'"
+STARTS = "printf '%0999d\\nsbatch: Job 2 to start at 2026-01-01T00:00:00 using 4 processors on nodes node1 in partition booster\\n' 0 >&2"
+
+
+@pytest.mark.parametrize(
+    ("scontrol", "sbatch", "status"),
+    [
+        ("echo 'ClusterName = c'", STARTS, {"slurm": "ok", "job": "ok"}),
+        ("echo 'ClusterName = c'", QSUB, {"slurm": "ok", "job": "warning"}),
+        (QSUB, QSUB, {"slurm": "failed", "job": "warning"}),
+    ],
+)
+def test_a_stand_in_of_a_scheduler_that_has_gone_is_no_slurm(
+    program: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    scontrol: str,
+    sbatch: str,
+    status: dict[str, str],
+) -> None:
+    """They end with status 0: doctor said that sbatch would take the job."""
+    monkeypatch.delenv("SLURM_CONF")
+    for name in ("srun", "squeue", "scancel"):
+        program(name, "")
+    program("scontrol", scontrol)
+    program("sbatch", sbatch)
+    place = look_around(Request(system="slurm-sandbox", model="tiny", data_path="mock"))
+    assert {one.name: one.finding.status for one in examine(place, ["slurm", "job"])} == status
 
 
 @pytest.mark.slow

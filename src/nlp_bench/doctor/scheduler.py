@@ -96,7 +96,7 @@ def slurm(place: Place) -> Finding:
     answer = place.slurm
     if is_absent(answer) and not place.is_slurm:
         return skipped("no Slurm here, and the run needs none")
-    if not answer.is_good:
+    if not answer.is_good or (place.is_slurm and cluster_name(answer.out) is None):
         return failed(
             f"Slurm does not answer: {answer.text}",
             f"scontrol show config took {answer.elapsed_s:.1f} s",
@@ -144,7 +144,7 @@ def partition(place: Place) -> Finding:
     return ok(f"{where}: {num_up} nodes up", *limits)
 
 
-def job(place: Place) -> Finding:
+def job(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
     """Pass the run's own job script to `sbatch --test-only`, which submits nothing, and quote its answer."""
     if not place.is_slurm:
         return skipped("the run does not go through Slurm")
@@ -156,8 +156,11 @@ def job(place: Place) -> Finding:
     variables = without_overrides(place.run.launch.account, place.variables)
     answer = ask("sbatch", "--test-only", stdin=script, variables=variables)
     text = re.sub(r"(^|\s)sbatch: ", r"\1", answer.text)
-    if answer.is_good:
+    if answer.is_good and re.search(r"\bJob \d+ to start at ", f"{answer.err}\n{answer.out}"):
         return ok("sbatch would take the job", text)
+    if answer.is_good:  # a stand-in, where the site has another scheduler by now
+        what = f"sbatch --test-only does not say when the job would start: {text or 'nothing'}"
+        return warning(what, remedy="sbatch --version tells whether it is Slurm's; ask the site which scheduler it has")
     lines = [line for line in script.splitlines() if line.startswith("#SBATCH ")]
     nodes = run_nodes(place) if NO_NODES in text else []
     if (num_up := sum(not node.is_down for node in nodes)) < place.run.parallel.nodes <= len(nodes):
