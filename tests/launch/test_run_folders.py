@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.ours import write_our_run
 from support.processes import NLP_BENCH, surroundings, text_of, until
 
@@ -154,3 +155,11 @@ def test_ranks_that_are_started_by_hand_replace_no_record_of_an_ended_run(
     assert main(["launch", str(folder)]) == 1
     assert f"a new run of the same: nlp-bench submit --run {folder}/run.json" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+
+
+def test_a_run_that_has_ended_is_not_trained_again_and_says_so(tmp_path: Path, cli: Cli) -> None:
+    """A finished folder was copied for another run of the same: VALID came at once, as if it had been trained."""
+    folder = write_our_run(tmp_path / "copy")
+    done = cli("submit", "--run", folder / "run.json", "--run-dir", folder)
+    assert done.out.startswith("VALID")
+    assert done.err.startswith("nlp-bench: this run ended at 2026-01-01T00:00:00+00:00; nothing was started\n")

@@ -20,7 +20,7 @@ from nlp_bench.config.system import System
 from nlp_bench.config.values import OneOf
 from nlp_bench.errors import NlpBenchError, UsageError, with_file
 from nlp_bench.escape import one_line
-from nlp_bench.files import real, user_name, write_json, write_text
+from nlp_bench.files import read_object, real, user_name, write_json, write_text
 from nlp_bench.immutable import immutable
 from nlp_bench.outcome import Outcome
 from nlp_bench.terminal import say
@@ -194,8 +194,8 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
 
         is_step, is_snapshot = self.jube_step, bool(self.snapshot_code)
         if self.recorded and self.run_dir and read_ending(self.run_dir):
-            # JUBE was interrupted behind the submission and asks again.
-            return _say_ended(self.run_dir, is_step=is_step)
+            # JUBE was interrupted behind the submission and asks again; a person may mean another run.
+            return _say_ended_before(self.run_dir, is_step=is_step)
         resolved, checkpoints = self._resolved()
         folder.preflight(with_checkpoints(resolved, Path(), checkpoints), root(), self.system)
         names_folder = checkpoints.load or checkpoints.save  # else a chain's is in the folder of the run, which is new
@@ -210,7 +210,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         wait = waiting(run_dir)
         with lock.held(run_dir, on_wait=wait) as handle:
             if has_ended(run_dir, on_wait=wait):  # another `submit` had the folder until now
-                return _say_ended(run_dir, is_step=is_step)
+                return _say_ended_before(run_dir, is_step=is_step)
             earlier = read_submission(run_dir)
             if earlier and earlier.is_complete:
                 say(f"{run_dir} was submitted at {earlier.submitted}; nothing was submitted again")
@@ -276,6 +276,11 @@ def _say_submitted(job_ids: list[str], run_dir: Path) -> int:
         print(f"Submitted batch job {job_id}")
     say(f"next: nlp-bench watch {word}; nlp-bench measure {word}")
     return 0
+
+
+def _say_ended_before(run_dir: Path, *, is_step: bool) -> int:
+    say(f"this run ended at {one_line(read_object(run_dir / seal.OUTCOME).get('ended'))}; nothing was started")
+    return _say_ended(run_dir, is_step=is_step)
 
 
 def _say_ended(run_dir: Path, *, is_step: bool) -> int:
