@@ -85,7 +85,7 @@ def test_a_folder_that_takes_no_checkpoints_is_refused_at_the_terminal(
     done(tmp_path / "full")
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "gone")
-    (tmp_path / "of_nodes").symlink_to("/nowhere/scratch")
+    (tmp_path / "of_nodes").symlink_to("/only-on-the-nodes-of-this-test/scratch")
     new = ["submit", "--run-dir", tmp_path / "run"]
     for words in (["check", "--train-args", f"--save {tmp_path / name}"], [*new, "--save", tmp_path / name]):
         assert message in cli(*words, *ASKED, code=2).err
