@@ -46,6 +46,8 @@ def test_gate(before: str, tmp_path: Path, cli: Cli, factor: float, strict: bool
         ({"num_experts": 8}, "num_experts  not shown  8  "),
         ({"window_size": "(128, 0)"}, "window_size  not shown  (128, 0)  "),
         ({"lora_r": 16}, "lora_r  not shown  16  "),
+        ({"freeze_LM": True}, "freeze_LM  not shown  True  "),
+        ({"freeze_ViT": True}, "freeze_ViT  not shown  True  "),
         ({"fp4": "e2m1"}, "precision  bf16  fp4  "),
     ],
 )

@@ -93,7 +93,8 @@ def test_the_recompute_that_ran(tmp_path: Path, changes: dict[str, Any], hardwar
     [
         *(({name: value}, f"no FLOPs: {name} is {value}, and only whole dense transformers with full attention") for name, value in (
             ("num_experts", 8), ("multi_latent_attention", True), ("window_size", "(128, 0)"), ("is_hybrid_model", True),
-            ("hybrid_override_pattern", "M-M*-"), ("mtp_num_layers", 1), ("lora_r", 16), ("experimental_attention_variant", "dsa"),
+            ("hybrid_override_pattern", "M-M*-"), ("mtp_num_layers", 1), ("lora_r", 16), ("vision_model_type", "internvit"),
+            ("freeze_LM", True), ("freeze_ViT", True), ("experimental_attention_variant", "dsa"),
         )),
         ({"num_layers": None, "hidden_size": None}, "num_layers, hidden_size not known"),
         ({"padded_vocab_size": None}, "padded_vocab_size not known"),

@@ -41,6 +41,10 @@ OTHER_NETWORKS = {
     "mtp_num_layers": (),
     "lora_r": ("lora_alpha",),
     "trainable_percent": (),
+    # examples/multimodal/multimodal_args.py and pretrain_vlm.py
+    "vision_model_type": (),
+    "freeze_LM": (),
+    "freeze_ViT": (),
 }  # fmt: skip
 """Argument of Megatron-LM (megatron/training/arguments.py, core_v0.16.1) or of what is built on it that makes the training another one
 than of a whole dense transformer with full attention, to those that count only with it: they have defaults in every dump."""
