@@ -28,6 +28,8 @@ JOURNAL = "".join(f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}\n'.replac
     [
         (DUMP + FIVE, {}, "MEASURED", 34063.4, ["the log stops at iteration 50 of 3125000"]),
         (FIVE, {}, "REFUSED", None, ["--sequence-length"]),
+        (dump(perform_rl_step=True) + FIVE, LENGTH, "REFUSED", None, ["reinforcement learning: a step generates"]),
+        (dump(perform_rl_step=False) + FIVE, LENGTH, "MEASURED", 34063.4, []),
         (NO_BATCH, {}, "REFUSED", None, ["--sequence-length", "--global-batch-size"]),
         (NO_BATCH, LENGTH | {"global_batch_size": 96}, "MEASURED", 34063.4, []),
         (re.sub(r"\(s\): ([\d.]+)", lambda m: f"(ms): {1000 * float(m[1]):.1f}", FIVE), LENGTH, "MEASURED", 34063.4, []),

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 _MANY = 4096
 NO_FACTS: Mapping[str, Fact] = MappingProxyType({})
 FAILED = "the parser of this dialect failed"
+REINFORCED = (
+    "reinforcement learning: a step generates and trains with sequences of any length (no --sequence-length "
+    "describes it): not a training throughput"
+)
 SMALLEST, LARGEST = 1e-9, 1e18  # bounds of a time or rate of a training; LARGEST also of a count
 _RATES = frozenset(RATES)
 _ANY_VALUE = {"lm_loss", "grad_norm"}

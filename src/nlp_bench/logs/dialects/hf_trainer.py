@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.findings import REINFORCED, Findings
 from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, Series, report_series
 from nlp_bench.logs.quantity import Rounded, bounds, duration_s, number, rounded
@@ -268,10 +268,7 @@ class _Trainer(Parser):
     def _dict(self, pairs: Mapping[bytes, bytes], text: bytes, line: Line, findings: Findings) -> None:
         attempt = self.attempt
         if any(key in pairs for key in _REINFORCED):
-            findings.refuse(
-                "reinforcement learning: a step generates and trains with sequences of any length (no --sequence-length "
-                "describes it): not a training throughput"
-            )
+            findings.refuse(REINFORCED)
         if b"train_runtime" in pairs and b"loss" not in pairs:
             if not attempt.summary:
                 texts = ((key, number(pairs.get(key, b""))) for key in _SUMMARY_KEYS)

@@ -7,7 +7,7 @@ AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/tr
 
 from functools import lru_cache
 
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.findings import REINFORCED, Findings
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import Bracket, bounds
 from nlp_bench.logs.scan import Line, slim
@@ -121,6 +121,8 @@ class Settings:
             if value != b"False":
                 self._dump[name] = 1
                 self.is_deepspeed |= name == "deepspeed"
+                if name == "perform_rl_step":
+                    findings.refuse(REINFORCED)
             return
         count = self._dump.setdefault(name, int(value))
         self._dump_line = slim(line)
