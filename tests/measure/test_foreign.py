@@ -9,6 +9,7 @@ from support.megatron_log import dump, line
 from support.published import published_log
 from support.texts import entries_of, entry_of
 
+VISION = dump(decoder_seq_length=4096, seq_length=256, vision_model_type="internvit", world_size=384)
 DUMP = dump(seq_length=2048, world_size=384)
 SAME = {"batch": 8, "skipped": 0, "nan": 0}
 
@@ -28,6 +29,9 @@ JOURNAL = "".join(f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}\n'.replac
     [
         (DUMP + FIVE, {}, "MEASURED", 34063.4, ["the log stops at iteration 50 of 3125000"]),
         (FIVE, {}, "REFUSED", None, ["--sequence-length"]),
+        (VISION + FIVE, {}, "REFUSED", None, ["--sequence-length", "sequence length is 256 in line 3 and 4096 in line 2"]),
+        (VISION + FIVE, {"sequence_length": 4096}, "MEASURED", 68126.9, []),
+        (VISION.replace("internvit", "None") + FIVE, {}, "MEASURED", 4257.9, []),
         (dump(perform_rl_step=True) + FIVE, LENGTH, "REFUSED", None, ["reinforcement learning: a step generates"]),
         (dump(perform_rl_step=False) + FIVE, LENGTH, "MEASURED", 34063.4, []),
         (NO_BATCH, {}, "REFUSED", None, ["--sequence-length", "--global-batch-size"]),

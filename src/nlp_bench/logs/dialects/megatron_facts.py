@@ -20,6 +20,7 @@ NEEDLES = (
 _RULE = late(rb"-{5} (end of )?arguments -{5}")
 # GPT-NeoX appends dots and whether the value is the default: `  seq_length ...... 2048.......updated`.
 _ARGUMENT = late(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\d{1,18}|True|False)\.*(?:default|updated)?\s*$")
+_VISION_MODEL = late(rb"(?:^|[\s:])vision_model_type \.{2,} (?!None)\w")
 _PLAIN = late(rb"(?:\[default\d{1,4}\]:)?\s{0,9}\w{2,64} \.{6,} [\w./+-]{1,80}\s*")
 _CURRICULUM = late(rb"\scurriculum_learning \.{2,} \{.{0,200}'enabled': True")
 _ALIGNED = late(
@@ -61,8 +62,13 @@ def dumped(text: bytes) -> tuple[str, bytes] | None:
     """Return name and value of a line that is one argument of the dump and nothing else; no name where it is no number, None for other lines."""
     if not _PLAIN.fullmatch(text):
         return None
-    found = _ARGUMENT.search(text)
-    return (found[1].decode(), found[2]) if found else ("", b"False")
+    return _argument(text) or ("", b"False")
+
+
+def _argument(text: bytes) -> tuple[str, bytes] | None:
+    if found := _ARGUMENT.search(text):
+        return found[1].decode(), found[2]
+    return ("vision_model_type", b"True") if _VISION_MODEL.search(text) else None
 
 
 class Settings:
@@ -73,6 +79,7 @@ class Settings:
         self.num_overflows = 0
         self._dump: dict[str, int] = {}
         self._dump_line: Line | None = None
+        self._decoder: tuple[int, Line] | None = None  # decoder_seq_length
         self._is_dumped = False
         self._of_dump: set[str] = set()
         """Facts that the dump states; other statements of them do not count."""
@@ -91,6 +98,7 @@ class Settings:
             else:
                 findings.start(line)
                 self._dump, self._dump_line, self._is_dumped, self._of_dump = {}, None, False, set()
+                self._decoder = None
         elif b":print]" in text:
             if found := _ENGINE.search(text):
                 self.is_deepspeed = True
@@ -98,8 +106,8 @@ class Settings:
                     self._state("global_batch_size", int(found[2]), line, findings)
                 else:
                     self._dump.setdefault("gas", int(found[2]))
-        elif b" .." in text and (argument := _ARGUMENT.search(text)):
-            self.argument(argument[1].decode(), argument[2], line, findings)
+        elif b" .." in text and (argument := _argument(text)):
+            self.argument(*argument, line, findings)
         elif _CURRICULUM.search(text):
             self._dump["curriculum_learning"] = 1
         elif b" ......" not in text:  # not a line of the dump
@@ -108,6 +116,9 @@ class Settings:
     def finish(self, findings: Findings) -> None:
         """Report facts that no dump has stated."""
         self._report_batch(findings)
+        if self._decoder and "vision_model_type" in self._dump:
+            # Of a vision-language model seq_length is that of an image: two lengths are stated, and neither counts.
+            findings.fact("sequence_length", *self._decoder)
         for name, values in self._stated.items():
             for stated in values.items() if name not in self._of_dump else ():
                 findings.fact(name, *stated)
@@ -126,6 +137,8 @@ class Settings:
             return
         count = self._dump.setdefault(name, int(value))
         self._dump_line = slim(line)
+        if name == "decoder_seq_length":
+            self._decoder = count, self._dump_line
         is_curriculum = name == "seq_length" and any(key in self._dump for key in _CURRICULA)
         if name in _FACT and not is_curriculum and _FACT[name] not in self._of_dump:
             self._of_dump.add(_FACT[name])
