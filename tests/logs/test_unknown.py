@@ -54,7 +54,7 @@ def test_what_an_unknown_program_states_is_a_guess_until_a_pattern_says_it(repor
     text = log(lambda n: f"step {n}/60 | loss {9 - n / 20:.4f} | tokens/s: {256000 + 900 * (n * 7 % 5)}", count=60)
     found = reported(text.splitlines(), "--limit", limit)
     assert (found["outcome"], found["limit"]) == ("MEASURED", "NOT PROVEN")
-    assert [(each["code"], each["weight"]) for each in found["contradictions"]] == [("UNKNOWN_PROGRAM", "DOUBT")]
+    assert [(each["code"], each["weight"]) for each in found["contradictions"]] == [("WHAT_IS_COUNTED", "DOUBT")]
     assert "--pattern with a group" in found["contradictions"][0]["text"]
     pattern = r"step (?P<iteration>\d+)/(?P<total_iterations>\d+) \| loss (?P<lm_loss>\S+) \| tokens/s: (?P<tokens_per_second>\d+)"
     found = reported(text.splitlines(), "--limit", limit, "--pattern", pattern)

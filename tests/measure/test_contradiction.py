@@ -124,3 +124,48 @@ def test_each_contradiction_at_its_border(
     assert entry.has_number is (weight != "void")
     if weight != "remark":
         assert verdict_of(entry, 20_000_000, 1000).word == NOT_PROVEN
+
+
+def maxtext(weights: Callable[[int], int], *, devices: int = 8, more: str = "") -> list[str]:
+    """Return lines of 8192 tokens per device and step, of which `weights` are real on all."""
+    of = ((i, 4 + 0.003 * (i * 7 % 11)) for i in range(40))
+    return [f"Num_devices: {devices}, shape (1, 8)\n"] * bool(devices) + [
+        f"completed step: {i}, seconds: {s:.3f}, Tokens/s/device: {8192 / s:.3f}, total_weights: {weights(i)}, loss: {9 - i / 60:.3f}{more}\n"
+        for i, s in of
+    ]
+
+
+def trainer(more: str) -> list[str]:
+    """Return the dicts and the bar of Hugging Face's Trainer, a step of 64 samples in about 4 s."""
+    clock = [round(40 * i + i * 7 % 11 / 3) for i in range(1, 31)]
+    steps = [
+        f"{{'loss': {9 - i / 60:.4f}, 'learning_rate': 1e-06{more}, 'epoch': {i / 30:.2f}}}\n"
+        f" 10%|#         | {10 * i}/300 [{s // 60:02d}:{s % 60:02d}<00:00,  4.00s/it]\n"
+        for i, s in enumerate(clock, 1)
+    ]
+    return ["***** Running training *****\n", "  Total train batch size (w. parallel) = 64\n", *steps]
+
+
+PADDED, PAIR = "total_weights, the real tokens, are fewer", "a pair of answers is counted as one sequence"
+
+
+@pytest.mark.parametrize(
+    ("lines", "given", "doubt"),
+    [
+        (maxtext(lambda _: 65536), {}, ""),
+        (maxtext(lambda i: 65300 + i), {}, ""),
+        (maxtext(lambda i: 65000 + i), {}, PADDED),
+        (maxtext(lambda i: 65300 + i, devices=0), {"num_gpus": 8}, PADDED),  # of how many devices nothing says
+        (maxtext(lambda _: 5480, more=", reward_accuracy: 0.100"), {"num_gpus": 8}, PAIR),
+        (trainer(""), {"sequence_length": 2048}, ""),
+        (trainer(", 'rewards/chosen': 0.01, 'rewards/rejected': -0.02"), {"sequence_length": 2048}, PAIR),
+    ],
+)
+def test_what_a_program_counts_beyond_what_was_trained_proves_nothing(
+    lines: list[str], given: dict[str, int], doubt: str, tmp_path: Path
+) -> None:
+    entry = entry_of(tmp_path, lines, **given)
+    assert [doubt in each.text for each in entry.contradictions if each.code is Code.WHAT_IS_COUNTED] == [True] * bool(
+        doubt
+    )
+    assert verdict_of(entry, 20_000_000, 10_000).word == (NOT_PROVEN if doubt else PASS)

@@ -41,7 +41,6 @@ class Dialect:
     source: str = "none"  # repository and file of its format string
     example: str = ""  # a line of it, made from the format string; tests read it, `--dialects` shows it
     trap: str = ""  # what is easily misread
-    guess: str = ""  # sentence on what is guessed of its numbers, which then prove nothing
     needles: tuple[bytes, ...] = ()
     """Every line that the parser needs holds at least one of these; none for a program whose lines another dialect's parser reads."""
     parser: Callable[[], Parser] = Parser  # makes the parser of one log

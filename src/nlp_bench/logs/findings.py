@@ -32,6 +32,7 @@ REINFORCED = (
     "reinforcement learning: a step generates and trains with sequences of any length (no --sequence-length "
     "describes it): not a training throughput"
 )
+PAIRS = "a preference training (DPO): a pair of answers is counted as one sequence"
 SMALLEST, LARGEST = 1e-9, 1e18  # bounds of a time or rate of a training; LARGEST also of a count
 _RATES = frozenset(RATES)
 _ANY_VALUE = {"lm_loss", "grad_norm"}
@@ -66,6 +67,7 @@ class Findings:
         self.dialect, self.name = dialect, dialect.name
         self.num_records = self.num_torn = self.num_impossible = 0
         self.remarks: dict[str, None] = {}
+        self.doubts: dict[str, None] = {}
         self.settings: dict[str, Fact] = {}
         self.changes: dict[str, list[Fact]] = {}  # each value of a setting that is another than the one before
         self.events: list[Event] = []
@@ -197,6 +199,10 @@ class Findings:
         """Add a sentence on the number for its reader, once."""
         self.remarks.setdefault(text)
 
+    def doubt(self, text: str) -> None:
+        """Add a sentence on the number by which it proves nothing, once."""
+        self.doubts.setdefault(text)
+
     def rename(self, name: str) -> None:
         """Report the log under the name of another program that prints the same lines; precedence stays by the dialect."""
         self.name = name
@@ -266,7 +272,7 @@ class Findings:
             refusal=refusal,
             starts=tuple(self._start_lines),
             remarks=tuple(self.remarks),
-            guess=self.dialect.guess,
+            doubts=tuple(self.doubts),
             num_torn=self.num_torn,
             num_echoes=num_echoes,
             num_impossible=self.num_impossible,

@@ -304,7 +304,7 @@ class Log:
     counts_from: int = 1  # number of the first iteration of a training in this dialect
     refusal: Refusal | None = None  # why the log as a whole gives no number, even where it has records
     remarks: tuple[str, ...] = ()  # sentences of the dialect on its numbers
-    guess: str = ""  # what the dialect guesses of them
+    doubts: tuple[str, ...] = ()  # those by which the numbers prove nothing
     num_torn: int = 0  # records that were cut or spliced, whether or not a part of them was used
     num_echoes: int = 0  # records that another process had already printed
     num_impossible: int = 0  # times and rates of 0, below 0 or not finite: left out

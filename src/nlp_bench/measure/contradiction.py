@@ -31,7 +31,7 @@ class Weight(str, Enum):
 class Code(str, Enum):
     """Which statements disagree, in words for who reads this; `docs/evidence.md` has the tolerance and the weight of each."""
 
-    UNKNOWN_PROGRAM = "a program that is not known: what its numbers mean is a guess"
+    WHAT_IS_COUNTED = "what the program counts is not what was trained, or, where the program is not known, a guess"
     RATES_VS_TIME = "samples/s or tokens/s against batch and time"
     FLOPS_VS_TIME = "FLOP/s against the time of the same line"
     FLOPS_VS_SHAPE = "FLOP/s against what the model's shape in the arguments gives at the logged time"

@@ -155,11 +155,16 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
         source=source,
         dialect=log.dialect,
         outcome=Outcome.REFUSED,
-        reasons=(reason, *ended, *(Reason("dialect", text) for text in log.remarks), *left_out),
+        reasons=(reason, *ended, *_of_dialect(log), *left_out),
         num_records=sum(len(attempt.records) for attempt in log.attempts),
         attempts=log.numbered(log.attempts),
         provenance=provenance_of(log, None, None, None, overrides),
     )
+
+
+def _of_dialect(log: Log, *, is_doubted: bool = False) -> list[Reason]:
+    """Return what the dialect says of its numbers, with its doubts unless they are among the contradictions."""
+    return [Reason("dialect", text) for text in (*log.remarks, *(() if is_doubted else log.doubts))]
 
 
 def _why_nothing(log: Log, overrides: Overrides) -> Reason:
@@ -241,7 +246,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         what = "judged" if first else "measured"
         text = f"{len(attempts)} attempts of this training in the log; the longest is {what} ({where})"
         reasons.insert(0, Reason(SEVERAL_STARTS, text))
-    reasons = [*(Reason("dialect", text) for text in log.remarks), *against, *log_reasons(log), *reasons]
+    reasons = [*_of_dialect(log, is_doubted=bool(claims)), *against, *log_reasons(log), *reasons]
     outcome = ending.outcome
     if broken or void:
         outcome = Outcome.INVALID

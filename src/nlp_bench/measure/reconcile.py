@@ -70,8 +70,7 @@ def reconcile(claims: Claims | None) -> tuple[tuple[Contradiction, ...], tuple[S
 
 
 def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
-    if claims.log.guess:
-        yield Contradiction(Code.UNKNOWN_PROGRAM, Weight.DOUBT, claims.log.guess)
+    yield from (Contradiction(Code.WHAT_IS_COUNTED, Weight.DOUBT, text) for text in claims.log.doubts)
     yield from _against_run(claims)
     yield from claims.seals
     yield from against_time(claims, found)

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import REINFORCED, Findings
+from nlp_bench.logs.findings import PAIRS, REINFORCED, Findings
 from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, Series, report_series
 from nlp_bench.logs.quantity import Rounded, bounds, duration_s, number, rounded
@@ -267,8 +267,7 @@ class _Trainer(Parser):
 
     def _dict(self, pairs: Mapping[bytes, bytes], text: bytes, line: Line, findings: Findings) -> None:
         attempt = self.attempt
-        if any(key in pairs for key in _REINFORCED):
-            findings.refuse(REINFORCED)
+        _judge(pairs, findings)
         if b"train_runtime" in pairs and b"loss" not in pairs:
             if not attempt.summary:
                 texts = ((key, number(pairs.get(key, b""))) for key in _SUMMARY_KEYS)
@@ -322,6 +321,14 @@ class _Trainer(Parser):
         _report(self.attempt, findings)
         if self.name:
             findings.rename(self.name)
+
+
+def _judge(pairs: Mapping[bytes, bytes], findings: Findings) -> None:
+    """Refuse reinforcement learning, and doubt a training on pairs, which the names in a dict tell."""
+    if any(key in pairs for key in _REINFORCED):
+        findings.refuse(REINFORCED)
+    if b"rewards/chosen" in pairs:
+        findings.doubt(PAIRS)
 
 
 def _first(pairs: Mapping[bytes, bytes], keys: Iterable[bytes]) -> bytes:

@@ -1,10 +1,11 @@
 """Trainers on JAX: MaxText, T5X and others that log through CLU, PaxML, AXLearn, EasyLM, Levanter, kithara."""
 
+import math
 from typing import ClassVar
 
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.findings import PAIRS, Findings
 from nlp_bench.logs.pattern import Lines, Match, Pattern, late
 from nlp_bench.logs.quantity import Bracket, Counted, bounds, number, numbers
 from nlp_bench.logs.scan import Line
@@ -80,8 +81,8 @@ _FACTS = {
     "num_devices": late(rb"\bNum_devices: (\d+), shape"),
 }
 _QUANTIZATION = late(rb"Config param quantization: \S{0,40}?(int8|fp8|fp4)")
-_PREFERENCE = "a preference training (DPO): Tokens/s/device counts a pair of answers as one sequence"
 _PADDED = "Tokens/s/device and the batch count padding; total_weights, the real tokens, are fewer"
+_LITTLE = 0.005  # share of padding for which the number is not doubted
 
 
 class _MaxText(Parser):
@@ -149,7 +150,7 @@ class _MaxText(Parser):
 
     def finish(self, findings: Findings) -> None:
         if self._is_preference:
-            findings.remark(_PREFERENCE)
+            findings.doubt(PAIRS)
             return
         for (name, value), line in self._facts.items():
             findings.fact(name, value, line)
@@ -157,7 +158,9 @@ class _MaxText(Parser):
         whole = sizes[0] * sizes[1] if sizes[0] and sizes[1] else 0.0
         if len(self._weights) > 1 or any(weights < whole for weights in self._weights):
             real, counted, steps = self._sums
-            findings.remark(f"{_PADDED}: {real / steps:.0f} a step, where each device counts {counted / steps:.0f}")
+            padded = whole or counted / steps * (findings.known("num_devices") or math.inf)
+            say = findings.remark if real / steps >= (1 - _LITTLE) * padded else findings.doubt
+            say(f"{_PADDED}: {real / steps:.0f} a step, where each device counts {counted / steps:.0f}")
         if not (self._last and len(self._weights) == 1):
             return
         (weights,), devices = self._weights, self._devices.whole

@@ -139,11 +139,13 @@ class _Stated(Parser):
             findings.record(line, {**counts, **row}, label=label, is_whole=is_whole)
 
     def finish(self, findings: Findings) -> None:
-        """Refuse a single line, and a rate that may be of one of several devices."""
+        """Refuse a single line, and a rate that may be of one of several devices; doubt the others."""
         if 0 < findings.num_records < _LEAST:
             findings.refuse(_ALONE)
         if (self.has_many or self.has_ranks) and _is_given(findings, _OF_ALL) and not _is_given(findings, _OF_A_DEVICE):
             findings.refuse(_NOT_SAID)
+        if not findings.has_refused:
+            findings.doubt(_GUESS)
 
 
 def _is_given(findings: Findings, name: str) -> bool:
@@ -192,7 +194,6 @@ DIALECTS = (
         trap="a rate of one device looks like that of all: refused where the log tells of several, `--pattern` says it",
         needles=_NEEDLES,
         parser=_Stated,
-        guess=_GUESS,
         yields_to=("*",),
     ),
 )
