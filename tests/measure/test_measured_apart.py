@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.megatron_log import dump, line
 
 from nlp_bench.analysis.repeats import Observation, pooled
@@ -49,6 +50,31 @@ def test_whole_logs_are_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["report", *whole, "--format", "json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["repeats"]
     assert found["sources"] == whole
+
+
+@pytest.mark.parametrize(
+    ("more_s", "left_out", "verdict"),
+    [
+        (0.0, "", "PASS"),  # a part of the first run
+        (0.02, "1 run of this configuration is MEASURED and left out (other.log at 39009.52 tokens/s: PASS)", "PASS"),
+        (
+            1.0,
+            "1 run of this configuration is MEASURED and left out (other.log at 32659.14 tokens/s: FAIL)",
+            "NOT PROVEN (other.log: a run of this configuration that is left out breaks the limit)",
+        ),
+    ],
+)
+def test_a_run_that_is_left_out_of_the_repeats_is_named_and_may_break_their_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, more_s: float, left_out: str, verdict: str
+) -> None:
+    for name in range(2):
+        write(tmp_path / f"{name}.log", last=40, more_s=0.002 * name)
+    write(tmp_path / "other.log", more_s=more_s)
+    monkeypatch.chdir(tmp_path)
+    out = cli("report", "0.log", "1.log", "other.log", "--limit", "550").out
+    said = [line for line in out.splitlines() if "repeats of" in line]
+    assert [line.partition(": ")[2] for line in said if "left out (" in line] == [left_out] * bool(left_out)
+    assert said[-1].endswith(f"limit of 550 s: {verdict}")
 
 
 def test_folders_of_logs_that_state_little_are_told_which_options_pool_them(

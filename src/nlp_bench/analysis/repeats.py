@@ -16,7 +16,15 @@ from nlp_bench.escape import one_line, some
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
-from nlp_bench.measure.limit import NOT_PROVEN, why_broken_otherwise, why_not_proven, why_unsound, word_of
+from nlp_bench.measure.limit import (
+    FAIL,
+    NOT_PROVEN,
+    verdict_of,
+    why_broken_otherwise,
+    why_not_proven,
+    why_unsound,
+    word_of,
+)
 from nlp_bench.measure.log_end import Shown
 from nlp_bench.measure.result import SEVERAL_STARTS, RunResult
 from nlp_bench.measure.throughput import times_to_report_s
@@ -268,6 +276,7 @@ class Pool:
     without_number: tuple[Observation, ...] = ()  # those of the same configuration that ended otherwise
     copies: tuple[Observation, ...] = ()  # the same runs under a second name, whole or in part: no repeats
     kin: tuple[Kin, ...] = ()  # of each of `copies`, why it is one
+    left_out: tuple[Observation, ...] = ()  # other runs of the same configuration that are MEASURED, and not taken
 
     @property
     def settings(self) -> Mapping[str, Setting]:
@@ -404,7 +413,10 @@ class Pool:
         why = why_not_proven(interval_s, limit_s, tokens * math.fsum(ends) / len(ends))
         if why is None and interval_s[1] <= limit_s:
             broken = ((entry.source, why_broken_otherwise(entry, tokens, limit_s)) for entry in entries)
-            why = next((f"{source}: {text}" for source, text in broken if text), None)
+            slow = (run.source for run in self.left_out if _word(run, tokens, limit_s) == FAIL)
+            reasons = [f"{source}: {text}" for source, text in broken if text]
+            reasons += [f"{source}: a run of this configuration that is left out breaks the limit" for source in slow]
+            why = next(iter(reasons), None)
         return NOT_PROVEN if why else word_of(interval_s, limit_s), why
 
 
@@ -433,13 +445,20 @@ def pooled(observations: Iterable[Observation], *, trust: bool = False, allow_me
     different sizes because a person gave all of them the same one.
     """
 
-    def key(run: Observation) -> object:
-        if not (trust or is_known(run.settings)) or (run.outcome is Outcome.MEASURED and not allow_measured):
+    def is_apart(run: Observation) -> bool:
+        return run.outcome is Outcome.MEASURED and not allow_measured
+
+    def configuration(run: Observation) -> object:
+        if not (trust or is_known(run.settings)):
             return id(run)  # alone
         program = None if run.seconds_per_token is None else run.program  # one that died early may have no dialect
         return program, identity_of(run.settings), run.overruled
 
-    return [_pool(group) for group in _with_early_deaths(grouped(list(observations), key))]
+    runs = list(observations)
+    apart = {configuration(group[0]): group for group in grouped(filter(is_apart, runs), configuration)}
+    groups = _with_early_deaths(grouped(runs, lambda run: id(run) if is_apart(run) else configuration(run)))
+    left_out = ([] if is_apart(group[0]) or not apart else apart.get(configuration(group[0]), []) for group in groups)
+    return [_pool(group, others) for group, others in zip(groups, left_out, strict=True)]
 
 
 def _with_early_deaths(groups: list[list[Observation]]) -> list[list[Observation]]:
@@ -456,11 +475,15 @@ def _with_early_deaths(groups: list[list[Observation]]) -> list[list[Observation
     return groups
 
 
-def _pool(group: Sequence[Observation]) -> Pool:
+def _pool(group: Sequence[Observation], others: Sequence[Observation]) -> Pool:
     runs, copies = different_runs(run for run in group if run.seconds_per_token is not None)
     failed = tuple(run for run in group if run.seconds_per_token is None)
     kin = tuple(why for _, why in copies)
-    return Pool(runs=tuple(runs), without_number=failed, copies=tuple(run for run, _ in copies), kin=kin)
+    different = different_runs([*runs, *others])[0] if others else ()
+    left_out = tuple(run for run in different if run.outcome is Outcome.MEASURED)
+    return Pool(
+        runs=tuple(runs), without_number=failed, copies=tuple(run for run, _ in copies), kin=kin, left_out=left_out
+    )
 
 
 def pool_lines(found: Pool) -> list[str]:
@@ -537,9 +560,24 @@ def repeat_lines(pools: Sequence[Pool], tokens: int, limit_s: float | None) -> l
     """Return the remarks on each configuration that was repeated, its verdict last."""
     lines = []
     for found in pools:
-        said = (*pool_lines(found), pool_words(found, tokens, limit_s))
+        said = (*pool_lines(found), *_left_out_lines(found, tokens, limit_s), pool_words(found, tokens, limit_s))
         lines += [f"repeats of {found.runs[0].source}: {line}" for line in said]
     return lines
+
+
+def _left_out_lines(found: Pool, tokens: int, limit_s: float | None) -> list[str]:
+    each = []
+    for run in found.left_out:
+        word = _word(run, tokens, limit_s) if limit_s is not None else None
+        rate = 1 / (run.seconds_per_token or math.inf)
+        each.append(f"{run.source} at {rate:.2f} tokens/s{f': {word}' if word else ''}")
+    words = f"{len(each)} runs of this configuration are" if len(each) > 1 else "1 run of this configuration is"
+    return [f"{words} MEASURED and left out ({some(each, 3)})"] if each else []
+
+
+def _word(run: Observation, tokens: int, limit_s: float) -> str | None:
+    """Return the verdict on one run alone."""
+    return verdict_of(run.entry, tokens, limit_s).word if run.entry else None
 
 
 def pool_words(found: Pool, tokens: int, limit_s: float | None) -> str:
