@@ -153,7 +153,7 @@ def test_without_a_checkout_no_commit_is_known(
 def test_a_git_that_cannot_be_started_is_said(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under a limit of processes that is reached: it is a checkout all the same."""
     busy = BlockingIOError(11, "Resource temporarily unavailable")
-    monkeypatch.setattr(subprocess, "run", mock.Mock(side_effect=busy))
+    monkeypatch.setattr(subprocess, "Popen", mock.Mock(side_effect=busy))
     assert "git does not start: Resource temporarily unavailable: no commit is known" in bundle().remarks
 
 

@@ -183,7 +183,7 @@ def slurm_answers(*command: str, **_: object) -> str:
     if command[:3] == ("scontrol", "show", "hostnames"):
         before, *_, behind = command[3].split(",")
         return "\n".join([before, *(f"n{i}" for i in range(96)), behind])
-    return "".join(f"NodeName={n} Arch=x86_64 NodeAddr={n}.cluster NodeHostName={n}\n" for n in command[3].split(","))
+    return "".join(f"NodeName={n} Arch=x86_64 NodeAddr={n}.cluster NodeHostName={n}\n" for n in command[-1].split(","))
 
 
 @pytest.mark.usefixtures("in_a_job")
