@@ -48,6 +48,8 @@ def test_gate(before: str, tmp_path: Path, cli: Cli, factor: float, strict: bool
         ({"lora_r": 16}, "lora_r  not shown  16  "),
         ({"freeze_LM": True}, "freeze_LM  not shown  True  "),
         ({"freeze_ViT": True}, "freeze_ViT  not shown  True  "),
+        ({"sft": True}, "sft  not shown  True  "),
+        ({"qk_layernorm": True}, "qk_layernorm  not shown  True  "),
         ({"fp4": "e2m1"}, "precision  bf16  fp4  "),
     ],
 )
@@ -57,6 +59,17 @@ def test_a_different_workload_is_refused_with_the_difference(
     caught = cli("compare", before, after(tmp_path, 1, **changes), "--same-workload", code=2)
     assert caught.out == ""
     assert said in re.sub(" {2,}", "  ", caught.err)
+
+
+def test_a_switch_of_speed_is_another_configuration_and_is_named(tmp_path: Path, cli: Cli) -> None:
+    """Two settings of one switch were pooled as repeats, with a mean that neither had."""
+    for value, factor in ((True, 1.1), (False, 1.0)):
+        write_runs(
+            tmp_path / "both" / str(value), *(factor * rate for rate in STEADY), seed=50 + value, tp_comm_overlap=value
+        )
+    assert "winner: tp comm overlap True" in cli("report", tmp_path / "both", "--sweep").out
+    said = cli("compare", tmp_path / "both/False", tmp_path / "both/True").out
+    assert re.search(r"tp_comm_overlap +not shown +True", said)
 
 
 TITAN = (

@@ -98,6 +98,7 @@ ROUND = {"loss": lambda _: 6.93}
         (dumped(**LAYOUT, global_batch_size=96, seq_length=2048, max_position_embeddings=2048), None),
         (dumped(global_batch_size=90), (Code.ARGUMENTS_VS_LINES, "doubt", (2,), "global batch size is 96 in the lines and 90 in the arguments")),
         (dumped(global_batch_size=64), (Code.ARGUMENTS_VS_LINES, "void", (2,), "global batch size is 96 in the lines and 64 in the arguments")),
+        (dumped(sft=True), (Code.ARGUMENTS_VS_LINES, "doubt", (), "2048 tokens are counted, the most that one has: sft is True")),
         (dumped(variable_seq_lengths=True), (Code.ARGUMENTS_VS_LINES, "doubt", (), "2048 tokens are counted, the most that one has")),
         (dumped(global_batch_size=100), (Code.ARGUMENTS_VS_ARGUMENTS, "doubt", (), "batch is 100 and, further on, 96")),
         (dumped(**LAYOUT | {"data_parallel_size": 24}), (Code.ARGUMENTS_VS_ARGUMENTS, "doubt", (), "TP x PP x CP x DP is 192, the world 384")),

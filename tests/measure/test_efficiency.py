@@ -98,6 +98,7 @@ def test_the_recompute_that_ran(tmp_path: Path, changes: dict[str, Any], hardwar
         )),
         ({"num_layers": None, "hidden_size": None}, "num_layers, hidden_size not known"),
         ({"padded_vocab_size": None}, "padded_vocab_size not known"),
+        ({"decoder_seq_length": 128}, "decoder_seq_length is stated, so that it is no GPT"),
         ({"kv_channels": None, "num_attention_heads": 100}, "hidden_size: 12288 is not a multiple of num_attention_heads = 100"),
         ({"group_query_attention": True, "num_query_groups": 7}, "is not a multiple of num_query_groups = 7"),
         ({"swiglu": None, "ffn_hidden_size": 32768}, "swiglu not known"),

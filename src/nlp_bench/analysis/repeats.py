@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from nlp_bench.escape import one_line, some
 from nlp_bench.immutable import immutable
+from nlp_bench.logs.common import TUNED
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import (
@@ -36,7 +37,7 @@ from nlp_bench.show.table import percentage
 
 MACHINE = ("system", "accelerator", "gpu", "num_gpus")  # where it ran
 DATA = "mock_data"  # random tokens in place of data, which no file system has to deliver
-NAMES = (*FROZEN, *FREE, "model", *MACHINE, DATA)  # what makes two runs repeats of each other
+NAMES = (*FROZEN, *FREE, *TUNED, "model", *MACHINE, DATA)  # what makes two runs repeats of each other
 # Neither the run.json of such a run nor the rows of older histories say it.
 _UNSAID = ("recompute_granularity", "none")
 _SIZES = {"seq_length": "sequence_length", "global_batch_size": "global_batch_size", "num_gpus": "num_gpus"}

@@ -48,6 +48,24 @@ OTHER_NETWORKS = {
 }  # fmt: skip
 """Argument of Megatron-LM (megatron/training/arguments.py, core_v0.16.1) or of what is built on it that makes the training another one
 than of a whole dense transformer with full attention, to those that count only with it: they have defaults in every dump."""
+TUNED = (
+    "recompute_modules", "distribute_saved_activations", "fine_grained_activation_offloading", "offload_modules", "cpu_offloading_num_layers",
+    "attention_backend", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "gradient_accumulation_fusion", "masked_softmax_fusion",
+    "bias_gelu_fusion", "bias_swiglu_fusion", "bias_dropout_fusion", "apply_rope_fusion", "use_te_activation_func", "disable_jit_fuser",
+    "deterministic_mode", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl", "cuda_graph_scope",
+    "tp_comm_overlap", "cp_comm_type", "hierarchical_context_parallel_sizes", "hybrid_context_parallel", "overlap_p2p_comm",
+    "overlap_param_gather_with_optimizer_step", "defer_embedding_wgrad_compute", "delay_wgrad_compute", "symmetric_ar_type", "nccl_ub",
+    "grad_reduce_in_bf16", "ddp_bucket_size", "ddp_num_buckets", "num_distributed_optimizer_instances", "data_parallel_sharding_strategy",
+    "use_megatron_fsdp", "use_torch_fsdp2", "optimizer_cpu_offload", "use_precision_aware_optimizer", "main_grads_dtype", "exp_avg_dtype",
+    "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
+    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "microbatch_group_size_per_vp_stage",
+    "fp8_recipe", "fp8_param_gather", "fp8_wgrad", "first_last_layers_bf16", "expert_tensor_parallel_size", "moe_token_dispatcher_type",
+    "moe_flex_dispatcher_backend", "moe_enable_deepep", "moe_grouped_gemm", "moe_permute_fusion", "moe_router_fusion", "moe_router_dtype",
+    "moe_layer_recompute", "moe_shared_expert_overlap", "moe_pad_expert_input_to_capacity", "overlap_moe_expert_parallel_comm",
+)  # fmt: skip
+"""Arguments of Megatron-LM (the same file) that change how fast a training is and not what it trains."""
+VARIANTS = ("sft", "qk_layernorm", "reset_attention_mask", "reset_position_ids", "eod_mask_loss", "squared_relu")
+"""Arguments that change what is trained and leave a dense transformer; False where a log does not have them."""
 ARGUMENTS = frozenset(
     {
         "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "group_query_attention",
@@ -62,7 +80,7 @@ ARGUMENTS = frozenset(
         "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "use_flash_attn",
         "transformer_impl", "micro_batch_size", "global_batch_size", "mock_data", "model_family", "variable_seq_lengths",
         "encoder_num_layers", "decoder_num_layers", "decoder_seq_length", "geglu", "vocab_extra_ids", "bert_no_binary_head",
-        "data_path", "tokenizer_type", *OTHER_NETWORKS, *(name for names in OTHER_NETWORKS.values() for name in names),
+        "data_path", "tokenizer_type", *TUNED, *VARIANTS, *OTHER_NETWORKS, *(name for names in OTHER_NETWORKS.values() for name in names),
     }
 )  # fmt: skip
 """Arguments that define what is trained and how; all others of a dump are skipped."""

@@ -124,10 +124,11 @@ def _arguments_against_lines(claims: Claims) -> Iterator[Contradiction]:
             most, line = float(np.max(lines)), attempt.facts[name].line_number
             text = f"the {name.replace('_', ' ')} is {most:.0f} in the lines and {dumped:.0f} in the arguments (line {line})"
             yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(most / dumped), text, (line,))
-    varying = claims.workload.logged.get("variable_seq_lengths")
-    if varying and varying.value is True and length and not claims.records.has("tokens").any():
-        text = f"samples of {length} tokens are counted, the most that one has: variable_seq_lengths is True ({varying.source})"
-        yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text)
+    for name in ("variable_seq_lengths", "sft"):  # sft_dataset.py fills its samples up
+        varying = claims.workload.logged.get(name)
+        if varying and varying.value is True and length and not claims.records.has("tokens").any():
+            text = f"samples of {length} tokens are counted, the most that one has: {name} is True ({varying.source})"
+            yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text)
     shortest = attempt.fact("curriculum_length")
     if shortest and length and length > (1 + _SAME) * shortest and not claims.records.has("tokens").any():
         line = attempt.facts["curriculum_length"].line_number

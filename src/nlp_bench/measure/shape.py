@@ -102,6 +102,10 @@ def _shape(reading: _Reading) -> ModelShape:
             raise UsageError(
                 f"no FLOPs: {name} is {str(value)[:40]}, and only whole dense transformers with full attention are counted"
             )
+    if workload.value("decoder_seq_length") and not workload.value("model_family"):
+        raise UsageError(
+            "no FLOPs: decoder_seq_length is stated, so that it is no GPT, and no model_family, which T5 needs"
+        )
     family = str(workload.value("model_family") or "gpt")
     family = NETWORKS.get(family, family)
     if family not in FAMILIES:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.shape import NETWORKS, OWN
-from nlp_bench.logs.common import LOW_BIT, OTHER_NETWORKS
+from nlp_bench.logs.common import LOW_BIT, OTHER_NETWORKS, TUNED, VARIANTS
 from nlp_bench.logs.record import Attempt, Fact
 
 Value = int | float | str | bool
@@ -25,8 +25,8 @@ OURS = (
     "system",
 )  # fmt: skip
 """Names that no argument has: `precision` is bf16, fp16, fp32, fp8 or fp4; `gpu` the words that name the device."""
-PARTS = tuple(name for switch, others in OTHER_NETWORKS.items() for name in (switch, *others))
-"""What a training has that is not of a whole dense transformer with full attention; one whose log says nothing of them has none."""
+PARTS = (*(name for switch, others in OTHER_NETWORKS.items() for name in (switch, *others)), *VARIANTS)
+"""What a training has that is not of every whole dense transformer with full attention; one whose log says nothing of them has none."""
 SHAPE = (
     "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "seq_length", "vocab_size",
     "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "model_family",
@@ -244,6 +244,9 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
         for name in (switch, *others):
             if name in logged and (not has_part or logged[name].value is False):
                 del logged[name]
+    for name in (*TUNED, *VARIANTS):  # off, and its default, which older versions do not print
+        if name in logged and logged[name].value in _USUAL:
+            del logged[name]
     # The number format by the arguments; fp32 where a dump says that it is none of them.
     on = (
         name
@@ -263,6 +266,23 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
     return logged
 
 
+_USUAL = frozenset(
+    {
+        False,
+        "none",
+        "[]",
+        "auto",
+        "native",
+        "no_shard",
+        "AttnBackend.auto",
+        "torch.float32",
+        "['p2p']",
+        "allgather",
+        "deepep",
+        "delayed",
+    }
+)
+"""Values of TUNED and VARIANTS that a log need not state."""
 _OFF = frozenset({None, 0, "0", "none", "None"})  # 0 equals False
 _NOTHING_OF = {
     "num_experts": (1, "1", "[1]"),  # Megatron-DeepSpeed prints a list
