@@ -76,6 +76,35 @@ def test_the_nodes_are_those_of_all_partitions_of_the_run(program: Callable[[str
     assert "2 name(s) resolved" in names.summary
 
 
+@pytest.mark.parametrize(
+    ("state", "status", "says"),
+    [
+        ("IDLE+CLOUD+POWERED_DOWN", "ok", "; 1 powered down: their addresses come when Slurm starts them"),
+        ("MIXED+CLOUD+POWERING_UP", "ok", "; 1 powered down"),
+        ("IDLE+CLOUD", "failed", "cannot be resolved: n2.invalid"),
+        ("IDLE+POWERED_DOWN", "failed", "cannot be resolved: n2.invalid"),  # of this site: its address is known
+    ],
+)
+def test_a_node_of_a_cloud_has_no_address_before_it_is_up(
+    program: Callable[[str, str], None], state: str, status: str, says: str
+) -> None:
+    program("sinfo", f"echo '{MARK}n1'; echo '{MARK}n2'")
+    lines = ("NodeName=n1 NodeAddr=localhost State=IDLE+CLOUD", f"NodeName=n2 NodeAddr=n2.invalid State={state}")
+    program("scontrol", "\n".join(f"echo '{line}'" for line in lines))
+    found = look_around(Request(system="slurm-sandbox", model="tiny", data_path="mock", queue="a"))
+    names = finding("names", replace(found, slurm=Answer(code=0, out="ClusterName = c\n")))
+    assert (names.status, says in names.summary) == (status, True), names
+
+
+def test_nodes_of_a_cloud_that_slurm_hides(program: Callable[[str, str], None]) -> None:
+    program("sinfo", f"echo '{MARK}'")
+    program("scontrol", "echo 'PartitionName=a State=UP MaxTime=UNLIMITED MaxNodes=UNLIMITED TotalNodes=8'")
+    found = look_around(Request(system="slurm-sandbox", model="tiny", data_path="mock", queue="a"))
+    partition = finding("partition", replace(found, slurm=Answer(code=0, out="ClusterName = c\n")))
+    assert partition.status == "warning", partition
+    assert "Slurm hides powered-down nodes of a cloud (PrivateData=cloud shows them)" in partition.summary
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("network")
 def test_a_resolver_that_says_nothing(booster: Place, monkeypatch: pytest.MonkeyPatch) -> None:

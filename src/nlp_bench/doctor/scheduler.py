@@ -46,6 +46,12 @@ class Node:
         return any(word.endswith("*") or word.startswith(DOWN) for word in self.state.split("+"))
 
     @property
+    def is_powered_down(self) -> bool:
+        """Whether it is a cloud's and not up: until it is, its NodeAddr is the bare name."""
+        flags = self.state.split("+")
+        return "CLOUD" in flags and any(word.startswith("POWER") for word in flags)
+
+    @property
     def why(self) -> str:
         """Its state, and the reason where there is one."""
         return f"{self.state} ({self.reason})" if self.reason else self.state
@@ -136,6 +142,8 @@ def partition(place: Place) -> Finding:
     num_up, wanted = len(nodes) - len(down), place.run.parallel.nodes if place.run else 1
     if num_up < wanted:
         what = f"the run asks for {wanted} node(s), {num_up} of {len(nodes)} in {where} are up: it would wait"
+        if len(nodes) < max(int(field_of(lines[queue], "TotalNodes") or 0) for queue in queues):
+            what += "; Slurm hides powered-down nodes of a cloud (PrivateData=cloud shows them)"
         remedy = "sinfo -R tells why nodes are down; or choose fewer --nodes"
         return warning(what, *limits, *down[:MAX_SHOWN], remedy=remedy)
     if down:
@@ -194,7 +202,8 @@ def names(place: Place) -> Finding:
     """
     own = socket.gethostname()
     suffix = place.system.network.master_addr_suffix if place.system else ""
-    nodes = run_nodes(place)
+    known = run_nodes(place)
+    nodes = [node for node in known if not node.is_powered_down]
     wanted = [own, *((node.name + suffix if suffix else node.address) for node in nodes[:MAX_NAMES])]
     found = look_up(dict.fromkeys(wanted), WITHIN_S)
     silent = [name for name, one in found.items() if one.is_silent]
@@ -218,7 +227,9 @@ def names(place: Place) -> Finding:
             remedy="take the name out of the loopback line of /etc/hosts, or set network.master_addr_suffix",
         )
     of = f", the first of {len(nodes)} nodes" if len(nodes) > MAX_NAMES else ""
-    return ok(f"{len(found)} name(s) resolved{of}", *facts)
+    num_off = len(known) - len(nodes)
+    off = f"; {num_off} powered down: their addresses come when Slurm starts them" if num_off else ""
+    return ok(f"{len(found)} name(s) resolved{of}{off}", *facts)
 
 
 def run_nodes(place: Place) -> list[Node]:
