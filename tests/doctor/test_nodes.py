@@ -14,14 +14,16 @@ import pytest
 from support.command import Cli
 from support.processes import execute
 
+from nlp_bench.doctor import nodes as test_of_nodes
 from nlp_bench.doctor import worker
-from nlp_bench.doctor.nodes import Choice, choose, prepare
+from nlp_bench.doctor.nodes import Choice, End, choose, prepare
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.rates import partner, rounds
 from nlp_bench.doctor.scheduler import Node, node_of
 from nlp_bench.doctor.verdict import slow_ones, text, verdict
 from nlp_bench.doctor.worker import vendor_tests
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.launch.scheduler.slurm_text import MARK
 
 
 @pytest.mark.parametrize("size", range(2, 14))
@@ -79,7 +81,7 @@ def test_the_verdict_names_each_fault_at_its_node(tmp_path: Path) -> None:
         "n8": node("n8", [700] * 4),
     }
     down = Node(name="n9", address="n9", state="DOWN*", reason="no power")
-    found = verdict(Choice(names=tuple(nodes), number=8, down=(down,)), nodes, "cuda", folder=tmp_path)
+    found = verdict(Choice(names=tuple(nodes), number=8, down=(down,)), nodes, "cuda", folder=tmp_path, end=End())
     faults = {row["node"]: row["faults"] for row in found["nodes"]}
     assert faults["n1"] == faults["n8"] == []
     assert faults["n2"] == ["gemm: GPU 1 500 TFLOP/s, 1.4 times slower than the median 700"]
@@ -94,7 +96,7 @@ def test_the_verdict_names_each_fault_at_its_node(tmp_path: Path) -> None:
     assert faults["n9"] == ["not tested: DOWN* (no power)"]
     assert found["bad"] == ["n2", "n3", "n4", "n5", "n6", "n7", "n9"]
     assert (found["tested"], found["asked"]) == (7, 9)
-    shown = text(found)
+    shown = text(found, End())
     assert "--exclude=n2,n3,n4,n5,n6,n7,n9" in shown
     assert "gemm: median 700 TFLOP/s" in shown
     json.dumps(found, allow_nan=False)
@@ -128,6 +130,52 @@ def test_words_that_name_no_nodes(place: Callable[..., Place], word: str) -> Non
 def test_a_slurm_that_does_not_answer(place: Callable[..., Place]) -> None:
     with pytest.raises(NlpBenchError, match="Slurm does not answer"):
         choose(place("juwels-booster", "13"), "all")
+
+
+SLURM_OF_TWO = """case "$*" in
+*config) echo "ClusterName = c" ;;
+*partition*) echo "PartitionName=booster Default=YES State=UP MaxTime=UNLIMITED MaxNodes=UNLIMITED TotalNodes=2" ;;
+*node*) echo "NodeName=n1 State=ALLOCATED"; echo "NodeName=n2 State=ALLOCATED" ;;
+*job*) echo "JobId=2 JobState=%s RunTime=%s ExitCode=0:0 BatchHost=" ;;
+esac"""
+
+
+@pytest.mark.parametrize(
+    ("job", "ran", "says"),
+    [
+        (
+            "PENDING Reason=Resources",
+            "00:00:00",
+            "no node was tested: job 2 was still PENDING (Resources) after 1 s; a longer --wait, or --nodes N",
+        ),
+        ("CANCELLED Reason=None", "00:00:00", "no node was tested: job 2: CANCELLED"),
+        ("CANCELLED Reason=None", "00:00:07", ""),
+        ("RUNNING Reason=None", "00:00:00", ""),
+    ],
+)
+def test_a_job_that_never_started_is_no_fault_of_the_nodes(
+    program: Callable[[str, str], None],
+    cli: Cli,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    job: str,
+    ran: str,
+    says: str,
+) -> None:
+    monkeypatch.setattr(test_of_nodes, "SETTLE_S", 0.0)
+    monkeypatch.delenv("SLURM_CONF")
+    program("scontrol", SLURM_OF_TWO % (job, ran))
+    program("sinfo", f"echo '{MARK}n1'; echo '{MARK}n2'")
+    program("sbatch", "echo 2")
+    program("scancel", f"echo $* >> '{here}/cancelled'")
+    words = ["doctor", "--system", "slurm-sandbox", "--data-path", "mock", "--nodes", "all", "--wait", "1", "--output"]
+    said = cli(*words, here / "out", code=1)
+    assert "2" in (here / "cancelled").read_text().split()
+    bad = json.loads((here / "out/doctor.json").read_text())["nodes"]["bad"]
+    if says:
+        assert says in said.out
+        assert bad == []
+    assert ("did not answer" in said.out, "--exclude" in said.out, "tell the site" in said.out) == (not says,) * 3
 
 
 def test_the_job_of_a_gpu_machine(place: Callable[..., Place], tmp_path: Path) -> None:

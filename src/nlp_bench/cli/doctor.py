@@ -96,8 +96,8 @@ class Doctor(Command):
         choice = choose(place, which)
         examined = examine(place, names) if self.checks else []
         folder = prepare(place, choice, self.output, join_s=self.join)
-        ended = carry_out(place, folder, wait_s=self.wait, say=say)
-        found = verdict(choice, read_nodes(folder), place.accelerator, folder=folder, ended=ended)
+        end = carry_out(place, folder, wait_s=self.wait, say=say)
+        found = verdict(choice, read_nodes(folder), place.accelerator, folder=folder, end=end)
         found["errors"] = end_of_errors(folder) if found["bad"] else []
         whole = record(place, examined, nodes=found)
         write_json(folder / "doctor.json", whole)
@@ -107,5 +107,5 @@ class Doctor(Command):
             if examined:
                 self._print(place, examined)
                 print()
-            print(text(found))
-        return 1 if found["bad"] or ended or is_bad(examined) else 0
+            print(text(found, end))
+        return 1 if found["bad"] or end.why or is_bad(examined) else 0

@@ -40,7 +40,6 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 10.0  # seconds between two queries of Slurm,
 SETTLE_S = 3.0
 """Seconds for the last records to come through the shared file system after the job has ended, and for a request that Slurm had
 received to become a job."""
-DONE = "done"  # how a job ended whose nodes have all left their records
 ITS_NODE = "--nodelist=@node@"  # placeholder in srun's options for the node of one step, replaced in the script's loop
 COMMENT = "nlp-bench-doctor"  # beginning of the comment of a test's job
 LISTED = re.compile(r"[\w.,\[\]-]*[A-Za-z][\w.,\[\]-]*")
@@ -53,6 +52,14 @@ class Choice:
     names: tuple[str, ...]  # their names in Slurm's order; empty where Slurm chooses `number` of them
     number: int
     down: tuple[Node, ...] = ()  # nodes that were requested, but that Slurm allocates to no job
+
+
+@immutable(kw_only=False)
+class End:
+    """How a test ended."""
+
+    why: str = ""  # in words; empty where all nodes have finished
+    is_started: bool = True  # whether its job has left the queue
 
 
 def choose(place: Place, which: str) -> Choice:
@@ -147,8 +154,8 @@ def _run(run: Run, choice: Choice) -> Run:
     )
 
 
-def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str], None]) -> str:
-    """Run the test in `run_dir` and return how its job ended, in words; the records are in the folder then.
+def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str], None]) -> End:
+    """Run the test in `run_dir` and return how it ended; the records are in the folder then.
 
     A job that is not done after `wait_s` seconds, or when this process is interrupted, is cancelled.
     """
@@ -156,14 +163,14 @@ def carry_out(place: Place, run_dir: Path, *, wait_s: float, say: Callable[[str]
         return _here([sys.executable, "-m", "nlp_bench", "doctor", "--test-this-node", str(run_dir)], run_dir, wait_s)
     if place.is_inside:
         return _here(["bash", str(run_dir / "doctor.job")], run_dir, wait_s)
-    job_id, ended = _submitted(run_dir, place.run.launch.account), ""
+    job_id, end = _submitted(run_dir, place.run.launch.account), End("interrupted")
     try:
         say(f"Submitted batch job {job_id}")
-        ended = _wait(job_id, run_dir, wait_s, say)
+        end = _wait(job_id, run_dir, wait_s, say)
     finally:
-        if ended != DONE:
+        if end.why:
             get_scheduler("slurm").cancel([job_id])
-    return "" if ended == DONE else ended
+    return end
 
 
 def _submitted(run_dir: Path, account: str) -> str:
@@ -186,7 +193,7 @@ def _jobs(comment: str) -> list[str]:
     return [job.job_id for job in get_scheduler("slurm").jobs(ended=False) if job.comment.startswith(comment)]
 
 
-def _here(words: list[str], run_dir: Path, wait_s: float) -> str:
+def _here(words: list[str], run_dir: Path, wait_s: float) -> End:
     own = os.getpid()
     with (run_dir / "job.out").open("ab") as out, (run_dir / "job.err").open("ab") as err:
         process = subprocess.Popen(
@@ -196,30 +203,33 @@ def _here(words: list[str], run_dir: Path, wait_s: float) -> str:
         try:
             status = process.wait(timeout=wait_s)
         except subprocess.TimeoutExpired:
-            return f"not done after {wait_s:g} s"
+            return End(f"not done after {wait_s:g} s")
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
                 process.wait()
-    return f"exit status {status}" if status else ""
+    return End(f"exit status {status}" if status else "")
 
 
-def _wait(job_id: str, run_dir: Path, wait_s: float, say: Callable[[str], None]) -> str:
-    """Return DONE once all nodes have finished or the job has; else why it was given up."""
-    end, pause, reported = time.monotonic() + wait_s, FIRST_PAUSE_S, ""
+def _wait(job_id: str, run_dir: Path, wait_s: float, say: Callable[[str], None]) -> End:
+    """Return once all nodes have finished or the job has, or why it was given up."""
+    end, pause, reported, is_started = time.monotonic() + wait_s, FIRST_PAUSE_S, "", False
     while time.monotonic() < end:
         steps = {read_node(run_dir, name).get("step") for name in expected(run_dir)}
         if steps == {"finished"}:
-            return DONE
+            return End()
         if steps == {"finished", None}:  # these have waited for the others, as long as --join says
             time.sleep(SETTLE_S)
             silent = ", ".join(_unfinished(run_dir))
-            return f"cancelled: it went on waiting for {silent}" if silent else DONE
+            return End(f"cancelled: it went on waiting for {silent}" if silent else "")
         job = get_scheduler("slurm").query(job_id)  # None: Slurm does not answer, and the records may come nevertheless
+        is_started |= bool(steps - {None}) or (job is not None and job.state in {State.RUNNING, State.ENDING})
         if job and job.state not in ACTIVE:
             time.sleep(SETTLE_S if _unfinished(run_dir) else 0)
-            is_done = job.state is State.ENDED and job.outcome is None
-            return DONE if is_done else f"job {job_id}: {job.word or job.state.name} {job.reason}".strip()
+            if job.state is State.ENDED and job.outcome is None:
+                return End()
+            why = f"job {job_id}: {job.word or job.state.name} {job.reason}".strip()
+            return End(why, is_started or not job.is_unstarted)
         now = (
             f"{job.word} ({job.reason})"
             if job and job.state is State.WAITING and job.reason not in {"", "None"}
@@ -230,7 +240,10 @@ def _wait(job_id: str, run_dir: Path, wait_s: float, say: Callable[[str], None])
             reported = now
         time.sleep(min(pause, max(end - time.monotonic(), 0)))
         pause = min(pause * 1.2, LAST_PAUSE_S)
-    return f"job {job_id} was not done after {wait_s:g} s and was cancelled"
+    if not is_started:
+        still = f"job {job_id} was still {reported or 'waiting'} after {wait_s:g} s"
+        return End(f"{still}; a longer --wait, or --nodes N", is_started=False)
+    return End(f"job {job_id} was not done after {wait_s:g} s and was cancelled")
 
 
 def _unfinished(run_dir: Path) -> list[str]:

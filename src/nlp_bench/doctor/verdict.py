@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.doctor.nodes import Choice
+from nlp_bench.doctor.nodes import Choice, End
 from nlp_bench.doctor.place import FAILED
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
@@ -70,10 +70,10 @@ def slow_ones(rates: Mapping[str, float], least: float) -> Spread:
 
 
 def verdict(
-    choice: Choice, nodes: Mapping[str, dict[str, Any]], accelerator: str, *, folder: Path, ended: str = ""
+    choice: Choice, nodes: Mapping[str, dict[str, Any]], accelerator: str, *, folder: Path, end: End
 ) -> dict[str, Any]:
     """Return what `doctor --nodes` prints and writes to doctor.json as `nodes`."""
-    rows = {name: _row(name, record) for name, record in nodes.items()}
+    rows = {name: _row(name, record, is_started=end.is_started) for name, record in nodes.items()}
     spreads: dict[str, dict[str, Any]] = {}
     for kind, rate in RATES.items():
         samples = {sample: value for row in rows.values() for sample, value in _samples(row, rate.column).items()}
@@ -94,7 +94,7 @@ def verdict(
     found = [*rows.values(), *down]
     return {
         "folder": str(folder),
-        "job": ended or None,
+        "job": end.why or None,
         "tested": sum(not row["is_silent"] for row in rows.values()),
         "asked": choice.number + len(choice.down),
         "bad": [row["node"] for row in found if row["faults"]],
@@ -103,9 +103,9 @@ def verdict(
     }
 
 
-def _row(name: str, record: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, record: dict[str, Any], *, is_started: bool = True) -> dict[str, Any]:
     step, faults = record.get("step"), []
-    if step != "finished":
+    if step != "finished" and is_started:
         faults.append(f"did not finish: last step {step}" if step else "did not answer: it left no record")
     faults += [f"{at}: {text}" for at, text in (record.get("errors") or {}).items()]
     for one in record.get("checks") or []:
@@ -139,9 +139,12 @@ def _samples(row: Mapping[str, Any], column: str) -> dict[str, float]:
     return {f"{row['node']}/{index}" if len(values) > 1 else row["node"]: value for index, value in enumerate(values)}
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(found: Mapping[str, Any], end: End) -> str:
     """Return the nodes, bad ones first with what is wrong, the spread of each rate, and what to type next."""
     rows = sorted(found["nodes"], key=lambda row: not row["faults"])
+    if not end.is_started:
+        down = [f"{row['node']}: {one_line(fault)}" for row in rows for fault in row["faults"]]
+        return "\n".join([*down, f"no node was tested: {one_line(end.why)}"])
     num_bad = len(found["bad"])
     listed = rows[: num_bad + MAX_SHOWN]
     nodes = Column(heading="node", cells=[row["node"] for row in listed], is_text=True)
