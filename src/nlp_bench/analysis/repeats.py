@@ -37,7 +37,7 @@ from nlp_bench.show.table import percentage
 
 MACHINE = ("system", "accelerator", "gpu", "num_gpus")  # where it ran
 DATA = "mock_data"  # random tokens in place of data, which no file system has to deliver
-NAMES = (*FROZEN, *FREE, *TUNED, "model", *MACHINE, DATA)  # what makes two runs repeats of each other
+NAMES = (*FROZEN, *FREE, "model", *MACHINE, DATA)  # what makes two runs repeats of each other
 # Neither the run.json of such a run nor the rows of older histories say it.
 _UNSAID = ("recompute_granularity", "none")
 _SIZES = {"seq_length": "sequence_length", "global_batch_size": "global_batch_size", "num_gpus": "num_gpus"}
@@ -56,8 +56,9 @@ def grouped(found: Iterable[Each], key: Callable[[Each], object]) -> list[list[E
 
 
 def settings_of(entry: RunResult) -> dict[str, Setting]:
-    """Return all of NAMES that is known of a run; for batch, sequence and GPUs what its number was computed with."""
-    found = {name: setting for name in NAMES if (setting := entry.workload.configured(name))}
+    """Return all of NAMES, and of a log without a run.json of TUNED, that is known of a run; for batch, sequence and GPUs what its number was computed with."""
+    names = NAMES if entry.workload.asked else (*NAMES, *TUNED)
+    found = {name: setting for name in names if (setting := entry.workload.configured(name))}
     for name, attribute in (*_SIZES.items(), ("model", "model"), ("accelerator", "accelerator")):
         value = getattr(entry, attribute)
         if value is not None and (name not in found or found[name].value != value):
@@ -76,7 +77,7 @@ def _source(entry: RunResult, attribute: str) -> str:
 
 def identity_of(settings: Mapping[str, Setting]) -> Identity:
     """Return workload, configuration and machine as sorted pairs, whole numbers without a decimal point: stable between versions."""
-    known = ((name, _plain(settings[name].value)) for name in settings if name in NAMES)
+    known = ((name, _plain(settings[name].value)) for name in settings if name in NAMES or name in TUNED)
     return tuple(sorted(pair for pair in known if pair != _UNSAID))
 
 
