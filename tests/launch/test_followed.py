@@ -292,7 +292,9 @@ def test_a_training_whose_lock_was_deleted_goes_on(
     """A purge of empty files: a look decided UNKNOWN beside the training, and a second one started in its folder."""
     monkeypatch.setenv("NLP_BENCH_VENV", sys.prefix)
     run = local_run(tmp_path / "run", HERE, 10)
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3)", "submit"]) as process:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(6)", "submit"]) as process:
+        while b"submit" not in Path(f"/proc/{process.pid}/cmdline").read_bytes():  # empty while it is started
+            time.sleep(0.01)
         record = json.loads((run / "submit.json").read_text())
         (run / "submit.json").write_text(json.dumps({**record, "pid": process.pid}))
         main(["sync", str(run)])

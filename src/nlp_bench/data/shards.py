@@ -40,6 +40,7 @@ PIECE_BYTES = 2**28  # text of a piece: what a killed run has to repeat at most,
 MAX_OPEN_SHARDS = 8
 MAX_NAMED = 5  # broken lines that are listed
 _WAIT_S = 0.1
+_ENDING_S = 2.0  # in which the thread that manages the workers ends, once they are dead
 _NAME_CHARACTERS = 120
 _CONTINUE = "the same command continues where it stopped"
 
@@ -250,13 +251,16 @@ class Preparation:
 
 
 def _end_sending(processes: ProcessPoolExecutor) -> None:
-    """Let the thread that sends text to workers that are dead end: Python 3.10 and 3.11 would wait for it for ever.
+    """Let the thread that sends text to workers that are dead end: Python 3.10 and the first of 3.11 would wait for it for ever.
 
-    It ends when nobody can read what it sends, and the parent could; later versions do this themselves
+    It ends when nobody can read what it sends, and the parent could; later versions do this themselves at once
     (https://github.com/python/cpython/issues/94777).
     """
     with contextlib.suppress(AttributeError, OSError):  # private names
-        processes._call_queue._reader.close()  # type: ignore[attr-defined]  # noqa: SLF001
+        manager: Any = processes._executor_manager_thread  # noqa: SLF001
+        manager.join(_ENDING_S)
+        if manager.is_alive():
+            processes._call_queue._reader.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 class _ShardJob:
