@@ -343,13 +343,18 @@ def test_a_question_of_a_wrapper_is_not_waited_for(
     assert "not submitted: 92 % of the project are used; nothing was submitted" in capsys.readouterr().err
 
 
-def test_a_retry_whose_answer_is_unsure_is_not_refused(
-    site: Site, run: Run, run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def await_a_retry(run: Run, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave a run whose job 6 has lost its node, which the next look submits again."""
     replace(run, limits=Limits(retries=2)).write(run_dir)
     Submission(job_ids=["6"], comment=once.new_comment(run_dir)).write(run_dir)
     (run_dir / "submit.job").touch()
     says(monkeypatch, "NODE_FAIL")
+
+
+def test_a_retry_whose_answer_is_unsure_is_not_refused(
+    site: Site, run: Run, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await_a_retry(run, run_dir, monkeypatch)
     site.sbatch(UNSURE, "proj")
     assert "whether the next attempt was queued is not known" in sync(run_dir)[1]
     assert not (run_dir / "outcome.json").exists()
@@ -363,10 +368,7 @@ def test_a_retry_whose_answer_is_unsure_is_not_refused(
 def test_a_retry_that_a_router_sends_to_another_cluster_is_asked_for_there(
     site: Site, run: Run, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace(run, limits=Limits(retries=2)).write(run_dir)
-    Submission(job_ids=["6"], comment=once.new_comment(run_dir)).write(run_dir)
-    (run_dir / "submit.job").touch()
-    says(monkeypatch, "NODE_FAIL")
+    await_a_retry(run, run_dir, monkeypatch)
     site.sbatch('make; echo "$number;big"')
     assert sync(run_dir)[1] == "attempt 2 of 3 is submitted, job 7"
     assert submission_of(run_dir).selection == {"SLURM_CLUSTERS": "big"}

@@ -138,6 +138,23 @@ def test_no_empty_folder_stays_in_the_current_one(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def said_without_numpy(folder: Path, words: tuple[str, ...], **variables: str) -> str:
+    """Return what a command says, in an environment that looks finished, where `variables` keep numpy from being loaded: an error, and no traceback."""
+    (folder / "venv/bin").mkdir(parents=True)
+    (folder / "venv/bin/python").symlink_to(sys.executable)
+    (folder / "venv/nlp-bench.key").touch()
+    (folder / "x.log").write_text(published_log())
+    command = [sys.executable, "-P", "-m", "nlp_bench", *words]
+    environment = {**os.environ, "NLP_BENCH_VENV": str(folder / "venv"), **variables}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in said
+    return said
+
+
 @pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment"), ("launch", ".")])
 def test_a_package_of_another_python_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
     """A module of the site puts a numpy of its own Python on PYTHONPATH, before the one that is installed here."""
@@ -145,20 +162,8 @@ def test_a_package_of_another_python_is_named(tmp_path: Path, words: tuple[str, 
     (tmp_path / "module/numpy/__init__.py").write_text(
         "try:\n    import numpy._compiled\nexcept ImportError as error:\n    raise ImportError('READ THIS\\n') from error\n"
     )
-    (tmp_path / "venv/bin").mkdir(parents=True)
-    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
-    (tmp_path / "venv/nlp-bench.key").touch()
-    (tmp_path / "x.log").write_text(published_log())
     offline("tiny", "local", data_path="mock").write(tmp_path)
-    variables = {**os.environ, "NLP_BENCH_VENV": str(tmp_path / "venv")}
-    variables["PYTHONPATH"] = f"{tmp_path}/module:{os.environ.get('PYTHONPATH', '')}"
-    command = [sys.executable, "-P", "-m", "nlp_bench", *words]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=120
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 1
-    assert "Traceback" not in said
+    said = said_without_numpy(tmp_path, words, PYTHONPATH=f"{tmp_path}/module:{os.environ.get('PYTHONPATH', '')}")
     assert f"numpy of {tmp_path}/module cannot be loaded by this Python" in said
     assert "No module named 'numpy._compiled'" in said
     assert f"PYTHONPATH names {tmp_path}/module: unset PYTHONPATH, or unload the module that sets it" in said
@@ -174,18 +179,7 @@ def test_a_library_that_is_too_old_is_named(tmp_path: Path, words: tuple[str, ..
     library = tmp_path / "gcc/libstdc++.so.6"
     versions = f"-Wl,-soname,libstdc++.so.6,--version-script,{tmp_path}/versions"
     subprocess.run([compiler, "-shared", "-fPIC", versions, "-o", library, tmp_path / "old.c"], check=True)
-    (tmp_path / "venv/bin").mkdir(parents=True)
-    (tmp_path / "venv/bin/python").symlink_to(sys.executable)
-    (tmp_path / "venv/nlp-bench.key").touch()
-    (tmp_path / "x.log").write_text(published_log())
-    variables = {**os.environ, "NLP_BENCH_VENV": str(tmp_path / "venv"), "LD_LIBRARY_PATH": f"{tmp_path}/gcc"}
-    command = [sys.executable, "-P", "-m", "nlp_bench", *words]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=120
-    )
-    said = done.stdout + done.stderr
-    assert done.returncode == 1
-    assert "Traceback" not in said
+    said = said_without_numpy(tmp_path, words, LD_LIBRARY_PATH=f"{tmp_path}/gcc")
     assert f"LD_LIBRARY_PATH brings {library}, too old for numpy" in said
     assert "unset LD_LIBRARY_PATH, or unload the gcc or conda module that sets it" in said
 

@@ -211,20 +211,18 @@ class Preparation:
         futures = [threads.submit(self._shard, shard) for shard in self.shards]
         try:
             waiting: set[Future[list[Piece]]] = set(futures)
-            while waiting and not any(one.done() and one.exception() for one in futures):
+            while waiting and not any(map(_error_of, futures)):
                 waiting = wait(waiting, timeout=_WAIT_S).not_done
                 self.progress.show()
         finally:
             self.progress.line.wipe()
             self.stop.set()
-            if any(
-                one.done() and not one.cancelled() and isinstance(one.exception(), BrokenProcessPool) for one in futures
-            ):
+            if any(isinstance(_error_of(one), BrokenProcessPool) for one in futures):
                 _end_sending(self.processes)
             self.processes.shutdown(wait=True, cancel_futures=True)
             threads.shutdown(wait=True, cancel_futures=True)
         for one in futures:  # the first real error in the order of the input
-            error = None if one.cancelled() else one.exception()
+            error = _error_of(one)
             if isinstance(error, BrokenProcessPool):
                 most_s, _ = resource.getrlimit(resource.RLIMIT_CPU)
                 died, remedy = "a worker process died (killed, or out of memory", "try fewer --workers"
@@ -248,6 +246,11 @@ class Preparation:
                 job.close()
         self.progress.end(shard.number)
         return pieces
+
+
+def _error_of(future: Future[Any]) -> BaseException | None:
+    """Return what a future that is done, and was not cancelled, has raised."""
+    return future.exception() if future.done() and not future.cancelled() else None
 
 
 def _end_sending(processes: ProcessPoolExecutor) -> None:

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from nlp_bench.measure.limit import Verdict
     from nlp_bench.measure.machine import MachineTruth
 
-SEVERAL_STARTS = (
-    "several-attempts"  # the code of a reason: the log has several starts of the training, of which one is measured
-)
+SEVERAL_STARTS = "several-attempts"
+"""Code of a reason: the log has several starts of the training, of which one is measured."""
 AGAINST_LOG = "option-against-log"  # the code of a reason: a size that a person gave is not that of the log
 NO_WORKLOAD = Workload()
 _PARTS = ("machine", "efficiency", "until", "rules", "ending")
