@@ -61,15 +61,44 @@ def test_a_different_workload_is_refused_with_the_difference(
     assert said in re.sub(" {2,}", "  ", caught.err)
 
 
-def test_a_switch_of_speed_is_another_configuration_and_is_named(tmp_path: Path, cli: Cli) -> None:
+@pytest.mark.parametrize("switch", ["tp_comm_overlap", "ddp_average_in_collective", "a_switch_of_next_year"])
+def test_a_switch_of_speed_is_another_configuration_and_is_named(tmp_path: Path, cli: Cli, switch: str) -> None:
     """Two settings of one switch were pooled as repeats, with a mean that neither had."""
     for value, factor in ((True, 1.1), (False, 1.0)):
         write_runs(
-            tmp_path / "both" / str(value), *(factor * rate for rate in STEADY), seed=50 + value, tp_comm_overlap=value
+            tmp_path / "both" / str(value), *(factor * rate for rate in STEADY), seed=50 + value, **{switch: value}
         )
-    assert "winner: tp comm overlap True" in cli("report", tmp_path / "both", "--sweep").out
+    assert f"winner: {switch.replace('_', ' ')} True" in cli("report", tmp_path / "both", "--sweep").out
     said = cli("compare", tmp_path / "both/False", tmp_path / "both/True").out
-    assert re.search(r"tp_comm_overlap +not shown +True", said)
+    assert re.search(rf"{switch} +not shown +True", said)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"save_interval": 100}, {"save_interval": 200}],
+        [{"wandb_exp_name": "monday"}, {"wandb_exp_name": "tuesday"}],
+        [{"config_of_next_year": "/home/a/x"}, {"config_of_next_year": "/home/b/x"}],
+        [{"a_function": "<function f at 0x7f01>"}, {"a_function": "<function f at 0x7f02>"}],
+        [{"lr_warmup_iters": 5}, {"lr_warmup_iters": 6}],
+        [{"rank": 0}, {"rank": 63}],
+    ],
+    ids=lambda changes: next(iter(changes[0])),
+)
+def test_what_cannot_change_the_speed_leaves_runs_repeats(
+    tmp_path: Path, cli: Cli, changes: list[dict[str, object]]
+) -> None:
+    for number, changed in enumerate(changes):
+        write_log(tmp_path / f"{number}.log", 1e4, number, **changed)
+    assert "2 runs" in cli("report", tmp_path).out
+
+
+def test_what_only_looks_like_an_argument_is_none(tmp_path: Path, cli: Cli) -> None:
+    for number in range(2):
+        path = write_log(tmp_path / f"{number}.log", 1e4, number)
+        path.write_text(f" > compiled dataset index builder ..... {number} s\n{path.read_text()}")
+    assert "builder" not in cli("report", path, "--format", "json").out
+    assert "2 runs" in cli("report", tmp_path).out
 
 
 TITAN = (

@@ -25,10 +25,13 @@ CHANGES = (
     (re.compile(r"SHA256:[\w+/]+"), "KEY"),
     (re.compile(r"\d+ files, \d+ bytes|\d+ hashes"), "FILES"),
     (re.compile(r"^nlp-bench: nlp-bench's checkout has uncommitted changes.*\n", re.MULTILINE), ""),
+    # Said on a slow machine alone.
     (
-        re.compile(r"^nlp-bench: rehearsing .* which may take minutes\n", re.MULTILINE),
+        re.compile(
+            r"^nlp-bench: rehears(?:ing .* which may take minutes|ed \d+ of \d+ ranks, .* left)\n", re.MULTILINE
+        ),
         "",
-    ),  # said on a slow machine alone
+    ),
 )
 
 

@@ -33,7 +33,7 @@ def write_log(
     text = ""
     if stated:
         arguments = {name: value for name, value in {**ARGUMENTS, **changes}.items() if value is not None}
-        text = "".join(f"  {name} ........ {value}\n" for name, value in arguments.items())
+        text = "".join(f"  {name} {'.' * (48 - len(name))} {value}\n" for name, value in arguments.items())
         text = f"--- arguments ---\n{text}--- end of arguments ---\n"
     for number in range(1, 31):
         seconds = TOKENS / tokens_per_second * (1 + source.gauss(0, scatter)) * (2 if number == 1 else 1)

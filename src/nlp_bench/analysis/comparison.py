@@ -33,7 +33,7 @@ from nlp_bench.analysis.repeats import (
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import escaped_markdown, inert, one_line
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.common import TUNED
+from nlp_bench.logs.common import sets_apart
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
@@ -100,7 +100,13 @@ def differences(a: Settings, b: Settings) -> Differences:
             *(Difference(name=name, a=None, b=None) for name in neither),
             *(each for each in frozen if not is_shown(each)),
         ),
-        free=tuple(found(name for name in (*FREE, *TUNED, DATA) if name not in _PLACE)),
+        free=tuple(
+            found(
+                name
+                for name in dict.fromkeys((*FREE, *sorted(filter(sets_apart, {**a, **b})), DATA))
+                if name not in {*FROZEN, *_PLACE}
+            )
+        ),
         machine=tuple(found(_PLACE)),
     )
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from nlp_bench.escape import one_line, some
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.common import TUNED
+from nlp_bench.logs.common import sets_apart
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import (
@@ -56,8 +56,8 @@ def grouped(found: Iterable[Each], key: Callable[[Each], object]) -> list[list[E
 
 
 def settings_of(entry: RunResult) -> dict[str, Setting]:
-    """Return all of NAMES, and of a log without a run.json of TUNED, that is known of a run; for batch, sequence and GPUs what its number was computed with."""
-    names = NAMES if entry.workload.asked else (*NAMES, *TUNED)
+    """Return all of NAMES that is known of a run, for batch, sequence and GPUs what its number was computed with; of a log without a run.json what else sets it apart."""
+    names = NAMES if entry.workload.asked else (*NAMES, *filter(sets_apart, entry.workload.logged))
     found = {name: setting for name in names if (setting := entry.workload.configured(name))}
     for name, attribute in (*_SIZES.items(), ("model", "model"), ("accelerator", "accelerator")):
         value = getattr(entry, attribute)
@@ -77,7 +77,7 @@ def _source(entry: RunResult, attribute: str) -> str:
 
 def identity_of(settings: Mapping[str, Setting]) -> Identity:
     """Return workload, configuration and machine as sorted pairs, whole numbers without a decimal point: stable between versions."""
-    known = ((name, _plain(settings[name].value)) for name in settings if name in NAMES or name in TUNED)
+    known = ((name, _plain(settings[name].value)) for name in settings if name in NAMES or sets_apart(name))
     return tuple(sorted(pair for pair in known if pair != _UNSAID))
 
 

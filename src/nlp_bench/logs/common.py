@@ -48,23 +48,15 @@ OTHER_NETWORKS = {
 }  # fmt: skip
 """Argument of Megatron-LM (megatron/training/arguments.py, core_v0.16.1) or of what is built on it that makes the training another one
 than of a whole dense transformer with full attention, to those that count only with it: they have defaults in every dump."""
-TUNED = (
-    "recompute_modules", "distribute_saved_activations", "fine_grained_activation_offloading", "offload_modules", "cpu_offloading_num_layers",
-    "attention_backend", "cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "gradient_accumulation_fusion", "masked_softmax_fusion",
-    "bias_gelu_fusion", "bias_swiglu_fusion", "bias_dropout_fusion", "apply_rope_fusion", "use_te_activation_func", "disable_jit_fuser",
-    "deterministic_mode", "enable_cuda_graph", "external_cuda_graph", "cuda_graph_impl", "cuda_graph_scope",
-    "tp_comm_overlap", "cp_comm_type", "hierarchical_context_parallel_sizes", "hybrid_context_parallel", "overlap_p2p_comm",
-    "overlap_param_gather_with_optimizer_step", "defer_embedding_wgrad_compute", "delay_wgrad_compute", "symmetric_ar_type", "nccl_ub",
-    "grad_reduce_in_bf16", "ddp_bucket_size", "ddp_num_buckets", "num_distributed_optimizer_instances", "data_parallel_sharding_strategy",
-    "use_megatron_fsdp", "use_torch_fsdp2", "optimizer_cpu_offload", "use_precision_aware_optimizer", "main_grads_dtype", "exp_avg_dtype",
-    "pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers",
-    "account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "microbatch_group_size_per_vp_stage",
-    "fp8_recipe", "fp8_param_gather", "fp8_wgrad", "first_last_layers_bf16", "expert_tensor_parallel_size", "moe_token_dispatcher_type",
-    "moe_flex_dispatcher_backend", "moe_enable_deepep", "moe_grouped_gemm", "moe_permute_fusion", "moe_router_fusion", "moe_router_dtype",
-    "moe_layer_recompute", "moe_shared_expert_overlap", "moe_pad_expert_input_to_capacity", "overlap_moe_expert_parallel_comm",
-)  # fmt: skip
-"""Arguments of Megatron-LM (the same file) that change how fast a training is and not what it trains."""
-VARIANTS = ("sft", "qk_layernorm", "reset_attention_mask", "reset_position_ids", "eod_mask_loss", "squared_relu")
+VARIANTS = (
+    "sft",
+    "perform_rl_step",
+    "qk_layernorm",
+    "reset_attention_mask",
+    "reset_position_ids",
+    "eod_mask_loss",
+    "squared_relu",
+)
 """Arguments that change what is trained and leave a dense transformer; False where a log does not have them."""
 ARGUMENTS = frozenset(
     {
@@ -80,16 +72,38 @@ ARGUMENTS = frozenset(
         "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "use_flash_attn",
         "transformer_impl", "micro_batch_size", "global_batch_size", "mock_data", "model_family", "variable_seq_lengths",
         "encoder_num_layers", "decoder_num_layers", "decoder_seq_length", "geglu", "vocab_extra_ids", "bert_no_binary_head",
-        "data_path", "tokenizer_type", *TUNED, *VARIANTS, *OTHER_NETWORKS, *(name for names in OTHER_NETWORKS.values() for name in names),
+        "data_path", "tokenizer_type", *VARIANTS, *OTHER_NETWORKS, *(name for names in OTHER_NETWORKS.values() for name in names),
     }
 )  # fmt: skip
-"""Arguments that define what is trained and how; all others of a dump are skipped."""
+"""Arguments that define what is trained and how. What else a dump states only sets runs apart."""
+# What cannot change the speed of an iteration: paths and names, logging, checkpoints and evaluations, the values of an optimizer, other programs.
+_OF_NO_SPEED = re.compile(
+    "(?:^|_)(?:"
+    "paths?|dir|directory|files?|prefix|project|name|id|tag|version|title|addr|url|port|rank|log|logging|logger|tensorboard|wandb|verbosity|verbose|"
+    "profile|profiler|nsys|straggler|barrier|ckpt|exit|eval|valid|test|iters?|iterations?|samples?|steps|interval|timeouts?|minutes|mins|seconds|"
+    "restart|rerun|autoresume|inprocess|ft|seed|lr|decay|warmup|wd|beta1?|beta2|eps|epsilon|momentum|coeff|std|init|mult|rate|scale|window|hysteresis|clip|"
+    "consumed|curr|vocab|merge|tokens?(?!_disp|_drop)|tokenizer|tiktoken|trust|inference|result|bert|biencoder|ict|indexer|retriever|evidence|vision|dino|swin|"
+    "img|fim|rl|grpo|langrl|refit|muon|prob|classes|channels|patch"
+    ")(?:_|$)|^(?:no_)?(?:load|save)(?:_|$)|^(?:split|finetune|start_time|num_microbatches|train_batch_size|gas|global_num_gpus)$"
+)
+_WIDTHS = {29, 32, 48}  # of a name and its dots in the dumps of DeepSpeed, of old and of today's Megatron-LM
+_OWN = frozenset(
+    {
+        "num_parameters",
+        "loaded_iterations",
+        "clock_spread_s",
+        "run_sha256",
+        "nccl_version",
+        "nccl_transport",
+        "nccl_channels",
+    }
+)
 # The argument whose None is a choice; that of others says nothing.
 _SAYS_NO = {("recompute_granularity", "None"): "none"}
 _CONSTANTS = {"True": True, "False": False, "None": None}
 _INTEGER = late(r"[-+]?\d{1,18}")
 _DECIMAL = late(r"[-+]?(?:\d{1,18}\.\d{0,18}|\d{1,18})(?:[eE][-+]?\d{1,3})?")
-_DUMPED = late(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\S.{0,300}?)\s*$")
+_DUMPED = late(rb"(?:^|[\s:])(\w{2,64}) (\.{2,}) (\S.{0,300}?)\s*$")
 _OF_NEOX = late(rb"\.{3,}(?:default|updated)$")
 _VERSIONS = late(rb" > versions: (.{1,600}?)\s*$")
 _KERNEL = late(rb" > (attention|optimizer|recompute|backend): (.{1,200}?)\s*$")
@@ -124,14 +138,28 @@ def value_of(text: str) -> Value:
     return value if math.isfinite(value) else text
 
 
+def sets_apart(name: str) -> bool:
+    """Return whether a setting of a log is an argument that may change how fast a training is and has no other meaning here."""
+    return name not in ARGUMENTS and name not in _OWN and not name.endswith(("_version", "_kernel"))
+
+
 @lru_cache(maxsize=4096)  # the arguments of many runs are the same
 def _dumped(raw: bytes) -> tuple[tuple[str, Value], ...] | None:
-    """Return those of ARGUMENTS that a line of a dump states; None where it is no such line."""
+    """Return the arguments that a line of a dump states and that count; None where it is no such line."""
     if b" ...." not in raw:
         return None
-    found = [(each[1].decode(), each[2]) for text in pieces(raw) if (each := _DUMPED.search(text))]
-    known = ((name, _OF_NEOX.sub(b"", text).decode(errors="replace")) for name, text in found if name in ARGUMENTS)
+    found = [(each[1].decode(), each[2], each[3]) for text in pieces(raw) if (each := _DUMPED.search(text))]
+    known = (
+        (name, _OF_NEOX.sub(b"", text).decode(errors="replace"))
+        for name, dots, text in found
+        if name in ARGUMENTS or (len(name) + len(dots) in _WIDTHS and _may_count(name, text))
+    )
     return tuple((name, value_of(_SAYS_NO.get((name, text), text))) for name, text in known) if found else None
+
+
+def _may_count(name: str, text: bytes) -> bool:
+    """Return whether the value of an argument that has no meaning here may set runs apart: paths and objects in memory do not."""
+    return b"/" not in text and text[:1] != b"<" and text != b"{" and not _OF_NO_SPEED.search(name)
 
 
 _OF_NUMBERS = (

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.shape import NETWORKS, OWN
-from nlp_bench.logs.common import LOW_BIT, OTHER_NETWORKS, TUNED, VARIANTS
+from nlp_bench.logs.common import LOW_BIT, OTHER_NETWORKS, VARIANTS, sets_apart
 from nlp_bench.logs.record import Attempt, Fact
 
 Value = int | float | str | bool
@@ -244,8 +244,8 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
         for name in (switch, *others):
             if name in logged and (not has_part or logged[name].value is False):
                 del logged[name]
-    for name in (*TUNED, *VARIANTS):  # off, and its default, which older versions do not print
-        if name in logged and logged[name].value in _USUAL:
+    for name in list(logged):  # off, and its default, which older versions do not print
+        if logged[name].value in _USUAL and (name in VARIANTS or sets_apart(name)):
             del logged[name]
     # The number format by the arguments; fp32 where a dump says that it is none of them.
     on = (
@@ -282,7 +282,7 @@ _USUAL = frozenset(
         "delayed",
     }
 )
-"""Values of TUNED and VARIANTS that a log need not state."""
+"""Values of VARIANTS and of what only sets runs apart that a log need not state."""
 _OFF = frozenset({None, 0, "0", "none", "None"})  # 0 equals False
 _NOTHING_OF = {
     "num_experts": (1, "1", "[1]"),  # Megatron-DeepSpeed prints a list
