@@ -52,6 +52,7 @@ REMEDIES = {
     errno.ESTALE: "the file server has lost the file: repeat",
     errno.ENOLCK: "this file system has no locks: name a file of another one, a local one for example",
     errno.ENOTSUP: "this file system cannot do that: name a file of another one, a local one for example",
+    errno.ENOSYS: "this file system cannot do that (Lustre without `-o flock` has no locks): name a file of another one, a local one for example",
     errno.ENOENT: "check that the folder exists",
     errno.ENOTDIR: "a part of the path is a file",
     errno.EISDIR: "it is a folder; name a file",

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from support.sandbox import Sandbox
 from faults import stand_in
 from nlp_bench.config.origin import commit_of
 from nlp_bench.config.run import Run
+from nlp_bench.evidence.collect import Collected, add_software
 
 Stub = Callable[..., Run]
 OF_RANKS = {
@@ -104,3 +106,24 @@ def test_the_git_of_a_hook_is_not_ours(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
     assert commit_of(ROOT) == ours
     assert commit_of(tmp_path / "unpacked") is None
+
+
+def test_what_a_wrapper_of_git_prints_is_no_commit_and_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, made = commit_of(ROOT), Collected(tmp_path / "before")
+    add_software(made)
+    wrapper = tmp_path / "bin/git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/bash\necho "NOTICE: git 2.30 is deprecated, module load git"\nexec {shutil.which("git")} "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{wrapper.parent}:{os.environ['PATH']}")
+    assert commit_of(ROOT) == ours
+    again = Collected(tmp_path / "after")
+    record = add_software(again)
+    assert again.remarks == made.remarks
+    assert record["commit"] == str(ours).partition("+")[0]
+    wrapper.write_text("#!/bin/bash\necho module load git\n")
+    assert commit_of(ROOT) == "unknown"

@@ -88,7 +88,7 @@ def test_list_show_export(tmp_path: Path, history: Cli) -> None:
 def test_a_nightly_run_against_the_one_before(tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
     nights = [write_log(tmp_path / f"{n}.log", rate, n) for n, rate in enumerate((65000, 65100, 64900, 65050, 60000))]
     for number, night in enumerate(nights):
-        os.utime(night, (1000 * number, 1000 * number))
+        os.utime(night, (1.7e9 + 1000 * number, 1.7e9 + 1000 * number))
         history("add", night)
         for which in ("last-10", "last"):
             words = ("compare", f"history:{which}", night, "--gate", "3", "--file", file)
@@ -128,7 +128,7 @@ def test_a_run_of_the_history_stopped_early_as_it_did_when_it_was_added(
 
 def test_an_old_run_is_held_against_those_before_it(tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
     for number in range(3):
-        os.utime(write_log(tmp_path / f"{number}.log", 65000, number), (1000 * number, 1000 * number))
+        os.utime(write_log(tmp_path / f"{number}.log", 65000, number), (1.7e9 + 1000 * number, 1.7e9 + 1000 * number))
     history("add", tmp_path)
     record = cli("compare", "history:last-5", tmp_path / "1.log", "--file", file, "--format", "json").json
     assert [run.split(":")[0] for run in record["comparisons"][0]["a"]["runs"]] == ["history run 1"]

@@ -1,6 +1,7 @@
 """What an operator of a nightly benchmark relies on: a failed night counts, a copy is no repeat and moves no date, a name is what ran."""
 
 import contextlib
+import datetime as dt
 import gzip
 import json
 import os
@@ -87,6 +88,19 @@ def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, cli: Cli, 
     os.utime(write_log(tmp_path / "a.log", 65000), (4e9, 4e9))
     assert main(["history", "add", str(tmp_path / "a.log"), "--file", str(file)]) == 0
     assert dates(file, cli)[-1] <= time.time()
+    os.utime(write_log(tmp_path / "b.log", 65100), (0, 0))
+    assert main(["history", "add", str(tmp_path / "b.log"), "--file", str(file)]) == 0
+    assert min(dates(file, cli)) >= 1.75e9  # it was added now
+
+
+def test_a_machine_that_does_not_know_the_year_changes_no_date(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
+    ended = dt.datetime.fromisoformat(json.loads((run / "outcome.json").read_text())["ended"]).timestamp()
+    monkeypatch.setattr("nlp_bench.analysis.store.now", lambda: "1970-01-01T00:16:40+00:00")
+    assert main(["history", "add", str(run), "--file", str(file)]) == 0
+    assert dates(file, cli) == [ended]
 
 
 def test_a_log_is_dated_by_its_last_line(tmp_path: Path, cli: Cli) -> None:

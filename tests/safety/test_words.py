@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -210,3 +211,25 @@ def test_a_cache_of_the_data_runs_no_code(tmp_path: Path) -> None:
     assert held.sum() == 36
     assert gpt_dataset.numpy.load(str(bomb), allow_pickle=True, mmap_mode="r").sum() == 5
     assert list(tmp_path.iterdir()) == [bomb]
+
+
+@pytest.mark.slow
+def test_an_index_that_a_node_sees_late_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # as above
+        from megatron.core.datasets import gpt_dataset
+
+        from nlp_bench.train import samples
+    samples.guard()
+    index = tmp_path / "x.npy"
+    np.save(tmp_path / "part.npy", np.arange(9))
+    showing = threading.Timer(0.3, lambda: (tmp_path / "part.npy").rename(index))
+    showing.start()
+    assert gpt_dataset.numpy.load(str(index), allow_pickle=True, mmap_mode="r").sum() == 36
+    showing.join()
+    monkeypatch.setattr(samples, "_SEEN_WITHIN_S", 0.0)
+    with pytest.raises(
+        NlpBenchError,
+        match=r"y\.npy, which rank 0 has written, is not seen here after 0 s: the file system shows it late",
+    ):
+        gpt_dataset.numpy.load(str(tmp_path / "y.npy"), allow_pickle=True, mmap_mode="r")

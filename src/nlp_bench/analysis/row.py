@@ -172,12 +172,13 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     requested, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
     present = dt.datetime.fromisoformat(added)
     moment = _moment(ending.get("ended")) or _last_stamp(entry, files[-1] if files else None)
-    if moment and not _WITH_YEAR_S <= moment.timestamp() <= present.timestamp() + _CLOCKS_S:
+    # A machine that has just started may not know the year: then nothing is later than now.
+    latest_s = present.timestamp() if present.timestamp() >= _WITH_YEAR_S else math.inf
+    if moment and not _WITH_YEAR_S <= moment.timestamp() <= latest_s + _CLOCKS_S:
         moment = None  # by a node whose clock is years off
     kept[_DATED] = moment is None and bool(files)
-    if moment is None and files:
-        written = dt.datetime.fromtimestamp(files[-1].stat().st_mtime, dt.timezone.utc).astimezone()
-        moment = min(written, present)
+    if moment is None and files and (written_s := files[-1].stat().st_mtime) >= _WITH_YEAR_S:
+        moment = dt.datetime.fromtimestamp(min(written_s, latest_s), dt.timezone.utc).astimezone()
     moment = moment or present
     row = Row(
         key=key_of(entry),

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 import nlp_bench
@@ -42,17 +43,31 @@ def git(checkout: Path) -> tuple[str, ...]:
 
 
 def commit_of(checkout: Path) -> str | None:
-    """Return the commit of a git checkout, marked; None outside of one, "unknown" where git does not answer."""
+    """Return the commit of a git checkout, marked; None outside of one, "unknown" where git does not answer.
+
+    A site's wrapper of git may print more: lines of other forms than git's do not count.
+    """
     head = ask(*git(checkout), "rev-parse", "HEAD")
-    if head.is_late:
+    commit = commit_in(head.out)
+    if head.is_late or (head.is_good and commit is None):
         return "unknown"
-    if not head.is_good or not head.out.strip():
+    if not head.is_good:
         return None
     status = ask(*git(checkout), "status", "--porcelain", "--untracked-files=no")
     if status.is_late:
         return "unknown"
-    mark = "+unknown" if not status.is_good else "+changes" if status.out.strip() else ""
-    return head.out.strip() + mark
+    mark = "+unknown" if not status.is_good else "+changes" if _CHANGED.search(status.out) else ""
+    return f"{commit}{mark}"
+
+
+_COMMIT = re.compile(r"^(?:[0-9a-f]{40}|[0-9a-f]{64})$", re.MULTILINE)
+_CHANGED = re.compile(r"^[ MTADRCU]{2} \S", re.MULTILINE)  # of git status --porcelain
+
+
+def commit_in(text: str) -> str | None:
+    """Return the first line that is the name of a commit, None without one."""
+    found = _COMMIT.search(text)
+    return found[0] if found else None
 
 
 SCRIPT = "pretrain_gpt.py"

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from nlp_bench import __version__
 from nlp_bench.config import catalog
-from nlp_bench.config.origin import git
+from nlp_bench.config.origin import commit_in, git
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.evidence.derive import RESULT
@@ -235,7 +235,8 @@ def add_software(collected: Collected) -> dict[str, Any]:
     if patch is None or len(patch) > MAX_PATCH_BYTES:
         left_out = "the patch of nlp-bench's uncommitted changes could not be made or is above 16 MiB: left out"
         collected.remarks.append(left_out)
-    elif patch:
+    elif begin := re.search(rb"^diff --git ", patch, re.MULTILINE):  # a site's wrapper of git may print more before
+        patch = patch[begin.start() :]
         collected.add_stream(io.BytesIO(patch), PATCH)
         record["patch"] = PATCH
         collected.remarks.append(f"nlp-bench's checkout has uncommitted changes: {PATCH}")
@@ -250,7 +251,7 @@ def checkout() -> tuple[Path | None, str | None]:
     """Return the folder that nlp-bench runs from and its commit; None each where there is none."""
     root = catalog.checkout()
     commit = _git(root, "rev-parse", "HEAD") if root else None
-    return root, None if commit is None else commit.decode(errors="replace").strip()
+    return root, commit_in((commit or b"").decode(errors="replace"))
 
 
 def _git(root: Path, *words: str) -> bytes | None:

@@ -1,6 +1,7 @@
 """Training samples and micro-batches: the same ones in the same order for every parallel layout."""
 
 import os
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from megatron.core import parallel_state
 from numpy.typing import NDArray
 
 from nlp_bench.data.blend import parse_blend
-from nlp_bench.errors import NlpBenchError
+from nlp_bench.errors import NlpBenchError, explained
 from nlp_bench.immutable import immutable
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
@@ -151,6 +152,8 @@ class IndexedRows:
                     size = wanted if blend.weights else None
                     self._blended = BlendedDataset(self._parts, list(weights), size, self._parts[0].config)
         except OSError as error:
+            if error.filename and not Path(error.filename).is_relative_to(cache):
+                raise NlpBenchError(f"data_path: cannot read {error.filename}: {explained(error)}") from error
             why = f"cannot write {cache}: {error.strerror}; name another folder; nlp-bench submit takes cache/ beside the data, so give it data that lie "
             why += "where the nodes may write (nlp-bench data --output FOLDER, then --data-path FOLDER/corpus_text_document)"
             raise NlpBenchError(f"data_cache_path: {why}") from error
@@ -208,6 +211,9 @@ def _open(settings: Settings, layout: Layout, length: int, prefix: str, wanted: 
     return GPTDataset(documents, prefix, training, wanted, Split.train, config)
 
 
+_SEEN_WITHIN_S = 60.0  # the attribute caches of network file systems hold for 30 to 60 s
+
+
 class _Numpy(ModuleType):
     """numpy for megatron-core's datasets: all of it, but `load` does not unpickle, and `save` leaves no half file to another job.
 
@@ -232,12 +238,22 @@ class _Numpy(ModuleType):
 
     @staticmethod
     def load(path: str, *_: Any, mmap_mode: Any = None, **__: Any) -> Any:
-        """Return the array in a file of the cache. Raises NlpBenchError for any other file."""
+        """Return the array in a file of the cache, which rank 0 has written and another node may see later. Raises NlpBenchError for any other file."""
+        file = Path(os.fsdecode(path))
+        end = time.monotonic() + _SEEN_WITHIN_S
+        while not file.exists() and time.monotonic() < end:
+            time.sleep(0.5)
+            list(file.parent.glob("*"))  # some file systems look a name up anew only with its folder
         try:
             return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+        except FileNotFoundError as error:
+            why = f"{file}, which rank 0 has written, is not seen here after {_SEEN_WITHIN_S:.0f} s"
+            raise NlpBenchError(
+                f"data_cache_path: {why}: the file system shows it late; start the training again"
+            ) from error
         except (ValueError, EOFError) as error:
             raise NlpBenchError(
-                f"data_cache_path: {Path(os.fsdecode(path))} is cut short or no index of megatron-core ({error}); remove the "
+                f"data_cache_path: {file} is cut short or no index of megatron-core ({error}); remove the "
                 "folder, the cache is then made anew"
             ) from error
 
