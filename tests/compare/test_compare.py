@@ -78,7 +78,7 @@ def test_a_switch_of_speed_is_another_configuration_and_is_named(tmp_path: Path,
     [
         [{"save_interval": 100}, {"save_interval": 200}],
         [{"wandb_exp_name": "monday"}, {"wandb_exp_name": "tuesday"}],
-        [{"config_of_next_year": "/home/a/x"}, {"config_of_next_year": "/home/b/x"}],
+        [{"config_of_next_year": "/nowhere/a/x"}, {"config_of_next_year": "/nowhere/b/x"}],
         [{"a_function": "<function f at 0x7f01>"}, {"a_function": "<function f at 0x7f02>"}],
         [{"lr_warmup_iters": 5}, {"lr_warmup_iters": 6}],
         [{"rank": 0}, {"rank": 63}],
