@@ -444,23 +444,29 @@ def test_another_configuration_decides_nothing(
 PARTITION = "PartitionName={name} AllowGroups=ALL Default={default} MaxNodes=8 MaxTime=1-00:00:00 State=UP TotalNodes=8"
 
 
-@pytest.mark.parametrize(
-    "answer", ["echo 'Slurm is in maintenance until 18:00' >&2; exit 1", "echo 'Slurm is in maintenance until 18:00'"]
-)
-def test_a_slurm_in_maintenance_is_not_no_slurm(
+MAINTENANCE = "Slurm is in maintenance until 18:00"
+
+
+@pytest.mark.parametrize("answer", [f"echo '{MAINTENANCE}' >&2; exit 1", f"echo '{MAINTENANCE}'", ""])
+def test_a_slurm_in_maintenance_or_without_scontrol_is_not_no_slurm(
     site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str
 ) -> None:
-    """The run would have trained on the login node; `doctor` said failed."""
+    """The run would have trained on the login node; `doctor` said failed. A container may have sbatch alone."""
     monkeypatch.delenv("NLP_BENCH_SYSTEM", raising=False)
+    told = f"`scontrol show config`: {MAINTENANCE}; try again later, or train on this machine"
     site.program("scontrol", answer)
+    if not answer:
+        (site.tools / "scontrol").chmod(0o644)
+        monkeypatch.setenv("PATH", str(site.tools))
+        told = "sbatch is here (PATH), but scontrol is not, or may not be executed: load or bind it"
     for command in (["check", "--model", "tiny"], ["submit", "--model", "tiny", "--data-path", "mock"]):
         assert main(command) == 2
         said = capsys.readouterr().err
-        assert (
-            "`scontrol show config`: Slurm is in maintenance until 18:00; try again later, or train on this machine"
-            in said
-        )
+        assert told in said
         assert "--system local" in said
+    main(["doctor", "--checks", "system"])
+    assert answer or "Slurm is installed but does not answer (scontrol is not on PATH)" in capsys.readouterr().out
+    assert main(["check", "--model", "tiny", "--system", "local"]) == 0
 
 
 def test_a_slurm_that_is_silent_before_sbatch_was_called(

@@ -162,7 +162,11 @@ class Slurm(Scheduler):
             return None
         answer = ask(*CONFIG, timeout_s=ANSWER_S)
         name = cluster_name(answer.out) if answer.is_good else None
-        has_slurm = shutil.which("sbatch") is not None
+        has_slurm = _has_sbatch()
+        if has_slurm and answer.is_missing:
+            raise NoAnswerError(
+                "sbatch is here (PATH), but scontrol is not, or may not be executed: load or bind it, or say --system local"
+            )
         if name is None and not is_absent(answer) and (has_slurm or _is_silent(answer)):
             raise NoAnswerError(
                 f"`{' '.join(CONFIG)}`: {answer.text or 'no answer'}; try again later, or train on this machine, which needs no Slurm: "
@@ -549,7 +553,12 @@ def _is_silent(answer: Answer) -> bool:
 
 def is_absent(answer: Answer) -> bool:
     """Whether the answer to CONFIG shows that there is no Slurm at all: not installed, or without a configured controller."""
-    return answer.is_missing or (not answer.is_good and "configuration source" in answer.err)
+    is_unconfigured = not answer.is_good and "configuration source" in answer.err
+    return is_unconfigured or (answer.is_missing and not _has_sbatch())  # a container may lack scontrol alone
+
+
+def _has_sbatch() -> bool:
+    return shutil.which("sbatch") is not None
 
 
 def cluster_name(config: str) -> str | None:
