@@ -90,6 +90,21 @@ def test_the_copy_is_what_the_run_was_resolved_with(stub_run: Stub, tmp_path: Pa
     shutil.rmtree(tmp_path / "snapshot")
 
 
+def test_a_file_system_that_sets_neither_times_nor_modes_takes_the_copy(
+    stub_run: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CIFS, or vfat of another user."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    run = stub_run("ok")
+    monkeypatch.setattr(os, "utime", refused)
+    monkeypatch.setattr(Path, "chmod", refused)
+    package = run_folder.take_snapshot(run, tmp_path) / "src/nlp_bench"
+    assert run_folder.code_sha256(package) == run.nlp_bench.code_sha256
+
+
 def test_a_copy_that_is_cut_off_or_of_other_code_is_none(
     stub_run: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

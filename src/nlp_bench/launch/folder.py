@@ -275,16 +275,16 @@ def _copy(target: Path) -> None:
         if path.is_file() and "__pycache__" not in name.parts and path.suffix != ".part":
             place = target / name
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, place)
+            shutil.copyfile(path, place)
     made = origin()
     write_json(target / COMMIT, {"schema": SNAPSHOT_SCHEMA, "version": made.version, "commit": made.commit})
     # Checked by the hash of its source: a time that a file system rounds would compile it anew in every rank.
     compileall.compile_dir(target / "src", quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
     for path in target.rglob("*"):
-        if path.is_file():
-            path.chmod(path.stat().st_mode & ~0o222)
-        else:  # a folder stays writable, so that `rm -r` removes the run
-            path.chmod(path.stat().st_mode | 0o700)
+        mode = path.stat().st_mode
+        with contextlib.suppress(OSError):  # a file system without modes (CIFS)
+            # A folder stays writable, so that `rm -r` removes the run.
+            path.chmod(mode & ~0o222 if path.is_file() else mode | 0o700)
 
 
 def _refuse_other(run: Run, folder: Path) -> None:
