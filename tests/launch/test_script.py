@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.following import offline
@@ -117,6 +118,33 @@ def test_fewer_gpus_than_ranks_are_refused_before_the_queue(gres: str) -> None:
         UsageError, match=r"gres: .* asks for [23] GPUs of each node, where 4 ranks start .* write gpu:4, or gpu alone"
     ):
         text(offline("175", "juwels-booster", gres=gres))
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({}, "refused"),
+        ({"srun_args": ("--gres=gpu:4",)}, "refused"),  # a step of a job without GPUs
+        ({"system": "slurm-sandbox"}, ""),  # of CPUs
+        ({"gres": "nvme:1,shard:4"}, ""),
+        ({"sbatch_args": ("--gpus-per-node=4",)}, ""),
+        ({"sbatch_args": ("--tres-per-node=gres/gpu:4",)}, ""),
+        ({"exclusive": True, "srun_args": ("--gres=gpu:4",)}, ""),
+        ({"exclusive": True}, "warned"),  # craynetwork:1, say
+        ({"sbatch_args": ("--exclusive",)}, "warned"),
+    ],
+)
+def test_resources_without_a_gpu_are_refused_where_nothing_else_asks_for_gpus(
+    choices: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JUBE cuts "gpu:4,nvme:1" into two points: the second one asked for no GPU."""
+    run = offline(**{"model": "175", "system": "juwels-booster", "gres": "nvme:1", **choices})
+    if said == "refused":
+        with pytest.raises(UsageError, match=r"gres: 'nvme:1' asks for no GPU, where 4 ranks .* two points"):
+            text(run)
+        return
+    assert f"\n#SBATCH --gres={run.system.slurm.gres}\n" in text(run)
+    assert ("warning: system.slurm.gres: 'nvme:1' asks for no GPU" in capsys.readouterr().err) is (said == "warned")
 
 
 def test_srun_arguments_come_before_the_program() -> None:

@@ -112,6 +112,9 @@ number is by now another job's, which waits)."""
 WITHOUT_NUMBER = re.compile(r"^[^:,]+(?::(?!\d+(?:,|$))[^:,]+)?(?=,|$)")
 """A generic resource, or a type of it (gpu:a100), of which Slurm would give one."""
 GPUS = re.compile(r"(?:^|,)gpu(?::[^:,]+)?:(\d+)(?=,|\(|$)")  # how many GPUs of a node a generic resource asks for
+GPU_NAMES = re.compile(r"(?:^|[,:/])(?:gpu|mps|shard)(?=[:,]|$)")
+"""Generic resources that are GPUs, or parts of them. Source: gres.conf's manual."""
+ASKS_FOR_GPUS = ("--gpus", "-G", "--gres", "--tres-per")  # how words of sbatch and srun ask for them, too
 DIRECTIVE_WORD = re.compile(f"[{DIRECTIVE_LETTERS}]+")
 
 
@@ -210,6 +213,8 @@ class Slurm(Scheduler):
                 f"system.slurm.gres: {settings.gres!r} asks for {asked} GPUs of each node, where {per_node} ranks start "
                 f"(parallel.gpus_per_node); write gpu:{per_node}, or gpu alone, which takes as many as there are ranks"
             )
+        if settings.gres and not GPU_NAMES.search(settings.gres) and run.system.accelerator == "cuda":
+            _check_without_gpus(settings, per_node)
         values = {
             "JOB_NAME": run.launch.job_name,
             "QUEUE": run.launch.queue,
@@ -578,6 +583,20 @@ def _shown_nodes(names: list[str]) -> str | None:
         return listing(*SHOW, "node", ",".join(names), timeout_s=30)
     except NoAnswerError as error:
         raise SilentError(str(error)) from error
+
+
+def _check_without_gpus(settings: Settings, per_node: int) -> None:
+    """Refuse generic resources without a GPU where nothing else asks for GPUs; a job of whole nodes has them all, but its step may not (srun's manual)."""
+    if any(word.startswith(ASKS_FOR_GPUS) for word in settings.sbatch_args):
+        return
+    text = f"system.slurm.gres: {settings.gres!r} asks for no GPU, where {per_node} ranks of each node need one"
+    if not settings.exclusive and not any(word.startswith("--exclusive") for word in settings.sbatch_args):
+        raise UsageError(
+            f"{text}; write gpu,{settings.gres}, or --exclusive for whole nodes; a comma in JUBE's file makes two points: "
+            "write such a list in the system file (slurm.gres)"
+        )
+    if not any(word.startswith(ASKS_FOR_GPUS) for word in settings.srun_args):
+        say(f"warning: {text}: the job has whole nodes; should its ranks see no GPU: --srun-arg=--gres=gpu:{per_node}")
 
 
 def _word(name: str, value: str) -> str:
