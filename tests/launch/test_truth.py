@@ -23,7 +23,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.follow import sync as syncing
-from nlp_bench.launch.follow.sync import sync, sync_script
+from nlp_bench.launch.follow.sync import Kind, sync, sync_script
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.scheduler.slurm import STATES, Slurm
 from nlp_bench.launch.submission import Submission, read_submission
@@ -302,6 +302,18 @@ def test_a_silent_slurm_does_not_end_a_chain(submitted: Path, monkeypatch: pytes
     assert "Slurm does not answer" in state
     monkeypatch.setenv("SLURM_JOB_ID", "8")  # the last one knows that it is the last
     assert ending_of(sync_script(submitted, exit_status=0)).outcome is Outcome.INCOMPLETE
+
+
+def test_a_chain_that_is_not_queued_whole_goes_on_unless_it_was_cancelled(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Submission(job_ids=["7", "8"], parts_left=2, comment="nlp-bench:1").write(submitted)
+    says(monkeypatch, "TIMEOUT")
+    ending, state = sync(submitted)
+    assert (ending, state.kind) == (None, Kind.CUT_OFF)
+    assert "2 are not queued yet: nlp-bench submit --run" in state
+    says(monkeypatch, "CANCELLED")
+    assert ending_of(sync(submitted)).outcome is Outcome.CANCELLED
 
 
 def test_a_lost_node_is_no_short_run(run: Run, submitted: Path) -> None:

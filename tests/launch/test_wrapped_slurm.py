@@ -275,6 +275,23 @@ def test_a_chain_of_which_one_answer_is_unsure_goes_on(
     assert submission_of(run_dir).job_ids == ["7", "8", "9"]
 
 
+def test_a_chain_that_the_queue_takes_in_part_is_completed_by_the_same_command(
+    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The limit of jobs of a user, say: that two of four were missing was said once, and never again."""
+    limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
+    site.sbatch(f'(($(ls {site.jobs} | wc -l) < 2)) || {{ echo "{limit}" >&2; exit 1; }}; make; echo "$number"')
+    for further in (("--chain", "4", "--timelimit", "01:00:00"), ()):
+        assert submit(run_dir, *further) == 1
+        said = capsys.readouterr().err
+        assert "--chain: 2 of 4 jobs are queued (7 8) and stay; then: sbatch refused" in said
+        assert f"{limit}; once that is mended or over, this queues the rest: nlp-bench submit --run {run_dir}" in said
+        assert said.endswith("to end those that are queued instead: scancel 7 8\n")
+    site.sbatch('make; echo "$number"')
+    assert submit(run_dir) == 0
+    assert submission_of(run_dir).job_ids == ["7", "8", "9", "10"]
+
+
 def test_ctrl_c_while_sbatch_hangs_leaves_it_open(site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def pressed(*_: object, **__: object) -> str:
         raise KeyboardInterrupt

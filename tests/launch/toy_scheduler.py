@@ -62,7 +62,7 @@ class Toy(Scheduler):
         """Start the script, detached."""
         del account, lock
         if (self.queue / "closed").exists():
-            raise NlpBenchError("Toy refuses all jobs today; nothing was submitted")
+            raise NlpBenchError("Toy refuses all jobs today")
         job_id = f"toy-{len(list(self.queue.glob('*.json'))) + 1}"
         runner = RUNNER.format(script=script.name, status=f"'{self.queue}/{job_id}.status'")
         process = subprocess.Popen(

@@ -128,10 +128,12 @@ def _queue(scheduler: Scheduler, run: Run, script: Path, jobs: int, lock: int) -
     except NlpBenchError as error:
         if not job_ids:
             (run_dir / "submit.json").unlink(missing_ok=True)  # nothing was submitted: the intent has ended
-            raise NlpBenchError(f"{error}; once that is mended or over, type: {repeat_command(run_dir)}") from error
-        replace(found, parts_left=0).write(run_dir)
+            raise NlpBenchError(
+                f"{error}; nothing was submitted; once that is mended or over, type: {repeat_command(run_dir)}"
+            ) from error
         raise NlpBenchError(
-            f"--chain: {len(job_ids)} of {jobs} jobs are queued ({' '.join(job_ids)}) and stay; then: {error}"
+            f"--chain: {len(job_ids)} of {jobs} jobs are queued ({' '.join(job_ids)}) and stay; then: {error}; once that is mended or over, "
+            f"this queues the rest: {repeat_command(run_dir)}; to end those that are queued instead: {scheduler.commands(job_ids)[1]}"
         ) from error
     return job_ids
 

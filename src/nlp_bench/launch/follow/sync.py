@@ -222,9 +222,8 @@ def _settle(  # noqa: PLR0913  # one fact each
         if others is None:
             text = f"{ending.text()}; {_silent(scheduler)}, and other jobs of the chain may go on"
             return None, RunState(text, Kind.SILENT)
-        num_left = len(others) or (submission.parts_left if submission else 0)
-        if num_left:
-            return None, f"one job of the chain has ended ({ending.text()}), {num_left} will go on"
+        if submission and (state := _going_on(run_dir, submission, ending, len(others), own_id)):
+            return None, state
     if submission and retry.is_due(run, submission, ending):
         try:
             return None, _once_more(run_dir, submission, ending, exit_status, is_job=own_id is not None)
@@ -239,6 +238,19 @@ def _settle(  # noqa: PLR0913  # one fact each
     except NlpBenchError as error:  # another user's run: how it ended is known all the same
         raise NlpBenchError(f"{run_dir}: {ending.text()}; but {error}") from error
     return read_ending(run_dir), "ended"
+
+
+def _going_on(
+    run_dir: Path, submission: Submission, ending: Ending, num_others: int, own_id: str | None
+) -> RunState | None:
+    """Return the state of a chain of which a job has ended, None where it was the last, or where all were cancelled before the rest was queued."""
+    text, num_left = f"one job of the chain has ended ({ending.text()})", submission.parts_left
+    if num_others or (num_left and not submission.is_intent):
+        return RunState(f"{text}, {num_others or num_left} will go on")
+    is_given_up = ending.outcome is Outcome.CANCELLED and own_id is None and not lock.is_held(run_dir)
+    if not num_left or is_given_up:
+        return None
+    return RunState(f"{text}, {num_left} are not queued yet: {repeat_command(run_dir)}", Kind.CUT_OFF)
 
 
 def _late(scheduler: Scheduler, run_dir: Path, job: Job, record: ScriptRecord | None, ending: Ending) -> str:

@@ -293,7 +293,7 @@ class Slurm(Scheduler):
         failed_after = not why and re.search(r"\d", shown)  # a number: a hook of the site failed after sbatch
         is_unsure = UNSURE.search(" ".join(why) or said) or failed_after
         if done.returncode and not is_unsure and not is_cut_off:
-            raise NlpBenchError(f"sbatch refused {script}: {said}; nothing was submitted")
+            raise NlpBenchError(f"sbatch refused {script}: {said}")
         found = IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else "")
         numbers = dict(sorted(found))
         if done.returncode or len(numbers) != 1:
@@ -427,7 +427,7 @@ def _sbatch(
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        raise NlpBenchError(f"sbatch cannot be started: {error.strerror}; nothing was submitted") from error
+        raise NlpBenchError(f"sbatch cannot be started: {error.strerror}") from error
     with process:
         try:
             out, err = programs.printed(process, SUBMIT_TIMEOUT_S)
