@@ -4,7 +4,7 @@
 [ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
 set -euo pipefail
 
-root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && builtin pwd)
 [[ -e $root/benchmark/env/activate.bash ]] || { echo "nlp-bench: error: $0 is a copy without its checkout, as sbatch and qsub make of a script: hand over one that says: bash CHECKOUT/src/compile_build.sh" >&2; exit 2; }
 choose=() options=()
 while (($#)); do

@@ -4,7 +4,7 @@
 #   bash tests/run.sh --quick [arguments]     those below half a second, without Slurm, JUBE, torchrun and a browser; none of these is installed
 #   bash tests/run.sh [pytest arguments]      for example: bash tests/run.sh tests/logs -k ansi
 set -euo pipefail
-root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && builtin pwd)
 cd "$root"
 quick=
 if [[ ${1:-} == --quick ]]; then quick=1 && shift; fi

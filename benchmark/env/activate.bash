@@ -14,8 +14,8 @@ fi
 nlp_bench_activate() {
   local here root venv lines strict=$- status=0
   [[ $strict == *i* || ${1:-} =~ ^--(system|run)(=|$) ]] || set --
-  here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd) || return
-  root=$(CDPATH='' cd -- "$here/../.." && pwd) || return
+  here=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && builtin pwd) || return
+  root=$(CDPATH='' builtin cd -- "$here/../.." && builtin pwd) || return
   lines=$(BASH_ENV='' bash "$here/nlp-bench" check --print environment "$@") || return
   if [[ $lines == "module "* ]] && ! command -v module > /dev/null; then
     echo "nlp-bench: error: the system file names modules, and this shell has no command module: take a login shell (bash -l)," \

@@ -9,8 +9,8 @@ export PIP_USER=0 # a pip.conf that says so ("user = true") lets no pip install 
 unset PIP_CONSTRAINT PIP_TARGET PIP_PREFIX # another torch, which an image pins (NGC's); a place that is not this environment
 unset BASH_ENV # this bash has read it; what it prints in those below would be taken for their answers
 export PYTHONSAFEPATH=1 # Python 3.11: import nothing from the current folder; -I and the path in place of -m are for 3.10
-here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-root=$(CDPATH='' cd -- "$here/../.." && pwd)
+here=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && builtin pwd)
+root=$(CDPATH='' builtin cd -- "$here/../.." && builtin pwd)
 [[ -e $here/python.bash ]] || { echo "nlp-bench: error: $0 is a copy without its checkout, as sbatch and qsub make of a script: hand over one that says: bash CHECKOUT/benchmark/env/setup_venv.sh" >&2; exit 2; }
 # shellcheck source=benchmark/env/python.bash
 source "$here/python.bash"

@@ -25,21 +25,22 @@ from nlp_bench.errors import UsageError
         ["src/compile_build.sh", "--system", "local", "--no-such-option"],
     ],
 )
-def test_scripts_work_with_a_cdpath(words: list[str]) -> None:
-    """`cd` prints the folder that it finds by CDPATH, and takes one of another place first."""
+def test_scripts_work_with_a_cdpath_and_with_a_cd_that_prints(words: list[str]) -> None:
+    """`cd` prints the folder that it finds by CDPATH, and takes one of another place first; a user's own lists what is there."""
     ways = []
-    for further in ({}, {"CDPATH": ".:.."}):
+    for further in ({}, {"CDPATH": ".:..", "BASH_FUNC_cd%%": '() { builtin cd "$@" && ls; }'}):
         variables = {**os.environ, **further}
         done = execute("bash", *words, cwd=ROOT, env=variables, timeout=120)
         ways.append((done.returncode, done.stdout, done.stderr))
     assert ways[1] == ways[0]
 
 
-def test_no_script_looks_a_folder_up_by_cdpath() -> None:
+def test_no_script_looks_a_folder_up_by_cdpath_or_a_users_cd() -> None:
     tracked = execute("git", "ls-files", cwd=ROOT, check=True).stdout.split("\n")
     scripts = [ROOT / name for name in tracked if name.endswith((".sh", ".bash", "env/nlp-bench"))]
     assert scripts
-    assert not [path for path in scripts if re.search(r"\$\(\s*cd ", path.read_text(encoding="utf-8"))]
+    other = re.compile(r"\$\((?!CDPATH='' builtin )[^)]*\bcd ")
+    assert not [path for path in scripts if other.search(path.read_text(encoding="utf-8"))]
 
 
 def test_a_clone_from_windows_keeps_the_line_ends_of_the_scripts() -> None:

@@ -116,7 +116,7 @@ start() { # start DIR NODES LINES
   for tool in slurmctld slurmd munged; do
     command -v "$tool" >/dev/null || die "$tool is missing; on Debian: apt-get install slurm-wlm munge"
   done
-  mkdir -p "$1" && dir=$(CDPATH='' cd "$1" && pwd)
+  mkdir -p "$1" && dir=$(CDPATH='' builtin cd "$1" && builtin pwd)
   case $dir in *[[:space:]]*) die "Slurm's own configuration takes no folder with a space: $dir" ;; esac
   mkdir -p "$dir"/{state,spool,log,dev}
   touch "$dir"/dev/gpu{0..3}
@@ -163,7 +163,7 @@ halt() { # halt PIDFILE...: end these processes
 
 stop() { # stop DIR
   local dir controller
-  dir=$(CDPATH='' cd "$1" && pwd)
+  dir=$(CDPATH='' builtin cd "$1" && builtin pwd)
   export SLURM_CONF=$dir/slurm.conf
   controller=$(ours "$dir/slurmctld.pid")
   if [[ -n $controller ]]; then

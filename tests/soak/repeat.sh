@@ -3,7 +3,7 @@
 #   bash tests/soak/repeat.sh 20 [pytest arguments]     for example: bash tests/soak/repeat.sh 20 tests/launch
 # Prints one line per run; keeps the output of a run that failed.
 set -euo pipefail
-root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+root=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && builtin pwd)
 cd "$root"
 case ${1:-} in '' | *[!0-9]*) sed -n '2,4s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;; esac
 runs=$1

@@ -5,7 +5,7 @@
 #   bash tests/soak/run.sh --part 50    a fiftieth of each, to see that all of them work
 #   bash tests/soak/run.sh --only orphans,table      some of them
 set -euo pipefail
-root=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd)
+root=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && builtin pwd)
 cd "$root"
 case ${1:-} in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
 # shellcheck source=tests/prepare.bash

@@ -5,7 +5,7 @@
 #   bash benchmark/perf/gpu/day.sh OUT --smoke [STAGE …]  the same way on a CPU: proves the way, measures nothing
 # What the machine needs beside torch is what prepare.sh collects, on PYTHONPATH; `rivals` takes Megatron-LM's checkout from MEGATRON_LM_REPO.
 set -euo pipefail
-here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && builtin pwd)
 case ${1:-} in '' | -*) sed -n '2,6s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;; esac
 out=$1
 shift

@@ -2,7 +2,7 @@
 # Collect what a GPU machine without a network needs beside this checkout and torch, and print its size.
 #   bash benchmark/perf/gpu/prepare.sh DIR        then there: pip install --no-index --no-deps --target SITE DIR/*.whl
 set -euo pipefail
-here=$(CDPATH='' cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+here=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && builtin pwd)
 case ${1:-} in '' | -*) sed -n '2,3s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2 ;; esac
 version=$(sed -n 's/^megatron-core==\([^ ;]*\).*/\1/p' "$here/../../env/constraints.txt")
 python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
