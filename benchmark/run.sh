@@ -24,7 +24,10 @@ failed_steps() { # failed_steps RUN: what the steps that failed said
   done
 }
 
-newest_run() { find "$runs" -maxdepth 1 -name '[0-9]*' 2> /dev/null | sort | tail -n 1; }
+newest_run() {
+  local all=("$runs"/[0-9]*)
+  [[ ! -e ${all[-1]} ]] || echo "${all[-1]}"
+}
 
 ask_status() { # set `status` to JUBE's word, the last that it says: a site's wrapper prints a banner before it
   local said

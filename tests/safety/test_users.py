@@ -283,6 +283,16 @@ def test_the_one_command_where_tmpdir_is_full(tmp_path: Path) -> None:
     assert list((tmp_path / "benchmark/jube/nlp_benchmark_run").iterdir()) == []
 
 
+def test_the_one_command_without_find(tmp_path: Path) -> None:
+    """A minimal image has none, and run.sh ended before JUBE began, without a word."""
+    script = stand_ins(tmp_path)
+    (tmp_path / "find").write_text("#!/bin/sh\nexit 127\n")
+    (tmp_path / "find").chmod(0o755)
+    variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", script], env=variables, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.endswith(f"--output {tmp_path}/reports/latest\n")) == (0, True), done
+
+
 def test_what_was_set_aside_of_another_user_is_in_nobodys_way(shared: Path) -> None:
     """Data that a group makes anew in turn: each can set the other's aside, and not remove it."""
     shared.chmod(0o2775)
