@@ -12,7 +12,7 @@ if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
 fi
 
 nlp_bench_activate() {
-  local here root venv lines strict=$- status=0
+  local here root venv lines closed strict=$- status=0
   [[ $strict == *i* || ${1:-} =~ ^--(system|run)(=|$) ]] || set --
   here=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && builtin pwd) || return
   root=$(CDPATH='' builtin cd -- "$here/../.." && builtin pwd) || return
@@ -39,6 +39,8 @@ nlp_bench_activate() {
   if [[ ! $VIRTUAL_ENV -ef $venv ]]; then
     echo "nlp-bench: error: $venv was made as $VIRTUAL_ENV, and cannot be moved or copied: remove $(readlink -f -- "$venv")," \
       "then run: bash benchmark/env/setup_venv.sh" >&2
+  elif closed=$(nlp_bench_closed "$VIRTUAL_ENV/bin/python"); then
+    echo "nlp-bench: error: $closed" >&2
   elif [[ ! -x $VIRTUAL_ENV/bin/python ]]; then
     echo "nlp-bench: error: $VIRTUAL_ENV/bin/python is gone: its Python was removed or its module is not loaded;" \
       "load that module, or run: bash benchmark/env/setup_venv.sh" >&2

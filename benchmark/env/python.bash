@@ -16,6 +16,15 @@ nlp_bench_made_as() { # nlp_bench_made_as VENV: the path that the scripts in its
   (source "$1/bin/activate" && echo "$VIRTUAL_ENV")
 }
 
+nlp_bench_closed() { # nlp_bench_closed PYTHON: print that its way is closed to this user; fails where it is not
+  local real way
+  real=$(readlink -m -- "$1" 2> /dev/null) way=$real
+  until [[ -e ${way:=/} ]]; do way=${way%/*}; done
+  [[ ! -x $way ]] || return
+  echo "$1 leads to $real, which is closed to uid $UID: open the way to it (chmod go+x $(printf %q "$way"))," \
+    "or make the environment with a Python that all may read (NLP_BENCH_PYTHON)"
+}
+
 nlp_bench_python() { # print the first Python 3.10 to 3.13 of PATH that can make virtual environments
   local python
   for python in "${NLP_BENCH_PYTHON:-python3}" python3.13 python3.12 python3.11 python3.10; do

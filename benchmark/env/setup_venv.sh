@@ -141,6 +141,8 @@ if is_ready key; then
   }
 else
   [[ ! -e $venv || -w $venv ]] || foreign "$venv"
+  [[ -e $venv || -w $folder ]] ||
+    { say "error: $folder cannot be written, and has no environment of $python yet: set NLP_BENCH_VENV to a path of your own"; exit 1; }
   say "setting up $venv for $accelerator (a few minutes, once)"
   options=(); [[ $site_packages != yes ]] || options=(--system-site-packages)
   "$python" -I -m venv --clear "${options[@]}" "$venv" ||

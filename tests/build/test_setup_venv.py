@@ -227,11 +227,15 @@ def test_a_wish_for_installs_in_the_home_is_not_heeded(tmp_path: Path, tools: Pa
     assert done.returncode == 0, done.stderr
 
 
-def test_a_folder_that_only_its_owner_may_write_names_another_way(open_folder: Path) -> None:
+@pytest.mark.parametrize("locks", [[], [".venv.lock"]])
+def test_a_folder_that_only_its_owner_may_write_names_another_way(open_folder: Path, locks: list[str]) -> None:
+    """With an environment of another Python in it, of which the lock is there, room was said to lack, or python3-venv."""
     before = as_user(12345)
     (open_folder / "env").mkdir()
+    for name in locks:
+        (open_folder / "env" / name).touch(0o644)
     done = setup(open_folder, None, before=before)
-    assert (done.returncode, "or set NLP_BENCH_VENV to a path of your own\n" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, " set NLP_BENCH_VENV to a path of your own\n" in done.stderr) == (1, True), done.stderr
 
 
 def activated(
@@ -274,6 +278,26 @@ def test_an_environment_that_was_moved_is_named(tmp_path: Path) -> None:
     done = activated(tmp_path / "old")
     said = f"{tmp_path}/old/bin/python is gone: its Python was removed or its module is not loaded; load that module, or run"
     assert (done.stdout[:2], said in done.stderr) == ("1 ", True), done.stderr
+
+
+def test_an_environment_whose_python_is_closed_to_this_user_is_named(open_folder: Path) -> None:
+    """Of root's own Python (pyenv, uv): it was said to be gone, or another Python lacked numpy, and doctor's check broke."""
+    before, venv, closed = as_user(12345), open_folder / "venv", open_folder / "root"
+    for folder in (venv / "bin", closed):
+        folder.mkdir(parents=True)
+    (venv / "nlp-bench.key").touch()
+    (venv / "bin/activate").write_text(f"VIRTUAL_ENV='{venv}'; deactivate() {{ :; }}\n")
+    (venv / "bin/python").symlink_to(closed / "python")
+    (closed / "python").symlink_to(sys.executable)
+    closed.chmod(0o700)
+    variables = {**os.environ, "NLP_BENCH_VENV": str(venv), "NLP_BENCH_PYTHON": sys.executable}
+    said = f"{venv}/bin/python leads to {closed}/python, which is closed to uid 12345: open the way to it (chmod go+x {closed}), or"
+    words = [str(ROOT / "benchmark/env/nlp-bench"), "doctor", "--system", "local", "--checks", "environment"]
+    done = execute(*before, "bash", *words, env=variables)
+    assert f"warning: another Python is taken: {said}" in done.stderr
+    assert f"{venv} is closed to uid 12345: {closed}/python: Permission denied" in done.stdout
+    done = execute(*before, "bash", "-c", f'source "{ROOT}/benchmark/env/activate.bash" --system local', env=variables)
+    assert (done.returncode, f"error: {said}" in done.stderr) == (1, True), done.stderr
 
 
 def test_a_copy_of_an_environment_does_not_change_the_original(tmp_path: Path, tools: Path) -> None:

@@ -73,15 +73,22 @@ def environment(place: Place) -> Finding:  # noqa: C901, PLR0911  # one answer p
     if place.has_image:
         return skipped("the ranks run in a container image, which brings its own")
     folder = environment_folder(place.root)
+    mark, python = folder / "nlp-bench.key", folder / "bin" / "python"
+    try:
+        is_finished, has_python = mark.exists(), python.exists()
+    except PermissionError as error:
+        what = f"{folder} is closed to uid {os.getuid()}: {os.path.realpath(error.filename)}: {error.strerror}"
+        anew = f"make it with a Python that all may read (NLP_BENCH_PYTHON): {remedy}"
+        return failed(what, remedy=f"open the way to it (chmod go+x), or {anew}")
     if not folder.is_dir() and catalog.has_workflow():
         return failed(f"no virtual environment at {folder}", remedy=remedy)
     if not folder.is_dir():
         folder = Path(sys.prefix)  # what is installed next to the package is used
-    elif not (folder / "nlp-bench.key").exists():
+    elif not is_finished:
         tail = text_of(folder / "pip.err").splitlines()[-1:]
         return failed(f"{folder} was not finished: it has no mark nlp-bench.key", *tail, remedy=remedy)
-    elif not (folder / "bin" / "python").exists():
-        return failed(f"{folder}/bin/python is gone: its Python was removed or its module is not loaded", remedy=remedy)
+    elif not has_python:
+        return failed(f"{python} is gone: its Python was removed or its module is not loaded", remedy=remedy)
     if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):  # not on macOS
         what = f"{folder} is mounted noexec, where no package can be loaded"
         return failed(what, remedy="put the checkout, or NLP_BENCH_VENV, elsewhere")
