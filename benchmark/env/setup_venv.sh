@@ -2,7 +2,8 @@
 # Set up the virtual environment: torch for this machine, megatron-core and the rest, at pinned versions.
 #   setup_venv.sh [--system NAME | --run RUN_JSON] [--extra test]
 # .venv (or NLP_BENCH_VENV) is a link to .venv-KEY; the key says what is inside (Python, accelerator, versions), so that
-# an environment is never changed under a job that waits or runs with it. A finished one is taken at once.
+# an environment is never changed under a job that waits or runs with it. A finished one is taken at once,
+# also where another python3 has come first on PATH since; NLP_BENCH_PYTHON names the one that is wanted.
 [ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
 set -euo pipefail
 export PIP_USER=0 # a pip.conf that says so ("user = true") lets no pip install into a virtual environment
@@ -34,15 +35,30 @@ set +u # the shell functions of environment modules read unset variables
 eval "$software"
 set -u
 
+link=$(nlp_bench_venv "$root")
 shared=$here/packages.pth # of `nlp-bench init`: where the environment that ran it has torch, megatron-core and the rest
+key() { # key PYTHON: what its environment is made of: packages by pyproject.toml (not its settings of tools), pins, compiled code
+  {
+    "$1" -I -c 'import sys; print(sys.version)'
+    echo "$accelerator $site_packages"
+    cat "$here/constraints.txt"
+    [[ ! -e $shared ]] || cat "$shared"
+    sed '/^\[tool/,$d' "$root/pyproject.toml"
+    cat "$root/setup.py" "$root/src/nlp_bench/logs/scan.c"
+  } | sha256sum | cut -c 1-12
+}
 if [[ -e $shared ]]; then
   python=$(sed -n 's/^# python: //p' "$shared")
   "$python" -c 'import sys; from importlib.util import find_spec as f; sys.exit(not (f("torch") and f("megatron.core")))' 2> /dev/null ||
     { say "error: $python, whose packages $shared shares, no longer has torch and megatron-core; remove $shared for an environment of its own"; exit 1; }
+elif [[ -z ${NLP_BENCH_PYTHON:-} && $site_packages != yes && -e $link/nlp-bench.key &&
+  $link -ef $link-$(key "$link/bin/python" 2> /dev/null) ]]; then # a shell with another Python (conda's) needs no second one
+  python=$link/bin/python
+  ! found=$(nlp_bench_python 2> /dev/null) || [[ $link -ef $link-$(key "$found") ]] ||
+    say "keeping $link of $("$python" -V), though $found comes first on PATH now; NLP_BENCH_PYTHON=$(printf %q "$found") makes another"
 else
   python=$(nlp_bench_python)
 fi
-link=$(nlp_bench_venv "$root")
 require_own() { # require_own PATH: nothing is there, or a link of ours, to a folder named after it
   [[ ! -e $1 && ! -L $1 ]] || { [[ -L $1 ]] && [[ $(readlink -- "$1") =~ ^"$(basename -- "$link")"-[0-9a-f]{12}$ ]]; } ||
     { say "error: $1 is not this script's link to an environment; move it away, or set NLP_BENCH_VENV to a new path"; exit 1; }
@@ -53,15 +69,7 @@ folder=$(dirname -- "$link")
 mkdir -p "$folder"
 "$python" -I -c 'import os, sys; sys.exit(os.statvfs(sys.argv[1]).f_flag & getattr(os, "ST_NOEXEC", 0))' "$folder" ||
   { say "error: $folder is mounted noexec, where no package can be loaded: put the checkout, or NLP_BENCH_VENV, elsewhere"; exit 1; }
-key() { # what the environment is made of: packages by pyproject.toml (not its settings of tools), pins, compiled code
-  "$python" -I -c 'import sys; print(sys.version)'
-  echo "$accelerator $site_packages"
-  cat "$here/constraints.txt"
-  [[ ! -e $shared ]] || cat "$shared"
-  sed '/^\[tool/,$d' "$root/pyproject.toml"
-  cat "$root/setup.py" "$root/src/nlp_bench/logs/scan.c"
-}
-wanted=$(key | sha256sum | cut -c 1-12)
+wanted=$(key "$python")
 venv=$link-$wanted
 
 is_ready() { [[ -e $venv/nlp-bench.$1 ]]; } # is_ready key, or the name of an extra

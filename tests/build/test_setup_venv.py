@@ -5,6 +5,7 @@ The script is the real one; Python's venv and pip are stand-ins (a real environm
 
 import fcntl
 import os
+import platform
 import re
 import shlex
 import shutil
@@ -183,6 +184,27 @@ def test_a_finished_one_is_taken_at_once(tmp_path: Path, tools: Path) -> None:
     done = setup(tmp_path, tools, DIE_AT="venv-begin")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [f"nlp-bench: {tmp_path}/env/.venv is ready"]
+
+
+def test_a_finished_one_is_kept_where_another_python_has_come_first_on_path(tmp_path: Path, tools: Path) -> None:
+    """In a shell with conda's base a second one was begun, of minutes and gigabytes, or failed without a network."""
+    python, venv = tools / "python3", tmp_path / "env/.venv"
+    ready = f"nlp-bench: {venv} is ready"
+    python.symlink_to("python")
+    for _ in range(2):
+        done = setup(tmp_path, tools, NLP_BENCH_PYTHON="")
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (0, ready), done.stderr
+    assert done.stderr == f"{ready}\n"
+    python.unlink()
+    python.write_text(f'#!/bin/bash\n[[ $3 != *"print(sys.version)" ]] || exec echo conda\n. "{tools}/python"\n')
+    python.chmod(0o755)
+    done = setup(tmp_path, tools, NLP_BENCH_PYTHON="")
+    keeps = (
+        f"nlp-bench: keeping {venv} of Python {platform.python_version()}, though {python} comes first on PATH now; "
+    )
+    assert (done.returncode, done.stderr) == (0, f"{keeps}NLP_BENCH_PYTHON={python} makes another\n{ready}\n")
+    done = setup(tmp_path, tools, NLP_BENCH_PYTHON=str(python))
+    assert (done.returncode, f"setting up {venv}-" in done.stderr) == (0, True), done.stderr
 
 
 def test_a_path_that_the_shell_has_completed_is_the_same(tmp_path: Path, tools: Path) -> None:
