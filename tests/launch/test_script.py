@@ -92,6 +92,7 @@ def in_image(run: Run, container: Container) -> Run:
         ({"gres": "gpu:a100:4"}, "#SBATCH --gres=gpu:a100:4"),
         ({"gres": "gpu:a100"}, "#SBATCH --gres=gpu:a100:4"),
         ({"gres": "gpu:1g.5gb,nvme:1"}, "#SBATCH --gres=gpu:1g.5gb:4,nvme:1"),
+        ({"gres": "nvme:1,gpu"}, "#SBATCH --gres=nvme:1,gpu:4"),
         ({"gres": "gpu:8"}, "#SBATCH --gres=gpu:8"),
         ({"gres": "gpu:a100:2,gpu:h100:2"}, "#SBATCH --gres=gpu:a100:2,gpu:h100:2"),
         ({"mem": "0"}, "#SBATCH --mem=0"),

@@ -109,8 +109,8 @@ NO_STEP = re.compile(
 FORGOTTEN, PENDING = "Invalid job id specified", "Job is pending execution"
 """Why: a killed controller has not saved the job before its death, or not that it runs (it will begin anew; or its
 number is by now another job's, which waits)."""
-WITHOUT_NUMBER = re.compile(r"^[^:,]+(?::(?!\d+(?:,|$))[^:,]+)?(?=,|$)")
-"""A generic resource, or a type of it (gpu:a100), of which Slurm would give one."""
+WITHOUT_NUMBER = re.compile(r"(?:^[^:,]+|(?<=,)gpu)(?::(?!\d+(?:,|$))[^:,]+)?(?=,|$)")
+"""The first generic resource or GPUs, or a type of it (gpu:a100), of which Slurm would give one."""
 GPUS = re.compile(r"(?:^|,)gpu(?::[^:,]+)?:(\d+)(?=,|\(|$)")  # how many GPUs of a node a generic resource asks for
 GPU_NAMES = re.compile(r"(?:^|[,:/])(?:gpu|mps|shard)(?=[:,]|$)")
 """Generic resources that are GPUs, or parts of them. Source: gres.conf's manual."""
