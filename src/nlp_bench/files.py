@@ -21,6 +21,9 @@ LFS_POINTER = b"version https://git-lfs"  # how a file begins that stands for on
 PIPE_S = 10.0  # seconds within which a named pipe must yield something: without a writer it would never open
 
 
+SEEN_WITHIN_S = (
+    60.0  # within which another node sees a new file: the attribute caches of network file systems hold for 30 to 60 s
+)
 PATIENCE_S = 3.0  # seconds after which a wait for a lock is reported
 _BLOCK_BYTES = 1 << 20
 MOST_RECORD_BYTES = 64 << 20  # largest JSON record that is read; real ones have some MB at most
@@ -207,6 +210,15 @@ def age_s(path: Path) -> float:
     with contextlib.suppress(OSError), tempfile.TemporaryFile(dir=path.parent) as fresh:
         now_s = os.fstat(fresh.fileno()).st_mtime
     return abs(now_s - path.stat().st_mtime)
+
+
+def await_file(path: Path) -> bool:
+    """Wait until `path`, which another node has written, is seen here; return whether it is within SEEN_WITHIN_S."""
+    end = time.monotonic() + SEEN_WITHIN_S
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.5)
+        list(path.parent.glob("*"))  # some file systems look a name up anew only with its folder
+    return path.exists()
 
 
 def temporary_folder() -> Path:

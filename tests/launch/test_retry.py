@@ -255,9 +255,12 @@ def test_a_job_does_not_wait_before_it_may_begin(lost: Path, run: Run, monkeypat
     """With --sbatch-arg=--begin=22:00 it was cancelled in the afternoon."""
     replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
     monkeypatch.setattr(slurm, "ask", lambda *_, **__: Answer(0))
-    line = "JobId=7 JobState=PENDING Reason=BeginTime ExitCode=0:0 EligibleTime={}-01-01T00:00:00"
-    for year, ends in ((2999, "PENDING (BeginTime)"), (2001, "PENDING (BeginTime); cancelled, it has waited too long")):
-        monkeypatch.setattr(Slurm, "query", lambda *_, year=year, **__: slurm.shown_job(line.format(year), "7"))
+    line = "JobId=7 JobState=PENDING Reason=BeginTime ExitCode=0:0 SubmitTime={} EligibleTime={}"
+    early, late = "2001-01-01T00:00:00", "2999-01-01T00:00:00"
+    too_long = "PENDING (BeginTime); cancelled, it has waited too long"
+    # The last: scontrol of a wrapper that runs it in another time zone.
+    for times, ends in (((early, late), "PENDING (BeginTime)"), ((early, early), too_long), ((late, late), too_long)):
+        monkeypatch.setattr(Slurm, "query", lambda *_, times=times, **__: slurm.shown_job(line.format(*times), "7"))
         assert sync(lost) == (None, ends)
 
 

@@ -1,6 +1,7 @@
 """A controller that is killed may forget its last jobs, and gives their numbers away again: a number alone is no job of ours."""
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,10 @@ def test_a_second_job_by_hand_trains_nothing_and_decides_nothing(
     monkeypatch.setenv("SLURM_JOB_ID", "8")
     monkeypatch.delenv("SLURM_JOB_NODELIST", raising=False)
     shows(submitted, f"JobId=7 JobState={state} Reason=None ExitCode=0:0 WorkDir={submitted} StdErr=x")
+    (submitted / "run.json").rename(submitted / "late")  # the node sees it 0.3 s late
+    threading.Timer(0.3, lambda: (submitted / "late").rename(submitted / "run.json")).start()
     started = cli("launch", "--addresses", submitted, code=1)
+    assert "No such file" not in started.err
     decided = cli("sync", "--exit-status", "1", submitted)
     if not is_refused:
         assert "this job (8)" not in started.err

@@ -1,6 +1,7 @@
 """The folder that `--output` writes: tables, record, plots; and the data frame."""
 
 import json
+import os
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -71,10 +72,12 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
-def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_report_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run")
-    for name in ("one", "two"):
+    for name, date in (("one", "0"), ("two", "yesterday")):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
         assert main(["report", str(run), "--output", str(tmp_path / name)]) == 0
+        assert os.environ["SOURCE_DATE_EPOCH"] == date
     for name in FILES:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 

@@ -227,9 +227,9 @@ def test_an_index_that_a_node_sees_late_is_waited_for(tmp_path: Path, monkeypatc
     showing.start()
     assert gpt_dataset.numpy.load(str(index), allow_pickle=True, mmap_mode="r").sum() == 36
     showing.join()
-    monkeypatch.setattr(samples, "_SEEN_WITHIN_S", 0.0)
+    monkeypatch.setattr("nlp_bench.files.SEEN_WITHIN_S", 0.0)
     with pytest.raises(
         NlpBenchError,
-        match=r"y\.npy, which rank 0 has written, is not seen here after 0 s: the file system shows it late",
+        match=r"y\.npy, which rank 0 has written, is not seen here after 60 s: the file system shows it late",
     ):
         gpt_dataset.numpy.load(str(tmp_path / "y.npy"), allow_pickle=True, mmap_mode="r")

@@ -15,12 +15,12 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, given, option, spellings, value
 from nlp_bench.config.request import CheckpointOptions, LimitOptions, Request, WatchOptions, from_options
 from nlp_bench.config.run import Run, read_run, summary
-from nlp_bench.config.scheduler import LOCAL, NoAnswerError, get_scheduler
+from nlp_bench.config.scheduler import LOCAL, NoAnswerError, get_scheduler, scheduler_names
 from nlp_bench.config.system import System
 from nlp_bench.config.values import OneOf
 from nlp_bench.errors import NlpBenchError, UsageError, with_file
 from nlp_bench.escape import one_line
-from nlp_bench.files import read_object, real, user_name, write_json, write_text
+from nlp_bench.files import SEEN_WITHIN_S, await_file, read_object, real, user_name, write_json, write_text
 from nlp_bench.immutable import immutable
 from nlp_bench.outcome import Outcome
 from nlp_bench.terminal import say
@@ -329,6 +329,12 @@ class Launch(Command):
         if starts_ranks:
             die_with_parent()  # first of all: a script that was killed by now does not wait for the training
         run_dir = real(self.run_dir)
+        in_job = any(os.environ.get(get_scheduler(name).job_id_variable) for name in scheduler_names())
+        if in_job and not await_file(run_dir / "run.json"):
+            raise NlpBenchError(
+                f"{run_dir}/run.json is not seen on {os.uname().nodename} within {SEEN_WITHIN_S:.0f} s: its file system shows it late, or not at all; "
+                "submit it again where it is there"
+            )
         resolved = read_run(run_dir)
         if self.again is not None:
             return int(not starts.once_more(resolved, run_dir, exit_status=self.again, elapsed_s=self.elapsed))

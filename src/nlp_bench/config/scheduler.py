@@ -93,7 +93,7 @@ class Job:
     work_dir: str = ""  # the folder that it was submitted from; likewise
     log: str = ""  # the file that its script's stdout goes to; likewise
     submitted: dt.datetime | None = None  # when it was submitted, local time without offset; None where it is not known
-    eligible: dt.datetime | None = None  # from when on it may begin (sbatch --begin), likewise
+    delay_s: float = 0.0  # how long after its submission it may begin (sbatch --begin)
     node_name: str = ""  # the node on which its script runs; likewise
     is_unstarted: bool = False  # whether it ended without having run for a second, or an exit code
     remedy: str = ""  # what only the user can do for it to go on, with the command

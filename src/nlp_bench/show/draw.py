@@ -67,13 +67,19 @@ def inline(plot: Chart | HeatMap) -> str:
 
 @contextmanager
 def _our_style() -> Iterator[None]:
+    date = os.environ.pop(
+        "SOURCE_DATE_EPOCH", None
+    )  # read by matplotlib, which ends where it is no integer; no plot has a date
     with rc_context():
         rcdefaults()  # whatever the user's own style is
         rcParams["text.parse_math"] = False  # a file name may hold dollar signs, which are no mathematics
         rcParams["font.sans-serif"] = ["DejaVu Sans"]  # matplotlib's own, by which it measures texts
         rcParams["svg.fonttype"] = "none"  # texts stay texts
         rcParams["svg.hashsalt"] = "nlp-bench"
-        yield
+        try:
+            yield
+        finally:
+            os.environ.update({} if date is None else {"SOURCE_DATE_EPOCH": date})
 
 
 def _saved(figure: Figure, kind: Kind) -> bytes:

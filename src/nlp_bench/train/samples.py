@@ -1,7 +1,6 @@
 """Training samples and micro-batches: the same ones in the same order for every parallel layout."""
 
 import os
-import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import NlpBenchError, explained
+from nlp_bench.files import SEEN_WITHIN_S, await_file
 from nlp_bench.immutable import immutable
 from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
@@ -211,9 +211,6 @@ def _open(settings: Settings, layout: Layout, length: int, prefix: str, wanted: 
     return GPTDataset(documents, prefix, training, wanted, Split.train, config)
 
 
-_SEEN_WITHIN_S = 60.0  # the attribute caches of network file systems hold for 30 to 60 s
-
-
 class _Numpy(ModuleType):
     """numpy for megatron-core's datasets: all of it, but `load` does not unpickle, and `save` leaves no half file to another job.
 
@@ -240,14 +237,11 @@ class _Numpy(ModuleType):
     def load(path: str, *_: Any, mmap_mode: Any = None, **__: Any) -> Any:
         """Return the array in a file of the cache, which rank 0 has written and another node may see later. Raises NlpBenchError for any other file."""
         file = Path(os.fsdecode(path))
-        end = time.monotonic() + _SEEN_WITHIN_S
-        while not file.exists() and time.monotonic() < end:
-            time.sleep(0.5)
-            list(file.parent.glob("*"))  # some file systems look a name up anew only with its folder
+        await_file(file)
         try:
             return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
         except FileNotFoundError as error:
-            why = f"{file}, which rank 0 has written, is not seen here after {_SEEN_WITHIN_S:.0f} s"
+            why = f"{file}, which rank 0 has written, is not seen here after {SEEN_WITHIN_S:.0f} s"
             raise NlpBenchError(
                 f"data_cache_path: {why}: the file system shows it late; start the training again"
             ) from error

@@ -354,8 +354,9 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
         with contextlib.suppress(ValueError):
             by_record_s = time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
             waited_s = min(by_record_s, age_s(run_dir / seal.SUBMISSION))  # the clock of this machine may be ahead
-        if job.eligible:  # a job that was asked to begin at night does not wait in the queue before
-            waited_s = max(0.0, min(waited_s, time.time() - job.eligible.timestamp()))
+        waited_s = max(
+            0.0, waited_s - job.delay_s
+        )  # one that was asked to begin at night does not wait in the queue before
         is_own = once.may_act(run_dir, submission)
         if is_own and (done := retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s)):
             return f"{_in_words(job)}; {done}"

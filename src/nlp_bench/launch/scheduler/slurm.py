@@ -501,10 +501,15 @@ def shown_job(line: str, job_id: str) -> Job:
         comment=answers.field_of(line, "Comment"),
         node_name=answers.field_of(line, "BatchHost"),
         is_unstarted=(answers.field_of(line, "ExitCode"), answers.field_of(line, "RunTime")) == ("0:0", "00:00:00"),
-        eligible=_time(answers.field_of(line, "EligibleTime")),
+        delay_s=_delay_s(*(_time(answers.field_of(line, name)) for name in ("SubmitTime", "EligibleTime"))),
         work_dir=paths.get("WorkDir", ""),
         log=paths.get("StdOut", ""),
     )
+
+
+def _delay_s(submitted: dt.datetime | None, eligible: dt.datetime | None) -> float:
+    """Return the seconds between two times of one answer: Slurm's commands may run in another time zone than this process."""
+    return max(0.0, (eligible - submitted).total_seconds()) if submitted and eligible else 0.0
 
 
 def _suspended(line: str) -> float:
