@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,30 @@ _NAMES = {"backports": "backports.zstd", "pynvml": "nvidia-ml-py"}
 
 
 def installed_version(package: str) -> str | None:
-    """Return the version of `package`, None where it is not installed; nothing is imported."""
+    """Return the version of `package`, None where it is not installed; nothing is imported.
+
+    Of a torch that would be imported instead of the installed one, by PYTHONPATH mostly, it is the version in its own files.
+    """
     from importlib import metadata  # noqa: PLC0415  # few callers need it, and start-up is measured
 
     try:
-        return metadata.version(package)
+        installed = metadata.distribution(package)
     except metadata.PackageNotFoundError:
         return None
+    if package == "torch" and _place_of(package) not in {None, Path(os.path.realpath(str(installed.locate_file(""))))}:
+        return torch_states("__version__") or "unknown"
+    return installed.version
+
+
+def torch_states(name: str) -> str | None:
+    """Return a text of the version.py of the torch that would be imported, None where it has none; nothing is imported."""
+    found = find_spec("torch")
+    try:
+        text = Path(found.origin or "").with_name("version.py").read_text(encoding="utf-8") if found else ""
+    except (OSError, ValueError):
+        return None
+    known = re.search(rf"^{name}\b.*=\s*['\"](.+)['\"]", text, re.MULTILINE)
+    return known[1] if known else None
 
 
 def is_missing(module: str) -> bool:
@@ -82,11 +100,24 @@ def import_megatron(compiler: Callable[..., Any] | None = None) -> None:
             del modules[UNUSED]
 
 
+def _place_of(module: str) -> Path | None:
+    """Return the folder of sys.path that `module` would be imported from; nothing is imported."""
+    found = find_spec(module)
+    if found is None or found.origin is None:
+        return None
+    return Path(os.path.realpath(Path(found.origin).parents[1 if found.submodule_search_locations else 0]))
+
+
 def is_of_pythonpath(module: str) -> bool:
     """Return whether PYTHONPATH leads to the `module` that would be imported; nothing is imported."""
-    found = find_spec(module)
-    own = Path(os.path.realpath(found.origin)) if found and found.origin else None
-    return own is not None and any(own.is_relative_to(folder) for folder in _folders("PYTHONPATH").values())
+    return _place_of(module) in _folders("PYTHONPATH").values()
+
+
+def hiding(module: str) -> Path | None:
+    """Return the folder from which PYTHONPATH brings `module` instead of the installed one, None where it does not; nothing is imported."""
+    named = _folders("PYTHONPATH").values()
+    others = [entry for entry in sys.path if Path(os.path.realpath(entry)) not in named]
+    return _place_of(module) if is_of_pythonpath(module) and PathFinder.find_spec(module, others) else None
 
 
 def _folders(variable: str) -> dict[str, Path]:

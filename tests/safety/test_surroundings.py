@@ -138,8 +138,8 @@ def test_no_empty_folder_stays_in_the_current_one(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def said_without_numpy(folder: Path, words: tuple[str, ...], **variables: str) -> str:
-    """Return what a command says, in an environment that looks finished, where `variables` keep numpy from being loaded: an error, and no traceback."""
+def said_with(folder: Path, words: tuple[str, ...], code: int = 1, **variables: str) -> str:
+    """Return what a command says, in an environment that looks finished, with `variables`: it ends with `code`, and without a traceback."""
     (folder / "venv/bin").mkdir(parents=True)
     (folder / "venv/bin/python").symlink_to(sys.executable)
     (folder / "venv/nlp-bench.key").touch()
@@ -150,7 +150,7 @@ def said_without_numpy(folder: Path, words: tuple[str, ...], **variables: str) -
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
     said = done.stdout + done.stderr
-    assert done.returncode == 1
+    assert done.returncode == code
     assert "Traceback" not in said
     return said
 
@@ -163,10 +163,27 @@ def test_a_package_of_another_python_is_named(tmp_path: Path, words: tuple[str, 
         "try:\n    import numpy._compiled\nexcept ImportError as error:\n    raise ImportError('READ THIS\\n') from error\n"
     )
     offline("tiny", "local", data_path="mock").write(tmp_path)
-    said = said_without_numpy(tmp_path, words, PYTHONPATH=f"{tmp_path}/module:{os.environ.get('PYTHONPATH', '')}")
+    said = said_with(tmp_path, words, PYTHONPATH=f"{tmp_path}/module:{os.environ.get('PYTHONPATH', '')}")
     assert f"numpy of {tmp_path}/module cannot be loaded by this Python" in said
     assert "No module named 'numpy._compiled'" in said
     assert f"PYTHONPATH names {tmp_path}/module: unset PYTHONPATH, or unload the module that sets it" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("cuda = '11.8'\n__version__ = '2.4.1+cu118'\n", "2.4.1+cu118"), ("", "unknown")]
+)
+def test_a_torch_of_pythonpath_is_named_with_its_own_version(tmp_path: Path, text: str, version: str) -> None:
+    """It has no dist-info, and may not even load: doctor and the records named the installed one."""
+    torch = tmp_path / "module/torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text("raise OSError('libcudart.so.12: cannot open shared object file')\n")
+    (torch / "version.py").write_text(text)
+    path = f"{tmp_path}/module:{os.environ.get('PYTHONPATH', '')}"
+    said = said_with(tmp_path, ("doctor", "--checks", "environment", "--verbose"), 0, PYTHONPATH=path)
+    assert (
+        f"PYTHONPATH leads to torch {version} in {tmp_path}/module, which trains instead of the installed one" in said
+    )
+    assert "next: unset PYTHONPATH, or unload the module that sets it" in said
 
 
 @pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment")])
@@ -179,7 +196,7 @@ def test_a_library_that_is_too_old_is_named(tmp_path: Path, words: tuple[str, ..
     library = tmp_path / "gcc/libstdc++.so.6"
     versions = f"-Wl,-soname,libstdc++.so.6,--version-script,{tmp_path}/versions"
     subprocess.run([compiler, "-shared", "-fPIC", versions, "-o", library, tmp_path / "old.c"], check=True)
-    said = said_without_numpy(tmp_path, words, LD_LIBRARY_PATH=f"{tmp_path}/gcc")
+    said = said_with(tmp_path, words, LD_LIBRARY_PATH=f"{tmp_path}/gcc")
     assert f"LD_LIBRARY_PATH brings {library}, too old for numpy" in said
     assert "unset LD_LIBRARY_PATH, or unload the gcc or conda module that sets it" in said
 

@@ -1,10 +1,8 @@
 """What a build depends on, and the variables by which ranks find it. torch is not imported: every job start runs this."""
 
 import hashlib
-import importlib.util
 import json
 import os
-import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -13,9 +11,8 @@ from typing import Any
 from nlp_bench import __version__
 from nlp_bench.files import read_object, real
 from nlp_bench.immutable import immutable
-from nlp_bench.machine.node import text_of
 from nlp_bench.machine.nvml import Nvml, NvmlError
-from nlp_bench.packages import installed_version
+from nlp_bench.packages import installed_version, torch_states
 from nlp_bench.programs import answers
 
 SCHEMA = "nlp-bench/build/1"
@@ -57,7 +54,7 @@ class Extras:
 
 def this_machine(arch: str | None = None) -> Machine:
     """Return this machine; `arch` replaces the GPU that the driver names, to build on a node without one."""
-    cuda = _torch_cuda()
+    cuda = torch_states("cuda") or "none"
     named = arch or (answers({"gpu": _compute_capability}, DRIVER_S).get("gpu") if cuda != "none" else None)
     return Machine(
         nlp_bench=__version__,
@@ -77,14 +74,6 @@ def _compute_capability() -> str | None:
     except (NvmlError, IndexError):
         return None
     return f"{major}.{minor}"
-
-
-def _torch_cuda() -> str:
-    found = importlib.util.find_spec("torch")  # does not import it
-    if found is None or found.origin is None:
-        return "none"
-    known = re.search(r"^cuda\b.*=\s*'([\d.]+)'", text_of(Path(found.origin).with_name("version.py")), re.MULTILINE)
-    return known.group(1) if known else "none"
 
 
 def folder_name(machine: Machine, extras: Extras) -> str:

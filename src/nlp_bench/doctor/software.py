@@ -23,7 +23,7 @@ from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.scheduler.slurm import cluster_name
 from nlp_bench.launch.script import environment_folder
 from nlp_bench.machine.node import text_of
-from nlp_bench.packages import installed_version, is_of_pythonpath, not_loadable
+from nlp_bench.packages import hiding, installed_version, is_of_pythonpath, not_loadable
 from nlp_bench.programs import ask
 
 VERSION = sys.version_info[:2]
@@ -109,6 +109,11 @@ def environment(place: Place) -> Finding:  # noqa: C901, PLR0911  # one answer p
     plain = {package: str(version).partition("+")[0] for package, version in found.items()}  # 2.13.0+cpu
     others = [f"{p} {found[p]}, pinned is {pins[p]}" for p in plain if plain[p] != pins.get(p, plain[p])]
     others += [f"{one}; rm -r {shlex.quote(str(folder))} before you set it up anew" for one in _gone()]
+    if other := hiding("torch"):
+        others.insert(
+            0, f"PYTHONPATH leads to torch {found['torch']} in {other}, which trains instead of the installed one"
+        )
+        remedy = "unset PYTHONPATH, or unload the module that sets it (module list, module unload)"
     if others and not (place.system and place.system.software.system_site_packages):
         return warning("; ".join(others), str(folder), *facts, remedy=remedy)
     return ok(f"finished: {', '.join(facts)}", str(folder))
