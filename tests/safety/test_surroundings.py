@@ -128,6 +128,41 @@ def test_a_report_is_written_where_matplotlib_finds_no_folder_for_its_cache(tmp_
     assert {".html", ".csv"} <= {path.suffix for path in (tmp_path / "out").rglob("*")}
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("PYTHONPATH", "matplotlib of {0} cannot be loaded by this Python ({1}), mostly because it is another Python's: no numpy; PYTHONPATH names {0}: unset"),
+        ("PATH", "matplotlib cannot be loaded (no numpy): pip install -U matplotlib"),
+    ],
+)  # fmt: skip
+def test_with_a_matplotlib_that_cannot_be_loaded_all_but_the_plots_is_written(
+    tmp_path: Path, variable: str, said: str
+) -> None:
+    """One of an older numpy than the one that is installed. It is tried once: numpy prints lines about it each time."""
+    (tmp_path / "a.log").write_text(published_log())
+    broken = tmp_path / "site"
+    (broken / "matplotlib").mkdir(parents=True)
+    (broken / "matplotlib/__init__.py").write_text("print('tried')\nraise ImportError('no numpy')\n")
+    code = f"import sys; sys.path.insert(0, {str(broken)!r}); from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    variables = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
+    variables[variable] += f":{broken}"
+
+    def ended(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-c", code, *words]
+        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+
+    done = ended("report", "a.log", "--sequence-length", "2048", "--output", "out")
+    expected = said.format(broken, ".".join(map(str, sys.version_info[:2])))
+    assert f"no plots: {expected}" in done.stderr
+    assert (done.returncode, done.stdout.count("tried")) == (0, 1)
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        f"report.{kind}" for kind in ("csv", "md", "html", "json")
+    }
+    done = ended("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "1", "--plot", "plan.svg")
+    assert f"nlp-bench: error: --plot plan.svg: {expected}" in done.stderr
+
+
 def test_no_empty_folder_stays_in_the_current_one(tmp_path: Path) -> None:
     """It is Python's last resort for temporary files where neither TMPDIR nor /tmp can be written."""
     code = (

@@ -1,10 +1,12 @@
 """What a plot shows, apart from how it is drawn: all texts are plain, and whoever draws them escapes them."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Literal
 
+from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
-from nlp_bench.packages import is_missing, remedy
+from nlp_bench.packages import is_missing, not_loadable, remedy
 
 Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond", "circle"]
 EXCLUDED, LIMIT = -1, -2  # colours other than those of the runs, which are counted from 0
@@ -99,8 +101,16 @@ def why_no_plots() -> str | None:
     """Return why nothing can be drawn here and what to do about it, None where matplotlib draws them."""
     if is_missing("matplotlib"):
         return f"they need matplotlib, which is not installed here: {remedy('matplotlib')}"
+    return _why_not_loaded()
+
+
+@cache  # a failed import would begin anew each time, and numpy prints much about a module that was compiled for another numpy
+def _why_not_loaded() -> str | None:
     try:
         import nlp_bench.show.draw  # noqa: F401, PLC0415  # heavy
+    except ImportError as error:
+        why = not_loadable(error) or f"matplotlib cannot be loaded ({one_line(error)}): pip install -U matplotlib"
+        return str(why).replace("\n  ", "; ")
     except OSError:
         return "matplotlib finds no writable folder for its cache: set MPLCONFIGDIR to one"
     return None

@@ -92,12 +92,11 @@ def write_plot(chart: "Chart", path: Path) -> None:
         raise UsageError(f"--plot: {path} ends neither in .svg nor in .png; name a file of one of the two kinds")
     try:
         from nlp_bench.show.draw import image
-    except ImportError as error:
-        raise lacking(error, "--plot") or error from error
-    except OSError as error:
+    except (ImportError, OSError) as error:
         from nlp_bench.show.chart import why_no_plots
 
-        raise NlpBenchError(f"--plot {path}: {why_no_plots()}") from error
+        missing = lacking(error, "--plot") if isinstance(error, ImportError) else None
+        raise missing or NlpBenchError(f"--plot {path}: {why_no_plots()}") from error
     write_bytes(path, image(chart, kind="svg" if path.suffix == ".svg" else "png"))
 
 
