@@ -368,7 +368,7 @@ def test_a_job_is_not_cancelled_by_the_clock_of_another_machine(
     main(["sync", str(ended)])
     has_waited = ahead_s == age_s
     assert asked == ([("scancel", "--state=PENDING", "7")] if has_waited else [])
-    assert ("cancelled, it has waited too long" in capsys.readouterr().out) is has_waited
+    assert ("`scancel 7` was called: it has waited too long" in capsys.readouterr().out) is has_waited
 
 
 @pytest.mark.parametrize("off_s", [1000, -1000])

@@ -1,6 +1,8 @@
 """What is tried again, how often, and that a submit that is cut off in between is completed once."""
 
 import json
+import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -217,9 +219,12 @@ def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
     lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
+    replace(run, limits=Limits(max_pending_s=30)).write(lost)
+    replace(submission_of(lost), submitted="2026-01-01T00:00:00+00:00").write(lost)
+    os.utime(lost / "submit.json", (time.time() - 60,) * 2)
     asked: list[tuple[str, ...]] = []
-    answers = [Answer(2, err="site: give a\nreason with -r"), Answer(0)]  # the first one is of a wrapper of the site
+    # Of a wrapper of the site: refused, then a question that nobody answers.
+    answers = [Answer(2, err="site: give a\nreason with -r"), *[Answer(0, out="Really? [y/N] aborted\n")] * 2]
 
     def ask(*words: str, **_: object) -> Answer:
         asked.append(words)
@@ -230,12 +235,14 @@ def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
     said = "PENDING (Resources); it has waited too long, but could not be cancelled: site: give a reason with -r"
     assert sync(lost)[1] == said
     assert submission_of(lost).given_up is None
-    assert sync(lost)[1] == "PENDING (Resources); cancelled, it has waited too long"
-    assert asked == [("scancel", "--state=PENDING", "7")] * 2  # one that has begun meanwhile goes on
+    assert sync(lost)[1] == "PENDING (Resources); `scancel 7` was called: it has waited too long"
+    said = "it has waited too long, and waits still although `scancel 7` was called, which said: Really? [y/N] aborted; call it yourself"
+    assert sync(lost)[1] == f"PENDING (Resources); {said}"
+    assert asked == [("scancel", "--state=PENDING", "7")] * 3  # one that has begun meanwhile goes on
     says(monkeypatch, "CANCELLED")
     ending = ending_of(sync(lost))
     assert ending.outcome is Outcome.CANCELLED
-    assert "longer than --max-pending 0.001: PENDING (Resources)" in ending.texts[0]
+    assert "longer than --max-pending 30: PENDING (Resources)" in ending.texts[0]
     assert ending.reasons[0].code == "max-pending"
 
 
@@ -251,17 +258,26 @@ def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: 
     assert sync(lost) == (None, "PENDING (Dependency)")
 
 
-def test_a_job_does_not_wait_before_it_may_begin(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+EARLY, LATE = "2001-01-01T00:00:00", "2999-01-01T00:00:00"
+
+
+@pytest.mark.parametrize(
+    ("submitted", "eligible", "said"),
+    [
+        (EARLY, LATE, ""),
+        (EARLY, EARLY, "; `scancel 7` was called: it has waited too long"),
+        (LATE, LATE, "; `scancel 7` was called: it has waited too long"),  # scontrol runs in another time zone
+    ],
+)
+def test_a_job_does_not_wait_before_it_may_begin(  # noqa: PLR0913  # one fact each
+    lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch, submitted: str, eligible: str, said: str
+) -> None:
     """With --sbatch-arg=--begin=22:00 it was cancelled in the afternoon."""
     replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
     monkeypatch.setattr(slurm, "ask", lambda *_, **__: Answer(0))
-    line = "JobId=7 JobState=PENDING Reason=BeginTime ExitCode=0:0 SubmitTime={} EligibleTime={}"
-    early, late = "2001-01-01T00:00:00", "2999-01-01T00:00:00"
-    too_long = "PENDING (BeginTime); cancelled, it has waited too long"
-    # The last: scontrol of a wrapper that runs it in another time zone.
-    for times, ends in (((early, late), "PENDING (BeginTime)"), ((early, early), too_long), ((late, late), too_long)):
-        monkeypatch.setattr(Slurm, "query", lambda *_, times=times, **__: slurm.shown_job(line.format(*times), "7"))
-        assert sync(lost) == (None, ends)
+    line = f"JobId=7 JobState=PENDING Reason=BeginTime ExitCode=0:0 SubmitTime={submitted} EligibleTime={eligible}"
+    monkeypatch.setattr(Slurm, "query", lambda *_, **__: slurm.shown_job(line, "7"))
+    assert sync(lost) == (None, f"PENDING (BeginTime){said}")
 
 
 def test_a_lost_job_that_is_late_decides_nothing(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:

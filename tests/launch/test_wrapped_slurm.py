@@ -55,7 +55,7 @@ def test_a_run_in_reports_that_is_a_link_is_its_submitters(
     (made,) = (tmp_path / "scratch/runs").iterdir()
     os.utime(made / "submit.json", (0, 0))
     says(monkeypatch, "PENDING", reason="Resources")
-    assert sync(made)[1] == "PENDING (Resources); cancelled, it has waited too long"
+    assert sync(made)[1] == "PENDING (Resources); `scancel 7` was called: it has waited too long"
     assert site.numbers() == ["7"]
 
 

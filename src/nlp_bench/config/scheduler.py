@@ -165,6 +165,7 @@ class Scheduler:
     memory_kill = NEVER  # its message in the log where Linux killed a process of the job for lack of host memory
     silence = ""
     """Why the last `query` has no answer, where another command than the first one has none; the scheduler itself does answer then."""
+    said = ""  # what the command of the last `cancel` printed
     queues_command = lost_nodes_command = ""  # commands that show the queues, and why nodes are down
 
     def selection(self) -> dict[str, str]:

@@ -92,17 +92,24 @@ def _say(run_dir: Path, line: str) -> None:
 
 
 def given_up(run: Run, run_dir: Path, submission: Submission, job: Job, waited_s: float) -> str:
-    """Cancel a job that has waited longer than --max-pending, and note why; return what came of it, nothing for a job that stays.
+    """Cancel a job that has waited longer than --max-pending, and note why; return what was done, nothing for a job that stays.
+
+    That the job is gone only the queue can tell: a site's scancel may ask a question, and do nothing with exit status 0.
 
     A further job of a chain waits for the one before, a requeued job has had its turn, and one that has nodes waits for their boot: all stay.
     """
     limit_s = run.limits.max_pending_s
     has_begun = len(submission.job_ids) > 1 or submission.parts_left > 0 or job.restarts > 0 or bool(job.node_name)
-    if not limit_s or waited_s <= limit_s or has_begun:
+    if not limit_s or has_begun or (waited_s <= limit_s and not submission.given_up):
         return ""
     reason = f"waited {waited_s:.0f} s in the queue, longer than --max-pending {limit_s:g}: {job.word} ({job.reason})"
-    if refusal := asked_scheduler(run_dir, submission).cancel(submission.job_ids, waiting_only=True):
+    scheduler = asked_scheduler(run_dir, submission)
+    command = scheduler.commands(submission.job_ids)[1]
+    if refusal := scheduler.cancel(submission.job_ids, waiting_only=True):
         return f"it has waited too long, but could not be cancelled: {refusal}"
+    if submission.given_up:  # called before, and the job waits all the same
+        said = scheduler.said or "nothing"
+        return f"it has waited too long, and waits still although `{command}` was called, which said: {said}; call it yourself"
     with contextlib.suppress(NlpBenchError):
         replace(submission, given_up=reason).write(run_dir)
-    return "cancelled, it has waited too long"
+    return f"`{command}` was called: it has waited too long"

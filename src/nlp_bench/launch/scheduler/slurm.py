@@ -382,7 +382,8 @@ class Slurm(Scheduler):
         if not job_ids:
             return None
         answer = self._ask("scancel", *(["--state=PENDING"] if waiting_only else []), *job_ids)
-        return None if answer.is_good else one_line(answer.text) or f"exit status {answer.code}"
+        self.said = one_line(answer.text)
+        return None if answer.is_good else self.said or f"exit status {answer.code}"
 
     def commands(self, job_ids: list[str]) -> tuple[str, str]:
         """Return scontrol's and scancel's."""
