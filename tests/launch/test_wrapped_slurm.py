@@ -278,18 +278,24 @@ def test_a_chain_of_which_one_answer_is_unsure_goes_on(
 def test_a_chain_that_the_queue_takes_in_part_is_completed_by_the_same_command(
     site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The limit of jobs of a user, say: that two of four were missing was said once, and never again."""
+    """The limit of jobs of a user, say: that two of four were missing was said once, and never again.
+
+    Each waits for the one before, whose name a plugin of the site may have made unique: two trained at once in one folder.
+    """
+    noted = f'make; grep -o -e "--dependency=[^ ]*" <<< "$*" >> {site.tools}/waits; echo "$number"'
     limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
-    site.sbatch(f'(($(ls {site.jobs} | wc -l) < 2)) || {{ echo "{limit}" >&2; exit 1; }}; make; echo "$number"')
-    for further in (("--chain", "4", "--timelimit", "01:00:00"), ()):
+    site.sbatch(f'(($(ls {site.jobs} | wc -l) < 2)) || {{ echo "{limit}" >&2; exit 1; }}; {noted}')
+    for further in (("--chain", "4", "--timelimit", "01:00:00", "--dependency", "afterok:5"), ()):
         assert submit(run_dir, *further) == 1
         said = capsys.readouterr().err
         assert "--chain: 2 of 4 jobs are queued (7 8) and stay; then: sbatch refused" in said
         assert f"{limit}; once that is mended or over, this queues the rest: nlp-bench submit --run {run_dir}" in said
         assert said.endswith("to end those that are queued instead: scancel 7 8\n")
-    site.sbatch('make; echo "$number"')
+    site.sbatch(noted)
     assert submit(run_dir) == 0
     assert submission_of(run_dir).job_ids == ["7", "8", "9", "10"]
+    waits = [f"--dependency=afterok:5,singleton,afterany:{number}" for number in (7, 8, 9)]
+    assert (site.tools / "waits").read_text().split() == waits
 
 
 def test_ctrl_c_while_sbatch_hangs_leaves_it_open(site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

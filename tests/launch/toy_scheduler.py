@@ -58,9 +58,9 @@ class Toy(Scheduler):
         job_id = os.environ.get("TOY_JOB")
         return Allocation(job_id=job_id, num_nodes="1") if job_id else None
 
-    def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
+    def submit(self, script: Path, *, account: str, comment: str, lock: int, after: str = "") -> str:
         """Start the script, detached."""
-        del account, lock
+        del account, lock, after
         if (self.queue / "closed").exists():
             raise NlpBenchError("Toy refuses all jobs today")
         job_id = f"toy-{len(list(self.queue.glob('*.json'))) + 1}"

@@ -234,9 +234,10 @@ class Scheduler:
         """Return an address of each node of this job, in its order; `suffix` makes a node's name its fast address. Raises NlpBenchError."""
         return ["127.0.0.1"]
 
-    def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
+    def submit(self, script: Path, *, account: str, comment: str, lock: int, after: str = "") -> str:
         """Submit `script`, from its folder, and return the job's number. `lock` is a descriptor to be inherited by what is started.
 
+        `after`, given for the further jobs of a chain only, is the job whose end, good or bad, the new one waits for.
         The job must be found by its `comment` afterwards. Raises UnsureError where it is not known whether there is a job now,
         another NlpBenchError where there is none.
         """

@@ -158,11 +158,13 @@ def hand_over(  # noqa: PLR0913  # one fact each
     """Submit `script` and return the job's number; a job that was made without a word is looked for.
 
     `lock` is the descriptor of the folder's lock, which the scheduler's command keeps should this process be killed. `intent` is the record
-    in the script's folder, in which an unsure answer is noted at once. Raises UnsureError where it is not known whether there is a job,
-    another NlpBenchError where there is none.
+    in the script's folder, in which an unsure answer is noted at once; the job waits for the one that it has already, of a chain. Raises
+    UnsureError where it is not known whether there is a job, another NlpBenchError where there is none.
     """
+    # A scheduler without chains need not take it.
+    waiting = {"after": intent.job_id} if intent and intent.job_id else {}
     try:
-        return scheduler.submit(script, account=account, comment=comment, lock=lock)
+        return scheduler.submit(script, account=account, comment=comment, lock=lock, **waiting)
     except (KeyboardInterrupt, SystemExit):  # sbatch, which may have been heard, was ended with this process
         _note_unsure(intent, script.parent)
         raise

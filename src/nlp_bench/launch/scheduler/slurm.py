@@ -88,6 +88,7 @@ PARSABLE = re.compile(r"\s*(\d+)(?:;(\S+))?\s*")
 """All that sbatch prints with `--parsable`, the cluster where one was chosen; a number among other lines may be anything, a project's balance for example."""
 IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster (\S+))?\s*$", re.MULTILINE)
 """The job's number, and its cluster, as a wrapper of the site prints it that does not know the option."""
+OWN_DEPENDENCY = re.compile(r"^#SBATCH --dependency=(\S+)$", re.MULTILINE)  # in the job script
 CONFIG = ("scontrol", "show", "config")  # the question whether there is a Slurm, and which
 PRIVATE_JOBS = re.compile(r"^PrivateData\s*=.*\bjobs\b", re.MULTILINE)
 """In its answer: whoever is no operator is shown no job of others, as if there were none."""
@@ -243,7 +244,10 @@ class Slurm(Scheduler):
         return ["srun", "--export=ALL", "--kill-on-bad-exit=1", *sizes, *cpus, *settings.srun_args]
 
     def one_by_one(self, run: Run) -> Run:
-        """Return `run` with --dependency=singleton: of one name and user, one job at a time. Raises UsageError where each may get less time."""
+        """Return `run` with --dependency=singleton: of one name and user, one job at a time. Raises UsageError where each may get less time.
+
+        A plugin of the site may make names unique: so each waits for the one before by its number, too (`submit`).
+        """
         check_words("system.slurm.sbatch_args", run.system.slurm.sbatch_args, OF_CHAIN)
         dependency = ",".join(dict.fromkeys(filter(None, (run.system.slurm.dependency, "singleton"))))
         return replace(run, system=replace(run.system, slurm=replace(run.system.slurm, dependency=dependency)))
@@ -280,11 +284,12 @@ class Slurm(Scheduler):
         shown = answers.records(patiently(self, lambda: _shown_nodes(names)) or "", "NodeName")
         return [answers.field_of(shown.get(name, ""), "NodeAddr") or name for name in names]
 
-    def submit(self, script: Path, *, account: str, comment: str, lock: int) -> str:
+    def submit(self, script: Path, *, account: str, comment: str, lock: int, after: str = "") -> str:
         """Call sbatch, which gets no SBATCH_* and SLURM_*: they would silently override the script's lines and its srun's options."""
         self.routed = {}
         script = real(script)  # its whole path: a wrapper that goes through ssh loses the folder
-        words = ["sbatch", "--parsable", f"--comment={comment}", f"--chdir={script.parent}", str(script)]
+        options = ["--parsable", f"--comment={comment}", f"--chdir={script.parent}", *_waiting(script, after)]
+        words = ["sbatch", *options, str(script)]
         done = _sbatch(words, script.parent, without_overrides(account, self._environment()), lock)
         said, shown = (done.stderr or done.stdout).strip(), answers.plain(done.stdout)
         is_killed = done.returncode < 0 or 128 < done.returncode < LOST
@@ -412,6 +417,14 @@ class Slurm(Scheduler):
 
 
 SCHEDULER = Slurm
+
+
+def _waiting(script: Path, after: str) -> list[str]:
+    """Return the word that makes the job wait for the job `after`, too; sbatch takes it in place of the script's own line."""
+    if not after:
+        return []
+    own = OWN_DEPENDENCY.findall(script.read_text(encoding="utf-8"))
+    return [f"--dependency={','.join([*own, f'afterany:{after}'])}"]
 
 
 def _sbatch(
