@@ -1,5 +1,6 @@
 """Commands of other programs and calls that may never return, bounded in time; what could not be run is distinguished from what failed."""
 
+import os
 import shutil
 import subprocess
 import threading
@@ -8,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from nlp_bench.immutable import immutable
+from nlp_bench.safe_path import without_ours
 
 ANSWER_S = 12.0  # time limit in seconds; Slurm's commands give up on a silent controller by themselves after about 9
 HELD_S = 1.0  # seconds in which the pipes of a program that has ended close, unless another process holds them
@@ -52,7 +54,7 @@ def ask(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=None if variables is None else dict(variables),
+            env=without_ours(os.environ if variables is None else variables),
         )
     except OSError as error:
         return failed(f"{command[0]} does not start: {error.strerror}")

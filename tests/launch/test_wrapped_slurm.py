@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from support.command import Cli
 from support.following import Site, ending_of, forgets, iterations, says, submission_of
 
+from nlp_bench import safe_path
 from nlp_bench.cli.main import main
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.config.scheduler import get_scheduler
@@ -108,6 +110,28 @@ def test_what_a_plugin_says_of_a_job_that_is_taken_is_shown(
     site.sbatch("make; echo 'sbatch: lua: moved to partition spare' >&2; echo $number")
     assert submit(run_dir) == 0
     assert "sbatch took the job, and said: sbatch: lua: moved to partition spare" in capsys.readouterr().err
+
+
+def test_commands_that_are_python_scripts_import_what_stands_beside_them(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They work in the shell; our PYTHONSAFEPATH took the module from them, in the job script as well."""
+    monkeypatch.setenv(safe_path.NAME, safe_path.OURS)  # as at every command
+    (site.tools / "sitelib.py").write_text("import subprocess, sys\n")
+    answer = {
+        name: f"sys.exit(subprocess.call(['bash', '{site.tools}/{name}.own', *sys.argv[1:]]))"
+        for name in ("squeue", "sbatch")
+    }
+    for name in answer:
+        (site.tools / name).rename(site.tools / f"{name}.own")
+    for name, text in {**answer, "srun": "print(sys.argv[1])"}.items():
+        (site.tools / name).write_text(f"#!{sys.executable}\nfrom sitelib import *\n{text}\n")
+        (site.tools / name).chmod(0o755)
+    assert submit(run_dir) == 0
+    lines = (run_dir / "submit.job").read_text().splitlines()
+    start = [line.removesuffix("&") for line in lines if safe_path.NAME in line]
+    done = subprocess.run(["bash", "-c", "\n".join(start)], capture_output=True, text=True, check=False)
+    assert done.stdout == f"--export=ALL,{safe_path.NAME}={safe_path.OURS}\n", done.stderr
 
 
 def test_sbatch_may_come_to_its_own_last_word() -> None:

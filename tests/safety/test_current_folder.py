@@ -72,11 +72,16 @@ def test_the_scripts_that_look_for_a_python(trap: Path, word: str) -> None:
 
 @since_3_11
 def test_what_a_command_starts(trap: Path) -> None:
-    """`nlp-bench build` asks other Pythons what they can import; the shell's folder is theirs."""
+    """`nlp-bench build` asks other Pythons what they can import; the shell's folder is theirs. A script of the site has what stands beside it."""
+    tool = trap.parent / "tool"
+    tool.write_text(f"#!{sys.executable}\nimport sitelib\n")
+    tool.chmod(0o755)
+    (trap.parent / "sitelib.py").write_text("print('found')")
+    asks = f"from nlp_bench.programs import ask; print(ask({str(tool)!r}).out)"
     child = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', 'import random'])"
-    program = f"import sys; sys.path[:] = [{str(ROOT / 'src')!r}, *sys.path[1:]]; from nlp_bench.cli.main import settle; settle(); {child}"
+    program = f"import sys; sys.path[:] = [{str(ROOT / 'src')!r}, *sys.path[1:]]; from nlp_bench.cli.main import settle; settle(); {child}; {asks}"
     done = run(trap, sys.executable, "-c", program)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stdout.strip()) == (0, "found"), done.stderr
     assert sprung(trap) == ""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from nlp_bench import __version__
+from nlp_bench import __version__, safe_path
 from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.errors import NlpBenchError, UsageError, explained, nearest
 
@@ -188,7 +188,7 @@ def settle() -> None:
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    os.environ["PYTHONSAFEPATH"] = "1"  # no Python that is started from here imports from its current folder (3.11)
+    os.environ[safe_path.NAME] = os.environ.get(safe_path.NAME) or safe_path.OURS
     for number in (0, 1, 2):
         if not _is_open(number):
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one

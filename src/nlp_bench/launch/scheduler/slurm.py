@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench import programs
+from nlp_bench import programs, safe_path
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import (
     ACTIVE,
@@ -237,11 +237,15 @@ class Slurm(Scheduler):
         return tokens
 
     def starter(self, run: Run) -> list[str]:
-        """Return srun with one task per node, whose environment is the script's in a job without its submitter's (sbatch --export=NONE), too."""
+        """Return srun with one task per node, whose environment is the script's in a job without its submitter's (sbatch --export=NONE), too.
+
+        Its tasks import nothing of their current folder, the run's; srun itself may be a Python script of the site (see safe_path.py).
+        """
         settings, nodes = run.system.slurm, run.parallel.nodes
         cpus = [f"--cpus-per-task={settings.cpus_per_task}"] if settings.cpus_per_task else []
         sizes = [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
-        return ["srun", "--export=ALL", "--kill-on-bad-exit=1", *sizes, *cpus, *settings.srun_args]
+        srun = ["env", "-u", safe_path.NAME, "srun", f"--export=ALL,{safe_path.NAME}={safe_path.OURS}"]
+        return [*srun, "--kill-on-bad-exit=1", *sizes, *cpus, *settings.srun_args]
 
     def one_by_one(self, run: Run) -> Run:
         """Return `run` with --dependency=singleton: of one name and user, one job at a time. Raises UsageError where each may get less time.
@@ -437,7 +441,7 @@ def _sbatch(
     """
     try:
         process = subprocess.Popen(
-            words, cwd=folder, env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(lock,),
+            words, cwd=folder, env=safe_path.without_ours(variables), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, pass_fds=(lock,),
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:
