@@ -269,7 +269,7 @@ EARLY, LATE = "2001-01-01T00:00:00", "2999-01-01T00:00:00"
         (LATE, LATE, "; `scancel 7` was called: it has waited too long"),  # scontrol runs in another time zone
     ],
 )
-def test_a_job_does_not_wait_before_it_may_begin(  # noqa: PLR0913  # one fact each
+def test_a_job_does_not_wait_before_it_may_begin(
     lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch, submitted: str, eligible: str, said: str
 ) -> None:
     """With --sbatch-arg=--begin=22:00 it was cancelled in the afternoon."""
