@@ -157,6 +157,25 @@ def starter(script: str) -> list[str]:
     return shlex.split(next(line for line in script.splitlines() if line.endswith(" &")).removesuffix(" &"))
 
 
+@pytest.mark.parametrize(
+    ("of_the_step", "found"),
+    [
+        (None, "/nlp-bench/src"),
+        ("", "/nlp-bench/src"),
+        ("/nlp-bench/src", "/nlp-bench/src"),
+        ("/nlp-bench/src:/modules", "/nlp-bench/src:/modules"),
+        ("/site/lib", "/nlp-bench/src:/site/lib"),
+        ("/nlp-bench/src2", "/nlp-bench/src:/nlp-bench/src2"),
+    ],
+)
+def test_the_code_of_the_job_comes_first_whatever_a_site_sets_in_its_steps(of_the_step: str | None, found: str) -> None:
+    """A TaskProlog that prints `export PYTHONPATH=...` replaces the script's: the snapshot of --snapshot-code was not used, without a word."""
+    words = starter(text(offline("175", "juwels-booster")))
+    command = [*words[words.index("sh") : words.index("/venv/bin/python")], "printenv", "PYTHONPATH"]
+    environment = {"PATH": os.environ["PATH"], **({} if of_the_step is None else {"PYTHONPATH": of_the_step})}
+    assert subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout == f"{found}\n"
+
+
 def test_pyxis_image() -> None:
     run = offline("175", "juwels-booster", container_image="registry/image:1")
     words = starter(text(run))
