@@ -13,6 +13,7 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import Job, State
 from nlp_bench.launch.end.advice import advice
 from nlp_bench.launch.end.ending import decide, read_ending, write_ending
+from nlp_bench.launch.end.log_facts import KILLED
 from nlp_bench.launch.nodes.torchrun import write_provenance
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.outcome import Outcome
@@ -341,6 +342,31 @@ def test_first_error_is_the_evidence(run: Run, tmp_path: Path) -> None:
 def test_why_a_program_or_an_image_does_not_start_is_the_evidence(run: Run, tmp_path: Path, line: str) -> None:
     err = f"nlp-bench: begin of job 7\nslurmstepd: error: pyxis: child 7 failed with error code: 1\n{line}\nsrun: error: n1: task 0: Exited with exit code 1\n"
     assert decide(run, folder(tmp_path, last=None, err=err), exit_status=127).evidence == line
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "submit.job: line 48: warning: setlocale: LC_ALL: cannot change locale (de_DE.UTF-8): No such file or directory",
+        "/lmod/init/bash: line 3: tput: command not found",
+    ],
+)
+@pytest.mark.parametrize(
+    ("rest", "evidence"),
+    [
+        (
+            SUMMARY.format(-9),
+            f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError:; rank 0 exitcode -9; {KILLED}",
+        ),
+        ("RuntimeError: bad shape\n", "RuntimeError: bad shape"),
+    ],
+)
+def test_what_bash_says_beside_the_error_of_a_rank_is_not_the_evidence(
+    run: Run, tmp_path: Path, line: str, rest: str, evidence: str
+) -> None:
+    """A locale that the nodes lack was the evidence of a rank that was killed."""
+    err = re.sub(r"^14:09:36 ", "", f"nlp-bench: begin of job 7\n{line}\n{rest}", flags=re.MULTILINE)
+    assert decide(run, folder(tmp_path, last=4, err=err), exit_status=1).evidence == evidence
 
 
 def test_every_prefix_of_a_good_log_is_incomplete(run: Run, tmp_path: Path, each_case: Timer) -> None:

@@ -62,7 +62,7 @@ ERROR = re.compile(
     r"^(?:\[(?P<local>\w+)\]: ?(?:\[rank\d+\]: ?)?|[EF]\d{4} [^\]]*\] )?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*"
     r"|nlp[-_]bench[\w. ]*: error: .*|libgomp: Thread creation failed.*"
     r"|Lmod has detected the following error: .*|\s*(?:\S+:)?ERROR:(?:\d+:)? (?:Unable to locate a modulefile|Module) .*"  # of modules
-    r"|\S*: line \d+: .*: (?:command not found|No such file or directory|Permission denied|cannot execute.*)"  # bash
+    r"|(?P<bash>\S*: line \d+: (?!warning: ).*: (?:command not found|No such file or directory|Permission denied|cannot execute.*))"
     r"|[^:]+: (?:error while loading shared libraries|symbol lookup error): .*|[^:]+: [^:]+: version `[^']+' not found .*"  # ld.so
     r"|[^:]*python[\d.]*: (?:No module named |Error while finding module specification for |can't open file ).*"  # python -m of an image without it
     r"|slurmstepd\S*: error: (?:pyxis: +\[ERROR\] |execve\(\): |(?:--task-prolog|TaskProlog) failed ).*|FATAL: .*))$"  # enroot under pyxis, Apptainer
@@ -225,7 +225,10 @@ def _first_error(lines: list[str], err: str, failed: Failed, first: str | None) 
     if rank not in failed:  # it left without an error: its peers' tells more
         rank = min(ROOT_CAUSE.findall(err), default=("", "", ""))[1]
     local, code = failed.get(rank, ("", ""))
-    errors = [(found.group("local"), found.group("text")) for line in lines if (found := ERROR.match(line))]
+    found = list(filter(None, map(ERROR.match, lines)))
+    # Ranks that have begun tell more than bash, which may miss a program without harm.
+    is_rank = bool(rank) or any(not one["bash"] and not one["text"].startswith("srun: ") for one in found)
+    errors = [(one["local"], one["text"]) for one in found if not (one["bash"] and is_rank)]
     own = [text for prefix, text in errors if local and prefix == f"default{local}"]
     # srun's line on the end of a task may come before slurmstepd's, which says why
     starters = [text for _, text in errors if text.startswith("slurmstepd")]
