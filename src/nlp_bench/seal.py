@@ -7,12 +7,12 @@ There is no key: anyone with this program can recompute every hash. docs/evidenc
 import os
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_object, sha256_of
@@ -34,6 +34,9 @@ Not covered: the places of the ranks, which other ranks print too, and tables of
 _RECORD = re.compile(rb" ?iteration +\d{1,12}/")
 _PREFIX = re.compile(rb"\[default(\d{1,4})\]:")
 """What torchrun's `--tee` puts before a line of one of its ranks; it may cut a line in two and repeat the prefix before the rest."""
+
+_LABEL = re.compile(rb" *\d{1,6}: ")
+"""What srun's `--label` puts before a line of one of its tasks; with `--unbuffered`, too, into the middle of a line."""
 
 
 class LogSeal:
@@ -156,7 +159,17 @@ def sealed_log_of(path: Path) -> SealedLog:
     if not path.is_file():
         return NO_LOG
     with path.open("rb") as stream:
-        return read_sealed_log(iter(partial(stream.readline, LONGEST_BYTES), b""))
+        return read_sealed_log(_lines(stream))
+
+
+def _lines(stream: BinaryIO) -> Iterator[bytes]:
+    return iter(partial(stream.readline, LONGEST_BYTES), b"")
+
+
+def _has_labels(path: Path) -> bool:
+    """Return whether most lines of the log begin with a label of srun's."""
+    with path.open("rb") as stream:
+        return sum(1 if _LABEL.match(line) else -1 for line in _lines(stream)) > 0
 
 
 def _by_rank(raw: bytes) -> list[bytes]:
@@ -371,7 +384,10 @@ class _Chain:
 
     def closing(self) -> str | None:
         if changed := self.log.why_changed():
-            return f"{LOG}: {changed}; compare them with what each rank printed (ranks/ beside it), or run it again"
+            remedy = ", or run it again"
+            if _has_labels(self.path / LOG):
+                remedy = "; srun's labels (--label --unbuffered, of a wrapper perhaps) have cut lines: start srun without --unbuffered"
+            return f"{LOG}: {changed}; compare them with what each rank printed (ranks/ beside it){remedy}"
         if still_open := self.log.why_open():
             return f"{LOG}: {still_open}" if self.is_valid and not self.missing else None
         return "" if self.log.parts else None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.megatron_log import line
-from support.ours import write_our_run
+from support.ours import seal_run, write_our_run
 from support.published import write_run
 from support.timed import Timer
 
@@ -204,3 +204,28 @@ def test_no_value_of_metrics_holds_a_comma(tmp_path: Path) -> None:
     (folder / "environment.json").write_text('{"variables": {"SLURM_JOB_PARTITION": "devel"}}')
     assert main(["measure", str(folder)]) in {0, 1}
     assert "\nqueue: devel\n" in (folder / "metrics.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("label", "remedy"),
+    [
+        ("0: ", "; srun's labels (--label --unbuffered, of a wrapper perhaps) have cut lines: start srun without --unbuffered"),
+        ("", ", or run it again"),
+    ],
+)  # fmt: skip
+def test_lines_that_labels_of_srun_have_cut_name_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], label: str, remedy: str
+) -> None:
+    """`run it again` gave the same each time."""
+    run = write_our_run(tmp_path / "run")
+    seal_run(run)
+    lines = [line.removeprefix("[default3]:") for line in (run / "job.out").read_text().splitlines()]
+    cut = "".join(f"{label}[default3]:{line}\n" for line in lines).replace("t3]: iter", f"\n{label}t3]: iter", 2)
+    (run / "job.out").write_text(cut)
+    assert main(["measure", str(run)]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("outcome: INVALID\n")
+    assert (
+        f"printed and hashed at its end; compare them with what each rank printed (ranks/ beside it){remedy}; "
+        in said.err
+    )
