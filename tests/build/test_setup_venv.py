@@ -133,6 +133,17 @@ def test_pip_fails(tmp_path: Path, tools: Path, step: str, what: str) -> None:
     assert is_whole(tmp_path / "env/.venv")
 
 
+def test_a_python_that_enters_a_container_is_named(tmp_path: Path, tools: Path) -> None:
+    """Tykky's, say: the environment's Python was a link to nothing, and the package index was blamed."""
+    with (tools / "python").open("a") as wrapper:
+        wrapper.write('ln -sf /container/bin/python3 "${@: -1}/bin/python"\n')
+    done = setup(tmp_path, tools)
+    said = rf"error: {tools}/python is a wrapper: its Python lies in a container \(\S+/bin/python does not start here\); set NLP_BENCH_PYTHON"
+    assert done.returncode == 1
+    assert re.search(said, done.stderr.splitlines()[-1]), done.stderr
+    assert not os.path.lexists(tmp_path / "env/.venv")
+
+
 def test_real_pip_without_an_index(tmp_path: Path, tools: Path) -> None:
     """The real pip, of this Python; should it find anything against all expectation, that goes into a folder of the test."""
     (tools / "pip").write_text(f'#!/bin/bash\nPIP_TARGET="{tmp_path}/got" exec "{sys.executable}" -m pip "$@"\n')
