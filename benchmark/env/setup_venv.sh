@@ -156,7 +156,7 @@ else
   "$python" -I -m venv --clear "${options[@]}" "$venv" ||
     { say "error: $python made no environment in $venv; make room, install python3-venv, or set NLP_BENCH_PYTHON"; exit 1; }
   "$venv/bin/python" -I -c '' 2> /dev/null ||
-    { say "error: $python is a wrapper: its Python lies in a container ($venv/bin/python does not start here);" \
+    { say "error: $venv/bin/python does not start here: $python may be a wrapper whose Python lies in a container;" \
       "set NLP_BENCH_PYTHON to a Python of this machine, or work inside the image"; exit 1; }
   if [[ -e $shared ]]; then
     say "with the packages of $python"
