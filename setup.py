@@ -31,7 +31,10 @@ class BuildPy(build_py):
     """setuptools' step, and the shipped files; an editable install finds them in the checkout."""
 
     def run(self) -> None:
-        """Build the package, then copy."""
+        """Build the package, then copy; nothing of an earlier build stays, which setuptools would leave: a file may be gone, or an older one be back."""
+        built = Path(self.build_lib, "nlp_bench")
+        if not self.editable_mode and built.resolve() != Path("src/nlp_bench").resolve():
+            shutil.rmtree(built, ignore_errors=True)
         super().run()
         if not self.editable_mode:
             for path in (path for pattern in SHIPPED for path in sorted(Path().glob(pattern)) if path.is_file()):

@@ -6,6 +6,7 @@
 # Afterwards: the table is printed; CSV, markdown, HTML and plots lie in reports/.
 [ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
 set -euo pipefail
+unset JUBE_INCLUDE_PATH # of another checkout: JUBE would take that one's parameters.yaml
 root=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && builtin pwd)
 yaml=$root/benchmark/jube/nlp_benchmark.yaml
 [[ -e $yaml ]] || { echo "nlp-bench: error: $0 is a copy without its checkout, as sbatch and qsub make of a script: hand over one that says: bash CHECKOUT/benchmark/run.sh" >&2; exit 2; }

@@ -153,8 +153,12 @@ else
     { say "error: $folder cannot be written, and has no environment of $python yet: set NLP_BENCH_VENV to a path of your own"; exit 1; }
   say "setting up $venv for $accelerator (a few minutes, once)"
   options=(); [[ $site_packages != yes ]] || options=(--system-site-packages)
-  "$python" -I -m venv --clear "${options[@]}" "$venv" ||
-    { say "error: $python made no environment in $venv; make room, install python3-venv, or set NLP_BENCH_PYTHON"; exit 1; }
+  "$python" -I -m venv --clear "${options[@]}" "$venv" || {
+    { ln -s . "$venv.$$" && rm "$venv.$$"; } 2> /dev/null ||
+      { say "error: $folder takes no symbolic links (CIFS, exFAT): set NLP_BENCH_VENV to a folder of another file system"; exit 1; }
+    say "error: $python made no environment in $venv; make room, install python3-venv, or set NLP_BENCH_PYTHON"
+    exit 1
+  }
   "$venv/bin/python" -I -c '' 2> /dev/null ||
     { say "error: $venv/bin/python does not start here: $python may be a wrapper whose Python lies in a container;" \
       "set NLP_BENCH_PYTHON to a Python of this machine, or work inside the image"; exit 1; }

@@ -314,7 +314,10 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
     with os.fdopen(handle, "rb"):
         try:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with reported_late(
+                    f"waiting for the file system to answer for the lock {path}"
+                ):  # a lock daemon may not
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 with reported_late(f"waiting for the process that holds {path}"):
                     fcntl.flock(handle, fcntl.LOCK_EX)  # released by the system even if that process is killed

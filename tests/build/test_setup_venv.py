@@ -115,6 +115,17 @@ def test_a_half_environment_is_not_activated(tmp_path: Path, tools: Path) -> Non
     assert "is not set up; run: bash benchmark/env/setup_venv.sh" in done.stderr
 
 
+def test_a_folder_without_symbolic_links_is_named(tmp_path: Path, tools: Path) -> None:
+    (tools / "ln").write_text("#!/bin/bash\nexit 1\n")
+    python = (tools / "python").read_text()
+    (tools / "python").write_text(
+        python.replace("[[ $DIE_AT != venv-begin ]]", "exit 1\n[[ $DIE_AT != venv-begin ]]", 1)
+    )
+    done = setup(tmp_path, tools)
+    assert done.returncode == 1
+    assert "takes no symbolic links (CIFS, exFAT): set NLP_BENCH_VENV" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("step", "what"), [("uv", r"torch==[\d.]+\+cpu, nor uv"), ("rest", "the packages of pyproject.toml")]
 )

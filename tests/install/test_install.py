@@ -132,6 +132,22 @@ def test_the_source_archive_holds_the_checkout(source: Path) -> None:
     assert [name for name in tracked() if not (source / name).is_file()] == []
 
 
+def test_a_second_wheel_holds_nothing_of_the_first(source: Path, tmp_path: Path) -> None:
+    """setuptools leaves build/lib as it was: a private system file that had been removed went out with the next wheel."""
+    checkout = Path(shutil.copytree(source, tmp_path / "checkout"))
+    private, module = checkout / "benchmark/systems/private-site.toml", checkout / "src/nlp_bench/__init__.py"
+    before = module.read_text()
+    shutil.copy(checkout / "benchmark/systems/dgx-h100.toml", private)
+    module.write_text(f"{before}NEW = 1\n")
+    built("build_wheel", checkout, tmp_path / "first")
+    private.unlink()
+    module.write_text(before)
+    os.utime(module, (1e9, 1e9))
+    with zipfile.ZipFile(built("build_wheel", checkout, tmp_path / "second")) as archive:
+        assert not [name for name in archive.namelist() if "private-site" in name]
+        assert archive.read("nlp_bench/__init__.py").decode() == before
+
+
 def test_the_wheel_is_pure_whole_and_says_what_it_is(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:

@@ -276,6 +276,19 @@ def test_a_folder_that_a_file_server_hides_for_a_moment_is_followed_on(
     assert "gone" not in said
 
 
+def test_a_folder_that_the_file_system_refuses_for_a_moment_is_not_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower ended where a Kerberos ticket had expired: nobody noticed the end of its job."""
+
+    def refuses(_: Path) -> bool:
+        raise OSError(errno.EKEYEXPIRED, "Key has expired")
+
+    monkeypatch.setattr(runs, "UNSEEN_S", 0.0)
+    monkeypatch.setattr(Path, "is_dir", refuses)
+    assert runs.gone([tmp_path]) == set()
+
+
 @pytest.mark.slow
 def test_a_watched_folder_that_goes_away_ends_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -17,6 +17,7 @@ from support.following import Site, ending_of, submission_of
 from nlp_bench.cli.main import main
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.files import locked
 from nlp_bench.launch import folder, lock, once
 from nlp_bench.launch.end.ending import Ending, write_ending
 from nlp_bench.launch.follow.sync import sync
@@ -95,10 +96,10 @@ def test_a_refusal_leaves_nothing(site: Site, run: Run, script: Path) -> None:
 def test_a_refusal_of_the_sites_policy_is_one_whatever_its_words(
     site: Site, run: Run, script: Path, said: str, last: str
 ) -> None:
-    number = "echo '98 of 100 hours are used'" if last.startswith("Batch") else ":"
-    site.sbatch(f"{number}; printf 'sbatch: error: %s\\n' '{said}' '{last}' >&2; exit 1")
+    site.sbatch(f"echo '98 of 100 hours are used'; printf 'sbatch: error: %s\\n' '{said}' '{last}' >&2; exit 1")
     with pytest.raises(
-        NlpBenchError, match=r"(?s)refused .*no hours left.*; nothing was submitted; .*type: nlp-bench submit --run "
+        NlpBenchError,
+        match=r"(?s)refused .*no hours left.*; 98 of 100 hours are used; nothing was submitted; .*type: nlp-bench submit --run ",
     ):
         hand_over(run, script)
     assert not (script.parent / "submit.json").exists()
@@ -331,6 +332,16 @@ def test_a_file_system_without_locks(
     with lock.held(tmp_path):
         assert "has no locks" in capsys.readouterr().err
     assert lock.is_held(tmp_path) is None
+
+
+def test_a_lock_daemon_that_does_not_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("nlp_bench.files.PATIENCE_S", 0.05)
+    monkeypatch.setattr(fcntl, "flock", lambda *_: time.sleep(0.3))
+    with lock.held(tmp_path), locked(tmp_path / "x", "another"):
+        pass
+    assert capsys.readouterr().err.count("waiting for the file system to answer for the lock") == 2
 
 
 def local_run(run: Run, tmp_path: Path, **fields: object) -> Path:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError, explained
-from nlp_bench.files import user_folder
+from nlp_bench.files import reported_late, user_folder
 from nlp_bench.terminal import say
 
 NAME = ".lock"
@@ -61,7 +61,10 @@ def alone_in(place: str, *, on_wait: Callable[[], None]) -> Iterator[None]:
 
 def _taken(handle: int) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with reported_late(
+            f"waiting for the file system to answer for the lock {NAME} of the folder"
+        ):  # a lock daemon may not
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:

@@ -34,9 +34,16 @@ UNSEEN_S = 10.0  # seconds unseen after which a folder has gone: a file server t
 def gone(folders: Iterable[Path]) -> set[Path]:
     """Return those that are not there, nor come back within UNSEEN_S."""
     last, missing = time.monotonic() + UNSEEN_S, set(folders)
-    while (missing := {folder for folder in missing if not folder.is_dir()}) and time.monotonic() < last:
+    while (missing := set(filter(_is_missing, missing))) and time.monotonic() < last:
         time.sleep(0.5)
     return missing
+
+
+def _is_missing(folder: Path) -> bool:
+    try:
+        return not folder.is_dir()
+    except OSError:  # an expired ticket, a file server that is away: it may be there
+        return False
 
 
 JUBE_TIMEOUT_S = 3600.0  # seconds for one `jube continue`: it measures and, on the local launcher, trains

@@ -80,8 +80,11 @@ UNSURE = re.compile(
     r"unable to contact|timed out|connection|socket|zero bytes|communication|unexpected message", re.IGNORECASE
 )
 """What sbatch says where the controller may have taken the job all the same, for example "Socket timed out on send/recv operation"."""
-LAST_WORD = re.compile(r"^sbatch: error: Batch job submission failed: (.+)$", re.MULTILINE)
-"""The line in which sbatch itself says why; above it a plugin of the site may say anything ("no connection to ..., please contact ...")."""
+LAST_WORD = re.compile(
+    r"^sbatch: error: (?:Batch job submission failed: (?P<why>.+)|cli_filter plugin terminated with error)$",
+    re.MULTILINE,
+)
+"""The line in which sbatch itself says why, the second before it asks the controller; above it a plugin of the site may say anything ("no connection to ..., please contact ...")."""
 LOST, OWN_WORDS = 255, re.compile(r"^sbatch: ", re.MULTILINE)
 """The exit status of an ssh whose connection was lost, in a wrapper; sbatch itself has it for an option that is wrong, and says so."""
 PARSABLE = re.compile(r"\s*(\d+)(?:;(\S+))?\s*")
@@ -300,9 +303,11 @@ class Slurm(Scheduler):
         is_cut_off = is_killed or (done.returncode == LOST and not OWN_WORDS.search(said))
         why = LAST_WORD.findall(said)
         failed_after = not why and re.search(r"\d", shown)  # a number: a hook of the site failed after sbatch
-        is_unsure = UNSURE.search(" ".join(why) or said) or failed_after
+        is_unsure = UNSURE.search(" ".join(why) if why else said) or failed_after
         if done.returncode and not is_unsure and not is_cut_off:
-            raise NlpBenchError(f"sbatch refused {script}: {said}")
+            raise NlpBenchError(
+                f"sbatch refused {script}: {said or 'nothing'}{f'; {one_line(shown)}' if done.stderr.strip() and shown.strip() else ''}"
+            )
         found = IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else "")
         numbers = dict(sorted(found))
         if done.returncode or len(numbers) != 1:
