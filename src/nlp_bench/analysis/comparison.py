@@ -33,11 +33,10 @@ from nlp_bench.analysis.repeats import (
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import escaped_markdown, inert, one_line
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.common import sets_apart
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
-from nlp_bench.measure.workload import FREE, FROZEN, LOW_PRECISIONS, PARTS, Setting
+from nlp_bench.measure.workload import FREE, FROZEN, LOW_PRECISIONS, PARTS, Setting, sets_apart
 from nlp_bench.show.table import Column, as_markdown, as_text, columns_of, json_text, percentage
 
 MODEL = ("num_layers", "hidden_size", "seq_length")  # a run that shows none of these does not show what was trained
@@ -101,11 +100,7 @@ def differences(a: Settings, b: Settings) -> Differences:
             *(each for each in frozen if not is_shown(each)),
         ),
         free=tuple(
-            found(
-                name
-                for name in dict.fromkeys((*FREE, *sorted(filter(sets_apart, {**a, **b})), DATA))
-                if name not in {*FROZEN, *_PLACE}
-            )
+            found(name for name in (*FREE, *sorted(filter(sets_apart, {**a, **b})), DATA) if name not in _PLACE)
         ),
         machine=tuple(found(_PLACE)),
     )

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from nlp_bench.escape import one_line, some
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.common import sets_apart
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import (
@@ -31,7 +30,7 @@ from nlp_bench.measure.result import SEVERAL_STARTS, RunResult
 from nlp_bench.measure.throughput import times_to_report_s
 from nlp_bench.measure.trace import TIMES, Kin, Trace, kin_of, trace_of
 from nlp_bench.measure.window import TARGET, num_more
-from nlp_bench.measure.workload import FREE, FROZEN, Setting, Value
+from nlp_bench.measure.workload import FREE, FROZEN, Setting, Value, sets_apart
 from nlp_bench.outcome import Outcome
 from nlp_bench.show.table import percentage
 

@@ -49,14 +49,8 @@ OTHER_NETWORKS = {
 """Argument of Megatron-LM (megatron/training/arguments.py, core_v0.16.1) or of what is built on it that makes the training another one
 than of a whole dense transformer with full attention, to those that count only with it: they have defaults in every dump."""
 VARIANTS = (
-    "sft",
-    "perform_rl_step",
-    "qk_layernorm",
-    "reset_attention_mask",
-    "reset_position_ids",
-    "eod_mask_loss",
-    "squared_relu",
-)
+    "sft", "perform_rl_step", "qk_layernorm", "reset_attention_mask", "reset_position_ids", "eod_mask_loss", "squared_relu",
+)  # fmt: skip
 """Arguments that change what is trained and leave a dense transformer; False where a log does not have them."""
 ARGUMENTS = frozenset(
     {
@@ -87,17 +81,10 @@ _OF_NO_SPEED = re.compile(
     ")(?:_|$)|^(?:no_)?(?:load|save)(?:_|$)|^(?:split|finetune|start_time|num_microbatches|train_batch_size|gas|global_num_gpus)$"
 )
 _WIDTHS = {29, 32, 48}  # of a name and its dots in the dumps of DeepSpeed, of old and of today's Megatron-LM
-_OWN = frozenset(
-    {
-        "num_parameters",
-        "loaded_iterations",
-        "clock_spread_s",
-        "run_sha256",
-        "nccl_version",
-        "nccl_transport",
-        "nccl_channels",
-    }
-)
+STATED = (
+    "num_parameters", "loaded_iterations", "clock_spread_s", "run_sha256", "nccl_version", "nccl_transport", "nccl_channels",
+)  # fmt: skip
+"""Settings that a log states in other sentences than its dump, besides the versions and kernels."""
 # The argument whose None is a choice; that of others says nothing.
 _SAYS_NO = {("recompute_granularity", "None"): "none"}
 _CONSTANTS = {"True": True, "False": False, "None": None}
@@ -136,11 +123,6 @@ def value_of(text: str) -> Value:
         return int(text)
     value = float(text) if _DECIMAL.fullmatch(text) else math.inf
     return value if math.isfinite(value) else text
-
-
-def sets_apart(name: str) -> bool:
-    """Return whether a setting of a log is an argument that may change how fast a training is and has no other meaning here."""
-    return name not in ARGUMENTS and name not in _OWN and not name.endswith(("_version", "_kernel"))
 
 
 @lru_cache(maxsize=4096)  # the arguments of many runs are the same

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.shape import NETWORKS, OWN
-from nlp_bench.logs.common import LOW_BIT, OTHER_NETWORKS, VARIANTS, sets_apart
+from nlp_bench.logs.common import ARGUMENTS, LOW_BIT, OTHER_NETWORKS, STATED, VARIANTS
 from nlp_bench.logs.record import Attempt, Fact
 
 Value = int | float | str | bool
@@ -266,28 +266,23 @@ def _logged(settings: Mapping[str, Fact], attempt: Attempt | None) -> dict[str, 
     return logged
 
 
-_USUAL = frozenset(
-    {
-        False,
-        "none",
-        "[]",
-        "auto",
-        "native",
-        "no_shard",
-        "AttnBackend.auto",
-        "torch.float32",
-        "['p2p']",
-        "allgather",
-        "deepep",
-        "delayed",
-    }
-)
+_USUAL = frozenset({
+    False, "none", "[]", "auto", "native", "no_shard", "AttnBackend.auto", "torch.float32", "['p2p']", "allgather", "deepep", "delayed",
+})  # fmt: skip
 """Values of VARIANTS and of what only sets runs apart that a log need not state."""
 _OFF = frozenset({None, 0, "0", "none", "None"})  # 0 equals False
 _NOTHING_OF = {
     "num_experts": (1, "1", "[1]"),  # Megatron-DeepSpeed prints a list
     "trainable_percent": (100, 100.0),
 }
+
+
+_WITH_MEANING = ARGUMENTS.union(OURS, STATED)
+
+
+def sets_apart(name: str) -> bool:
+    """Return whether a setting is an argument of a log's dump that may change how fast a training is and has no other meaning here."""
+    return name not in _WITH_MEANING and not name.endswith(("_version", "_kernel"))
 
 
 def is_on(switch: str, value: Value | None) -> bool:

@@ -305,9 +305,8 @@ class Slurm(Scheduler):
         failed_after = not why and re.search(r"\d", shown)  # a number: a hook of the site failed after sbatch
         is_unsure = UNSURE.search(" ".join(why) if why else said) or failed_after
         if done.returncode and not is_unsure and not is_cut_off:
-            raise NlpBenchError(
-                f"sbatch refused {script}: {said or 'nothing'}{f'; {one_line(shown)}' if done.stderr.strip() and shown.strip() else ''}"
-            )
+            beside = f"; {one_line(shown)}" if done.stderr.strip() and shown.strip() else ""
+            raise NlpBenchError(f"sbatch refused {script}: {said or 'nothing'}{beside}")
         found = IN_WORDS.findall(shown) or PARSABLE.findall(shown if PARSABLE.fullmatch(shown) else "")
         numbers = dict(sorted(found))
         if done.returncode or len(numbers) != 1:
