@@ -154,6 +154,19 @@ def test_a_parameter_of_jube_that_nothing_uses(tmp_path: Path, cli: Cli, lines: 
     assert said in cli("check", *words, code=UsageError.exit_code if said else 0).err
 
 
+def test_parameters_of_another_checkout_are_refused(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that JUBE_INCLUDE_PATH names JUBE took the sizes, and said nothing; equal ones do no harm."""
+    own = (Path(__file__).parents[2] / "jube/parameters.yaml").read_text()
+    (tmp_path / "jube").mkdir()
+    (folder := tmp_path / "benchmark/jube").mkdir(parents=True)
+    monkeypatch.setenv("JUBE_INCLUDE_PATH", f"/nowhere:{folder}")
+    words = ("--offline", "--system", "local", "--mock-data", "--jube-run", configuration(tmp_path))
+    for text, code in ((own, 0), (own + "# changed\n", UsageError.exit_code)):
+        (tmp_path / "jube/parameters.yaml").write_text(text)
+        said = cli("check", *words, code=code).err
+        assert ("unset JUBE_INCLUDE_PATH, and start anew" in said) is bool(code)
+
+
 def test_tags_name_model_system_and_launcher(tmp_path: Path) -> None:
     tags = read_tags(configuration(tmp_path, "13", "juwels-booster", "slurm"))
     request = apply_tags(Request(), tags)

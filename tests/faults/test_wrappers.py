@@ -154,10 +154,17 @@ def test_accounting_behind_a_wrapper(wrapped: Callable[..., None], tmp_path: Pat
 
 
 def test_a_run_behind_wrappers_ends_well(slurm: Sandbox, stub_run: Stub, tmp_path: Path) -> None:
-    """Submission, job and sync all ask through them; both nodes are the job's own."""
+    """Submission, job and sync all ask through them; both nodes are the job's own.
+
+    That of sbatch puts a command into the script, behind which Slurm reads no #SBATCH line: one node of another partition, another log.
+    """
     (tmp_path / "banner").write_text("\n".join(BANNERS.values()) + "\n")
+    edits = {
+        "sbatch": f'sed \'1a export SITE=here\' "${{@: -1}}" > {tmp_path}/edited; set -- "${{@:1:$#-1}}" {tmp_path}/edited'
+    }
     for name in (*ASKING, "sbatch", "srun", "scancel"):
-        path = shim(tmp_path / "tools", name, f"cat {tmp_path}/banner", f"cat {tmp_path}/banner")
+        before = f"cat {tmp_path}/banner\n{edits.get(name, '')}"
+        path = shim(tmp_path / "tools", name, before, f"cat {tmp_path}/banner")
     record = stub_run("ok", "--mem=200").write(tmp_path)
     words = stand_in.submit(record, tmp_path / "run")
     environment = {**slurm.environment, "PATH": path}

@@ -73,10 +73,14 @@ def test_a_job_that_sbatch_knows_nothing_of_is_found(site: Site, run: Run, scrip
     assert hand_over(run, script) == ["7"]
 
 
-def test_a_late_sbatch_is_looked_up(site: Site, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_sbatch_is_looked_up(
+    site: Site, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(slurm, "ANSWER_S", 0.1)
     site.sbatch("make; exec sleep 5")
     assert hand_over(run, script) == ["7"]
+    assert "sbatch has not answered for 0.1 s (Slurm may be full, or slow); waiting" in capsys.readouterr().err
 
 
 def test_a_refusal_leaves_nothing(site: Site, run: Run, script: Path) -> None:

@@ -306,7 +306,7 @@ def test_a_chain_that_the_queue_takes_in_part_is_completed_by_the_same_command(
 
     Each waits for the one before, whose name a plugin of the site may have made unique: two trained at once in one folder.
     """
-    noted = f'make; grep -o -e "--dependency=[^ ]*" <<< "$*" >> {site.tools}/waits; echo "$number"'
+    noted = f'make; grep -o -e "--dependency=[^ ]*" <<< "$*" | tail -n 1 >> {site.tools}/waits; echo "$number"'
     limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
     site.sbatch(f'(($(ls {site.jobs} | wc -l) < 2)) || {{ echo "{limit}" >&2; exit 1; }}; {noted}')
     for further in (("--chain", "4", "--timelimit", "01:00:00", "--dependency", "afterok:5"), ()):
@@ -318,7 +318,7 @@ def test_a_chain_that_the_queue_takes_in_part_is_completed_by_the_same_command(
     site.sbatch(noted)
     assert submit(run_dir) == 0
     assert submission_of(run_dir).job_ids == ["7", "8", "9", "10"]
-    waits = [f"--dependency=afterok:5,singleton,afterany:{number}" for number in (7, 8, 9)]
+    waits = ["--dependency=afterok:5,singleton" + after for after in ("", ",afterany:7", ",afterany:8", ",afterany:9")]
     assert (site.tools / "waits").read_text().split() == waits
 
 

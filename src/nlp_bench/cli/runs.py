@@ -97,9 +97,17 @@ class Check(Command, Request):
 
     def request(self) -> tuple[Request, bool]:
         """Return the request of the options and, under JUBE, of the tags, and whether it is to be rehearsed only."""
-        from nlp_bench.config.resolve import REHEARSE, apply_tags, for_rehearsal, read_tags, refuse_unused
+        from nlp_bench.config.resolve import (
+            REHEARSE,
+            apply_tags,
+            for_rehearsal,
+            read_tags,
+            refuse_other_parameters,
+            refuse_unused,
+        )
 
         if self.jube_run:
+            refuse_other_parameters()
             refuse_unused(self.jube_run, {**_parameters(Check), **_parameters(Submit)})
         tags = read_tags(self.jube_run) if self.jube_run else list(self.tags)
         request = apply_tags(from_options(self), tags)

@@ -318,6 +318,17 @@ def refuse_unused(jube_run: Path, known: Mapping[str, str]) -> None:
             raise UsageError(f"parameter {name} is used by nothing{meant or '; take it out'}")
 
 
+def refuse_other_parameters() -> None:
+    """Refuse the parameters of another checkout, to which JUBE_INCLUDE_PATH led JUBE (it puts each of its folders before "../../jube")."""
+    own = catalog.root() / "jube/parameters.yaml"
+    for folder in filter(None, os.environ.get("JUBE_INCLUDE_PATH", "").split(":")):
+        taken = Path(folder) / "../../jube/parameters.yaml"
+        if taken.is_file() and own.is_file() and taken.read_bytes() != own.read_bytes():
+            raise UsageError(
+                f"JUBE_INCLUDE_PATH: JUBE took {taken} in place of {own}: unset JUBE_INCLUDE_PATH, and start anew"
+            )
+
+
 def _configuration(jube_run: Path) -> "ET.ElementTree[ET.Element]":
     """Return the configuration.xml that JUBE 2.5 to 2.7 write into a run's folder."""
     path = jube_run / "configuration.xml"

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -91,7 +92,8 @@ PARSABLE = re.compile(r"\s*(\d+)(?:;(\S+))?\s*")
 """All that sbatch prints with `--parsable`, the cluster where one was chosen; a number among other lines may be anything, a project's balance for example."""
 IN_WORDS = re.compile(r"^\s*Submitted batch job\s+(\d+)(?: on cluster (\S+))?\s*$", re.MULTILINE)
 """The job's number, and its cluster, as a wrapper of the site prints it that does not know the option."""
-OWN_DEPENDENCY = re.compile(r"^#SBATCH --dependency=(\S+)$", re.MULTILINE)  # in the job script
+DEPENDENCY, OWN_OPTION = "--dependency=", re.compile(r"^#SBATCH (--[\w.,:=+@%/-]+)$", re.MULTILINE)
+"""An option in the job script that any wrapper of sbatch, through ssh too, hands on as it stands."""
 CONFIG = ("scontrol", "show", "config")  # the question whether there is a Slurm, and which
 PRIVATE_JOBS = re.compile(r"^PrivateData\s*=.*\bjobs\b", re.MULTILINE)
 """In its answer: whoever is no operator is shown no job of others, as if there were none."""
@@ -295,7 +297,7 @@ class Slurm(Scheduler):
         """Call sbatch, which gets no SBATCH_* and SLURM_*: they would silently override the script's lines and its srun's options."""
         self.routed = {}
         script = real(script)  # its whole path: a wrapper that goes through ssh loses the folder
-        options = ["--parsable", f"--comment={comment}", f"--chdir={script.parent}", *_waiting(script, after)]
+        options = ["--parsable", f"--comment={comment}", f"--chdir={script.parent}", *_own_options(script, after)]
         words = ["sbatch", *options, str(script)]
         done = _sbatch(words, script.parent, without_overrides(account, self._environment()), lock)
         said, shown = (done.stderr or done.stdout).strip(), answers.plain(done.stdout)
@@ -427,12 +429,14 @@ class Slurm(Scheduler):
 SCHEDULER = Slurm
 
 
-def _waiting(script: Path, after: str) -> list[str]:
-    """Return the word that makes the job wait for the job `after`, too; sbatch takes it in place of the script's own line."""
-    if not after:
-        return []
-    own = OWN_DEPENDENCY.findall(script.read_text(encoding="utf-8"))
-    return [f"--dependency={','.join([*own, f'afterany:{after}'])}"]
+def _own_options(script: Path, after: str) -> list[str]:
+    """Return the options of the script's #SBATCH lines, which Slurm ignores where a site's wrapper puts a command before them.
+
+    The job waits for the job `after`, too.
+    """
+    own = OWN_OPTION.findall(script.read_text(encoding="utf-8"))
+    waits = [option.removeprefix(DEPENDENCY) for option in own if option.startswith(DEPENDENCY)]
+    return [*own, *([DEPENDENCY + ",".join([*waits, f"afterany:{after}"])] if after else [])]  # the last of two counts
 
 
 def _sbatch(
@@ -450,6 +454,11 @@ def _sbatch(
         )  # fmt: skip
     except OSError as error:
         raise NlpBenchError(f"sbatch cannot be started: {error.strerror}") from error
+    slow = threading.Timer(
+        ANSWER_S, say, [f"sbatch has not answered for {ANSWER_S:g} s (Slurm may be full, or slow); waiting"]
+    )
+    slow.daemon = True
+    slow.start()
     with process:
         try:
             out, err = programs.printed(process, SUBMIT_TIMEOUT_S)
@@ -461,6 +470,8 @@ def _sbatch(
         except BaseException:  # this process is to end
             _ended(process)
             raise
+        finally:
+            slow.cancel()
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
