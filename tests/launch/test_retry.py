@@ -214,6 +214,7 @@ def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ending = ending_of(sync(lost))
     assert ending.outcome is Outcome.NODE_FAIL
     assert "the retry was refused" in ending.texts[-1]
+    assert advice(ending, lost).remedy.startswith("the queue refused the job of its retry")
 
 
 def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(

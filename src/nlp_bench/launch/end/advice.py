@@ -144,6 +144,10 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "leave the node out (--sbatch-arg=--exclude=NODE) and tell its operator; --retries N submits it anew by itself",
         "LOST_NODES", GO_ON, AGAIN + " --retries 2",
     ),
+    **{
+        (lost, "retry-refused"): ("the queue refused the job of its retry: once what it says is mended, or over, submit it again", GO_ON, AGAIN)
+        for lost in (Outcome.PREEMPTED, Outcome.NODE_FAIL)
+    },
     (Outcome.UNKNOWN, ""): ("no one knows how it ended: the log is all there is, and it carries no number; run it again", LOOK, AGAIN),
     (Outcome.UNKNOWN, "unreadable"): (
         "a record or the log could not be read: mend what the reason names, then look again; the run itself may be well", REPORT,
