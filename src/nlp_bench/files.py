@@ -364,6 +364,11 @@ def parse_record(text: str, **hooks: Any) -> Any:
     """Parse the JSON text of a record as `parse_json` does. Raises ValueError, too, for a key that stands twice, of which readers take either."""
     if text.startswith("\ufeff"):
         raise ValueError("it begins with a byte order mark; save it as UTF-8 without one")
+    if not text:
+        raise ValueError(
+            "it is empty: its file server shows it late, or crashed while it was written; look again in a minute, then put it back, or "
+            "remove it (nlp-bench sync DIR decides an outcome.json anew)"
+        )
     return parse_json(text, object_pairs_hook=once, parse_int=_whole_number, **hooks)
 
 

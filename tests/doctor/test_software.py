@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from support.examining import Make, finding
 from support.jube_versions import both_jubes
 
 from nlp_bench.build.environment import MANIFEST, SCHEMA, this_machine
+from nlp_bench.config.system import Container
 from nlp_bench.doctor import software
 from nlp_bench.files import write_json
+from nlp_bench.programs import Answer
 
 Program = Callable[[str, str], None]
 
@@ -90,6 +93,24 @@ def test_no_jube(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
     found = finding("jube", place())
     assert (found.status, found.summary) == ("failed", "jube is not on PATH")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "options", "said"),
+    [
+        ("pyxis", "--nodes", "failed: srun has no --container-image: pyxis, the container.runtime of the system file, is not installed"),
+        ("pyxis", "--container-image", "warning: the container's image /gone.sqsh is not on this machine: the nodes need it there"),
+        ("apptainer", "--nodes", "warning: the container's image /gone.sqsh is not on this machine"),
+    ],
+)  # fmt: skip
+def test_a_container_that_cannot_start(place: Make, program: Program, runtime: str, options: str, said: str) -> None:
+    """It was known behind the queue."""
+    program("srun", f"echo '  {options}=x'")
+    found = place("slurm-sandbox", slurm=Answer(code=0))
+    assert found.system
+    found = replace(found, system=replace(found.system, container=Container(image="/gone.sqsh", runtime=runtime)))
+    told = software.environment(found)
+    assert f"{told.status}: {told.summary}".startswith(said)
 
 
 def test_an_environment_that_was_not_finished(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,6 +135,10 @@ SYSTEM = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, u
         (f"{SYSTEM}\nLast error:\nCall to ibv_reg_mr failed", f"{SYSTEM}; Call to ibv_reg_mr failed"),
         (f"[rank1]: {SYSTEM}\n[rank1]: Last error:\n[rank1]: no room", f"{SYSTEM}; no room"),
         ("libgomp: Thread creation failed: Resource temporarily unavailable",) * 2,
+        (
+            "srun: unrecognized option '--container-image=/a.sqsh'\nTry \"srun --help\" for more information",
+            "srun: unrecognized option '--container-image=/a.sqsh'",
+        ),
     ],
 )
 def test_what_a_library_says_is_the_evidence(tmp_path: Path, errors: str, said: str) -> None:

@@ -259,6 +259,16 @@ CANCELLED_STEP = "*** STEP 7.0 ON node1 CANCELLED AT 2026-11-27T13:57:25 ***"
             "--exclude=NODE",
         ),
         (
+            None,
+            (
+                f"srun: error: node1: task 0: Exited with exit code 1\n{STEP_ENDED}srun: error: node2: task 1: Exited with exit code 143\n"
+                f"nlp-bench: begin of job 7\n{NO_FOLDER}\nsrun: error: node2: task 1: Exited with exit code 1\n{STEP_ENDED}"
+            ),
+            143,
+            f"FAILED: exit status 1 on node2, last iteration none; {NO_FOLDER}",
+            "mend what the evidence names",
+        ),
+        (
             6,
             f"{STEP_ENDED}srun: error: node1: task 0: Killed\n",
             137,
@@ -273,7 +283,15 @@ CANCELLED_STEP = "*** STEP 7.0 ON node1 CANCELLED AT 2026-11-27T13:57:25 ***"
             "mostly Linux, out of memory",
         ),
     ],
-    ids=["task prolog", "no program", "no folder", "a line that was lost", "scancel of the step", "out of memory"],
+    ids=[
+        "task prolog",
+        "no program",
+        "no folder",
+        "a line that was lost",
+        "each node in turn",
+        "scancel of the step",
+        "out of memory",
+    ],
 )
 def test_a_signal_of_sruns_own_is_not_the_cause(
     run: Run, tmp_path: Path, last: int | None, err: str, exit_status: int, text: str, remedy: str

@@ -199,17 +199,17 @@ def test_pyxis_image() -> None:
     ],
 )
 def test_every_wish_for_a_container_is_a_word(choices: dict[str, object], word: str) -> None:
-    words = starter(text(in_image(offline("175", "juwels-booster"), Container(image="image", **choices))))  # type: ignore[arg-type]
+    words = starter(text(in_image(offline("175", "juwels-booster"), Container(image="/image", **choices))))  # type: ignore[arg-type]
     assert word in words[: words.index("python3")]
     if program := choices.get("runtime"):  # its options stand before the image
-        assert words.index(str(program)) < words.index(word) < words.index("image")
+        assert words.index(str(program)) < words.index(word) < words.index("/image")
 
 
 def test_without_a_wish_the_entry_point_is_the_sites_choice() -> None:
     script = text(in_image(offline("175", "juwels-booster"), Container(image="image")))
     assert "container-entrypoint" not in script
     assert "--home" not in text(
-        in_image(offline("175", "juwels-booster"), Container(image="i", runtime="apptainer", home=True))
+        in_image(offline("175", "juwels-booster"), Container(image="/i", runtime="apptainer", home=True))
     )
 
 
@@ -262,6 +262,16 @@ def test_an_image_file_needs_its_folder(image: str, runtime: str) -> None:
     said = r"system\.container\.image: .* is no absolute path, and the job starts in the run's folder; write its absolute path"
     with pytest.raises(UsageError, match=said):
         text(in_image(offline("175", "juwels-booster"), Container(image=image, runtime=runtime)))
+
+
+@pytest.mark.parametrize(
+    "image", ["nvcr.io/nvidia/pytorch:24.05-py3", "nvcr.io#nvidia/pytorch:24.05-py3", "ubuntu:22.04"]
+)
+def test_an_address_without_its_kind_is_a_file_to_apptainer(image: str) -> None:
+    with pytest.raises(UsageError, match=r"a file of the job's folder for apptainer; write .* docker://nvcr\.io"):
+        text(in_image(offline("175", "juwels-booster"), Container(image=image, runtime="apptainer")))
+    text(in_image(offline("175", "juwels-booster"), Container(image=f"docker://{image}", runtime="apptainer")))
+    text(in_image(offline("175", "juwels-booster"), Container(image=image)))
 
 
 def test_an_entry_point_of_apptainer_is_refused() -> None:

@@ -516,6 +516,28 @@ def test_a_slurm_in_maintenance_or_without_scontrol_is_not_no_slurm(
     assert main(["check", "--model", "tiny", "--system", "local"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("slurm_load_ctl_conf error: Protocol authentication error", "; munge refuses: it does not run here, its key is another, or the clocks"),
+        ("scontrol: restricted to operators on login nodes", "; scontrol itself refuses, for sinfo answers: nlp-bench needs `scontrol show`"),
+    ],
+)  # fmt: skip
+def test_a_slurm_that_refuses_this_machine_says_why(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str, told: str
+) -> None:
+    """To wait, to look at the controllers or to change SLURM_CONF, as was said, does not help."""
+    monkeypatch.setenv("SLURM_CONF", str(site.tools / "sinfo"))
+    site.program("sinfo", "echo 'booster up'")
+    site.program("scontrol", f"echo '{answer}' >&2; exit 1")
+    assert main(["submit", "--model", "tiny", "--system", "slurm-sandbox", "--data-path", "mock"]) == 2
+    said = capsys.readouterr().err
+    assert told in said
+    assert "SLURM_CONF" not in said
+    main(["doctor", "--system", "slurm-sandbox", "--checks", "slurm"])
+    assert told[2:] in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_slurm_that_is_silent_before_sbatch_was_called(
     site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

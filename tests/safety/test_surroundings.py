@@ -221,6 +221,18 @@ def test_a_torch_of_pythonpath_is_named_with_its_own_version(tmp_path: Path, tex
     assert "next: unset PYTHONPATH, or unload the module that sets it" in said
 
 
+def test_another_nlp_bench_of_pythonpath_is_named(tmp_path: Path) -> None:
+    """A module that is loaded behind `source activate.bash` put a colleague's before it: its numbers were printed without a word."""
+    (own := tmp_path / "own").mkdir()
+    (own / "src/nlp_bench").mkdir(parents=True)
+    words, path = ("report", "--dialects"), str(ROOT / "src")
+    said = said_with(own, words, 0, PYTHONPATH=path, NLP_BENCH_ROOT=str(own))
+    assert (
+        f"warning: this is the nlp-bench of {path}, where PYTHONPATH leads, not the activated one of {own}/src" in said
+    )
+    assert "warning" not in said_with(tmp_path, words, 0, PYTHONPATH=path, NLP_BENCH_ROOT=str(ROOT))
+
+
 @pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment")])
 def test_a_library_that_is_too_old_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
     """A module for gcc 4 brings its libstdc++ on LD_LIBRARY_PATH: 60 lines of traceback, and doctor found all well."""

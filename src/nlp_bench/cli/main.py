@@ -37,6 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if arguments is None:
             settle()
+            _warn_of_another_checkout()
             if words and words[0] in WITH_TORCH:
                 keep_caches_private()
         if isinstance(sys.stdout, io.TextIOWrapper):
@@ -201,6 +202,16 @@ def settle() -> None:
     if is_other or any(taken_out.values()):
         os.environ["PYTHONUTF8"] = "1"
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # the same words again, no shell
+
+
+def _warn_of_another_checkout() -> None:
+    """Say so where PYTHONPATH, as of a module loaded since, leads to another nlp-bench than the activated checkout's."""
+    here, own = Path(__file__).parents[1], Path(os.environ.get("NLP_BENCH_ROOT", ""), "src/nlp_bench")
+    is_led = str(here.parent) in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if is_led and "NLP_BENCH_ROOT" in os.environ and own.is_dir() and not own.samefile(here):
+        _say(
+            f"warning: this is the nlp-bench of {here.parent}, where PYTHONPATH leads, not the activated one of {own.parent}: source its activate.bash again"
+        )
 
 
 def _buffer_stdout() -> None:

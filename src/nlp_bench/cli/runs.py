@@ -340,8 +340,8 @@ class Launch(Command):
         in_job = any(os.environ.get(get_scheduler(name).job_id_variable) for name in scheduler_names())
         if in_job and not await_file(run_dir / "run.json"):
             raise NlpBenchError(
-                f"{run_dir}/run.json is not seen on {os.uname().nodename} within {SEEN_WITHIN_S:.0f} s: its file system shows it late, or not at all; "
-                "submit it again where it is there"
+                f"{run_dir}/run.json is not seen on {os.uname().nodename} within {SEEN_WITHIN_S:.0f} s: its file system shows it late, or not at all, or the "
+                "container was not given it (its mounts); submit it again where it is there"
             )
         resolved = read_run(run_dir)
         if self.again is not None:

@@ -10,7 +10,7 @@ from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.doctor.place import Finding, Place, failed, ok, skipped, warning
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
-from nlp_bench.launch.scheduler.slurm import PARTITIONS, SHOW, cluster_name, is_absent, without_overrides
+from nlp_bench.launch.scheduler.slurm import PARTITIONS, SHOW, cluster_name, is_absent, way_on, without_overrides
 from nlp_bench.launch.scheduler.slurm_text import MARK, field_of, other_form, records, rows
 from nlp_bench.launch.script import job_script
 from nlp_bench.machine.addresses import look_up
@@ -106,7 +106,8 @@ def slurm(place: Place) -> Finding:
         return failed(
             f"Slurm does not answer: {answer.text}",
             f"scontrol show config took {answer.elapsed_s:.1f} s",
-            remedy="scontrol ping; if both controllers are down, wait or ask the site; load the site's Slurm module, or set SLURM_CONF",
+            remedy=way_on(answer)
+            or "scontrol ping; if both controllers are down, wait or ask the site; load the site's Slurm module, or set SLURM_CONF",
         )
     missing = [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]
     if missing and place.is_slurm:

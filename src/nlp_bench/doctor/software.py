@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nlp_bench.build.environment import build_folder, failed_trials, finished_builds, fitting_build, this_machine
 from nlp_bench.config import catalog, machine
+from nlp_bench.config.system import Container
 from nlp_bench.data import default_folder
 from nlp_bench.data.indexed import check_places
 from nlp_bench.doctor.place import Finding, Place, failed, ok, skipped, warning
@@ -21,7 +22,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import age_s
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.scheduler.slurm import cluster_name
-from nlp_bench.launch.script import environment_folder
+from nlp_bench.launch.script import environment_folder, no_image
 from nlp_bench.machine.node import text_of
 from nlp_bench.packages import hiding, installed_version, is_of_pythonpath, not_loadable
 from nlp_bench.programs import ask
@@ -70,8 +71,8 @@ def python(place: Place) -> Finding:
 def environment(place: Place) -> Finding:  # noqa: C901, PLR0911  # one answer per case
     """Fail where setup_venv.sh did not complete; warn of versions that are not the pinned ones."""
     remedy = place.set_up()
-    if place.has_image:
-        return skipped("the ranks run in a container image, which brings its own")
+    if place.system and place.system.container.image:
+        return _image(place, place.system.container)
     folder = environment_folder(place.root)
     mark, python = folder / "nlp-bench.key", folder / "bin" / "python"
     try:
@@ -117,6 +118,19 @@ def environment(place: Place) -> Finding:  # noqa: C901, PLR0911  # one answer p
     if others and not (place.system and place.system.software.system_site_packages):
         return warning("; ".join(others), str(folder), *facts, remedy=remedy)
     return ok(f"finished: {', '.join(facts)}", str(folder))
+
+
+def _image(place: Place, container: Container) -> Finding:
+    if place.is_slurm and container.runtime == "pyxis":
+        answer = ask("srun", "--help")
+        if answer.is_good and "--container-image" not in answer.out:
+            what = (
+                "srun has no --container-image: pyxis, the container.runtime of the system file, is not installed here"
+            )
+            return failed(what, remedy="ask the site for it, or for apptainer")
+    if why := no_image(container):
+        return warning(why, remedy=f"ls -l {shlex.quote(container.image)}")
+    return skipped("the ranks run in a container image, which brings its own")
 
 
 def _gone() -> list[str]:

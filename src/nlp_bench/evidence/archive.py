@@ -214,6 +214,21 @@ def _is_of_macos(name: str) -> bool:
     return len(others) < len(parts) and all(map(is_safe, others))
 
 
+def _refuse_name(name: str, shown: str) -> None:
+    if name.startswith("/") or ".." in name.split("/"):
+        raise UsageError(f"unsafe archive: the name {shown!r} is absolute or leads out")
+    if _is_of_macos(name):
+        raise UsageError(
+            f"a macOS archiver added {shown!r}, which is no part of the bundle: pack it again with "
+            "COPYFILE_DISABLE=1 tar, or unpack it, remove that and give the folder"
+        )
+    if not is_safe(name):
+        raise UsageError(
+            f"no bundle: none holds a name like {shown!r}; unpack it and give the folder to `nlp-bench report`, or have a bundle made by: "
+            "nlp-bench bundle RUN_DIR"
+        )
+
+
 def _unpack(source: _Bounded, folder: Path) -> None:
     seen: set[str] = set()
     with tarfile.open(fileobj=cast("IO[bytes]", source), mode="r:", tarinfo=_Plain) as tar:
@@ -222,15 +237,7 @@ def _unpack(source: _Bounded, folder: Path) -> None:
             name = member.name.removeprefix("./").rstrip("/")
             if member.isdir() and name in {"", "."}:
                 continue
-            if _is_of_macos(name):
-                raise UsageError(
-                    f"a macOS archiver added {member.name!r}, which is no part of the bundle: pack it again with "
-                    "COPYFILE_DISABLE=1 tar, or unpack it, remove that and give the folder"
-                )
-            if not is_safe(name):
-                raise UsageError(
-                    f"unsafe archive: the name {member.name!r} is absolute, leads out or has unusual characters"
-                )
+            _refuse_name(name, member.name)
             if name.lower() in seen and not member.isdir():
                 raise UsageError(f"unsafe archive: {name!r} is there twice")
             if len(seen) >= MAX_FILES:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from nlp_bench.config.run import Run
 from nlp_bench.files import read_object, write_json
+from nlp_bench.launch.script import no_image
 from nlp_bench.measure import REPORT_TOKENS
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ def prediction(run: Run) -> "Prediction | str":
 
 def warnings_of(run: Run, run_dir: Path | None) -> list[str]:
     """Return the warnings of a run on GPUs before it is submitted, and record the prediction in `run_dir`; a rehearsal of this very run there overrides it."""
+    said = [f"warning: {why}"] if (why := no_image(run.system.container)) else []
     if run.system.accelerator != "cuda":
-        return []
-    found, said = prediction(run), []
+        return said
+    found = prediction(run)
     if not isinstance(found, str):
-        said = [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s)]
+        said += [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s)]
         if run_dir:
             write_json(run_dir / RECORD, found.record())
     rehearsed, why_not = _rehearsed(run, run_dir) if run_dir else (None, [])

@@ -11,7 +11,7 @@ from nlp_bench.build.environment import build_folder
 from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
-from nlp_bench.config.system import System, is_inherited
+from nlp_bench.config.system import Container, System, is_inherited
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import real
 from nlp_bench.seal import MADE_FOR
@@ -44,7 +44,17 @@ def variables(system: System, environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+IMAGE = re.compile(
+    r"/|(?:library|docker|shub|oras|instance|https?)://|(?:docker-archive|docker-daemon|oci|oci-archive):"
+)
+"""What Apptainer takes for an image that is no file of the current folder. Source: `apptainer exec --help`."""
 ENTRYPOINT = {None: [], True: ["--container-entrypoint"], False: ["--no-container-entrypoint"]}
+
+
+def no_image(container: Container) -> str:
+    """Say that the file of the image is not there; empty where it is, or the image has an address."""
+    is_gone = container.image.startswith("/") and not Path(container.image).exists()
+    return f"the container's image {container.image} is not on this machine: the nodes need it there" if is_gone else ""
 
 
 def container_words(run: Run, root: Path, run_dir: Path) -> list[str]:
@@ -60,6 +70,11 @@ def container_words(run: Run, root: Path, run_dir: Path) -> list[str]:
         raise UsageError(
             f"system.container.image: {container.image!r} is no absolute path, and the job starts in the run's folder; "
             "write its absolute path"
+        )
+    if container.runtime != "pyxis" and not IMAGE.match(container.image):
+        raise UsageError(
+            f"system.container.image: {container.image!r} is a file of the job's folder for {container.runtime}; write its absolute path, or "
+            "an address, such as docker://nvcr.io/nvidia/pytorch:24.05-py3"
         )
     mounts = ",".join(_mounts(run, root, run_dir))
     if container.runtime == "pyxis":

@@ -279,7 +279,7 @@ def _exit_status(facts: Facts) -> Ending | None:
     if facts.exit_status == 128 + 9 and facts.job and facts.job.is_memory_suspect:
         said += " (mostly out of memory)"
     is_killed = _signal_of(status) == SIGKILL and not facts.log.is_step_cancelled
-    is_one_node = status != facts.exit_status and not facts.last_iteration
+    is_one_node = status != facts.exit_status and not facts.last_iteration and facts.log.num_failed_nodes < 2
     return _failed(facts, said, "killed" if is_killed else "one-node" if is_one_node else "exit-status")
 
 

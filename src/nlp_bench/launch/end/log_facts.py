@@ -59,7 +59,7 @@ def read_record(run_dir: Path, job_id: str | None) -> ScriptRecord | None:
 
 
 ERROR = re.compile(
-    r"^(?:\[(?P<local>\w+)\]: ?(?:\[rank\d+\]: ?)?|[EF]\d{4} [^\]]*\] )?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: error: .*"
+    r"^(?:\[(?P<local>\w+)\]: ?(?:\[rank\d+\]: ?)?|[EF]\d{4} [^\]]*\] )?(?P<text>(?:[\w.]+(?:Error|Exception|Interrupt)\b.*|srun: (?:error: |unrecognized option |invalid option ).*"
     r"|nlp[-_]bench[\w. ]*: error: .*|libgomp: Thread creation failed.*"
     r"|Lmod has detected the following error: .*|\s*(?:\S+:)?ERROR:(?:\d+:)? (?:Unable to locate a modulefile|Module) .*"  # of modules
     r"|(?P<bash>\S*: line \d+: (?!warning: ).*: (?:command not found|No such file or directory|Permission denied|cannot execute.*))"
@@ -129,6 +129,7 @@ class LogFacts:
     num_starts: int = 0  # starts of the ranks in the log that have iterations: torchrun may restart them inside a job
     failed_node: str | None = None  # the node of the task that failed first, by srun's words
     failed_status: int | None = None  # the exit status of that task, where they give one
+    num_failed_nodes: int = 0  # nodes with a task that exited by itself and not well, in all starts of the run
     ranks_failed: bool = False  # whether torchrun or srun says that ranks failed
     is_step_cancelled: bool = False  # whether the step was cancelled before any of its tasks had failed
 
@@ -137,7 +138,8 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     """Read the ends of job.out and job.err and return what they say."""
     text = _own_tail(run_dir / "job.out")
     out = of_this_start(text, STARTED)
-    err = of_this_start(_own_tail(run_dir / "job.err"), STARTED_ERR)
+    whole_err = _own_tail(run_dir / "job.err")
+    err = of_this_start(whole_err, STARTED_ERR)
     said = f"{err}\n{out}"  # a site's srun may print what it says, and all ranks' errors, to stdout
     lines = said.splitlines()
     is_finished = any(FINISHED.match(line) for line in lines)
@@ -171,6 +173,9 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
         num_starts=num_starts,
         failed_node=task and task["node"],
         failed_status=int(task["status"]) if task and task["status"] else None,
+        num_failed_nodes=len(
+            {one["node"] for one in TASK_ENDED.finditer(f"{whole_err}\n{text}") if 0 < int(one["status"] or 0) < 128}
+        ),
         ranks_failed=bool(failed or task),
         is_step_cancelled=step is not None,
     )

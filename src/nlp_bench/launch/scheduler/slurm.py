@@ -103,6 +103,8 @@ PARTITIONS = ("scontrol", "--oneliner", "--all", "show", "partition")
 """The question for all partitions, hidden ones among them: jobs may be submitted to them."""
 NO_CONTROLLER = re.compile(r"Unable to contact slurm controller|slurm_load_\w+ error: (?!Invalid)")
 """What the commands say where there is a Slurm whose controller does not answer. Source: scontrol of Slurm 22.05."""
+MUNGE = re.compile(r"[Mm]unge|Protocol authentication error|credential", re.MULTILINE)
+"""What they say where munge, by which Slurm knows its users, lets nobody in. Source: slurm_errno.c, munge_err.c."""
 NOT_STARTED = re.compile(
     r"srun: error: (?:.*Unable to contact slurm controller"
     r"|Unable to (?:confirm allocation|create step) for job \d+: (?:Socket timed out|Zero Bytes were transmitted|Communication |Message (?:send|receive) failure))"
@@ -177,9 +179,10 @@ class Slurm(Scheduler):
                 "sbatch is here (PATH), but scontrol is not, or may not be executed: load or bind it, or say --system local"
             )
         if name is None and not is_absent(answer) and (has_slurm or _is_silent(answer)):
+            way = way_on(answer)
             raise NoAnswerError(
-                f"`{' '.join(CONFIG)}`: {answer.text or 'no answer'}; try again later, or train on this machine, which needs no Slurm: "
-                f"--system local (tag local){self.led_by()}"
+                f"`{' '.join(CONFIG)}`: {answer.text or 'no answer'}; {way or 'try again later'}, or train on this machine, which needs no "
+                f"Slurm: --system local (tag local){'' if way else self.led_by()}"
             )
         return name if has_slurm else None
 
@@ -585,13 +588,28 @@ def listing(*command: str, timeout_s: float = ANSWER_S) -> str | None:
     if answer.is_late:
         raise NoAnswerError(f"{answer.err}; try again later")
     if _is_silent(answer):
-        raise NoAnswerError(f"`{' '.join(command)}`: {answer.err.strip()}; try again later")
+        raise NoAnswerError(f"`{' '.join(command)}`: {answer.err.strip()}; {way_on(answer) or 'try again later'}")
     return answer.out if answer.is_good else None
 
 
 def _is_silent(answer: Answer) -> bool:
     """Whether there is a Slurm whose controller does not answer."""
     return answer.is_late or bool(answer.code and NO_CONTROLLER.search(answer.err))
+
+
+def way_on(answer: Answer) -> str:
+    """Return what helps where a question of scontrol's has this answer, which is none; empty where the controller may be away for a while."""
+    if MUNGE.search(answer.text):
+        return (
+            "munge refuses: it does not run here, its key is another, or the clocks of this machine and the controller are minutes apart "
+            "(munge -n | unmunge; timedatectl); ask the site"
+        )
+    if answer.code and not NO_CONTROLLER.search(answer.err) and ask("sinfo", "--noheader", timeout_s=ANSWER_S).is_good:
+        return (
+            "scontrol itself refuses, for sinfo answers: nlp-bench needs `scontrol show` (config, partition, job); ask the site to allow it "
+            "here, or submit where it works"
+        )
+    return ""
 
 
 def is_absent(answer: Answer) -> bool:
