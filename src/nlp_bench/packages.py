@@ -27,7 +27,7 @@ _NAMES = {"backports": "backports.zstd", "pynvml": "nvidia-ml-py"}
 def installed_version(package: str) -> str | None:
     """Return the version of `package`, None where it is not installed; nothing is imported.
 
-    Of a torch that would be imported instead of the installed one, by PYTHONPATH mostly, it is the version in its own files.
+    Of a torch or numpy that would be imported instead of the installed one, by PYTHONPATH mostly, it is the version in its own files.
     """
     from importlib import metadata  # noqa: PLC0415  # few callers need it, and start-up is measured
 
@@ -35,14 +35,15 @@ def installed_version(package: str) -> str | None:
         installed = metadata.distribution(package)
     except metadata.PackageNotFoundError:
         return None
-    if package == "torch" and _place_of(package) not in {None, Path(os.path.realpath(str(installed.locate_file(""))))}:
-        return torch_states("__version__") or "unknown"
+    own = Path(os.path.realpath(str(installed.locate_file(""))))
+    if package in {"torch", "numpy"} and _place_of(package) not in {None, own}:
+        return states(package, "(?:__version__|version)") or "unknown"
     return installed.version
 
 
-def torch_states(name: str) -> str | None:
-    """Return a text of the version.py of the torch that would be imported, None where it has none; nothing is imported."""
-    found = find_spec("torch")
+def states(module: str, name: str) -> str | None:
+    """Return the text `name` of the version.py of the module that would be imported, None where it has none; nothing is imported."""
+    found = find_spec(module)
     try:
         text = Path(found.origin or "").with_name("version.py").read_text(encoding="utf-8") if found else ""
     except (OSError, ValueError):

@@ -221,6 +221,15 @@ def test_a_torch_of_pythonpath_is_named_with_its_own_version(tmp_path: Path, tex
     assert "next: unset PYTHONPATH, or unload the module that sets it" in said
 
 
+def test_a_numpy_of_pythonpath_has_its_own_version_in_the_records(tmp_path: Path) -> None:
+    (tmp_path / "module/numpy").mkdir(parents=True)
+    (tmp_path / "module/numpy/__init__.py").touch()
+    (tmp_path / "module/numpy/version.py").write_text('version = "1.99.0"\n__version__ = version\n')
+    code = "from nlp_bench.packages import installed_version; print(installed_version('numpy'))"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}/module:{ROOT / 'src'}"}
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "1.99.0\n"
+
+
 def test_another_nlp_bench_of_pythonpath_is_named(tmp_path: Path) -> None:
     """A module that is loaded behind `source activate.bash` put a colleague's before it: its numbers were printed without a word."""
     (own := tmp_path / "own").mkdir()

@@ -12,7 +12,7 @@ from nlp_bench import __version__
 from nlp_bench.files import read_object, real
 from nlp_bench.immutable import immutable
 from nlp_bench.machine.nvml import Nvml, NvmlError
-from nlp_bench.packages import installed_version, torch_states
+from nlp_bench.packages import installed_version, states
 from nlp_bench.programs import answers
 
 SCHEMA = "nlp-bench/build/1"
@@ -54,7 +54,7 @@ class Extras:
 
 def this_machine(arch: str | None = None) -> Machine:
     """Return this machine; `arch` replaces the GPU that the driver names, to build on a node without one."""
-    cuda = torch_states("cuda") or "none"
+    cuda = states("torch", "cuda") or "none"
     named = arch or (answers({"gpu": _compute_capability}, DRIVER_S).get("gpu") if cuda != "none" else None)
     return Machine(
         nlp_bench=__version__,
