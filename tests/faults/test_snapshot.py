@@ -93,16 +93,34 @@ def test_the_copy_is_what_the_run_was_resolved_with(stub_run: Stub, tmp_path: Pa
 def test_a_file_system_that_sets_neither_times_nor_modes_takes_the_copy(
     stub_run: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CIFS, or vfat of another user."""
+    """CIFS, or vfat of another user; and one that renames within a folder alone (Lustre's, of several metadata servers)."""
+    move = os.rename
 
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
+    def renamed(source: Path, target: Path) -> None:
+        if Path(source).parent != Path(target).parent:
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        move(source, target)
+
     run = stub_run("ok")
+    monkeypatch.setattr(os, "rename", renamed)
     monkeypatch.setattr(os, "utime", refused)
     monkeypatch.setattr(Path, "chmod", refused)
     package = run_folder.take_snapshot(run, tmp_path) / "src/nlp_bench"
     assert run_folder.code_sha256(package) == run.nlp_bench.code_sha256
+
+
+def test_snapshots_of_a_file_server_are_no_code(tmp_path: Path) -> None:
+    """They show in every folder of some; a job that waited for longer than an hour had run "other" code."""
+    (tmp_path / "a.py").touch()
+    before = run_folder.code_sha256(tmp_path)
+    (tmp_path / ".snapshot/hourly.0").mkdir(parents=True)
+    (tmp_path / ".snapshot/hourly.0/a.py").touch()
+    assert run_folder.code_sha256(tmp_path) == before
+    (tmp_path / "b.py").touch()
+    assert run_folder.code_sha256(tmp_path) != before
 
 
 def test_a_copy_that_is_cut_off_or_of_other_code_is_none(

@@ -26,10 +26,16 @@ def origin() -> Origin:
     return Origin(version=__version__, commit=commit, code_sha256=code_sha256())
 
 
+def code_files(package: Path, pattern: str) -> list[Path]:
+    """Return what matches in a package, without hidden folders: a file server's .snapshot, an editor's."""
+    found = (path for path in package.rglob(pattern) if "/." not in f"/{path.relative_to(package).as_posix()}")
+    return sorted(found)
+
+
 def code_sha256(package: Path | None = None) -> str:
     """Return one SHA-256 over the names and contents of all Python files of a package, by default of this one, as they are on disk now."""
     package, digest = package or Path(nlp_bench.__file__).parent, hashlib.sha256()
-    for path in sorted(package.rglob("*.py")):
+    for path in code_files(package, "*.py"):
         if path.parent.name == "shipped":  # setup.py, which only an installed package has inside
             continue
         content = path.read_bytes()

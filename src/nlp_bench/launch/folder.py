@@ -23,7 +23,7 @@ from nlp_bench.build.providers import check_shadow
 from nlp_bench.clock import stamp
 from nlp_bench.config import catalog
 from nlp_bench.config.origin import SNAPSHOT as COMMIT
-from nlp_bench.config.origin import code_sha256, origin
+from nlp_bench.config.origin import code_files, code_sha256, origin
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError, explained
@@ -253,11 +253,15 @@ def take_snapshot(run: Run, run_dir: Path) -> Path:
     folder = snapshot_folder(run_dir)
     try:
         if not folder.exists():
-            with tempfile.TemporaryDirectory(dir=run_dir, prefix=f".{SNAPSHOT}.", suffix=".part") as made:
-                whole = Path(made, SNAPSHOT)
-                _copy(whole)
-                _refuse_other(run, whole)
-                whole.rename(folder)
+            made = (
+                run_dir / f".{SNAPSHOT}.{os.urandom(6).hex()}.part"
+            )  # beside it: some file systems rename within a folder alone
+            try:
+                _copy(made)
+                _refuse_other(run, made)
+                made.rename(folder)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
     except OSError as error:
         raise NlpBenchError(
             f"--snapshot-code: cannot write {folder}: {explained(error)}; nothing was submitted"
@@ -268,7 +272,7 @@ def take_snapshot(run: Run, run_dir: Path) -> Path:
 
 def _copy(target: Path) -> None:
     package = Path(nlp_bench.__file__).parent
-    code = ((path, Path("src/nlp_bench", path.relative_to(package))) for path in sorted(package.rglob("*")))
+    code = ((path, Path("src/nlp_bench", path.relative_to(package))) for path in code_files(package, "*"))
     root = catalog.root()
     data = ((path, path.relative_to(root)) for pattern in COPIED for path in sorted(root.glob(pattern)))
     for path, name in (*code, *data):  # shutil.copytree keeps of an error its text alone
