@@ -4,7 +4,8 @@
 #   bash benchmark/run.sh 175 juwels-booster
 #   bash benchmark/run.sh 175 rehearse    no job: the training step without data and GPUs (docs/bids.md)
 # Afterwards: the table is printed; CSV, markdown, HTML and plots lie in reports/.
-[ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
+# shellcheck disable=SC2128,SC2317 # other shells have none, and a sourced script would change, or end, the user's own
+[ "${BASH_SOURCE:-}" = "$0" ] || { echo "nlp-bench: error: run it with bash: bash ${BASH_SOURCE:-$0}" >&2; return 2 2> /dev/null || exit 2; }
 set -euo pipefail
 unset JUBE_INCLUDE_PATH # of another checkout: JUBE would take that one's parameters.yaml
 root=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && builtin pwd)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Compile the fused kernels of this machine in the virtual environment.
 #   compile_build.sh [--system NAME | --run RUN_JSON] [options of `nlp-bench build`, for example --apex GIT_URL_OR_PATH]
-[ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
+# shellcheck disable=SC2128,SC2317 # other shells have none, and a sourced script would change, or end, the user's own
+[ "${BASH_SOURCE:-}" = "$0" ] || { echo "nlp-bench: error: run it with bash: bash ${BASH_SOURCE:-$0}" >&2; return 2 2> /dev/null || exit 2; }
 set -euo pipefail
 
 root=$(CDPATH='' builtin cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && builtin pwd)

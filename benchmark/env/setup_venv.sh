@@ -4,7 +4,8 @@
 # .venv (or NLP_BENCH_VENV) is a link to .venv-KEY; the key says what is inside (Python, accelerator, versions), so that
 # an environment is never changed under a job that waits or runs with it. A finished one is taken at once,
 # also where another python3 has come first on PATH since; NLP_BENCH_PYTHON names the one that is wanted.
-[ -n "${BASH_VERSION:-}" ] || { echo "nlp-bench: error: run it with bash: bash $0" >&2; exit 2; }
+# shellcheck disable=SC2128,SC2317 # other shells have none, and a sourced script would change, or end, the user's own
+[ "${BASH_SOURCE:-}" = "$0" ] || { echo "nlp-bench: error: run it with bash: bash ${BASH_SOURCE:-$0}" >&2; return 2 2> /dev/null || exit 2; }
 set -euo pipefail
 export PIP_USER=0 # a pip.conf that says so ("user = true") lets no pip install into a virtual environment
 unset PIP_CONSTRAINT PIP_TARGET PIP_PREFIX # another torch, which an image pins (NGC's); a place that is not this environment

@@ -438,6 +438,15 @@ def test_a_finished_one_of_another_user_is_taken_as_it_is(open_folder: Path, too
     assert done.stderr.splitlines()[-1] == f"nlp-bench: {open_folder}/env/.venv is ready"
 
 
+@pytest.mark.parametrize("name", ["run.sh", "env/setup_venv.sh", "../src/compile_build.sh"])
+def test_a_script_that_is_sourced_leaves_the_terminal_open(name: str) -> None:
+    """It set -e there: the next command that was mistyped ended the session."""
+    script = ROOT / "benchmark" / name
+    done = execute("bash", "-c", f"source {shlex.quote(str(script))} --any; false; echo $?$-", timeout=60)
+    assert (done.stdout[0], "e" in done.stdout) == ("1", False)
+    assert done.stderr == f"nlp-bench: error: run it with bash: bash {script}\n"
+
+
 @pytest.mark.parametrize("name", ["run.sh", "env/setup_venv.sh", "env/nlp-bench", "../src/compile_build.sh"])
 def test_a_script_that_is_given_to_another_shell_names_bash(name: str) -> None:
     if not shutil.which("dash"):

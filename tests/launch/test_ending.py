@@ -303,6 +303,19 @@ def test_a_signal_of_sruns_own_is_not_the_cause(
     assert remedy in advice(ending, tmp_path).remedy
 
 
+@pytest.mark.parametrize(("limit", "is_lowered"), [("00:01:00", True), ("1-00:00:00", False), ("UNLIMITED", False)])
+def test_a_time_limit_that_the_site_lowered_is_named(run: Run, tmp_path: Path, limit: str, *, is_lowered: bool) -> None:
+    """Twice the time that was asked for was advised, and was cut again."""
+    run.write(folder(tmp_path, last=6, err="nlp-bench: begin of job 7\n"))
+    shown = slurm.shown_job(f"JobId=7 JobState=TIMEOUT Reason=TimeLimit ExitCode=0:15 TimeLimit={limit}", "7")
+    ending = decide(run, tmp_path, exit_status=None, job=shown)
+    assert ending.outcome is Outcome.TIMEOUT
+    assert ("it was given 00:01:00, not " in ending.text()) is is_lowered
+    assert advice(ending, tmp_path).remedy.startswith(
+        "ask the site for the time" if is_lowered else "a longer --timelimit"
+    )
+
+
 SUMMARY = """\
 14:09:36 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 14:09:36 Root Cause (first observed failure):

@@ -133,6 +133,11 @@ def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
         f"job 55, where this was called, has 9 node(s), the run asks for {run.parallel.nodes}"
         in capsys.readouterr().err
     )
+    monkeypatch.delenv("SLURM_JOB_NUM_NODES")  # salloc -N1 : -N1
+    monkeypatch.setenv("SLURM_HET_SIZE", "2")
+    with pytest.raises(NlpBenchError):
+        hand_over(run, script)
+    assert "job 55, where this was called, has several groups of node(s), the run asks" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -4,20 +4,24 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from support.command import Cli
+from support.following import offline
 from support.ours import write_our_run
-from support.processes import NLP_BENCH, surroundings, text_of, until
+from support.processes import NLP_BENCH, ROOT, surroundings, text_of, until
 
 from faults import stand_in
 from faults.stand_in import stub_run
 from nlp_bench.cli.main import main
+from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
-from nlp_bench.launch.folder import run_folder
+from nlp_bench.launch.folder import preflight, run_folder
 from nlp_bench.launch.submission import Submission
 
 
@@ -133,6 +137,18 @@ def test_a_root_is_no_run_folder(
     assert main(stand_in.submit(record, tmp_path / place)) == 2
     assert "is the root of " in capsys.readouterr().err
     assert sorted(path.name for path in (tmp_path / "checkout").iterdir()) == [".git"]
+
+
+def test_an_environment_of_other_pins_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind a git pull that changed them; doctor alone said so."""
+    monkeypatch.setenv("NLP_BENCH_VENV", sys.prefix)
+    (tmp_path / "pins").write_text("numpy==0.1\n")
+    monkeypatch.setattr(catalog, "part", lambda _: tmp_path / "pins")
+    preflight(offline("tiny", "local", data_path="mock"), ROOT, None)
+    said = f"warning: {os.path.realpath(sys.prefix)} was made for other pins, as before a git pull: numpy {metadata.version('numpy')}, pinned is 0.1; renew it"
+    assert said in capsys.readouterr().err
 
 
 def test_a_runs_own_folders_hold_no_other_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

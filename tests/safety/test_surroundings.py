@@ -1,5 +1,6 @@
 """Every subcommand without the environment, with a home that may not be read, by a user whom nobody knows: words, no traceback."""
 
+import ast
 import errno
 import os
 import shutil
@@ -228,6 +229,17 @@ def test_a_numpy_of_pythonpath_has_its_own_version_in_the_records(tmp_path: Path
     code = "from nlp_bench.packages import installed_version; print(installed_version('numpy'))"
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}/module:{ROOT / 'src'}"}
     assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "1.99.0\n"
+
+
+def test_a_python_that_is_too_old_is_named() -> None:
+    """That of an image, by `python -m`: it was a TypeError of whatever came first."""
+    code = "import sys; sys.version_info = (3, 9, 1); import nlp_bench"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("nlp-bench: error: nlp-bench needs Python 3.10 to 3.13, and this one (")
+    ast.parse((ROOT / "src/nlp_bench/__init__.py").read_text(), feature_version=(3, 6))
 
 
 def test_another_nlp_bench_of_pythonpath_is_named(tmp_path: Path) -> None:

@@ -3,18 +3,24 @@
 import hashlib
 import json
 import os
+import re
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
+from nlp_bench.config import catalog
 from nlp_bench.files import read_object, real
 from nlp_bench.immutable import immutable
+from nlp_bench.machine.node import text_of
 from nlp_bench.machine.nvml import Nvml, NvmlError
 from nlp_bench.packages import installed_version, states
 from nlp_bench.programs import answers
 
+PACKAGES = ("torch", "megatron-core", "numpy")
+"""What a training imports; a site's own torch may be another version (software.system_site_packages)."""
 SCHEMA = "nlp-bench/build/1"
 MANIFEST = "build.json"
 CACHES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
@@ -50,6 +56,14 @@ class Extras:
 
     apex: Apex | None = None
     transformer_engine: str = ""  # Transformer Engine as a requirement of pip; empty: none
+
+
+def unpinned(found: Mapping[str, str | None]) -> list[str]:
+    """Return, in words, each of the installed packages whose version is not the pinned one of benchmark/env/constraints.txt."""
+    pinned = text_of(catalog.part("benchmark/env/constraints.txt"))
+    pins = dict(re.findall(r"^([\w-]+)==([^\s;]+)", pinned, re.MULTILINE))
+    plain = {package: version.partition("+")[0] for package, version in found.items() if version}  # 2.13.0+cpu
+    return [f"{p} {found[p]}, pinned is {pins[p]}" for p in plain if plain[p] != pins.get(p, plain[p])]
 
 
 def this_machine(arch: str | None = None) -> Machine:

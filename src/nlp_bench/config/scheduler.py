@@ -97,6 +97,7 @@ class Job:
     node_name: str = ""  # the node on which its script runs; likewise
     is_unstarted: bool = False  # whether it ended without having run for a second, or an exit code
     remedy: str = ""  # what only the user can do for it to go on, with the command
+    limit_s: float | None = None  # its time limit; None where it is not known
 
     def lost_folder(self) -> str:
         """Return what to add where the folder that it was submitted from has another name now, or is gone."""

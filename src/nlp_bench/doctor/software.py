@@ -12,7 +12,15 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from nlp_bench.build.environment import build_folder, failed_trials, finished_builds, fitting_build, this_machine
+from nlp_bench.build.environment import (
+    PACKAGES,
+    build_folder,
+    failed_trials,
+    finished_builds,
+    fitting_build,
+    this_machine,
+    unpinned,
+)
 from nlp_bench.config import catalog, machine
 from nlp_bench.config.system import Container
 from nlp_bench.data import default_folder
@@ -30,8 +38,6 @@ from nlp_bench.programs import ask
 VERSION = sys.version_info[:2]
 OLDEST, NEWEST = (3, 10), (3, 13)
 """As pyproject.toml and setup_venv.sh have it: what megatron-core and torch support at the pinned versions."""
-PACKAGES = ("torch", "megatron-core", "numpy")
-"""What a training imports; a site's own torch may be another version (software.system_site_packages)."""
 TESTED = ("2.5.1", "2.7.1")
 """The versions of JUBE that the tests run benchmark/jube/nlp_benchmark.yaml with, from `jube run` to the table."""
 STALE_S = 600.0  # age in seconds from which a lock of torch's without a running compiler counts as stale
@@ -105,10 +111,7 @@ def environment(place: Place) -> Finding:  # noqa: C901, PLR0911  # one answer p
     except ImportError as error:
         why, _, how = str(not_loadable(error) or f"numpy cannot be loaded: {error}").partition("\n  ")
         return failed(why, str(folder), *facts, remedy=how or remedy)
-    pinned = text_of(catalog.part("benchmark/env/constraints.txt"))
-    pins = dict(re.findall(r"^([\w-]+)==([^\s;]+)", pinned, re.MULTILINE))
-    plain = {package: str(version).partition("+")[0] for package, version in found.items()}  # 2.13.0+cpu
-    others = [f"{p} {found[p]}, pinned is {pins[p]}" for p in plain if plain[p] != pins.get(p, plain[p])]
+    others = unpinned(found)
     others += [f"{one}; rm -r {shlex.quote(str(folder))} before you set it up anew" for one in _gone()]
     if other := hiding("torch"):
         others.insert(

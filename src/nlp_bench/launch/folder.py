@@ -19,6 +19,7 @@ from pathlib import Path
 
 import nlp_bench
 from nlp_bench import schemas
+from nlp_bench.build.environment import PACKAGES, unpinned
 from nlp_bench.build.providers import check_shadow
 from nlp_bench.clock import stamp
 from nlp_bench.config import catalog
@@ -33,7 +34,8 @@ from nlp_bench.launch import lock
 from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.script import environment_folder, job_script, variables
 from nlp_bench.launch.submission import read_submission
-from nlp_bench.packages import is_missing, remedy
+from nlp_bench.packages import installed_version, is_missing, remedy
+from nlp_bench.terminal import say
 from nlp_bench.walk import SNAPSHOT
 
 WRITTEN = ("run.json", "submit.job", "command.txt", "environment.json")
@@ -229,6 +231,16 @@ def preflight(run: Run, root: Path, system: str | None) -> None:
             raise UsageError(
                 f"software: {' and '.join(missing)} cannot be imported by {sys.executable}; {remedy(missing[0])}"
             )
+    is_own = not run.system.container.image and not run.system.software.system_site_packages
+    if is_own and folder.is_dir() and folder.samefile(sys.prefix):
+        others = unpinned({package: installed_version(package) for package in PACKAGES})
+        renew = f"bash benchmark/env/setup_venv.sh --system {shlex.quote(system or run.system.name)}"
+        say(
+            *(
+                f"warning: {folder} was made for other pins, as before a git pull: {other}; renew it: {renew}"
+                for other in others
+            )
+        )
     if not run.system.container.image and run.tuning.trainer == "nlp-bench":
         check_shadow()
     variables(run.system, os.environ)

@@ -114,6 +114,10 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         "something kept running after the training until the time limit, which a longer one does not mend: look at what each rank printed last",
         RANKS, LOOK, AGAIN,
     ),
+    (Outcome.TIMEOUT, "lowered-limit"): (
+        "ask the site for the time, take another --queue or fewer --iterations, or --chain N: jobs that go on from each other's checkpoint",
+        "QUEUES", GO_ON, LOOK,
+    ),
     (Outcome.TIMEOUT, "told-by-signal"): (
         "it was told that its time was nearly over; with --save it leaves a checkpoint to go on from", GO_ON, IN_MORE_TIME, LOOK,
     ),

@@ -15,6 +15,7 @@ from nlp_bench import files, last_start, reason, schemas, seal
 from nlp_bench.clock import now
 from nlp_bench.config.run import Run, value_of
 from nlp_bench.config.scheduler import LOCAL, Job, Scheduler, State, get_scheduler
+from nlp_bench.config.values import clock
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.launch import starts
@@ -122,7 +123,15 @@ def decide(run: Run, run_dir: Path, *, exit_status: int | None, job: Job | None 
     found = next(((name, ending) for name, rule in RULES.items() if (ending := rule(facts))), None)
     name, ending = found or ("exit status and log", Ending(outcome=Outcome.VALID))
     ending = replace(ending, sources=facts.sources(name.format(scheduler=scheduler.title)))
-    return ending.also(*_other_code(run, run_dir), *_missing_modules(run, run_dir))
+    return ending.also(*_other_code(run, run_dir), *_missing_modules(run, run_dir), *_lowered_limit(run, job, ending))
+
+
+def _lowered_limit(run: Run, job: Job | None, ending: Ending) -> list[Reason]:
+    """Say so where the job that ran out of time had less than was asked for."""
+    if ending.outcome is not Outcome.TIMEOUT or job is None or job.limit_s is None or job.limit_s >= run.launch.limit_s:
+        return []
+    text = f"it was given {clock(round(job.limit_s))}, not {run.launch.timelimit} as asked for: a wrapper or plugin of the site, or scontrol, lowered it"
+    return [Reason("lowered-limit", text)]
 
 
 def _other_code(run: Run, run_dir: Path) -> list[Reason]:

@@ -275,7 +275,8 @@ class Slurm(Scheduler):
             restarts=int(restarts) if restarts.isdigit() else 0,
             node_name=os.environ.get("SLURMD_NODENAME", ""),
             node=int(os.environ.get("SLURM_NODEID", "0")),
-            num_nodes=os.environ.get("SLURM_JOB_NUM_NODES", ""),
+            num_nodes=os.environ.get("SLURM_JOB_NUM_NODES")
+            or ("several groups of" if "SLURM_HET_SIZE" in os.environ else ""),
         )
 
     def addresses(self, suffix: str) -> list[str]:
@@ -540,6 +541,7 @@ def shown_job(line: str, job_id: str) -> Job:
         delay_s=_delay_s(*(_time(answers.field_of(line, name)) for name in ("SubmitTime", "EligibleTime"))),
         work_dir=paths.get("WorkDir", ""),
         log=paths.get("StdOut", ""),
+        limit_s=seconds_of(answers.field_of(line, "TimeLimit")),
     )
 
 
