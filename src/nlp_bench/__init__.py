@@ -17,9 +17,7 @@ import sys
 from types import ModuleType
 
 if sys.version_info < (3, 10):  # noqa: UP036  # by `python -m`, in an image mostly: pip installs it nowhere else
-    sys.exit(
-        f"nlp-bench: error: nlp-bench needs Python 3.10 to 3.13, and this one ({sys.executable}) is {sys.version.split()[0]}"
-    )
+    sys.exit(f"nlp-bench: error: it needs Python 3.10 to 3.13; {sys.executable} is {sys.version.split()[0]}")
 
 # As in typing, which takes 10 ms to import, in which Ctrl-C would end `python -m nlp_bench` with a traceback.
 TYPE_CHECKING = False

@@ -99,8 +99,8 @@ def test_no_jube(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     ("runtime", "options", "said"),
     [
         ("pyxis", "--nodes", "failed: srun has no --container-image: pyxis, the container.runtime of the system file, is not installed"),
-        ("pyxis", "--container-image", "warning: the container's image /gone.sqsh is not on this machine: the nodes need it there"),
-        ("apptainer", "--nodes", "warning: the container's image /gone.sqsh is not on this machine"),
+        ("pyxis", "--container-image", "warning: the container's image /gone.sqsh is not seen on this machine: the nodes need it there"),
+        ("apptainer", "--nodes", "warning: the container's image /gone.sqsh is not seen on this machine"),
     ],
 )  # fmt: skip
 def test_a_container_that_cannot_start(place: Make, program: Program, runtime: str, options: str, said: str) -> None:

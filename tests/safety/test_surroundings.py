@@ -238,7 +238,7 @@ def test_a_python_that_is_too_old_is_named() -> None:
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("nlp-bench: error: nlp-bench needs Python 3.10 to 3.13, and this one (")
+    assert done.stderr.startswith("nlp-bench: error: it needs Python 3.10 to 3.13; ")
     ast.parse((ROOT / "src/nlp_bench/__init__.py").read_text(), feature_version=(3, 6))
 
 

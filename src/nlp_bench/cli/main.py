@@ -208,7 +208,7 @@ def _warn_of_another_checkout() -> None:
     """Say so where PYTHONPATH, as of a module loaded since, leads to another nlp-bench than the activated checkout's."""
     here, own = Path(__file__).parents[1], Path(os.environ.get("NLP_BENCH_ROOT", ""), "src/nlp_bench")
     is_led = str(here.parent) in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if is_led and "NLP_BENCH_ROOT" in os.environ and own.is_dir() and not own.samefile(here):
+    if is_led and "NLP_BENCH_ROOT" in os.environ and os.path.isdir(own) and not own.samefile(here):  # noqa: PTH112  # a closed one is none
         _say(
             f"warning: this is the nlp-bench of {here.parent}, where PYTHONPATH leads, not the activated one of {own.parent}: source its activate.bash again"
         )

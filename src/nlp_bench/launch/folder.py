@@ -265,9 +265,8 @@ def take_snapshot(run: Run, run_dir: Path) -> Path:
     folder = snapshot_folder(run_dir)
     try:
         if not folder.exists():
-            made = (
-                run_dir / f".{SNAPSHOT}.{os.urandom(6).hex()}.part"
-            )  # beside it: some file systems rename within a folder alone
+            # Beside it, for file systems that rename within a folder alone.
+            made = run_dir / f".{SNAPSHOT}.{os.urandom(6).hex()}.part"
             try:
                 _copy(made)
                 _refuse_other(run, made)

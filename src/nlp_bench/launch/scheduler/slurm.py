@@ -103,7 +103,7 @@ PARTITIONS = ("scontrol", "--oneliner", "--all", "show", "partition")
 """The question for all partitions, hidden ones among them: jobs may be submitted to them."""
 NO_CONTROLLER = re.compile(r"Unable to contact slurm controller|slurm_load_\w+ error: (?!Invalid)")
 """What the commands say where there is a Slurm whose controller does not answer. Source: scontrol of Slurm 22.05."""
-MUNGE = re.compile(r"[Mm]unge|Protocol authentication error|credential", re.MULTILINE)
+MUNGE = re.compile(r"[Mm]unge|Protocol authentication error|credential")
 """What they say where munge, by which Slurm knows its users, lets nobody in. Source: slurm_errno.c, munge_err.c."""
 NOT_STARTED = re.compile(
     r"srun: error: (?:.*Unable to contact slurm controller"
