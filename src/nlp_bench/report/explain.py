@@ -15,7 +15,7 @@ from nlp_bench.measure.limit import VERDICTS, Verdict
 from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.shape import Shaped
-from nlp_bench.measure.throughput import Summary, Sustained, Throughput, times_to_report_s
+from nlp_bench.measure.throughput import LOGGED, Summary, Sustained, Throughput, times_to_report_s
 from nlp_bench.measure.window import span_of
 from nlp_bench.report.report import Report
 from nlp_bench.show.table import Column, Table, as_document, as_text, exact, fact, number
@@ -341,7 +341,8 @@ def _sustained(found: Sustained, steady: float, tokens: int, judgement: Verdict 
     word = f", against the limit {judgement.sustained}" if judgement and judgement.sustained else ""
     number = found.num_missing
     lines = f"without the {number} {'line that is' if number == 1 else 'lines that are'} missing" if number else ""
-    what = f"Sustained, {lines or 'with nothing left out'} from {where} ({found.clock})"
+    inside = "without what lies between the lines," if found.clock == LOGGED else "with nothing left out"
+    what = f"Sustained, {lines or inside} from {where} ({found.clock})"
     said = f"{what}: {tokens / found.tokens_per_second:.2f} s{between}{word}."
     if share < _WORTH_SAYING:
         return said

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from nlp_bench.analysis.repeats import apart_line, repeat_lines
 from nlp_bench.measure.result import RunResult, supplied_lines
+from nlp_bench.measure.throughput import LOGGED
 from nlp_bench.report.report import ALL_FIELDS, PEOPLE, Report, sustained_s
 from nlp_bench.show.table import TEXT, Column, Style
 
@@ -133,6 +134,11 @@ def legend(report: Report, *, is_brief: bool = False) -> list[str]:
         if any(sustained_s(entry, report) for entry in report.entries):
             found = [entry.throughput.sustained for entry in report.entries if entry.throughput]
             but = " but lines that are missing" if any(each and each.num_missing for each in found) else ""
+            but += (
+                "; of lines without dates, over the sum of their times"
+                if any(each and each.clock == LOGGED for each in found)
+                else ""
+            )
             lines.append(
                 f"sustained: over the wall clock from the first counted iteration to the last, nothing left out{but}."
             )
