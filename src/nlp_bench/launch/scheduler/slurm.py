@@ -438,7 +438,7 @@ def _own_options(script: Path, after: str) -> list[str]:
 
     The job waits for the job `after`, too.
     """
-    own = OWN_OPTION.findall(script.read_text(encoding="utf-8"))
+    own = OWN_OPTION.findall(script.read_text(encoding="utf-8", errors="replace"))  # a folder may have any name
     waits = [option.removeprefix(DEPENDENCY) for option in own if option.startswith(DEPENDENCY)]
     return [*own, *([DEPENDENCY + ",".join([*waits, f"afterany:{after}"])] if after else [])]  # the last of two counts
 
