@@ -39,6 +39,13 @@ _LABEL = re.compile(rb" *\d{1,6}: ")
 """What srun's `--label` puts before a line of one of its tasks; with `--unbuffered`, too, into the middle of a line."""
 
 
+IN_PARTS, WHOLE = (
+    re.compile(rb"\S{1,40} std(?:out|err) P "),
+    "`kubectl logs`, `crictl logs` or `podman logs` writes whole ones",
+)
+"""What the log of a container's runtime (CRI) has before a line that goes on in the next one, and what helps. Source: kubernetes, logs.go of kuberuntime."""
+
+
 class LogSeal:
     """Number and SHA-256 of the covered lines of the trainer's log, updated as they are printed: each with a line end, in UTF-8."""
 
@@ -99,6 +106,7 @@ class SealedLog:
     parts: Sequence[Part]  # one for each start, in their order; none in a log of another program or of an older trainer
     stray_line: int | None  # line of the first iteration after the first opening that is in no open part
     last_record_end: int  # byte at which the last iteration's line ends
+    num_in_parts: int = 0  # lines that a container's runtime has cut
     marking_lines: frozenset[int] = frozenset()
     """Covered lines of facts, checkpoints and the profiler: no others of such a log may say that an iteration did not train."""
 
@@ -106,9 +114,14 @@ class SealedLog:
         """Return why the lines are not those that the trainer printed, None where nothing contradicts it."""
         for part in self.parts:
             if part.closed and not part.is_whole:
+                cut = (
+                    f" ({self.num_in_parts} are cut in parts, P, by the container's runtime: {WHOLE})"
+                    if self.num_in_parts
+                    else ""
+                )
                 return (
                     f"the {part.seal.num_lines} lines from line {part.first_line} on are not the {part.closed[0]} that the trainer "
-                    "printed and hashed at its end"
+                    f"printed and hashed at its end{cut}"
                 )
         if self.stray_line:
             return f"line {self.stray_line} is an iteration outside of what the trainer opened and closed"
@@ -128,9 +141,10 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
     """Read the lines of a log, each with its end; an open file will do."""
     parts: list[Part] = []
     marking: set[int] = set()
-    current, stray, end, last = None, None, 0, 0
+    current, stray, end, last, num_in_parts = None, None, 0, 0, 0
     for number, raw in enumerate(lines, start=1):
         end += len(raw)
+        num_in_parts += IN_PARTS.match(raw) is not None
         for line in _by_rank(raw.rstrip(b"\r\n")):
             is_record = _RECORD.match(line) is not None
             if is_record:
@@ -147,7 +161,13 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
                 current.num_records += is_record
                 if current.seal.take_line(line):
                     marking.add(number)
-    return SealedLog(parts=parts, stray_line=stray, last_record_end=last, marking_lines=frozenset(marking))
+    return SealedLog(
+        parts=parts,
+        stray_line=stray,
+        last_record_end=last,
+        num_in_parts=num_in_parts,
+        marking_lines=frozenset(marking),
+    )
 
 
 LONGEST_BYTES = 1 << 20
@@ -261,23 +281,27 @@ def log_missing(run_dir: Path, at_end: dict[str, Any] | None = None) -> str:
     return f"{LOG} has {seen} of {size} bytes" if seen < size else ""
 
 
-_UNPACK = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd", ".bz2": "bunzip2 -k"}  # unpacks, by suffix
+UNPACK = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd", ".bz2": "bunzip2 -k"}  # unpacks, by suffix
 
 
 def packed_log(run_dir: Path) -> Path | None:
     """Return the log of the run where it was packed, by a cleaning job of the site, say; None where job.out itself is there, or nothing."""
-    log = run_dir / LOG
-    if os.path.lexists(log):
+    return packed(run_dir / LOG)
+
+
+def packed(path: Path) -> Path | None:
+    """Return what was packed of a file that is not there; None where it is, or nothing."""
+    if os.path.lexists(path):
         return None
-    packed = (log.with_name(log.name + suffix) for suffix in _UNPACK)
-    return next((path for path in packed if os.path.isfile(path)), None)  # noqa: PTH113  # false, too, where it cannot be looked at
+    found = (path.with_name(path.name + suffix) for suffix in UNPACK)
+    return next((one for one in found if os.path.isfile(one)), None)  # noqa: PTH113  # false, too, where it cannot be looked at
 
 
 def refuse_packed(run_dir: Path) -> None:
     """Raise NlpBenchError where the log of the run was packed: its hashes and its number are those of the text."""
     if found := packed_log(run_dir):
         raise NlpBenchError(
-            f"{run_dir / LOG} is missing, and {found.name} lies beside it; unpack that and repeat: {_UNPACK[found.suffix]} {shlex.quote(str(found))}"
+            f"{run_dir / LOG} is missing, and {found.name} lies beside it; unpack that and repeat: {UNPACK[found.suffix]} {shlex.quote(str(found))}"
         )
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from nlp_bench.errors import explained
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import opened
-from nlp_bench.seal import RUN
+from nlp_bench.seal import RUN, UNPACK
 from nlp_bench.terminal import say
 
 MAX_DEPTH = 64  # levels of folders that are read; a path has at most 4096 bytes on Linux
@@ -29,6 +29,9 @@ MACHINE, RANKS, SNAPSHOT = "machine", "ranks", "snapshot"
 """The own folders of a run folder of ours: records of the nodes, what each rank printed, a copy of the code with the site's files."""
 _RECORDS = {"outcome.json": b'"nlp-bench/outcome/', "submit.json": b'"nlp-bench/submit/'}
 """Records that only a run folder holds, by their name and schema; run.json is also in folders that plan one."""
+RUNS = frozenset(
+    (RUN, *(RUN + suffix for suffix in UNPACK))
+)  # packed, too, by a cleaning job of the site: its log is no stranger's
 OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})  # they hold no other run, and another user's may be closed
 _COPIES = re.compile(r"[.~#]snapshots?|\.zfs|\.Trash(-\d+)?|[#@]recycle|\$RECYCLE\.BIN|@eaDir", re.IGNORECASE)
 """Folders in which a file system shows what was there before (NetApp, Spectrum Scale, ZFS, Btrfs), or was deleted (freedesktop.org), and the like of
@@ -111,15 +114,17 @@ def is_run(folder: Path, names: Collection[str] | None = None) -> bool:
     """Whether a folder, with the files `names`, is a run of ours by any record, for run.json may be lost; one that is empty or cannot be read counts, too."""
     if names is None:
         names = _records(folder)
-    return RUN in names or any(name in names and _begins(folder / name, mark) for name, mark in _RECORDS.items())
+    return not RUNS.isdisjoint(names) or any(
+        name in names and _begins(folder / name, mark) for name, mark in _RECORDS.items()
+    )
 
 
 def _records(folder: Path) -> list[str]:
     try:
         names = os.listdir(folder)  # noqa: PTH208  # it names a file, too, that a file server cannot open at the moment
     except OSError:  # it may be entered, but not be listed
-        return [name for name in (RUN, *_RECORDS) if os.path.lexists(folder / name)]
-    return [name for name in (RUN, *_RECORDS) if name in names]
+        return [name for name in (*RUNS, *_RECORDS) if os.path.lexists(folder / name)]
+    return [name for name in (*RUNS, *_RECORDS) if name in names]
 
 
 def _begins(path: Path, mark: bytes) -> bool:

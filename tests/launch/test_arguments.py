@@ -241,7 +241,7 @@ def test_torchrun_command() -> None:
     assert "--rdzv_backend c10d" in line
     assert "--max_restarts 0 --tee 3 --log_dir /runs/1/ranks -m nlp_bench.train --num-layers 4" in line
     assert "127.0.0.1:0" in words
-    assert "is_host=1,join_timeout=70,read_timeout=70" in words
+    assert "is_host=1,join_timeout=70,read_timeout=70,keep_alive_max_attempt=720" in words
 
 
 def test_a_lone_word_for_the_trainer_is_no_option_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
@@ -293,7 +293,9 @@ def test_time_outs_reach_the_trainer_unless_it_is_told_otherwise() -> None:
     words = training_arguments(run)
     assert words[words.index("--distributed-timeout-minutes") + 1] == "3"
     assert "--exit-signal-handler" in words
-    assert "is_host=1,join_timeout=8,read_timeout=8" in torchrun_command(run, meet(run), Path("/runs/1"))
+    assert "is_host=1,join_timeout=8,read_timeout=8,keep_alive_max_attempt=720" in torchrun_command(
+        run, meet(run), Path("/runs/1")
+    )
     own = replace(
         run, tuning=replace(run.tuning, train_args=("--distributed-timeout-minutes=5", "--exit-signal-handler"))
     )

@@ -357,7 +357,7 @@ def test_of_a_refused_log_no_attempt_is_measured(tmp_path: Path, reported: Repor
     assert "is measured" not in reasons
 
 
-@pytest.mark.parametrize(("left_out", "said"), [((), "with nothing left out"), ((-6, -5), "without the 2 lines that are missing"), ((-6,), "without the 1 line that is missing")])  # fmt: skip
+@pytest.mark.parametrize(("left_out", "said"), [((), "without what lies between the lines,"), ((-6, -5), "without the 2 lines that are missing"), ((-6,), "without the 1 line that is missing")])  # fmt: skip
 def test_what_is_missing_is_no_part_of_the_sustained_time(
     tmp_path: Path, capsys: Capture, left_out: tuple[int, ...], said: str
 ) -> None:

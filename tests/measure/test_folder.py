@@ -1,5 +1,6 @@
 """A run folder of ours: only a whole, sound, finished run carries a number."""
 
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.measure.folder import measure_folder, metrics_text
 from nlp_bench.measure.result import RunResult
 from nlp_bench.outcome import Outcome
+from nlp_bench.seal import read_sealed_log
 
 
 @pytest.fixture
@@ -229,3 +231,47 @@ def test_lines_that_labels_of_srun_have_cut_name_them(
         f"printed and hashed at its end; compare them with what each rank printed (ranks/ beside it){remedy}; "
         in said.err
     )
+
+
+def test_lines_that_the_runtime_of_a_container_has_cut_name_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """CRI-O writes what it read so far, be it a part of a line: an honest log was INVALID, and nothing said why."""
+    run = write_our_run(tmp_path / "run")
+    seal_run(run)
+    lines = (run / "job.out").read_bytes().replace(b"[default3]:", b"").splitlines(keepends=True)
+    stamp, whole = b"2026-11-28T01:00:00.5Z stdout", b"[default3]:" + b"[default3]:".join(lines)
+    pieces = [whole[at : at + 1000] for at in range(0, len(whole), 1000)]
+    cut = b"".join(
+        b"%b %b %b\n" % (stamp, b"F" if line.endswith(b"\n") else b"P", line.rstrip(b"\n"))
+        for piece in pieces
+        for line in piece.splitlines(keepends=True)
+    )
+    (tmp_path / "0.log").write_bytes(cut)
+    assert main(["report", str(tmp_path / "0.log")]) == 1
+    said = "the container's runtime wrote lines in parts (P), which are read as several: `kubectl logs`"
+    assert said in capsys.readouterr().out
+    changed = read_sealed_log(cut.splitlines(keepends=True)).why_changed() or ""
+    assert re.search(
+        r"hashed at its end \(\d+ are cut in parts, P, by the container's runtime: `kubectl logs`, ", changed
+    )
+
+
+@pytest.mark.parametrize("pattern", ["*.json", "*"])
+def test_a_run_whose_records_were_packed_is_no_strangers_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str
+) -> None:
+    """Of a run that timed out, whose records a cleaning job had packed, the log alone was VALID."""
+    run = write_our_run(tmp_path / "run")
+    seal_run(run)
+    for path in [path for path in run.glob(pattern) if path.is_file()]:
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+    for named in (run, next(run.glob("job.out*"))):
+        assert main(["report", str(named)]) == 1
+        said = capsys.readouterr()
+        assert (
+            f"run.json was packed; unpack the records of the run and repeat: gunzip -k {run}/*.gz"
+            in said.out + said.err
+        )
+        assert "VALID" not in said.out

@@ -218,6 +218,20 @@ def test_processes_that_know_no_rank_do_not_train_each_for_itself(name: str, mon
         Rank.from_environment()
 
 
+def test_ranks_of_which_torchrun_has_left_some_out_do_not_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With clocks a minute apart each of two nodes took the other for dead, and one trained alone: VALID until it was measured."""
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("NLP_BENCH_NUM_RANKS", "2")
+    with pytest.raises(
+        UsageError, match=r"WORLD_SIZE is 1, run.json has 2 ranks: .* the clocks of the nodes are apart"
+    ):
+        Rank.from_environment()
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert Rank.from_environment().world_size == 2
+
+
 def test_missing_data_are_refused_before_torch(tmp_path: Path) -> None:
     prefix = tmp_path / "no such data"
     words = MINIMAL.replace("--mock-data", "").split()

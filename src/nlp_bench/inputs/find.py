@@ -15,7 +15,7 @@ from nlp_bench.files import opened
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.reference import is_reference_table
 from nlp_bench.marker import JUBE_ERROR, why_failed
-from nlp_bench.seal import LOG, packed_log
+from nlp_bench.seal import LOG, UNPACK, packed_log
 from nlp_bench.walk import JUBE_FILES, NAME_IT, is_run, report_skipped, walk
 
 Key = tuple[object, ...]
@@ -23,6 +23,7 @@ Folder = tuple[Path, set[str]]
 _MAGIC = frozenset("*?[")
 FAMILY = "nlp-bench/"  # prefix of the schema of each record
 _HEAD = 4096
+_OF_RUNS = frozenset(name + suffix for name in (LOG, "outcome.json", "submit.json") for suffix in ("", *UNPACK))
 _LOG = re.compile(r"\.(log|out)(\.(gz|xz|zst|bz2))?$")
 
 
@@ -176,7 +177,7 @@ def _tables(folders: list[Folder]) -> list[Item]:
 
 def _runs(folders: list[Folder]) -> list[Item]:
     """Return the run folders, sorted, after them broken items for those that may not be entered."""
-    found = [one for one, names in folders if names & {LOG, "outcome.json", "submit.json"} and is_run(one, names)]
+    found = [one for one, names in folders if names & _OF_RUNS and is_run(one, names)]
     runs, broken = list[Item](), list[Item]()
     for folder in sorted(found):
         log = folder / LOG

@@ -21,6 +21,7 @@ from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.record import LOAD, Event
 from nlp_bench.logs.scan import Line
+from nlp_bench.seal import IN_PARTS, WHOLE
 
 Value = int | float | str | bool | None
 _MAX_BYTES = 4096
@@ -163,6 +164,8 @@ class _Settings(Parser):
                 "journalctl wrote lines with colours or progress bars as numbers, which are not read; write the log with `journalctl -o cat` or "
                 "`-o short-iso`"
             )
+        if IN_PARTS.match(raw):
+            findings.remark(f"the container's runtime wrote lines in parts (P), which are read as several: {WHOLE}")
         arguments = _dumped(raw)
         if arguments is None:
             for text in pieces(raw):
@@ -307,7 +310,7 @@ SETTINGS = Dialect(
         b" ....", b" > versions: ", b" > number of parameters: ", b" > padded vocab", b" > attention: ", b" > optimizer: ",
         b" > recompute: ", b" > backend: ", b"NCCL version", b"NCCL INFO version", b"Using network", b"INFO NET/",
         b"NCCL INFO Channel ", b" > clocks of the ranks: ", b" > checkpoints: loaded ", b" > seal: opened; ", b"trainable params: ",
-        *_OF_NUMBERS,
+        *_OF_NUMBERS, b" stdout P ", b" stderr P ",
     ),
     parser=_Settings,
 )  # fmt: skip

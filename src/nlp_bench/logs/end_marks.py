@@ -57,6 +57,7 @@ _FORMS = (
             r"\bOutOfMemoryError: |(?:CUDA|HIP) out of memory\. Tried|[Dd]etected \d+ oom[-_]kill event|\bOOM ?Killed\b|std::bad_alloc"
             r"|RESOURCE_EXHAUSTED: Out of memory|srun: error: .*: Out Of Memory|[Ee]xceeded (?:job )?memory limit|\bTERM_MEMLIMIT\b"
             r"|\bOut of memory: Killed process"  # the kernel
+            r"|=>> PBS: job killed: p?v?mem\b|\bCgroup mem(?:sw)? limit exceeded"  # Torque and PBS, the cgroups hook of PBS
         ),
     ),
     (Outcome.TIMEOUT, late(r"=>> PBS: job killed: walltime|\bTERM_RUNLIMIT\b")),
@@ -176,7 +177,7 @@ ENDINGS = Dialect(
     name="endings",
     needles=(  # few of them, each is searched for in every line that any dialect selects; Slurm's own lines all hold "error"
         b"rror", b"Traceback", b"Exception", b"Interrupt", b"atchdog", b"terminate called", b"egmentation fault", b"exited on signal",
-        b"MPI_ABORT", b"non-zero exit", b"bad_alloc", b"return code", b"TERM_", b"job killed", b"SIGTERM", b"death signal",
+        b"MPI_ABORT", b"non-zero exit", b"bad_alloc", b"return code", b"TERM_", b"job killed", b"Cgroup mem", b"SIGTERM", b"death signal",
         b"RESOURCE_EXHAUSTED", b"ERROR]", b"Killed", b"Aborted", b"Caught signal",
         b"Memory access fault", b"HSA_STATUS", b"received signal", b"double free", b"free(): ", b"malloc(): ", b"corrupted size", b"exitcode: ",
         b"raining finished", b"raining is", b"raining complete", b"raining done", b"raining Over", b"exiting program", b"run_stop",

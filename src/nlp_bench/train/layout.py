@@ -11,6 +11,8 @@ from nlp_bench.train.settings.rules import BY_RANKS, argument_of, resolved_vocab
 
 TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
 """How many processes srun or an mpirun has started together with this one, which tells them no rank by torchrun's names."""
+NUM_RANKS = "NLP_BENCH_NUM_RANKS"
+"""Variable by which the launcher says how many ranks the run has on all nodes."""
 
 
 @immutable
@@ -38,11 +40,17 @@ class Rank:
         if missing:
             raise UsageError(f"environment: {', '.join(missing)} not set; start several ranks with torchrun")
         try:
-            return cls(**{name.lower(): int(word or "") for name, word in words.items()})
+            found = cls(**{name.lower(): int(word or "") for name, word in words.items()})
         except ValueError as error:
             raise UsageError(
                 f"environment: {words} must be whole numbers; start several ranks with torchrun"
             ) from error
+        if os.environ.get(NUM_RANKS, words["WORLD_SIZE"]) != words["WORLD_SIZE"]:
+            raise UsageError(
+                f"environment: WORLD_SIZE is {found.world_size}, run.json has {os.environ[NUM_RANKS]} ranks: torchrun took a node for dead and went on "
+                "without it, mostly because the clocks of the nodes are apart (compare: srun date +%s.%N)"
+            )
+        return found
 
 
 @immutable

@@ -25,8 +25,12 @@ from nlp_bench.machine.addresses import look_up
 from nlp_bench.machine.node import NCCL_PACKAGES, cpu_model, loaded_modules
 from nlp_bench.packages import installed_version
 from nlp_bench.redact import is_secret, without_secrets
+from nlp_bench.train.layout import NUM_RANKS
 from nlp_bench.walk import RANKS
 
+KEPT_ALIVE = (
+    720  # heartbeats of 5 s, an hour, without which a node counts as dead: one that is dead is noticed by the scheduler
+)
 FIRST_PORT, NUM_PORTS = 20000, 12000  # ports by job id and run folder, below those that Linux hands out (from 32768 on)
 
 
@@ -178,7 +182,8 @@ def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
     if run.system.network.rendezvous == "static" and run.launch.launcher != LOCAL:
         own = ["--node_rank", str(rendezvous.node)]
         return ["--rdzv_backend", "static", *own, *words, "--rdzv_conf", f"timeout={join_s}"]
-    limits = f"join_timeout={join_s},read_timeout={join_s}"
+    # Heartbeats are held against the other node's time of day: with clocks 15 s apart (3 of 5 s) it counted as dead, and was left out.
+    limits = f"join_timeout={join_s},read_timeout={join_s},keep_alive_max_attempt={KEPT_ALIVE}"
     return ["--rdzv_backend", "c10d", *words, "--rdzv_conf", f"is_host={int(rendezvous.is_host)},{limits}"]
 
 
@@ -190,7 +195,7 @@ def rank_environment(run: Run, build: dict[str, str]) -> dict[str, str]:
     Inside a container the system's own [environment] is set once more: a variable of the image wins over the host's.
     Raises NlpBenchError on a node that shows its ranks too few GPUs.
     """
-    environment = {"NLP_BENCH_ACCELERATOR": run.system.accelerator, **build}
+    environment = {"NLP_BENCH_ACCELERATOR": run.system.accelerator, NUM_RANKS: str(run.parallel.num_gpus), **build}
     if run.system.container.image:
         environment = {**variables(run.system, os.environ), **environment}
     if run.tuning.trainer == "megatron-lm":
