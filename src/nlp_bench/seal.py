@@ -37,13 +37,14 @@ _PREFIX = re.compile(rb"\[default(\d{1,4})\]:")
 
 _LABEL = re.compile(rb" *\d{1,6}: ")
 """What srun's `--label` puts before a line of one of its tasks; with `--unbuffered`, too, into the middle of a line."""
+_IN_PARTS = re.compile(rb"\S{1,40} std(?:out|err) P ")
+"""What the log of a container's runtime (CRI) has before a line that goes on in the next one. Source: kubernetes, logs.go of kuberuntime."""
+WHOLE = "`kubectl logs`, `crictl logs` or `podman logs` writes whole ones"
 
 
-IN_PARTS, WHOLE = (
-    re.compile(rb"\S{1,40} std(?:out|err) P "),
-    "`kubectl logs`, `crictl logs` or `podman logs` writes whole ones",
-)
-"""What the log of a container's runtime (CRI) has before a line that goes on in the next one, and what helps. Source: kubernetes, logs.go of kuberuntime."""
+def is_in_parts(raw: bytes) -> bool:
+    """Return whether a container's runtime has cut this line of its log; nearly all lines are told by three bytes."""
+    return b" P " in raw and _IN_PARTS.match(raw) is not None
 
 
 class LogSeal:
@@ -144,7 +145,7 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
     current, stray, end, last, num_in_parts = None, None, 0, 0, 0
     for number, raw in enumerate(lines, start=1):
         end += len(raw)
-        num_in_parts += IN_PARTS.match(raw) is not None
+        num_in_parts += is_in_parts(raw)
         for line in _by_rank(raw.rstrip(b"\r\n")):
             is_record = _RECORD.match(line) is not None
             if is_record:

@@ -29,9 +29,8 @@ MACHINE, RANKS, SNAPSHOT = "machine", "ranks", "snapshot"
 """The own folders of a run folder of ours: records of the nodes, what each rank printed, a copy of the code with the site's files."""
 _RECORDS = {"outcome.json": b'"nlp-bench/outcome/', "submit.json": b'"nlp-bench/submit/'}
 """Records that only a run folder holds, by their name and schema; run.json is also in folders that plan one."""
-RUNS = frozenset(
-    (RUN, *(RUN + suffix for suffix in UNPACK))
-)  # packed, too, by a cleaning job of the site: its log is no stranger's
+RUNS = frozenset((RUN, *(RUN + suffix for suffix in UNPACK)))
+"""Names of run.json, packed by a cleaning job of the site, too: the log beside it is no stranger's."""
 OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})  # they hold no other run, and another user's may be closed
 _COPIES = re.compile(r"[.~#]snapshots?|\.zfs|\.Trash(-\d+)?|[#@]recycle|\$RECYCLE\.BIN|@eaDir", re.IGNORECASE)
 """Folders in which a file system shows what was there before (NetApp, Spectrum Scale, ZFS, Btrfs), or was deleted (freedesktop.org), and the like of

@@ -132,6 +132,7 @@ class Allocation:
     node_name: str = ""  # the scheduler's name of this node; empty where it is not known
     node: int = 0  # number of this node in the job
     num_nodes: str = ""  # nodes of the job
+    num_groups: int = 1  # parts of a heterogeneous job, each with nodes of its own
 
 
 class Scheduler:

@@ -220,31 +220,32 @@ def refuse_importable(run_dir: Path, version: tuple[int, int] = sys.version_info
 
 def preflight(run: Run, root: Path, system: str | None) -> None:
     """Refuse a run whose data or software is missing, before anything is submitted; `system` is the name or path that was given, if any."""
-    folder = environment_folder(root)
-    if not run.system.container.image and not (folder / "nlp-bench.key").exists():
+    if not run.system.container.image:
+        _check_software(run, environment_folder(root), system)
+    variables(run.system, os.environ)
+    check_arguments(run, files=True)
+
+
+def _check_software(run: Run, folder: Path, system: str | None) -> None:
+    """Refuse an environment in `folder` that is not finished, and say where it has other versions than the pinned ones."""
+    renew = f"bash benchmark/env/setup_venv.sh --system {shlex.quote(system or run.system.name)}"
+    if not (folder / "nlp-bench.key").exists():
         if catalog.has_workflow() or folder.exists():
-            raise UsageError(
-                f"software: no finished virtual environment in {folder}; set it up with "
-                f"`bash benchmark/env/setup_venv.sh --system {shlex.quote(system or run.system.name)}`"
-            )
+            raise UsageError(f"software: no finished virtual environment in {folder}; set it up with `{renew}`")
         if missing := [name for name in ("torch", "megatron") if is_missing(name)]:  # else this Python trains
             raise UsageError(
                 f"software: {' and '.join(missing)} cannot be imported by {sys.executable}; {remedy(missing[0])}"
             )
-    is_own = not run.system.container.image and not run.system.software.system_site_packages
-    if is_own and folder.is_dir() and folder.samefile(sys.prefix):
+    if not run.system.software.system_site_packages and folder.is_dir() and folder.samefile(sys.prefix):
         others = unpinned({package: installed_version(package) for package in PACKAGES})
-        renew = f"bash benchmark/env/setup_venv.sh --system {shlex.quote(system or run.system.name)}"
         say(
             *(
                 f"warning: {folder} was made for other pins, as before a git pull: {other}; renew it: {renew}"
                 for other in others
             )
         )
-    if not run.system.container.image and run.tuning.trainer == "nlp-bench":
+    if run.tuning.trainer == "nlp-bench":
         check_shadow()
-    variables(run.system, os.environ)
-    check_arguments(run, files=True)
 
 
 COPIED = ("benchmark/*.toml", "benchmark/models/*.toml", "benchmark/systems/*.toml", "benchmark/rules/*.toml", "jube/*")

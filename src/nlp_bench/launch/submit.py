@@ -43,10 +43,9 @@ def submit(run: Run, script: Path, *, follow: bool, jobs: int = 1, lock: int) ->
     if not held and (others := ambient.taken_out(os.environ, ambient.of_jobs(), kept)):
         say(ambient.message(others))
     own, nodes = scheduler.allocation(), run.parallel.nodes
-    if own and own.num_nodes not in {"", str(nodes)}:
-        text = (
-            f"job {own.job_id}, where this was called, has {own.num_nodes} node(s), the run asks for {nodes} (--nodes)"
-        )
+    if own and (own.num_groups > 1 or own.num_nodes not in {"", str(nodes)}):
+        has = "several groups of" if own.num_groups > 1 else own.num_nodes
+        text = f"job {own.job_id}, where this was called, has {has} node(s), the run asks for {nodes} (--nodes)"
         say(f"{text}: it does not train in there, a job of its own is to be queued")
     if run.launch.launcher != LOCAL and not held:
         _refuse_what_nobody_keeps(run, script.parent)

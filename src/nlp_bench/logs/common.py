@@ -21,7 +21,7 @@ from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.record import LOAD, Event
 from nlp_bench.logs.scan import Line
-from nlp_bench.seal import IN_PARTS, WHOLE
+from nlp_bench.seal import WHOLE, is_in_parts
 
 Value = int | float | str | bool | None
 _MAX_BYTES = 4096
@@ -164,7 +164,7 @@ class _Settings(Parser):
                 "journalctl wrote lines with colours or progress bars as numbers, which are not read; write the log with `journalctl -o cat` or "
                 "`-o short-iso`"
             )
-        if IN_PARTS.match(raw):
+        if is_in_parts(raw):
             findings.remark(f"the container's runtime wrote lines in parts (P), which are read as several: {WHOLE}")
         arguments = _dumped(raw)
         if arguments is None:

@@ -229,11 +229,11 @@ def _measured(
 
 def _run(folder: Path) -> dict[str, Any]:
     path = folder / seal.RUN
-    if found := seal.packed(path):
-        raise NlpBenchError(
-            f"{path} was packed; unpack the records of the run and repeat: {seal.UNPACK[found.suffix]} {shlex.quote(str(folder))}/*{found.suffix}"
-        )
     if not path.exists():
+        if found := seal.packed(path):
+            raise NlpBenchError(
+                f"{path} was packed; unpack the records of the run and repeat: {seal.UNPACK[found.suffix]} {shlex.quote(str(folder))}/*{found.suffix}"
+            )
         remedy = "look again in a minute, or put it back"
         alone = f"nlp-bench report - < {shlex.quote(str(folder / 'job.out'))}"
         raise NlpBenchError(

@@ -28,9 +28,8 @@ from nlp_bench.redact import is_secret, without_secrets
 from nlp_bench.train.layout import NUM_RANKS
 from nlp_bench.walk import RANKS
 
-KEPT_ALIVE = (
-    720  # heartbeats of 5 s, an hour, without which a node counts as dead: one that is dead is noticed by the scheduler
-)
+KEPT_ALIVE = 720
+"""Heartbeats of 5 s, an hour, without which a node counts as dead: the scheduler notices one that is."""
 FIRST_PORT, NUM_PORTS = 20000, 12000  # ports by job id and run folder, below those that Linux hands out (from 32768 on)
 
 

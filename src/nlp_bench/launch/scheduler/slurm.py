@@ -269,14 +269,14 @@ class Slurm(Scheduler):
         job_id = os.environ.get("SLURM_JOB_ID")
         if not job_id:
             return None
-        restarts = os.environ.get("SLURM_RESTART_COUNT", "")
+        restarts, groups = os.environ.get("SLURM_RESTART_COUNT", ""), os.environ.get("SLURM_HET_SIZE", "")
         return Allocation(
             job_id=job_id,
             restarts=int(restarts) if restarts.isdigit() else 0,
             node_name=os.environ.get("SLURMD_NODENAME", ""),
             node=int(os.environ.get("SLURM_NODEID", "0")),
-            num_nodes=os.environ.get("SLURM_JOB_NUM_NODES")
-            or ("several groups of" if "SLURM_HET_SIZE" in os.environ else ""),
+            num_nodes=os.environ.get("SLURM_JOB_NUM_NODES", ""),
+            num_groups=int(groups) if groups.isdigit() else 1,
         )
 
     def addresses(self, suffix: str) -> list[str]:
