@@ -57,9 +57,9 @@ def test_it_records_and_ends_with_a_parent_that_is_killed(tmp_path: Path, node: 
     recording = Recording(tmp_path, *options)
     until(lambda: len(recording.lines()) > 5)
     assert is_running(recording.pid)
+    killed_s = time.time()
     recording.parent.send_signal(signal.SIGKILL)
     assert recording.parent.wait() == -signal.SIGKILL
-    killed_s = time.time()
     until(lambda: not is_running(recording.pid))
     recording.close()
     facts = json.loads((recording.folder / "n1.json").read_text())
