@@ -18,6 +18,8 @@ def test_the_tag_chooses_nothing() -> None:
     assert apply_tags(Request(), ["rehearse"]) == Request()
     with pytest.raises(UsageError, match="'rehearce' is unknown; did you mean rehearse"):
         apply_tags(Request(), ["rehearce"])
+    with pytest.raises(UsageError, match=r"'xyz' is unknown \(known: .*, local, (?!.*local,)"):
+        apply_tags(Request(), ["xyz"])
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,10 @@ def test_a_blend_keeps_its_weights(tmp_path: Path) -> None:
     assert read_run(run.write(tmp_path)) == run
     with pytest.raises(UsageError, match=r"data.path: .*c.bin and .*c.idx not found"):
         offline(model="tiny", system="local", data_path=f"{prefixes[0].name} {tmp_path / 'c'}")
+    with pytest.raises(
+        UsageError, match=r"data.path: .*/~/d.bin and .*/~/d.idx not found \(no shell replaces a ~ behind =; "
+    ):
+        offline(model="tiny", system="local", data_path="~/d")
 
 
 def test_a_recorded_run_takes_other_words_for_its_job_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -257,9 +257,9 @@ def test_lines_that_the_runtime_of_a_container_has_cut_name_it(
     )
 
 
-@pytest.mark.parametrize("pattern", ["*.json", "*"])
+@pytest.mark.parametrize(("pattern", "first"), [("*.json", "run"), ("*", "run"), ("outcome.json", "outcome")])
 def test_a_run_whose_records_were_packed_is_no_strangers_log(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str, first: str
 ) -> None:
     """Of a run that timed out, whose records a cleaning job had packed, the log alone was VALID."""
     run = write_our_run(tmp_path / "run")
@@ -271,7 +271,7 @@ def test_a_run_whose_records_were_packed_is_no_strangers_log(
         assert main(["report", str(named)]) == 1
         said = capsys.readouterr()
         assert (
-            f"run.json was packed; unpack the records of the run and repeat: gunzip -k {run}/*.gz"
+            f"{first}.json was packed; unpack the records of the run and repeat: gunzip -k {run}/*.gz"
             in said.out + said.err
         )
         assert "VALID" not in said.out

@@ -260,8 +260,11 @@ def _data(request: Request) -> Data:
     paths = [Path(prefix).absolute() for prefix in blend.prefixes]
     missing = [f"{path}{end}" for path in paths for end in (".bin", ".idx") if not Path(f"{path}{end}").is_file()]
     if missing:
+        tilde = (
+            " (no shell replaces a ~ behind =; write $HOME)" if any(p.startswith("~") for p in blend.prefixes) else ""
+        )
         raise UsageError(
-            f"data.path: {' and '.join(missing)} not found; give the prefix without .bin/.idx, or make the pair with "
+            f"data.path: {' and '.join(missing)} not found{tilde}; give the prefix without .bin/.idx, or make the pair with "
             "`nlp-bench data prepare`"
         )
     found = Data(path=str(paths[0]), cache=_writable(paths[0].parent / "cache", folder / "cache"))
@@ -344,9 +347,8 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
     known = {*models, *systems, *scheduler.BUILT_IN, UPSTREAM, REHEARSE}
     launchers = scheduler.BUILT_IN if known.issuperset(tags) else scheduler.scheduler_names()
     if other := next((tag for tag in tags if tag not in {*known, *launchers}), None):
-        raise UsageError(
-            f"tag: {other!r} is unknown{nearest(other, [*models, *systems, *launchers, UPSTREAM, REHEARSE])}"
-        )
+        words = dict.fromkeys([*models, *systems, *launchers, UPSTREAM, REHEARSE])  # `local` is a system and a launcher
+        raise UsageError(f"tag: {other!r} is unknown{nearest(other, [*words])}")
     left = [tag for tag in tags if tag != REHEARSE]  # it decides what is done with the run, not which one
     # Launchers before systems: the system `local` and the launcher `local` go together.
     for kind, chosen in {"launcher": launchers, "model": models, "system": systems, "trainer": [UPSTREAM]}.items():

@@ -230,10 +230,7 @@ def _measured(
 def _run(folder: Path) -> dict[str, Any]:
     path = folder / seal.RUN
     if not path.exists():
-        if found := seal.packed(path):
-            raise NlpBenchError(
-                f"{path} was packed; unpack the records of the run and repeat: {seal.UNPACK[found.suffix]} {shlex.quote(str(folder))}/*{found.suffix}"
-            )
+        _refuse_packed(path)
         remedy = "look again in a minute, or put it back"
         alone = f"nlp-bench report - < {shlex.quote(str(folder / 'job.out'))}"
         raise NlpBenchError(
@@ -243,9 +240,18 @@ def _run(folder: Path) -> dict[str, Any]:
     return read_json(path, schemas.RUN)
 
 
+def _refuse_packed(path: Path) -> None:
+    if found := seal.packed(path):
+        every = f"{shlex.quote(str(path.parent))}/*{found.suffix}"
+        raise NlpBenchError(
+            f"{path} was packed; unpack the records of the run and repeat: {seal.UNPACK[found.suffix]} {every}"
+        )
+
+
 def _outcome(folder: Path) -> dict[str, Any]:
     path = folder / "outcome.json"
     if not path.exists():
+        _refuse_packed(path)
         remedy = f"decide it with: nlp-bench sync {shlex.quote(str(folder))}"
         raise NlpBenchError(f"{folder}: there is no outcome.json, the run may not have ended; {remedy}")
     return marker.read_outcome(folder)
