@@ -93,7 +93,7 @@ pip() { # pip WORD...: what it says of a fault stays in pip.err, where `nlp-benc
 
 unfinished() { # unfinished WHAT: pip could not install it
   say "error: pip could not install $1 into $venv, whose last words stand above; it is not used before it is finished"
-  say "is a package index in reach? behind a proxy set https_proxy, with a mirror set PIP_INDEX_URL; without a network" \
+  say "is a package index in reach? behind a proxy set https_proxy (and PIP_CERT=FILE.pem where a certificate is refused), with a mirror set PIP_INDEX_URL; without a network" \
     "\`pip download\` the packages elsewhere and set PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER; then repeat the same command"
   exit 1
 }
