@@ -82,6 +82,10 @@ CRASHES = {
     "NCCL": ("[rank0]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3384\n", "FAILED", "NCCL error"),
     "torchrun's status": ("E1123 api.py:869] failed (exitcode: -9) local_rank: 3 (pid: 12) of binary: python\n", "FAILED", "exitcode"),
     "the kernel": ("Out of memory: Killed process 1234 (python)\n", "OUT_OF_MEMORY", "Killed process"),
+    "LSF": ("Exited with exit code 1.\n", "FAILED", "exit code 1"),
+    "GitHub's runner": ("2026-11-20T10:05:00.1234567Z ##[error]Process completed with exit code 1.\n", "FAILED", "exit code 1"),
+    "GitLab's": ("ERROR: Job failed: exit code 1\n", "FAILED", "exit code 1"),
+    "Airflow": ("[2026-11-20, 10:05:00 UTC] {subprocess.py:97} INFO - Command exited with return code 1\n", "FAILED", "return code 1"),
     "a full disk": ("OSError: [Errno 28] No space left on device: '/scratch/ckpt'\n", "FAILED", "No space left"),
 }  # fmt: skip
 
@@ -165,6 +169,7 @@ HARMLESS = (
         (FIRST + NOTICE.format(" DUE TO PREEMPTION"), "MEASURED", "ended-from-outside", "PASS", "(PREEMPTED)"),
         (FIRST + NOTICE.format(""), "MEASURED", "ended-from-outside", "PASS", "(CANCELLED)"),
         (FIRST + TRACE + "KeyboardInterrupt\n", "MEASURED", "ended-from-outside", "PASS", "(CANCELLED)"),
+        (FIRST + "airflow.exceptions.AirflowTaskTimeout: Timeout, PID: 4711\n", "MEASURED", "ended-from-outside", "PASS", "(TIMEOUT)"),
         (FIRST + "=>> PBS: job killed: walltime 3617 exceeded limit 3600\n", "MEASURED", "ended-from-outside", "PASS", "(TIMEOUT)"),
         *((FIRST + text, "OUT_OF_MEMORY", "crashed", "NOT PROVEN", "") for text in (
             "=>> PBS: job killed: mem job total 4323312 kb exceeded limit 3145728 kb\n", "=>> PBS: job killed: vmem 530579456kb exceeded limit 524288000kb\n",

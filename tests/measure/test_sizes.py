@@ -8,6 +8,7 @@ from support.reported import Reported
 from nlp_bench.logs.record import Attempt, Fact, LogRecord, Records
 from nlp_bench.measure.foreign import why_implausible
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
+from nlp_bench.measure.throughput import reference_tokens_per_second
 
 
 def attempt(*rows: dict[str, float], **facts: float | str) -> Attempt:
@@ -48,6 +49,18 @@ def test_the_clock_and_the_tokens_of_a_training_as_differences() -> None:
     sizes = sizes_of(attempt(*rows), Overrides())
     assert rates(sizes)[1:] == [50.0, 50.0]
     assert sizes.how_time == "differences of the training's clock"
+
+
+def test_differences_of_a_clock_weigh_by_their_iterations_and_logged_times_by_one() -> None:
+    """Of a bar that is read each 20 s or more, an evaluation of 40 s made an interval of 2 iterations: the reference was 40 % too slow."""
+    reading = [(10, 0.0), (20, 10.0), (22, 50.0), (40, 68.0)]
+    clock = Records.of([LogRecord(iteration=n, clock_s=time_s) for n, time_s in reading])
+    facts = {"tokens": Fact(100, 1)}
+    of_clock = sizes_of(Attempt(records=clock, facts=facts), Overrides())
+    assert of_clock.mean_s == pytest.approx(68 / 30)
+    assert reference_tokens_per_second(of_clock) == pytest.approx(3000 / 68)
+    logged = Records.of([LogRecord(iteration=n, elapsed_s=time_s) for n, time_s in ((20, 1.0), (22, 20.0), (40, 1.0))])
+    assert sizes_of(Attempt(records=logged, facts=facts), Overrides()).mean_s == pytest.approx(22 / 3)
 
 
 @pytest.mark.parametrize(

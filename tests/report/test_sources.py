@@ -45,6 +45,18 @@ def folder(tmp_path: Path) -> Path:
     return top
 
 
+def test_a_folder_of_hidden_logs_alone_names_them(cli: Cli, tmp_path: Path) -> None:
+    """Nextflow's logs have hidden names only: `no file that could be a log` was said of them."""
+    task = tmp_path / "work/3a/9f1c"
+    task.mkdir(parents=True)
+    for name in (".command.log", ".command.out", ".exitcode"):
+        (task / name).write_text(published_log())
+    (tmp_path / "gone.log").symlink_to("nowhere")
+    said = cli("report", tmp_path, *SEQUENCE, code=2).err
+    assert f"hidden files are left out: {task}/.command.log, {task}/.command.out and 1 more; name it to have it" in said
+    assert f"{task}/.command.log" in cli("report", task / ".command.log", *SEQUENCE).out
+
+
 def names(record: dict[str, Any], top: Path) -> list[str]:
     return [run["source"].removeprefix(f"{top}/") for run in record["runs"]]
 

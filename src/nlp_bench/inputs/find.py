@@ -137,7 +137,10 @@ def _folder(path: str) -> Group:
     items = [*_logs([one for one in folders if not _is_hidden(one[0], path)], path), *found, *unreadable]
     if not items:
         what = f"PATH {path} holds no run folder (run.json beside submit.json, job.out or outcome.json), no reference table"
-        items = [_broken(path, f"{what} and no file that could be a log")]
+        files = (folder / name for folder, names in folders for name in sorted(names))
+        hidden = [str(one) for one in files if _is_hidden(one, path)]
+        why = f"; hidden files are left out: {some(hidden, 2)}{NAME_IT}" if hidden else ""
+        items = [_broken(path, f"{what} and no file that could be a log{why}")]
     return Group(path=path, items=items)
 
 

@@ -60,7 +60,7 @@ _FORMS = (
             r"|=>> PBS: job killed: p?v?mem\b|\bCgroup mem(?:sw)? limit exceeded"  # Torque and PBS, the cgroups hook of PBS
         ),
     ),
-    (Outcome.TIMEOUT, late(r"=>> PBS: job killed: walltime|\bTERM_RUNLIMIT\b")),
+    (Outcome.TIMEOUT, late(r"=>> PBS: job killed: walltime|\bTERM_RUNLIMIT\b|\bAirflowTaskTimeout\b")),
     (
         Outcome.CANCELLED,
         late(
@@ -78,6 +78,8 @@ _FORMS = (
             r"|\bline \d+: +\d+ (?:Killed|Aborted)|exited on signal \d+|MPI_ABORT was invoked|returned a non-zero exit code"
             r"|\bMemory access fault by GPU|\bHSA_STATUS_ERROR_\w+:|^(?:\[\w+\]:? ?)?Killed$|\*\*\* Process received signal"  # ROCm, bash, Open MPI
             r"|\b(?:double free or corruption|free\(\): invalid|malloc\(\): |corrupted size vs\. prev_size)"  # glibc
+            r"|^(?:Exited with exit code|.*\bProcess completed with exit code) [1-9]|\bJob failed: exit "  # LSF, GitHub's runner, GitLab's
+            r"|\bCommand exited with return code -?[1-9]"  # Airflow
             r"|\bDist(?:Backend|Network|Store)Error: |\bfailed \(exitcode: -?[1-9]"  # PyTorch, torchrun
             r"|(?:^|\]: ?)(?:OSError: \[Errno (?:5|28|122)\]|PermissionError: \[Errno 13\])"
         ),
@@ -182,6 +184,7 @@ ENDINGS = Dialect(
         b"Memory access fault", b"HSA_STATUS", b"received signal", b"double free", b"free(): ", b"malloc(): ", b"corrupted size", b"exitcode: ",
         b"raining finished", b"raining is", b"raining complete", b"raining done", b"raining Over", b"exiting program", b"run_stop",
         b"steps_per_second", b"Trainer.fit", b"done training", b"exits successfully", b"raining time",
+        b"with exit code", b"Job failed: ", b"TaskTimeout",
     ),
     parser=_Parser,
 )  # fmt: skip

@@ -120,7 +120,7 @@ def arithmetic_of(measured: Throughput) -> Arithmetic:
     timed = np.isfinite(sizes.elapsed_s)
     return Arithmetic(
         tokens_per_iteration=float(sizes.tokens[timed][0]) if measured.reference else None,
-        mean_s=float(sizes.elapsed_s[timed].mean()) if measured.reference else None,
+        mean_s=sizes.mean_s if measured.reference else None,
         num_times=int(timed.sum()) if measured.reference else 0,
         window_tokens=window.num_tokens,
         window_seconds=window.seconds,

@@ -62,6 +62,7 @@ class Sizes:
     how_tokens: str
     how_time: str
     is_of_clock: bool  # whether the times are differences of the training's clock, whose rounding evens out
+    mean_s: float | None  # the mean of all times, warm-up included; None where none was logged
     sequence: Column
     sequence_length: int | None  # tokens per sample of the last record
     how_sequence: str
@@ -320,6 +321,7 @@ class _Derivation:
             how_tokens=how_tokens,
             how_time=how_time,
             is_of_clock=self.is_of_clock,
+            mean_s=self._mean_s(elapsed) if has_times else None,
             sequence=self.sequence,
             sequence_length=_last(self.sequence),
             how_sequence=self.how_sequence,
@@ -327,6 +329,15 @@ class _Derivation:
             how_batch=self.how_batch,
             num_devices=self.num_devices,
         )
+
+    def _mean_s(self, elapsed: Column) -> float | None:
+        """Return the mean of the times: of all logged ones, as published; of differences of a clock that of their iterations, whose numbers differ."""
+        timed = np.isfinite(elapsed)
+        if not timed.any():
+            return None
+        if not self.is_of_clock:
+            return float(elapsed[timed].mean())
+        return float(np.average(elapsed[timed], weights=steps_of(self.records.column("iteration"), np.nan)[timed]))
 
 
 def _first_known(ways: Iterable[tuple[Column, str]]) -> tuple[Column, str] | None:

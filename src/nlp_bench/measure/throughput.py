@@ -240,17 +240,16 @@ class Throughput:
 
 
 def reference_tokens_per_second(sizes: Sizes) -> float | None:
-    """Return the published formula's value: batch * sequence / mean of every logged elapsed time, warm-up included.
+    """Return the published formula's value: batch * sequence / mean of every logged elapsed time (`Sizes.mean_s`), warm-up included.
 
     Source: FZJ-JSC/jubench-megatron-lm benchmark/jube/nlp_benchmark.yaml, `tokens_per_second` over `elp_pat_avg`.
     None where no time was logged, the size is not known, or the size changes.
     """
-    if not sizes.has_times:
+    if sizes.mean_s is None:
         return None
-    timed = np.isfinite(sizes.elapsed_s)
-    tokens = sizes.tokens[timed]
-    is_constant = len(tokens) > 0 and bool(np.isfinite(tokens[0]) and np.all(tokens == tokens[0]))
-    return float(tokens[0] / np.mean(sizes.elapsed_s[timed])) if is_constant else None
+    tokens = sizes.tokens[np.isfinite(sizes.elapsed_s)]
+    is_constant = bool(np.isfinite(tokens[0]) and np.all(tokens == tokens[0]))
+    return float(tokens[0] / sizes.mean_s) if is_constant else None
 
 
 def measure_records(records: Records, sizes: Sizes, conventions: LogConventions | None = None) -> Throughput | None:

@@ -132,7 +132,8 @@ def _reference_formula(entry: RunResult, measured: Throughput, sums: Arithmetic)
     tokens = f"{batch} samples x {sequence} tokens" if is_product else f"{exact(sums.tokens_per_iteration)} tokens"
     origin = entry.provenance.quantities.get("seconds_per_iteration") if entry.provenance else None
     is_logged = origin and origin.is_logged
-    return f"{tokens} / {exact(sums.mean_s)} s, the mean of all {sums.num_times}{' logged' if is_logged else ''} times"
+    weighed = ", each weighed by its iterations" if measured.sizes.is_of_clock else ""
+    return f"{tokens} / {exact(sums.mean_s)} s, the mean of all {sums.num_times}{' logged' if is_logged else ''} times{weighed}"
 
 
 def _steady_formula(entry: RunResult, measured: Throughput, sums: Arithmetic) -> str:
