@@ -12,6 +12,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable
@@ -81,6 +82,31 @@ def read(prefix: str) -> tuple[list[list[list[int]]], str]:
 
 def files(prefix: str) -> list[bytes]:
     return [Path(prefix + suffix).read_bytes() for suffix in (".bin", ".idx", ".json")]
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(folder: Path, tmp_path: Path) -> None:
+    """Of a file that was still being copied a part was taken for the whole, and the record contradicted itself."""
+    growing, text = tmp_path / "growing.jsonl", json_lines(corpus.documents(0, 20))
+    growing.write_bytes(text)
+    is_read = threading.Event()
+
+    def copy() -> None:
+        while not is_read.wait(0.005):
+            with growing.open("ab") as stream:
+                stream.write(text)
+
+    copying = threading.Thread(target=copy)
+    copying.start()
+    try:
+        with pytest.raises(
+            UsageError, match=r"input: .*growing.jsonl changed while it was read \(\d+ bytes, now \d+\)"
+        ):
+            prepare(asked(folder, tmp_path / "out", [str(growing)]))
+    finally:
+        is_read.set()
+        copying.join()
+    assert not [*tmp_path.glob("out*.json")]
+    assert prepare(asked(folder, tmp_path / "out", [str(growing)]))[0]["num_documents"] >= 20
 
 
 @pytest.mark.slow

@@ -248,6 +248,12 @@ def _make(request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, 
         counts = f"{record['num_empty']} empty documents, {record['num_broken']} broken lines"
         first = "".join(f"; the first: {text}" for text in broken[:1])
         raise UsageError(f"input: no document has any token; nothing to train on ({counts}{first})")
+    for path, before in zip(paths, parameters["inputs"], strict=True):
+        if (now := identity(path)) != before:
+            sizes = f"{before['bytes']} bytes, now {now['bytes']}"
+            raise UsageError(
+                f"input: {path} changed while it was read ({sizes}), as a file that is still being copied; repeat when it is whole"
+            )
     return _publish(request, shards, pieces, record)
 
 
