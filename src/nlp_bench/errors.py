@@ -79,7 +79,7 @@ def explained(error: OSError) -> str:
     message = error.strerror or str(error) or type(error).__name__
     if error.errno == errno.ENOENT and _is_nowhere(error.filename):
         return f"{message}; the current folder was deleted: go to one that exists (cd), then repeat"
-    if link := next((link for name in (error.filename2, error.filename) if (link := _dead_link(name))), ""):
+    if link := next((link for name in (error.filename2, error.filename) if (link := dead_link(name))), ""):
         return f"{message}; {link}"
     remedy = REMEDIES.get(error.errno or 0, "check that the folder exists, is writable and has room")
     return f"{message}; {remedy}"
@@ -96,7 +96,7 @@ def _is_nowhere(name: object) -> bool:
     return False
 
 
-def _dead_link(name: object) -> str:
+def dead_link(name: object) -> str:
     """Return which link on a file's path is dangling, and the remedy; "" where none is."""
     if not isinstance(name, str | os.PathLike):
         return ""

@@ -297,6 +297,10 @@ def test_odd_run_folder_stays_one_word(name: str) -> None:
 def test_odd_word_in_a_directive_is_refused() -> None:
     with pytest.raises(NlpBenchError, match=r"launch\.queue: 'a b' cannot stand in a #SBATCH line"):
         text(offline("175", "juwels-booster", queue="a b"))
+    with pytest.raises(
+        NlpBenchError, match=r"--mail-user=x' cannot stand in a #SBATCH line \(give two options as two\)"
+    ):
+        text(offline("175", "juwels-booster", sbatch_args=("--mail-type=END --mail-user=x",)))
 
 
 def test_unknown_token_of_a_template_is_refused() -> None:

@@ -194,7 +194,9 @@ def test_a_name_that_is_no_text(report: Cli, log: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["no/such.log"], "no/such.log does not exist"),
+        (["no/such.log"], "no/such.log does not exist; give"),
+        (["https://ci.site/7/job.log"], "does not exist (nothing is fetched from an address: copy it"),
+        (["login1:/scratch/job.log"], "does not exist (nothing is fetched from an address: copy it"),
         (["-", "-"], "given twice"),
         (["{log}", "--tokens", "0"], "--tokens: '0' is not a whole number above 0"),
         (["{log}", "--tokens", "1" + 400 * "0"], "is more than 1_000_000_000_000_000_000"),

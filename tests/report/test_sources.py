@@ -52,6 +52,7 @@ def test_a_folder_of_hidden_logs_alone_names_them(cli: Cli, tmp_path: Path) -> N
     for name in (".command.log", ".command.out", ".exitcode"):
         (task / name).write_text(published_log())
     (tmp_path / "gone.log").symlink_to("nowhere")
+    assert "gone.log is a link to nowhere, which does not exist" in cli("report", tmp_path / "gone.log", code=2).err
     said = cli("report", tmp_path, *SEQUENCE, code=2).err
     assert f"hidden files are left out: {task}/.command.log, {task}/.command.out and 1 more; name it to have it" in said
     assert f"{task}/.command.log" in cli("report", task / ".command.log", *SEQUENCE).out

@@ -9,7 +9,7 @@ from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import UsageError, dead_link
 from nlp_bench.escape import some
 from nlp_bench.files import opened
 from nlp_bench.immutable import immutable
@@ -106,8 +106,11 @@ def _group(path: str) -> Group:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         missing = isinstance(error, FileNotFoundError)
-        tilde = " (nothing has replaced its ~: write the folder out)" if path.startswith("~") else ""
-        what = f"PATH {path} does not exist{tilde}" if missing else f"cannot read {path}: {why}"
+        what = (
+            f"PATH {dead_link(path) or f'{path} does not exist{_why_missing(path)}'}"
+            if missing
+            else f"cannot read {path}: {why}"
+        )
         return Group(path=path, items=[_broken(path, f"{what}; give a log file, a folder, a pattern in quotes or -")])
     if stat.S_ISDIR(status.st_mode):
         return _folder(path)
@@ -119,6 +122,13 @@ def _group(path: str) -> Group:
     is_regular = stat.S_ISREG(status.st_mode)
     num_bytes, key = status.st_size if is_regular else 0, _real(folder) if is_ours else _same(status)
     return Group(path=path, items=[Item(path=path, kind=kind, is_regular=is_regular, num_bytes=num_bytes, key=key)])
+
+
+def _why_missing(path: str) -> str:
+    if path.startswith("~"):
+        return " (nothing has replaced its ~: write the folder out)"
+    is_address = re.match(r"\w+://|[\w.@-]+:/", path)  # of the web or a store, or of another machine as scp takes it
+    return " (nothing is fetched from an address: copy it to this machine first)" if is_address else ""
 
 
 def _folder(path: str) -> Group:

@@ -659,7 +659,8 @@ def _check_without_gpus(settings: Settings, per_node: int) -> None:
 
 def _word(name: str, value: str) -> str:
     if not DIRECTIVE_WORD.fullmatch(value):
+        two = " (give two options as two)" if " --" in value else ""
         raise UsageError(
-            f"launch.{name.lower()}: {value!r} cannot stand in a #SBATCH line; use letters, digits and . , : = + @ % / [ ] ( ) & | -"
+            f"launch.{name.lower()}: {value!r} cannot stand in a #SBATCH line{two}; use letters, digits and . , : = + @ % / [ ] ( ) & | -"
         )
     return value
