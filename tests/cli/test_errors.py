@@ -62,6 +62,24 @@ def test_two_lines(words: str, said: str, tmp_path: Path, cli: Cli) -> None:
     assert len(lines) <= 2
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["report", "job.out\r"], r"'job.out' is followed by a carriage return: its script has Windows line ends; remove them with: sed -i 's/\r$//' SCRIPT"),
+        (["bundle", "job.out", "--output", "ev.tar.gz\r"], "'ev.tar.gz' is followed by a carriage return"),
+        (["doctor\r"], "'doctor' is followed by a carriage return"),
+        (["submit", "--model", "tiny", " "], r"the word after 'tiny' is blanks alone (' '): remove the blank behind a \ at a line's end"),
+        (["watch", "\N{NO-BREAK SPACE}"], "the word after 'watch' is blanks alone"),
+        ([" "], "the word after 'nlp-bench' is blanks alone"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("here")
+def test_a_word_that_a_terminal_does_not_show_is_refused_at_once(words: list[str], said: str, cli: Cli) -> None:
+    found = cli(*words, code=2)
+    assert said in found.err
+    assert not [*Path().iterdir()]
+
+
 @pytest.mark.parametrize("name", ["-1.log", "-old.log"])
 @pytest.mark.usefixtures("here")
 def test_a_file_whose_name_begins_with_a_hyphen_is_named(name: str, cli: Cli) -> None:

@@ -141,7 +141,20 @@ def _is_in_import_lock(frame: FrameType | None) -> bool:
     return False
 
 
+def _refuse_unseen(words: list[str]) -> None:
+    """Refuse words that a terminal does not show, and that no file or value has on purpose."""
+    for before, word in zip(["nlp-bench", *words], words, strict=False):
+        if word.endswith("\r"):
+            remedy = "its script has Windows line ends; remove them with: sed -i 's/\\r$//' SCRIPT"
+            raise UsageError(f"{word[:-1]!r} is followed by a carriage return: {remedy}")
+        if word and not word.strip():
+            raise UsageError(
+                f"the word after {before!r} is blanks alone ({word!r}): remove the blank behind a \\ at a line's end, or name the value"
+            )
+
+
 def _dispatch(words: list[str]) -> int:
+    _refuse_unseen(words)
     if not words or words[0] in {"-h", "--help", "help"}:
         print(_overview())
         return 0
