@@ -9,7 +9,7 @@ from typing import Any
 from nlp_bench import schemas
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
-from nlp_bench.files import read_json, real, refuse_types, sha256_of, user_name, write_text
+from nlp_bench.files import opened, read_json, real, refuse_types, sha256_of, user_name, write_text
 from nlp_bench.last_start import tail
 from nlp_bench.seal import OUTCOME
 from nlp_bench.terminal import say
@@ -77,6 +77,13 @@ def contradiction(run_dir: Path) -> str | None:
     if not outcome.exists() or (stated := _stated(run_dir)) is None or stated == _digest(outcome):
         return None  # a bare marker says nothing against it
     folder = shlex.quote(str(run_dir))
+    with opened(outcome) as stream:
+        if b"\r\n" in stream.read():
+            restore = f"find {folder} -type f -exec sed -i 's/\\r$//' {{}} +"
+            return (
+                "outcome.json has Windows line ends, which no run writes: something on its way changed the files' line ends, as git does with "
+                f"core.autocrlf, or an editor; copy the folder anew as it is, or restore them: {restore}"
+            )
     return (
         f"outcome.json was changed after the run had ended: its hash is not the one in `{MARKER}`; "
         f"decide anew: rm {folder}/outcome.json {folder}/ready; nlp-bench sync {folder}"

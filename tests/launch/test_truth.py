@@ -490,6 +490,26 @@ def test_an_outcome_that_was_changed_by_hand_has_no_number(submitted: Path, monk
     assert "tokens_per_second" not in text
 
 
+def test_line_ends_that_were_changed_on_the_way_are_named(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A clone by a git with core.autocrlf=true was `changed`, with a remedy that cost two records and could not help."""
+    (submitted / "job.out").write_text(iterations(40))
+    says(monkeypatch, "COMPLETED")
+    sync(submitted)
+    for path in (one for one in submitted.rglob("*") if one.is_file()):
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(["report", str(submitted)]) == 1
+    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "INVALID" in said
+    assert "outcome.json has Windows line ends, which no run writes: " in said
+    restore = re.search(r"or restore them: (find .* \+)", said)
+    assert restore
+    subprocess.run(["bash", "-c", restore[1]], check=True)
+    main(["report", str(submitted)])
+    assert "INVALID" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "XCPU"])
 def test_no_signal_is_taken_for_success(tmp_path: Path, name: str) -> None:
     """The job script's own lines, in the real bash: without a trap of its own, the status of a signal is 0."""

@@ -91,6 +91,14 @@ def test_labels_have_no_time(prefix: bytes, label: bytes) -> None:
         (b"Training Epoch: 3/3, step 5/10 completed (loss: 0.7):  50%|#   | 5/10 [00:05<00:05, 1.00s/it]", 5, 10, 5.0, 1.0, "train"),
         (b"Evaluating:  50%|#    | 5/10 [00:05<00:05,  1.00it/s]", 5, 10, 5.0, 1.0, "other"),
         (b"Validation DataLoader 0:  50%|#    | 5/10 [00:05<00:05,  1.00it/s]", 5, 10, 5.0, 1.0, "other"),
+        *(
+            (stamp + b" 50%|#    | 5/10 [00:05<00:05,  1.00s/it]", 5, 10, 5.0, 1.0, "train")
+            for stamp in (
+                b"2026-11-27T03:00:00.123456789Z ", b"2026-11-27T03:00:00.123456Z 01E+", b"2026-11-27T03:00:00.1Z stderr F ",
+                b"2026-11-27 03:00:00,123 ", b"03:00:00 ", b"trainer-1  | ", b"2026-11-27 03:00:00 | ",
+            )
+        ),
+        (b"2026-11-27T03:00:00.1Z stderr F Map:  50%|#    | 5/10 [00:05<00:05,  1.00s/it]", 5, 10, 5.0, 1.0, "other"),
         (b"Loading checkpoint shards:  50%|#    | 5/10 [00:05<00:05,  1.00s/it]", 5, 10, 5.0, 1.0, "other"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple
 
-from nlp_bench.logs.clean import pieces
+from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.quantity import duration_s
 from nlp_bench.logs.scan import Line, slim
@@ -35,6 +35,8 @@ _TORN_RATE = re.compile(rb" {0,6}\d[\d.]{0,12}[a-zA-Z]")
 _PERCENT = re.compile(rb"\d{1,3}$")
 _DRAWING = re.compile(rb"\|[^|]{0,4000}\|$")
 _LABEL = re.compile(rb"(?:[\w.\-]{0,40}\d:\s?){1,2}")  # of a rank or a host
+_RUNNER = re.compile(rb"^(?:\d\d:\d\d:\d\d(?:[.,]\d{1,9})?)?\s*(?:std(?:err|out) [FP]|\d\d[OE]\+?)?\s*\|?")
+"""What stands behind the stamp that a runner puts before a line: of a container's runtime (CRI), of GitLab's runner, of docker compose."""
 _EPOCH = re.compile(rb"(?:^|[\s:\]])Epoch \d{1,9}[\s:]{0,4}$")
 _TRAINING = re.compile(rb"(?i)\btrain|\bsteps?\b|\biter|\bepochs?\b")
 _OTHER = re.compile(
@@ -90,7 +92,7 @@ def loop_of(bar: Bar) -> str:
         return "other"
     if _EPOCH.search(words) or b"v_num=" in bar.postfix:
         return "epoch"
-    words = re.split(rb"[\])>]", words)[-1].strip()
+    words = _RUNNER.sub(b"", label_of(re.split(rb"[\])>]", words)[-1])).strip()
     if not words and bar.total is None:
         return "other"
     return "train" if not words or _LABEL.fullmatch(words + b":") or _TRAINING.search(words) else "other"
