@@ -6,11 +6,13 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.megatron_log import line
 from support.pages import check_text
 from support.processes import execute
 from support.published import published_log, write_run
@@ -94,6 +96,26 @@ def test_several_runs_in_one_file(tmp_path: Path) -> None:
     first, second = nlp_bench.read_logs(path)
     assert (first.sequence_length, second.sequence_length) == (2048, 4096)
     assert [{record.attempt for record in log.records} for log in (first, second)] == [{1}, {2}]
+
+
+def test_logs_that_threads_read_at_once_keep_their_own_numbers(tmp_path: Path) -> None:
+    """As in a notebook's pool of threads: one log in five came back with the rate of another, VALID."""
+    for number in range(8):
+        text = "".join(line(n, 300, ms=4000 + 250 * number + n % 7, batch=96, loss=9.0) for n in range(1, 301))
+        (tmp_path / f"{number}.log").write_text(text)
+    paths = sorted(tmp_path.iterdir())
+
+    def rate(path: Path) -> float | None:
+        return nlp_bench.measure(nlp_bench.read_log(path, sequence_length=2048)).tokens_per_second.steady
+
+    alone, usual_s = [rate(path) for path in paths], sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(rate, paths * 6))
+    finally:
+        sys.setswitchinterval(usual_s)
+    assert found == alone * 6
 
 
 def test_a_run_folder(command: Call, tmp_path: Path) -> None:

@@ -167,6 +167,24 @@ def test_parameters_of_another_checkout_are_refused(tmp_path: Path, cli: Cli, mo
         assert ("unset JUBE_INCLUDE_PATH, and start anew" in said) is bool(code)
 
 
+def test_a_parameter_that_stands_twice_is_refused(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JUBE takes the last one: a user's line above the one that came with the file was dropped in silence."""
+    root = Path(__file__).parents[2]
+    for name in ("benchmark", "build"):
+        (tmp_path / name).symlink_to(root / name)
+    (tmp_path / "jube").mkdir()
+    monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
+    own = (root / "jube/parameters.yaml").read_text()
+    words = ("--offline", "--system", "local", "--mock-data", "--jube-run", configuration(tmp_path))
+    line = '      - {name: iterations, _: "default"}'
+    for text, code in ((own, 0), (own.replace(line, f'      - {{name: iterations, _: "20"}}\n{line}'), 2)):
+        (tmp_path / "jube/parameters.yaml").write_text(text)
+        said = cli("check", *words, code=code).err
+        assert bool(
+            re.search(r"parameter iterations stands twice in .*/jube/parameters.yaml \(lines 15 and 16\)", said)
+        ) is bool(code)
+
+
 def test_tags_name_model_system_and_launcher(tmp_path: Path) -> None:
     tags = read_tags(configuration(tmp_path, "13", "juwels-booster", "slurm"))
     request = apply_tags(Request(), tags)

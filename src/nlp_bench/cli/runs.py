@@ -103,11 +103,13 @@ class Check(Command, Request):
             for_rehearsal,
             read_tags,
             refuse_other_parameters,
+            refuse_repeated_parameters,
             refuse_unused,
         )
 
         if self.jube_run:
             refuse_other_parameters()
+            refuse_repeated_parameters()
             refuse_unused(self.jube_run, {**_parameters(Check), **_parameters(Submit)})
         tags = read_tags(self.jube_run) if self.jube_run else list(self.tags)
         request = apply_tags(from_options(self), tags)

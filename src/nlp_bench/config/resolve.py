@@ -332,6 +332,21 @@ def refuse_other_parameters() -> None:
             )
 
 
+def refuse_repeated_parameters() -> None:
+    """Refuse a parameter that stands twice in jube/parameters.yaml: JUBE takes the last one and says nothing. Those of a tag differ on purpose."""
+    path = catalog.root() / "jube/parameters.yaml"
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines, start=1):
+        found = re.match(r"\s*- *\{ *[\"']?name[\"']?: *[\"']?(\w+)", line)
+        if found is None or re.search(r"\b(?:tag|duplicate)\b[\"']?:", line):
+            continue
+        if (before := seen.setdefault(found[1], number)) != number:
+            raise UsageError(
+                f"parameter {found[1]} stands twice in {path} (lines {before} and {number}), and JUBE takes the last one: take one of them out"
+            )
+
+
 def _configuration(jube_run: Path) -> "ET.ElementTree[ET.Element]":
     """Return the configuration.xml that JUBE 2.5 to 2.7 write into a run's folder."""
     path = jube_run / "configuration.xml"

@@ -6,6 +6,7 @@ The grammar is the strict form of Megatron-LM's line; a line with a needle that 
 import ctypes
 import math
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache, partial
@@ -393,7 +394,7 @@ def _plan(words: tuple[bytes, ...], grammar: Grammar | None, sample: bytes = b""
 
 
 class _CEngine:
-    """The engine in scan.c; its arrays are reused for every block."""
+    """The engine in scan.c; its arrays are reused for every block, by one thread at a time: logs that threads read share an engine."""
 
     def __init__(
         self, library: ctypes.CDLL, words: tuple[bytes, ...], grammar: Grammar | None, *, is_simple: bool = False
@@ -401,6 +402,7 @@ class _CEngine:
         self.library, self.is_simple = library, is_simple
         self.words, self.grammar = words, grammar
         self.plan: _Plan | None = None
+        self.lock = threading.Lock()
         self.num_false = 0  # candidates in which no word was found, since these tables were made
         self.values = np.empty((len(ROW) if grammar else 0, _MAX_ROWS), np.float64)
         self.rows = np.empty((3, _MAX_ROWS), np.int64)
@@ -415,6 +417,10 @@ class _CEngine:
         )
 
     def scan(self, block: Block) -> tuple[Records, list[Line]]:
+        with self.lock:
+            return self.scanned(block)
+
+    def scanned(self, block: Block) -> tuple[Records, list[Line]]:
         address = np.frombuffer(block.data, np.uint8).ctypes.data
         parts: list[Records] = []
         lines: list[Line] = []
