@@ -337,7 +337,10 @@ class _Derivation:
             return None
         if not self.is_of_clock:
             return float(elapsed[timed].mean())
-        return float(np.average(elapsed[timed], weights=steps_of(self.records.column("iteration"), np.nan)[timed]))
+        iterations = np.fmax(
+            steps_of(self.records.column("iteration"), np.nan), 1
+        )  # as in `spans_of`; of the first line they are not known
+        return float(np.average(elapsed[timed], weights=iterations[timed]))
 
 
 def _first_known(ways: Iterable[tuple[Column, str]]) -> tuple[Column, str] | None:
