@@ -335,3 +335,19 @@ def test_a_saved_mail_is_read_or_named_with_what_decodes_it(reported: Reported, 
             subprocess.run(["bash", "-c", command], check=True, capture_output=True, text=True).stdout, *SIZES
         )
     assert found["num_records"] == 50
+
+
+def test_lines_whose_sequence_length_grows_agree_with_their_own_tokens(reported: Reported) -> None:
+    """A curriculum of Megatron-DeepSpeed: its tokens were held against the length of the last line, and the log was INVALID."""
+    lines, tokens = list[str](), 0
+    for n in range(10, 1001, 10):
+        length = min(2048, 64 * (1 + n // 25))
+        tokens += 10 * 256 * length
+        lines.append(
+            f" iteration {n:8d}/    1000 | consumed samples: {256 * n:12d} | consumed tokens: {tokens:14d} | elapsed time per iteration (ms): "
+            f"{length / 2.048:.1f} | learning rate: 6.000E-06 | global batch size:   256 | lm loss: {10 - n / 200:.6E} | loss scale: 1.0 | "
+            f"grad norm: 1.0 | actual seqlen: {length:5d} | number of skipped iterations:   0 | number of nan iterations:   0 |\n"
+        )
+    run = reported("".join(lines))
+    assert run["outcome"] == "VALID"
+    assert run["tokens_per_second"]["steady"] == pytest.approx(256 * 2048, rel=1e-3)

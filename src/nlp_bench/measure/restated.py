@@ -307,9 +307,11 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
             yield Contradiction(Code.SAMPLES_VS_BATCH, claims.weigh(1 / max(ratio, 1e-9)), text)
     if np.isfinite(tokens).any() and np.isfinite(consumed).any() and length and len(records) > 1:
         with np.errstate(divide="ignore", invalid="ignore"):
-            lengths = steps_of(tokens) / steps_of(consumed)
-        lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
-        ratio = median(lengths) / length if len(lengths) else 1.0
+            ratios = (
+                steps_of(tokens) / steps_of(consumed) / claims.sizes.sequence[1:]
+            )  # with a curriculum each line has its own
+        ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
+        ratio = median(ratios) if len(ratios) else 1.0
         if 1 - ratio > OTHER_CLOCK:  # counts printed for people (1.258B) have few digits
             text = f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample"
             yield Contradiction(Code.TOKENS_VS_SAMPLES, claims.weigh(1 / ratio), text)
