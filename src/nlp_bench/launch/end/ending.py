@@ -349,7 +349,7 @@ def _incomplete(facts: Facts) -> Ending | None:
     if other:
         text = f"{facts.scheduler.title} writes the log to {other}: a wrapper or plugin of the site sets --output"
         return Ending.of(Outcome.INCOMPLETE, "other-log", text, facts.log.error)
-    lost = "" if facts.last_iteration else _lost_log(facts.run_log)
+    lost = _lost_end(facts) if facts.last_iteration else _lost_log(facts.run_log)
     text = f"{lost}{_last(facts)} of {facts.iterations}"
     return Ending.of(Outcome.INCOMPLETE, "lost-log" if lost else "stops-early", text, facts.log.error)
 
@@ -361,6 +361,19 @@ def _lost_log(log: Path) -> str:
     if last_start.jobs(log):
         return ""
     return f"{log.name} is not what the run has written: it was emptied, or removed and replaced, meanwhile; "
+
+
+_ITERATION = re.compile(r"iteration +(\d+)/")
+
+
+def _lost_end(facts: Facts) -> str:
+    """Say that a rank's own log of the last start goes on where job.out ends; nothing where none does."""
+    starts_of = [(one.stat().st_mtime, one) for one in facts.run_log.parent.glob("ranks/*")]
+    for path in sorted(max(starts_of)[1].glob("**/stdout.log")) if starts_of else ():
+        done = max(map(int, _ITERATION.findall(last_start.tail(path))), default=0)
+        if done > facts.last_iteration:
+            return f"{path} goes on to iteration {done}: {facts.run_log.name} was replaced (by an editor, sed -i), or cut, while the run wrote to it; "
+    return ""
 
 
 def _without_beginning(facts: Facts) -> Ending | None:
