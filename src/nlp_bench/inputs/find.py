@@ -105,12 +105,7 @@ def _group(path: str) -> Group:
         status = Path(path).stat()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
-        missing = isinstance(error, FileNotFoundError)
-        what = (
-            f"PATH {dead_link(path) or f'{path} does not exist{_why_missing(path)}'}"
-            if missing
-            else f"cannot read {path}: {why}"
-        )
+        what = _missing(path) if isinstance(error, FileNotFoundError) else f"cannot read {path}: {why}"
         return Group(path=path, items=[_broken(path, f"{what}; give a log file, a folder, a pattern in quotes or -")])
     if stat.S_ISDIR(status.st_mode):
         return _folder(path)
@@ -124,11 +119,13 @@ def _group(path: str) -> Group:
     return Group(path=path, items=[Item(path=path, kind=kind, is_regular=is_regular, num_bytes=num_bytes, key=key)])
 
 
-def _why_missing(path: str) -> str:
-    if path.startswith("~"):
-        return " (nothing has replaced its ~: write the folder out)"
-    is_address = re.match(r"\w+://|[\w.@-]+:/", path)  # of the web or a store, or of another machine as scp takes it
-    return " (nothing is fetched from an address: copy it to this machine first)" if is_address else ""
+def _missing(path: str) -> str:
+    if link := dead_link(path):
+        return f"PATH {link}"
+    why = " (nothing has replaced its ~: write the folder out)" if path.startswith("~") else ""
+    if re.match(r"\w+://|[\w.@-]+:/", path):  # of the web or a store, or of another machine as scp takes it
+        why = " (nothing is fetched from an address: copy it to this machine first)"
+    return f"PATH {path} does not exist{why}"
 
 
 def _folder(path: str) -> Group:

@@ -78,7 +78,7 @@ _FORMS = (
             r"|\bline \d+: +\d+ (?:Killed|Aborted)|exited on signal \d+|MPI_ABORT was invoked|returned a non-zero exit code"
             r"|\bMemory access fault by GPU|\bHSA_STATUS_ERROR_\w+:|^(?:\[\w+\]:? ?)?Killed$|\*\*\* Process received signal"  # ROCm, bash, Open MPI
             r"|\b(?:double free or corruption|free\(\): invalid|malloc\(\): |corrupted size vs\. prev_size)"  # glibc
-            r"|^(?:Exited with exit code|.*\bProcess completed with exit code) [1-9]|\bJob failed: exit "  # LSF, GitHub's runner, GitLab's
+            r"|^Exited with exit code [1-9]|\bProcess completed with exit code [1-9]|\bJob failed: exit "  # LSF, GitHub's runner, GitLab's
             r"|\bCommand exited with return code -?[1-9]"  # Airflow
             r"|\bDist(?:Backend|Network|Store)Error: |\bfailed \(exitcode: -?[1-9]"  # PyTorch, torchrun
             r"|(?:^|\]: ?)(?:OSError: \[Errno (?:5|28|122)\]|PermissionError: \[Errno 13\])"

@@ -306,10 +306,9 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
             text = f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration"
             yield Contradiction(Code.SAMPLES_VS_BATCH, claims.weigh(1 / max(ratio, 1e-9)), text)
     if np.isfinite(tokens).any() and np.isfinite(consumed).any() and length and len(records) > 1:
+        lengths = claims.sizes.sequence[1:]  # with a curriculum each line has its own
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = (
-                steps_of(tokens) / steps_of(consumed) / claims.sizes.sequence[1:]
-            )  # with a curriculum each line has its own
+            ratios = steps_of(tokens) / steps_of(consumed) / lengths
         ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
         ratio = median(ratios) if len(ratios) else 1.0
         if 1 - ratio > OTHER_CLOCK:  # counts printed for people (1.258B) have few digits

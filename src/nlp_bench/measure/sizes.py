@@ -144,8 +144,7 @@ def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None,
     """Return the records that have a time and a size in tokens."""
     number, tokens, elapsed = iterations_per_record(records, log_interval, counts_from), sizes.tokens, sizes.elapsed_s
     if sizes.is_of_clock:  # the time from one reading to the next is that of all iterations between them
-        iterations = records.column("iteration")
-        number = np.maximum(np.diff(iterations, prepend=iterations[:1] - number[:1]), 1)
+        number = _iterations_between(records, number[:1])
     if not sizes.has_times and sizes.is_even:
         # The mean of rates is the harmonic one: at half the rate an iteration takes twice as long.
         with np.errstate(divide="ignore"):
@@ -155,6 +154,13 @@ def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None,
     # NaN is in no range; what is outside was never meant as tokens or seconds, and would overflow further on.
     usable = (spans.num_tokens > 1e-6) & (spans.num_tokens < 1e24) & (spans.seconds > 1e-12) & (spans.seconds < 1e15)
     return spans if usable.all() else spans[usable]
+
+
+def _iterations_between(records: Records, first: "Column | float" = 1.0) -> Column:
+    """Return the iterations from each reading of a clock to the next, at least one; `first` is those before the first reading."""
+    iterations = records.column("iteration")
+    between: Column = np.maximum(np.diff(iterations, prepend=iterations[:1] - first), 1)
+    return between
 
 
 def sizes_of(attempt: Attempt, overrides: Overrides) -> Sizes:
@@ -337,10 +343,7 @@ class _Derivation:
             return None
         if not self.is_of_clock:
             return float(elapsed[timed].mean())
-        iterations = np.fmax(
-            steps_of(self.records.column("iteration"), np.nan), 1
-        )  # as in `spans_of`; of the first line they are not known
-        return float(np.average(elapsed[timed], weights=iterations[timed]))
+        return float(np.average(elapsed[timed], weights=_iterations_between(self.records)[timed]))
 
 
 def _first_known(ways: Iterable[tuple[Column, str]]) -> tuple[Column, str] | None:

@@ -24,6 +24,7 @@ from nlp_bench.marker import read_outcome, write_marker
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason
+from nlp_bench.walk import RANKS
 
 FINISHED = "end of the training in the log"
 """The rule by which a run with an exit status is VALID; `measure` looks at the log again before it believes that."""
@@ -364,13 +365,15 @@ def _lost_log(log: Path) -> str:
 
 
 _ITERATION = re.compile(r"iteration +(\d+)/")
+_RANK_BYTES = 1 << 16  # of the end of each rank's log, of which a job may have thousands
 
 
 def _lost_end(facts: Facts) -> str:
     """Say that a rank's own log of the last start goes on where job.out ends; nothing where none does."""
-    starts_of = [(one.stat().st_mtime, one) for one in facts.run_log.parent.glob("ranks/*")]
-    for path in sorted(max(starts_of)[1].glob("**/stdout.log")) if starts_of else ():
-        done = max(map(int, _ITERATION.findall(last_start.tail(path))), default=0)
+    folders = (facts.run_log.parent / RANKS).glob("*")
+    latest = max(folders, key=lambda one: one.stat().st_mtime, default=None)
+    for path in sorted(latest.glob("**/stdout.log")) if latest else ():
+        done = max(map(int, _ITERATION.findall(last_start.tail(path, _RANK_BYTES))), default=0)
         if done > facts.last_iteration:
             return f"{path} goes on to iteration {done}: {facts.run_log.name} was replaced (by an editor, sed -i), or cut, while the run wrote to it; "
     return ""
