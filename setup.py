@@ -48,7 +48,7 @@ class BuildPy(build_py):
 SCAN = Extension(
     "nlp_bench.logs._scan",
     sources=["src/nlp_bench/logs/scan.c"],
-    extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra"],
+    extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra", "-fno-fast-math"],  # whatever CFLAGS of a site say
     optional=True,
 )
 

@@ -205,6 +205,26 @@ def test_a_suspended_run_has_no_number(submitted: Path, monkeypatch: pytest.Monk
     assert ending.reasons[0].code == "suspended"
 
 
+@pytest.mark.parametrize(
+    ("state", "started", "preempted", "outcome", "ending"),
+    [  # seen on a real Slurm with PreemptMode=CANCEL and GraceTime=60: the job ends itself at the first signal
+        ("FAILED", "06:44:52", "06:45:08", Outcome.PREEMPTED, None),
+        ("CANCELLED", "06:44:52", "06:45:08", Outcome.PREEMPTED, None),
+        ("COMPLETED", "06:44:52", "06:45:08", None, None),
+        ("RUNNING", "06:44:52", "06:45:08", None, Outcome.PREEMPTED),
+        ("FAILED", "06:50:00", "06:45:08", Outcome.FAILED, None),  # an earlier start of a job that was requeued
+        ("FAILED", "06:44:52", "", Outcome.FAILED, None),
+    ],
+)
+def test_a_job_that_ends_in_its_grace_time(
+    state: str, started: str, preempted: str, outcome: Outcome | None, ending: Outcome | None
+) -> None:
+    when = f"2026-11-28T{preempted}" if preempted else "None"
+    line = f"JobState={state} Reason=None ExitCode=1:0 StartTime=2026-11-28T{started} PreemptTime={when}"
+    job = slurm.shown_job(line, "7")
+    assert (job.outcome, job.reason_outcome) == (outcome, ending)
+
+
 def test_the_time_of_a_suspension() -> None:
     line = "JobState=COMPLETED RunTime=00:00:06 StartTime=2026-11-20T18:18:59 EndTime=2026-11-20T18:19:08 SuspendTime={} ExitCode=0:0"
     assert slurm.shown_job(line.format("2026-11-20T18:19:04"), "7").suspended_s == 3.0

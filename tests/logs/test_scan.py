@@ -4,6 +4,7 @@ import math
 import random
 import re
 import struct
+import subprocess
 from collections.abc import Callable
 from datetime import datetime, timezone
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nlp_bench.build.providers import has_c_compiler
+from nlp_bench.build.scanner import FLAGS
 from nlp_bench.logs import scan
 from nlp_bench.logs.record import Records
 from nlp_bench.logs.scan import Grammar, Line, label_of
@@ -50,6 +52,14 @@ def c_engine(*, is_simple: bool) -> Engine:
             pytest.fail(scan.why_slow())
         pytest.skip("no C compiler, so that scan.c is not built here")
     return lambda needles, grammar: scan._CEngine(library, needles, grammar, is_simple=is_simple)
+
+
+def test_a_site_s_fast_math_does_not_reach_the_scanner() -> None:
+    if not has_c_compiler():
+        pytest.skip("no C compiler")
+    fast = ["cc", "-ffast-math", "-std=c11", "-fsyntax-only", str(scan.OBJECT.with_name("scan.c"))]
+    assert b"-fno-fast-math" in subprocess.run(fast, capture_output=True, check=False).stderr
+    subprocess.run([*fast, *FLAGS], check=True)
 
 
 @pytest.fixture(params=["python", "c", "c without vectors"])

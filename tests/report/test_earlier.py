@@ -28,6 +28,27 @@ def test_a_record_names_what_it_was_made_from(log: Path, cli: Cli) -> None:
     assert "no whole training line" in other
 
 
+@pytest.mark.parametrize("name", ["out", "out/report.csv", "out/report.md", "out/report.html", "out/report.json"])
+@pytest.mark.usefixtures("here")
+def test_the_files_of_a_report_name_what_they_were_made_from(log: Path, name: str, cli: Cli) -> None:
+    log.rename("a.log")
+    cli("report", "a.log", "--sequence-length", "2048", "--output", "out")
+    said = cli("report", name, "--format", "csv", code=1).out.splitlines()
+    assert len(said) == 2
+    assert ",REFUSED," in said[1]
+    assert "nlp-bench report a.log; its table is in out/report.html" in said[1]
+    assert "nlp-bench report a.log" in cli("compare", name, "a.log", code=2).err
+
+
+@pytest.mark.parametrize("name", ["report.csv", "report.md"])
+@pytest.mark.usefixtures("here")
+def test_a_table_that_was_sent_alone_is_no_log(log: Path, name: str, cli: Cli) -> None:
+    log.rename("a.log")
+    cli("report", "a.log", "--sequence-length", "2048", "--output", "out")
+    Path("out", name).rename(name)
+    assert "a report of nlp-bench, which quotes" in cli("report", name, "--format", "csv", code=1).out
+
+
 @pytest.mark.parametrize("options", ["", "--scaling", "--sweep", "--format html", "--format csv"])
 @pytest.mark.usefixtures("here")
 def test_a_report_that_quotes_lines_is_no_log(log: Path, options: str, cli: Cli) -> None:

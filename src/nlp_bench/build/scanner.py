@@ -10,7 +10,7 @@ from pathlib import Path
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.logs.scan import OBJECT, why_slow
 
-FLAGS = ("-O3", "-std=c11", "-shared", "-fPIC")  # those of setup.py, and those for a shared object
+FLAGS = ("-O3", "-std=c11", "-fno-fast-math", "-shared", "-fPIC")  # those of setup.py, and those for a shared object
 
 
 def build_scanner() -> Path:

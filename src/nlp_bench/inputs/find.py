@@ -113,6 +113,8 @@ def _group(path: str) -> Group:
     folder, name = Path(path).parent, Path(path).name
     is_ours = name.startswith(LOG) and is_run(folder) and Path(path) in {folder / LOG, packed_log(folder)}
     kind = Kind.RUN if is_ours else Kind.TABLE if is_reference_table(Path(path), is_named=True) else Kind.LOG
+    if kind is Kind.LOG and (record := record_beside(Path(path))):
+        return _group(str(record))
     kind = Kind.RECORD if is_earlier(Path(path)) else kind
     is_regular = stat.S_ISREG(status.st_mode)
     num_bytes, key = status.st_size if is_regular else 0, _real(folder) if is_ours else _same(status)
@@ -160,6 +162,14 @@ def is_earlier(path: Path) -> bool:
             return FAMILY.encode() in stream.read(_HEAD)
     except OSError:
         return False
+
+
+def record_beside(path: Path) -> Path | None:
+    """Return the record of the report that a folder is, or that a table or page was written with; None for any other path."""
+    if path.is_dir():
+        return next(filter(is_earlier, sorted(path.glob("*.json"))), None)
+    record = path.with_suffix(".json")
+    return record if path.suffix in {".csv", ".md", ".html"} and is_earlier(record) else None
 
 
 def _broken(path: str, problem: str) -> Item:

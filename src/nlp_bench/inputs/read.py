@@ -173,9 +173,9 @@ EXPLAINED = "nlp-bench report --explain: each number, and the log lines that it 
 """The first line of what `--explain` prints: it quotes training lines, and is no log."""
 _REPORT = re.compile(
     EXPLAINED.encode()
-    + rb"|(?: [^\n]*\n)?source +(?:model +)?outcome  |<!DOCTYPE html>[^\0]{,4000} - nlp-bench report</title>"
+    + rb"|(?: [^\n]*\n)?source +(?:model +)?outcome  |source,(?:model,)?outcome,|# nlp-bench report\n|<!DOCTYPE html>[^\0]{,4000} - nlp-bench report</title>"
 )
-"""How reports that quote training lines begin: those of `--explain`, the table in a bundle, the page."""
+"""How reports that quote training lines begin: those of `--explain`, the table in a bundle, the files of `--output`."""
 
 
 def _has_no_training_line(entry: RunResult) -> bool:

@@ -4,12 +4,13 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TextIO
 
 from nlp_bench.escape import one_line, some
 from nlp_bench.immutable import immutable
-from nlp_bench.inputs.find import Group, Item, find
-from nlp_bench.inputs.read import MAX_DRAWN, Read, ReadOptions, read_item
+from nlp_bench.inputs.find import Group, Item, find, record_beside
+from nlp_bench.inputs.read import MAX_DRAWN, Read, ReadOptions, read_item, refused
 from nlp_bench.logs.source import Source
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
@@ -142,8 +143,10 @@ def _assembled(group: Group, results: list[Read], options: ReadOptions) -> tuple
     passed = PassedOver(folder=one_line(group.path), no_training_line=tuple(texts), binary=tuple(binary))
     if group.items and not entries:
         reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects"
-        refused = RunResult(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),))
-        entries = [judged(refused, rules=options.rules)]
+        record = record_beside(Path(group.path))
+        earlier = refused(record, passed.folder) if record else None
+        nothing = RunResult(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),))
+        entries = [judged(earlier or nothing, rules=options.rules)]
     return entries, passed
 
 

@@ -21,6 +21,10 @@
 #include <arm_neon.h>
 #endif
 
+#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
+#error "-ffast-math takes a value that is missing (NaN) for a number: add -fno-fast-math behind it"
+#endif
+
 #define INTERFACE 3 /* raised with every change that scan.py has to know */
 #define MAX_PIECES 64
 #define MAX_COLUMNS 64

@@ -528,7 +528,7 @@ def _remedy(word: str, reason: str, job_id: str) -> str:
 def shown_job(line: str, job_id: str) -> Job:
     """Return the job in a line of `scontrol --oneliner show job`."""
     restarts, paths = answers.field_of(line, "Restarts"), dict(PATHS.findall(line))
-    return job(
+    found = job(
         answers.field_of(line, "JobState"),
         reason=answers.field_of(line, "Reason"),
         exit_code=answers.field_of(line, "ExitCode"),
@@ -543,6 +543,18 @@ def shown_job(line: str, job_id: str) -> Job:
         log=paths.get("StdOut", ""),
         limit_s=seconds_of(answers.field_of(line, "TimeLimit")),
     )
+    given_up, started = (_time(answers.field_of(line, name)) for name in ("PreemptTime", "StartTime"))
+    return _preempted(found, given_up) if given_up and started and given_up >= started else found
+
+
+def _preempted(found: Job, when: dt.datetime) -> Job:
+    """Return a job that Slurm told to go at this time: within its partition's GraceTime it ends by itself, in a state that does not say why."""
+    said = f"preempted (PreemptTime={when.isoformat()})"
+    if found.state is State.RUNNING:
+        return replace(found, reason=said, reason_outcome=Outcome.PREEMPTED)
+    if found.outcome in {Outcome.FAILED, Outcome.CANCELLED, Outcome.TIMEOUT}:
+        return replace(found, word=f"{found.word}, {said}", outcome=Outcome.PREEMPTED)
+    return found
 
 
 def _delay_s(submitted: dt.datetime | None, eligible: dt.datetime | None) -> float:
