@@ -80,6 +80,20 @@ def test_a_word_that_a_terminal_does_not_show_is_refused_at_once(words: list[str
     assert not [*Path().iterdir()]
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--limit", "560", "report", "x"], "--limit stands before the subcommand: begin with it, as in nlp-bench report --limit ..."),
+        (["a.log"], "'a.log' is no subcommand; to read a log or a run folder: nlp-bench report a.log"),
+        (["sumbit"], "unknown subcommand 'sumbit'; did you mean submit?"),
+    ],
+)  # fmt: skip
+@pytest.mark.usefixtures("here")
+def test_a_first_word_that_is_no_subcommand(words: list[str], said: str, cli: Cli) -> None:
+    Path("a.log").write_text("")
+    assert said in cli(*words, code=2).err
+
+
 @pytest.mark.parametrize("name", ["-1.log", "-old.log"])
 @pytest.mark.usefixtures("here")
 def test_a_file_whose_name_begins_with_a_hyphen_is_named(name: str, cli: Cli) -> None:

@@ -153,6 +153,19 @@ def _refuse_unseen(words: list[str]) -> None:
             )
 
 
+def _no_subcommand(words: list[str]) -> str:
+    """Return what to give in place of a first word that is no subcommand."""
+    first = words[0]
+    if first.startswith("-"):
+        name = next(filter(SUBCOMMANDS.__contains__, words), "report")
+        return f"{first} stands before the subcommand: begin with it, as in nlp-bench {name} {first} ... (known: {', '.join(SUBCOMMANDS)})"
+    if os.path.exists(first):  # noqa: PTH110  # Path's own raises for a closed one
+        import shlex
+
+        return f"{first!r} is no subcommand; to read a log or a run folder: nlp-bench report {shlex.quote(first)}"
+    return f"unknown subcommand {first!r}{nearest(first, list(SUBCOMMANDS))}"
+
+
 def _dispatch(words: list[str]) -> int:
     _refuse_unseen(words)
     if not words or words[0] in {"-h", "--help", "help"}:
@@ -162,7 +175,7 @@ def _dispatch(words: list[str]) -> int:
         print(f"nlp-bench {__version__}")
         return 0
     if words[0] not in SUBCOMMANDS:
-        raise UsageError(f"unknown subcommand {words[0]!r}{nearest(words[0], list(SUBCOMMANDS))}")
+        raise UsageError(_no_subcommand(words))
     name, words = words[0], words[1:]
     if words and words[0] in SUBCOMMANDS[name].verbs:
         name, words = f"{name} {words[0]}", words[1:]
