@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,18 @@ def test_what_would_break_the_run_is_refused(word: str, capsys: pytest.CaptureFi
     assert said.out == ""
     assert repr(word) in said.err
     assert "system.slurm.sbatch_args" in said.err
+
+
+def test_a_file_of_nodes_is_looked_for_where_the_user_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Handed on as it was typed, sbatch looked for it in the run's folder, from which the job is submitted."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--exclude", "./bad.txt", "--sbatch-arg=--nodelist=lists/good.txt", "--sbatch-arg=--nodefile=/etc/nodes"]
+    assert main([*SUBMIT, *words]) == 0
+    said = capsys.readouterr().out
+    for line in (f"--exclude={tmp_path}/bad.txt", f"--nodelist={tmp_path}/lists/good.txt", "--nodefile=/etc/nodes"):
+        assert f"#SBATCH {line}\n" in said
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,21 @@ def test_another_family_or_recompute_is_a_difference_too(tmp_path: Path, capsys:
     assert "shape and training parameters of 13 unchanged" in sheet_of(capsys)
 
 
+@pytest.mark.parametrize("words", ["plan --bid", "plan --time 560", "check --account x --offline"])
+def test_a_batch_that_was_given_in_tokens_is_told(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """196608 tokens are the batch that `check` prints: as samples an iteration has 20 times the tokens of the training."""
+    name, *options = words.split()
+    shared = ["--model", "175", "--system", "juwels-booster"]
+    assert main([name, *shared, *options, "--global-batch-size", "196608"]) == 0
+    printed = capsys.readouterr()
+    said = "one iteration of 196,608 samples has 402,653,184 tokens, more than the training's 20,000,000"
+    assert f"warning: {said}" in printed.err
+    assert ("the time limit of 00:45:00 would end the run without a number" in printed.err) == (name == "check")
+    assert (said in " ".join(printed.out.split())) == ("--bid" in options)
+    assert main([name, *shared, *options, "--global-batch-size", "3200000"]) == 2
+    assert ("counts samples, not tokens" in capsys.readouterr().err) == (name == "plan")
+
+
 @pytest.mark.parametrize("question", [["--bid"], [], ["--why"], ["--time", "200"]])
 def test_a_system_file_that_contradicts_the_data_sheet_is_told_by_plan(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], question: list[str]

@@ -3,6 +3,8 @@
 import gzip
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,6 +45,46 @@ def folder(tmp_path: Path) -> Path:
     (top / "b/model.pt").write_bytes(b"PK\x03\x04" + bytes(range(256)) * 40)
     (top / "b/weights.gz").write_bytes(gzip.compress(bytes(range(256)) * 40))
     return top
+
+
+@pytest.mark.usefixtures("here")
+def test_hidden_logs_are_named_where_no_other_file_has_a_training_line(cli: Cli, log: Path) -> None:
+    """Hydra with submitit: the log of the training is below .submitit, and a train.log of Hydra's has one line."""
+    Path("d/.submitit/77").mkdir(parents=True)
+    log.rename("d/.submitit/77/77_0_log.out")
+    Path("d/.config").write_text("")
+    Path("d/train.log").write_text("[2026-11-28 07:00:00,000][__main__][INFO] - start\n")
+    said = " ".join(cli("report", "d", code=1).out.split())
+    assert "none of its 1 file(s) holds a training line" in said
+    assert "hidden files are left out: d/.submitit/77/77_0_log.out; name it to have it read too" in said
+
+
+@pytest.mark.usefixtures("here")
+def test_the_text_of_a_log_in_place_of_its_path_is_not_repeated(cli: Cli, log: Path) -> None:
+    for text in (log.read_text(), "a line\nof a log", "x" * 5000):
+        said = cli("report", text, code=2).err
+        assert len(said) < 300
+        assert "PATH is the text " in said
+        assert "write it into a file and give its name, or -" in said
+
+
+def test_standard_input_that_stays_open_is_told(log: Path) -> None:
+    """`tail -f job.out | nlp-bench report -` waited without a word."""
+    words = [
+        "import sys; import nlp_bench.inputs.read as r; r.OPEN_S = 0.1; import nlp_bench.cli.main as m",
+        "sys.exit(m.main(sys.argv[1:]))",
+    ]
+    command = [sys.executable, "-c", "; ".join(words), "report", "-", "--sequence-length", "2048"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin
+        assert process.stderr
+        process.stdin.write(log.read_bytes())
+        process.stdin.flush()
+        said = process.stderr.readline()
+        out, _ = process.communicate()
+    assert b"standard input is read until it ends; one that is followed (tail -f, kubectl logs -f) never does" in said
+    assert b"MEASURED" in out
+    assert process.returncode == 0
 
 
 def test_a_folder_of_hidden_logs_alone_names_them(cli: Cli, tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ Megatron-LM or Slurm has a name for a thing, that name is the option's or one of
 
 import argparse
 import math
+import os
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields
 from functools import partial
@@ -308,11 +310,20 @@ class _PassedOn(argparse.Action):
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or ()), f"{option_string}={values}"])
 
 
+_FILE_OF_NODES = re.compile(r"--(?:exclude|nodelist|nodefile)=(?=[^/]+/)")
+
+
+def _with_path(word: str) -> str:
+    """Return an option of sbatch with the file of nodes that it names, known by its /, as seen from any folder: the job is submitted from its own."""
+    found = _FILE_OF_NODES.match(word)
+    return word if found is None else f"{found.group()}{os.path.abspath(word[found.end() :])}"  # noqa: PTH100  # no ./ in between
+
+
 def from_options(options: object) -> Request:
     """Return the request of a subcommand's options; a field that it has no option for is not given."""
     values: dict[str, Any] = {one.name: getattr(options, one.name, None) for one in fields(Request)}
     for name in ("sbatch_args", "srun_args"):  # JUBE passes "default" on
-        values[name] = tuple(word for word in values[name] or () if word not in {"", *UNSET}) or None
+        values[name] = tuple(_with_path(word) for word in values[name] or () if word not in {"", *UNSET}) or None
     return Request(**values)
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from nlp_bench.errors import UsageError, dead_link
-from nlp_bench.escape import some
+from nlp_bench.escape import shortened, some
 from nlp_bench.files import opened
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.reference import is_reference_table
@@ -23,6 +23,7 @@ Folder = tuple[Path, set[str]]
 _MAGIC = frozenset("*?[")
 FAMILY = "nlp-bench/"  # prefix of the schema of each record
 _HEAD = 4096
+_LONGEST = 4096  # bytes of a path, Linux's PATH_MAX
 _OF_RUNS = frozenset(name + suffix for name in (LOG, "outcome.json", "submit.json") for suffix in ("", *UNPACK))
 _LOG = re.compile(r"\.(log|out)(\.(gz|xz|zst|bz2))?$")
 
@@ -67,6 +68,7 @@ class Group:
 
     path: str
     items: list[Item] = field(default_factory=list)  # in the order of the report; empty where all were found before
+    hidden: str = ""  # which files below it are left out because they are hidden, to stand behind a sentence
 
 
 def find(paths: Sequence[str]) -> list[Group]:
@@ -105,6 +107,9 @@ def _group(path: str) -> Group:
         status = Path(path).stat()
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
+        if "\n" in path or len(path) > _LONGEST:
+            text = f"PATH is the text {shortened(path, 60)!r}, and no name of a file: write it into a file and give its name, or - for standard input"
+            return Group(path=path, items=[_broken(shortened(path, 60), text)])
         what = _missing(path) if isinstance(error, FileNotFoundError) else f"cannot read {path}: {why}"
         return Group(path=path, items=[_broken(path, f"{what}; give a log file, a folder, a pattern in quotes or -")])
     if stat.S_ISDIR(status.st_mode):
@@ -144,13 +149,13 @@ def _folder(path: str) -> Group:
         report_skipped(_logs_beside(folders), path)
         return Group(path=path, items=found + unreadable)
     items = [*_logs([one for one in folders if not _is_hidden(one[0], path)], path), *found, *unreadable]
+    files = (folder / name for folder, names in folders for name in sorted(names))
+    hidden = [str(one) for one in files if _is_hidden(one, path) and (not items or _LOG.search(one.name))]
+    why = f"; hidden files are left out: {some(hidden, 2)}{NAME_IT}" if hidden else ""
     if not items:
         what = f"PATH {path} holds no run folder (run.json beside submit.json, job.out or outcome.json), no reference table"
-        files = (folder / name for folder, names in folders for name in sorted(names))
-        hidden = [str(one) for one in files if _is_hidden(one, path)]
-        why = f"; hidden files are left out: {some(hidden, 2)}{NAME_IT}" if hidden else ""
         items = [_broken(path, f"{what} and no file that could be a log{why}")]
-    return Group(path=path, items=items)
+    return Group(path=path, items=items, hidden=why)
 
 
 def is_earlier(path: Path) -> bool:

@@ -1,7 +1,10 @@
 """Reads one item to runs; among many items an error affects only its own."""
 
+import contextlib
 import re
 import shlex
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +29,7 @@ from nlp_bench.measure.trace import trace_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged, measured_folder, measured_log
+from nlp_bench.terminal import say
 from nlp_bench.walk import TOP
 
 _MAX_SOURCES = 10
@@ -160,7 +164,8 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
         reason = "a report of nlp-bench, which quotes lines of the logs that it was made from; give those logs"
         return Read() if item.is_found else broken(item, reason, options)
     else:
-        entries = measured_log(item.path, options.overrides, progress, rules=options.rules)
+        with _said_while_open(item.path):
+            entries = measured_log(item.path, options.overrides, progress, rules=options.rules)
         entries = [] if item.is_found and all(map(_has_no_training_line, entries)) else entries
     if options.with_quotes:
         entries = [with_quotes(str(item.file), entry) for entry in entries]
@@ -176,6 +181,25 @@ _REPORT = re.compile(
     + rb"|(?: [^\n]*\n)?source +(?:model +)?outcome  |source,(?:model,)?outcome,|# nlp-bench report\n|<!DOCTYPE html>[^\0]{,4000} - nlp-bench report</title>"
 )
 """How reports that quote training lines begin: those of `--explain`, the table in a bundle, the files of `--output`."""
+
+
+OPEN_S = 10.0  # after which it is said that standard input has not ended
+
+
+@contextlib.contextmanager
+def _said_while_open(path: str) -> Iterator[None]:
+    """Say, once, that standard input is still read: one that is followed never ends."""
+    if path != "-":
+        yield
+        return
+    text = "standard input is read until it ends; one that is followed (tail -f, kubectl logs -f) never does: give the log itself"
+    timer = threading.Timer(OPEN_S, say, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _has_no_training_line(entry: RunResult) -> bool:

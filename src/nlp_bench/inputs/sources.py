@@ -142,7 +142,7 @@ def _assembled(group: Group, results: list[Read], options: ReadOptions) -> tuple
             (binary if read.is_binary else texts).append(one_line(item.path.removeprefix(group.path).lstrip("/")))
     passed = PassedOver(folder=one_line(group.path), no_training_line=tuple(texts), binary=tuple(binary))
     if group.items and not entries:
-        reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects"
+        reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects{group.hidden}"
         record = record_beside(Path(group.path))
         earlier = refused(record, passed.folder) if record else None
         nothing = RunResult(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),))

@@ -7,7 +7,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.machines import doubts_of
-from nlp_bench.plan.problem import configuration_of
+from nlp_bench.plan.problem import configuration_of, oversized
 from nlp_bench.plan.ranking import GIB, Predicted, predicted
 
 SCHEMA = "nlp-bench/forecast/1"  # forecast.json of a run folder: written before the job starts
@@ -20,7 +20,7 @@ class Prediction(Predicted):
     tokens: int  # tokens of the training whose time is predicted
     iterations_s: float  # predicted seconds of all iterations of the run; starting up comes on top
     doubts: tuple[str, ...] = ()
-    """Where the system file contradicts its GPU's data sheet, and where that is not the shipped one."""
+    """Where the system file contradicts its GPU's data sheet, where that is not the shipped one, and a batch beyond the whole training."""
 
     def line(self) -> str:
         """Return the prediction as one line of text."""
@@ -47,7 +47,10 @@ def prediction(run: Run, tokens: int) -> Prediction:
     per_iteration = run.batch.global_batch_size * run.batch.sequence_length
     (found,) = predicted(configuration_of(run, constants), constants, tokens, per_iteration)
     iterations_s = found["iteration_s"] * run.training.iterations
-    return Prediction(**found, tokens=tokens, iterations_s=iterations_s, doubts=doubts_of(run.system, constants))
+    doubts = doubts_of(run.system, constants) + oversized(
+        run.batch.global_batch_size, run.batch.sequence_length, tokens
+    )
+    return Prediction(**found, tokens=tokens, iterations_s=iterations_s, doubts=doubts)
 
 
 def prediction_or_reason(run: Run, tokens: int) -> Prediction | str:

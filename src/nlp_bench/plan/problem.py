@@ -227,6 +227,18 @@ class Fixed:
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
+def oversized(global_batch_size: int, sequence_length: int, tokens: float) -> tuple[str, ...]:
+    """Return a doubt where one iteration takes more tokens than the whole training: its time is a part of an iteration's, which no training ends in."""
+    of_iteration = global_batch_size * sequence_length
+    if of_iteration <= tokens:
+        return ()
+    said = (
+        f"one iteration of {global_batch_size:,} samples has {of_iteration:,} tokens, more than the training's {tokens:,.0f}, whose time is that of "
+        "a part of an iteration; --global-batch-size counts samples, and --tokens takes 20M or 300B"
+    )
+    return (said,)
+
+
 @immutable
 class Problem:
     """One question to the planner."""
@@ -270,8 +282,9 @@ class Problem:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Where the system file contradicts its GPU's data sheet, and where that is not the shipped one."""
-        return doubts_of(self.system, self.constants)
+        """Where the system file contradicts its GPU's data sheet, where that is not the shipped one, and a batch beyond the whole training."""
+        batch = oversized(self.global_batch_size, int(self.network.sequence_length), self.tokens)
+        return doubts_of(self.system, self.constants) + batch
 
     @property
     def tokens_per_iteration(self) -> float:
@@ -339,8 +352,8 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
     samples = global_batch_size or default_batch(model, system)
     if samples > MOST_SAMPLES:
         raise UsageError(
-            f"batch: {samples} samples in an iteration are more than the {MOST_SAMPLES} that are planned for; give --global-batch-size, "
-            f"or correct the defaults of model {model.name} and system {system.name}"
+            f"batch: {samples} samples in an iteration are more than the {MOST_SAMPLES} that are planned for; --global-batch-size "
+            f"counts samples, not tokens: correct it, or the defaults of model {model.name} and system {system.name}"
         )
     frozen = catalog.has_rules(model.name)
     return Problem(
