@@ -107,6 +107,22 @@ install() { # install EXTRAS: this checkout with its packages, at the pinned ver
   pip install -q --constraint "$pins" --editable "${root}[$1]" || unfinished "the packages of pyproject.toml"
 }
 
+changed() { # what pip has been asked for by hand since: the pins of packages that are here in another version, as words for pip
+  [[ $site_packages != yes && ! -e $shared ]] || return 0
+  "$venv/bin/python" -I -c '
+import re, sys
+from importlib.metadata import PackageNotFoundError, version
+for line in open(sys.argv[1]):
+    pin = re.match(r"([\w.-]+)==([^\s;]+)\s*(;)?", line)
+    if pin and (not pin[3] or sys.version_info >= (3, 11)):
+        try:
+            if version(pin[1]).partition("+")[0] != pin[2]:
+                print(f"{pin[1]}=={pin[2]}" + sys.argv[2] * (pin[1] == "torch"))
+        except PackageNotFoundError:
+            pass
+' "$here/constraints.txt" "$([[ $accelerator == cuda ]] || echo +cpu)"
+}
+
 share() { # the packages of the other environment, and a command of this one
   cp -- "$shared" "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/shared.pth"
   printf '#!/bin/sh\nexec "%s" -m nlp_bench "$@"\n' "$venv/bin/python" > "$venv/bin/nlp-bench"
@@ -179,6 +195,9 @@ if [[ -n $extra ]] && ! is_ready "$extra"; then
   install "train,report,$extra"
   mark "$extra"
 fi
+others=$(changed 2> /dev/null) || others=''
+[[ -z $others ]] || say "warning: $venv has other versions than the pinned ones, as after a pip install by hand; put them back, when no job runs with it:" \
+  "$(printf %q "$venv")/bin/python -m pip install ${others//$'\n'/ }"
 # The reader of logs beside the sources of this checkout, which may share its environment with another one; without a compiler Python reads.
 PYTHONPATH=$root/src "$venv/bin/python" "$root/src/nlp_bench/__main__.py" build --scanner > /dev/null ||
   say "the compiled reader of logs was not built: large logs are read more slowly"

@@ -71,14 +71,14 @@ def tools(tmp_path: Path) -> Path:
 
 
 def setup(
-    tmp_path: Path, tools: Path | None, *words: str, before: Sequence[str] = (), **variables: str
+    tmp_path: Path, tools: Path | None, *words: str, before: Sequence[str] = (), script: Path = SCRIPT, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run the script, behind the words `before`, for an environment in `tmp_path`; without `tools` Python and pip are the real ones."""
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "NLP_BENCH_VENV": str(tmp_path / "env/.venv")}
     environment["NLP_BENCH_PYTHON"] = sys.executable
     if tools:
         environment |= {"NLP_BENCH_PYTHON": str(tools / "python"), "PATH": f"{tools}:{environment['PATH']}"}
-    command = [*before, "bash", str(SCRIPT), "--system", "local", *words]
+    command = [*before, "bash", str(script), "--system", "local", *words]
     return execute(*command, env={**environment, **variables}, timeout=200)
 
 
@@ -206,6 +206,19 @@ def test_a_finished_one_is_taken_at_once(tmp_path: Path, tools: Path) -> None:
     done = setup(tmp_path, tools, DIE_AT="venv-begin")
     assert done.returncode == 0
     assert done.stderr.splitlines() == [f"nlp-bench: {tmp_path}/env/.venv is ready"]
+
+
+def test_packages_that_were_changed_by_hand_are_named_with_what_puts_them_back(tmp_path: Path, tools: Path) -> None:
+    """`submit` and `doctor` said to renew it, and the script was ready at once, so that they said it again."""
+    shutil.copytree(ROOT / "benchmark", tmp_path / "checkout/benchmark")
+    for name in ("src", "pyproject.toml", "setup.py"):
+        (tmp_path / "checkout" / name).symlink_to(ROOT / name)
+    pins = tmp_path / "checkout/benchmark/env/constraints.txt"
+    pins.write_text(re.sub(r"^numpy==[^\s;]+", "numpy==0.1", pins.read_text(), flags=re.MULTILINE))
+    done = setup(tmp_path, tools, script=pins.with_name("setup_venv.sh"))
+    assert done.returncode == 0
+    venv = (tmp_path / "env/.venv").resolve()
+    assert f"put them back, when no job runs with it: {venv}/bin/python -m pip install numpy==0.1\n" in done.stderr
 
 
 def test_a_finished_one_is_kept_where_another_python_has_come_first_on_path(tmp_path: Path, tools: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_parameter_that_stands_twice_is_refused(tmp_path: Path, cli: Cli, monk
         (tmp_path / "jube/parameters.yaml").write_text(text)
         said = cli("check", *words, code=code).err
         assert bool(
-            re.search(r"parameter iterations stands twice in .*/jube/parameters.yaml \(lines 15 and 16\)", said)
+            re.search(r"parameter iterations stands twice in .*/jube/parameters.yaml \(lines 16 and 17\)", said)
         ) is bool(code)
 
 

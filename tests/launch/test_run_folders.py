@@ -153,7 +153,7 @@ def test_an_environment_of_other_pins_is_named(
     (tmp_path / "pins").write_text("numpy==0.1\n")
     monkeypatch.setattr(catalog, "part", lambda _: tmp_path / "pins")
     preflight(offline("tiny", "local", data_path="mock"), ROOT, None)
-    said = f"warning: {os.path.realpath(sys.prefix)} was made for other pins, as before a git pull: numpy {metadata.version('numpy')}, pinned is 0.1; renew it"
+    said = f"warning: {os.path.realpath(sys.prefix)} has other versions than the pins, as before a git pull or after a pip install by hand: numpy {metadata.version('numpy')}, pinned is 0.1; renew it"
     assert said in capsys.readouterr().err
 
 

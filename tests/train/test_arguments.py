@@ -228,6 +228,11 @@ def test_ranks_of_which_torchrun_has_left_some_out_do_not_train(monkeypatch: pyt
         UsageError, match=r"WORLD_SIZE is 1, run.json has 2 ranks: .* the clocks of the nodes are apart"
     ):
         Rank.from_environment()
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    with pytest.raises(
+        UsageError, match=r"WORLD_SIZE is 4, run.json has 2 ranks: --nnodes or --nproc_per_node was changed"
+    ):
+        Rank.from_environment()
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert Rank.from_environment().world_size == 2
 

@@ -240,7 +240,7 @@ def _check_software(run: Run, folder: Path, system: str | None) -> None:
         others = unpinned({package: installed_version(package) for package in PACKAGES})
         say(
             *(
-                f"warning: {folder} was made for other pins, as before a git pull: {other}; renew it: {renew}"
+                f"warning: {folder} has other versions than the pins, as before a git pull or after a pip install by hand: {other}; renew it: {renew}"
                 for other in others
             )
         )

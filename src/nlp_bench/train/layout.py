@@ -45,11 +45,15 @@ class Rank:
             raise UsageError(
                 f"environment: {words} must be whole numbers; start several ranks with torchrun"
             ) from error
-        if os.environ.get(NUM_RANKS, words["WORLD_SIZE"]) != words["WORLD_SIZE"]:
-            raise UsageError(
-                f"environment: WORLD_SIZE is {found.world_size}, run.json has {os.environ[NUM_RANKS]} ranks: torchrun took a node for dead and went on "
-                "without it, mostly because the clocks of the nodes are apart (compare: srun date +%s.%N)"
+        planned = int(os.environ.get(NUM_RANKS) or found.world_size)
+        if found.world_size != planned:
+            why = (
+                "torchrun took a node for dead and went on without it, mostly because the clocks of the nodes are apart "
+                "(compare: srun date +%s.%N); or --nnodes or --nproc_per_node was changed by hand"
+                if found.world_size < planned
+                else "--nnodes or --nproc_per_node was changed by hand; make a run of that size: nlp-bench submit --nodes N --gpus-per-node N"
             )
+            raise UsageError(f"environment: WORLD_SIZE is {found.world_size}, run.json has {planned} ranks: {why}")
         return found
 
 
