@@ -17,7 +17,7 @@ SUBMIT = ["submit", "--model", "13", "--system", "juwels-booster", "--print"]
     [
         "--array=0-2", "--arr=0-2", "-a0-2", "-a", "-Ha0-2", "--chdir=/tmp", "-D/tmp", "--wrap=sleep", "--output=x", "-o/dev/null",
         "--comment=mine", "--parsable", "--test-only", "--requeue", "--no-requeue", "-N2", "--nodes=2", "--node=2", "--time=5", "--wait", "-W",
-        "-Mother", "0-2", "-",
+        "-Mother", "0-2", "-", "--signal=USR1@60", "--signal=R:SIGUSR2@90", "--signal=10",
     ],
 )  # fmt: skip
 def test_what_would_break_the_run_is_refused(word: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,7 +43,7 @@ def test_a_file_of_nodes_is_looked_for_where_the_user_stands(
 @pytest.mark.parametrize(
     "word",
     ["--reservation=r", "--exclude=node3", "--constraint=a", "--nodelist=n1", "--wait-all-nodes=1", "--time-min=00:10:00", "--hold", "-H",
-     "--constraint=[a100&ib|h100]", "-vQ", "-xnode3", "--ntasks-per-gpu=1", "--export=ALL,A=b", "--signal=TERM@60", "--qos=high", "-qhigh"],
+     "--constraint=[a100&ib|h100]", "-vQ", "-xnode3", "--ntasks-per-gpu=1", "--export=ALL,A=b", "--signal=TERM@60", "--signal=B:USR1@60", "--signal=15@60", "--qos=high", "-qhigh"],
 )  # fmt: skip
 def test_what_a_site_asks_for_is_taken(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SUBMIT, f"--sbatch-arg={word}"]) == 0

@@ -241,6 +241,10 @@ class _Supervisor:
             if is_notice and self.stops_gently:
                 self._ask_ranks()
             else:
+                if is_notice:
+                    say(
+                        "signal USR1 came: the time limit is near, and this run has no way to stop in between; it is ended"
+                    )
                 self.process.send_signal(signal.SIGTERM if is_notice else number)  # does nothing once it has ended
 
     def _ask_ranks(self) -> None:

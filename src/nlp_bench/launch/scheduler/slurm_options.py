@@ -4,6 +4,7 @@ Names and abbreviations: sbatch(1) and srun(1) of Slurm 22.05; both take any una
 one-letter options in one word.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 from nlp_bench.errors import UsageError
@@ -50,6 +51,8 @@ LETTERS = {
     "J": "job-name", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "t": "time", "V": "version", "W": "wait",
     "K": "kill-on-bad-exit", "l": "label", "Z": "no-allocate",
 }  # fmt: skip
+_TO_THE_RANKS = re.compile(r"--signal=(?:R:)?(?!B|R:|TERM|SIGTERM|15\b)(\w+)(?:@(\d+))?")
+"""sbatch's --signal without B:, which goes to the job's steps and not to the script, with another signal than the trainer can stop by."""
 _WITHOUT_VALUE = "HhIkKOQsuvVXlZ"  # letters that another option may follow in the same word
 
 
@@ -62,6 +65,11 @@ def check_words(field: str, words: Sequence[str], refused: Mapping[str, str]) ->
             found = next((known for known in refused if name and known.startswith(name)), None)
             if found:
                 raise UsageError(f"{field}: {word!r} cannot be given: --{found}: {refused[found]}")
+        if refused is SBATCH and (sent := _TO_THE_RANKS.fullmatch(word)):
+            raise UsageError(
+                f"{field}: {word!r} cannot be given: Slurm would send {sent[1]} to torchrun and the ranks, which end by it as if they had failed; "
+                f"say --notice {sent[2] or 60} (seconds before the time limit), or --signal=TERM@{sent[2] or 60} with --exit-signal-handler"
+            )
 
 
 def _names(word: str) -> list[str]:
