@@ -21,6 +21,8 @@ EXTRAS = {
 }
 """Module to the extra of this package that installs it; none for what every installation has."""
 
+COMPILED = frozenset({"_sqlite3", "_lzma", "_bz2", "_ctypes", "zlib"})
+"""Modules of Python's own that it is built without where the headers of a library are missing."""
 _NAMES = {"backports": "backports.zstd", "pynvml": "nvidia-ml-py"}
 
 
@@ -65,8 +67,13 @@ def remedy(module: str) -> str:
 
 
 def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | None:
-    """Return the error, of two lines, for a module of EXTRAS that is not installed; None for any other failed import."""
+    """Return the error, of two lines, for a module of EXTRAS, or of Python's own, that is not installed; None for any other failed import."""
     module = (error.name or "").partition(".")[0]
+    if module in COMPILED and is_missing(module):
+        return NlpBenchError(
+            f"{what} needs Python's own module {module.lstrip('_')}, which {sys.executable} was built without\n  take another Python: "
+            "NLP_BENCH_PYTHON=/path/to/python3 bash benchmark/env/setup_venv.sh; or build that one again with the library's headers"
+        )
     if module not in EXTRAS or not is_missing(module):
         return None
     checkout = "" if EXTRAS[module] in {"fit", "watch"} else "; in a checkout: bash benchmark/env/setup_venv.sh"

@@ -191,8 +191,14 @@ def test_tags_name_model_system_and_launcher(tmp_path: Path) -> None:
     assert (request.model, request.system, request.launcher) == ("13", "juwels-booster", "slurm")
 
 
-def test_a_parameter_wins_over_the_tag() -> None:
-    assert apply_tags(Request(model="175"), ["13"]).model == "175"
+def test_a_parameter_wins_over_the_tag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert apply_tags(Request(model="175", system="local"), ["13", "dgx-h100"]).model == "175"
+    assert capsys.readouterr().err.splitlines() == [
+        "nlp-bench: warning: the tag 13 counts for nothing: the parameter nlp_model_size says 175",
+        "nlp-bench: warning: the tag dgx-h100 counts for nothing: the parameter system says local",
+    ]
+    apply_tags(Request(model="./13.toml"), ["13"])
+    assert not capsys.readouterr().err
 
 
 def test_an_odd_tag() -> None:

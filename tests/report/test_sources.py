@@ -1,6 +1,7 @@
 """What the PATHs of a report may be: folders of logs, patterns, links, broken files, very many files."""
 
 import gzip
+import lzma
 import os
 import shutil
 import subprocess
@@ -85,6 +86,26 @@ def test_standard_input_that_stays_open_is_told(log: Path) -> None:
     assert b"standard input is read until it ends; one that is followed (tail -f, kubectl logs -f) never does" in said
     assert b"MEASURED" in out
     assert process.returncode == 0
+
+
+def test_a_python_without_a_library_is_named(
+    cli: Cli, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Built where the headers of xz and sqlite were missing: tracebacks, and `reading failed: ModuleNotFoundError`."""
+    packed = tmp_path / "a.log.xz"
+    packed.write_bytes(lzma.compress(log.read_bytes()))
+    for name in ("_lzma", "_sqlite3"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for name in ("lzma", "sqlite3", "sqlite3.dbapi2", "nlp_bench.analysis.store"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    words = ["--sequence-length", "2048"]
+    table = cli("report", packed, log, *words, "--format", "csv", code=1).out.splitlines()
+    assert "reading it needs Python's own module lzma, which " in table[1]
+    assert ",MEASURED," in table[2]
+    assert "needs Python's own module lzma, which " in cli("report", packed, *words, code=1).err
+    said = cli("history", "add", log, "--file", tmp_path / "h.sqlite3", code=1).err
+    assert "this command needs Python's own module sqlite3, which " in said
+    assert "NLP_BENCH_PYTHON=" in said
 
 
 def test_a_folder_of_hidden_logs_alone_names_them(cli: Cli, tmp_path: Path) -> None:

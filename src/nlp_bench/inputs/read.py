@@ -27,6 +27,7 @@ from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.trace import trace_of
 from nlp_bench.outcome import Outcome
+from nlp_bench.packages import lacking
 from nlp_bench.reason import Reason
 from nlp_bench.rules.apply import judged, measured_folder, measured_log
 from nlp_bench.terminal import say
@@ -131,6 +132,10 @@ def read_item(item: Item, options: ReadOptions, progress: Progress | None = None
         return broken(item, str(error), options)
     except OSError as error:
         return broken(item, f"cannot read {error.filename or item.path}: {explained(error)}", options)
+    except ImportError as error:
+        if needed := lacking(error, "reading it"):
+            return broken(item, str(needed).replace("\n  ", ": "), options)
+        raise
     except Exception as error:  # a bug that one log triggers must not cost the other 9999
         if why := cut_bytecode(error):
             raise NlpBenchError(why) from error

@@ -423,6 +423,8 @@ _NOT_READ = {
     rb"%PDF-": "PDF is not read; take the text out: pdftotext -layout FILE - | nlp-bench report -; better ask for the log itself",
     rb"PK\x03\x04": "zip is not read; unpack it: unzip -p FILE MEMBER | nlp-bench report -",
     re.escape(LFS_POINTER): "a pointer of git-lfs, not the log; fetch that: git lfs pull",
+    rb"(?s:.{12})\x09(?s:.{8})\x1a.brain\.E": "an event file of TensorBoard is not read; give the log that the training printed",
+    rb"\x89PNG|\xff\xd8\xff|GIF8": "an image is not read; give the log itself",
     rb"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
     rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]": "UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -",
     rb"(?:[\t\r\n -~]\x00){16}": "UTF-16 is not read; convert it: iconv -f UTF-16LE -t UTF-8 FILE | nlp-bench report -",

@@ -13,7 +13,7 @@ _RECORD = late(
     rb"(?<!\w)(?i:[tw]ps):\s*(?P<rate>[\d,]+(?:\.\d+)?)(?:/[\d,.]+)?(?=\s|$)"
 )
 _BEHIND = late(rb" (?:mfu|tflops|MFU): ")  # the rate; most versions end with `mfu`
-_LOSS = late(rb"(?<!\w)(?i:loss):\s*([-+\w.]+)")
+_LOSS = late(rb"(?<!\w)(?i:loss):\s*([-+\w.]+|\S*)")  # ***, [REDACTED]: a number or not
 _NORM = late(rb"(?<!\w)grad_norm:\s*([-+\w.]+)")
 _TFLOPS = late(rb"\s*tflops:\s*([\d,.]+)")
 # Other programs with the same keys: Meta's lingua counts micro-steps, torchax prints the rate of the whole machine.
