@@ -212,6 +212,7 @@ def test_a_suspended_run_has_no_number(submitted: Path, monkeypatch: pytest.Monk
         ("CANCELLED", "06:44:52", "06:45:08", Outcome.PREEMPTED, None),
         ("COMPLETED", "06:44:52", "06:45:08", None, None),
         ("RUNNING", "06:44:52", "06:45:08", None, Outcome.PREEMPTED),
+        ("COMPLETING", "06:44:52", "06:45:08", None, Outcome.PREEMPTED),
         ("FAILED", "06:50:00", "06:45:08", Outcome.FAILED, None),  # an earlier start of a job that was requeued
         ("FAILED", "06:44:52", "", Outcome.FAILED, None),
     ],
