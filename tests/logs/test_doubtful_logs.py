@@ -26,6 +26,19 @@ from nlp_bench.logs.reader import OURS, _first_search
 Capture = pytest.CaptureFixture[str]
 
 
+def test_dicts_without_numbers_that_were_cut_out_are_missed(reported: Reported) -> None:
+    """`awk '!seen[$0]++'` and `grep loss` took the bars out, and the gap that made it MEASURED was one interval of a VALID run."""
+    dicts = [
+        f"{{'loss': {2.6 - n / 500:.4f}, 'num_input_tokens_seen': {196608 * n}, 'train_runtime': {20 + 3.54 * n:.4f}}}"
+        for n in range(1, 101)
+    ]
+    end = "{'train_runtime': 374.0, 'train_steps_per_second': 0.267, 'train_loss': 2.48, 'num_input_tokens_seen': 19660800}"
+    whole, cut = reported([*dicts, end]), reported([*dicts[:11], *dicts[95:], end])
+    assert whole["outcome"] == "VALID"
+    assert cut["outcome"] == "MEASURED"
+    assert "84 of 100 lines between the first and the last have no time or are not there" in " ".join(cut["reasons"])
+
+
 @pytest.mark.parametrize("word", ["XXXX", "***", "[REDACTED]", "\u2588\u2588"])
 def test_redacted_losses_leave_the_rate_of_torchtitan(tmp_path: Path, reported: Reported, word: str) -> None:
     lines = [

@@ -5,10 +5,11 @@ of a device, numbered steps with a clock, a mean rate, the summary at the end, t
 """
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Parser
@@ -486,7 +487,21 @@ def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> l
         stride = int(each) if not rest and each < len(entries) else None
     if not stride:
         findings.remark("the log does not number its steps: an iteration here is one interval of logging")
-    return [float(n * (stride or 1)) for n in range(1, len(entries) + 1)]
+    return [n * float(stride or 1) for n in _counted(entries)]
+
+
+_LEFT_OUT = 3.0
+"""Tokens of one dict, in those of the usual one, from which on dicts are missing before it; batches that are padded differ by less."""
+
+
+def _counted(entries: list[_Entry]) -> list[int]:
+    """Return the number of each dict, with the numbers of those that are missing before it by its count of tokens."""
+    tokens = [entry.tokens for entry in entries if entry.tokens is not None]
+    steps = [after - before for before, after in pairwise(tokens)] if len(tokens) == len(entries) else []
+    usual = statistics.median(steps) if steps else 0.0
+    if usual <= 0:
+        return [*range(1, len(entries) + 1)]
+    return [*accumulate((round(step / usual) if step >= _LEFT_OUT * usual else 1 for step in steps), initial=1)]
 
 
 def _is_late(counts: list[float]) -> bool:
