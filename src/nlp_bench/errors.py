@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 
 
 class NlpBenchError(Exception):
@@ -94,6 +95,10 @@ def _is_nowhere(name: object) -> bool:
     except FileNotFoundError:
         return True
     return False
+
+
+ADDRESS = re.compile(r"\w+://|[\w.@-]+:/")
+"""How an address of the web or of a store begins, or a path of another machine as scp takes it."""
 
 
 def dead_link(name: object) -> str:

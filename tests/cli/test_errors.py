@@ -94,6 +94,20 @@ def test_a_first_word_that_is_no_subcommand(words: list[str], said: str, cli: Cl
     assert said in cli(*words, code=2).err
 
 
+@pytest.mark.parametrize("name", ["s3://bucket/rep", "https://host/rep", "login01:/scratch/rep"])
+@pytest.mark.parametrize(
+    "words", [["report", "a.log"], ["bundle", "a.log"], ["plan", "--model", "13", "--system", "dgx-h100"]]
+)
+@pytest.mark.usefixtures("here")
+def test_an_address_to_write_to_is_refused(words: list[str], name: str, cli: Cli) -> None:
+    Path("a.log").write_text("")
+    assert (
+        f"--output: {name!r} is an address, and nothing is fetched from one or sent to one"
+        in cli(*words, "--output", name, code=2).err
+    )
+    assert [*Path().iterdir()] == [Path("a.log")]
+
+
 @pytest.mark.parametrize("name", ["-1.log", "-old.log"])
 @pytest.mark.usefixtures("here")
 def test_a_file_whose_name_begins_with_a_hyphen_is_named(name: str, cli: Cli) -> None:

@@ -307,9 +307,10 @@ def test_a_finished_run_of_the_trainer_has_the_steady_time_of_its_bar(reported: 
             b"\x18" + bytes(11) + b"\x09" + bytes(8) + b"\x1a\rbrain.Event:2" + bytes(99),
             "an event file of TensorBoard is not read; give the log that the training printed",
         ),
+        (b"SQLite format 3\x00" + bytes(99), "nlp-bench compare history:last RUN"),
         (b"\x89PNG\r\n\x1a\n" + bytes(99), "an image is not read; give the log itself"),
     ],
-    ids=["pdf", "docx", "doc", "git-lfs", "tensorboard", "png"],
+    ids=["pdf", "docx", "doc", "git-lfs", "tensorboard", "png", "sqlite"],
 )
 def test_a_log_that_comes_as_a_document_is_named_as_one(
     tmp_path: Path, capsys: Capture, content: bytes, said: str

@@ -172,6 +172,15 @@ def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.M
     assert "WANDB_API_KEY: is a secret and is not kept here; export it first" in done.stderr
 
 
+@pytest.mark.parametrize(("nodes", "said"), [("1", ""), ("2", "to be typed on each of 2 nodes within a minute")])
+def test_the_command_of_several_nodes_says_so(tmp_path: Path, nodes: str, said: str) -> None:
+    """Typed on one of two it waited for 83 s without a word, and ended in a traceback of torchrun's."""
+    write_provenance(tmp_path, ["true", "--nnodes", nodes], {}, "")
+    done = subprocess.run(["bash", tmp_path / "command.txt"], capture_output=True, text=True, check=True)
+    assert said in done.stderr
+    assert bool(said) == bool(done.stderr)
+
+
 class Bomb:
     """Pickled, it makes a file where it is loaded."""
 

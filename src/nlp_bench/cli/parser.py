@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NoReturn
 from nlp_bench.cli.registry import SUBCOMMANDS
 from nlp_bench.config.options import add_fields, explain
 from nlp_bench.config.request import GROUPS, add_spellings
-from nlp_bench.errors import UsageError, nearest
+from nlp_bench.errors import ADDRESS, UsageError, nearest
 
 FOREIGN = ("--train-args", "--sbatch-arg", "--srun-arg")  # their value is an option of another program, with -- too
 DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"
@@ -138,6 +138,9 @@ class Parser(argparse.ArgumentParser):
         if is_path and arg_string.startswith("~/") and not os.path.lexists("~"):  # a folder of that name would be made
             what = f"{arg_string[:80]!r} begins with a ~ that the shell left as it is"
             raise argparse.ArgumentError(action, f"{what}; write a blank in place of =, or $HOME in place of ~")
+        if action.type is Path and ADDRESS.match(arg_string) and not os.path.lexists(arg_string.partition("/")[0]):
+            what = f"{arg_string[:200]!r} is an address, and nothing is fetched from one or sent to one"
+            raise argparse.ArgumentError(action, f"{what}; give a path of this machine, and copy it")
         return super()._get_value(action, arg_string)
 
     def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:

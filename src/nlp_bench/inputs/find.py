@@ -9,7 +9,7 @@ from dataclasses import field
 from enum import Enum
 from pathlib import Path
 
-from nlp_bench.errors import UsageError, dead_link
+from nlp_bench.errors import ADDRESS, UsageError, dead_link
 from nlp_bench.escape import shortened, some
 from nlp_bench.files import opened
 from nlp_bench.immutable import immutable
@@ -130,7 +130,7 @@ def _missing(path: str) -> str:
     if link := dead_link(path):
         return f"PATH {link}"
     why = " (nothing has replaced its ~: write the folder out)" if path.startswith("~") else ""
-    if re.match(r"\w+://|[\w.@-]+:/", path):  # of the web or a store, or of another machine as scp takes it
+    if ADDRESS.match(path):
         why = " (nothing is fetched from an address: copy it to this machine first)"
     return f"PATH {path} does not exist{why}"
 

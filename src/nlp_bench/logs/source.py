@@ -425,6 +425,7 @@ _NOT_READ = {
     re.escape(LFS_POINTER): "a pointer of git-lfs, not the log; fetch that: git lfs pull",
     rb"(?s:.{12})\x09(?s:.{8})\x1a.brain\.E": "an event file of TensorBoard is not read; give the log that the training printed",
     rb"\x89PNG|\xff\xd8\xff|GIF8": "an image is not read; give the log itself",
+    rb"SQLite format 3\x00": "a database is not read; of a history of runs: nlp-bench history list --file FILE, nlp-bench compare history:last RUN",
     rb"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
     rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]": "UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -",
     rb"(?:[\t\r\n -~]\x00){16}": "UTF-16 is not read; convert it: iconv -f UTF-16LE -t UTF-8 FILE | nlp-bench report -",

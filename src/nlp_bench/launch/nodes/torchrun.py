@@ -233,7 +233,13 @@ def write_provenance(
         for name, value in sorted(added.items())
     )
     words = without_secrets(shlex.join(command))
-    write_text(run_dir / "command.txt", f"{''.join(exports)}{words}\n", errors="surrogateescape")
+    nodes = command[command.index("--nnodes") + 1] if "--nnodes" in command else "1"
+    note = (
+        ""
+        if nodes == "1"
+        else f"echo 'to be typed on each of {nodes} nodes within a minute: without the others it waits and fails' >&2\n"
+    )
+    write_text(run_dir / "command.txt", f"{note}{''.join(exports)}{words}\n", errors="surrogateescape")
     kept = {name: value for name, value in sorted({**os.environ, **added}.items()) if KEPT.match(name)}
     record = {
         "schema": "nlp-bench/environment/1",
