@@ -224,6 +224,8 @@ def test_a_job_that_ends_in_its_grace_time(
     line = f"JobState={state} Reason=None ExitCode=1:0 StartTime=2026-11-28T{started} PreemptTime={when}"
     job = slurm.shown_job(line, "7")
     assert (job.outcome, job.reason_outcome) == (outcome, ending)
+    word = job.reason if ending else job.word
+    assert word.startswith("PREEMPTED") == (Outcome.PREEMPTED in {outcome, ending})
 
 
 def test_the_time_of_a_suspension() -> None:

@@ -549,11 +549,11 @@ def shown_job(line: str, job_id: str) -> Job:
 
 def _preempted(found: Job, when: dt.datetime) -> Job:
     """Return a job that Slurm told to go at this time: within its partition's GraceTime it ends by itself, in a state that does not say why."""
-    said = f"preempted (PreemptTime={when.isoformat()})"
+    said = f"PREEMPTED (PreemptTime={when.isoformat()})"
     if found.state in {State.RUNNING, State.ENDING}:
         return replace(found, reason=said, reason_outcome=Outcome.PREEMPTED)
     if found.outcome in {Outcome.FAILED, Outcome.CANCELLED, Outcome.TIMEOUT}:
-        return replace(found, word=f"{found.word}, {said}", outcome=Outcome.PREEMPTED)
+        return replace(found, word=f"{said}: {found.word}", outcome=Outcome.PREEMPTED)
     return found
 
 
