@@ -107,20 +107,11 @@ install() { # install EXTRAS: this checkout with its packages, at the pinned ver
   pip install -q --constraint "$pins" --editable "${root}[$1]" || unfinished "the packages of pyproject.toml"
 }
 
-changed() { # what pip has been asked for by hand since: the pins of packages that are here in another version, as words for pip
+changed() { # the pins, as words for pip, of packages of which pip has been asked for another version by hand since
   [[ $site_packages != yes && ! -e $shared ]] || return 0
-  "$venv/bin/python" -I -c '
-import re, sys
-from importlib.metadata import PackageNotFoundError, version
-for line in open(sys.argv[1]):
-    pin = re.match(r"([\w.-]+)==([^\s;]+)\s*(;)?", line)
-    if pin and (not pin[3] or sys.version_info >= (3, 11)):
-        try:
-            if version(pin[1]).partition("+")[0] != pin[2]:
-                print(f"{pin[1]}=={pin[2]}" + sys.argv[2] * (pin[1] == "torch"))
-        except PackageNotFoundError:
-            pass
-' "$here/constraints.txt" "$([[ $accelerator == cuda ]] || echo +cpu)"
+  NLP_BENCH_ROOT=$root PYTHONPATH=$root/src "$venv/bin/python" -c 'import sys; sys.path[:] = filter(None, sys.path)
+from nlp_bench.build.environment import put_back; print(*put_back())' |
+    if [[ $accelerator == cuda ]]; then cat; else sed 's/\btorch==[^ ]*/&+cpu/'; fi
 }
 
 share() { # the packages of the other environment, and a command of this one
@@ -197,7 +188,7 @@ if [[ -n $extra ]] && ! is_ready "$extra"; then
 fi
 others=$(changed 2> /dev/null) || others=''
 [[ -z $others ]] || say "warning: $venv has other versions than the pinned ones, as after a pip install by hand; put them back, when no job runs with it:" \
-  "$(printf %q "$venv")/bin/python -m pip install ${others//$'\n'/ }"
+  "$(printf %q "$venv")/bin/python -m pip install $others"
 # The reader of logs beside the sources of this checkout, which may share its environment with another one; without a compiler Python reads.
 PYTHONPATH=$root/src "$venv/bin/python" "$root/src/nlp_bench/__main__.py" build --scanner > /dev/null ||
   say "the compiled reader of logs was not built: large logs are read more slowly"

@@ -58,12 +58,28 @@ class Extras:
     transformer_engine: str = ""  # Transformer Engine as a requirement of pip; empty: none
 
 
+def _pins() -> dict[str, str]:
+    """Return the versions of benchmark/env/constraints.txt that are for this Python, by package."""
+    text = text_of(catalog.part("benchmark/env/constraints.txt"))
+    lines = re.findall(r"^([\w.-]+)==([^\s;]+)(.*)", text, re.MULTILINE)
+    return {package: version for package, version, marker in lines if not marker or sys.version_info >= (3, 11)}
+
+
+def _changed(found: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the pins of the installed packages that are there in another version."""
+    plain = {package: version.partition("+")[0] for package, version in found.items() if version}  # 2.13.0+cpu
+    return {p: version for p, version in _pins().items() if plain.get(p, version) != version}
+
+
 def unpinned(found: Mapping[str, str | None]) -> list[str]:
     """Return, in words, each of the installed packages whose version is not the pinned one of benchmark/env/constraints.txt."""
-    pinned = text_of(catalog.part("benchmark/env/constraints.txt"))
-    pins = dict(re.findall(r"^([\w-]+)==([^\s;]+)", pinned, re.MULTILINE))
-    plain = {package: version.partition("+")[0] for package, version in found.items() if version}  # 2.13.0+cpu
-    return [f"{p} {found[p]}, pinned is {pins[p]}" for p in plain if plain[p] != pins.get(p, plain[p])]
+    return [f"{p} {found[p]}, pinned is {version}" for p, version in _changed(found).items()]
+
+
+def put_back() -> list[str]:
+    """Return, as words for pip, the pins of all packages that this Python has in another version; for setup_venv.sh."""
+    found = {package: installed_version(package) for package in _pins()}
+    return [f"{package}=={version}" for package, version in _changed(found).items()]
 
 
 def this_machine(arch: str | None = None) -> Machine:

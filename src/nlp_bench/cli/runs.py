@@ -57,7 +57,7 @@ class Check(Command, Request):
         from nlp_bench.launch.chain import check_checkpoint, check_save
         from nlp_bench.launch.folder import record_folder
         from nlp_bench.launch.nodes.torchrun import program_words
-        from nlp_bench.launch.prediction import prediction, too_late
+        from nlp_bench.launch.prediction import cautions, prediction
         from nlp_bench.launch.script import job_script
 
         if self.repeats not in map(str, range(1, MAX_REPEATS + 1)):  # 05 would be no number in JUBE's template
@@ -89,7 +89,7 @@ class Check(Command, Request):
             found = prediction(resolved)
             print(f"plan    {found if isinstance(found, str) else found.line()}")
             if not isinstance(found, str):
-                say(*(f"warning: {doubt}" for doubt in found.doubts), *too_late(resolved, found.iterations_s))
+                say(*cautions(resolved, found))
         if is_elsewhere and resolved.launch.launcher != LOCAL and not self.offline:
             title = get_scheduler(resolved.launch.launcher).title
             say(f"no {title} answers here: partition, nodes and time limit were not asked for")

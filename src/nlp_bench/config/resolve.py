@@ -370,11 +370,11 @@ def apply_tags(request: Request, tags: list[str]) -> Request:
         found, left = [tag for tag in left if tag in chosen], [tag for tag in left if tag not in chosen]
         if len(set(found)) > 1:
             raise UsageError(f"tag: {' and '.join(found)} are two tags for one {kind}; keep one")
-        named = getattr(request, kind) if found and kind in {"model", "system"} else None
-        if named is not None and Path(named).stem != found[0]:
+        named = getattr(request, kind)
+        if found and named is not None and kind in {"model", "system"} and Path(named).stem != found[0]:
             where = "nlp_model_size" if kind == "model" else kind
             say(f"warning: the tag {found[0]} counts for nothing: the parameter {where} says {named}")
-        if found and getattr(request, kind) is None:
+        if found and named is None:
             word = "megatron-lm" if found[0] == UPSTREAM else found[0]
             request = replace(request, **{kind: word})  # type: ignore[arg-type]  # all kinds are words
     return request

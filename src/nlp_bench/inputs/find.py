@@ -149,8 +149,12 @@ def _folder(path: str) -> Group:
         report_skipped(_logs_beside(folders), path)
         return Group(path=path, items=found + unreadable)
     items = [*_logs([one for one in folders if not _is_hidden(one[0], path)], path), *found, *unreadable]
-    files = (folder / name for folder, names in folders for name in sorted(names))
-    hidden = [str(one) for one in files if _is_hidden(one, path) and (not items or _LOG.search(one.name))]
+    hidden = [
+        str(folder / name)
+        for folder, names in folders
+        for name in sorted(names if _is_hidden(folder, path) else (name for name in names if name.startswith(".")))
+        if not items or _LOG.search(name)
+    ]
     why = f"; hidden files are left out: {some(hidden, 2)}{NAME_IT}" if hidden else ""
     if not items:
         what = f"PATH {path} holds no run folder (run.json beside submit.json, job.out or outcome.json), no reference table"

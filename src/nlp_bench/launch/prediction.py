@@ -32,7 +32,7 @@ def warnings_of(run: Run, run_dir: Path | None) -> list[str]:
         return said
     found = prediction(run)
     if not isinstance(found, str):
-        said += [*(f"warning: {doubt}" for doubt in found.doubts), *too_late(run, found.iterations_s)]
+        said += cautions(run, found)
         if run_dir:
             write_json(run_dir / RECORD, found.record())
     rehearsed, why_not = _rehearsed(run, run_dir) if run_dir else (None, [])
@@ -73,7 +73,12 @@ def _rehearsed(run: Run, run_dir: Path) -> tuple[str | None, list[str]]:
 START_UP_S = 300.0  # what is left of the time limit for modules, torchrun, the model's set-up and the first compilation
 
 
-def too_late(run: Run, iterations_s: float) -> list[str]:
+def cautions(run: Run, found: "Prediction") -> list[str]:
+    """Return the warnings that a prediction of a run makes: what speaks against it, and a time limit that is too short."""
+    return [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s)]
+
+
+def _late(run: Run, iterations_s: float) -> list[str]:
     """Return a warning where the time limit would end the run before its last iteration, which leaves it without a number."""
     limit_s = run.launch.limit_s
     if run.tuning.until or iterations_s + START_UP_S <= limit_s:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from nlp_bench.config.origin import origin
-from nlp_bench.config.run import Run
+from nlp_bench.config.run import Run, value_of
 from nlp_bench.config.scheduler import LOCAL, Allocation, get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_object, write_json, write_text
@@ -233,7 +233,7 @@ def write_provenance(
         for name, value in sorted(added.items())
     )
     words = without_secrets(shlex.join(command))
-    nodes = command[command.index("--nnodes") + 1] if "--nnodes" in command else "1"
+    nodes = value_of(command, "--nnodes") or "1"
     note = (
         ""
         if nodes == "1"

@@ -37,7 +37,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import real
 from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler import slurm_text as answers
-from nlp_bench.launch.scheduler.slurm_options import OF_CHAIN, SBATCH, SRUN, check_words
+from nlp_bench.launch.scheduler.slurm_options import OF_CHAIN, SBATCH, SRUN, check_signal, check_words
 from nlp_bench.outcome import Outcome
 from nlp_bench.programs import Answer
 from nlp_bench.reason import Reason
@@ -189,6 +189,7 @@ class Slurm(Scheduler):
     def check_options(self, settings: Settings) -> None:
         """Refuse options of sbatch and srun that submission, log or outcome rest on."""
         check_words("system.slurm.sbatch_args", settings.sbatch_args, SBATCH)
+        check_signal("system.slurm.sbatch_args", settings.sbatch_args)
         check_words("system.slurm.srun_args", settings.srun_args, SRUN)
 
     def check_limits(self, run: Run) -> None:

@@ -65,7 +65,12 @@ def check_words(field: str, words: Sequence[str], refused: Mapping[str, str]) ->
             found = next((known for known in refused if name and known.startswith(name)), None)
             if found:
                 raise UsageError(f"{field}: {word!r} cannot be given: --{found}: {refused[found]}")
-        if refused is SBATCH and (sent := _TO_THE_RANKS.fullmatch(word)):
+
+
+def check_signal(field: str, words: Sequence[str]) -> None:
+    """Refuse a signal of sbatch's to the ranks that they do not stop by; raises UsageError naming field, word and remedy."""
+    for word in words:
+        if sent := _TO_THE_RANKS.fullmatch(word):
             raise UsageError(
                 f"{field}: {word!r} cannot be given: Slurm would send {sent[1]} to torchrun and the ranks, which end by it as if they had failed; "
                 f"say --notice {sent[2] or 60} (seconds before the time limit), or --signal=TERM@{sent[2] or 60} with --exit-signal-handler"
