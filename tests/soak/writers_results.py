@@ -22,6 +22,12 @@ def _remember_images() -> None:
     remember("nlp_bench.plan.ranking", "answer")
 
 
+@functools.cache
+def _remember_checkout() -> None:
+    """A bundle names the files that are not committed in the checkout, and other tests make some there meanwhile."""
+    remember("nlp_bench.evidence.collect", "_git")
+
+
 def _history_before(folder: Path) -> None:
     write_our_run(folder / "one")
     write_our_run(folder / "two")
@@ -52,6 +58,7 @@ def _bundle_folder(folder: Path) -> None:
 
 
 def _bundle_before(folder: Path) -> None:
+    _remember_checkout()
     _ended_run(folder)
     (folder / "out/evidence").mkdir(parents=True)
 
