@@ -4,11 +4,14 @@ import os
 import sys
 from typing import TextIO
 
+from nlp_bench.escape import visible
+
 
 def say(*lines: str) -> None:
-    """Print messages on standard error, one line each."""
+    """Print messages on standard error, one line each; what in them would steer the terminal (a name, a log) is written out."""
     for line in lines:
-        print(f"nlp-bench: {line}", file=sys.stderr, flush=True)
+        text = visible(line).replace("\r", "[U+000D]")
+        print(f"nlp-bench: {text}", file=sys.stderr, flush=True)
 
 
 class StatusLine:

@@ -24,6 +24,7 @@ from nlp_bench.cli.main import main
         ("submit --output x", "no option --output, which is sbatch's: a run writes into its own folder (--run-dir)"),
         ("report --limt 560 x.log", "did you mean --limit?"),
         ("report x.log --top 3", "no option --top (it is an option of plan)"),
+        ("submit --repeats 3", "no option --repeats (it is an option of check)"),
         ("plan -n 3", "no option -n"),
         ("plan --mod 175", "no option --mod; did you mean --model?"),
         ("report --precision fp61 x.log", "--precision: 'fp61' is not one of fp32, tf32, bf16, fp16, fp8, fp4; did you mean fp16?"),

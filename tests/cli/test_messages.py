@@ -17,7 +17,7 @@ SOURCES = sorted((ROOT / "src/nlp_bench").rglob("*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(r"(?:^|[\s`'\"(])nlp-bench ([a-z]+)(?: ([a-z]+))?([^\n;`,)&|#]*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*(?!_)\b")
-FOREIGN = {"--standalone"}
+FOREIGN = {"--standalone", "--tag"}
 """Options of torchrun that errors name."""
 QUOTED = re.compile(r"`nlp-bench ([a-z]+)")
 

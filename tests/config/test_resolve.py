@@ -191,6 +191,20 @@ def test_tags_name_model_system_and_launcher(tmp_path: Path) -> None:
     assert (request.model, request.system, request.launcher) == ("13", "juwels-booster", "slurm")
 
 
+def test_tags_that_jube_left_out_are_missed(tmp_path: Path) -> None:
+    run = configuration(tmp_path, "rehearse", "local")
+    command = (
+        "[2026-01-01 10:00:00,000]:DEBUG: Command: jube run nlp_benchmark.yaml {}\n[...]:DEBUG: Command: --tag 175\n"
+    )
+    for words in ("--tag rehearse local", "-r --tag rehearse -t rehearse local -e", "-m a --tag-less x"):
+        (run / "parse.log").write_text(command.format(words))
+        assert read_tags(run) == ["rehearse", "local"]
+    for words in ("--tag 13 --tag rehearse local", "-t13 -r -e --tag=rehearse local"):
+        (run / "parse.log").write_text(command.format(words))
+        with pytest.raises(UsageError, match=r"the last one only, and left out 13: write --tag 13 rehearse local$"):
+            read_tags(run)
+
+
 def test_a_parameter_wins_over_the_tag(capsys: pytest.CaptureFixture[str]) -> None:
     assert apply_tags(Request(model="175", system="local"), ["13", "dgx-h100"]).model == "175"
     assert capsys.readouterr().err.splitlines() == [

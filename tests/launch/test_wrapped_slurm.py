@@ -613,6 +613,32 @@ def test_a_job_that_sacct_counts_as_the_first_part_of_a_heterogeneous_one(site: 
     assert (found.word, found.source) == ("TIMEOUT", "sacct")
 
 
+BESIDE = """\
+echo 'nlp-bench|JOBID|START_TIME|END_TIME|NODELIST'
+case "$*" in *--jobs=7*) nodes=n1 ;; *--nodelist=n1*) nodes= ;; *) exit 1 ;; esac
+while IFS='|' read -r number rest; do
+  if [[ ! $nodes || $number == 7 ]]; then echo "nlp-bench|$number|$rest"; fi
+done << 'END'
+7|2026-01-01T10:00:00|2026-01-01T11:00:00|n1
+5|2026-01-01T09:00:00|2026-01-01T10:00:00|n1
+6|2026-01-01T09:00:00|2026-01-01T10:00:01|n1
+70|2026-01-01T10:59:59|NONE|n1
+7+1|2026-01-01T10:00:00|2026-01-01T11:00:00|n1
+8|2026-01-01T11:00:00|2026-01-01T12:00:00|n1
+9|N/A|N/A|
+12_3|2026-01-01T10:30:00|2026-01-01T10:31:00|n1
+END
+"""
+
+
+def test_jobs_that_shared_the_nodes_for_a_time(site: Site) -> None:
+    """The one before and the one behind did not, and another group of the same job is none; of a list in another form nothing is known."""
+    site.program("squeue", BESIDE)
+    assert slurm.Slurm().beside("7") == ["6", "70", "12_3"]
+    site.program("squeue", "echo JOBID; echo 7")
+    assert slurm.Slurm().beside("7") == []
+
+
 def test_a_job_whose_folder_is_spelled_by_the_automounter(site: Site, run_dir: Path) -> None:
     """Its comment was replaced as well: while it ran, the number counted as another job's, and the run as lost."""
     (run_dir.parent / "other").mkdir()

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import os
 import re
 import subprocess
@@ -338,6 +339,11 @@ def test_a_damaged_packed_log_has_its_remedy(tmp_path: Path, capsys: Capture, ki
     assert main(["report", str(tmp_path / "b.tar.gz")]) == 1
     said = capsys.readouterr().out
     assert "tar is not read; unpack it" in said
+    assert "cut or damaged" not in said
+    (tmp_path / "c.xz").write_bytes(lzma.compress((tmp_path / "a.gz").read_bytes()))  # whatever is inside
+    assert main(["report", str(tmp_path / "c.xz")]) == 1
+    said = capsys.readouterr().out
+    assert "a log that was packed twice is not read; unpack it once" in said
     assert "cut or damaged" not in said
 
 

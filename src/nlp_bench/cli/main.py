@@ -101,8 +101,10 @@ def _discard_output() -> None:
 
 
 def _say(text: str) -> None:
+    from nlp_bench.terminal import say
+
     with contextlib.suppress(OSError, ValueError):  # stderr is closed: the exit code remains
-        print(f"nlp-bench: {text}", file=sys.stderr)
+        say(text)
 
 
 @contextlib.contextmanager

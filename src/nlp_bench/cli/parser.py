@@ -192,8 +192,9 @@ class Parser(argparse.ArgumentParser):
             if name in spellings():
                 return f", but the trainer has: write --train-args='{name} ...'"
         others = ", ".join(other for other in SUBCOMMANDS if name in parser_of(other).spellings)
-        near = nearest(name, self.spellings, listed=False) if name.startswith("--") else ""
-        return near + (f" (it is an option of {others})" if others else "")
+        if others:
+            return f" (it is an option of {others})"
+        return nearest(name, self.spellings, listed=False) if name.startswith("--") else ""
 
 
 def _of_a_file(name: str) -> str:

@@ -298,8 +298,17 @@ UPSTREAM = "megatron_lm"  # the tag of Megatron-LM's own trainer
 
 
 def read_tags(jube_run: Path) -> list[str]:
-    """Return the tags of a JUBE run."""
-    return [element.text.strip() for element in _configuration(jube_run).findall("selection/tag") if element.text]
+    """Return the tags of a JUBE run. Raises UsageError where the command names more in several `--tag`: JUBE keeps those of the last one."""
+    tags = [element.text.strip() for element in _configuration(jube_run).findall("selection/tag") if element.text]
+    log = jube_run / "parse.log"  # JUBE writes its command into the first line
+    command = (log.read_text(errors="replace").splitlines() or [""])[0] if log.is_file() else ""
+    options = [words.split() for words in re.findall(r"(?<= )(?:-t|--ta?g?)[ =]?((?:[^\s-]\S* ?)+)", command)]
+    named = [*dict.fromkeys(tag for words in options for tag in words)]
+    if len(options) > 1 and (lost := [tag for tag in named if tag not in tags]):
+        raise UsageError(
+            f"--tag: JUBE takes the last one only, and left out {', '.join(lost)}: write --tag {' '.join(named)}"
+        )
+    return tags
 
 
 OUR_SETS = ("modelParameter", "tuningParameter", "systemParameter")

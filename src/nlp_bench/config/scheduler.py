@@ -265,6 +265,10 @@ class Scheduler:
         """Return this user's jobs, the oldest first, with `ended` also ended ones as far as known. Raises SilentError for no answer: that is not "none" either."""
         return []
 
+    def beside(self, job_id: str) -> list[str]:
+        """Return the numbers of the other jobs that ran on the nodes of a job while it did, as far as they are known and shown to this user."""
+        return []
+
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> str | None:
         """Take jobs out of the queue; return why not where it did not, which is no error: they would end by themselves."""
         return None

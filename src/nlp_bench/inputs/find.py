@@ -130,6 +130,8 @@ def _missing(path: str) -> str:
     if link := dead_link(path):
         return f"PATH {link}"
     why = " (nothing has replaced its ~: write the folder out)" if path.startswith("~") else ""
+    if "\x1b[" in path:
+        why = " (the name has colour codes in it, as of `ls --color=always`: write \\ls, or a pattern)"
     if ADDRESS.match(path):
         why = " (nothing is fetched from an address: copy it to this machine first)"
     return f"PATH {path} does not exist{why}"

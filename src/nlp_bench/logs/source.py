@@ -126,9 +126,11 @@ class Source:
             if not self.num_bytes and bytes(target[257 : min(262, filled)]) == b"ustar":
                 filled, self.member = 0, bytes(target[:100])
                 raise _OtherFormatError(_TAR)
+            if not (self.num_bytes or self._is_plain) and is_packed(bytes(target[: min(HEAD_BYTES, filled)])):
+                raise _OtherFormatError(_TWICE)
         except _unpacking_errors() as error:
-            is_packed = self._pieces and not self._is_plain and not isinstance(error, _OtherFormatError)
-            self.damage = f"reading stopped early: {error}{_COPY_AGAIN if is_packed else ''}"
+            was_packed = self._pieces and not self._is_plain and not isinstance(error, _OtherFormatError)
+            self.damage = f"reading stopped early: {error}{_COPY_AGAIN if was_packed else ''}"
             self._is_ended = True
         self.num_bytes += filled
         return filled
@@ -434,6 +436,7 @@ _NOT_READ = {
 """Pattern of the first bytes to the message for the user."""
 _TAR = "tar is not read; unpack it: tar -xOf FILE MEMBER | nlp-bench report -; a bundle is for: nlp-bench verify FILE"
 """For a log with "ustar" at byte 257, compressed or not."""
+_TWICE = "a log that was packed twice is not read; unpack it once (gzip, xz, zstd or bzip2, each with -dc FILE) | nlp-bench report -"
 _STRING = re.compile(
     rb"\{(?=(?s:.*)(?i:step|iter|epoch)\w{0,16}\W{1,64}\d)"  # no template of a chat
     rb'(?:[^\n[{]{0,999}?,)?\s*"(\w{1,32})":\s?"(?:(?:[^"\\\n]|\\[^n\n])*\\n){8}[^\n]*\s*\Z'

@@ -24,6 +24,7 @@ from nlp_bench.config.scheduler import (
     UnsureError,
 )
 from nlp_bench.errors import NlpBenchError
+from nlp_bench.escape import some
 from nlp_bench.files import age_s, user_name
 from nlp_bench.last_start import STARTED_ERR, says_finished
 from nlp_bench.launch import chain, lock, once
@@ -233,11 +234,19 @@ def _settle(  # noqa: PLR0913  # one fact each
         ending = replace(ending, reasons=(Reason("max-pending", submission.given_up),))
     scheduler.cancel(_left_jobs(run_dir, submission, own_id, others))
     job_id = own_id or (submission.job_id if submission else None)
+    ending = ending.also(*_shared_nodes(scheduler, job_id, ending))
     try:
         write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=attempts)
     except NlpBenchError as error:  # another user's run: how it ended is known all the same
         raise NlpBenchError(f"{run_dir}: {ending.text()}; but {error}") from error
     return read_ending(run_dir), "ended"
+
+
+def _shared_nodes(scheduler: Scheduler, job_id: str | None, ending: Ending) -> list[Reason]:
+    """Say so where the nodes of a run that has a number were not its own."""
+    others = scheduler.beside(job_id) if job_id and ending.outcome is Outcome.VALID else []
+    text = f"{len(others)} other job(s) ran on its nodes meanwhile ({some(others, 3)}): the number is that of shared nodes; --exclusive asks for whole ones"
+    return [Reason("shared-nodes", text)] if others else []
 
 
 def _going_on(

@@ -397,6 +397,23 @@ class Slurm(Scheduler):
         jobs = [Listed(job_id, comment, work_dir) for job_id, work_dir, comment in found]
         return sorted(jobs, key=lambda job: (int(job.job_id), job.comment))
 
+    def beside(self, job_id: str) -> list[str]:
+        """Ask squeue, which lists ended jobs as well, for MinJobAge (300 s by default)."""
+
+        def jobs(those: str) -> list[list[str]]:
+            answer = self._ask("squeue", "--states=all", those, f"--format={answers.MARK}%i|%S|%e|%N")
+            found = (answers.rows(answer.out, 4) or []) if answer.is_good else []
+            return [row for row in found if _time(row[1]) and row[3].strip()]  # one that waits has no nodes
+
+        # Times in ISO 8601 sort as text, and NONE, the end of a running job without a limit, behind them.
+        own = next(iter(jobs(f"--jobs={job_id}")), None)
+        others = jobs(f"--nodelist={own[3]}") if own else []
+        return [
+            number
+            for number, begin, end, _ in others
+            if own and begin < own[2] and end > own[1] and not re.match(rf"{job_id}(?!\d)", number)
+        ]
+
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> str | None:
         """Call scancel."""
         if not job_ids:
