@@ -57,7 +57,10 @@ def test_a_job_that_waits_while_the_checkout_changes(
         told[word] = json.loads((folder / "outcome.json").read_text())
     logs = {word: (folder / "job.err").read_text() for word, folder in folders.items()}
 
-    assert (told["true"]["outcome"], told["true"]["reasons"]) == ("VALID", [])
+    code = [
+        one for one in told["true"]["reasons"] if "other job(s) ran on its nodes" not in one
+    ]  # the two may run beside each other
+    assert (told["true"]["outcome"], code) == ("VALID", [])
     assert "changed" not in logs["true"]
     assert told["false"]["outcome"] == "VALID"
     assert told["false"]["reasons"][0].startswith("nlp-bench was changed between the making of run.json")
