@@ -87,10 +87,3 @@ def visible(text: str) -> str:
         return text
     whole = text.encode("utf-8", "replace").decode()
     return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", whole)
-
-
-def html_text(text: object) -> str:
-    """Return `text` for the content of an element or a quoted attribute."""
-    from html import escape  # noqa: PLC0415  # its table of entities is for pages only
-
-    return escape(visible(str(text)), quote=True)

@@ -531,7 +531,9 @@ def _drift(costs: Column) -> float | None:
 def _modes(costs: Column) -> tuple[float, float] | None:
     """Return the two modes by the cut that leaves the least variance (Otsu 1979) and Ashman's D (Ashman, Bird, Zepf 1994)."""
     number = len(costs)
-    if number < MIN_MODES:
+    # Means that far apart, each of at least that share, have a variance of their own that the whole is no less than.
+    least_deviation = MODES_APART * math.sqrt(MODES_SHARE * (1 - MODES_SHARE))
+    if number < MIN_MODES or costs.std() < 0.999 * least_deviation * costs.mean():
         return None
     values = np.sort(costs)
     least = max(2, math.ceil(MODES_SHARE * number))
