@@ -154,6 +154,14 @@ def test_a_job_of_another_cluster(tmp_path: Path, described: str | None, said: t
     assert truth(folder).warnings == said
 
 
+def test_variables_of_a_debugging_session_that_stayed_set(tmp_path: Path) -> None:
+    folder = write_machine_run(tmp_path / "run", two(), before=CLOCKS)
+    variables = {"CUDA_LAUNCH_BLOCKING": "1", "NCCL_P2P_DISABLE": "0", "NCCL_IB_DISABLE": "1"}
+    (folder / "environment.json").write_text(json.dumps({"variables": variables}))
+    said = "NCCL_IB_DISABLE=1, CUDA_LAUNCH_BLOCKING=1 was set, which is for debugging and slows the training down"
+    assert truth(folder).warnings == (said,)
+
+
 @pytest.mark.parametrize("text", ["", "[1]", '{"packages": 3}', "[" * 100_000])
 def test_an_environment_that_is_none(tmp_path: Path, text: str) -> None:
     folder = write_machine_run(tmp_path / "run", two(), before=CLOCKS)

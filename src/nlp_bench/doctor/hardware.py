@@ -19,21 +19,13 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import temporary_folder
 from nlp_bench.launch.nodes.resources import VISIBLE
 from nlp_bench.launch.scheduler.slurm import Slurm
-from nlp_bench.machine.node import NCCL_PACKAGES, infiniband, text_of
+from nlp_bench.machine.node import NCCL_PACKAGES, SLOW_VARIABLES, infiniband, text_of
 from nlp_bench.machine.nvml import THROTTLE_REASONS, Nvml, visible_gpus
 from nlp_bench.packages import installed_version
 
 UNCORRECTED, VOLATILE = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC: since the driver was loaded
 MAX_LINKS = 18  # NVML_NVLINK_MAX_LINKS
 BUSY_BYTES = 2**30  # memory in use on a GPU without a visible process: more than a driver and its services need
-SLOW_VARIABLES = {
-    "NCCL_P2P_DISABLE": "1",
-    "NCCL_IB_DISABLE": "1",
-    "NCCL_SHM_DISABLE": "1",
-    "CUDA_LAUNCH_BLOCKING": "1",
-    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
-}
-"""Variables for debugging that slow everything down when they stay set."""
 FILES_PER_RANK = 1024  # open files of a rank: sockets to its peers, libraries, data; the usual soft limit
 SHM_BYTES_PER_RANK = 32 * 2**20
 """NCCL's and torch's buffers in /dev/shm; a container's usual 64 MiB are too few for four ranks."""
@@ -204,7 +196,7 @@ def nccl(place: Place) -> Iterator[Finding]:
     found = [one for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") for one in _interface(place, name, here)]
     for name, value in SLOW_VARIABLES.items():
         if place.variables.get(name) == value:
-            found.append(warning(f"{name}={value} makes collectives slow", remedy=f"unset {name}"))
+            found.append(warning(f"{name}={value} slows the training down", remedy=f"unset {name}"))
     yield from found
     if place.accelerator == "cuda":
         yield ok("NCCL and its interfaces are there")

@@ -12,6 +12,16 @@ from nlp_bench.packages import installed_version
 NCCL_PACKAGES = ("nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11")
 """Names under which pip installs NCCL; the loaded library may be another one."""
 
+SLOW_VARIABLES = {
+    "NCCL_P2P_DISABLE": "1",
+    "NCCL_IB_DISABLE": "1",
+    "NCCL_SHM_DISABLE": "1",
+    "CUDA_LAUNCH_BLOCKING": "1",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+    "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+}
+"""Variables for debugging that slow a training down when they stay set."""
+
 
 def node_name(variables: Mapping[str, str]) -> str:
     """Return this node's name in Slurm, else the host's; letters, digits and . _ - only, as it names files."""

@@ -21,6 +21,7 @@ from nlp_bench.files import opened, read_json
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Fact
 from nlp_bench.machine import form
+from nlp_bench.machine.node import SLOW_VARIABLES
 from nlp_bench.machine.nvml import THROTTLE_REASONS
 from nlp_bench.measure.workload import lookup
 from nlp_bench.walk import MACHINE
@@ -201,7 +202,7 @@ def machine_of(
     is_normal = max(shares) - min(shares) < UNEVEN and not any(_limits(states))
     known = {**_of_nodes(nodes), **_of_gpus(states, reasons)}
     warnings = (
-        *_cluster(run, environment),
+        *_environment(run, environment),
         *_of_records(nodes, num_nodes, known),
         *_limits(states),
         *(_throttled(states, reason) for reason in reasons if reason != POWER_CAP or not is_normal),
@@ -228,12 +229,17 @@ def machine_of(
     return MachineTruth(summary=summary, warnings=warnings, notes=tuple(notes))
 
 
-def _cluster(run: Mapping[str, Any], environment: Mapping[str, Any]) -> Iterator[str]:
-    """Yield that the job ran on another cluster than the one that its system file describes."""
+def _environment(run: Mapping[str, Any], environment: Mapping[str, Any]) -> Iterator[str]:
+    """Yield that the job ran on another cluster than the one that its system file describes, and what was left set that slows it down."""
     described, ran = lookup(run, "system.detect.slurm_cluster"), lookup(environment, "variables.SLURM_CLUSTER_NAME")
     if described and ran and ran != described:
         name = one_line(lookup(run, "system.name"))
         yield f"system {name} describes the cluster {one_line(described)}, and the job ran on {one_line(ran)}"
+    slow = [
+        f"{name}={value}" for name, value in SLOW_VARIABLES.items() if lookup(environment, f"variables.{name}") == value
+    ]
+    if slow:
+        yield f"{some(slow, _MAX_NAMED)} was set, which is for debugging and slows the training down"
 
 
 def _first(nodes: Sequence[NodeRecord], dotted: str) -> str | None:

@@ -211,7 +211,7 @@ def rank_environment(run: Run, build: dict[str, str]) -> dict[str, str]:
 
 PACKAGES = ("torch", "megatron-core", "numpy", "apex", "transformer-engine", "triton", "tokenizers", *NCCL_PACKAGES)
 KEPT = re.compile(
-    r"(SLURM|SBATCH|NCCL|GLOO|UCX|FI_|CUDA|CUBLAS|CUDNN|NVIDIA|NVTE|OMP|GOMP|KMP|MKL|OPENBLAS|TORCH|PYTORCH|TRITON|MALLOC_"
+    r"(SLURM|SBATCH|ATEN|NCCL|GLOO|UCX|FI_|CUDA|CUBLAS|CUDNN|NVIDIA|NVTE|OMP|GOMP|KMP|MKL|OPENBLAS|TORCH|PYTORCH|TRITON|MALLOC_"
     r"|NLP_BENCH|JUBE|PYTHON|LD_|PATH$|HOSTNAME|TZ$|LANG|LC_|(PBS_JOBID|LSB_JOBID|JOB_ID)$)"
 )
 FROM_ENVIRONMENT = 'export {name}="${{{name}:?is a secret and is not kept here; export it first}}"\n'
