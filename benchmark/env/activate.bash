@@ -33,7 +33,9 @@ nlp_bench_activate() {
     echo "nlp-bench: error: $venv is not set up; run: bash benchmark/env/setup_venv.sh" >&2
     return 1
   fi
-  export NLP_BENCH_ROOT=$root PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH} # this checkout, whoever made the environment
+  # This checkout, whoever made the environment.
+  [[ ${PYTHONPATH:-}: == "$root/src:"* ]] || PYTHONPATH=$root/src${PYTHONPATH:+:$PYTHONPATH}
+  export NLP_BENCH_ROOT=$root PYTHONPATH
   # shellcheck disable=SC1091
   source "$venv/bin/activate"
   if [[ ! $VIRTUAL_ENV -ef $venv ]]; then

@@ -316,6 +316,9 @@ def test_a_script_that_minds_unset_variables_may_source_it(tmp_path: Path) -> No
         tmp_path, "set -- a.out --limit 1; export NLP_BENCH_SYSTEM=local", words=""
     )  # the script's own words
     assert done.stdout == "0 hBc\n", done.stderr
+    again = f'source "{ROOT}/benchmark/env/activate.bash" --system local'
+    done = activated(tmp_path, module=again, words="--system local; echo $PYTHONPATH")  # twice in one terminal
+    assert done.stdout.splitlines()[0].split(":").count(f"{ROOT}/src") == 1
     done = activated(tmp_path, module="unset -f module")  # no login shell: it was active, without what its modules hold
     assert (done.stdout, "this shell has no command module: take a login shell" in done.stderr) == ("1 hBc\n", True)
 

@@ -191,6 +191,11 @@ def test_tags_name_model_system_and_launcher(tmp_path: Path) -> None:
     assert (request.model, request.system, request.launcher) == ("13", "juwels-booster", "slurm")
 
 
+def test_a_queue_of_a_run_on_this_machine_is_told_as_unused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert resolve(Request(model="tiny", system="local", queue="batch")).launch.queue == ""
+    assert "warning: queue batch: not used, for the run starts on this machine" in capsys.readouterr().err
+
+
 def test_tags_that_jube_left_out_are_missed(tmp_path: Path) -> None:
     run = configuration(tmp_path, "rehearse", "local")
     command = (

@@ -131,20 +131,21 @@ def test_a_report_is_written_where_matplotlib_finds_no_folder_for_its_cache(tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("variable", "said"),
+    ("variable", "error", "said"),
     [
-        ("PYTHONPATH", "matplotlib of {0} cannot be loaded by this Python ({1}), mostly because it is another Python's: no numpy; PYTHONPATH names {0}: unset"),
-        ("PATH", "matplotlib cannot be loaded (no numpy): pip install -U matplotlib"),
+        ("PYTHONPATH", "ImportError('no numpy')", "matplotlib of {0} cannot be loaded by this Python ({1}), mostly because it is another Python's: no numpy; PYTHONPATH names {0}: unset"),
+        ("PATH", "ImportError('no numpy')", "matplotlib cannot be loaded (no numpy): pip install -U matplotlib"),
+        ("PATH", "RuntimeError('half')", "matplotlib cannot be loaded (half): pip install -U matplotlib"),
     ],
 )  # fmt: skip
 def test_with_a_matplotlib_that_cannot_be_loaded_all_but_the_plots_is_written(
-    tmp_path: Path, variable: str, said: str
+    tmp_path: Path, variable: str, error: str, said: str
 ) -> None:
     """One of an older numpy than the one that is installed. It is tried once: numpy prints lines about it each time."""
     (tmp_path / "a.log").write_text(published_log())
     broken = tmp_path / "site"
     (broken / "matplotlib").mkdir(parents=True)
-    (broken / "matplotlib/__init__.py").write_text("print('tried')\nraise ImportError('no numpy')\n")
+    (broken / "matplotlib/__init__.py").write_text(f"print('tried')\nraise {error}\n")
     code = f"import sys; sys.path.insert(0, {str(broken)!r}); from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
     variables = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
     variables[variable] += f":{broken}"

@@ -199,7 +199,11 @@ def _tuning(request: Request, training: Training) -> Tuning:
 def _launch(request: Request, launcher: str) -> dict[str, Any]:
     """Return the options of the start of the job; this machine has no queue."""
     chosen = given(request, LaunchOptions) | {"launcher": launcher}
-    return chosen if launcher != LOCAL else chosen | {"queue": "", "account": ""}
+    if launcher != LOCAL:
+        return chosen
+    if unused := [f"{name} {chosen[name]}" for name in ("queue", "account") if chosen.get(name)]:
+        say(f"warning: {' and '.join(unused)}: not used, for the run starts on this machine, without a queue")
+    return chosen | {"queue": "", "account": ""}
 
 
 def _batch(request: Request, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:

@@ -18,11 +18,20 @@ from nlp_bench.show.table import MAX_LABEL, label
 
 # As it is imported, matplotlib reads a matplotlibrc of the current folder, whoever wrote it, and MPLBACKEND, which Jupyter sets.
 _BACKEND = os.environ.pop("MPLBACKEND", None)
-with working_in(Path(__file__).parent):
-    from matplotlib import rc_context, rcdefaults, rcParams
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
+try:
+    with working_in(Path(__file__).parent):
+        from matplotlib import rc_context, rcdefaults, rcParams
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+        from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
+except (
+    AttributeError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+) as error:  # of a half installed one, or another numpy's
+    raise ImportError(str(error)) from error
 if _BACKEND is not None:
     os.environ["MPLBACKEND"] = _BACKEND
 
