@@ -345,6 +345,9 @@ def test_a_damaged_packed_log_has_its_remedy(tmp_path: Path, capsys: Capture, ki
     said = capsys.readouterr().out
     assert "a log that was packed twice is not read; unpack it once" in said
     assert "cut or damaged" not in said
+    (tmp_path / "d.gz").write_bytes(gzip.compress((tmp_path / "a.log").read_text().encode("utf-16")))
+    assert main(["report", str(tmp_path / "d.gz")]) == 1
+    assert "unpack it first: UTF-16 is not read; convert it: iconv" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

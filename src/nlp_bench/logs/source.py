@@ -126,8 +126,8 @@ class Source:
             if not self.num_bytes and bytes(target[257 : min(262, filled)]) == b"ustar":
                 filled, self.member = 0, bytes(target[:100])
                 raise _OtherFormatError(_TAR)
-            if not (self.num_bytes or self._is_plain) and is_packed(bytes(target[: min(HEAD_BYTES, filled)])):
-                raise _OtherFormatError(_TWICE)
+            if not (self.num_bytes or self._is_plain):
+                _refuse_forms(bytes(target[: min(HEAD_BYTES, filled)]), was_packed=True)
         except _unpacking_errors() as error:
             was_packed = self._pieces and not self._is_plain and not isinstance(error, _OtherFormatError)
             self.damage = f"reading stopped early: {error}{_COPY_AGAIN if was_packed else ''}"
@@ -139,8 +139,7 @@ class Source:
         """Copy the rest of a piece, or the next one, to the front of `target`."""
         if self._pieces is None:
             head = self._snapshot.read(HEAD_BYTES)
-            if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
-                raise _OtherFormatError(what)
+            _refuse_forms(head)
             if head.startswith(b"{") or _LIST.match(head) or _FIELD.match(head):
                 head += self._snapshot.read(_UNPACKED_BYTES)
                 if found := _STRING.match(head):
@@ -161,6 +160,14 @@ class Source:
 
 class _OtherFormatError(OSError):
     """The first bytes are of a format that is not read; the message says how to convert it."""
+
+
+def _refuse_forms(head: bytes, *, was_packed: bool = False) -> None:
+    """Raise _OtherFormatError for the first bytes of a file, or of what was packed in it, that are no log's."""
+    if was_packed and is_packed(head):
+        raise _OtherFormatError(_TWICE)
+    if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
+        raise _OtherFormatError(f"unpack it first: {what}" if was_packed else what)
 
 
 class Snapshot:

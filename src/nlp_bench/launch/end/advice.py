@@ -71,7 +71,7 @@ REMEDIES: dict[tuple[Outcome, str], tuple[str, ...]] = {
         RANKS, LOOK, AGAIN,
     ),
     (Outcome.FAILED, "rendezvous"): (
-        "the nodes did not find each other: look at names, ports and firewall between them, or ask for --join-timeout",
+        "the nodes did not find each other: look at names, ports and firewall between them (on one node: ip link show lo), or ask for --join-timeout",
         "nlp-bench doctor --checks names --system SYSTEM", LOOK, AGAIN,
     ),
     (Outcome.FAILED, "controller"): (
