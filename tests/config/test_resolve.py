@@ -185,6 +185,27 @@ def test_a_parameter_that_stands_twice_is_refused(tmp_path: Path, cli: Cli, monk
         ) is bool(code)
 
 
+@pytest.mark.parametrize(
+    "value", ["[4, 6]", "\n          - 4\n          - 6", "   # a sweep\n        - 4", '"[4,6][$point]"', '"4,6"']
+)
+def test_a_list_of_yaml_is_refused(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """JUBE makes a parameter of each element, and the last one counts: a sweep of two was one run."""
+    root = Path(__file__).parents[2]
+    for name in ("benchmark", "build"):
+        (tmp_path / name).symlink_to(root / name)
+    (tmp_path / "jube").mkdir()
+    monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
+    own = (root / "jube/parameters.yaml").read_text()
+    line = '      - {name: iterations, _: "default"}'
+    (tmp_path / "jube/parameters.yaml").write_text(own.replace(line, f"      - name: iterations\n        _: {value}"))
+    words = ("--offline", "--system", "local", "--mock-data", "--jube-run", configuration(tmp_path))
+    is_list = '"' not in value
+    said = cli("check", *words, code=2 if is_list else 0).err
+    assert (
+        "parameters.yaml line 17: the value is a list of YAML, of which JUBE takes the last one alone" in said
+    ) is is_list
+
+
 def test_tags_name_model_system_and_launcher(tmp_path: Path) -> None:
     tags = read_tags(configuration(tmp_path, "13", "juwels-booster", "slurm"))
     request = apply_tags(Request(), tags)

@@ -346,9 +346,18 @@ def refuse_other_parameters() -> None:
 
 
 def refuse_repeated_parameters() -> None:
-    """Refuse a parameter that stands twice in jube/parameters.yaml: JUBE takes the last one and says nothing. Those of a tag differ on purpose."""
+    """Refuse a parameter that stands twice in jube/parameters.yaml, or whose value is a list of YAML: JUBE takes the last one and says nothing.
+
+    Those of a tag differ on purpose.
+    """
     path = catalog.root() / "jube/parameters.yaml"
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    if found := re.search(r"^[^\n#]*\b_[\"']?:[ \t]*(?:\[|(?:#.*)?\n[ \t]*- )", text, re.MULTILINE):
+        raise UsageError(
+            f"{path} line {text.count(chr(10), 0, found.start()) + 1}: the value is a list of YAML, of which JUBE takes the last one alone: "
+            'write one text in quotes, "4,8"'
+        )
+    lines = text.splitlines()
     seen: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         found = re.match(r"\s*- *\{ *[\"']?name[\"']?: *[\"']?(\w+)", line)
