@@ -187,7 +187,8 @@ def test_every_ending_has_its_outcome_and_jube_leaves_running(
     wrong = {}
     for name, (_, _, _, _, outcome, reason, decided) in CASES.items():
         record = told.get(name, {"outcome": "none", "reasons": []})
-        said = "; ".join(record["reasons"])
+        # The cases run beside each other, on the same nodes.
+        said = "; ".join(one for one in record["reasons"] if "other job(s) ran on its nodes" not in one)
         has_said = re.search(reason, said) if reason else not said
         if record["outcome"] != outcome or not has_said or decided not in record["sources"]["decided_by"]:
             wrong[name] = record

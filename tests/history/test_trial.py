@@ -131,10 +131,13 @@ def test_a_time_without_a_zone_is_of_this_machines(tmp_path: Path, cli: Cli, mon
         time.tzset()
 
 
-def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, cli: Cli) -> None:
-    """Without its run folder, too: report, history and compare say the same."""
+@pytest.mark.parametrize(
+    "before", ["", "2026-11-28T10:00:00.123456789Z ", "Nov 28 10:00:00 n1 python[1]: ", "INFO:root:", "[default0]:"]
+)
+def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, cli: Cli, before: str) -> None:
+    """Without its run folder, too, and with what a collector puts before its lines: report, history and compare say the same."""
     log = write_log(tmp_path / "a.log", 65000)
-    log.write_text(f" > device: CPU, 1 threads per rank\n{log.read_text()}")
+    log.write_text(f"{before} > device: CPU, 1 threads per rank\n{log.read_text()}")
     file = ("--file", tmp_path / "h")
     calls = (["add", log], ["list"], ["trend", "--allow-measured"])
     said = "".join(cli("history", *words, *file).out for words in calls) + cli("report", log, "--allow-measured").out

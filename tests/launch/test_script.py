@@ -264,6 +264,14 @@ def test_an_image_file_needs_its_folder(image: str, runtime: str) -> None:
         text(in_image(offline("175", "juwels-booster"), Container(image=image, runtime=runtime)))
 
 
+def test_pyxis_without_slurm_is_refused() -> None:
+    """srun's options stood in the job script as the command: the image was said to be missing."""
+    with pytest.raises(
+        UsageError, match=r"system\.container\.runtime: pyxis is a part of srun, and this run starts without one"
+    ):
+        offline("tiny", "local", container_image="/a.sqsh")
+
+
 @pytest.mark.parametrize(
     "image", ["nvcr.io/nvidia/pytorch:24.05-py3", "nvcr.io#nvidia/pytorch:24.05-py3", "ubuntu:22.04"]
 )

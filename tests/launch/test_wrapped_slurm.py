@@ -662,6 +662,17 @@ def test_a_job_without_scontrol_names_the_module(site: Site, monkeypatch: pytest
         slurm.Slurm().addresses("")
 
 
+def test_a_terminal_without_slurms_commands_names_the_module(
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new terminal, in which the module is not loaded: the controller was blamed."""
+    assert submit(run_dir) == 0
+    monkeypatch.setenv("PATH", str(site.tools))
+    assert (
+        sync(run_dir)[1] == "Slurm gave no answer that counts: scontrol is not on PATH: load the site's module of Slurm"
+    )
+
+
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [("selection", {"SLURM_CLUSTERS": 5}, "selection holds what is no text"), ("selection", [], "selection"), ("unsure", 5, "unsure"), ("before", [{}], "")],

@@ -320,6 +320,20 @@ def test_a_log_that_comes_as_a_document_is_named_as_one(
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{\n  "current_steps": 10,\n  "throughput": 40960.0\n}\n', "records of JSON over several lines are not read; make a line of each: jq -c . FILE"),
+        (
+            "starting\n[11/28/26 10:00:00] INFO     iteration 1/ 4 | consumed     training.py:90\n" + 30 * " " + "samples: 64 |\n",
+            "its lines are wrapped as on a terminal, by Python's rich: let the training write with COLUMNS=400",
+        ),
+    ],
+)  # fmt: skip
+def test_the_form_that_hides_the_training_lines_is_named(reported: Reported, text: str, said: str) -> None:
+    assert reported(text)["reasons"][0].startswith(f"no training line; {said}")
+
+
 @pytest.mark.parametrize("encoding", ["quoted-printable", "base64", "7bit", "attached"])
 def test_a_saved_mail_is_read_or_named_with_what_decodes_it(reported: Reported, tmp_path: Path, encoding: str) -> None:
     log, mail = "".join(f"{line}\n" for line in megatron(noise(50))), EmailMessage()

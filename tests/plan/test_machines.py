@@ -63,6 +63,17 @@ def test_what_a_machine_lacks_is_said_with_the_remedy() -> None:
         machine_of(load_system("local"), constants(), "bf16")
 
 
+def test_a_gpu_without_bf16_is_not_planned_with_its_fp16() -> None:
+    """A V100 does bf16 at the speed of fp32, an eighth of its fp16."""
+    with pytest.raises(
+        UsageError,
+        match=r"has no bf16 peak for NVIDIA V100 SXM2, only fp32, fp16: plan --precision fp16$",
+    ):
+        machine_of(gpu("Tesla V100-SXM2-32GB"), constants(), "bf16")
+    found = machine_of(gpu("Tesla V100-SXM2-32GB"), constants(), "fp16")
+    assert (float(found.peak_flops), float(found.half_flops)) == (125e12, 125e12)
+
+
 def test_a_slice_of_a_gpu_is_not_planned_as_the_whole() -> None:
     with pytest.raises(UsageError, match=r"'NVIDIA A100-SXM4-80GB MIG 3g.40gb' is not in benchmark/accelerators.toml"):
         machine_of(gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb"), constants(), "bf16")

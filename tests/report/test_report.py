@@ -199,6 +199,7 @@ def test_a_name_that_is_no_text(report: Cli, log: Path, tmp_path: Path) -> None:
             ["\x1b[01;34mru\rn1\x1b[0m"],
             "ru[U+000D]n1[U+001B][0m does not exist (the name has colour codes in it, as of `ls --color=always`",
         ),
+        (["file:///a/job%201.log"], "does not exist (write it as a path: /a/job 1.log)"),
         (["https://ci.site/7/job.log"], "does not exist (nothing is fetched from an address: copy it"),
         (["login1:/scratch/job.log"], "does not exist (nothing is fetched from an address: copy it"),
         (["-", "-"], "given twice"),

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,8 @@ def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
     run_dir = slurm_jube.folder / "held run"
     nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
     slurm_jube("sbatch", "--nodes=1", "--nodelist=node1", "--output=/dev/null", "--wrap=sleep 300")
+    while "RUNNING" not in slurm_jube("squeue", "--jobs=1", "--format=%T"):
+        time.sleep(0.5)
     slurm_jube(
         "salloc", "--nodes=2", "--nodelist=node[1-2]", "--ntasks-per-node=1", "--gres=gpu:2",
         nlp_bench, "submit", "--model", "tiny", "--iterations", "4", "--nhidden", "64", "--sequence-length", "64", "--gpus-per-node", "1",

@@ -294,6 +294,12 @@ def _within_limits(run: Run, ranks: int, *, ask_scheduler: bool) -> None:
         raise UsageError(
             f"parallel.gpus_per_node: {parallel.gpus_per_node}, but {run.system.name} has {ranks} GPUs per node"
         )
+    container = run.system.container
+    if container.image and container.runtime == "pyxis" and run.launch.launcher == LOCAL:
+        raise UsageError(
+            "system.container.runtime: pyxis is a part of srun, and this run starts without one: let the system file say "
+            'runtime = "apptainer", or start nlp-bench within the container'
+        )
     if ask_scheduler and run.launch.launcher != LOCAL:
         scheduler.get_scheduler(run.launch.launcher).check_limits(run)
 

@@ -132,7 +132,11 @@ def _missing(path: str) -> str:
     why = " (nothing has replaced its ~: write the folder out)" if path.startswith("~") else ""
     if "\x1b[" in path:
         why = " (the name has colour codes in it, as of `ls --color=always`: write \\ls, or a pattern)"
-    if ADDRESS.match(path):
+    if path.startswith("file://"):
+        from urllib.parse import unquote  # noqa: PLC0415  # for these only
+
+        why = f" (write it as a path: {unquote(path.removeprefix('file://'))})"
+    elif ADDRESS.match(path):
         why = " (nothing is fetched from an address: copy it to this machine first)"
     return f"PATH {path} does not exist{why}"
 

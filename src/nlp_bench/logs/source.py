@@ -85,20 +85,25 @@ class Source:
         """Why not all was read (a compressed stream that is cut or corrupt, a disk error, a part in UTF-16), else None."""
         self.change: str | None = None
         """After reading: that the file was cut or written anew meanwhile, else None; part of `damage` too."""
-        self.form: str | None = None
-        """Why no training line may be found in the text, where it shows its form: an encoded mail; else None."""
         self.member = b""  # of an archive, which is not read: how the name of its first file begins
         self.num_bytes = 0  # bytes of the log so far, after decompression
         self._snapshot = Snapshot(stream)
         self.size_bytes = self._snapshot.size_bytes  # size of the file on disk when it was opened, None for a pipe
         self._pieces: Iterator[bytes] | None = None
-        self._piece = b""
+        self._piece = self._beginning = b""
         self._is_plain = self._is_ended = False
 
     @property
     def position_bytes(self) -> int:
         """Bytes of the file on disk that were read."""
         return self._snapshot.num_bytes
+
+    @property
+    def form(self) -> str | None:
+        """Why no training line may be found in the text, where its beginning shows its form: an encoded mail, say; else None."""
+        return next(
+            (what for pattern, what in _FORMS.items() if re.search(pattern, self._beginning, re.MULTILINE)), None
+        )
 
     def blocks(self) -> Iterator[Block]:
         """Yield the log in blocks of whole lines, about 4 MiB each.
@@ -108,6 +113,7 @@ class Source:
         """
         for block in _Blocks(self._read).blocks():
             self.damage = self.damage or _part_in_utf_16(block)
+            self._beginning = self._beginning or bytes(block.data[block.begin : block.begin + _UNPACKED_BYTES])
             yield block
         self.change = self._snapshot.change()
         self.damage = self.change or self.damage
@@ -140,11 +146,10 @@ class Source:
         if self._pieces is None:
             head = self._snapshot.read(HEAD_BYTES)
             _refuse_forms(head)
-            if head.startswith(b"{") or _LIST.match(head) or _FIELD.match(head):
+            if head.startswith(b"{") or _LIST.match(head):
                 head += self._snapshot.read(_UNPACKED_BYTES)
                 if found := _STRING.match(head):
                     raise _OtherFormatError(_JSON.format(found[1].decode()))
-                self.form = _MAIL if _FIELD.match(head) and _ENCODED.search(head) else None
             method, is_list = _method(head), _is_list(head)
             self._is_plain = not (method or is_list)
             rest = iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"") if is_list else ()
@@ -450,10 +455,15 @@ _STRING = re.compile(
 )
 _JSON = "a log in a string of JSON is not read; take it out: jq -r .{} FILE | nlp-bench report -"
 """For a first line that does not end, and has a string of eight lines or more: Airflow's and Databricks' interfaces answer so."""
-_FIELD = re.compile(rb"From |[A-Za-z][A-Za-z-]{1,28}: ")  # of the header of a mail
-_ENCODED = re.compile(rb"^Content-Transfer-Encoding:\s{0,9}(?:quoted-printable|base64)", re.IGNORECASE | re.MULTILINE)
 _MAIL = (
     "an encoded mail is not read; save its attachment or its text, or decode it: python3 -c 'import email, sys; "
     '[sys.stdout.buffer.write(p.get_payload(decode=True) or b"") for p in email.message_from_binary_file(sys.stdin.buffer).walk() '
     'if p.get_content_subtype() != "html"]\' < FILE | nlp-bench report -'
 )
+_FORMS = {
+    rb"\A(?:From |[A-Za-z][A-Za-z-]{1,28}: )(?s:.*)^(?i:Content-Transfer-Encoding):\s{0,9}(?i:quoted-printable|base64)": _MAIL,
+    rb"\A\{\s*\n\s+\"[^\"\n]{1,80}\": ": "records of JSON over several lines are not read; make a line of each: jq -c . FILE | nlp-bench report -",
+    rb"^\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\] [A-Z]+ .*\n {21,}\S": "its lines are wrapped as on a terminal, by Python's rich: let the training "
+    "write with COLUMNS=400 set, so that each stays one line",
+}
+"""Pattern of a log's beginning to why no training line may be found in it."""

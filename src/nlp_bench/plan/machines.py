@@ -60,7 +60,7 @@ def sheet_of(words: str, precision: str, memory_gib: float | None = None) -> She
     return Sheet(
         name=entry.name,
         generation=entry.generation,
-        half_flops=clock * _peak(entry, "fp32" if precision == "fp32" else "bf16"),
+        half_flops=clock * _peak(entry, precision if precision in {"fp32", "fp16"} else "bf16"),
         peak_flops=clock * _peak(entry, SHARED.get(precision, precision)),
         memory_bytes_per_s=memory.gb_per_s * 1e9,
         memory_gib=memory.gib,
@@ -98,9 +98,11 @@ def _form(words: str) -> str:
 
 def _peak(entry: Accelerator, number_format: str) -> float:
     peaks = entry.peak_tflops
-    value = peaks.get(number_format) or (peaks.get("fp16") if number_format == "bf16" else None)
-    if value is None:
-        raise UsageError(f"{TABLE} has no {number_format} peak for {entry.name}, only {', '.join(peaks)}")
+    if (value := peaks.get(number_format)) is None:
+        other = next((one for one in ("bf16", "fp16") if one in peaks), "fp32")
+        raise UsageError(
+            f"{TABLE} has no {number_format} peak for {entry.name}, only {', '.join(peaks)}: plan --precision {other}"
+        )
     return value * 1e12
 
 

@@ -350,7 +350,9 @@ class Slurm(Scheduler):
         if answer.is_good and shown:
             return shown_job(shown, job_id)
         if "Invalid job id" not in answer.err:
-            if self._led():  # Slurm here may know no other cluster: it finds them in its accounting
+            if answer.is_missing:
+                self.silence = f"{answer.err}: load the site's module of Slurm"
+            elif self._led():  # Slurm here may know no other cluster: it finds them in its accounting
                 asked = " ".join(f"{name}={value}" for name, value in self._led().items())
                 self.silence = f"{asked} scontrol: {one_line(answer.text) or 'nothing'}"
             return None
