@@ -472,6 +472,13 @@ def test_a_script_that_is_given_to_another_shell_names_bash(name: str) -> None:
     assert (done.returncode, done.stderr) == (2, f"nlp-bench: error: run it with bash: bash {script}\n")
 
 
+def test_a_part_of_a_checkout_says_that_it_is_one(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "benchmark/env", tmp_path / "benchmark/env")
+    done = execute("bash", tmp_path / "benchmark/env/nlp-bench", "report", "x.log", timeout=60)
+    said = f"nlp-bench: error: {tmp_path}/src is not there, or not whole: copy the whole checkout, or clone it anew\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 @pytest.mark.parametrize(
     "name", ["benchmark/run.sh", "benchmark/env/setup_venv.sh", "benchmark/env/nlp-bench", "src/compile_build.sh"]
 )

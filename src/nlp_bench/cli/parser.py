@@ -181,8 +181,10 @@ class Parser(argparse.ArgumentParser):
     def _instead(self, name: str) -> str:
         if hint := _of_a_file(name):
             return hint
-        if name in HINTS:
-            return f"; {HINTS[name]}"
+        forms = next((one.type for one in self._actions if "--format" in one.option_strings), None)
+        form = f"write --format {name[2:]}" if name[2:] in getattr(forms, "words", ()) else ""
+        if hint := HINTS.get(name, form):
+            return f"; {hint}"
         if "--train-args" in self.spellings:
             from nlp_bench.launch.scheduler.slurm_options import LETTERS, SBATCH
             from nlp_bench.train.arguments import spellings
