@@ -40,7 +40,13 @@ ask_status() { # set `status` to JUBE's word, the last that it says: a site's wr
 
 case ${1:-} in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;; esac
 given=() # without the word that jube wants before them
-for tag in "$@"; do [[ $tag == --tag ]] || given+=("$tag"); done
+for tag in "$@"; do
+  case $tag in
+    --tag | -t) ;;
+    -*) say "error: $tag: run.sh takes tags, no options: bash benchmark/run.sh 13; with options: nlp-bench submit --model 13 ... (--help)"; exit 2 ;;
+    *) given+=("$tag") ;;
+  esac
+done
 set -- "${given[@]}"
 case $root in *[\"\$,\\\`$'\n']*) # JUBE puts it between quotes into the shell's commands
   say "error: JUBE takes no folder with a quote, dollar, backquote, comma, backslash or line end in its name: $root; move the checkout"

@@ -35,6 +35,15 @@ def test_scripts_work_with_a_cdpath_and_with_a_cd_that_prints(words: list[str]) 
     assert ways[1] == ways[0]
 
 
+@pytest.mark.parametrize("words", [["--model", "13"], ["13", "--nodes", "4"]])
+def test_an_option_for_run_sh_is_refused_before_anything_is_set_up(words: list[str]) -> None:
+    """`check` took it for its own, and minutes later JUBE said that --tag had no argument."""
+    done = execute("bash", "benchmark/run.sh", *words, cwd=ROOT, timeout=60)
+    option = next(word for word in words if word.startswith("-"))
+    said = f"error: {option}: run.sh takes tags, no options: bash benchmark/run.sh 13; with options: nlp-bench submit"
+    assert (done.returncode, said in done.stderr, done.stdout) == (2, True, "")
+
+
 def test_no_script_looks_a_folder_up_by_cdpath_or_a_users_cd() -> None:
     tracked = execute("git", "ls-files", cwd=ROOT, check=True).stdout.split("\n")
     scripts = [ROOT / name for name in tracked if name.endswith((".sh", ".bash", "env/nlp-bench"))]
