@@ -323,15 +323,31 @@ def test_a_log_that_comes_as_a_document_is_named_as_one(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{\n  "current_steps": 10,\n  "throughput": 40960.0\n}\n', "records of JSON over several lines are not read; make a line of each: jq -c . FILE"),
+        (2 * '{\n  "current_steps": 10,\n  "throughput": 40960.0\n}\n', "records of JSON over several lines are not read; make a line of each: jq -c . FILE"),
         (
-            "starting\n[11/28/26 10:00:00] INFO     iteration 1/ 4 | consumed     training.py:90\n" + 30 * " " + "samples: 64 |\n",
+            "starting\n[11/28/26 10:00:00] INFO     iteration 1/ 4 | consumed     training.py:90\n" + 30 * " " + "samples: 64 | lm loss: 9.0 |\n",
             "its lines are wrapped as on a terminal, by Python's rich: let the training write with COLUMNS=400",
         ),
     ],
 )  # fmt: skip
 def test_the_form_that_hides_the_training_lines_is_named(reported: Reported, text: str, said: str) -> None:
     assert reported(text)["reasons"][0].startswith(f"no training line; {said}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{\n  "hidden_size": 64,\n  "step": 3\n}\n',
+        "[11/28/26 10:00:00] INFO     started     main.py:9\n" + 30 * " " + "on 8 GPUs\n",
+    ],
+)
+def test_a_configuration_or_another_programs_messages_are_passed_over(
+    reported: Reported, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/other").write_text(text)
+    (tmp_path / "logs/a.log").write_text("".join(f"{line}\n" for line in megatron(noise(50))))
+    assert reported(tmp_path / "logs", *SIZES)["num_records"] == 50  # of one run
 
 
 @pytest.mark.parametrize("encoding", ["quoted-printable", "base64", "7bit", "attached"])

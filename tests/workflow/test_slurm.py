@@ -200,8 +200,10 @@ def test_the_one_command_that_is_interrupted_names_the_job_that_stays(slurm_jube
 def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
     run_dir = slurm_jube.folder / "held run"
     nlp_bench = str(slurm_jube.checkout / "benchmark/env/nlp-bench")
-    slurm_jube("sbatch", "--nodes=1", "--nodelist=node1", "--output=/dev/null", "--wrap=sleep 300")
-    while "RUNNING" not in slurm_jube("squeue", "--jobs=1", "--format=%T"):
+    other = slurm_jube(
+        "sbatch", "--parsable", "--nodes=1", "--nodelist=node1", "--output=/dev/null", "--wrap=sleep 900"
+    ).strip()
+    while "RUNNING" not in slurm_jube("squeue", f"--jobs={other}", "--format=%T"):
         time.sleep(0.5)
     slurm_jube(
         "salloc", "--nodes=2", "--nodelist=node[1-2]", "--ntasks-per-node=1", "--gres=gpu:2",
@@ -210,8 +212,8 @@ def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
     )  # fmt: skip
     slurm_jube(nlp_bench, "measure", str(run_dir))
     assert json.loads((run_dir / "result.json").read_text())["run"]["outcome"] == "VALID"
-    assert "1 other job(s) ran on its nodes meanwhile (1)" in slurm_jube(nlp_bench, "report", str(run_dir))
-    slurm_jube("scancel", "1")
+    assert f"1 other job(s) ran on its nodes meanwhile ({other})" in slurm_jube(nlp_bench, "report", str(run_dir))
+    slurm_jube("scancel", other)
 
 
 def test_ambient_sbatch_variables_do_not_change_the_job(slurm_jube: Jube) -> None:

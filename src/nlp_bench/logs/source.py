@@ -462,8 +462,8 @@ _MAIL = (
 )
 _FORMS = {
     rb"\A(?:From |[A-Za-z][A-Za-z-]{1,28}: )(?s:.*)^(?i:Content-Transfer-Encoding):\s{0,9}(?i:quoted-printable|base64)": _MAIL,
-    rb"\A\{\s*\n\s+\"[^\"\n]{1,80}\": ": "records of JSON over several lines are not read; make a line of each: jq -c . FILE | nlp-bench report -",
-    rb"^\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\] [A-Z]+ .*\n {21,}\S": "its lines are wrapped as on a terminal, by Python's rich: let the training "
+    rb"\A\{\s*\n\s+\"[^\"\n]{1,80}\": (?s:.){1,9999}?^\}\s*\n\{\s*\n": "records of JSON over several lines are not read; make a line of each: jq -c . FILE | nlp-bench report -",
+    rb"^\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\] [A-Z]+ .*\n {21,}\S(?s:.)*\b(?i:iteration|step|loss)\b": "its lines are wrapped as on a terminal, by Python's rich: let the training "
     "write with COLUMNS=400 set, so that each stays one line",
 }
-"""Pattern of a log's beginning to why no training line may be found in it."""
+"""Pattern of a log's beginning to why no training line may be found in it; a configuration in JSON, or any program's messages, are none of them."""
