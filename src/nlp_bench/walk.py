@@ -35,6 +35,8 @@ OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})  # they hold no other run, and 
 _COPIES = re.compile(r"[.~#]snapshots?|\.zfs|\.Trash(-\d+)?|[#@]recycle|\$RECYCLE\.BIN|@eaDir", re.IGNORECASE)
 """Folders in which a file system shows what was there before (NetApp, Spectrum Scale, ZFS, Btrfs), or was deleted (freedesktop.org), and the like of
 file servers (Synology, QNAP, Windows): no further runs."""
+_KERNEL = re.compile(r"/(?:proc|sys)(?:/|$)")
+"""Files that the kernel makes as they are read, some without an end: no logs."""
 JUBE_FILES = ("configuration.xml", "workpackages.xml")
 """Mark the folder of a run of JUBE (000000), which holds the folders of its steps (000003_train/work)."""
 
@@ -55,6 +57,9 @@ def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[
         if real in seen:
             continue
         seen.add(real)
+        if _KERNEL.match(real):
+            skipped.append(f"{folder}: the kernel's own files, no logs")
+            continue
         if depth > MAX_DEPTH:
             skipped.append(f"{end_of(str(folder), 160)} lies more than {MAX_DEPTH} folders deep{NAME_IT}")
             continue

@@ -228,3 +228,9 @@ def test_what_a_bundle_derived_is_no_log_of_it(tmp_path: Path, capsys: pytest.Ca
     )
     assert main(["report", str(made.path), "--sequence-length", "2048", "--format", "json"]) == 0
     assert [Path(one["source"]).name for one in json.loads(capsys.readouterr().out)["runs"]] == ["a.log"]
+
+
+def test_the_kernels_own_files_are_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+    """`report $SCRATCH/` where that is not set is `report /`: reading /proc came to no end."""
+    assert main(["report", "/proc"]) == 2
+    assert "passed over: /proc: the kernel's own files, no logs" in capsys.readouterr().err
