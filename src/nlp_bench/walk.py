@@ -32,7 +32,9 @@ _RECORDS = {"outcome.json": b'"nlp-bench/outcome/', "submit.json": b'"nlp-bench/
 RUNS = frozenset((RUN, *(RUN + suffix for suffix in UNPACK)))
 """Names of run.json, packed by a cleaning job of the site, too: the log beside it is no stranger's."""
 OF_A_RUN = frozenset({MACHINE, RANKS, SNAPSHOT})  # they hold no other run, and another user's may be closed
-_COPIES = re.compile(r"[.~#]snapshots?|\.zfs|\.Trash(-\d+)?|[#@]recycle|\$RECYCLE\.BIN|@eaDir", re.IGNORECASE)
+_COPIES = re.compile(
+    r"[.~#]snapshots?|\.zfs|\.Trash(-\d+)?|[#@]recycle|\$RECYCLE\.BIN|@eaDir|lost\+found", re.IGNORECASE
+)
 """Folders in which a file system shows what was there before (NetApp, Spectrum Scale, ZFS, Btrfs), or was deleted (freedesktop.org), and the like of
 file servers (Synology, QNAP, Windows): no further runs."""
 _KERNEL = re.compile(r"/(?:proc|sys)(?:/|$)")
@@ -70,7 +72,9 @@ def walk(top: Path, *, problems: list[OSError] | None = None) -> Iterator[tuple[
             continue
         yield folder, names
         copies = [path for path in folders if _COPIES.fullmatch(path.name)]
-        skipped += [f"{path}: copies of folders, by the file system (snapshots, trash){NAME_IT}" for path in copies]
+        skipped += [
+            f"{path}: copies of folders, by the file system (snapshots, trash, lost+found){NAME_IT}" for path in copies
+        ]
         left += [(path, depth + 1) for path in reversed(folders) if path not in copies]
         for path in linked:
             if why := _why_not(path, within, top):

@@ -234,3 +234,12 @@ def test_the_kernels_own_files_are_passed_over(capsys: pytest.CaptureFixture[str
     """`report $SCRATCH/` where that is not set is `report /`: reading /proc came to no end."""
     assert main(["report", "/proc"]) == 2
     assert "passed over: /proc: the kernel's own files, no logs" in capsys.readouterr().err
+
+
+def test_what_a_volume_keeps_at_its_root_is_passed_over(tmp_path: Path, nlp_bench: Nlp) -> None:
+    """A user may not read it (mkfs.ext4 makes it so for root): each report of the volume ended with 1."""
+    write_log(tmp_path / "a.log", 65000)
+    (tmp_path / "lost+found").mkdir(mode=0)
+    done = nlp_bench("report", str(tmp_path), "--format", "json")
+    assert [run["source"] for run in json.loads(done.stdout)["runs"]] == [str(tmp_path / "a.log")]
+    assert f"passed over: {tmp_path}/lost+found: copies of folders, by the file system" in done.stderr
