@@ -11,7 +11,7 @@ from nlp_bench.config.system import Network, System
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.configurations import GENERATIONS
 from nlp_bench.plan.constants import Measured
-from nlp_bench.plan.machines import machine_of
+from nlp_bench.plan.machines import doubts_of, machine_of
 
 
 def system(**changes: object) -> System:
@@ -72,6 +72,7 @@ def test_a_gpu_without_bf16_is_not_planned_with_its_fp16() -> None:
         machine_of(gpu("Tesla V100-SXM2-32GB"), constants(), "bf16")
     found = machine_of(gpu("Tesla V100-SXM2-32GB"), constants(), "fp16")
     assert (float(found.peak_flops), float(found.half_flops)) == (125e12, 125e12)
+    assert any("NVIDIA V100 SXM2 has 125 in" in said for said in doubts_of(gpu("Tesla V100-SXM2-32GB"), constants()))
 
 
 def test_a_slice_of_a_gpu_is_not_planned_as_the_whole() -> None:

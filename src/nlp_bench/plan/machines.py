@@ -99,11 +99,15 @@ def _form(words: str) -> str:
 def _peak(entry: Accelerator, number_format: str) -> float:
     peaks = entry.peak_tflops
     if (value := peaks.get(number_format)) is None:
-        other = next((one for one in ("bf16", "fp16") if one in peaks), "fp32")
         raise UsageError(
-            f"{TABLE} has no {number_format} peak for {entry.name}, only {', '.join(peaks)}: plan --precision {other}"
+            f"{TABLE} has no {number_format} peak for {entry.name}, only {', '.join(peaks)}: plan --precision {_usual(entry)}"
         )
     return value * 1e12
+
+
+def _usual(entry: Accelerator) -> str:
+    """Return the number format that a GPU trains in as a rule: fp16 where it has no bf16."""
+    return next((one for one in ("bf16", "fp16") if one in entry.peak_tflops), "fp32")
 
 
 def against_sheet(sheet: Sheet, memory_gib: float, peak_bf16_tflops: float) -> tuple[str, ...]:
@@ -134,7 +138,7 @@ def doubts_of(system: System, constants: Constants) -> tuple[str, ...]:
     gpu = system.gpu
     if gpu is None or _measured(system, constants):
         return ()
-    sheet = sheet_of(gpu.name, "bf16", gpu.memory_gib)
+    sheet = sheet_of(gpu.name, _usual(_entry(gpu.name)), gpu.memory_gib)
     found = against_sheet(sheet, gpu.memory_gib, gpu.peak_bf16_tflops)
     return (*found, *measured_elsewhere(constants, [gpu.name]), *deviations(sheet.name), *own_file())
 

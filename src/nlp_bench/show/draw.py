@@ -24,14 +24,8 @@ try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.ticker import FixedLocator, FuncFormatter, Locator, LogLocator, MaxNLocator, NullLocator
-except (
-    AttributeError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-) as error:  # of a half installed one, or another numpy's
-    raise ImportError(str(error)) from error
+except (AttributeError, RuntimeError, SyntaxError, TypeError, ValueError) as error:
+    raise ImportError(str(error)) from error  # of a half installed one, or another numpy's
 if _BACKEND is not None:
     os.environ["MPLBACKEND"] = _BACKEND
 

@@ -43,9 +43,8 @@ _SENTENCES = (
     (late(rb"initialized with seq_len: \d{1,18} world_size: (\d{1,18}) "), "num_devices"),
 )
 _CONSTANT = late(rb"setting number of micro-batches to constant (\d{1,18})\s*$")
-_DEVICE = late(
-    rb"(?:^|\S ?) > device: (.{1,200}?)\s*$"
-)  # behind whatever a launcher or log collector puts before a line
+_DEVICE = late(rb"(?:^|\S ?) > device: (.{1,200}?)\s*$")
+"""Our trainer's line, behind whatever a launcher or log collector puts before it."""
 _MICROSECONDS = late(rb"\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
 _SKIPPED = late(rb"OVERFLOW! Rank 0 Skipping step")
 _FACT = {
