@@ -124,10 +124,15 @@ def test_logs_beside_run_folders_are_named(tmp_path: Path, capfd: pytest.Capture
     ("words", "said"),
     [
         (["watch", "nowhere"], "DIR nowhere does not exist; give a run folder"),
+        (["watch", "{folder}/purged"], "purged is a link to /nowhere/runs, which does not exist: make that, or remove the link"),
         (["watch", ".", "--while-pid", "0"], "--while-pid: "),
     ],
-)
-def test_watch_names_what_cannot_be_watched(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
+)  # fmt: skip
+def test_watch_names_what_cannot_be_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    (tmp_path / "purged").symlink_to("/nowhere/runs")
+    words = [word.format(folder=tmp_path) for word in words]
     assert main(words) == UsageError.exit_code
     assert said in capsys.readouterr().err
 

@@ -18,7 +18,7 @@ from nlp_bench.config.run import Run, read_run, summary
 from nlp_bench.config.scheduler import LOCAL, NoAnswerError, get_scheduler, scheduler_names
 from nlp_bench.config.system import System
 from nlp_bench.config.values import OneOf
-from nlp_bench.errors import NlpBenchError, UsageError, with_file
+from nlp_bench.errors import NlpBenchError, UsageError, dead_link, with_file
 from nlp_bench.escape import one_line
 from nlp_bench.files import SEEN_WITHIN_S, await_file, read_object, real, user_name, write_json, write_text
 from nlp_bench.immutable import immutable
@@ -487,7 +487,8 @@ class Watch(Command, WatchOptions):
             percent("--until", self.until)
         for folder in self.paths if self.while_pid is None and not self.new else ():
             if not folder.exists():
-                raise UsageError(f"DIR {folder} does not exist; give a run folder, or a folder above run folders")
+                what = dead_link(folder) or f"{folder} does not exist"
+                raise UsageError(f"DIR {what}; give a run folder, or a folder above run folders")
         return watch(list(self.paths), self, every_s=self.every, as_json=self.format == "json")
 
 
