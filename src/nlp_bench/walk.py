@@ -36,7 +36,7 @@ _COPIES = re.compile(
     r"[.~#]snapshots?|\.zfs|\.Trash(-\d+)?|[#@]recycle|\$RECYCLE\.BIN|@eaDir|lost\+found", re.IGNORECASE
 )
 """Folders in which a file system shows what was there before (NetApp, Spectrum Scale, ZFS, Btrfs), or was deleted (freedesktop.org), and the like of
-file servers (Synology, QNAP, Windows): no further runs."""
+file servers (Synology, QNAP, Windows), or what a check of the disk has found (fsck): no further runs."""
 _KERNEL = re.compile(r"/(?:proc|sys)(?:/|$)")
 """Files that the kernel makes as they are read, some without an end: no logs."""
 JUBE_FILES = ("configuration.xml", "workpackages.xml")

@@ -18,7 +18,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMAND = re.compile(r"(?:^|[\s`'\"(])nlp-bench ([a-z]+)(?: ([a-z]+))?([^\n;`,)&|#]*)")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*(?!_)\b")
 FOREIGN = {"--standalone", "--tag"}
-"""Options of torchrun that errors name."""
+"""Options of torchrun and of JUBE that errors name."""
 QUOTED = re.compile(r"`nlp-bench ([a-z]+)")
 
 

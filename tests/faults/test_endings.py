@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.processes import processes_with
-from support.sandbox import Sandbox
+from support.sandbox import Sandbox, own_reasons
 
 from nlp_bench.config.run import Run
 
@@ -187,8 +187,7 @@ def test_every_ending_has_its_outcome_and_jube_leaves_running(
     wrong = {}
     for name, (_, _, _, _, outcome, reason, decided) in CASES.items():
         record = told.get(name, {"outcome": "none", "reasons": []})
-        # The cases run beside each other, on the same nodes.
-        said = "; ".join(one for one in record["reasons"] if "other job(s) ran on its nodes" not in one)
+        said = "; ".join(own_reasons(record))
         has_said = re.search(reason, said) if reason else not said
         if record["outcome"] != outcome or not has_said or decided not in record["sources"]["decided_by"]:
             wrong[name] = record

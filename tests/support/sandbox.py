@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from support.processes import until
 
@@ -90,3 +91,9 @@ def sandbox(nodes: int, lines: str = "") -> Iterator[Sandbox]:
     finally:
         subprocess.run(["bash", str(SCRIPT), "stop", str(folder)], check=False, timeout=START_S)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_reasons(record: dict[str, Any]) -> list[str]:
+    """Return the reasons of an outcome.json but for its neighbours': jobs of a test may run beside each other on the same nodes."""
+    reasons = zip(record["reasons"], record.get("codes", record["reasons"]), strict=True)
+    return [text for text, code in reasons if code != "shared-nodes"]

@@ -43,7 +43,7 @@ class Check(Command, Request):
     recorded: Path | None = value("--run", metavar="FILE")  # With --print of the machine: the system of this run.json.
     tags: tuple[str, ...] = value(nargs="*", default=(), metavar="TAG")  # Tags as JUBE takes them: 175 slurm.
     repeats: str = value(default="1", metavar="N", jube="repeats")
-    """Runs of each point, each a job of its own: of JUBE alone, `submit` starts one run, so call it once for each; refused unless it is a number from 1 to 100."""
+    """Runs of each point, each a job of its own (by JUBE alone: `submit` starts one run, call it once for each); refused unless it is a number from 1 to 100."""
     offline: bool = flag()  # Ask no Slurm: check a run of another machine.
     output: Path | None = value(metavar="DIR")  # Write run.json into this folder.
     what: str = value("--print", read=OneOf("summary", *MACHINE), default="summary", metavar="WHAT")

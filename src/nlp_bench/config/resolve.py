@@ -1,6 +1,7 @@
 """From a request to a run: tags, data files, defaults, arithmetic and the scheduler's limits, in that order."""
 
 import argparse
+import contextlib
 import os
 import re
 import xml.etree.ElementTree as ET  # its usual name
@@ -310,8 +311,9 @@ UPSTREAM = "megatron_lm"  # the tag of Megatron-LM's own trainer
 def read_tags(jube_run: Path) -> list[str]:
     """Return the tags of a JUBE run. Raises UsageError where the command names more in several `--tag`: JUBE keeps those of the last one."""
     tags = [element.text.strip() for element in _configuration(jube_run).findall("selection/tag") if element.text]
-    log = jube_run / "parse.log"  # JUBE writes its command into the first line
-    command = (log.read_text(errors="replace").splitlines() or [""])[0] if log.is_file() else ""
+    command = ""
+    with contextlib.suppress(FileNotFoundError), (jube_run / "parse.log").open(errors="replace") as log:
+        command = log.readline()  # JUBE begins it with its command
     options = [words.split() for words in re.findall(r"(?<= )(?:-t|--ta?g?)[ =]?((?:[^\s-]\S* ?)+)", command)]
     named = [*dict.fromkeys(tag for words in options for tag in words)]
     if len(options) > 1 and (lost := [tag for tag in named if tag not in tags]):

@@ -245,8 +245,10 @@ def _settle(  # noqa: PLR0913  # one fact each
 def _shared_nodes(scheduler: Scheduler, job_id: str | None, ending: Ending) -> list[Reason]:
     """Say so where the nodes of a run that has a number were not its own."""
     others = scheduler.beside(job_id) if job_id and ending.outcome is Outcome.VALID else []
+    if not others:
+        return []
     text = f"{len(others)} other job(s) ran on its nodes meanwhile ({some(others, 3)}): the number is that of shared nodes; --exclusive asks for whole ones"
-    return [Reason("shared-nodes", text)] if others else []
+    return [Reason("shared-nodes", text)]
 
 
 def _going_on(

@@ -407,13 +407,14 @@ class Slurm(Scheduler):
             found = (answers.rows(answer.out, 4) or []) if answer.is_good else []
             return [row for row in found if _time(row[1]) and row[3].strip()]  # one that waits has no nodes
 
+        if not (own := jobs(f"--jobs={job_id}")):
+            return []
+        _, begin, end, nodes = own[0]
         # Times in ISO 8601 sort as text, and NONE, the end of a running job without a limit, behind them.
-        own = next(iter(jobs(f"--jobs={job_id}")), None)
-        others = jobs(f"--nodelist={own[3]}") if own else []
         return [
             number
-            for number, begin, end, _ in others
-            if own and begin < own[2] and end > own[1] and not re.match(rf"{job_id}(?!\d)", number)
+            for number, began, ended, _ in jobs(f"--nodelist={nodes}")
+            if began < end and ended > begin and not re.match(rf"{job_id}(?!\d)", number)
         ]
 
     def cancel(self, job_ids: list[str], *, waiting_only: bool = False) -> str | None:
