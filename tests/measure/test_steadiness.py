@@ -24,6 +24,13 @@ def test_stalls_inside_are_named_and_count() -> None:
     assert steadiness(times).words() == [one]
 
 
+@pytest.mark.parametrize(("apart", "said"), [(0.031, True), (0.029, False)])
+def test_two_modes_three_percent_apart_are_told(apart: float, said: bool) -> None:
+    """Every fourth interval: what scatters less has none, and is not looked through for them."""
+    found = steadiness(1 + apart * (np.arange(400) % 4 == 0) + NOISE / 100)
+    assert (found.modes is not None) is said
+
+
 def test_a_run_that_drifts_ends_half_of_the_drift_slower() -> None:
     assert steadiness(1 + NOISE + np.linspace(0, 0.03, 400)).ending == pytest.approx(1.015, abs=0.006)
     wide = Uncertainty(num_iterations=3, noise=0.9, degrees=0.5)
