@@ -42,6 +42,7 @@ def test_an_option_for_run_sh_is_refused_before_anything_is_set_up(words: list[s
     option = next(word for word in words if word.startswith("-"))
     said = f"error: {option}: run.sh takes tags, no options: bash benchmark/run.sh 13; with options: nlp-bench submit"
     assert (done.returncode, said in done.stderr, done.stdout) == (2, True, "")
+    assert len(done.stderr.splitlines()) == 1  # and nothing behind it
 
 
 def test_no_script_looks_a_folder_up_by_cdpath_or_a_users_cd() -> None:
