@@ -3,7 +3,10 @@
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from nlp_bench.config.scheduler import get_scheduler
 
 # A shell starts what it puts into the background with Ctrl-C ignored, and programs inherit that: tests that press it would wait.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -20,3 +23,9 @@ pytest_plugins = ("support.timed", "support.command", "support.published", "supp
 # How long an example takes depends on what else the machine does.
 settings.register_profile("loaded", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("loaded")
+
+
+@pytest.fixture(autouse=True)
+def _new_schedulers() -> None:
+    """A scheduler keeps why it was silent: that of the test before is not of this one."""
+    get_scheduler.cache_clear()

@@ -18,7 +18,7 @@ from nlp_bench import marker
 from nlp_bench.cli import runs as measure_command
 from nlp_bench.cli.main import main
 from nlp_bench.config.run import Run, read_run
-from nlp_bench.config.scheduler import ACTIVE, NoAnswerError, State, get_scheduler
+from nlp_bench.config.scheduler import ACTIVE, NoAnswerError, State
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.end.ending import Ending, decide, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
@@ -285,11 +285,8 @@ def test_a_job_that_another_cluster_of_a_federation_has_started_goes_on(submitte
     assert ending_of(sync(submitted)).outcome is Outcome.VALID
 
 
-def test_an_accounting_that_does_not_answer_is_named(
-    submitted: Path, tools: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_accounting_that_does_not_answer_is_named(submitted: Path, tools: Path) -> None:
     """Slurm itself answers: its database is out of reach of this node, or down."""
-    monkeypatch.setattr(get_scheduler("slurm"), "silence", "")  # what it leaves is of this test
     forgets(tools, "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1")
     ending, state = sync(submitted)
     assert ending is None
