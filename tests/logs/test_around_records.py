@@ -7,9 +7,8 @@ import pytest
 from support.texts import log_of
 
 from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Findings
 from nlp_bench.logs.dialects import all_dialects
-from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.progress_bar import bars, loop_of
 from nlp_bench.logs.scan import Line
 

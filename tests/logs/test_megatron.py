@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.texts import log_of
 
-from nlp_bench.logs.dialect import Dialect
+from nlp_bench.logs.dialect import Dialect, Findings
 from nlp_bench.logs.dialects import all_dialects
-from nlp_bench.logs.dialects.megatron_keys import CAREFUL, CLEAN, PROGRAM, grammar
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialects.megatron import CAREFUL, CLEAN, PROGRAM, grammar
 from nlp_bench.logs.record import Log, LogRecord
 from nlp_bench.logs.scan import Line, Scanner
 from nlp_bench.logs.source import Block
@@ -34,7 +33,7 @@ def careful(text: str, *, is_ended: bool = True, following: tuple[str, ...] = ()
     line = Line(1, 0, text.encode(), is_ended, lambda count: [after.encode() for after in following[:count]])
     parser.take(line, findings)
     parser.finish(findings)
-    return findings.result(num_bytes=len(text), damage=None)
+    return findings.result(num_bytes=len(text), damage=None, common={})
 
 
 def parse(text: str, *, is_ended: bool = True, following: tuple[str, ...] = ()) -> list[LogRecord]:
@@ -151,14 +150,14 @@ def test_fields_of_forks(text: str, name: str, value: float) -> None:
     assert record.is_whole
 
 
-def rows(text: str, *, is_compiled: bool) -> list[dict[str, float]]:
+def rows(text: str) -> list[dict[str, float]]:
     """What the scanner makes of one line."""
     data = bytearray(text.encode() + b"\n")
-    scanner = Scanner(family().needles, grammar(), is_compiled=is_compiled)
+    scanner = Scanner(family().needles, grammar())
     found, _ = scanner.scan(Block(data, 0, len(data), len(data), 0, 1, is_last=True))
     findings = Findings(family())
     findings.rows(found)
-    log = findings.result(num_bytes=len(data), damage=None)
+    log = findings.result(num_bytes=len(data), damage=None, common={})
     return [values_of(record) for attempt in log.attempts for record in attempt.records]
 
 
@@ -179,11 +178,11 @@ FIELDS = st.sampled_from([key.decode() for key in (*CLEAN, *CAREFUL)] + ["learni
 
 @pytest.mark.slow
 @settings(max_examples=300)
-@given(st.lists(st.tuples(FIELDS, NUMBERS), max_size=8), st.integers(1, 9999), st.booleans())
-def test_both_roads_read_a_clean_line_alike(fields: list[tuple[str, str]], iteration: int, is_compiled: bool) -> None:
+@given(st.lists(st.tuples(FIELDS, NUMBERS), max_size=8), st.integers(1, 9999))
+def test_both_roads_read_a_clean_line_alike(fields: list[tuple[str, str]], iteration: int) -> None:
     fields = [("elapsed time per iteration (ms)", "12.5"), *fields, ("number of nan iterations", "  0")]
     text = f" iteration {iteration:8d}/{9999:8d} |" + "".join(f" {key}: {value} |" for key, value in fields)
-    fast = rows(text, is_compiled=is_compiled)
+    fast = rows(text)
     if fast:
         assert fast == [values_of(record) for record in parse(text)]
 
@@ -193,8 +192,8 @@ def test_a_field_that_names_a_program_is_no_row_of_the_scanner() -> None:
     for key in (*CAREFUL, *(key for key in CLEAN if key in PROGRAM)):
         if key == b"lm-loss":
             continue  # an early name; the program is known by what surrounds it
-        assert rows(f" iteration 1/ 2 | {key.decode()}: 1 |{tail}", is_compiled=False) == [], key
-    assert len(rows(f" iteration 1/ 2 |{tail}", is_compiled=False)) == 1
+        assert rows(f" iteration 1/ 2 | {key.decode()}: 1 |{tail}") == [], key
+    assert len(rows(f" iteration 1/ 2 |{tail}")) == 1
 
 
 def test_the_dump_is_believed_more_than_a_command_line(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from support.fixtures import fixtures
 from support.mutate import HONEST, WILD
 
-from nlp_bench.logs.findings import FAILED
+from nlp_bench.logs.dialect import FAILED
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import Attempt, Log
 from nlp_bench.measure.foreign import measure_log

@@ -15,8 +15,7 @@ import re
 from functools import lru_cache
 
 from nlp_bench.logs.clean import pieces
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.record import LOAD, Event

@@ -8,8 +8,7 @@ launcher looks for some of them too (`launch.end.log_facts`).
 import math
 from typing import TYPE_CHECKING
 
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.record import EndMark
 from nlp_bench.logs.scan import Line

@@ -16,8 +16,7 @@ from typing import Any, AnyStr, NamedTuple, cast
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import WRAPPERS, label_of
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.quantity import FACTS, OTHER_NAMES, RATES, UNITS, Counted, duration_s, number, quantity_of
 from nlp_bench.logs.record import ROW
 from nlp_bench.logs.scan import Line, slim

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Findings
 from nlp_bench.logs.quantity import duration_s
 from nlp_bench.logs.scan import Line, slim
 

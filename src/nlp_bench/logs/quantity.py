@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from nlp_bench.logs.findings import Findings
+    from nlp_bench.logs.dialect import Findings
     from nlp_bench.logs.scan import Line
 
 RATES = (

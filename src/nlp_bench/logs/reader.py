@@ -8,10 +8,9 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.logs.attempts import Lookalikes
 from nlp_bench.logs.clean import plain_blanks
 from nlp_bench.logs.common import EVENTS, MACHINE, SETTINGS
-from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.end_marks import ENDINGS
-from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.record import LOAD, Log
 from nlp_bench.logs.scan import Line, Scanner

@@ -24,7 +24,8 @@ from nlp_bench.logs.source import Block
 from nlp_bench.logs.stamp import HEAD_BYTES, PLAIN_STAMP, row_stamp_s
 
 MAX_NUMBER_BYTES = 64  # more than any program prints
-_NUMBER = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = re.compile(NUMBER)
 _COUNT = re.compile(rb"\d{1,18}")
 _UNSAFE = re.compile(rb"[\x1b\r\x80-\xff]")
 _TIME_STAMP = re.compile(rb"\[20\d\d[-/.][^\]]*\]|[ \t]+|" + PLAIN_STAMP)
@@ -55,16 +56,12 @@ class Grammar:
 
     start: bytes  # the text before the iteration and the total; also a needle
     keys: Mapping[bytes, tuple[str, float, bool]]
-    """Key to (quantity of `record.ROW`, divisor, is_count): it is float(value) / divisor; a count has 1 to 18 digits."""
+    """Key (ASCII, with none of `:|` in it and no blank at an end) to (quantity of `record.ROW`, divisor, is_count): it is
+    float(value) / divisor; a count has 1 to 18 digits."""
     required: tuple[str, ...] = ()  # quantities without which a line is no row
     reads_stamps: bool = False
     """Whether `stamp_s`, where no key gives it, is `stamp.row_stamp_s` of the text before the record; a line with a time of day in
     another form is then no row."""
-
-    def __post_init__(self) -> None:
-        for word in (self.start, *self.keys):
-            if not word or word != word.strip() or set(word) & set(b":|\r\n\x1b") or not word.isascii():
-                raise ValueError(f"keys: {word!r} is empty, not ASCII, or has a blank at an end or one of : | in it")
 
     def places(self) -> dict[bytes, tuple[int, float, bool]]:
         """Return the keys with the places of their quantities in ROW."""
@@ -75,15 +72,12 @@ class Scanner:
     """Finds the lines that contain a needle, and reads those that fit the grammar.
 
     `needles` are non-empty byte strings without line feeds; a line with any of them is returned, as a row or as text.
-    The engine in Python gives the same results; it is used with `is_compiled=False` and where the shared object is missing or old.
+    The engine in Python gives the same results; it is used where the shared object is missing or old.
     """
 
-    def __init__(self, needles: Iterable[bytes], grammar: Grammar | None = None, *, is_compiled: bool = True) -> None:
-        words = dict.fromkeys([*needles, *([grammar.start] if grammar else [])])
-        if not words or any(not word or b"\n" in word for word in words):
-            raise ValueError(f"needles: {list(words)!r} must be words without line feeds, at least one")
-        self._words, self._grammar, self._is_compiled = tuple(words), grammar, is_compiled
-        self._num_small = 0
+    def __init__(self, needles: Iterable[bytes], grammar: Grammar | None) -> None:
+        self._words = tuple(dict.fromkeys([*needles, *([grammar.start] if grammar else [])]))
+        self._grammar, self._num_small = grammar, 0
 
     def scan(self, block: Block) -> tuple[Records, list[Line]]:
         """Return the records of the block's rows and its other lines with a needle, each in the order of the file."""
@@ -94,7 +88,7 @@ class Scanner:
 
     @cached_property
     def _engine(self) -> "_CEngine | _PythonEngine":
-        library = _library() if self._is_compiled else None
+        library = _library()
         return _CEngine(library, self._words, self._grammar) if library else self._engine_in_python
 
     @cached_property

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.progress_bar import NEEDLES, Bar, BarBook, Series, line_of, report_series
 from nlp_bench.logs.quantity import Rounded, rounded

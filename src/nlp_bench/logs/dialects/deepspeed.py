@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings
 from nlp_bench.logs.pattern import Pattern, PatternParser, late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line, slim

@@ -1,8 +1,7 @@
 """fairseq and metaseq: words per second and per update, as `key=value`, as JSON, or as a table of an epoch."""
 
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import late, pairs_in, take_facts
 from nlp_bench.logs.scan import Line, slim
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import PAIRS, REINFORCED, Findings
+from nlp_bench.logs.dialect import PAIRS, REINFORCED, Dialect, Findings, Parser
 from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, Series, report_series
 from nlp_bench.logs.quantity import Rounded, bounds, duration_s, number, rounded

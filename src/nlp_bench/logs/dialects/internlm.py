@@ -1,8 +1,7 @@
 """Shanghai AI Laboratory's programs: InternEvo (InternLM), and XTuner, on mmengine (an iteration is a micro-batch) or with its own trainer."""
 
 from nlp_bench.logs.clean import label_of, unwrapped
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, form_of, late, take_facts
 from nlp_bench.logs.quantity import numbers
 from nlp_bench.logs.scan import Line

@@ -4,8 +4,7 @@ import math
 from typing import ClassVar
 
 from nlp_bench.logs.clean import label_of, unwrapped
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import PAIRS, Findings
+from nlp_bench.logs.dialect import PAIRS, Dialect, Findings, Parser
 from nlp_bench.logs.pattern import Lines, Match, Pattern, late
 from nlp_bench.logs.quantity import Bracket, Counted, bounds, number, numbers
 from nlp_bench.logs.scan import Line

@@ -3,8 +3,7 @@
 import re
 
 from nlp_bench.logs.clean import first_piece
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.scan import Line
 
 _MAX_ROWS = 16

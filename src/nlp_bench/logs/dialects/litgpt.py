@@ -1,8 +1,7 @@
 """LitGPT and its predecessors: the time is of a micro-batch, and the micro-batches of a step are added up."""
 
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings
 from nlp_bench.logs.pattern import At, Match, Pattern, PatternParser, Values, is_cut, late
 from nlp_bench.logs.quantity import number, numbers
 from nlp_bench.logs.scan import Line

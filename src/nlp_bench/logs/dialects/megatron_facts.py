@@ -7,7 +7,7 @@ AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/tr
 
 from functools import lru_cache
 
-from nlp_bench.logs.findings import REINFORCED, Findings
+from nlp_bench.logs.dialect import REINFORCED, Findings
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import Bracket, bounds
 from nlp_bench.logs.scan import Line, slim

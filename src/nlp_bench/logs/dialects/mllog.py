@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from nlp_bench.files import once
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.scan import Line
 

@@ -3,9 +3,8 @@
 from math import prod
 
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect, Parser
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.dialects.hf_trainer import is_joined
-from nlp_bench.logs.findings import Findings
 from nlp_bench.logs.pattern import At, Match, Pattern, PatternParser, Values, late, take_facts
 from nlp_bench.logs.quantity import number, numbers
 from nlp_bench.logs.scan import Line, slim

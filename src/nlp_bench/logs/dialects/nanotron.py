@@ -5,8 +5,7 @@ these bounds the integer with most factors of two is used; its error is below th
 """
 
 from nlp_bench.logs.clean import label_of, unwrapped
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import Match, late
 from nlp_bench.logs.quantity import Bracket, Counted, bounds, numbers
 from nlp_bench.logs.scan import Line

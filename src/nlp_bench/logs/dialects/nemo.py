@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import Pattern, late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line

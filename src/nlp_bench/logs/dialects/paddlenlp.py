@@ -3,8 +3,7 @@
 from math import isfinite
 
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import late, pairs_in
 from nlp_bench.logs.quantity import duration_s, number
 from nlp_bench.logs.scan import Line, slim

@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from nlp_bench.files import once
 from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import Bracket, bounds, number, numbers
 from nlp_bench.logs.scan import Line

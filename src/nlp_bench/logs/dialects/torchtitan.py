@@ -1,8 +1,7 @@
 """torchtitan and its derivatives (flame, Primus' torchtitan backend, forks): a coloured line per step, the rate of one device."""
 
 from nlp_bench.logs.clean import label_of, unwrapped
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import Match, is_cut, late, take_facts
 from nlp_bench.logs.quantity import number, numbers
 from nlp_bench.logs.record import NO_LOSS

@@ -5,8 +5,7 @@ import re
 import numpy as np
 
 from nlp_bench.logs.clean import label_of, pieces
-from nlp_bench.logs.dialect import Dialect, Parser
-from nlp_bench.logs.findings import Findings
+from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line
