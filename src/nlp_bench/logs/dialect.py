@@ -215,8 +215,8 @@ class Findings:
 
     def known(self, name: str) -> float | None:
         """Return the number that the log has stated for `name` since the program started, None if none."""
-        fact = self._starts[-1][1].get(name)
-        return fact.value if fact and not fact.other and not isinstance(fact.value, str) else None
+        facts = self._starts[-1][1]
+        return facts[name].number if name in facts else None
 
     def start(self, line: Line) -> None:
         """Begin a new start of the program; every rank may log it. Facts of a start without a record are kept unless set again."""

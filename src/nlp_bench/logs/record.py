@@ -223,6 +223,11 @@ class Fact(NamedTuple):
     line_number: int  # line of the file, counted from 1; 0 where it is derived from several lines
     other: "Fact | None" = None  # a later statement of another value: then neither counts
 
+    @property
+    def number(self) -> float | None:
+        """The value if it is a number and counts, else None."""
+        return float(self.value) if self.other is None and not isinstance(self.value, str) else None
+
 
 @immutable
 class Copies:
@@ -254,8 +259,7 @@ class Attempt:
 
     def fact(self, name: str) -> float | None:
         """Return the number that the log states for `name`, None where it states none or two different ones."""
-        found = self.facts.get(name)
-        return float(found.value) if found and not found.other and not isinstance(found.value, str) else None
+        return self.facts[name].number if name in self.facts else None
 
     def count(self, name: str) -> int | None:
         """Return the fact as a whole number above 0, None where the log states none."""
