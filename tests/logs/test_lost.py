@@ -6,7 +6,6 @@ import pytest
 from support import megatron_log
 from support.texts import entries_of, log_of
 
-from nlp_bench.logs import scan
 from nlp_bench.logs.reader import read_log
 from nlp_bench.measure.result import RunResult
 from nlp_bench.outcome import Outcome
@@ -19,22 +18,15 @@ def line(i: int, ms: str = "", prefix: str = "[default3]: ") -> str:
     return megatron_log.line(i, 500, prefix, **facts)
 
 
-def measured(path: Path, text: str) -> RunResult:
-    return entries_of(path, text, sequence_length=128, num_gpus=1)[0]
-
-
-@pytest.fixture(params=[True, False], ids=["compiled", "python"])
-def path(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
-    if not request.param:
-        monkeypatch.setattr(scan, "_library", lambda: None)
-    return tmp_path
+def measured(tmp_path: Path, text: str) -> RunResult:
+    return entries_of(tmp_path, text, sequence_length=128, num_gpus=1)[0]
 
 
 @pytest.mark.parametrize("ms", ["1.2.3,4", "-5.0", "nan", "inf", "0.0", "", "1234.5x", TORN])
 @pytest.mark.parametrize("every", [2, 4, 30])
-def test_slow_lines_that_cannot_be_read(path: Path, ms: str, every: int) -> None:
+def test_slow_lines_that_cannot_be_read(tmp_path: Path, ms: str, every: int) -> None:
     entry = measured(
-        path, "".join(line(i, ms if i % every == 0 and ms else "" if i % every else "?") for i in range(1, 121))
+        tmp_path, "".join(line(i, ms if i % every == 0 and ms else "" if i % every else "?") for i in range(1, 121))
     )
     assert entry.outcome is Outcome.REFUSED
     assert not entry.has_number
@@ -42,38 +34,38 @@ def test_slow_lines_that_cannot_be_read(path: Path, ms: str, every: int) -> None
     assert f"lines {every}, {2 * every}, " in entry.reason_texts[0]
 
 
-def test_lines_that_are_cut_before_their_time(path: Path) -> None:
+def test_lines_that_are_cut_before_their_time(tmp_path: Path) -> None:
     lines = [line(i) for i in range(1, 101)]
     lines[10:20] = [text[:60] + "\n" for text in lines[10:20]]
-    assert measured(path, "".join(lines)).outcome is Outcome.REFUSED
+    assert measured(tmp_path, "".join(lines)).outcome is Outcome.REFUSED
 
 
-def test_a_small_share_is_said_and_borne(path: Path) -> None:
-    entry = measured(path, "".join(line(i, "?" if i in {50, 100, 150} else "") for i in range(1, 201)))
+def test_a_small_share_is_said_and_borne(tmp_path: Path) -> None:
+    entry = measured(tmp_path, "".join(line(i, "?" if i in {50, 100, 150} else "") for i in range(1, 201)))
     assert entry.has_number
-    assert read_log(str(path / "some.log")).attempts[0].num_lost == 3
+    assert read_log(str(tmp_path / "some.log")).attempts[0].num_lost == 3
     assert any("3 cut or spliced" in reason for reason in entry.reason_texts)
 
 
 @pytest.mark.parametrize("num_bad", [1, 2])
-def test_a_short_log_bears_one_or_two(path: Path, num_bad: int) -> None:
-    assert measured(path, "".join(line(i, "?" if i > 10 - num_bad else "") for i in range(1, 11))).has_number
+def test_a_short_log_bears_one_or_two(tmp_path: Path, num_bad: int) -> None:
+    assert measured(tmp_path, "".join(line(i, "?" if i > 10 - num_bad else "") for i in range(1, 11))).has_number
 
 
-def test_a_line_that_another_rank_prints_whole_is_not_lost(path: Path) -> None:
+def test_a_line_that_another_rank_prints_whole_is_not_lost(tmp_path: Path) -> None:
     text = "".join(line(i, "?", prefix="[default0]: ") + line(i, prefix="[default1]: ") for i in range(1, 51))
-    entry = measured(path, text)
+    entry = measured(tmp_path, text)
     assert entry.has_number
-    (attempt,) = read_log(str(path / "some.log")).attempts
+    (attempt,) = read_log(str(tmp_path / "some.log")).attempts
     assert (len(attempt.records), attempt.num_lost) == (50, 0)
     assert attempt.records.whole.all()
 
 
-def test_halves_without_their_number_are_lost_only_where_iterations_are_missing(path: Path) -> None:
+def test_halves_without_their_number_are_lost_only_where_iterations_are_missing(tmp_path: Path) -> None:
     half = line(7).partition("elapsed")[2]
     whole = [line(i) for i in range(1, 51)]
-    assert measured(path, "".join(text + half for text in whole)).has_number
-    assert read_log(str(path / "some.log")).attempts[0].num_lost == 0
+    assert measured(tmp_path, "".join(text + half for text in whole)).has_number
+    assert read_log(str(tmp_path / "some.log")).attempts[0].num_lost == 0
 
 
 OTHERS = {
@@ -86,23 +78,23 @@ OTHERS = {
 
 @pytest.mark.parametrize("dialect", OTHERS)
 @pytest.mark.parametrize("value", ["1.2.3,4", "-500.5", "5..5"])
-def test_other_dialects(path: Path, dialect: str, value: str) -> None:
-    log = log_of(path, "".join(OTHERS[dialect].format(i=i, v="900.5" if i % 4 else value) for i in range(1, 101)))
+def test_other_dialects(tmp_path: Path, dialect: str, value: str) -> None:
+    log = log_of(tmp_path, "".join(OTHERS[dialect].format(i=i, v="900.5" if i % 4 else value) for i in range(1, 101)))
     assert log.dialect == dialect
     assert log.refusal is not None
     assert log.attempts[0].num_lost >= 24
-    log = log_of(path, "".join(OTHERS[dialect].format(i=i, v="900.5") for i in range(1, 101)))
+    log = log_of(tmp_path, "".join(OTHERS[dialect].format(i=i, v="900.5") for i in range(1, 101)))
     assert (log.refusal, log.attempts[0].num_lost) == (None, 0)
 
 
-def test_a_program_that_prints_the_time_of_evaluations_is_not_doubted(path: Path) -> None:
+def test_a_program_that_prints_the_time_of_evaluations_is_not_doubted(tmp_path: Path) -> None:
     # nanoGPT's parser keeps the times of evaluated iterations back, fairseq's thins out what its coarse clock cannot tell apart.
     lines = ["tokens per iteration will be: 491,520\n"]
     for i in range(60):
         lines += [f"step {i}: train loss 10.9500, val loss 10.9400\n"] if i % 10 == 0 else []
         lines += [f"iter {i}: loss 10.9000, time {9000 if i % 10 == 0 else 500}.00ms, mfu 28.30%\n"]
-    log = log_of(path, lines)
+    log = log_of(tmp_path, lines)
     assert (log.dialect, log.refusal, log.attempts[0].num_lost) == ("nanogpt", None, 0)
     form = "2026-01-01 10:00:00 | INFO | train_inner | epoch 001: {:6} / 4830 loss=9.5, ppl=700, wps=8000, ups=4, wpb=2048, bsz=16, num_updates={}, lr=5e-07, gnorm=1, clip=0, oom=0, wall={:.0f}\n"
-    log = log_of(path, "".join(form.format(i, i, i / 4) for i in range(1, 400)))
+    log = log_of(tmp_path, "".join(form.format(i, i, i / 4) for i in range(1, 400)))
     assert (log.dialect, log.refusal, log.attempts[0].num_lost) == ("fairseq", None, 0)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from support import megatron_log
 
-from nlp_bench.logs import scan
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.separators import plain_numbers
 from nlp_bench.measure.foreign import measure_log
@@ -54,14 +53,9 @@ def write(path: Path, convention: str, *, is_everywhere: bool, encoding: str = "
     return [ms / 1000 for ms in times_ms()]
 
 
-@pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("is_everywhere", [True, False])
 @pytest.mark.parametrize("convention", CONVENTIONS)
-def test_megatron(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, convention: str, is_everywhere: bool, is_compiled: bool
-) -> None:
-    if not is_compiled:
-        monkeypatch.setattr(scan, "_library", lambda: None)
+def test_megatron(tmp_path: Path, convention: str, is_everywhere: bool) -> None:
     path = tmp_path / "log"
     seconds = write(path, convention, is_everywhere=is_everywhere)
     log = read_log(str(path))
@@ -151,13 +145,8 @@ def test_a_log_with_decimal_commas_decides_for_its_other_lines() -> None:
     assert plain_numbers(b"ms: 1,012 | loss: 3.25", has_decimal_commas=True)[0] == b"ms: 1,012 | loss: 3.25"
 
 
-@pytest.mark.parametrize("is_compiled", [True, False])
 @pytest.mark.parametrize("unit", ["(ms)", "(s)"])
-def test_points_that_nothing_else_explains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str, is_compiled: bool
-) -> None:
-    if not is_compiled:
-        monkeypatch.setattr(scan, "_library", lambda: None)
+def test_points_that_nothing_else_explains(tmp_path: Path, unit: str) -> None:
     path = tmp_path / "log"
     times = [written(ms, "German", 0) for ms in times_ms()]
     path.write_text("".join(line(i, ms).replace("(ms)", unit) for i, ms in enumerate(times, 1)))
