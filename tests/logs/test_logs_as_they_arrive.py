@@ -205,8 +205,7 @@ def test_no_break_spaces_of_a_web_page_are_read_as_blanks(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["[{}]", '{{"events":[{}]}}'])
-@pytest.mark.parametrize("between", [",", ", "])
+@pytest.mark.parametrize(("form", "between"), [("[{}]", ", "), ('{{"events":[{}]}}', ",")])
 def test_a_list_of_json_in_one_line_is_read_whole(reported: Reported, tmp_path: Path, form: str, between: str) -> None:
     """Its line is longer than one that is read whole, and its second half is slower."""
     lines = [*DUMP, *(f" {line}" for line in megatron(noise(60) * np.repeat([1, 2], 30)))]

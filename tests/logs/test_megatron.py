@@ -136,10 +136,20 @@ def test_a_cut_record_takes_no_words_of_other_lines(after: str) -> None:
     assert (record.iteration, record.global_batch_size, record.num_nan, record.is_whole) == (10, None, None, False)
 
 
-def test_a_field_of_a_fork() -> None:
-    times = "elapsed time per iteration (ms): 1460.8 | number of nan iterations: 0 |"
-    (record,) = parse(f"iteration 1/ 10 | throughput (token/sec/GPU): 142.6 | {times}")
-    assert (record.tokens_per_second_per_device, record.is_whole) == (142.6, True)
+@pytest.mark.parametrize(
+    ("field", "name", "value", "program"),
+    [
+        ("throughput (token/sec/GPU): 142.6", "tokens_per_second_per_device", 142.6, "megatron-lm"),
+        ("tokens/s/GPU inst/harmonic mean: 25032.8/22288.1", "tokens_per_second_per_device", 25032.8, "primus"),
+        ("lm-loss: 1.5E+00", "lm_loss", 1.5, "megatron-deepspeed"),
+        ("actual seqlen:  2048", "sequence_length", 2048, "megatron-deepspeed"),
+        ("approx flops per GPU: 68.3TFLOPS", "tflops", None, "gpt-neox"),
+    ],
+)
+def test_fields_of_forks(field: str, name: str, value: float, program: str) -> None:
+    log = careful(f"iteration 1/ 10 | {field} | elapsed time per iteration (ms): 14.8 | number of nan iterations: 0 |")
+    (record,) = log.attempts[0].records
+    assert (getattr(record, name), record.is_whole, log.dialect) == (value, True, program)
 
 
 def rows(text: str) -> list[dict[str, float]]:

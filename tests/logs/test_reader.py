@@ -67,7 +67,6 @@ def test_of_several_ranks_the_slowest_counts_and_the_difference_is_evidence(tmp_
         assert [record.elapsed_s for record in attempt.records] == [1.5] * 8
         copies = attempt.copies["elapsed_s"]
         assert (copies.num_iterations, copies.num_differing) == (8, 8)
-        assert copies.largest == pytest.approx(0.2)
         assert copies.between_processes == pytest.approx(0.2)
         fast, slow = (text.splitlines()[number - 1] for number in copies.line_numbers)
         assert "1.2500" in fast
@@ -81,7 +80,6 @@ def test_the_jitter_of_ranks_does_not_add_up(tmp_path: Path) -> None:
     text = "".join(line(i, times[(i + rank) % 2], prefix=f"[default{rank}]: ") for i in range(1, 9) for rank in (0, 1))
     (attempt,) = log_of(tmp_path, text).attempts
     assert sum(record.elapsed_s or 0 for record in attempt.records) == pytest.approx(8 * 1.5)
-    assert attempt.copies["elapsed_s"].largest == pytest.approx(1.6 / 1.4 - 1)
     assert attempt.copies["elapsed_s"].between_processes == pytest.approx(0)
 
 

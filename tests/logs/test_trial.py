@@ -20,6 +20,11 @@ def said(run: dict[str, Any]) -> str:
     return " ".join(run["reasons"])
 
 
+def rates(run: dict[str, Any]) -> list[float]:
+    """Steady, reference."""
+    return [run["tokens_per_second"][name] for name in ("steady", "reference")]
+
+
 def bar(n: int, seconds: int) -> str:
     rate = f"{seconds / n:.2f}s/it" if n and seconds else "?it/s"
     return f"\r{n * 100 // 300:3d}%|######    | {n}/300 [{seconds // 60:02d}:{seconds % 60:02d}<00:10,  {rate}]"
@@ -51,9 +56,7 @@ def trained(start: int, *, has_bar: bool, first_s: int = 0, draws_zero: bool = F
 @pytest.mark.parametrize("start", [50, 200])
 def test_a_resumed_trainer_is_timed_by_its_bar(reported: Reported, start: int, draws_zero: bool) -> None:
     text = trained(start, has_bar=True, draws_zero=draws_zero) + summary((300.0 - start) * STEP_S)
-    run = reported(text, *SIZES)
-    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=0.02)
-    assert run["tokens_per_second"]["reference"] == pytest.approx(TRUE_RATE, rel=0.02)
+    assert rates(reported(text, *SIZES)) == pytest.approx([TRUE_RATE] * 2, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -69,16 +72,14 @@ def test_a_resumed_trainer_is_timed_by_its_bar(reported: Reported, start: int, d
 )
 def test_the_summary_of_a_resumed_trainer_is_refused(reported: Reported, text: str) -> None:
     run = reported(text, *SIZES)
-    assert run["outcome"] == "REFUSED"
-    assert not run["tokens_per_second"] or run["tokens_per_second"]["steady"] is None
+    assert (run["outcome"], rates(run)[0]) == ("REFUSED", None)
     assert "was resumed, or whose log lacks its beginning or has another training before it" in said(run)
 
 
 @pytest.mark.parametrize("clock", [False, True], ids=["seconds", "a runtime that cannot be read"])
 def test_the_steps_since_a_known_checkpoint_count(reported: Reported, clock: bool) -> None:
     text = HEADER + "  Continuing training from global step 200\n" + summary(500.0, clock=clock)
-    run = reported(text, *SIZES)
-    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
+    assert rates(reported(text, *SIZES))[0] == pytest.approx(TRUE_RATE, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +110,8 @@ def test_the_summary_of_a_trainer_that_stopped_early_is_no_time(
     """The Trainer divides all 300 planned steps by the time of the 90 that an EarlyStoppingCallback let it do."""
     header = HEADER.replace("\n", "\n  Num examples = 76,800\n", 1) if has_header else ""
     done = trained(0, has_bar=has_bar).partition(bar(91, 91 * STEP_S) if has_bar else step_dict(100))[0]
-    text = (
-        header
-        + done
-        + f"\n{{'train_runtime': 450.0, 'train_samples_per_second': {300 * 256 / 450:.3f}, 'epoch': 0.3}}\n"
-    )
-    run = reported(text, *SIZES)
+    end = f"\n{{'train_runtime': 450.0, 'train_samples_per_second': {300 * 256 / 450:.3f}, 'epoch': 0.3}}\n"
+    run = reported(header + done + end, *SIZES)
     assert words in said(run)
     if has_bar:
         assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=0.02)
@@ -185,27 +182,19 @@ def test_the_first_dict_of_a_resumed_training_has_no_time(
 ) -> None:
     text = "".join(a_dict(n, (n - start) * STEP_S) for n in range(start + 10, 301, 10))
     run = reported(text, *SIZES)
-    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
-    assert run["tokens_per_second"]["reference"] == pytest.approx(TRUE_RATE, rel=1e-3)
-    assert (
-        sum(row["num_records"] for row in run["sensitivity"] if row["window"] == "the mean of all lines") == num_records
-    )
+    assert rates(run) == pytest.approx([TRUE_RATE] * 2, rel=1e-3)
+    whole = next(row for row in run["sensitivity"] if row["window"] == "the mean of all lines")
+    assert whole["num_records"] == num_records
 
 
 @pytest.mark.parametrize("a_dict", [swift_dict, tokens_dict])
 def test_a_log_to_which_a_resumed_training_appends_counts_both_parts(
     reported: Reported, a_dict: Callable[[int, int], str]
 ) -> None:
-    starts = {
-        n: 0 if n <= 150 else 145 for n in range(10, 301, 10)
-    }  # LLaMA-Factory's trainer_log.jsonl: the clock begins anew
+    # LLaMA-Factory's trainer_log.jsonl: the clock begins anew.
+    starts = {n: 0 if n <= 150 else 145 for n in range(10, 301, 10)}
     run = reported("".join(a_dict(n, (n - begun) * STEP_S) for n, begun in starts.items()), *SIZES)
-    rates = (
-        run["tokens_per_second"]["steady"],
-        run["tokens_per_second"]["reference"],
-        run["sustained"]["tokens_per_second"],
-    )
-    assert rates == pytest.approx((TRUE_RATE,) * 3, rel=1e-3)
+    assert [*rates(run), run["sustained"]["tokens_per_second"]] == pytest.approx([TRUE_RATE] * 3, rel=1e-3)
 
 
 def test_a_bar_that_is_full_does_not_stop_before_its_end(reported: Reported) -> None:
@@ -217,12 +206,9 @@ def test_a_bar_that_is_full_does_not_stop_before_its_end(reported: Reported) -> 
 
 def test_a_first_dict_at_step_1_counts(reported: Reported) -> None:
     text = "".join(swift_dict(n, 15 + n * STEP_S) for n in (1, *range(10, 101, 10)))
-    run = reported(text, *SIZES)
-    assert run["tokens_per_second"]["steady"] == pytest.approx(TRUE_RATE, rel=1e-3)
     # The start-up of 15 s costs 15 s of the 100 steps.
-    assert run["tokens_per_second"]["reference"] == pytest.approx(
-        TRUE_RATE * 100 * STEP_S / (15 + 100 * STEP_S), rel=1e-4
-    )
+    with_start_up = TRUE_RATE * 100 * STEP_S / (15 + 100 * STEP_S)
+    assert rates(reported(text, *SIZES)) == pytest.approx([TRUE_RATE, with_start_up], rel=1e-4)
 
 
 @pytest.mark.parametrize(("weights", "is_told"), [(943718, True), (256 * 4096, False)], ids=["padded", "full"])

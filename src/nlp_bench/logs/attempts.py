@@ -197,7 +197,6 @@ def _compare(
     copies_of_all = Copies(
         num_iterations=len(apart),
         num_differing=int(np.sum(apart > 0)),
-        largest=float(apart[worst]),
         between_processes=max([between, *parts]),
         line_numbers=(int(numbers[low[worst]]), int(numbers[high[worst]])) if apart[worst] else (0, 0),
     )

@@ -235,7 +235,6 @@ class Copies:
 
     num_iterations: int  # iterations that more than one process prints with this quantity
     num_differing: int  # those in which the copies are not the same number
-    largest: float  # largest difference in one iteration: time of the slowest copy over the fastest one's, less 1
     between_processes: float
     """The time of the slowest process over that of the fastest one, less 1, summed over the iterations that each shares with the
     process printed first, so that jitter cancels. Or the share that the times of a process with fewer than half of the iterations
