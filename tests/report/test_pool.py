@@ -89,12 +89,13 @@ def worked(pid: int | None) -> str:
 def test_a_log_that_kills_its_reader_is_a_row_and_the_others_are_read(folder: Path) -> None:
     os.mkfifo(folder / "40.pipe")  # whoever opens it waits until he is killed
     items = [Item(path=str(path), kind=Kind.LOG, is_regular=True) for path in sorted(folder.iterdir())]
+    work = [(number, item, OPTIONS) for number, item in enumerate(items)]
     shown: list[tuple[int, int]] = []
     with killing():
-        results = read_many(items, [OPTIONS] * len(items), lambda files, size: shown.append((files, size)))
+        results = read_many(work, lambda files, size: shown.append((files, size)))
     assert len(results) == 92
-    for item, result in zip(items, results, strict=True):
-        (entry,) = result.entries
+    for number, item, _ in work:
+        (entry,) = results[number].entries
         assert entry.source == item.path
         expected = "killed" if item.path.endswith("pipe") else "training line" if "50.txt" in item.path else ""
         assert expected in " ".join(entry.reason_texts)
@@ -129,12 +130,13 @@ def test_readers_that_die_while_others_are_started_hold_nobody_up(folder: Path) 
     program.write_text(f"#!/bin/bash\nif ((RANDOM % 3)); then exit 1; fi\nexec '{sys.executable}' \"$@\"\n")
     program.chmod(0o755)
     items = [Item(path=str(path), kind=Kind.LOG, is_regular=True) for path in sorted(folder.glob("[0-4]*.log"))] * 2
+    work = [(number, item, OPTIONS) for number, item in enumerate(items)]
     resource_tracker.ensure_running()  # with the interpreter that there is
     multiprocessing.set_executable(str(program))
     try:
         for _ in range(6):
-            results = read_many(items, [OPTIONS] * len(items), lambda *_: None)
-            assert all(entry.has_number for result in results for entry in result.entries)
+            results = read_many(work, lambda *_: None)
+            assert all(entry.has_number for result in results.values() for entry in result.entries)
             assert multiprocessing.active_children() == []
     finally:
         multiprocessing.set_executable(sys.executable)

@@ -32,28 +32,30 @@ def num_processes() -> int:
     return min(len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1, MAX_PROCESSES)
 
 
-def read_many(items: Sequence[Item], all_options: Sequence[ReadOptions], show: Show) -> list[Read]:
-    """Return `read_item` of each item with its options; `show` is called with the files and bytes read from time to time."""
-    work = [(index, item, options) for index, (item, options) in enumerate(zip(items, all_options, strict=True))]
+def read_many(work: Sequence[Work], show: Show) -> dict[int, Read]:
+    """Return `read_item` of each item with its options by its number, of which the last is the highest.
+
+    `show` is called with the files and bytes read from time to time.
+    """
     try:
         pool = _Pool(work, show)
     except OSError:  # no shared memory: /dev/shm is absent, or closed to this user
-        return [read_item(item, options) for _, item, options in work]
+        return {index: read_item(item, options) for index, item, options in work}
     return pool.run()
 
 
 class _Pool:
     """The items and their results so far."""
 
-    def __init__(self, work: list[Work], show: Show) -> None:
+    def __init__(self, work: Sequence[Work], show: Show) -> None:
         self.work, self.show = work, show
         self.results: dict[int, Read] = {}
         # Spawned, not forked: threads of numpy or an open terminal must not be copied.
         self.context = multiprocessing.get_context("spawn")
         # Shared without locks, as each place has one writer, which may be killed: for each item 0, _BEGUN or _DONE, and the bytes read.
-        self.states, self.positions = (self.context.RawArray(kind, len(work)) for kind in "Bq")
+        self.states, self.positions = (self.context.RawArray(kind, work[-1][0] + 1) for kind in "Bq")
 
-    def run(self) -> list[Read]:
+    def run(self) -> dict[int, Read]:
         while left := self.left():
             self.round(_chunks(left), num_processes())
             suspects = [one for one in self.left() if self.states[one[0]] == _BEGUN]
@@ -64,7 +66,7 @@ class _Pool:
                     self.results[one[0]] = broken(one[1], _DIED, one[2])
             if not suspects:  # nothing is left, or no process can be started here
                 self.results.update((index, read_item(item, options)) for index, item, options in self.left())
-        return [self.results[index] for index, _, _ in self.work]
+        return self.results
 
     def left(self) -> list[Work]:
         """Return the items without a result."""

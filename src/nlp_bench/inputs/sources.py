@@ -124,8 +124,8 @@ def read_sources(  # noqa: PLR0913  # one option each
         rules=rules or wanted(None),
     )
     drawn = replace(options, with_samples=True)
-    all_options = [drawn if with_samples and index < MAX_DRAWN else options for index in range(len(items))]
-    results = iter(_read_all(items, all_options, alone_s))
+    work = [(n, item, drawn if with_samples and n < MAX_DRAWN else options) for n, item in enumerate(items)]
+    results = iter(_read_all(work, alone_s))
     found = [_assembled(group, [next(results) for _ in group.items], options) for group in groups]
     return Sources(
         entries=[entry for entries, _ in found for entry in entries],
@@ -150,10 +150,10 @@ def _assembled(group: Group, results: list[Read], options: ReadOptions) -> tuple
     return entries, passed
 
 
-def _read_all(items: list[Item], all_options: list[ReadOptions], alone_s: float) -> list[Read]:
+def _read_all(work: list[tuple[int, Item, ReadOptions]], alone_s: float) -> list[Read]:
     """Read in this process until starting others pays off; pipes are always read here."""
-    is_known, num_bytes = all(item.is_regular for item in items), sum(item.num_bytes for item in items)
-    progress = Progress(len(items), num_bytes if is_known else None)
+    num_files, num_bytes = len(work), sum(item.num_bytes for _, item, _ in work)
+    progress = Progress(num_files, num_bytes if all(item.is_regular for _, item, _ in work) else None)
     results: dict[int, Read] = {}
     done_bytes = 0
 
@@ -162,28 +162,23 @@ def _read_all(items: list[Item], all_options: list[ReadOptions], alone_s: float)
 
     def is_worth_processes() -> bool:
         done, elapsed_s = len(results), progress.elapsed_s
-        if elapsed_s < alone_s or not done or len(items) - done < 2:
+        if elapsed_s < alone_s or not done or num_files - done < 2:
             return False
         # The rest is estimated to take as long per file, or per byte, as so far; the larger counts.
-        part = max((len(items) - done) / done, (num_bytes - done_bytes) / max(done_bytes, 1))
+        part = max((num_files - done) / done, (num_bytes - done_bytes) / max(done_bytes, 1))
         return part * elapsed_s >= alone_s
 
     try:
-        for index, item in enumerate(items):
+        for index, item, options in work:
             if not (item.is_regular and is_worth_processes()):
-                results[index] = read_item(item, all_options[index], show)
+                results[index] = read_item(item, options, show)
                 done_bytes += item.num_bytes
                 progress.show(len(results), done_bytes)
-        if rest := [index for index in range(len(items)) if index not in results]:
+        if rest := [one for one in work if one[0] not in results]:
             from nlp_bench.inputs.pool import read_many  # noqa: PLC0415  # imported for many logs only
 
             done = len(results)
-            found = read_many(
-                [items[index] for index in rest],
-                [all_options[index] for index in rest],
-                lambda files, read_bytes: progress.show(done + files, done_bytes + read_bytes),
-            )
-            results |= dict(zip(rest, found, strict=True))
+            results |= read_many(rest, lambda files, size: progress.show(done + files, done_bytes + size))
     finally:
         progress.close()
-    return [results[index] for index in range(len(items))]
+    return [results[index] for index in range(num_files)]
