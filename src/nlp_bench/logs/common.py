@@ -81,10 +81,6 @@ _OF_NO_SPEED = re.compile(
     ")(?:_|$)|^(?:no_)?(?:load|save)(?:_|$)|^(?:split|finetune|start_time|num_microbatches|train_batch_size|gas|global_num_gpus)$"
 )
 _WIDTHS = {29, 32, 48}  # of a name and its dots in the dumps of DeepSpeed, of old and of today's Megatron-LM
-STATED = (
-    "num_parameters", "loaded_iterations", "clock_spread_s", "run_sha256", "nccl_version", "nccl_transport", "nccl_channels",
-)  # fmt: skip
-"""Settings that a log states in other sentences than its dump, besides the versions and kernels."""
 # The argument whose None is a choice; that of others says nothing.
 _SAYS_NO = {("recompute_granularity", "None"): "none"}
 _CONSTANTS = {"True": True, "False": False, "None": None}
@@ -95,23 +91,23 @@ _OF_NEOX = late(rb"\.{3,}(?:default|updated)$")
 _VERSIONS = late(rb" > versions: (.{1,600}?)\s*$")
 _KERNEL = late(rb" > (attention|optimizer|recompute|backend): (.{1,200}?)\s*$")
 _CHANNEL = late(rb"NCCL INFO Channel .{1,80} via (P2P|SHM|NET/\w{2,40}|NVLS|C2C)(?![\w-])(?:/\d{1,4}(/GDRDMA))?")
-_SENTENCES = (
-    (late(rb" > number of parameters: (\d{1,18})\s*$"), "num_parameters"),
-    (
-        late(rb" > padded vocab \(size: \d{1,12}\) with \d{1,12} dummy tokens \(new size: (\d{1,12})\)"),
-        "padded_vocab_size",
+_SENTENCES = {
+    "num_parameters": late(rb" > number of parameters: (\d{1,18})\s*$"),
+    "padded_vocab_size": late(
+        rb" > padded vocab \(size: \d{1,12}\) with \d{1,12} dummy tokens \(new size: (\d{1,12})\)"
     ),
-    (late(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, "), "loaded_iterations"),
-    (late(rb" > clocks of the ranks: within (\d{1,9}\.\d{1,9}) s"), "clock_spread_s"),
-    (late(rb" > seal: opened; run\.json SHA-256 (\w{4,64});"), "run_sha256"),
+    "loaded_iterations": late(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, "),
+    "clock_spread_s": late(rb" > clocks of the ranks: within (\d{1,9}\.\d{1,9}) s"),
+    "run_sha256": late(rb" > seal: opened; run\.json SHA-256 (\w{4,64});"),
     # huggingface/peft src/peft/peft_model.py print_trainable_parameters
-    (
-        late(rb"trainable params: [\d,]{1,20} \|\| all params: [\d,]{1,20} \|\| trainable%: (\d{1,3}(?:\.\d{1,6})?)"),
-        "trainable_percent",
+    "trainable_percent": late(
+        rb"trainable params: [\d,]{1,20} \|\| all params: [\d,]{1,20} \|\| trainable%: (\d{1,3}(?:\.\d{1,6})?)"
     ),
-    (late(rb"NCCL (?:INFO )?version (\d+\.\d+\.\d+(?:\+cuda[\d.]+)?)"), "nccl_version"),
-    (late(rb"NCCL INFO (?:Using network (\w{2,40})|NET/(\w{2,40}) ?: Using)"), "nccl_transport"),
-)
+    "nccl_version": late(rb"NCCL (?:INFO )?version (\d+\.\d+\.\d+(?:\+cuda[\d.]+)?)"),
+    "nccl_transport": late(rb"NCCL INFO (?:Using network (\w{2,40})|NET/(\w{2,40}) ?: Using)"),
+}
+STATED = (*_SENTENCES, "nccl_channels")
+"""Settings that a log states in other sentences than its dump, besides the versions and kernels."""
 _TEXTS = {"nccl_version", "nccl_transport", "run_sha256"}  # settings that are no numbers, whatever they look like
 
 
@@ -144,10 +140,8 @@ def _may_count(name: str, text: bytes) -> bool:
     return b"/" not in text and text[:1] != b"<" and text != b"{" and not _OF_NO_SPEED.search(name)
 
 
-_OF_NUMBERS = (
-    b'"MESSAGE":[',
-    b'"MESSAGE" : [',
-)  # systemd src/shared/logs-show.c: what is not printable is an array of bytes
+# systemd src/shared/logs-show.c: what is not printable is an array of bytes
+_OF_NUMBERS = (b'"MESSAGE":[', b'"MESSAGE" : [')
 
 
 class _Settings(Parser):
@@ -184,7 +178,7 @@ class _Settings(Parser):
             self.channels.add((found[1] + (found[2] or b"")).decode(errors="replace"))
             findings.setting("nccl_channels", ", ".join(sorted(self.channels)), line)
         else:
-            for form, name in _SENTENCES:
+            for name, form in _SENTENCES.items():
                 if found := form.search(text):
                     written = next(group for group in found.groups() if group).decode(errors="replace")
                     findings.setting(name, written if name in _TEXTS else value_of(written), line)
@@ -265,20 +259,21 @@ class _Machine(Parser):
 
 
 _MAX_EVENTS = 100_000  # more than any training has: a log may mention checkpoints in every line
-_CHECKPOINT = late(
-    rb"(?<![/\w-])sav(?:ing|ed)\b[^|]{0,40}\bcheckpoint(?!ing)|\bcheckpoint(?!ing)[^|]{0,40}\bsaved?\b|(?<![\w-])save-checkpoint(?![\w-])",
-    re.IGNORECASE,
-)
-_EVALUATION = late(
-    rb"\bvalidation loss\b|\bvalid(?:ation)?_loss\b|\beval(?:uation)?[ _]loss\b|\bevaluating\b|\bvalidate step:|\b(?:running|start\w*) (?:evaluation|validation)\b",
-    re.IGNORECASE,
-)
-_PROFILER = late(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d")
-_LOADING = late(
-    rb"\b(?:load(?:ed|ing)?|restor(?:ed?|ing)|resum(?:ed?|ing)|continuing)\b[^|]{0,60}\b(?:checkpoint(?!ing)|training)\b|\bresuming (?:from|at|training)\b",
-    re.IGNORECASE,
-)
-_FORMS = {"profiler": _PROFILER, "checkpoint": _CHECKPOINT, "evaluation": _EVALUATION, LOAD: _LOADING}
+_FORMS = {
+    "profiler": late(rb"(?<![\w-])profiling iteration \d{1,12} on ranks? \d"),
+    "checkpoint": late(
+        rb"(?i)(?<![/\w-])sav(?:ing|ed)\b[^|]{0,40}\bcheckpoint(?!ing)|\bcheckpoint(?!ing)[^|]{0,40}\bsaved?\b"
+        rb"|(?<![\w-])save-checkpoint(?![\w-])"
+    ),
+    "evaluation": late(
+        rb"(?i)\bvalidation loss\b|\bvalid(?:ation)?_loss\b|\beval(?:uation)?[ _]loss\b|\bevaluating\b|\bvalidate step:"
+        rb"|\b(?:running|start\w*) (?:evaluation|validation)\b"
+    ),
+    LOAD: late(
+        rb"(?i)\b(?:load(?:ed|ing)?|restor(?:ed?|ing)|resum(?:ed?|ing)|continuing)\b[^|]{0,60}\b(?:checkpoint(?!ing)|training)\b"
+        rb"|\bresuming (?:from|at|training)\b"
+    ),
+}
 """Kind of event to its pattern; the first that matches counts."""
 _NEGATION = late(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
 _NEGATION_BYTES = 16  # before the match in which a negation counts: `will not be`

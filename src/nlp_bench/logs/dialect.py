@@ -13,7 +13,7 @@ import numpy as np
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.attempts import Flagged, refusal_of, split_attempts, with_losses
 from nlp_bench.logs.clean import pieces
-from nlp_bench.logs.quantity import OPTIONS, RATES
+from nlp_bench.logs.quantity import LARGEST, OPTIONS, RATES, SMALLEST
 from nlp_bench.logs.record import NO_RECORDS, EndMark, Event, Fact, Log, Records, Refusal, stored
 from nlp_bench.logs.scan import label_of
 from nlp_bench.logs.stamp import stamp_s
@@ -32,7 +32,6 @@ REINFORCED = (
     "describes it): not a training throughput"
 )
 PAIRS = "a preference training (DPO): a pair of answers is counted as one sequence"
-SMALLEST, LARGEST = 1e-9, 1e18  # bounds of a time or rate of a training; LARGEST also of a count
 _RATES = frozenset(RATES)
 _ANY_VALUE = {"lm_loss", "grad_norm"}
 _NANS = (b"nan", b"inf", b"NaN", b"NAN", b"Inf")

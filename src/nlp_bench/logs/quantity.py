@@ -24,6 +24,7 @@ RATES = (
     "samples_per_second_per_device",
 )
 """A record needs one of these, or the training's clock, to be of use; none of them can be 0."""
+SMALLEST, LARGEST = 1e-9, 1e18  # bounds of a time or rate of a training; LARGEST also of a count
 
 FACTS = (
     "sequence_length", "global_batch_size", "num_devices", "tokens", "log_interval", "micro_batches", "parameters",
@@ -140,9 +141,6 @@ def numbers(texts: Iterable[tuple[str, bytes | None]]) -> dict[str, float]:
     return dict(in_unit(name, value) for name, value in found if value is not None)
 
 
-_LARGEST = 1e18
-
-
 class Bracket:
     """Bounds of one number, narrowed by each statement about it."""
 
@@ -164,8 +162,8 @@ class Bracket:
 
     @property
     def _ends(self) -> tuple[int, int]:
-        """The least and the greatest integer left, (1, 0) for none; above _LARGEST is no count, but a torn exponent."""
-        if not (math.isfinite(self.low) and self.high < _LARGEST):
+        """The least and the greatest integer left, (1, 0) for none; above LARGEST is no count, but a torn exponent."""
+        if not (math.isfinite(self.low) and self.high < LARGEST):
             return 1, 0
         return max(1, math.ceil(self.low)), math.floor(self.high)
 

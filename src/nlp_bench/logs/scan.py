@@ -142,8 +142,9 @@ class _PythonEngine:
 
     def __init__(self, needles: tuple[bytes, ...], grammar: Grammar | None) -> None:
         self.needles, self.grammar = needles, grammar
-        self.start = re.compile(_START % re.escape(grammar.start)) if grammar else None
-        self.again = re.compile(_AGAIN % re.escape(grammar.start)) if grammar else None
+        word = re.escape(grammar.start) if grammar else b"(?!)"  # of none it is found nowhere
+        self.start = re.compile(rb"(?<![\w-])%b[ \t]+(\d{1,18})[ \t]*/[ \t]*(\d{1,18})[ \t]*\|" % word)
+        self.again = re.compile(rb"%b[ \t]*\d" % word)
         self.keys = grammar.places() if grammar else {}
         self.required = [COLUMN[name] for name in grammar.required] if grammar else []
 
@@ -174,7 +175,7 @@ class _PythonEngine:
         return Records(columns, offsets, numbers, labels=labels), lines
 
     def row(self, text: bytes) -> tuple[list[float], int] | None:
-        if self.grammar is None or self.start is None or (at := text.find(self.grammar.start)) < 0:
+        if self.grammar is None or (at := text.find(self.grammar.start)) < 0:
             return None
         text = text.removesuffix(b"\r")
         start = self.start.match(text, at)
@@ -199,7 +200,7 @@ class _PythonEngine:
         key, colon, text = piece.partition(b":")
         meaning = self.keys.get(key.strip(_BLANKS))
         if meaning is None:
-            return bool(colon) and not (self.again and self.again.search(piece))
+            return bool(colon) and not self.again.search(piece)
         column, divisor, is_count = meaning
         text = text.strip(_BLANKS)
         is_plain = (_COUNT if is_count else _NUMBER).fullmatch(text) and len(text) <= MAX_NUMBER_BYTES
@@ -207,10 +208,6 @@ class _PythonEngine:
             return False
         values[column] = float(text) / divisor
         return math.isfinite(values[column])
-
-
-_START = rb"(?<![\w-])%b[ \t]+(\d{1,18})[ \t]*/[ \t]*(\d{1,18})[ \t]*\|"
-_AGAIN = rb"%b[ \t]*\d"
 
 
 MANY_SMALL = 4
@@ -342,11 +339,8 @@ def _buckets(prints: Iterable[bytes], weights: list[float], counts: Counter[byte
 
     alone = _places(words)
     bits = (1 << np.arange(2 * _PLACES, dtype=np.uint8)).reshape(_PLACES, 2, 1, 1)
-    halves = (
-        alone[:, :, 0, :, None] * bits[:, 0],
-        alone[:, :, 1, None, :] * bits[:, 1],
-    )  # [fingerprint, byte, upper, lower]
-    tables = (halves[0] | halves[1]).reshape(len(words), _PLACES, 256)
+    upper, lower = alone[:, :, 0, :, None] * bits[:, 0], alone[:, :, 1, None, :] * bits[:, 1]
+    tables = (upper | lower).reshape(len(words), _PLACES, 256)  # [fingerprint, byte, value of both halves]
     whole = (1 << 2 * _PLACES) - 1
     buckets: list[list[bytes]] = [[] for _ in range(_NUM_BUCKETS)]
     nibbles = np.zeros((_NUM_BUCKETS, *alone.shape[1:]), np.bool_)
@@ -412,27 +406,24 @@ class _CEngine:
 
     def scan(self, block: Block) -> tuple[Records, list[Line]]:
         with self.lock:
-            return self.scanned(block)
-
-    def scanned(self, block: Block) -> tuple[Records, list[Line]]:
-        address = np.frombuffer(block.data, np.uint8).ctypes.data
-        parts: list[Records] = []
-        lines: list[Line] = []
-        output, is_full, num_found = self.output, 1, 0
-        plan = self.plan if self.plan and self.num_false < _MAX_FALSE else self.prepare(block)
-        plan.num_checked = 0
-        output.at, output.num_line_ends = block.begin, 0
-        while is_full:
-            output.num_rows = output.num_lines = output.given = 0
-            is_full = self.library.nlp_bench_scan(plan, address, block.end, self.is_simple, output)
-            if output.num_rows or not is_full:
-                parts.append(self.taken(block, output.num_rows))
-            num_found += output.num_rows + output.num_lines
-            for begin, end, number in self.lines[:, : output.num_lines].T.tolist():
-                lines.append(_line(block, begin, end, block.number + number))
-        block.num_line_ends = output.num_line_ends
-        self.num_false += plan.num_checked - num_found
-        return parts[0] if len(parts) == 1 else Records.in_file_order(parts), lines
+            address = np.frombuffer(block.data, np.uint8).ctypes.data
+            parts: list[Records] = []
+            lines: list[Line] = []
+            output, is_full, num_found = self.output, 1, 0
+            plan = self.plan if self.plan and self.num_false < _MAX_FALSE else self.prepare(block)
+            plan.num_checked = 0
+            output.at, output.num_line_ends = block.begin, 0
+            while is_full:
+                output.num_rows = output.num_lines = output.given = 0
+                is_full = self.library.nlp_bench_scan(plan, address, block.end, self.is_simple, output)
+                if output.num_rows or not is_full:
+                    parts.append(self.taken(block, output.num_rows))
+                num_found += output.num_rows + output.num_lines
+                for begin, end, number in self.lines[:, : output.num_lines].T.tolist():
+                    lines.append(_line(block, begin, end, block.number + number))
+            block.num_line_ends = output.num_line_ends
+            self.num_false += plan.num_checked - num_found
+            return parts[0] if len(parts) == 1 else Records.in_file_order(parts), lines
 
     def prepare(self, block: Block) -> _Plan:
         """Make the tables for a log like the block, or for any if the log is short; only the speed depends on them."""

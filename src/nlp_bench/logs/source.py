@@ -384,16 +384,11 @@ _Method = tuple[str, str, Mapping[str, int], str]
 _ZSTD: _Method = ("backports.zstd", "ZstdDecompressor", {}, "ZstdError")
 _METHODS: Mapping[bytes, _Method] = {
     b"\x1f\x8b": ("zlib", "decompressobj", {"wbits": 31}, "error"),
-    b"\xfd7zXZ\x00": (
-        "lzma",
-        "LZMADecompressor",
-        {"format": 1, "memlimit": _XZ_MEMORY_BYTES},
-        "LZMAError",
-    ),  # FORMAT_XZ
+    b"\xfd7zXZ\x00": ("lzma", "LZMADecompressor", {"format": 1, "memlimit": _XZ_MEMORY_BYTES}, "LZMAError"),
     b"BZh": ("bz2", "BZ2Decompressor", {}, "OSError"),
     b"\x28\xb5\x2f\xfd": _ZSTD,
 }
-"""First bytes to how the rest is decompressed: module (imported for such logs only), factory, its arguments, error."""
+"""First bytes to how the rest is decompressed: module (imported for such logs only), factory, its arguments (format 1 is xz's), error."""
 
 
 def _method(head: bytes) -> _Method | None:

@@ -15,7 +15,7 @@ from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import PAIRS, REINFORCED, Dialect, Findings, Parser
 from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, Series, report_series
-from nlp_bench.logs.quantity import Rounded, bounds, duration_s, number, rounded
+from nlp_bench.logs.quantity import LARGEST, Rounded, bounds, duration_s, number, rounded
 from nlp_bench.logs.scan import Line, slim
 
 LLAMA_FACTORY, SWIFT = "llama-factory", "ms-swift"
@@ -123,7 +123,7 @@ def is_joined(key: bytes, names: Iterable[bytes]) -> bool:
 
 def _count(text: bytes) -> Rounded | None:
     found = rounded(text)
-    return found if found and 0 <= found.value < 1e18 else None
+    return found if found and 0 <= found.value < LARGEST else None
 
 
 @dataclass

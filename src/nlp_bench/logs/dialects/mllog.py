@@ -12,11 +12,11 @@ from nlp_bench.files import once
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import late
+from nlp_bench.logs.quantity import LARGEST
 from nlp_bench.logs.scan import Line
 
 _MARK = b":::MLLOG"
 _LONGEST = 20_000  # bytes of one event
-_MOST = 1e18
 _DECODER = json.JSONDecoder(object_pairs_hook=once)
 _SETTINGS = {
     "global_batch_size": "global_batch_size",
@@ -136,9 +136,9 @@ def _real(value: object) -> float | None:
 
 
 def _count(value: object) -> float | None:
-    """Return a count: a number from 0 to _MOST; None for anything else."""
+    """Return a count: a number from 0 to LARGEST; None for anything else."""
     number = _real(value)
-    return number if number is not None and 0 <= number < _MOST else None
+    return number if number is not None and 0 <= number < LARGEST else None
 
 
 class _Parser(Parser):

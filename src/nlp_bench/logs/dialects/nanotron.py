@@ -7,7 +7,7 @@ these bounds the integer with most factors of two is used; its error is below th
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import Match, late
-from nlp_bench.logs.quantity import Bracket, Counted, bounds, numbers
+from nlp_bench.logs.quantity import LARGEST, Bracket, Counted, bounds, numbers
 from nlp_bench.logs.scan import Line
 
 _START = late(rb"(?<![\w-])iteration: (\d{1,12}) / (\d{1,12}) \|")
@@ -20,7 +20,6 @@ _KEYS = {
     b"grad_norm": "grad_norm",
     b"model_tflops_per_gpu": "model_tflops",
 } | dict.fromkeys(_TIMES, "elapsed_ms")
-_MOST = 1e18
 _NEVER_LAST = (*_TIMES, b"consumed_tokens", b"tokens_per_sec", b"tokens_per_sec_per_gpu", b"global_batch_size")
 """Fields that are never the last in any version: a line that ends with one was cut."""
 _NEAREST = "the sequence length {} is the roundest number that the printed digits allow ({:.0f} to {:.0f})"
@@ -56,7 +55,7 @@ class _Parser(Parser):
         values = {"iteration": float(start[1]), "total_iterations": float(start[2])}
         values |= numbers((name, fields.get(key)) for key, name in _KEYS.items())
         batch = bounds(fields.get(b"global_batch_size", b""))
-        if batch and batch[1] < _MOST:
+        if batch and batch[1] < LARGEST:
             values["global_batch_size"] = float(Bracket(*batch).roundest or round((batch[0] + batch[1]) / 2))
             self._narrow(int(start[1]), fields, batch)
         self._devices.quotient(line, fields.get(b"tokens_per_sec"), fields.get(b"tokens_per_sec_per_gpu"))

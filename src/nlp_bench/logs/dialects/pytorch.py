@@ -8,7 +8,7 @@ from nlp_bench.files import once
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values, late
-from nlp_bench.logs.quantity import Bracket, bounds, number, numbers
+from nlp_bench.logs.quantity import LARGEST, Bracket, bounds, number, numbers
 from nlp_bench.logs.scan import Line
 from nlp_bench.logs.stamp import stamp_s
 
@@ -84,7 +84,7 @@ class _FmsFsdp(LinesParser):
         if day:
             second = (day[0] / 86400, day[1] / 86400)
             self.devices.ratio(second, bounds(texts.get(per_device, b""), 1.0))
-            if mean_s and second[1] * mean_s < 1e18 and "consumed_tokens" not in record.values:
+            if mean_s and second[1] * mean_s < LARGEST and "consumed_tokens" not in record.values:
                 record.values.setdefault("tokens", float(round(second[0] * mean_s)))
         return True
 

@@ -18,10 +18,6 @@ _TFLOPS = late(rb"\s*tflops:\s*([\d,.]+)")
 # Other programs with the same keys: Meta's lingua counts micro-steps, torchax prints the rate of the whole machine.
 _OTHERS = late(rb"(?<!\w)(?:acc|flops|iter|data|step_time):")
 _NOT_TRAINING = late(rb"(?i:valid\w*|eval\w*|\bval)\W*$")
-_NODES, _GPUS = (
-    rb"--nnodes[= ](?P<num_devices__nodes>\d+)\s",
-    rb"--nproc[-_]per[-_]node[= ](?P<num_devices__gpus>\d+)(?=\s)",
-)
 _TRAINS = rb"[\s/.][\w-]*(?:train|tune)[\w-]*(?:\.py)?(?:\s|$)"  # a job may test its nodes by torchrun before
 _MESH = rb"".join(rb"(?:(?:, )?(?P<num_devices__%b>\d+))?" % axis for axis in (b"a", b"b", b"c", b"d", b"e", b"f"))
 _FACTS = (
@@ -44,7 +40,7 @@ _FACTS = (
     ),
     (
         rb"^\++ (?!echo\b)(?=.*\b(?:torchrun|torch\.distributed\.(?:run|launch))\b.*" + _TRAINS + rb")"
-        rb"(?=.*" + _NODES + rb").*" + _GPUS
+        rb"(?=.*--nnodes[= ](?P<num_devices__nodes>\d+)\s).*--nproc[-_]per[-_]node[= ](?P<num_devices__gpus>\d+)(?=\s)"
     ),
 )
 _FLOAT8 = (b"Float8 training active", b"Float8 tensorwise scaled training active", b"Swapped to Float8")
