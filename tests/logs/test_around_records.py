@@ -1,16 +1,22 @@
-"""What stands around the records of any log: colours, labels, bars, words of evaluations and checkpoints, lines without meaning."""
+"""What stands around the records of any log: colours, labels, bars, times of day, words of evaluations, what it says of model and machine."""
 
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
+import numpy as np
 import pytest
-from support.texts import log_of
+from support import megatron_log
+from support.reported import Reported
+from support.texts import entry_of, log_of
 
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Findings
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.progress_bar import bars, loop_of
 from nlp_bench.logs.scan import Line
+
+STEP = "step: 20  loss:  6.1384  grad_norm:  0.5  memory: 49.66GiB(52.28%)  tps: 5,856  tflops: 339.16  mfu: 34.29%\n"
 
 
 @pytest.mark.parametrize(
@@ -145,8 +151,7 @@ def test_no_bar_of_steps(text: bytes) -> None:
     ],
 )
 def test_events(tmp_path: Path, text: str, kind: str | None) -> None:
-    step = "step: 20  loss:  6.1384  memory: 49.66GiB(52.28%)  tps: 5,856  mfu: 34.29%"
-    assert [event.kind for event in log_of(tmp_path, f"{step}\n{text}\n").events] == ([kind] if kind else [])
+    assert [event.kind for event in log_of(tmp_path, f"{STEP}{text}\n").events] == ([kind] if kind else [])
 
 
 UNITS = (
@@ -168,3 +173,150 @@ def test_long_lines_cost_no_more_than_their_length(dialect: Dialect) -> None:
         parser.take(Line(1, 0, text, True, lambda k, text=text: [text] * min(k, 2)), findings)
     parser.finish(findings)
     assert time.process_time() - begin < 2
+
+
+BEGIN = datetime(2026, 11, 20, 23, 59, 56, tzinfo=timezone.utc)
+FORMS = {
+    "Megatron-LM": (" [%Y-%m-%d %H:%M:%S] ", 1.0),
+    "Megatron-LM of 2026": (" [%Y-%m-%d %H:%M:%S.%f] ", 0.001),
+    "Python's logging": ("%Y-%m-%d %H:%M:%S,250 - INFO - ", 0.01),
+    "slashes": ("%Y/%m/%d %H:%M:%S ", 1.0),
+    "ISO with a zone": ("%Y-%m-%dT%H:%M:%S.500Z ", 0.1),
+    "ISO with an offset": ("%Y-%m-%dT%H:%M:%S-05:00 ", 1.0),
+    "behind a rank": ("[default3]:%Y-%m-%d %H:%M:%S ", 1.0),
+    "Primus": ("[%Y%m%d %H:%M:%S][rank-7/8] ", 1.0),
+    "nanotron": ("%m/%d/%Y %H:%M:%S [INFO|DP=0]: ", 1.0),
+    "rich": ("[%m/%d/%y %H:%M:%S] INFO ", 1.0),
+    "twice twelve hours": ("%m/%d/%Y %I:%M:%S %p ", 1.0),
+    "the same, year first": ("[%Y-%m-%d %I:%M:%S.%f %p] ", 0.001),
+    "the same, in small letters": ("%Y-%m-%d %I:%M:%S %P ", 1.0),
+    "absl": ("I%m%d %H:%M:%S.123456 140110 ", 1e-6),
+    "mmengine": ("%m/%d %H:%M:%S - mmengine - INFO - ", 1.0),
+}
+
+
+def line(n: int, front: str = "", *, is_careful: bool = False, **more: float) -> str:
+    """Return a line; the careful parser reads it where it has a colour."""
+    text = megatron_log.line(n, 500, front, ms=2000, batch=8, loss=2, skipped=0, nan=0, **more)
+    return text.replace("\n", " \x1b[0m\n") if is_careful else text
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("is_careful", [False, True])
+def test_stamps_over_midnight(tmp_path: Path, form: str, is_careful: bool) -> None:
+    pattern, resolution_s = FORMS[form]
+    moments = [datetime.fromtimestamp(BEGIN.timestamp() + 2.001 * n, timezone.utc) for n in range(1, 6)]
+    lines = (line(n, moment.strftime(pattern), is_careful=is_careful) for n, moment in enumerate(moments, 1))
+    (attempt,) = log_of(tmp_path, lines).attempts
+    assert np.diff(attempt.records.column("stamp_s")) == pytest.approx(2.0, abs=0.002)
+    assert attempt.records.stamp_resolution_s == resolution_s
+    assert attempt.records.column("iteration").tolist() == [1, 2, 3, 4, 5]
+
+
+def test_the_field_of_the_trainer_is_believed_more(tmp_path: Path) -> None:
+    text = line(1, "[2026-11-20 10:00:00] ", stamp=1763639990.5)
+    assert log_of(tmp_path, text).attempts[0].records[0].stamp_s == 1763639990.5
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    ["", "[default3]: ", "[10:00:00] ", "host 12:00:00:01 ", "2026-02-30 10:00:00 ", f"{'x' * 100} 2026-01-01 10:00:00 "],
+)  # fmt: skip
+def test_no_stamp(tmp_path: Path, stamp: str) -> None:
+    (attempt,) = log_of(tmp_path, line(1, stamp, is_careful=True)).attempts
+    assert (attempt.records[0].stamp_s, attempt.records.stamp_resolution_s) == (None, None)
+
+
+def test_a_stamp_at_some_lines_and_one_line_with_two_records(tmp_path: Path) -> None:
+    second = line(2, "[2026-11-20 10:00:00] ").rstrip("\n")
+    log = log_of(tmp_path, line(1) + second + line(3, "[default1]: "))
+    assert [record.stamp_s is not None for record in log.attempts[0].records] == [False, True, False]
+
+
+def test_a_bar_has_the_stamp_before_it_never_that_of_the_message_behind_it(tmp_path: Path) -> None:
+    drawn = [f"{12 * n}%|#{'#' * n}| {n}/8 [{n // 2:02}:{n % 2 * 30:02}<00:00, 30.0s/it]" for n in range(9)]
+    for before, behind, stamps in (("", "2026-01-01 10:00:0{} [WARNING] x", 0), ("[2026-01-01 10:00:0{}] ", "", 9)):
+        lines = (f"{before.format(n)}{bar}{behind.format(n)}\n" for n, bar in enumerate(drawn))
+        (attempt,) = log_of(tmp_path, lines).attempts
+        assert [record.clock_s for record in attempt.records] == [30.0 * n for n in range(9)]
+        assert sum(record.stamp_s is not None for record in attempt.records) == stamps
+
+
+@pytest.mark.parametrize(
+    ("text", "parameters"),
+    [
+        ("Total number of parameters in billions: 8.03", 8.03e9),
+        ("number of parameters: 124.34M", 124.34e6),
+        ("number parameters: 8.030 billion", 8.03e9),
+        ("Model llama3 8B size: 8,030,261,248 total parameters", 8030261248.0),
+        ("Number of trainable parameters = 148,796,794", 148796794.0),
+        ("total params: 7392727040", 7392727040.0),
+        ("step: 1 total para3ms: 3\nstep: 2 total params: 7392727040", 7392727040.0),
+        (" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): 1557686272", None),
+        ("Number of parameters in most loaded shard in billions: 8.0305", None),
+        ("Number of parameters in embedding layers in billions: 1.05", None),
+        ("number of parameters: 124.34M\nnum_experts ........ 8", None),
+        ("number of parameters: 12", None),
+    ],
+)
+def test_parameters(tmp_path: Path, text: str, parameters: float | None) -> None:
+    found = log_of(tmp_path, f"{text}\n{STEP}").attempts[0].fact("parameters")
+    assert found is None if parameters is None else found == pytest.approx(parameters, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "device"),
+    [
+        ("|   0  NVIDIA H100 80GB HBM3          On  |", "NVIDIA H100 80GB HBM3"),
+        ("device: NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"),
+        ("using AMD Instinct MI300X for it", "AMD Instinct MI300X"),
+        ("NVIDIA Driver Version: 555.42", None),
+        ("step: 1 on MI900X\nstep: 2 on MI300X", "MI300X"),  # lines that differ in their digits alone
+    ],
+)
+def test_devices(tmp_path: Path, text: str, device: str | None) -> None:
+    fact = log_of(tmp_path, f"{text}\n{STEP}").attempts[0].facts.get("device")
+    assert (fact and fact.value) == device
+
+
+def test_a_step_faster_than_the_accelerators_peak_is_refused(tmp_path: Path) -> None:
+    text = f"NVIDIA A100-SXM4-40GB\nTotal number of parameters in billions: 70.0\n{STEP}"
+    entry = entry_of(tmp_path, text, num_gpus=8)
+    assert (entry.outcome.value, entry.has_number) == ("REFUSED", False)
+    assert "more than the 312 of A100" in entry.reason_texts[0]
+    assert entry_of(tmp_path, text.replace("70.0", "7.0"), num_gpus=8).outcome.value == "MEASURED"
+
+
+NEMO = "".join(
+    f"Training epoch 0, iteration {i}/99 | global_batch_size: 128 | global_step: {i} | train_step_timing in s: 8.0\n"
+    for i in range(4)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [
+        ("GPTConfig(num_layers=32, seq_length=8192, fp8=None)", 131072),
+        ("  encoder_seq_length: 2048", 32768),
+        ("  model.encoder_seq_length=2048", 32768),
+        ("  seq_length: 8192\n  seq_length: 4096", None),
+        ("  max_seq_length: 8192", None),
+    ],
+)
+def test_the_printed_configuration_of_nemo(tmp_path: Path, text: str, rate: float | None) -> None:
+    for steps, numbers in ((NEMO, (rate, 32)), (STEP, (None, None))):
+        entry = entry_of(tmp_path, f"{text}\nGLOBAL_RANK: 0, MEMBER: 1/32\n{steps}")
+        assert (entry.steady, entry.num_gpus) == numbers
+
+
+def test_a_shape_alone_states_no_number_of_parameters(reported: Reported) -> None:
+    """What layers of that width have at least serves to doubt a rate; nobody printed it."""
+    shape = "  num_layers .................... 40\n  hidden_size ................... 5120\n  seq_length .................... 2048\n"
+    same = {"ms": 16700, "batch": 1024}
+    lines = "".join(megatron_log.line(n, 200, samples=1024 * n, loss=9 - n / 100, **same) for n in range(1, 21))
+    run = reported(f"{shape}{lines}", "--num-gpus", "8")
+    assert run["tokens_per_second"]["steady"] == pytest.approx(1024 * 2048 / 16.7)
+    assert "num_parameters" not in run["workload"]["logged"]
+    run = reported(f"{shape}{lines.replace('16700.0', '2.0')}", "--num-gpus", "8")
+    assert run["outcome"] == "REFUSED"
+    assert "implausible" in run["reasons"][0]
