@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from support.megatron_log import dump, line
 from support.reported import Reported
+from support.spans import records_of
 
-from nlp_bench.logs.record import Attempt, Fact, LogRecord, Records
+from nlp_bench.logs.record import Attempt, Fact, LogRecord
 from nlp_bench.measure.foreign import why_implausible
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.throughput import reference_tokens_per_second
@@ -13,7 +14,7 @@ from nlp_bench.measure.throughput import reference_tokens_per_second
 
 def attempt(*rows: dict[str, float], **facts: float | str) -> Attempt:
     records = [LogRecord(iteration=n, **row) for n, row in enumerate(rows, start=1)]  # type: ignore[arg-type]
-    return Attempt(records=Records.of(records), facts={name: Fact(value, 1) for name, value in facts.items()})
+    return Attempt(records=records_of(records), facts={name: Fact(value, 1) for name, value in facts.items()})
 
 
 def rates(sizes: Sizes) -> list[float]:
@@ -54,12 +55,12 @@ def test_the_clock_and_the_tokens_of_a_training_as_differences() -> None:
 def test_differences_of_a_clock_weigh_by_their_iterations_and_logged_times_by_one() -> None:
     """Of a bar that is read each 20 s or more, an evaluation of 40 s made an interval of 2 iterations: the reference was 40 % too slow."""
     reading = [(10, 0.0), (20, 10.0), (22, 50.0), (40, 68.0)]
-    clock = Records.of([LogRecord(iteration=n, clock_s=time_s) for n, time_s in reading])
+    clock = records_of([LogRecord(iteration=n, clock_s=time_s) for n, time_s in reading])
     facts = {"tokens": Fact(100, 1)}
     of_clock = sizes_of(Attempt(records=clock, facts=facts), Overrides())
     assert of_clock.mean_s == pytest.approx(68 / 30)
     assert reference_tokens_per_second(of_clock) == pytest.approx(3000 / 68)
-    logged = Records.of([LogRecord(iteration=n, elapsed_s=time_s) for n, time_s in ((20, 1.0), (22, 20.0), (40, 1.0))])
+    logged = records_of([LogRecord(iteration=n, elapsed_s=time_s) for n, time_s in ((20, 1.0), (22, 20.0), (40, 1.0))])
     assert sizes_of(Attempt(records=logged, facts=facts), Overrides()).mean_s == pytest.approx(22 / 3)
 
 
@@ -164,5 +165,5 @@ def test_behind_a_lost_line_of_a_ramp_up_the_printed_batch_counts(is_lost: bool,
         LogRecord(iteration=number, elapsed_s=seconds, global_batch_size=batch, consumed_samples=samples)
         for (number, batch, samples), seconds in zip(lines, elapsed, strict=True)
     ]
-    sizes = sizes_of(Attempt(records=Records.of(records), facts={"sequence_length": Fact(1024, 1)}), Overrides())
+    sizes = sizes_of(Attempt(records=records_of(records), facts={"sequence_length": Fact(1024, 1)}), Overrides())
     assert rates(sizes) == pytest.approx([51200.0] * len(lines))

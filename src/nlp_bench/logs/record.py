@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, overload
@@ -110,22 +110,6 @@ class Records(Sequence[LogRecord]):
         is_ordered = bool(np.all(joined.offsets[1:] >= joined.offsets[:-1]))
         return joined if is_ordered else joined.chosen(np.argsort(joined.offsets, kind="stable"))
 
-    @classmethod
-    def of(cls, records: Iterable[LogRecord]) -> "Records":
-        """Make columns of single records."""
-        rows = list(records)
-        columns = {}
-        for name in COLUMN:
-            values = [getattr(record, name) for record in rows]
-            if any(value is not None for value in values):
-                columns[name] = np.array([stored(name, value) for value in values], dtype=np.float64)
-        return cls(
-            columns,
-            np.array([record.offset for record in rows], dtype=np.int64),
-            np.array([record.line_number for record in rows], dtype=np.int64),
-            np.array([record.is_whole for record in rows], dtype=np.bool_),
-        )
-
     def column(self, name: str) -> Column:
         """Return the values of one quantity of ROW, NaN where missing (and for `lm_loss` also where the log says nan); to read alone."""
         column = self._stored(name)
@@ -212,7 +196,7 @@ def _unpickled(names: tuple[str, ...], values: NDArray[np.float64], *others: Any
     return Records(dict(zip(names, values, strict=True)), *others)
 
 
-NO_RECORDS = Records.of(())
+NO_RECORDS = Records({}, np.empty(0, np.int64), np.empty(0, np.int64))
 FIRST_RECORDS = 6  # records that identify a run, also where its log was cut
 
 
