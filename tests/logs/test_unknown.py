@@ -61,30 +61,22 @@ def test_what_an_unknown_program_states_is_a_guess_until_a_pattern_says_it(repor
     assert (found["outcome"], found["limit"]) == ("VALID", "PASS" if limit == "400" else "FAIL")
 
 
-@pytest.mark.parametrize("name", UNREAD)
+@pytest.mark.parametrize(
+    ("text", "given", "word"),
+    [
+        *(pytest.param(text, (NOTHING, FULL), "--pattern", id=f"unread-{name}") for name, (text, _) in UNREAD.items()),
+        *(pytest.param(text, (options,), "", id=f"refused-{name}") for name, (text, options) in REFUSED.items()),
+        *(pytest.param(text, (NOTHING, FULL), "", id=f"foreign-{name}") for name, text in FOREIGN.items()),
+    ],
+)
 @pytest.mark.usefixtures("alone")
-def test_what_is_not_stated_outright_is_not_read(tmp_path: Path, name: str) -> None:
-    text, _ = UNREAD[name]
-    for options in (NOTHING, FULL):
+def test_what_is_not_stated_outright_is_not_read(
+    tmp_path: Path, text: str, given: tuple[Overrides, ...], word: str
+) -> None:
+    for options in given:
         found = entry(tmp_path, text, options)
-        assert not found.has_number, (found.steady, said(found))
-        assert "--pattern" in said(found)
-
-
-@pytest.mark.parametrize("name", REFUSED)
-@pytest.mark.usefixtures("alone")
-def test_refused(tmp_path: Path, name: str) -> None:
-    text, options = REFUSED[name]
-    found = entry(tmp_path, text, options)
-    assert not found.has_number, (found.steady, said(found))
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-@pytest.mark.usefixtures("alone")
-def test_no_training(tmp_path: Path, name: str) -> None:
-    for options in (NOTHING, FULL):
-        found = entry(tmp_path, FOREIGN[name], options)
         assert not found.has_number, (found.steady, found.dialect, said(found))
+        assert word in said(found)
 
 
 def test_a_pattern_describes_quoted_cells_as_the_person_sees_them(tmp_path: Path) -> None:
