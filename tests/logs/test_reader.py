@@ -148,7 +148,7 @@ def test_the_first_dump_of_a_name_counts(tmp_path: Path) -> None:
 def test_impossible_times_are_left_out(tmp_path: Path, value: str) -> None:
     log = log_of(tmp_path, line(1) + line(2, value))
     assert [record.elapsed_s for record in log.attempts[0].records] == [1.5, None]
-    assert (log.num_impossible, log.impossible_lines) == (1, (2,))
+    assert log.num_impossible == 1
 
 
 @pytest.mark.parametrize("value", ["", "1.#INF", "abc", "7.1/7.2", "1,5,2"])
@@ -159,7 +159,7 @@ def test_times_that_are_no_numbers_are_torn(tmp_path: Path, value: str) -> None:
         (1, 1.5, 5.3, True),
         (2, None, 5.3, False),
     ]
-    assert (log.num_torn, log.torn_lines) == (1, (2,))
+    assert log.num_torn == 1
 
 
 @pytest.mark.slow

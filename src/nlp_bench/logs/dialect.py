@@ -122,7 +122,6 @@ class Findings:
         self._parts: list[Records] = []
         self._rows: list[dict[str, float]] = []
         self._places: list[tuple[int, int, int, bool]] = []
-
         self._starts: list[tuple[int, dict[str, Fact]]] = [(0, {})]
         self._start_lines: list[int] = []
         self._stated: set[str] = set()
@@ -131,9 +130,6 @@ class Findings:
         self.last_rates: frozenset[str] = frozenset()  # which times and rates the last record has
         self.flagged: list[Flagged] = []
         """Lines of records whose time cannot be read, whether another line gives it or not."""
-        self.torn_lines: set[int] = set()  # numbers of lines with torn records, the first _MANY
-        self.impossible_lines: set[int] = set()
-        """Numbers of lines with an impossible time or rate, the first _MANY."""
 
     def record(self, line: Line, values: Mapping[str, float], *, label: bytes = b"", is_whole: bool = True) -> None:
         """Add one record: quantities of `record.ROW` in their units.
@@ -143,13 +139,10 @@ class Findings:
         """
         row = _possible(values, line.text)
         impossible = [name for name in values.keys() - row.keys() if name in RATES]
-        for _ in impossible:
-            self._impossible(line.number)
+        self.num_impossible += len(impossible)
         if impossible or not is_whole:
             self.flagged.append(Flagged(line.offset, line.number, row.get("iteration", math.nan)))
         self.num_torn += not is_whole
-        if not is_whole and len(self.torn_lines) < _MANY:
-            self.torn_lines.add(line.number)
         if not is_whole and row.keys().isdisjoint(RATES):
             return  # a cut line without a time is of no use
         if "iteration" in row:
@@ -177,18 +170,13 @@ class Findings:
         for column in (rows.columns[name] for name in RATES if name in rows.columns):
             impossible = (column < SMALLEST) | (column > LARGEST)
             for index in np.flatnonzero(impossible).tolist():
-                number = int(rows.numbers[index])
-                self._impossible(number)
-                self.flagged.append(Flagged(int(rows.offsets[index]), number, float(rows.columns["iteration"][index])))
+                self.num_impossible += 1
+                place = int(rows.offsets[index]), int(rows.numbers[index])
+                self.flagged.append(Flagged(*place, float(rows.columns["iteration"][index])))
             column[impossible] = np.nan
         self.num_records += len(rows)
         self.is_counted = True
         self._parts.append(rows)
-
-    def _impossible(self, number: int) -> None:
-        self.num_impossible += 1
-        if len(self.impossible_lines) < _MANY:
-            self.impossible_lines.add(number)
 
     def fact(self, name: str, value: float | str, line: Line) -> None:
         """Set a fact that the log states once. Until the program starts anew, of two different sizes neither counts, else the first does."""
@@ -321,7 +309,5 @@ class Findings:
             num_torn=self.num_torn,
             num_echoes=num_echoes,
             num_impossible=self.num_impossible,
-            torn_lines=tuple(sorted(self.torn_lines)),
-            impossible_lines=tuple(sorted(self.impossible_lines)),
             damage=damage,
         )

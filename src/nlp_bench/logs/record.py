@@ -295,8 +295,6 @@ class Log:
     num_torn: int = 0  # records that were cut or spliced, whether or not a part of them was used
     num_echoes: int = 0  # records that another process had already printed
     num_impossible: int = 0  # times and rates of 0, below 0 or not finite: left out
-    torn_lines: tuple[int, ...] = ()  # numbers of the first lines with a cut or spliced record, ascending
-    impossible_lines: tuple[int, ...] = ()  # numbers of the first lines with an impossible time or rate, ascending
     damage: str | None = None  # why not all was read (a cut compressed file), None if it was
     settings: Mapping[str, Fact] = field(default_factory=dict)
     """The program's settings and versions, by the names of `logs.common`; the last value counts."""
