@@ -88,7 +88,6 @@ class Source:
         self.member = b""  # of an archive, which is not read: how the name of its first file begins
         self.num_bytes = 0  # bytes of the log so far, after decompression
         self._snapshot = Snapshot(stream)
-        self.size_bytes = self._snapshot.size_bytes  # size of the file on disk when it was opened, None for a pipe
         self._pieces: Iterator[bytes] | None = None
         self._piece = self._beginning = b""
         self._is_plain = self._is_ended = False
@@ -184,10 +183,10 @@ class Snapshot:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self.size_bytes = _size_bytes(stream)
-        self._begin = stream.tell() if self.size_bytes else 0
+        size_bytes = _size_bytes(stream)
+        self._begin = stream.tell() if size_bytes else 0
         # A size of 0 means unknown: files of /proc and of some network file systems have it.
-        self._left = self.size_bytes - self._begin if self.size_bytes else None
+        self._left = size_bytes - self._begin if size_bytes else None
         self._samples: list[tuple[int, bytes]] = []
         self._num_read, self._stride = 0, 1
         self.num_bytes = 0
@@ -200,7 +199,7 @@ class Snapshot:
         if not target:
             return 0
         count: int = self._stream.readinto(target) or 0  # type: ignore[attr-defined]  # raw and buffered streams have it
-        if count and self.size_bytes:
+        if count and self._left is not None:
             self._remember(bytes(target[max(0, count - _SAMPLE_BYTES) : count]), self.num_bytes + count)
         self.num_bytes += count
         self._is_cut = not count and self._left is not None
