@@ -1,7 +1,6 @@
 """Measured times for the fit."""
 
 import csv
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy.typing as npt
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.immutable import immutable
-from nlp_bench.plan.configurations import Configurations, Flags, Numbers
+from nlp_bench.plan.configurations import Configurations, Flags, Numbers, taken
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.predict import REQUIRED, points_of, read_rows
 
@@ -29,23 +28,18 @@ class Measured:
 
     configurations: Configurations  # what was run
     seconds: Numbers  # measured seconds of an iteration
-    ids: tuple[str, ...]  # ids of the rows
+    ids: npt.NDArray[Any]  # ids of the rows
     sources: npt.NDArray[Any]  # where they were published: a word per row
     groups: Places  # number of the configuration group
-    sweeps: tuple[tuple[str, ...], ...]  # source, model, GPU and GPU count: rows that compare with each other
+    sweeps: npt.NDArray[Any]  # source, model, GPU and GPU count in a word: rows that compare with each other
     looked_at: Flags  # whether somebody has looked at the row and found it as published
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def take(self, mask: npt.NDArray[np.bool_]) -> "Measured":
-        """Return the rows where the mask of shape [N] is true."""
-        chosen = np.flatnonzero(mask)
-        parts: dict[str, Any] = {
-            name: tuple(part[place] for place in chosen) if isinstance(part, tuple) else part.take(chosen)
-            for name, part in vars(self).items()
-        }
-        return Measured(**parts)
+    def take(self, chosen: npt.NDArray[Any]) -> "Measured":
+        """Return the rows at these positions, or where this mask of shape [N] is true."""
+        return taken(self, chosen)
 
     def weights(self) -> Numbers:
         """Return weights of mean 1 that let a source count as the square root of its rows."""
@@ -67,14 +61,15 @@ def read_measured(path: str | Path, constants: Constants) -> Measured:
     if not kept:
         raise NlpBenchError(f"{path}: no row of grade A or B has a time and a whole configuration")
     own = [kept[one] for one in points.ids]
-    groups = _numbered([tuple(one[name] for name in GROUP) for one in own])
+    numbers: dict[tuple[str, ...], int] = {}
+    groups = [numbers.setdefault(tuple(one[name] for name in GROUP), len(numbers)) for one in own]
     return Measured(
         configurations=points.configurations,
         seconds=np.array([float(one["iter_time_s"]) for one in own]),
-        ids=points.ids,
+        ids=np.array(points.ids),
         sources=np.array([one["source_id"] for one in own]),
-        groups=groups,
-        sweeps=tuple((one["source_id"], one["model"], one["gpu"], one["n_gpus"]) for one in own),
+        groups=np.array(groups, dtype=np.int64),
+        sweeps=np.array([" ".join((one["source_id"], one["model"], one["gpu"], one["n_gpus"])) for one in own]),
         looked_at=np.array([bool(one.get("looked_at")) for one in own]),
     )
 
@@ -97,8 +92,3 @@ def _is_scored(row: dict[str, str]) -> bool:
     except ValueError:
         return False
     return timed and row["grade"] in {"A", "B"} and row["status"] in {"", "ok"} and all(row[name] for name in NEEDED)
-
-
-def _numbered(keys: Sequence[tuple[str, ...]]) -> Places:
-    numbers: dict[tuple[str, ...], int] = {}
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)

@@ -64,9 +64,13 @@ def cross_validate(peaks: Peaks, constants: Constants, *, num_seeds: int = 5) ->
         folds = np.random.default_rng(seed).permutation(int(peaks.groups.max()) + 1) % _NUM_FOLDS
         for fold in range(_NUM_FOLDS):
             held = folds[peaks.groups] == fold
-            fitted = fit_memory(peaks.take(~held), constants)
-            result[seed, held] = relative_errors(peaks.take(held), fitted)
+            result[seed, held] = held_errors(peaks, held, constants)
     return result
+
+
+def held_errors(peaks: Peaks, held: npt.NDArray[np.bool_], constants: Constants) -> Numbers:
+    """Return the relative errors of the rows of the mask `held` under constants that were fitted on all others."""
+    return relative_errors(peaks.take(held), fit_memory(peaks.take(~held), constants))
 
 
 def _slope(peaks: Peaks, constants: Constants, name: str, errors: Numbers) -> Numbers:

@@ -24,7 +24,7 @@ from nlp_bench.plan.memory.published import published_memory
 from nlp_bench.plan.neighbours import POINTS
 from nlp_bench.plan.predict import Points, points_of, read_rows
 from research.planner.data import GROUP
-from research.planner.memory import PRIORS, Peaks, cross_validate, fit_memory, relative_errors
+from research.planner.memory import PRIORS, Peaks, cross_validate, fit_memory, held_errors, relative_errors
 
 Row = dict[str, str]
 
@@ -103,27 +103,25 @@ def left_out(peaks: Peaks, chosen: list[Row], places: list[int], constants: Cons
     """Return the median error of rows when nothing of their source is fitted."""
     source = chosen[places[0]]["source_id"]
     others = np.array([row["source_id"] != source for row in chosen])
-    errors = np.abs(relative_errors(peaks, fit_memory(peaks.take(others), constants)))
-    return float(np.median(errors[places]))
+    errors = relative_errors(peaks, fit_memory(peaks.take(others), constants))
+    return float(np.median(np.abs(errors[places])))
 
 
 def median_of_others(peaks: Peaks, constants: Constants, seed: int) -> float:
     """Return the median error of two thirds of the groups when the other third is fitted."""
     used = (np.random.default_rng(seed).permutation(int(peaks.groups.max()) + 1) % 3 == 0)[peaks.groups]
-    fitted = fit_memory(peaks.take(used), constants)
-    return float(np.median(np.abs(relative_errors(peaks.take(~used), fitted))))
+    return float(np.median(np.abs(held_errors(peaks, ~used, constants))))
 
 
 def show_answers(points: Points, rows: list[Row], constants: Constants) -> None:
     """Print what is said of runs that ran and that failed, where the recomputation is published."""
     found = published_memory(points.configurations, constants)
-    words = np.select([found.fits, found.tight], ["yes", "tight"], "no")
     shares = found.total / found.capacity
     print("\n| label | runs | yes | tight | no | predicted share of the GPU |\n|:--|--:|--:|--:|--:|:--|")
     for label, names in (("ran out of memory", ("OOM",)), ("ran", ("ok", ""))):
         places = [place for place, row in enumerate(rows) if row["recompute"] and row["status"] in names]
         if places:
-            numbers = " | ".join(str(int(np.sum(words[places] == word))) for word in ("yes", "tight", "no"))
+            numbers = " | ".join(str(int(np.sum(found.words[places] == word))) for word in ("yes", "tight", "no"))
             span = f"{shares[places].min():.0%} to {shares[places].max():.0%}"
             print(f"| {label} | {len(places)} | {numbers} | {span} |")
 

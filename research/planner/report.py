@@ -12,7 +12,6 @@ from research.planner.data import Measured
 from research.planner.reach import Intervals, coverages
 from research.planner.solve import seconds_of
 from research.planner.validate import (
-    Ablation,
     Held,
     Score,
     coverage,
@@ -30,7 +29,6 @@ BASELINES = (
     ("identical configurations, published twice (spread)", "3.0", "", "9.9"),
 )
 """Printed beside: median, macro and 90th percentile in per cent, computed once before this model was written (docs/accuracy.md)."""
-MEGATRON = ("megatron", "nvidia")
 
 
 def constants_table(fitted: Constants) -> list[str]:
@@ -52,33 +50,31 @@ def constants_table(fitted: Constants) -> list[str]:
 
 def accuracy(measured: Measured, constants: Constants, fitted: Constants) -> list[str]:
     """Cross-validate and return the tables; about half a minute."""
-    two, one, left = (
-        held_out(measured, constants, 2 / 3),
-        held_out(measured, constants, 1 / 3),
-        without_source(measured, constants),
-    )
-    tracks = [
-        (
-            "cold: data sheets and expectations alone",
-            score_of(measured, seconds_of(measured.configurations, constants.cold())),
-        ),
-        ("fitted on 2/3 of the groups, tested on the rest", mean_score(measured, two)),
-        ("fitted on 1/3 of the groups, tested on the rest", mean_score(measured, one)),
-        ("fitted on all, the same rows", score_of(measured, seconds_of(measured.configurations, fitted))),
-    ]
+    two, one = (held_out(measured, constants, share) for share in (2 / 3, 1 / 3))
+    left = without_source(measured, constants)
+    cold, same = (score_of(measured, seconds_of(measured.configurations, one)) for one in (constants.cold(), fitted))
+    split = mean_score(measured, two)
+    tracks = {
+        "cold: data sheets and expectations alone": cold,
+        "fitted on 2/3 of the groups, tested on the rest": split,
+        "fitted on 1/3 of the groups, tested on the rest": mean_score(measured, one),
+        "fitted on all, the same rows": same,
+    }
+    figures = [(name, *map(_percent, (one.median, one.macro, one.p90))) for name, one in tracks.items()]
+    names, medians, macros, p90s = zip(*figures, *BASELINES, strict=True)
     sources = list(left.values())
     held = coverage(measured, two, sources), coverage(measured, sources, sources)
     return [
         f"{len(measured)} rows, {int(measured.groups.max()) + 1} configuration groups; error = |predicted - published| / published; means of 5 splits",
         *as_text([
-            column("", [name for name, _ in tracks] + [base[0] for base in BASELINES], is_text=True),
-            column("median\n%", [_percent(score.median) for _, score in tracks] + [base[1] for base in BASELINES]),
-            column("macro\n%", [_percent(score.macro) for _, score in tracks] + [base[2] for base in BASELINES]),
-            column("p90\n%", [_percent(score.p90) for _, score in tracks] + [base[3] for base in BASELINES]),
+            column("", names, is_text=True),
+            column("median\n%", medians),
+            column("macro\n%", macros),
+            column("p90\n%", p90s),
         ]),
         f"90 % interval near the fitted rows holds {held[0]:.1%} of the rows of the splits and {held[1]:.1%} of the sources left out",
         "",
-        *_by_source(measured, mean_score(measured, two), left),
+        *_by_source(measured, split, left),
         "",
         *_sweeps(measured, two),
     ]  # fmt: skip
@@ -136,16 +132,15 @@ def _sweeps(measured: Measured, held: list[Held]) -> list[str]:
     ])  # fmt: skip
 
 
-def ablation_table(found: Iterable[Ablation]) -> list[str]:
-    """Return the errors without each term."""
-    rows = list(found)
-    whole = rows[0].score
+def ablation_table(found: Iterable[tuple[str, Score]]) -> list[str]:
+    """Return the errors without each term; the first of `found` is the whole model."""
+    names, scores = zip(*found, strict=True)
     return as_text([
-        column("left out", [one.name for one in rows], is_text=True),
-        column("median\n%", [_percent(one.score.median) for one in rows]),
-        column("macro\n%", [_percent(one.score.macro) for one in rows]),
-        column("p90\n%", [_percent(one.score.p90) for one in rows]),
-        column("worth\n(macro)", [f"{100 * (one.score.macro - whole.macro):+.1f}" for one in rows]),
+        column("left out", names, is_text=True),
+        column("median\n%", [_percent(one.median) for one in scores]),
+        column("macro\n%", [_percent(one.macro) for one in scores]),
+        column("p90\n%", [_percent(one.p90) for one in scores]),
+        column("worth\n(macro)", [f"{100 * (one.macro - scores[0].macro):+.1f}" for one in scores]),
     ])  # fmt: skip
 
 

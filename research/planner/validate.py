@@ -3,7 +3,6 @@
 The figures are those of the protocol of the published points.
 """
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -24,7 +23,6 @@ LEAST_ROWS = 20  # rows of a sweep for which ranks are told
 class Score:
     """Errors are |predicted - measured| / measured."""
 
-    rows: int
     median: float  # median over rows
     macro: float  # mean over the sources of their medians
     p90: float  # 90th percentile over rows
@@ -46,23 +44,10 @@ def score_of(measured: Measured, predicted: Numbers) -> Score:
     errors = np.abs(predicted / measured.seconds - 1.0)
     by_source = {str(one): float(np.median(errors[measured.sources == one])) for one in np.unique(measured.sources)}
     return Score(
-        rows=len(errors),
         median=float(np.median(errors)),
         macro=float(np.mean(list(by_source.values()))),
         p90=float(np.sort(errors)[int(0.9 * (len(errors) - 1))]),
         by_source=by_source,
-    )
-
-
-def mean_of(scores: list[Score]) -> Score:
-    """Return the mean of several splits' scores; a source's is the mean over the splits that have it."""
-    sources = sorted({name for one in scores for name in one.by_source})
-    return Score(
-        rows=round(float(np.mean([one.rows for one in scores]))),
-        median=float(np.mean([one.median for one in scores])),
-        macro=float(np.mean([one.macro for one in scores])),
-        p90=float(np.mean([one.p90 for one in scores])),
-        by_source={n: float(np.mean([one.by_source[n] for one in scores if n in one.by_source])) for n in sources},
     )
 
 
@@ -72,16 +57,14 @@ def rankings(measured: Measured, predicted: Numbers) -> list[Ranking]:
 
     tokens = measured.configurations.spread.global_batch_size * measured.configurations.network.sequence_length
     real, said = tokens / measured.seconds, tokens / predicted
-    places: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    for place, key in enumerate(measured.sweeps):
-        places[key].append(place)
     found = []
-    for key, rows in places.items():
+    for name in dict.fromkeys(measured.sweeps.tolist()):
+        rows = np.flatnonzero(measured.sweeps == name)
         if len(rows) >= LEAST_ROWS:
-            best = rows[int(np.argmax(said[rows]))]
+            best = rows[np.argmax(said[rows])]
             spearman = float(spearmanr(real[rows], said[rows]).statistic)
             regret = float(1.0 - real[best] / real[rows].max())
-            found.append(Ranking(name=" ".join(key), rows=len(rows), spearman=spearman, regret=regret))
+            found.append(Ranking(name=name, rows=len(rows), spearman=spearman, regret=regret))
     return found
 
 
@@ -120,9 +103,14 @@ def held_by(measured: Measured, constants: Constants, mask: npt.NDArray[np.bool_
 
 
 def mean_score(measured: Measured, held: Sequence[Held]) -> Score:
-    """Return the mean over splits."""
-    return mean_of(
-        [score_of(measured.take(np.isin(np.arange(len(measured)), one.places)), one.predicted) for one in held]
+    """Return the mean over splits; a source's is the mean over the splits that have it."""
+    scores = [score_of(measured.take(one.places), one.predicted) for one in held]
+    sources = sorted({name for one in scores for name in one.by_source})
+    return Score(
+        median=float(np.mean([one.median for one in scores])),
+        macro=float(np.mean([one.macro for one in scores])),
+        p90=float(np.mean([one.p90 for one in scores])),
+        by_source={n: float(np.mean([one.by_source[n] for one in scores if n in one.by_source])) for n in sources},
     )
 
 
@@ -177,14 +165,6 @@ _NOTHING = 1e-9
 FITTED_SHARE = 2 / 3
 
 
-@immutable
-class Ablation:
-    """One term left out."""
-
-    name: str
-    score: Score  # mean over the splits, the other constants fitted again
-
-
 _PARTS = (
     "attention", "memory-bound", "output layer", "pipeline bubble", "pipeline transfers", "tensor parallel", "parameter gathers",
     "data parallel", "optimizer", "host",
@@ -210,12 +190,9 @@ _SET = {
 }
 
 
-def ablations(measured: Measured, constants: Constants) -> Iterator[Ablation]:
-    """Yield the whole model, then each term left out; some seconds each."""
-    yield Ablation(name="the whole model", score=mean_score(measured, held_out(measured, constants, FITTED_SHARE)))
-    named = {f"no {part}": Variant(dropped=(part,)) for part in _PARTS}
-    named |= {name: Variant(frozen=frozen) for name, frozen in _SET.items()}
-    for name, variant in named.items():
-        yield Ablation(
-            name=name, score=mean_score(measured, held_out(measured, constants, FITTED_SHARE, variant=variant))
-        )
+def ablations(measured: Measured, constants: Constants) -> Iterator[tuple[str, Score]]:
+    """Yield the whole model, then each term left out and the other constants fitted again; some seconds each."""
+    variants = {"the whole model": WHOLE} | {f"no {part}": Variant(dropped=(part,)) for part in _PARTS}
+    variants |= {name: Variant(frozen=frozen) for name, frozen in _SET.items()}
+    for name, variant in variants.items():
+        yield name, mean_score(measured, held_out(measured, constants, FITTED_SHARE, variant=variant))

@@ -79,7 +79,7 @@ TABLE = read_toml(root() / "benchmark" / "plan.toml", "nlp-bench/plan/1")["memor
     ("changes", "number"),
     [
         ({}, 0),
-        ({"num_gpus": 2, "data": 2}, 2),
+        *(({"num_gpus": ranks, "data": ranks}, 2) for ranks in (2, 4096)),
         ({"num_gpus": 2, "tensor": 2}, 2),
         ({"num_gpus": 2, "pipeline": 2}, 3),
         ({"num_gpus": 2, "context": 2}, 3),
@@ -91,13 +91,9 @@ def test_communicators_are_those_of_groups_with_more_than_one_rank(changes: dict
 
 
 def test_one_gpu_needs_its_context_and_what_the_allocator_rounds() -> None:
-    assert overhead_bytes(run(), K)[0] == K.memory.context_bytes
-    assert overhead_bytes(run(), K, 1e10)[0] == K.memory.context_bytes + K.memory.allocator_share * 1e10
-
-
-def test_communicators_do_not_grow_with_the_ranks() -> None:
-    few, many = (overhead_bytes(run(num_gpus=n, data=n, tensor=1), K)[0] for n in (16, 4096))
-    assert few == many
+    for dynamic in (0, 1e10):
+        expected = K.memory.context_bytes + K.memory.allocator_share * dynamic
+        assert overhead_bytes(K, num_communicators(run()), dynamic)[0] == expected
 
 
 def test_three_answers() -> None:

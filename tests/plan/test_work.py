@@ -1,9 +1,8 @@
-"""Counts of many configurations at once are those of each alone; whole models are what nlp_bench.layout.flops counts."""
+"""What ranks hold: together the model, and at most that of the first, the second or the last stage."""
 
 import numpy as np
 import pytest
-from support.agreement import planned, side_by_side
-from support.counted import operations, traffic
+from support.agreement import side_by_side
 from support.jobs import Case, sample
 
 from nlp_bench.plan.search import judge
@@ -14,19 +13,6 @@ from nlp_bench.train.layout import model_shape
 @pytest.fixture(scope="module")
 def cases() -> list[Case]:
     return sample(80, 3)
-
-
-@pytest.mark.slow
-def test_many_at_once_are_each_alone(cases: list[Case]) -> None:
-    c = side_by_side(cases)
-    stage = stage_of(c, np.asarray([float(case.stage) for case in cases]))
-    alone = [planned(case) for case in cases]
-    assert rank_parameters(c, stage).tolist() == [one.parameters for one in alone]
-    assert operations(c, stage).tolist() == [one.flops for one in alone]
-    for (kind, group), (num_bytes, calls) in traffic(c, stage).items():
-        expected = [one.collectives.get(f"{kind} {group}", (0, 0)) for one in alone]
-        assert num_bytes.tolist() == [both[0] for both in expected], (kind, group)
-        assert calls.tolist() == [both[1] for both in expected], (kind, group)
 
 
 def test_ranks_of_one_replica_hold_the_model(cases: list[Case]) -> None:

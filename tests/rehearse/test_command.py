@@ -13,7 +13,7 @@ from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.rehearse.ranks import Work, chosen_ranks, rehearse_ranks
-from nlp_bench.rehearse.report import Collective, Place, RankReport, headroom_of, worst
+from nlp_bench.rehearse.report import Collective, RankReport, headroom_of, worst
 
 JOB = ("rehearse", "--model", "tiny", "--system", "dgx-a100", "--nodes", "2", "--tp", "2", "--pp", "2", "--gas", "4")
 
@@ -146,7 +146,7 @@ def report(peak_bytes: int, groups: int) -> RankReport:
         for number in range(groups)
     )
     return RankReport(
-        rank=0, place=Place(tensor=0, pipeline=0, data=0, context=0), parameters=1, static_bytes={"weights": peak_bytes},
+        rank=0, place={}, parameters=1, static_bytes={"weights": peak_bytes},
         peak_bytes=peak_bytes, peak_split={}, activations={}, flops={}, collectives=sent,
     )  # fmt: skip
 

@@ -1,22 +1,22 @@
 """The fit of the memory's constants, and the committed ones on the published points: what docs/memory.md prints."""
 
-import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 from support.framework_runs import constants, run
 
-from nlp_bench.config.catalog import root
+from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.constants import FITTED, Constants, read_constants
 from nlp_bench.plan.memory.fits import Memory
 from nlp_bench.plan.memory.published import published_memory
-from nlp_bench.plan.predict import Points, points_of, read_rows
+from nlp_bench.plan.neighbours import POINTS
+from nlp_bench.plan.predict import Points
 from research.planner.memory import Peaks, cross_validate, fit_memory, relative_errors
+from research.planner.memory_accuracy import Row, peaks_of, read_points
 
 TRUE = {"deepspeed_bf16_gradient_bytes": 8.5, "deepspeed_buffer_bytes": 5e9, "internevo_state_bytes": 24.0}
 K = constants()
@@ -75,34 +75,16 @@ def test_nothing_to_fit() -> None:
         fit_memory(made_peaks("InternEvo").take(np.zeros(6, dtype=bool)), K)
 
 
-POINTS = root() / "reports" / "reference" / "published_points" / "points.csv"
-Rows = list[dict[str, str]]
-
-
 @cache
-def read(path: Path = POINTS) -> tuple[Points, Rows, Constants]:
-    constants = read_constants()
-    points = points_of(read_rows(path), constants)
-    with path.open(newline="", encoding="utf-8") as stream:
-        by_id = {row["id"]: row for row in csv.DictReader(stream)}
-    return points, [by_id[one] for one in points.ids], constants
-
-
-def peaks() -> tuple[Peaks, Rows]:
-    points, rows, _ = read()
-    has = np.array([bool(row["peak_mem_gb"]) for row in rows])
-    chosen = [row for row in rows if row["peak_mem_gb"]]
-    bytes_ = np.array([float(row["peak_mem_gb"]) * 1e9 for row in chosen])
-    return Peaks(
-        configurations=points.configurations.take(has), peak_bytes=bytes_, groups=np.arange(len(chosen))
-    ), chosen
+def published() -> tuple[Points, list[Row]]:
+    return read_points(catalog.root() / POINTS, read_constants())
 
 
 def answers(status: str) -> tuple[list[str], Memory]:
-    points, rows, constants = read()
+    points, rows = published()
     places = np.array([row["status"] == status and bool(row["recompute"]) for row in rows])
-    found = published_memory(points.configurations.take(places), constants)
-    return np.select([found.fits, found.tight], ["yes", "tight"], "no").tolist(), found
+    found = published_memory(points.configurations.take(places), read_constants())
+    return found.words.tolist(), found
 
 
 @pytest.mark.parametrize(
@@ -117,29 +99,26 @@ def answers(status: str) -> tuple[list[str], Memory]:
     ],
 )
 def test_median_errors_are_those_of_the_page(source: str, number: int, at_most: float) -> None:
-    some, rows = peaks()
-    errors = np.abs(relative_errors(some, read()[2]))
+    some, rows = peaks_of(*published())
+    errors = np.abs(relative_errors(some, read_constants()))
     chosen = errors[[row["source_id"].startswith(source) for row in rows]]
     assert len(chosen) == number
     assert np.median(chosen) <= at_most
 
 
 def test_committed_constants_are_what_the_fit_finds() -> None:
-    constants = read()[2]
-    found = fit_memory(peaks()[0], constants)
+    constants = read_constants()
+    found = fit_memory(peaks_of(*published())[0], constants)
     for name in FITTED:
         assert getattr(constants.memory, name) == pytest.approx(getattr(found.memory, name), rel=0.01)
 
 
-def test_no_run_that_failed_was_said_to_fit() -> None:
-    words, _ = answers("OOM")
-    assert len(words) == 4
-    assert "yes" not in words
-
-
-def test_no_run_that_ran_was_said_not_to_fit() -> None:
-    words, found = answers("ok")
-    assert len(words) > 400
-    assert "no" not in words
-    assert words.count("yes") > len(words) / 2
+def test_no_run_that_failed_was_said_to_fit_and_none_that_ran_was_said_not_to() -> None:
+    failed, _ = answers("OOM")
+    assert len(failed) == 4
+    assert "yes" not in failed
+    ran, found = answers("ok")
+    assert len(ran) > 400
+    assert "no" not in ran
+    assert ran.count("yes") > len(ran) / 2
     assert np.allclose(sum(found.parts.values()), found.total)

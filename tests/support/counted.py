@@ -19,9 +19,6 @@ from nlp_bench.plan.work import (
     keeps_scores,
     layer_core,
     layer_products,
-    layer_tensors,
-    position_parameters,
-    round_up,
     shard_ranks,
     shares_optimizer,
     table_parameters,
@@ -122,10 +119,11 @@ def _pipeline(c: Configurations, stage: Stage) -> list[Part]:
 
 
 def _gradients(c: Configurations, stage: Stage) -> list[Part]:
-    """One call per bucket, and the tied embedding's two copies."""
-    (every, calls), shared = buckets_of(c, stage), shares_optimizer(c)
-    numbers = every / calls
+    """One call per virtual stage's buffer and tied embedding's bucket: no buffer is cut into more; and the tied embedding's two copies."""
+    (plain, special, ends), shared = gradient_buffers(c, stage), shares_optimizer(c)
     tied = (stage.first | stage.last) & ~c.network.untied_embeddings
+    calls = c.spread.virtual + ends * (shared & ~c.network.untied_embeddings & (c.spread.pipeline > 1))
+    numbers = ((c.spread.virtual - ends) * plain + ends * special) / calls
     return [
         ("all_reduce", "data", SINGLE * numbers, calls * ~shared),
         ("reduce_scatter", "data", SINGLE * numbers, calls * shared),
@@ -164,73 +162,3 @@ def _ranks(c: Configurations, group: str) -> Numbers:
         "optimizer": s.num_gpus,
         "world": s.num_gpus,
     }[group]
-
-
-SMALLEST_BUCKET = 40e6
-"""Numbers of a bucket, at least; 10^6 for each data-parallel rank where that is more. Source: DistributedDataParallel."""
-
-
-def buckets_of(c: Configurations, stage: Stage) -> tuple[Numbers, Numbers]:
-    """Return the numbers in all buffers of a rank, padding included, and the buckets that are reduced while the backward pass runs."""
-    plain, special, ends = gradient_buffers(c, stage)
-    shared, ranks = shares_optimizer(c), np.asarray(shard_ranks(c), dtype=np.int64)
-    apart = shared & ~c.network.untied_embeddings & (c.spread.pipeline > 1)
-    numbers, buckets = (c.spread.virtual - ends) * plain + ends * special, c.spread.virtual + ends * apart
-    # the first virtual stage of the first rank, alone and only where its reduction overlaps, is cut
-    size = np.maximum(SMALLEST_BUCKET, 1e6 * c.spread.data)
-    large = stage.first & c.spread.overlap_grad_reduce & (special > size)
-    if not np.any(large):
-        return np.asarray(numbers), np.asarray(buckets)
-    aligned, multiple = np.where(shared, 64.0, 1.0), np.where(shared, np.lcm(ranks, 128), 1).astype(np.float64)
-    cut, closed = _cut(c, stage, large, (aligned, multiple, size, apart))
-    return numbers + np.where(large, cut - special, 0.0), buckets + np.where(large, closed - 1 - apart, 0.0)
-
-
-def _cut(c: Configurations, stage: Stage, chosen: Flags, rules: tuple[Numbers | Flags, ...]) -> tuple[Numbers, Numbers]:
-    """Return the numbers of the buffer and its buckets where `chosen` [N] is true; 0 elsewhere.
-
-    Equal chunks are cut once: of a hundred thousand configurations a few hundred differ.
-    """
-    n = c.network
-    front = (
-        stage.last * n.untied_embeddings * table_parameters(c),
-        stage.last * n.norm_biases * n.hidden_size,
-        stage.last * n.hidden_size,
-    )
-    back = (position_parameters(c), table_parameters(c))
-    parts = (*rules, stage.layers / c.spread.virtual, *front, *back, *layer_tensors(c))
-    rows = np.stack([np.broadcast_to(np.asarray(part, dtype=np.float64), chosen.shape) for part in parts])[:, chosen]
-    weights = np.random.default_rng(0).random(len(rows))
-    _, place, inverse = np.unique(weights @ rows, return_index=True, return_inverse=True)
-    answers = np.zeros((2, *chosen.shape))
-    answers[:, chosen] = np.stack(_filled(rows[:, place]))[:, inverse.reshape(-1)]
-    return answers[0], answers[1]
-
-
-def _filled(rows: Numbers) -> tuple[Numbers, Numbers]:
-    """Follow the loop over the tensors of distinct chunks; return where the last one ends, and the buckets that were closed."""
-    alignment, multiple, bucket, apart, layers = rows[:5]
-    front, (positions, table), layer = rows[5:8], rows[8:10], rows[10:]
-    end, begin, closed = (np.zeros(rows.shape[1]) for _ in range(3))
-
-    def close(now: Flags) -> None:
-        nonlocal end, begin, closed
-        end = np.where(now, round_up(end, multiple), end)
-        begin = np.where(now, end, begin)
-        closed = closed + now
-
-    def add(size: Numbers, there: Flags) -> None:
-        nonlocal end
-        end = np.where(there, round_up(end, alignment) + size, end)
-        close(there & (end - begin >= bucket))
-
-    for size in front:
-        add(size, size > 0)
-    for number in range(int(layers.max(initial=0))):
-        for size in layer:
-            add(size, (size > 0) & (number < layers))
-    add(positions, positions > 0)
-    close((apart > 0) & (end > begin))
-    add(table, table > 0)
-    close(end > begin)
-    return end, closed

@@ -12,7 +12,7 @@ from megatron.core import parallel_state
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from nlp_bench.rehearse.gpu import like_gpu
-from nlp_bench.rehearse.report import SPLIT, STATIC, Place, RankReport
+from nlp_bench.rehearse.report import SPLIT, STATIC, RankReport
 from nlp_bench.rehearse.storages import Label
 from nlp_bench.rehearse.tracker import Tracker, TrackerOfShapes, TrackerWithoutData
 from nlp_bench.rehearse.world import fake_world
@@ -77,12 +77,12 @@ def next_iteration(trainer: Trainer, tracker: Tracker, static: dict[str, int]) -
     modules = {module: count for (kind, module), count in at_peak.items() if kind == "activations"}
     return RankReport(
         rank=torch.distributed.get_rank(),
-        place=Place(
-            tensor=parallel_state.get_tensor_model_parallel_rank(),
-            pipeline=parallel_state.get_pipeline_model_parallel_rank(),
-            data=parallel_state.get_data_parallel_rank(),
-            context=parallel_state.get_context_parallel_rank(),
-        ),
+        place={
+            "tensor": parallel_state.get_tensor_model_parallel_rank(),
+            "pipeline": parallel_state.get_pipeline_model_parallel_rank(),
+            "data": parallel_state.get_data_parallel_rank(),
+            "context": parallel_state.get_context_parallel_rank(),
+        },
         parameters=sum(p.numel() for part in trainer.model for p in part.parameters()),
         static_bytes=static,
         peak_bytes=tracker.storages.peak,

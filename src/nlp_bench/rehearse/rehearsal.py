@@ -105,18 +105,13 @@ def rehearsed(run: Run, works: Sequence[Work], notes: tuple[str, ...], reports: 
     )
 
 
-def rehearse(run: Run, words: str) -> Rehearsal:
-    """Rehearse the ranks `words` of a run (see `chosen_ranks`)."""
-    works, notes = works_of(run, words)
-    return rehearsed(run, works, notes, rehearse_ranks(works))
-
-
 def rehearse_rows(answer: Answer, count: int, *, model: str, system: str) -> Iterator[str]:
     """Rehearse the fullest ranks of the first `count` rows of a plan, one after the other, and yield a sentence on each."""
     for row in answer.rows[:count]:
         words = run_words(answer.problem, row.sizes, model=model, system=system)
-        found = rehearse(resolve(read_request(words), ask_scheduler=False), "fullest")
-        yield _sentence(row, found)
+        run = resolve(read_request(words), ask_scheduler=False)
+        works, notes = works_of(run, "fullest")
+        yield _sentence(row, rehearsed(run, works, notes, rehearse_ranks(works)))
 
 
 def _sentence(row: Row, found: Rehearsal) -> str:
@@ -173,7 +168,7 @@ def _memory(rehearsal: Rehearsal) -> list[Column]:
     reports, headrooms = rehearsal.reports, rehearsal.headrooms
     return [
         column("rank", [one.rank for one in reports]),
-        column("stage", [one.place.pipeline for one in reports]),
+        column("stage", [one.place["pipeline"] for one in reports]),
         column("parameters\nmillion", [f"{one.parameters / 1e6:.1f}" for one in reports]),
         column("static\nGiB", [_gib(sum(one.static_bytes.values())) for one in reports]),
         column("peak\nGiB", [_gib(one.peak_bytes) for one in reports]),

@@ -6,21 +6,11 @@ import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.memory.fits import Memory, bytes_beyond_tensors
+from nlp_bench.plan.memory.fits import Memory, overhead_bytes
 
 GIB = 2**30
 STATIC = ("weights", "gradients", "optimizer", "buffers")  # memory that is held for the whole training
 SPLIT = (*STATIC, "activations", "temporary")  # all memory at the peak
-
-
-@immutable
-class Place:
-    """Index of a rank in each of its parallel groups, from 0."""
-
-    tensor: int
-    pipeline: int
-    data: int
-    context: int
 
 
 @immutable
@@ -41,7 +31,7 @@ class RankReport:
     """The second iteration of one rank."""
 
     rank: int
-    place: Place
+    place: dict[str, int]  # its index, from 0, in its tensor, pipeline, data and context group
     parameters: int  # of its part of the model
     static_bytes: dict[str, int]  # by STATIC
     peak_bytes: int  # peak of the allocated tensors, static ones included
@@ -70,7 +60,7 @@ def headroom_of(report: RankReport, capacity_bytes: int | None, constants: Const
         return MemoryHeadroom(overhead_bytes=None, needed_bytes=None, fits=None)
     communicators = {(one.group, one.group_size) for one in report.collectives if one.group_size > 1}
     dynamic = report.peak_bytes - sum(report.static_bytes.values())
-    overhead = round(float(bytes_beyond_tensors(constants, len(communicators), dynamic)))
+    overhead = round(float(overhead_bytes(constants, len(communicators), dynamic)))
     needed = report.peak_bytes + overhead
     memory = Memory(
         total=np.asarray(needed),

@@ -52,12 +52,7 @@ def fullest(ranks: Sequence[Mapping[str, Numbers]]) -> dict[str, Numbers]:
     return {name: np.take_along_axis(part, place, axis=0)[0] for name, part in parts.items()}
 
 
-def overhead_bytes(c: Configurations, constants: Constants, dynamic: Numbers | float = 0.0) -> Numbers:
-    """Bytes beyond the tensors of one rank of each of N configurations."""
-    return bytes_beyond_tensors(constants, num_communicators(c), dynamic)
-
-
-def bytes_beyond_tensors(constants: Constants, communicators: Numbers | int, dynamic: Numbers | float) -> Numbers:
+def overhead_bytes(constants: Constants, communicators: Numbers | int, dynamic: Numbers | float) -> Numbers:
     """Bytes beyond the tensors of one rank: CUDA context and workspaces, NCCL's buffers, and the allocator's rounding.
 
     `dynamic` are the bytes that come and go in an iteration (activations and buffers), which is where the allocator fragments.

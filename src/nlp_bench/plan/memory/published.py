@@ -5,7 +5,7 @@ import numpy as np
 from nlp_bench.layout.rules import RECOMPUTE, SHARDING
 from nlp_bench.plan.configurations import PRECISIONS, Codes, Configurations, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.memory.fits import Memory, fullest, overhead_bytes
+from nlp_bench.plan.memory.fits import Memory, fullest, num_communicators, overhead_bytes
 from nlp_bench.plan.work import (
     Stage,
     fullest_stages,
@@ -247,7 +247,7 @@ def published_memory(c: Configurations, constants: Constants) -> Memory:
         parts["activations"] = activation_bytes(c, constants, stage)
         parts["buffers"] = buffer_bytes(c, constants, stage)
         dynamic = parts["activations"] + parts["buffers"]
-        stages.append(parts | {"overhead": overhead_bytes(c, constants, dynamic)})
+        stages.append(parts | {"overhead": overhead_bytes(constants, num_communicators(c), dynamic)})
     parts = fullest(stages)
     total = np.asarray(sum(parts.values()))
     # a published figure leaves out all overhead where tensors are counted, all but the allocator's where it reserves

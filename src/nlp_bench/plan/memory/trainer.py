@@ -5,7 +5,7 @@ import numpy as np
 from nlp_bench.layout.rules import RECOMPUTE
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.memory.fits import Memory, fullest, overhead_bytes
+from nlp_bench.plan.memory.fits import Memory, fullest, num_communicators, overhead_bytes
 from nlp_bench.plan.work import (
     SINGLE,
     Stage,
@@ -359,6 +359,7 @@ def _held_streams(c: Configurations, stage: Stage, pairs: Numbers) -> Numbers:
 def state_bytes(c: Configurations, stage: Stage, z: LayerBytes) -> dict[str, Numbers]:
     """Return the bytes of each kind.
 
+    Buffers are cosine and sine of all positions, and the input that sequence-parallel ranks have gathered.
     Gradients are float32 sums. Adam has two float32 moments, and for 16-bit parameters a float32 copy; the distributed optimizer
     keeps them for one share of the parameters, which then lie in a padded buffer (megatron-core, optimizer/distrib_optimizer.py).
     """
@@ -366,20 +367,16 @@ def state_bytes(c: Configurations, stage: Stage, z: LayerBytes) -> dict[str, Num
     numbers, held = (c.spread.virtual - ends) * plain + ends * special, rank_parameters(c, stage)
     element, shared = element_bytes(c), shares_optimizer(c)
     copy = np.where(element < SINGLE, SINGLE, 0)
+    waves = c.network.sequence_length * c.network.width_per_head * element
+    waves = waves + np.where(
+        c.spread.context > 1, waves / c.spread.context, 0.0
+    )  # context-parallel ranks' own once more
     return {
         "weights": element * np.where(shared, numbers, held),
         "gradients": SINGLE * numbers,
         "optimizer": (2 * SINGLE + copy) * held / np.where(shared, shard_ranks(c), 1),
-        "buffers": _buffers(c, z),
+        "buffers": np.where(z.rotary, waves, 0.0) + np.where(z.split, z.stream, 0.0),
     }
-
-
-def _buffers(c: Configurations, z: LayerBytes) -> Numbers:
-    """Cosine and sine of all positions, of context-parallel ranks once more for their own; the input that all have gathered."""
-    n, s = c.network, c.spread
-    table = n.sequence_length * n.width_per_head * z.element
-    table = table + np.where(s.context > 1, table / s.context, 0.0)
-    return np.where(z.rotary, table, 0.0) + np.where(z.split, z.stream, 0.0)
 
 
 class Blocks:
@@ -400,16 +397,10 @@ def rank_memory(c: Configurations, stage: Stage, blocks: Blocks | None = None) -
     Adam works in place.
     """
     blocks, flight = blocks or Blocks(c), Flight(c, stage)
-    kept = flight.passes * (stage.layers / c.spread.virtual) * blocks.layer.kept
-    kept = kept + flight.first_passes * (blocks.ends.embedding_kept * stage.first)
-    peak = _peak(c, stage, blocks, flight, kept)
-    return {**state_bytes(c, stage, blocks.sizes), "activations": kept, "temporary": peak - kept}
-
-
-def _peak(c: Configurations, stage: Stage, blocks: Blocks, flight: Flight, kept: Numbers) -> Numbers:
-    """Return the peak of activations and temporary tensors; `kept` is what all passes under way keep, without the output layer."""
     z, layer, ends = blocks.sizes, blocks.layer, blocks.ends
     layers = stage.layers / c.spread.virtual
+    kept = flight.passes * layers * layer.kept  # by all passes under way, without the output layer
+    kept = kept + flight.first_passes * (ends.embedding_kept * stage.first)
     received = z.share * ~stage.last
     sent = z.share * (~stage.first & flight.steady)
     batch = ends.batch * (stage.first | stage.last)
@@ -424,15 +415,15 @@ def _peak(c: Configurations, stage: Stage, blocks: Blocks, flight: Flight, kept:
     backward = base + z.share + grown + sent + held
     embedding = stage.first * (flight.at_embedding * one - one + batch + received + ends.embedding_backward)
     looked_up = stage.first * (base - one + ends.embedding_forward)
-    return np.asarray(np.max(np.broadcast_arrays(forward, head, backward, embedding, looked_up), axis=0))
+    peak = np.asarray(np.max(np.broadcast_arrays(forward, head, backward, embedding, looked_up), axis=0))
+    return {**state_bytes(c, stage, z), "activations": kept, "temporary": peak - kept}
 
 
 def trainer_memory(c: Configurations, constants: Constants) -> Memory:
     """Predict the memory of the fullest rank of this package's trainer: of the first, the second or the last pipeline stage."""
     blocks = Blocks(c)
     found = fullest([rank_memory(c, stage, blocks) for stage in fullest_stages(c)])
-    dynamic = found["activations"] + found["temporary"]
-    found["overhead"] = overhead_bytes(c, constants, dynamic)
+    found["overhead"] = overhead_bytes(constants, num_communicators(c), found["activations"] + found["temporary"])
     return Memory(
         total=np.asarray(sum(found.values())),
         parts=found,
