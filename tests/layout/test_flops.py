@@ -1,4 +1,4 @@
-"""The countings against published figures; test_flops_counted.py and test_flops_families.py have torch's own counter."""
+"""The countings against published figures; test_flops_counted.py has torch's own counter."""
 
 import re
 from pathlib import Path

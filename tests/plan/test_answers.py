@@ -5,18 +5,16 @@ from dataclasses import replace
 import pytest
 from support.planning import constants, problem
 
-from nlp_bench.config import catalog
-from nlp_bench.config.catalog import load_system
+from nlp_bench.config.catalog import load_model, load_system
 from nlp_bench.config.model import Model
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
 from nlp_bench.plan import prediction as module
 from nlp_bench.plan.capacity import batch_for, candidates, fewest_nodes, parameters_of, recommend, smallest
-from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.prediction import Prediction, prediction, prediction_or_reason
 from nlp_bench.plan.problem import Fixed, Problem, make_problem
-from nlp_bench.plan.ranking import answer, notes
+from nlp_bench.plan.ranking import Answer, notes
 from nlp_bench.plan.search import search
 from nlp_bench.plan.text import why_lines
 from nlp_bench.plan.why import explain
@@ -128,12 +126,12 @@ def test_the_batch_is_a_multiple_of_the_gpus() -> None:
 
 
 def test_the_rates_of_the_gpu_are_named_and_a_peak_that_is_not_used() -> None:
-    model, system = catalog.load_model("175"), catalog.load_system("juwels-booster")
-    said = "; ".join(notes(make_problem(model, system, read_constants(), tokens=20_000_000)))
+    model, system = load_model("175"), load_system("juwels-booster")
+    said = "; ".join(notes(problem()))
     assert "312 TFLOP/s, memory of 1555 GB/s and 300 GB/s to its neighbours" in said
     assert "is not used" not in said
     other = replace(system, gpu=replace(system.gpu, peak_bf16_tflops=989))
-    said = "; ".join(notes(make_problem(model, other, read_constants(), tokens=20_000_000)))
+    said = "; ".join(notes(make_problem(model, other, constants(), tokens=20_000_000)))
     assert "the system file's bf16 peak of 989 TFLOP/s is not used, 312 is: check [gpu] name" in said
 
 
@@ -142,11 +140,8 @@ def run() -> Run:
     return resolve(Request(model="175", system="juwels-booster"), ask_scheduler=False)
 
 
-def test_it_is_the_row_of_the_plan(run: Run) -> None:
-    problem = make_problem(
-        catalog.load_model("175"), load_system("juwels-booster"), read_constants(), tokens=20_000_000
-    )
-    row, found = answer(problem, top=1).published, prediction(run, 20_000_000)
+def test_it_is_the_row_of_the_plan(run: Run, answered: Answer) -> None:
+    row, found = answered.published, prediction(run, 20_000_000)
     assert (found.report_s, found.low_s, found.high_s) == pytest.approx((row.report_s, row.low_s, row.high_s))
     assert found.record()["memory_bytes"] / 2**30 == pytest.approx(row.memory_gib)
     assert found.fits == row.fits

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from support.browsing import NEEDS_BROWSER, browser, contrast, looked_at
-from support.planning import problem
 
 from nlp_bench.cli.parser import parser_of
 from nlp_bench.cli.plan.bid import FORMATS
@@ -28,7 +27,7 @@ from nlp_bench.plan.neighbours import (
     read_points,
 )
 from nlp_bench.plan.problem import configuration_of, sizes_of
-from nlp_bench.plan.ranking import Answer, answer, beyond_published, rows_of
+from nlp_bench.plan.ranking import Answer, beyond_published, rows_of
 
 COLUMNS = (
     "id,source_id,grade,model,params_b,seq,gpu,gpus_per_node,internode_gbps_per_node,n_gpus,tp,pp,vpp,cp,mbs,gbs,recompute,"
@@ -43,11 +42,6 @@ ROWS = (
     "F1,MPT,A,MPT-70B,70,2048,A100-SXM4-40GB,8,1600,384,1,1,1,1,1,96,full,bf16,llm-foundry/Composer,9.0,100,paper d",
     "N1,NONE,A,GPT3-175B,175,2048,A100-SXM4-40GB,4,800,384,8,8,1,1,1,96,selective,bf16,Megatron-LM,,93.9,paper a",
 )
-
-
-@pytest.fixture(scope="session")
-def answered() -> Answer:
-    return answer(problem(), top=3)
 
 
 @pytest.fixture

@@ -1,19 +1,22 @@
 """Calibration: what is timed is what it is counted as, the time is kept, known constants are found again, and the command."""
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import known_machine as machine
+from support.command import Cli
 from support.known_machine import calibration, iteration, of
 
 from nlp_bench.cli.main import main
+from nlp_bench.config.request import Request
+from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.machine.timing import Cpu, summary
 from nlp_bench.plan.calibrate import trainer, work
@@ -23,6 +26,9 @@ from nlp_bench.plan.calibrate.session import Ranks, Session, spread_out
 from nlp_bench.plan.calibrate.trainer import measure_trainer
 from nlp_bench.plan.calibrate.work import WAYS, Call, Group, Task
 from nlp_bench.plan.constants import read_constants
+from nlp_bench.plan.forecast import forecast
+from nlp_bench.plan.machines import sheet_of
+from nlp_bench.plan.problem import configuration_of
 
 
 def smallest(tasks: list[Task]) -> Task:
@@ -30,8 +36,7 @@ def smallest(tasks: list[Task]) -> Task:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp32"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("precision", "way"), [*zip(("bf16", "fp16", "fp32"), WAYS, strict=True)])
 def test_products_have_the_flops_they_say(precision: str, way: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -126,8 +131,7 @@ def ladder(number: int = 60) -> list[Task]:
     return [task(1e6 * 1.4**step) for step in range(number)]
 
 
-@pytest.mark.parametrize("rate", [1e9, 1e12, 1e15])
-@pytest.mark.parametrize("seconds", [2.0, 60.0])
+@pytest.mark.parametrize(("rate", "seconds"), [(1e9, 60.0), (1e12, 2.0), (1e12, 60.0), (1e15, 2.0)])
 def test_the_time_is_kept_and_used(rate: float, seconds: float) -> None:
     device = Simulated(rate)
     measuring = session(device)
@@ -139,35 +143,37 @@ def test_the_time_is_kept_and_used(rate: float, seconds: float) -> None:
         assert measured.repeats >= 3
 
 
+def measure_products(rate: float, tasks: list[Task], seconds: float) -> Session:
+    measuring = session(Simulated(rate, free=10 << 30))
+    measuring.measure([Group(name="products", tasks=tasks, share=1)], seconds)
+    return measuring
+
+
 def test_shapes_that_take_too_long_are_told() -> None:
-    measuring = session(Simulated(1e9))
-    measuring.measure([Group(name="products", tasks=ladder(), share=1)], 1.0)
+    measuring = measure_products(1e9, ladder(), 1.0)
     assert any("large shapes take too long for the time" in line for line in measuring.skipped)
     assert max(m.seconds for m in measuring.measurements) < 0.1
 
 
-def test_what_needs_more_memory_is_left_out_and_told() -> None:
-    measuring = session(Simulated(1e12, free=10 << 30))
-    tasks = [task(1e9), task(2e9, needs=9 * 2.0**30), task(3e9)]
-    measuring.measure([Group(name="products", tasks=tasks, share=1)], 5.0)
-    assert sorted(m.flops for m in measuring.measurements) == [1e9, 3e9]
-    assert measuring.skipped == ["product forward bf16 2000000000: needs 9.0 GiB of 10.0 GiB free"]
+NO_MEMORY = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")
 
 
-def test_running_out_of_memory_is_no_end() -> None:
-    measuring = session(Simulated(1e12))
-    failing = task(2e9, failing=RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"))
-    measuring.measure([Group(name="products", tasks=[task(1e9), failing, task(3e9)], share=1)], 5.0)
+@pytest.mark.parametrize(
+    ("large", "why"),
+    [
+        (task(2e9, needs=9 * 2.0**30), "needs 9.0 GiB of 10.0 GiB free"),
+        (task(2e9, failing=NO_MEMORY), "out of memory"),
+    ],
+)
+def test_what_memory_does_not_suffice_for_is_left_out_and_told(large: Task, why: str) -> None:
+    measuring = measure_products(1e12, [task(1e9), large, task(3e9)], 5.0)
     assert sorted(m.flops for m in measuring.measurements) == [1e9, 3e9]
-    assert measuring.skipped == ["product forward bf16 2000000000: out of memory"]
+    assert measuring.skipped == [f"product forward bf16 2000000000: {why}"]
 
 
 def test_another_error_is_an_end() -> None:
-    measuring = session(Simulated(1e12))
     with pytest.raises(RuntimeError, match="mat1 and mat2"):
-        measuring.measure(
-            [Group(name="products", tasks=[task(1e9, failing=RuntimeError("mat1 and mat2"))], share=1)], 1.0
-        )
+        measure_products(1e12, [task(1e9, failing=RuntimeError("mat1 and mat2"))], 1.0)
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 64, 100])
@@ -274,45 +280,27 @@ def test_the_file_is_what_plan_reads(calibrated: Path) -> None:
 
 @pytest.mark.slow
 def test_a_laptop_is_planned_with_it(calibrated: Path) -> None:
-    from nlp_bench.config.request import Request
-    from nlp_bench.config.resolve import resolve
-    from nlp_bench.plan.forecast import forecast
-    from nlp_bench.plan.problem import configuration_of
-
-    run = resolve(
-        Request(model="tiny", system="local", launcher="local", gpus_per_node=1, tensor=1), ask_scheduler=False
-    )
-    constants = read_constants(calibrated)
-    found = forecast(configuration_of(run, constants), constants)
+    request = Request(model="tiny", system="local", launcher="local", gpus_per_node=1, tensor=1)
+    constants, measured = read_constants(calibrated), read_calibration(calibrated.with_suffix(".json"))
+    found = forecast(configuration_of(resolve(request, ask_scheduler=False), constants), constants)
     assert 0 < float(found.low[0]) < float(found.seconds.total[0]) < float(found.high[0])
-    assert found.memory.capacity == pytest.approx(
-        read_calibration(calibrated.with_suffix(".json")).memory_bytes, rel=0.02
-    )
+    assert found.memory.capacity == pytest.approx(measured.memory_bytes, rel=0.02)
 
 
 @pytest.mark.slow
-def test_what_was_kept_is_fitted_again_to_the_same(calibrated: Path, tmp_path: Path, capsys: Any) -> None:
-    words = ["--from", str(calibrated.with_suffix(".json")), "--output", str(tmp_path / "cpu.toml"), "--format", "json"]
-    assert main(["plan", "calibrate", *words]) == 0
+def test_what_was_kept_is_fitted_again_to_the_same(calibrated: Path, tmp_path: Path, cli: Cli) -> None:
+    again = ("plan", "calibrate", "--from", calibrated.with_suffix(".json"))
+    printed = cli(*again, "--output", tmp_path / "cpu.toml", "--format", "json").json
     assert (tmp_path / "cpu.toml").read_text() == calibrated.read_text()
-    printed = json.loads(capsys.readouterr().out)
     assert printed["schema"] == "nlp-bench/calibrated/1"
     assert printed["constants"]["product_flops_per_s.fp32"]["value"] > 0
-
-
-@pytest.mark.slow
-def test_the_table_says_that_it_is_a_cpu(calibrated: Path, capsys: Any) -> None:
-    assert main(["plan", "calibrate", "--from", str(calibrated.with_suffix(".json"))]) == 0
-    text = capsys.readouterr().out
+    text = cli(*again).out
     assert "stand for no GPU" in text
     assert "not measured: 8-bit and 4-bit products" in text
 
 
 def test_a_gpu_of_the_table_has_shares_of_its_data_sheet(tmp_path: Path) -> None:
-    from nlp_bench.plan.machines import sheet_of
-
-    measured = calibration(lambda: 1.0)
-    measured = type(measured)(**(vars(measured) | {"device": "NVIDIA H100 80GB HBM3"}))
+    measured = replace(calibration(lambda: 1.0), device="NVIDIA H100 80GB HBM3")
     write_constants(tmp_path / "h.toml", measured, fit_all(measured), None)
     constants, sheet = read_constants(tmp_path / "h.toml"), sheet_of("NVIDIA H100 80GB HBM3", "bf16")
     assert constants.machine is None
@@ -333,23 +321,20 @@ def test_a_gpu_of_the_table_has_shares_of_its_data_sheet(tmp_path: Path) -> None
         (["--precision", "fp8"], "is not one of bf16, fp16, fp32"),
     ],
 )
-def test_bad_words(words: list[str], said: str, capsys: Any) -> None:
-    assert main(["plan", "calibrate", *words]) in {1, 2}
-    assert said in capsys.readouterr().err
+def test_bad_words(words: list[str], said: str, cli: Cli) -> None:
+    done = cli("plan", "calibrate", *words, code=None)
+    assert done.code in {1, 2}
+    assert said in done.err
 
 
-def test_a_gpu_that_is_not_there_is_refused(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert main(["plan", "calibrate", "--device", "cuda"]) == 2
-    assert "torch sees no GPU here" in capsys.readouterr().err
+def test_a_gpu_that_is_not_there_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert "torch sees no GPU here" in cli("plan", "calibrate", "--device", "cuda", code=2).err
 
 
-def test_a_record_of_something_else_is_refused(tmp_path: Path, capsys: Any) -> None:
+def test_a_record_of_something_else_is_refused(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.json").write_text('{"schema": "nlp-bench/calibration/1", "device": "x"}')
-    assert main(["plan", "calibrate", "--from", str(tmp_path / "a.json")]) == 1
-    assert "no calibration" in capsys.readouterr().err
+    assert "no calibration" in cli("plan", "calibrate", "--from", tmp_path / "a.json", code=1).err
 
 
 @pytest.mark.slow

@@ -7,82 +7,72 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 
-from nlp_bench.cli.main import main
-
-CASE = ["plan", "--model", "175", "--system", "juwels-booster"]
-
-
-def plan(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    assert main([*CASE, *words]) == code
-    return capsys.readouterr().out
+CASE = ("plan", "--model", "175", "--system", "juwels-booster")
 
 
 @pytest.mark.slow
-def test_json_csv_and_markdown_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    record = json.loads(plan(capsys, "--top", "2", "--format", "json"))
+def test_json_csv_and_markdown_say_the_same(cli: Cli) -> None:
+    record = cli(*CASE, "--top", "2", "--format", "json").json
     assert record["schema"] == "nlp-bench/plan-answer/1"
     assert [row["rank"] for row in record["configurations"]] == [1, 2]
     assert record["published"]["published"] is True
     assert record["published"]["first_layers"] is None
-    rows = list(csv.DictReader(plan(capsys, "--top", "2", "--format", "csv").splitlines()))
+    rows = list(csv.DictReader(cli(*CASE, "--top", "2", "--format", "csv").out.splitlines()))
     assert [float(row["report_s"]) for row in rows[:2]] == [row["report_s"] for row in record["configurations"]]
     assert len(rows) == 3
-    text = plan(capsys, "--top", "2", "--format", "markdown")
+    text = cli(*CASE, "--top", "2", "--format", "markdown").out
     assert f"| {record['configurations'][0]['tokens_per_second']:.0f} |" in text
 
 
 @pytest.mark.slow
-def test_output_goes_to_a_file_or_a_folder(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert plan(capsys, "--top", "1", "--output", str(tmp_path / "a.txt")) == ""
-    assert plan(capsys, "--top", "1", "--format", "json", "--output", str(tmp_path)) == ""
+def test_output_goes_to_a_file_or_a_folder(cli: Cli, tmp_path: Path) -> None:
+    best = (*CASE, "--top", "1")
+    assert cli(*best, "--output", tmp_path / "a.txt").out == ""
     assert "searched" in (tmp_path / "a.txt").read_text(encoding="utf-8")
-    assert plan(capsys, "--top", "1", "--output", str(tmp_path / "b.json")) == ""
-    assert json.loads((tmp_path / "b.json").read_text(encoding="utf-8"))["kind"] == "plan"
-    assert main([*CASE, "--top", "1", "--output", str(tmp_path / "c.xlsx")]) == 2
-    assert "c.xlsx ends in none of .txt, .md, .json, .csv, .html, by which" in capsys.readouterr().err
-    assert main([*CASE, "--top", "1", "--emit-jube", f"{tmp_path}/my sweep.yaml"]) == 0
-    assert f"run it with: jube run '{tmp_path}/my sweep.yaml'" in capsys.readouterr().err
-    assert json.loads((tmp_path / "plan.json").read_text(encoding="utf-8"))["kind"] == "plan"
+    for words, name in (((tmp_path / "b.json",), "b.json"), ((tmp_path, "--format", "json"), "plan.json")):
+        assert cli(*best, "--output", *words).out == ""
+        assert json.loads((tmp_path / name).read_text(encoding="utf-8"))["kind"] == "plan"
+    said = cli(*best, "--output", tmp_path / "c.xlsx", code=2).err
+    assert "c.xlsx ends in none of .txt, .md, .json, .csv, .html, by which" in said
+    said = cli(*best, "--emit-jube", f"{tmp_path}/my sweep.yaml").err
+    assert f"run it with: jube run '{tmp_path}/my sweep.yaml'" in said
 
 
 @pytest.mark.slow
-def test_why_time_and_size_have_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    code = main([*CASE, "--vpp", "4", "--why", "--format", "json"])
-    record = json.loads(capsys.readouterr().out)
-    assert (record["sizes"]["tp"], record["sizes"]["pp"], record["sizes"]["vpp"]) == (8, 8, 4)
-    assert (code == 0) == (record["configuration"]["fits"] == "yes")
-    record = json.loads(plan(capsys, "--tp", "3", "--why", "--format", "json", code=1))
+def test_why_time_and_size_have_answers(cli: Cli) -> None:
+    done = cli(*CASE, "--vpp", "4", "--why", "--format", "json", code=None)
+    assert [done.json["sizes"][name] for name in ("tp", "pp", "vpp")] == [8, 8, 4]
+    assert (done.code == 0) == (done.json["configuration"]["fits"] == "yes")
+    record = cli(*CASE, "--tp", "3", "--why", "--format", "json", code=1).json
     assert record["legal"] is False
     assert "GPUs" not in record["broken_rules"]
     assert "sequence" in record["broken_rules"]
-    record = json.loads(plan(capsys, "--time", "3000", "--nodes", "48", "--format", "json"))
+    record = cli(*CASE, "--time", "3000", "--nodes", "48", "--format", "json").json
     assert record["within"]["report_s"] <= 3000
     assert record["within"]["nodes"] in record["usable_nodes"]
-    assert "impossible on at most 96 nodes" in plan(capsys, "--time", "1", "--nodes", "96", code=1)
+    assert "impossible on at most 96 nodes" in cli(*CASE, "--time", "1", "--nodes", "96", code=1).out
     words = ["plan", "--model-size", "auto", "--days", "5", "--tokens", "300B", "--nodes", "20", "--system", "dgx-a100"]
-    assert main([*words, "--sequence-length", "4096", "--format", "json"]) == 0
-    record = json.loads(capsys.readouterr().out)
+    record = cli(*words, "--sequence-length", "4096", "--format", "json").json
     assert record["sequence_length"] == 4096
     assert record["recommended"]["days"] <= 5
     assert record["nemo_parameters"] == pytest.approx(4.03e9, rel=0.01)
-    assert main(words) == 0
-    assert "recommended: " in capsys.readouterr().out
+    assert "recommended: " in cli(*words).out
 
 
 @pytest.mark.slow
-def test_the_best_can_be_rehearsed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_can_be_rehearsed(cli: Cli) -> None:
     words = ["plan", "--model", "gpt_126m", "--system", "juwels-booster", "--nodes", "1", "--top", "1", "--gas", "1"]
-    assert main([*words, "--rehearse", "1", "--format", "json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = cli(*words, "--rehearse", "1", "--format", "json").json
     (text,) = found["rehearsed"]
     assert text.startswith("rank 1 rehearsed (")
     needed = float(text.split("all that a GPU needs ")[1].split(" of ")[0])
     assert needed == pytest.approx(found["configurations"][0]["memory_gib"], rel=0.1)
 
 
-def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.CaptureFixture[str]) -> None:
-    text = plan(capsys, "--nodes", "2", code=1)
+def test_nothing_fits_is_exit_code_1_and_says_what_would_help(cli: Cli) -> None:
+    text = cli(*CASE, "--nodes", "2", code=1).out
     assert "none surely fits: the least memory is" in text
     assert "what would help: more nodes, --recompute full" in text
 
@@ -109,18 +99,7 @@ def test_nothing_fits_is_exit_code_1_and_says_what_would_help(capsys: pytest.Cap
         (["--bid", "--output", "bid.doc"], "bid.doc ends in none of .txt, .md, .json, .csv, .html"),
         (["--time", "500", "--format", "csv"], "--time has no --format csv"),
         (["--model-size", "auto", "--days", "5"], "--model and --model-size exclude each other"),
-    ],
-)  # fmt: skip
-def test_bad_words_name_the_rule_and_the_remedy(
-    capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
-    assert main([*CASE, *words]) == 2
-    assert said in " ".join(capsys.readouterr().err.split())
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
+        # what no layout solves: what is in the way, and what is near
         (["--nodes", "97"], "97 nodes x 4 = 388 GPUs with global batch 96: each of 4320 layouts breaks a rule, most often interleaving (2376), global batch (1680), a"),
         (["--nodes", "95"], "attention heads (11076), query groups (11076); global batches that work on these nodes: 95, 114; nodes that work with this batch: 90, 96"),
         (["--global-batch-size", "97", "--tp", "8", "--pp", "8"], "on these nodes: 96, 99; nodes that work with this batch: 64, 128; or leave a fixed size free"),
@@ -133,11 +112,8 @@ def test_bad_words_name_the_rule_and_the_remedy(
         (["--nodes", "193"], "global batches that work on these nodes: 193; nodes that work with this batch: 192, 196"),
     ],
 )  # fmt: skip
-def test_what_no_layout_solves_says_what_is_in_the_way_and_what_is_near(
-    capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
-    assert main([*CASE, *words]) == 2
-    assert said in capsys.readouterr().err
+def test_bad_words_name_the_rule_and_the_remedy(cli: Cli, words: list[str], said: str) -> None:
+    assert said in " ".join(cli(*CASE, *words, code=2).err.split())
 
 
 @pytest.mark.parametrize(
@@ -153,18 +129,14 @@ def test_what_no_layout_solves_says_what_is_in_the_way_and_what_is_near(
         (["--model-size", "auto", "--days", "5"], "--tokens missing"),
     ],
 )
-def test_wrong_models_and_systems_are_refused(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
-    assert main(["plan", *words]) == 2
-    assert said in capsys.readouterr().err
+def test_wrong_models_and_systems_are_refused(cli: Cli, words: list[str], said: str) -> None:
+    assert said in cli("plan", *words, code=2).err
 
 
 @pytest.mark.slow
 def test_help_is_light_and_the_answer_imports_nothing_heavy() -> None:
-    heavy = "{'torch', 'pandas', 'scipy', 'matplotlib', 'megatron'}"
-    for words in (["plan", "--help"], [*CASE, "--top", "1"]):
-        code = f"import sys\nfrom nlp_bench.cli.main import main\ntry:\n main({words!r})\nexcept SystemExit: pass\nprint(sorted({heavy} & set(sys.modules)))"
+    heavy = "{'torch', 'pandas', 'scipy', 'matplotlib', 'megatron'"
+    for words, not_imported in ((["plan", "--help"], heavy + ", 'numpy'}"), ([*CASE, "--top", "1"], heavy + "}")):
+        code = f"import sys\nfrom nlp_bench.cli.main import main\ntry:\n main({words!r})\nexcept SystemExit: pass\nprint(sorted({not_imported} & set(sys.modules)))"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
-    code = "import sys\nfrom nlp_bench.cli.main import main\ntry:\n main(['plan', '--help'])\nexcept SystemExit: pass\nprint('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert done.stdout.splitlines()[-1] == "False", "--help needs no arrays"

@@ -37,14 +37,15 @@ def test_every_constant_is_used() -> None:
 
 
 def test_an_own_file_changes_what_it_names(tmp_path: Path) -> None:
-    found = own(
-        tmp_path,
-        '[time]\nlink_share = { value = 0.5, source = "measured" }\n[interval]\nsource = "mine"\nmegatron = { low = 0.9, high = 1.1 }',
-    )
+    time = '[time]\nlink_share = { value = 0.5, source = "measured" }'
+    found = own(tmp_path, f'{time}\n[interval]\nsource = "mine"\nmegatron = {{ low = 0.9, high = 1.1 }}')
     assert (found["link_share"], found["fabric_share"]) == (0.5, constants()["fabric_share"])
     assert not found.time["link_share"].fitted
     assert found.ends["megatron"] == (0.9, 1.1)
     assert found.ends["xla"] == constants().ends["xla"]
+
+
+MACHINE = "[machine]\nlink_gb_per_s = 1\nmemory_gib = 1\n"
 
 
 @pytest.mark.parametrize(
@@ -58,24 +59,15 @@ def test_an_own_file_changes_what_it_names(tmp_path: Path) -> None:
         ('[time]\nlink_share = { value = 1e300, source = "x" }', "not a number above 0 and below 1e"),
         ("time = [1]", r"time = \[1\] is no table"),
         ('machine = "CPU"', "machine = 'CPU' is no table"),
-        (
-            '[machine]\nname = "CPU"\npeak_tflops = { bf16 = -5 }\nmemory_gb_per_s = 1\nlink_gb_per_s = 1\nmemory_gib = 1',
-            r"peak_tflops.bf16 = -5.0 is not a number above 0",
-        ),
-        (
-            '[machine]\nname = ""\npeak_tflops = { bf16 = 5 }\nmemory_gb_per_s = 1\nlink_gb_per_s = 1\nmemory_gib = 1',
-            "name is empty",
-        ),
+        (f'{MACHINE}name = "CPU"\npeak_tflops = {{ bf16 = -5 }}\nmemory_gb_per_s = 1', "peak_tflops.bf16 = -5.0 is not a number above 0"),
+        (f'{MACHINE}name = ""\npeak_tflops = {{ bf16 = 5 }}\nmemory_gb_per_s = 1', "name is empty"),
+        (f'{MACHINE}name = "CPU"\npeak_tflops = {{ bf16 = 1 }}\nmemory_gb_per_s = 0', "memory_gb_per_s = 0.0 is not a number above 0"),
         ("[memori]\nx = 1", r"\[memori\]: unknown table"),
         ("[interval]\nmegatron = { low = 1.2, high = 1.1 }", "needs low and high with 0 < low <= 1 <= high"),
         ("[interval]\nalpaca = { low = 0.9, high = 1.1 }", "alpaca: no such framework family"),
         ('[machine]\nname = "CPU"', r"\[machine\].*missing"),
-        (
-            '[machine]\nname = "CPU"\npeak_tflops = { bf16 = 1 }\nmemory_gb_per_s = 0\nlink_gb_per_s = 1\nmemory_gib = 1',
-            "memory_gb_per_s = 0.0 is not a number above 0",
-        ),
     ],
-)
+)  # fmt: skip
 def test_an_own_file_with_a_mistake_is_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         own(tmp_path, text)

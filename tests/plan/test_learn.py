@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from support.command import Cli
 
-from nlp_bench.cli.main import main
 from nlp_bench.cli.plan.constants import result_of
 from nlp_bench.config.catalog import find
 from nlp_bench.config.request import Request
@@ -110,13 +109,10 @@ def test_the_forecast_follows_what_was_learned() -> None:
 
 
 def test_paths_without_runs_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such file"):
-        learn(read_constants(), [tmp_path / "nothing"], result_of)
-    with pytest.raises(UsageError, match="holds no run"):
-        learn(read_constants(), [tmp_path], result_of)
     (tmp_path / "job.log").write_text("iteration 1")
-    with pytest.raises(UsageError, match="a log alone"):
-        learn(read_constants(), [tmp_path / "job.log"], result_of)
+    for path, said in (("nothing", "no such file"), (".", "holds no run"), ("job.log", "a log alone")):
+        with pytest.raises(UsageError, match=said):
+            learn(read_constants(), [tmp_path / path], result_of)
 
 
 def test_a_run_that_is_not_valid_does_not_count(tmp_path: Path) -> None:
@@ -163,9 +159,8 @@ def runs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_what_was_learned_is_predicted(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "learn", str(runs), "--output", str(tmp_path / "mine.toml")]) == 0
-    out = capsys.readouterr().out
+def test_what_was_learned_is_predicted(runs: Path, tmp_path: Path, cli: Cli) -> None:
+    out = cli("plan", "learn", runs, "--output", tmp_path / "mine.toml").out
     assert out.startswith("learned from 4 runs of juwels-booster (NVIDIA A100-SXM4-40GB)")
     assert out.count(f"{1 / SLOWER - 1:+.1%}") == 4
     before, after = read_constants(), read_constants(tmp_path / "mine.toml")
@@ -195,47 +190,40 @@ def test_the_machine_to_learn_of_is_a_system_by_name_or_file(here: Path, cli: Cl
 
 
 @pytest.mark.slow
-def test_what_was_learned_of_one_gpu_is_doubted_for_another(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    mine = str(tmp_path / "mine.toml")
-    assert main(["plan", "learn", str(runs), "--output", mine]) == 0
+def test_what_was_learned_of_one_gpu_is_doubted_for_another(runs: Path, tmp_path: Path, cli: Cli) -> None:
+    mine = tmp_path / "mine.toml"
+    cli("plan", "learn", runs, "--output", mine)
     said = "warning: the constants were measured on NVIDIA A100-SXM4-40GB, not on NVIDIA H100 80GB HBM3: neither they nor the interval"
     for system, nodes in (("juwels-booster", "8"), ("dgx-h100", "4")):
-        words = ["plan", "--model", "13", "--system", system, "--nodes", nodes, "--top", "1", "--constants", mine]
-        assert main(words) == 0
-        assert (said in capsys.readouterr().err) == (system == "dgx-h100")
+        done = cli("plan", "--model", "13", "--system", system, "--nodes", nodes, "--top", "1", "--constants", mine)
+        assert (said in done.err) == (system == "dgx-h100")
     rows = (("mine", "A100-SXM-40GB"), ("theirs", "H200-SXM-141GB"))
     text = "id,layers,hidden,heads,ffn,vocab,seq,gpu,n_gpus,tp,pp,mbs,gbs,precision\n"
     text += "".join(f"{name},40,5120,40,20480,50304,2048,{gpu},16,4,1,1,64,bf16\n" for name, gpu in rows)
     (tmp_path / "points.csv").write_text(text)
-    assert main(["plan", "predict", str(tmp_path / "points.csv"), "--constants", mine]) == 0
-    doubts = [line for line in capsys.readouterr().err.splitlines() if "were measured on" in line]
-    assert len(doubts) == 1
-    assert "NVIDIA A100-SXM4-40GB, not on H200-SXM-141GB" in doubts[0]
+    done = cli("plan", "predict", tmp_path / "points.csv", "--constants", mine)
+    (doubt,) = [line for line in done.err.splitlines() if "were measured on" in line]
+    assert "NVIDIA A100-SXM4-40GB, not on H200-SXM-141GB" in doubt
 
 
 @pytest.mark.slow
-def test_what_does_not_count_is_named(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_count_is_named(runs: Path, cli: Cli) -> None:
     made(runs / "failed", "OOM")
     made(runs / "elsewhere", system="dgx-a100", model="13", gpus_per_node=8, tensor=2, pipeline=4)
     made(runs / "other-family", model="t5_220m")
-    assert main(["plan", "learn", str(runs)]) == 0
-    out = capsys.readouterr().out
-    assert "learned from 4 runs" in out
-    lines = [line for line in out.splitlines() if line.startswith("did not count: ")]
-    assert len(lines) == 3
-    for name, why in (("failed", "outcome OOM"), ("elsewhere", "ran on dgx-a100"), ("other-family", "is not planned")):
-        assert any(f"/{name}: " in line and why in line for line in lines), name
-
-
-@pytest.mark.slow
-def test_a_copy_of_a_run_is_not_learned_from_again(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(runs / "000000", runs / "backup")
-    assert main(["plan", "learn", str(runs)]) == 0
-    out = capsys.readouterr().out
+    out = cli("plan", "learn", runs).out
     assert "learned from 4 runs" in out
-    assert f"did not count: {runs}/backup: the run of {runs}/000000 again, a copy" in out
+    reasons = {
+        "failed": "outcome OOM",
+        "elsewhere": "ran on dgx-a100",
+        "other-family": "",
+        "backup": f"the run of {runs}/000000 again, a copy",
+    }
+    for name, why in reasons.items():
+        assert f"did not count: {runs}/{name}: {why}" in out
+    assert out.count("did not count: ") == len(reasons)
+    assert "is not planned" in out
 
 
 @pytest.mark.slow
@@ -245,24 +233,16 @@ def test_what_was_learned_is_added_to_any_file_of_constants(runs: Path, tmp_path
     base.write_text(f'schema = "{SCHEMA}"\nabout = "mine"\n{tables}')
     cli("plan", "learn", runs, "--constants", base, "--output", mine)
     assert read_constants(mine)["scale_compute"] == pytest.approx(SLOWER, rel=0.02)
-
-
-@pytest.mark.slow
-def test_a_file_that_has_learned_does_not_learn_twice(runs: Path, tmp_path: Path, capsys: Any) -> None:
-    first, second = str(tmp_path / "a.toml"), str(tmp_path / "b.toml")
-    assert main(["plan", "learn", str(runs), "--output", first]) == 0
-    assert main(["plan", "learn", str(runs), "--constants", first, "--output", second]) == 1
-    assert "learned before" in capsys.readouterr().err
-    assert not Path(second).exists()
+    again = cli("plan", "learn", runs, "--constants", mine, "--output", tmp_path / "again.toml", code=1)
+    assert "learned before" in again.err
+    assert not (tmp_path / "again.toml").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [
-        (["{runs}", "--output", "x.json"], "name it x.toml"),
-        (["{runs}", "--system", "dgx-h100"], "no run counts"),
-    ],
+    [(["--output", "x.json"], "name it x.toml"), (["--system", "dgx-h100"], "no run counts")],
 )
-def test_bad_words(runs: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "learn", *(word.format(runs=runs) for word in words)]) in {1, 2}
-    assert said in capsys.readouterr().err
+def test_bad_words(runs: Path, words: list[str], said: str, cli: Cli) -> None:
+    done = cli("plan", "learn", runs, *words, code=None)
+    assert done.code in {1, 2}
+    assert said in done.err

@@ -7,17 +7,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from support.planning import problem
 
 from nlp_bench.cli.plan.questions import write_plot
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.plan.plot import GRID, MAX_FILL, plan_chart
 from nlp_bench.plan.ranking import Answer, answer
-
-
-@pytest.fixture(scope="module")
-def answered() -> Answer:
-    return answer(problem(), top=3)
 
 
 def test_best_and_published_are_marked_where_they_are(answered: Answer) -> None:

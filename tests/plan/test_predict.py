@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.command import Cli
 from support.planning import constants
 
-from nlp_bench.cli.main import main
-from nlp_bench.errors import UsageError
 from nlp_bench.layout.rules import RECOMPUTE, SHARDING
 from nlp_bench.plan.configurations import GENERATIONS
 from nlp_bench.plan.constants import overridden
 from nlp_bench.plan.predict import OPTIONAL, REQUIRED, points_of, precision_of, predictions_of, read_rows, year_of
+from nlp_bench.show.table import as_csv
 
 POINTS = Path(__file__).parents[2] / "reports/reference/published_points/points.csv"
 ROW = {
@@ -45,36 +45,25 @@ def framework(**changes: Any) -> str:
     return constants().frameworks[int(points_of([row(**changes)], constants()).configurations.framework[0])]
 
 
-@pytest.mark.slow
-def test_what_was_measured_is_not_read(tmp_path: Path) -> None:
-    with POINTS.open(newline="") as stream:
-        table = list(csv.DictReader(stream))
-    for one in table:
-        for name in set(one) - {*REQUIRED, *OPTIONAL}:
-            one[name] = "12345"
-    spoiled, answers = tmp_path / "points.csv", []
-    with spoiled.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, table[0])
-        writer.writeheader()
-        writer.writerows(table)
-    for path in (POINTS, spoiled):
-        output = tmp_path / f"{len(answers)}.csv"
-        assert main(["plan", "predict", str(path), "--output", str(output)]) == 0
-        answers.append(output.read_bytes())
-    assert answers[0] == answers[1]
-    assert {"iter_time_s", "peak_mem_gb", "value", "tokens_per_s_per_gpu"} <= set(table[0])
+def rows_of(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text)))
 
 
 @pytest.mark.slow
-def test_the_table_of_predictions(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "predict", str(POINTS)]) == 0
-    shown = capsys.readouterr()
-    rows = list(csv.DictReader(io.StringIO(shown.out)))
+def test_the_table_of_predictions(cli: Cli, tmp_path: Path) -> None:
+    """What was measured is not read: with other numbers there the predictions are the same."""
+    shown, table = cli("plan", "predict", POINTS), rows_of(POINTS.read_text())
+    measured = set(table[0]) - {*REQUIRED, *OPTIONAL}
+    assert {"iter_time_s", "peak_mem_gb", "value", "tokens_per_s_per_gpu"} <= measured
+    spoiled = [one | dict.fromkeys(measured, "12345") for one in table]
+    (tmp_path / "points.csv").write_text(as_csv(table[0], spoiled))
+    cli("plan", "predict", tmp_path / "points.csv", "--output", tmp_path / "predicted.csv")
+    assert (tmp_path / "predicted.csv").read_text() == shown.out
+    rows = rows_of(shown.out)
     contract = ["id", "iter_time_s", "iter_time_s_lo90", "iter_time_s_hi90", "peak_mem_gb", "fits"]
     assert list(rows[0]) == [*contract, "away", "refused"]
     assert all(bool(one["iter_time_s"]) != bool(one["refused"]) for one in rows)
-    with POINTS.open(newline="") as stream:
-        assert [one["id"] for one in rows] == [one["id"] for one in csv.DictReader(stream)]
+    assert [one["id"] for one in rows] == [one["id"] for one in table]
     told = [one for one in rows if one["iter_time_s"]]
     assert len(told) == 659
     assert {one["fits"] for one in told} <= {"yes", "tight", "no"}
@@ -85,33 +74,35 @@ def test_the_table_of_predictions(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("id_", ["-5", "=A1", "a;b"])
-def test_an_id_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str], id_: str) -> None:
+def test_an_id_stays_as_it_is(tmp_path: Path, cli: Cli, id_: str) -> None:
     """By it a prediction is joined with its row."""
     points = tmp_path / "points.csv"
     points.write_text(f"{','.join(row())}\n{','.join(row(id=id_).values())}\n")
-    assert main(["plan", "predict", str(points)]) == 0
-    assert [one["id"] for one in csv.DictReader(io.StringIO(capsys.readouterr().out))] == [id_]
+    assert [one["id"] for one in rows_of(cli("plan", "predict", points).out)] == [id_]
 
 
-def test_missing_columns_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "points.csv"
-    path.write_text("id,layers,hidden\na,1,2\n")
-    with pytest.raises(UsageError, match=r"no column heads, ffn, vocab, seq, gpu, n_gpus, tp, pp, mbs, gbs, precision"):
-        read_rows(path)
-    assert main(["plan", "predict", str(path)]) == 2
-    path.write_text(",".join(REQUIRED) + "\n" + "\n".join([",".join(["x"] * len(REQUIRED))] * 2) + "\n")
-    with pytest.raises(UsageError, match="id 'x' stands in 2 rows"):
-        read_rows(path)
-    path.write_text(",".join(REQUIRED) + "\n\x1b[31mx,1\n")
-    with pytest.raises(UsageError, match=r"id '\\x1b\[31mx' has a character that a terminal does not print"):
-        read_rows(path)
-    with pytest.raises(UsageError, match="cannot read"):
-        read_rows(tmp_path / "nothing.csv")
-    path.write_text("\ufeff" + ",".join(REQUIRED) + "\n,,,\n,,,\n", encoding="utf-8")  # as spreadsheets save it
-    assert read_rows(path) == []
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UsageError, match="UTF-8"):
-        read_rows(path)
+HEAD = f"{','.join(REQUIRED)}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"id,layers,hidden\na,1,2\n", "no column heads, ffn, vocab, seq, gpu, n_gpus, tp, pp, mbs, gbs, precision"),
+        (HEAD + b"x,1\nx,1\n", "id 'x' stands in 2 rows"),
+        (HEAD + b"\x1b[31mx,1\n", r"id '\x1b[31mx' has a character that a terminal does not print"),
+        (b"\xff\xfe\x00", "UTF-8"),
+        (None, "cannot read"),
+    ],
+)
+def test_what_is_no_table_of_points_is_refused(tmp_path: Path, cli: Cli, content: bytes | None, said: str) -> None:
+    if content:
+        (tmp_path / "points.csv").write_bytes(content)
+    assert said in cli("plan", "predict", tmp_path / "points.csv", code=2).err
+
+
+def test_a_table_may_be_empty_and_saved_by_a_spreadsheet(tmp_path: Path) -> None:
+    (tmp_path / "points.csv").write_bytes("\ufeff".encode() + HEAD + b",,,\n,,,\n")
+    assert read_rows(tmp_path / "points.csv") == []
 
 
 @pytest.mark.parametrize(
@@ -283,11 +274,7 @@ ALONE = {"pp": "1", "tp": "1"}
     [
         ({}, "", 1.52),
         ({"gpu": "MI300X"}, "GPU: none of this maker was fitted", 5.35),
-        (
-            {"gpu": "B200", "framework": "torchtitan", **ALONE},
-            "none of this kind (eager) was fitted on blackwell",
-            3.41,
-        ),
+        ({"gpu": "B200", "framework": "torchtitan", **ALONE}, "none of this kind (eager) was fitted on blackwell", 3.41),
         ({"framework": "MaxText", **ALONE}, "its kind (xla) was fitted on hopper of one source only", 1.62),
         ({"framework": "nanotron"}, "framework: none that is known", 1.58),
         ({"gpu": "GB200", "precision": "fp32"}, "number format: fp32 was not fitted on blackwell", 1.56),
@@ -296,7 +283,7 @@ ALONE = {"pp": "1", "tp": "1"}
         ({"mbs": "16"}, "micro batch size: 16, fitted are 1 to 4", 1.61),
         ({"internode_gbps_per_node": "100"}, "network of a GPU in Gbit/s: 12.5, fitted are 400 to 400", 1.72),
     ],
-)
+)  # fmt: skip
 def test_the_interval_is_wider_away_from_what_was_fitted(changes: dict[str, Any], words: str, width: float) -> None:
     low, high, away = told(**changes)
     assert words in away if words else away == ""
@@ -353,9 +340,8 @@ def test_variants_of_gpus_fall_to_their_data_sheet() -> None:
     assert np.all(found.configurations.machines.half_flops > 0)
 
 
-def test_columns_that_are_not_read_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_that_are_not_read_are_named(tmp_path: Path, cli: Cli) -> None:
     table = tmp_path / "points.csv"
     # The first column, without a name, is the index of a data frame.
     table.write_text(f",{','.join(ROW)},recompute_granularity\n0,{','.join(ROW.values())},full\n")
-    assert main(["plan", "predict", str(table)]) == 0
-    assert f"{table}: columns that are not read: recompute_granularity\n" in capsys.readouterr().err
+    assert f"{table}: columns that are not read: recompute_granularity\n" in cli("plan", "predict", table).err

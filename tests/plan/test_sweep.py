@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 from support.jube_versions import both_jubes
-from support.planning import constants, problem
+from support.planning import constants
 from support.yaml_rules import problems
 
-from nlp_bench.config.catalog import load_system
+from nlp_bench.config.catalog import load_model, load_system
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.plan.problem import Fixed, Problem, make_problem
 from nlp_bench.plan.ranking import Answer, answer
@@ -37,36 +37,32 @@ link_gbit_per_s = 200
 
 
 def small(system: Path) -> Problem:
-    from nlp_bench.config.catalog import load_model
-
     system.write_text(SYSTEM, encoding="utf-8")
     return make_problem(
         load_model("tiny"), load_system(str(system)), constants(), tokens=20_000_000, fixed=Fixed(recompute="any")
     )
 
 
-def test_the_shortlist_ends_with_the_published_one() -> None:
-    found = answer(problem(), top=10)
-    rows = shortlist(found, 3)
+def test_the_shortlist_ends_with_the_published_one(answered: Answer) -> None:
+    rows = shortlist(answered, 3)
     assert [row.rank for row in rows[:3]] == [1, 2, 3]
     assert rows[-1].published
     assert len(rows) == 4
-    best = Answer(**{**vars(found), "rows": (found.published,), "published": found.published})
-    assert len(shortlist(best)) == 1
+    assert len(shortlist(replace(answered, rows=(answered.published,)))) == 1
 
 
-def test_nothing_that_does_not_fit_is_run() -> None:
+def test_nothing_that_does_not_fit_is_run(answered: Answer) -> None:
     with pytest.raises(NlpBenchError, match="nothing to run"):
-        shortlist(answer(problem(nodes=2), top=5))
-    long = answer(problem(nodes=96, fixed=Fixed(tp=8)), top=2)
-    heavy = replace(long, published=replace(long.published, fits="no")) if long.published else long
+        shortlist(replace(answered, rows=()))
+    heavy = replace(answered, published=replace(answered.published, fits="no"))
     assert not any(row.published for row in shortlist(heavy))
 
 
-def test_a_sweep_is_the_workflow_with_its_parameters() -> None:
-    found = answer(problem(), top=5)
-    rows = shortlist(found)
-    text = sweep_text(rows, found.problem, model="175", system="juwels-booster")
+def test_a_sweep_is_the_workflow_with_its_parameters(answered: Answer, tmp_path: Path) -> None:
+    rows = shortlist(answered)
+    text = sweep_text(rows, answered.problem, model="175", system="juwels-booster")
+    (tmp_path / "sweep.yaml").write_text(text, encoding="utf-8")
+    assert problems(tmp_path / "sweep.yaml") == [], "it keeps the rules of our YAML"
     theirs = yaml.safe_load((ROOT / "benchmark/jube/nlp_benchmark.yaml").read_text(encoding="utf-8"))
     ours = yaml.safe_load(text)
     assert ours["result"] == theirs["result"]
@@ -81,17 +77,10 @@ def test_a_sweep_is_the_workflow_with_its_parameters() -> None:
     assert (values["nodes"], values["global_batch_size"]) == ("96", "96")
 
 
-def test_it_keeps_the_rules_of_our_yaml(tmp_path: Path) -> None:
-    found = answer(problem(), top=5)
-    file = tmp_path / "sweep.yaml"
-    file.write_text(sweep_text(shortlist(found), found.problem, model="175", system="juwels-booster"), encoding="utf-8")
-    assert problems(file) == []
-
-
-def test_another_number_format_has_no_parameter() -> None:
-    found = answer(problem(precision="fp16"), top=1)
+def test_another_number_format_has_no_parameter(answered: Answer) -> None:
+    other = replace(answered.problem, precision="fp16")
     with pytest.raises(UsageError, match="--emit-jube: planned in fp16"):
-        sweep_text(shortlist(found), found.problem, model="175", system="juwels-booster")
+        sweep_text(shortlist(answered), other, model="175", system="juwels-booster")
 
 
 @both_jubes
