@@ -13,10 +13,8 @@ from nlp_bench.plan.configurations import Configurations, Flags, Numbers, taken
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.predict import REQUIRED, points_of, read_rows
 
-MEASURED = ("iter_time_s", "grade", "status", "source_id")
-"""Columns that a table of measured points has beside the configuration."""
-NEEDED = (*(name for name in REQUIRED if name != "id"), "dp")
-"""Cells that a scored row has: the protocol of the published points."""
+MEASURED = ("iter_time_s", "grade", "status", "source_id")  # further columns of a table of measured points
+NEEDED = (*(name for name in REQUIRED if name != "id"), "dp")  # cells that a scored row has, by the protocol
 GROUP = ("model", "gpu", "precision", "tp", "pp", "cp", "mbs", "seq", "recompute")
 """Rows that agree in these are one configuration at another scale, batch or software version: never on both sides of a split."""
 Places = npt.NDArray[np.int64]
@@ -49,10 +47,7 @@ class Measured:
 
 
 def read_measured(path: str | Path, constants: Constants) -> Measured:
-    """Read the rows of grade A and B that publish a time and every cell of NEEDED and that the planner can predict.
-
-    Raises UsageError for missing columns, NlpBenchError where no row is left.
-    """
+    """Read the rows of grade A and B with a time and every cell of NEEDED; raises UsageError for a missing column, NlpBenchError for no row."""
     rows = {row["id"]: row for row in read_rows(path)}
     measured = _measured_rows(path)
     scored = [one for one in measured if _is_scored(one)]

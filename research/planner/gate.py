@@ -11,12 +11,10 @@ from nlp_bench.plan.work import head_products, layer_core, layer_products, token
 from research.planner.data import Measured
 from research.planner.solve import seconds_of
 
-MOST_MFU = 0.75
-"""Share of the data sheet's peak beyond what any published training reaches: 0.63 is the most of the published points."""
+MOST_MFU = 0.75  # of the data sheet's peak, more than any published training reaches: 0.63 is the most of the points
 CONTRADICTED = 1.5
 """Factor between a row's time over its prediction and the same of its neighbours. Identical configurations differ by 1.2 at most."""
-NEIGHBOURS = 3
-"""Rows of each other source that are looked at, the nearest on GPUs of the same generation; sources have a vote each."""
+NEIGHBOURS = 3  # rows of each other source that are looked at, the nearest on this generation; sources have a vote each
 
 
 def held_back(measured: Measured, constants: Constants) -> dict[str, str]:

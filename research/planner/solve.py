@@ -13,8 +13,7 @@ from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.iteration import step_seconds
 from research.planner.data import Measured
 
-SCATTER = 0.06
-"""Residual of the logarithm from which a row counts less (soft L1): twice what identical configurations differ by."""
+SCATTER = 0.06  # residual (log) from which a row counts less (soft L1): twice what identical configurations differ by
 STEPS = 60
 
 

@@ -15,8 +15,7 @@ METHODS = ("uniform", "block")
 class Recompute:
     """Activation recomputation in the backward pass. Raises UsageError for unknown values."""
 
-    granularity: str = "none"
-    """none, selective (the attention core: scores and their product with the values) or full (whole layers)."""
+    granularity: str = "none"  # none, selective (the attention core: scores, and their product with the values) or full
     method: str = "uniform"  # of full: uniform (all layers, in groups) or block (the first layers of every stage)
     num_layers: int | None = None  # of full and block: layers per stage that run twice
     num_stages: int = 1  # pipeline stages, times the virtual stages of each

@@ -23,8 +23,7 @@ _OFF: Any = False
 SHARDING = ("none", "optimizer", "gradients", "parameters")
 """What is sharded over the ranks of a group: nothing, the optimizer state (Megatron's distributed optimizer, ZeRO-1), the gradients
 too (ZeRO-2), the parameters too (FSDP full shard, ZeRO-3)."""
-RECOMPUTE = ("none", "selective", "full")
-"""What the backward pass computes again: nothing, the attention core, whole layers."""
+RECOMPUTE = ("none", "selective", "full")  # what is computed again: nothing, the attention core, whole layers
 
 
 def _not(flag: Any) -> Any:
@@ -48,8 +47,7 @@ class Spread(Generic[Number, Flag]):
     last_layers: Number = _ZERO  # layers of the last pipeline rank where it differs; 0: all alike
     micro_batch_size: Number = _ONE  # samples of one forward pass
     global_batch_size: Number  # samples of one iteration
-    sequence_parallel: Flag = _OFF
-    """Whether normalisations are split along the sequence; of no effect with one tensor-parallel rank."""
+    sequence_parallel: Flag = _OFF  # whether normalisations are split along the sequence; no effect with tensor size 1
     overlap_grad_reduce: Flag = _OFF  # whether gradients are reduced while the backward pass runs
     overlap_param_gather: Flag = _OFF  # whether parameters are gathered while the forward pass runs
 
@@ -59,10 +57,8 @@ class Sizes(Spread[Any, Any]):
     """The sizes and switches of one layout and its model, or of N, which the rules check."""
 
     sharding: Any = 0  # place in SHARDING
-    layers_per_virtual: Any = 0
-    """Layers of one virtual stage, where this was given instead of the number of virtual stages; else 0."""
-    microbatch_group: Any = 0
-    """Micro-batches that a virtual stage takes in a row; 0: as many as there are pipeline stages."""
+    layers_per_virtual: Any = 0  # layers of one virtual stage, where these were given instead of their number; else 0
+    microbatch_group: Any = 0  # micro-batches that a virtual stage takes in a row; 0: as many as pipeline stages
     num_layers: Any  # layers that the pipeline divides into stages: of T5 encoder's and decoder's
     num_attention_heads: Any  # query heads
     num_query_groups: Any  # key and value heads

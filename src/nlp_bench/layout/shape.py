@@ -14,8 +14,7 @@ Flag = TypeVar("Flag", bound=Any)
 _OFF: Any = False
 _ON: Any = True
 _NO: Any = 0
-RELATIVE_BUCKETS = 32
-"""Rows of T5's table of relative positions, Megatron-LM's default of `relative_attention_num_buckets`."""
+RELATIVE_BUCKETS = 32  # rows of T5's table of relative positions, Megatron-LM's `relative_attention_num_buckets`
 
 
 @immutable
@@ -33,8 +32,7 @@ class Layer(Generic[Number, Flag]):
     untied_embeddings: Flag = _OFF  # whether the output layer has weights of its own: more parameters, the same FLOPs
     linear_biases: Flag = _ON  # whether the linear layers of a layer have biases (the output layer never has one)
     norm_biases: Flag = _ON  # whether a normalisation has a bias in addition to its weight (LayerNorm, not RMSNorm)
-    num_learned_positions: Number = _NO
-    """Rows of a learned position embedding; 0 for rotary positions, which have no parameters."""
+    num_learned_positions: Number = _NO  # rows of a learned position embedding; 0 for rotary positions
 
     @property
     def width_per_head(self) -> Any:
@@ -261,10 +259,7 @@ NETWORKS = {"gpt": "gpt", "t5": "t5", "mt5": "t5", "bert": "bert"}  # family of 
 
 
 def shape_of(family: str, **values: Any) -> ModelShape:
-    """Return the shape of one of FAMILIES; `values` of other families only are ignored.
-
-    Raises UsageError where the values are inconsistent.
-    """
+    """Return the shape of one of FAMILIES, without `values` of other families only; raises UsageError where the values are inconsistent."""
     kind = _KINDS[family]
     return kind(**{name: value for name, value in values.items() if name in kind.__dataclass_fields__})
 

@@ -30,8 +30,7 @@ class TimeAnswer:
     fastest: Row | None  # where none is within: the fastest on any number of nodes; None where nothing fits
     usable: tuple[int, ...]  # numbers of nodes from `first` on that some layout divides with this batch
     fewest: int  # with fewer even the data sheet's peak would miss the limit
-    first: int
-    """The fewest nodes that were tried: `fewest`, or half of the problem's nodes where it has fewer than that."""
+    first: int  # the fewest nodes that were tried: `fewest`, or half of the problem's nodes where it has fewer
 
     @property
     def margin(self) -> float | None:

@@ -19,8 +19,7 @@ Codes = npt.NDArray[np.int64]  # indices into a tuple of names, shape [N] or []
 
 GENERATIONS = ("ampere", "hopper", "blackwell", "blackwell ultra", "other")
 """What `Machines.gpu` indexes: efficiencies belong to a generation, everything else to a data sheet."""
-PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32", "mxfp8", "fp8-rowwise")
-"""Number formats, which `Configurations.precision` indexes."""
+PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "fp32", "mxfp8", "fp8-rowwise")  # `Configurations.precision` indexes it
 SPELLINGS = {
     "fp4": {"fp4", "nvfp4", "mxfp4"},
     "mxfp8": {"mxfp8"},
@@ -137,8 +136,7 @@ class Framework:
     since: float = 0.0
     after_ampere: bool = False
     tensor_overlap: bool = False  # whether all tensor-parallel traffic overlaps with products (userbuffers)
-    backward_overlap: bool = False
-    """megatron-core, tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication."""
+    backward_overlap: bool = False  # megatron-core, layers.py, LinearWithGradAccumulationAndAsyncCommunication
     early_stop: bool = False
     host: float = 1.0  # the host's time for a layer / the constant host_layer_s; 1 with constants of one machine, measured with our trainer
     half_recomputed: bool = False  # whether selective recompute means every other product and all that lies between

@@ -38,8 +38,7 @@ class MemoryConstants:
     """Buckets of DeepSpeed's ZeRO-1 and what else nvidia-smi sees beyond tensors, context and communicators; fitted."""
     internevo_state_bytes: float
     """Bytes per parameter of InternEvo: weights, gradients, optimizer state and the copies of its step; fitted."""
-    context_bytes: float
-    """CUDA context with the kernels that a process loads, cuBLAS workspace included; a published figure."""
+    context_bytes: float  # CUDA context with the kernels that a process loads and cuBLAS workspace; a published figure
     communicator_bytes: float  # buffers of one NCCL communicator; a published figure
     allocator_share: float
     """Share of the activations and buffers that PyTorch's allocator adds by rounding and fragmentation; an allowance."""
@@ -53,10 +52,7 @@ FITTED = ("deepspeed_bf16_gradient_bytes", "deepspeed_buffer_bytes", "internevo_
 
 
 def memory_constants(table: Mapping[str, Any], where: str = "benchmark/plan.toml") -> MemoryConstants:
-    """Read table [memory]: each constant is a table with `value` and `source`.
-
-    Raises UsageError that names the constant where one is missing, unknown, without a source, or not a number of 0 or more.
-    """
+    """Read table [memory]; raises UsageError that names a constant that is missing, unknown, without a source, or no number of 0 or more."""
     names = [field.name for field in fields(MemoryConstants)]
     if unknown := sorted(set(table) - set(names)):
         raise UsageError(f"{where}: [memory] has no constant {unknown[0]!r}: the constants are {', '.join(names)}")
@@ -164,10 +160,7 @@ class Constants:
 
 
 def read_constants(path: str | Path | None = None) -> Constants:
-    """Read benchmark/plan.toml, overridden by a file of the same format that holds only what differs.
-
-    Raises UsageError that names the file and the constant for one that is unknown, not a number above 0, or without a source.
-    """
+    """Read benchmark/plan.toml, overridden by a file of what differs; raises UsageError that names the file and the constant at fault."""
     constants = _whole(catalog.table("plan.toml"))
     return constants if path is None else overridden(constants, read_toml(Path(path), SCHEMA), str(path))
 

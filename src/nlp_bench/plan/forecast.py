@@ -30,10 +30,7 @@ def peak_memory(c: Configurations, constants: Constants) -> Memory:
 
 
 def forecast(c: Configurations, constants: Constants, unknown: Flags | None = None) -> Forecast:
-    """Predict N configurations; `unknown` are those whose framework is none that the constants know.
-
-    Raises UsageError for constants by which GPUs would be faster than their peak.
-    """
+    """Predict N configurations, some of an `unknown` framework; raises UsageError for constants by which GPUs are faster than their peak."""
     seconds = step_seconds(c, constants)
     _refuse_faster_than_peak(c, constants, seconds.total)
     below, above = constants.interval(c, unknown)

@@ -31,8 +31,7 @@ class Rates:
         """FLOP/s of large products in 16 bit: the output layer, and attention scores that a kernel stores."""
         self.attention = machines.half_flops * ultra * _attention_share(c, constants) / slow
         """FLOP/s of the fused attention kernel, causal half counted, long sequences and heads of 128."""
-        self.memory = machines.memory_bytes_per_s * constants["memory_share"] / slow
-        """Bytes per second of the GPU's memory."""
+        self.memory = machines.memory_bytes_per_s * constants["memory_share"] / slow  # bytes per second of its memory
         self.link = machines.link_bytes_per_s * constants["link_share"] / network
         """Bytes per second that a GPU sends over NVLink."""
         self.rail = machines.fabric_bytes_per_s / machines.gpus_per_node * constants["fabric_share"] / network
@@ -167,9 +166,8 @@ def _end_seconds(c: Configurations, constants: Constants, rates: Rates) -> tuple
 
     The latter has three 16-bit products with the vocabulary, and the cross entropy; it is never computed again.
     """
-    words, width, rows, factor = (
-        padded_vocab_size(c) / c.spread.tensor, c.network.hidden_size, tokens(c), _stream_factor(c, constants),
-    )  # fmt: skip
+    words, width = padded_vocab_size(c) / c.spread.tensor, c.network.hidden_size
+    rows, factor = tokens(c), _stream_factor(c, constants)
     moved = 2.0 * ((rows + words) * width + rows * words)
     one = _roofline(2.0 * rows * words * width, rates.half, moved, rates.memory / constants["operand_traffic"])
     embedding = factor * rows * width * 8.0 / rates.memory
@@ -374,10 +372,8 @@ def step_seconds(c: Configurations, constants: Constants) -> Seconds:
     return Seconds(total=sum(full.values(), np.zeros(shape)), parts=full)
 
 
-_STARTED_TOGETHER = 0.3
-"""Share of the host's work that is left where CUDA graphs or XLA start many kernels at once; set, not fitted."""
-_ROUNDED_OFF = 0.1
-"""Share of a layer's time within which the slower of host and GPU passes from the one to the other; set, not fitted."""
+_STARTED_TOGETHER = 0.3  # share of the host's work where CUDA graphs or XLA start many kernels at once; set, not fitted
+_ROUNDED_OFF = 0.1  # share of a layer's time within which the slower of host and GPU changes; set, not fitted
 
 
 def _host(c: Configurations, constants: Constants, layer: Numbers, rerun: Numbers) -> Numbers:

@@ -47,8 +47,7 @@ UNSEEN_LAYOUTS = 0.05
 prediction when the median of their source and GPU is removed (1.48 times the median distance of 640 points)."""
 PRIOR_ROWS = 4.0  # rows that LAYOUT_NOISE, as a prior, weighs as much as
 ROWS_PER_FACTOR = 3  # different layouts from which on compute, network and overhead are fitted separately
-WIDER = {"compute": 1.0, "network": 2.0, "overhead": 2.0}
-"""Factor on the prior's standard deviation of a kind that is fitted separately."""
+WIDER = {"compute": 1.0, "network": 2.0, "overhead": 2.0}  # factor on the prior's deviation of a kind fitted apart
 LEAST_SHARE = 0.03  # share of the time by which a kind must differ between runs to be fitted separately
 FAR = 2.5  # prior standard deviations beyond which a factor is doubted
 WIDEST = 72  # characters of a layout in the report
@@ -101,10 +100,7 @@ class Lesson:
 
 
 def learn(constants: Constants, paths: Sequence[Path | str], measure: Measure, system: str | None = None) -> Lesson:
-    """Learn from the runs below `paths`: of `system`, or of the machine that most of them ran on.
-
-    Raises UsageError for a path without runs, NlpBenchError, with the reason of each, where none counts.
-    """
+    """Learn from the runs below `paths`, of `system` or most runs' machine; raises UsageError for no run, NlpBenchError where none counts."""
     rows, refused = read_rows(paths, measure)
     wanted = system or next(iter(Counter(row.run.system.name for row in rows).most_common(1)), ("", 0))[0]
     found: list[tuple[Configurations, Known]] = []
@@ -128,10 +124,7 @@ def learn(constants: Constants, paths: Sequence[Path | str], measure: Measure, s
 
 
 def read_rows(paths: Sequence[Path | str], measure: Measure) -> tuple[list[Row], list[str]]:
-    """Return the valid runs below the paths (run folders, result.json, run.json, JUBE run directories), and what was refused.
-
-    Raises UsageError where a path does not exist or nothing below it is a run of this package.
-    """
+    """Return the valid runs below the paths, and what was refused; raises UsageError for a path that does not exist or holds no run."""
     rows: list[Row] = []
     refused: list[str] = []
     for folder in dict.fromkeys(folder for path in paths for folder in _folders(Path(path))):

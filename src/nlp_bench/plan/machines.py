@@ -227,8 +227,7 @@ def machine_numbers(sheet: Sheet, gpus_per_node: float, memory_gib: float, fabri
     }
 
 
-_MOST_OF_SHEET = 1.2
-"""Measured peak over the data sheet's, at most: sheets of some GPUs state it at a lower clock than they then hold."""
+_MOST_OF_SHEET = 1.2  # measured peak over the data sheet's, which some state at a lower clock than they hold
 
 
 def _refuse_above_sheet(measured: Measured) -> None:

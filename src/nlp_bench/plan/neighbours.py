@@ -65,8 +65,7 @@ class Near:
     what: str  # model, GPUs and framework
     iteration_s: float  # measured seconds of one iteration, as published
     tokens_per_second_per_gpu: float | None  # measured, as published; None where it is not
-    distance: float
-    """Factors of two in which sizes differ, weighted by LABELS, and a share for each setting that differs."""
+    distance: float  # factors of two in which sizes differ, weighted by LABELS, and a share for each other setting
     differences: tuple[str, ...]  # differences from the offer: "GPUs 1024 (offer 384)"
     source: str  # where it was published
 

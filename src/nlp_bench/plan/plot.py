@@ -11,18 +11,14 @@ from nlp_bench.plan.ranking import GIB, PRODUCTIVE, Answer, Row
 from nlp_bench.plan.search import Search
 from nlp_bench.show.chart import EXCLUDED, LIMIT, Band, Chart, Rule, Series, Shape
 
-MAX_TIMES, MAX_FILL = 4.0, 1.5
-"""Multiples of the shortest time and of the GPU's memory above which a configuration is not drawn."""
+MAX_TIMES, MAX_FILL = 4.0, 1.5  # of the shortest time and the GPU's memory; above, a configuration is not drawn
 MAX_CAUSES = 4  # causes with a colour of their own
 GRID = 160  # cells along each axis; of the dots in one cell the first is drawn
 OTHER, BEST = 5, 4  # colours
 
 
 def plan_chart(answer: Answer) -> Chart:
-    """Return the plot of every legal configuration, those that do not fit included; the best and the published one are marked.
-
-    Raises NlpBenchError where there is none.
-    """
+    """Return the plot of every legal configuration, the best and the published one marked; raises NlpBenchError where there is none."""
     problem, found = answer.problem, answer.search
     figures, number = found.figures, len(found.figures.iteration_s)
     if not number:

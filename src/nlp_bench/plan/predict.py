@@ -67,8 +67,7 @@ def cell(row: Mapping[str, str], name: str, otherwise: float | None = None) -> f
     return value
 
 
-_MEASURES = ("gpu_mem_gb", "internode_gbps_per_node", "params_b")
-"""Columns that may hold fractions: GB, Gbit/s and 10^9 parameters."""
+_MEASURES = ("gpu_mem_gb", "internode_gbps_per_node", "params_b")  # columns that may hold fractions
 _MOST = 1e9
 
 
@@ -236,17 +235,13 @@ def _enough(sizes: Mapping[str, Any], ranks: float) -> float:
     return float(min(group, ranks))
 
 
-_SURELY_TOO_MUCH = 1.3
-"""Share of a GPU's memory above which a configuration cannot have run: well beyond what the memory model errs by."""
+_SURELY_TOO_MUCH = 1.3  # share of a GPU's memory that cannot have run: well beyond what the memory model errs by
 _OFFLOADS = ("nvidia", "xla")
 """Families whose recipes move activations to the host or choose operators to compute again, which no row states."""
 
 
 def completed(c: Configurations, unstated: np.ndarray[Any, np.dtype[np.bool_]], constants: Constants) -> Configurations:
-    """Return the configurations with full recompute where none is stated and without it the memory cannot suffice.
-
-    The cheapest that fits is assumed: nothing computed again, unless the peak is far above the GPU's memory.
-    """
+    """Return the configurations with full recompute where none is stated and the peak without it is far above the GPU's memory."""
     families = np.array([one.family for one in constants.traits])[c.framework]
     unknown = unstated & ~np.isin(families, _OFFLOADS)
     if not unknown.any():
@@ -283,8 +278,7 @@ class Points:
 
     configurations: Configurations
     ids: tuple[str, ...]  # their rows' ids
-    unknown: Flags
-    """Whether their framework is none that the constants know, so that they are predicted as another; shape [N]."""
+    unknown: Flags  # whether the constants do not know their framework and predict them as another; shape [N]
     refused: dict[str, str]  # id to the reason
 
 

@@ -44,10 +44,7 @@ UPSTREAM = "Megatron-LM"  # framework of a run whose trainer is Megatron-LM's ow
 
 
 def configuration_of(run: Run, constants: Constants) -> Configurations:
-    """Return a run as N = 1 configurations, shape [1] in its spread.
-
-    Raises UsageError for a family, a machine or a number format that the planner does not know.
-    """
+    """Return a run as N = 1 configurations, shape [1] in its spread; raises UsageError for what the planner does not know."""
     trainer = UPSTREAM if run.tuning.trainer == "megatron-lm" else FRAMEWORK
     precision, sizes, parallel = run.training.precision, run.sizes, run.parallel
     own = {
@@ -197,8 +194,7 @@ def sizes_of(c: Configurations, place: int) -> Setting:
 
 FRAMEWORK = "nlp-bench"
 MOST_GPUS = 2**20  # no machine has more; the layouts of a number with thousands of divisors would fill the memory
-MOST_SAMPLES = 2**20
-"""No training has more in an iteration; the micro batch sizes that divide it are searched, as the layouts are."""
+MOST_SAMPLES = 2**20  # no training has more in an iteration; the micro batch sizes that divide it are searched
 RECOMPUTE_WORDS = (*RECOMPUTE, "any")
 Columns = dict[str, Any]  # arrays of shape [N] by the names of Fixed, and `nodes`
 
@@ -380,10 +376,7 @@ def proposed_layout(model: Model, system: System) -> dict[str, Any]:
 
 
 def default_batch(model: Model, system: System) -> int:
-    """Return the global batch of a run without options, by which the benchmark is defined: dp x micro batch x GAS.
-
-    Raises UsageError where the default layout does not divide the system's GPUs.
-    """
+    """Return the batch of a run without options, dp x micro batch x GAS; raises UsageError where its layout does not divide the GPUs."""
     proposed = proposed_layout(model, system)
     model_parallel = proposed["tensor_parallel"] * proposed["pipeline_parallel"]
     num_gpus = proposed["nodes"] * int(proposed["gpus_per_node"])

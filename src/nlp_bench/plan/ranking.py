@@ -225,10 +225,7 @@ def notes(problem: Problem) -> list[str]:
 
 
 def ranking(problem: Problem, *, top: int) -> Answer:
-    """Return the `top` best configurations with the published measurements near them.
-
-    Raises UsageError, with what would work, where none is legal.
-    """
+    """Return the `top` best configurations with published measurements near them; raises UsageError, with what would work, for none."""
     found = answer(problem, top=top)
     if not len(found.search.figures.fits):
         raise refuse(problem)

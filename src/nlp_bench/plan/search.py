@@ -22,8 +22,7 @@ from nlp_bench.plan.problem import AXES, SWITCHES, Columns, Problem
 from nlp_bench.plan.work import head_products, layer_core, layer_products
 
 MOST_UNEVEN = 1.15  # largest ratio of the longest stage to the mean where layers do not divide evenly
-MOST_LAYOUTS = 2**23
-"""More would fill the memory of a login node: numbers of GPUs and batches that both have hundreds of divisors."""
+MOST_LAYOUTS = 2**23  # more, of GPUs and batches with hundreds of divisors each, would fill a login node's memory
 AT_ONCE = 2**19  # layouts that are judged at the same time; each takes some hundred bytes meanwhile
 
 
@@ -38,10 +37,7 @@ class Space:
 
 
 def judge(c: Configurations) -> tuple[Flags, dict[str, int]]:
-    """Return which of N configurations are legal, shape [N], and how many break each rule first; rules that none breaks are left out.
-
-    Each rule is applied to those that break none before it.
-    """
+    """Return which of N configurations are legal, shape [N], and how many break each rule, of those that break none before it."""
     sizes, places, counts = _sizes(c), np.arange(len(c)), {}
     for rule in RULES:
         broken = np.broadcast_to(rule.broken(sizes), places.shape)
@@ -101,10 +97,7 @@ def plain(problem: Problem, layouts: dict[str, Codes], nodes: int) -> Configurat
 
 
 def layouts_of(problem: Problem, nodes: int) -> dict[str, Codes]:
-    """Return every layout whose tensor, pipeline and context size divide the GPUs, and whose micro batch divides the batch.
-
-    Raises UsageError where they are more than MOST_LAYOUTS.
-    """
+    """Return every layout whose sizes divide the GPUs and whose micro batch divides the batch; raises UsageError for more than MOST_LAYOUTS."""
     fixed, gpus = problem.fixed, nodes * problem.gpus_per_node
     sizes = divisors(gpus)
     tensor = _only(sizes, fixed.tp)

@@ -117,10 +117,7 @@ def _values(rows: list[Row], problem: Problem, *, model: str, system: str) -> di
 
 
 def run_words(problem: Problem, sizes: Setting, *, model: str, system: str) -> list[str]:
-    """Return the options of one run that `nlp-bench submit`, `rehearse` and `check` take, every switch named.
-
-    `model` and `system` are names of data files, or paths.
-    """
+    """Return the options of `nlp-bench submit` for one run, every switch named; `model` and `system` are names or paths of data files."""
     words: dict[str, object] = {
         "model": model,
         "system": system,

@@ -88,10 +88,7 @@ def stage_of(c: Configurations, rank: Numbers, layers: Layers | None = None) -> 
 
 
 def fullest_stages(c: Configurations, layers: Layers | None = None) -> tuple[Stage, Stage, Stage]:
-    """Return the first, the second and the last stage: no other one holds more parameters or more micro-batches at a time.
-
-    Where there are fewer than three stages, some are the same.
-    """
+    """Return the first, second and last stage (of fewer some are the same): no other holds more parameters, or more micro-batches at a time."""
     last = c.spread.pipeline - 1
     first, second = np.zeros(()), np.minimum(1.0, last)
     return stage_of(c, first, layers), stage_of(c, second, layers), stage_of(c, last, layers)

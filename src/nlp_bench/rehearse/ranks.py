@@ -104,10 +104,7 @@ def work_of(settings: Settings, world_size: int, rank: int, accelerator: str = "
 
 
 def rehearse_ranks(works: Sequence[Work]) -> Iterator[RankReport]:
-    """Rehearse each rank in a process of its own and yield the reports in the same order.
-
-    One process per core runs at a time. Raises what a rank raised.
-    """
+    """Rehearse each rank in a process of its own, one per core at a time; yield the reports in their order, and raise what a rank raised."""
     most = len(os.sched_getaffinity(0))
     running: dict[int, tuple[ForkServerProcess, Connection]] = {}
     done: dict[int, Any] = {}

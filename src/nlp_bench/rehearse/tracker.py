@@ -44,8 +44,7 @@ class Tracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.storages, self.collectives = Storages(), Collectives()
         self.flops: Counter[str] = Counter()
-        self.workspaces: dict[Any, Count] = {}
-        """Operator to the bytes of its kernel's workspace, from the operator's arguments."""
+        self.workspaces: dict[Any, Count] = {}  # operator to the bytes of its workspace, from its arguments
         self._counters = counters()
         self._communication = {
             getattr(getattr(torch.ops.c10d, name), overload): name

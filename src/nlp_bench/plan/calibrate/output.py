@@ -86,10 +86,7 @@ def _sheet(calibration: Calibration, system: str | None) -> Sheet | None:
 def write_constants(
     path: Path, calibration: Calibration, constants: Mapping[str, Constant], system: str | None
 ) -> None:
-    """Write what was fitted: the tables of benchmark/plan.toml, with only what differs.
-
-    Raises NlpBenchError where the measurements do not suffice to predict anything.
-    """
+    """Write the tables of benchmark/plan.toml with only what differs; raises NlpBenchError where too little was measured to predict."""
     c, kept = calibration, path.with_suffix(".json").name
     sheet, machine = sheet_or_measured(calibration, constants, system)
     ranks = f"{c.ranks} rank{'s' if c.ranks > 1 else ''}"

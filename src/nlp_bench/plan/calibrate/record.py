@@ -31,8 +31,7 @@ class Facts:
     precision: str  # bf16, fp16, fp32
     sizes: dict[str, int]  # what its cost depends on, by name (tokens, in_width, out_width, ...)
     flops: float = 0.0  # floating-point operations of one call
-    num_bytes: float = 0.0
-    """Bytes that one call must read and write at least once each; of a collective the bytes of the message."""
+    num_bytes: float = 0.0  # that one call must read and write at least once each; of a collective the message's
 
 
 @immutable

@@ -17,8 +17,7 @@ RUNS = ((2, 1), (8, 1), (2, 4), (8, 4))  # layers and micro-batches of each run:
 ITERATIONS, WARM_UP = 40, 10
 MEAN_OF = 5
 ENDING_S = 60
-LINE = re.compile(r"iteration +(\d+)/.*elapsed time per iteration \(s\): ([0-9.]+)")
-"""The trainer's own line (train/logline.py)."""
+LINE = re.compile(r"iteration +(\d+)/.*elapsed time per iteration \(s\): ([0-9.]+)")  # of train/logline.py
 SMALL = (
     "--hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --position-embedding-type rope "
     "--attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --lr 1e-3 --log-interval 1 --mock-data --vocab-size 512"
@@ -26,10 +25,7 @@ SMALL = (
 
 
 def measure_trainer(device_kind: str, precision: str) -> list[Measurement]:
-    """Run the trainer on one rank for each of RUNS, about three seconds each on a CPU.
-
-    Raises NlpBenchError with the end of its output where it does not train.
-    """
+    """Run the trainer on one rank for each of RUNS, some 3 s each on a CPU; raises NlpBenchError with its last words where it does not train."""
     return [_run(layers, batches, device_kind, precision) for layers, batches in RUNS]
 
 

@@ -18,8 +18,7 @@ class Memory:
     parts: dict[str, Numbers]
     """weights, gradients, optimizer, activations, temporary, buffers, overhead (context, communicators, fragmentation); they add up."""
     capacity: Numbers  # memory of the GPU
-    fits_below: Numbers | float
-    """Share of the capacity up to which it surely fits; between the two shares it is tight."""
+    fits_below: Numbers | float  # share of the capacity up to which it surely fits; between the two shares it is tight
     fails_above: Numbers | float  # share of the capacity above which it surely does not fit
     reported: Numbers | None = None
     """What the framework's own publications count as peak memory, where that is not the total; None: the total."""

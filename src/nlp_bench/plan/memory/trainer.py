@@ -27,8 +27,7 @@ from nlp_bench.plan.work import (
 
 FLASH_ROWS, FLASH_WIDTH = 128, 32
 """To multiples of these flash attention 2 rounds queries and the width of heads (torch, flash_attn/flash_api.cpp, `mha_bwd`)."""
-EFFICIENT_ROWS = 32
-"""To a multiple of this the memory-efficient kernel rounds its logarithms (torch, meta_registrations.py)."""
+EFFICIENT_ROWS = 32  # the memory-efficient kernel's logarithms have a multiple of it (torch, meta_registrations.py)
 FULL = RECOMPUTE.index("full")
 INDEX = 8  # bytes of a token's number
 
@@ -46,8 +45,7 @@ class LayerBytes:
         self.element, self.tokens = element, count
         """Of a number of an activation; how many tokens a micro-batch has on a rank (a count, not bytes)."""
         self.stream = count * n.hidden_size * element  # the residual stream of a micro-batch, whole
-        self.split = np.asarray(s.sequence_parallel & (s.tensor > 1))
-        """Whether it is divided by the tensor-parallel ranks."""
+        self.split = np.asarray(s.sequence_parallel & (s.tensor > 1))  # whether the tensor-parallel ranks divide it
         self.share = self.stream / np.where(self.split, s.tensor, 1)  # a rank's part of it
         self.mask = self.share / element * n.dropout  # the mask of its dropout, one byte per number; 0 without dropout
         self.statistics = self.share / element / n.hidden_size * SINGLE * (1.0 + n.norm_biases)
@@ -58,8 +56,7 @@ class LayerBytes:
         """Keys of all local heads; the values have the same size."""
         self.copied: Numbers = self.queries * (grouped & (n.num_query_groups > s.tensor))
         """Queries that are copied because the heads of several groups lie apart; 0 where they lie together."""
-        self.rotary = np.asarray(n.num_learned_positions == 0)
-        """Whether queries and keys are rotated, which makes new tensors."""
+        self.rotary = np.asarray(n.num_learned_positions == 0)  # whether queries and keys are rotated into new tensors
         self.logarithms: Numbers = SINGLE * heads * np.where(flash, rows, round_up(rows, EFFICIENT_ROWS)) * ~separate
         """What the attention kernel keeps of the softmax: float32 logarithms of its sums."""
         sums = SINGLE * heads * round_up(chunk, FLASH_ROWS) * (round_up(n.width_per_head, FLASH_WIDTH) + 1)
