@@ -15,21 +15,24 @@ from support.framework_runs import run
 from support.jobs import Case
 
 import nlp_bench
-from nlp_bench.plan.configurations import Configurations, Machines, Network, Spread
+from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.memory.trainer import rank_memory
 from nlp_bench.plan.work import rank_parameters, stage_of
 from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
 from nlp_bench.rehearse.report import RankReport
-from nlp_bench.train.settings import Settings
 
 
-def configuration_of(case: Case) -> Configurations:
-    """Return the case as the planner sees it: N = 1."""
+def side_by_side(cases: list[Case]) -> Configurations:
+    """Return the cases as the planner sees them: N configurations."""
+    rows = [numbers_of(case) for case in cases]
+    return run("nlp-bench", **{name: [row[name] for row in rows] for name in rows[0]})
+
+
+def numbers_of(case: Case) -> dict[str, Any]:
     s, layout = case.settings, case.layout
     same = ("num_layers", "hidden_size", "num_attention_heads", "head_width", "micro_batch_size", "overlap_grad_reduce", "overlap_param_gather")  # fmt: skip
-    return run(
-        "nlp-bench",
-        precision_of(s),
+    return dict(
+        precision="bf16" if s.bf16 else "fp16" if s.fp16 else "fp32",
         **{name: getattr(s, name) for name in same},
         ffn_hidden_size=s.ffn_width,
         num_query_groups=s.query_groups,
@@ -58,10 +61,6 @@ def configuration_of(case: Case) -> Configurations:
     )
 
 
-def precision_of(s: Settings) -> str:
-    return "bf16" if s.bf16 else "fp16" if s.fp16 else "fp32"
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Counts:
     parameters: int
@@ -73,7 +72,7 @@ class Counts:
 
 
 def planned(case: Case) -> Counts:
-    c = configuration_of(case)
+    c = side_by_side([case])
     stage = stage_of(c, np.asarray([float(case.stage)]))
     sent = traffic(c, stage)
     memory = rank_memory(c, stage)
@@ -155,22 +154,3 @@ def _rehearsed(cases: list[Case]) -> list[Counts]:
         kept.write_bytes(pickle.dumps([rehearsed(report) for report in rehearse_ranks(works)]))
     found: list[Counts] = pickle.loads(kept.read_bytes())  # noqa: S301  # written above
     return found
-
-
-def side_by_side(cases: list[Case]) -> Configurations:
-    """Return all cases as N configurations."""
-    single = [configuration_of(case) for case in cases]
-
-    def joined(part: str) -> dict[str, Any]:
-        return {
-            field: np.concatenate([getattr(getattr(one, part), field) for one in single])
-            for field in vars(getattr(single[0], part))
-        }
-
-    return Configurations(
-        network=Network(**joined("network")),
-        spread=Spread(**joined("spread")),
-        machines=Machines(**joined("machines")),
-        framework=np.concatenate([one.framework for one in single]),
-        precision=np.concatenate([one.precision for one in single]),
-    )

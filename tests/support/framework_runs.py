@@ -39,7 +39,7 @@ def constants() -> Constants:
     return cast("Constants", _Few(memory=read_constants().memory))
 
 
-def run(framework: str = "Megatron-LM", precision: str = "bf16", **changes: Any) -> Configurations:
+def run(framework: str = "Megatron-LM", precision: str | list[str] = "bf16", **changes: Any) -> Configurations:
     """One configuration, or one per value of a list; whatever is not named is GPT, ALONE and A100."""
     values = {**GPT, **ALONE, **A100, **changes}
     length = max((len(value) for value in values.values() if isinstance(value, list)), default=1)
@@ -48,14 +48,13 @@ def run(framework: str = "Megatron-LM", precision: str = "bf16", **changes: Any)
         spread=Spread(**{name: _array(name, values[name], length) for name in ALONE}),
         machines=Machines(**{name: _array(name, values[name], length) for name in A100}),
         framework=np.full(length, FRAMEWORKS.index(framework)),
-        precision=np.full(length, PRECISIONS.index(precision)),
+        precision=_array("precision", precision, length),
     )
 
 
 def _array(name: str, value: Any, length: int) -> Any:
-    if name in {"recompute", "sharding"}:
-        words = RECOMPUTE if name == "recompute" else SHARDING
-        value = [words.index(word) for word in value] if isinstance(value, list) else words.index(value)
-        return np.broadcast_to(np.asarray(value, dtype=np.int64), (length,))
-    kind = np.int64 if name == "gpu" else bool if isinstance(value, bool) else np.float64
-    return np.broadcast_to(np.asarray(value, dtype=kind), (length,))
+    values = value if isinstance(value, list) else [value] * length
+    if words := {"recompute": RECOMPUTE, "sharding": SHARDING, "precision": PRECISIONS}.get(name):
+        return np.array([words.index(word) for word in values])
+    kind = np.int64 if name == "gpu" else bool if isinstance(values[0], bool) else np.float64
+    return np.array(values, dtype=kind)

@@ -1,7 +1,8 @@
 """Jobs to hold the planner against: random legal ones of small networks, and a handful of real ones."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from nlp_bench.config import catalog
@@ -17,9 +18,14 @@ Words = dict[str, Any]  # options of the trainer by name; True for a flag
 class Case:
     """One rank of one legal configuration."""
 
-    settings: Settings
+    words: list[str]
+    """Options of the trainer."""
     world_size: int
     rank: int
+
+    @cached_property
+    def settings(self) -> Settings:
+        return parse(self.words)
 
     @property
     def layout(self) -> Layout:
@@ -31,24 +37,7 @@ class Case:
         return self.rank // (self.world_size // self.settings.pipeline_model_parallel_size)
 
     def describe(self) -> str:
-        s, layout = self.settings, self.layout
-        shape = f"L{s.num_layers} h{s.hidden_size} f{s.ffn_width} a{s.num_attention_heads}/{s.query_groups} s{s.seq_length} v{s.vocab_size}"
-        spread = (
-            f"tp{s.tensor_model_parallel_size} pp{s.pipeline_model_parallel_size} vpp{layout.virtual_stages} "
-            f"cp{s.context_parallel_size} dp{layout.data_parallel_size} mbs{s.micro_batch_size} m{layout.num_microbatches}"
-        )
-        flags = [
-            *(s.params_dtype, s.granularity or "none", "rope" if s.rotated_width else "learned", s.normalization),
-            *(["gated"] if s.gated else []),
-            *(["untied"] if s.untie_embeddings_and_output_weights else []),
-            *([] if s.disable_bias_linear else ["bias"]),
-            *(["dropout"] if s.hidden_dropout else []),
-            *(["sp"] if layout.sequence_parallel else []),
-            *(["do"] if s.use_distributed_optimizer else []),
-            *(["ogr"] if s.overlap_grad_reduce else []),
-            *(["opg"] if s.overlap_param_gather else []),
-        ]
-        return f"{shape} {spread} stage{self.stage} {' '.join(flags)}"
+        return f"rank {self.rank} of {self.world_size}, stage {self.stage}: {' '.join(self.words)}"
 
 
 def sample(number: int, seed: int) -> list[Case]:
@@ -60,9 +49,9 @@ def drawn(chance: random.Random) -> Case:
     """Draw until a configuration passes the trainer's own checks."""
     while True:
         words, world_size = draw(chance)
+        case = Case(words=as_words(words), world_size=world_size, rank=0)
         try:
-            settings = parse(as_words(words))
-            layout = Layout.of(settings, world_size)
+            settings, layout = case.settings, case.layout
         except UsageError:
             continue
         stages = settings.pipeline_model_parallel_size
@@ -71,7 +60,7 @@ def drawn(chance: random.Random) -> Case:
         replica = chance.randrange(layout.data_parallel_size) * tensor * context
         # of context-parallel ranks the first, whose late chunk sees the whole sequence: the fullest, as the planner says
         rank = stage * (world_size // stages) + replica + chance.randrange(tensor)
-        return Case(settings=settings, world_size=world_size, rank=rank)
+        return replace(case, rank=rank)
 
 
 def as_words(words: Words) -> list[str]:
@@ -186,10 +175,8 @@ def _real(model: str, world_size: int, stage: int, layout: str) -> Case:
     )
     settings = parse(words.split())
     samples = MICROBATCHES * world_size // settings.model_parallel_size
-    settings = parse([*words.split(), "--global-batch-size", str(samples)])
-    return Case(
-        settings=settings, world_size=world_size, rank=stage * (world_size // settings.pipeline_model_parallel_size)
-    )
+    rank = stage * (world_size // settings.pipeline_model_parallel_size)
+    return Case(words=[*words.split(), "--global-batch-size", str(samples)], world_size=world_size, rank=rank)
 
 
 def bucketed(*, shared: bool) -> Case:
@@ -198,4 +185,4 @@ def bucketed(*, shared: bool) -> Case:
         f"{COMMON} --num-layers 12 --hidden-size 1000 --num-attention-heads 10 --ffn-hidden-size 4100 --vocab-size 50257 --seq-length 64 "
         f"--max-position-embeddings 64 --overlap-grad-reduce --global-batch-size 3{' --use-distributed-optimizer' * shared}"
     )
-    return Case(settings=parse(words.split()), world_size=3, rank=0)
+    return Case(words=words.split(), world_size=3, rank=0)

@@ -159,10 +159,6 @@ def _divides(code: str, field: str, what: str, of: str) -> Rule:
     )
 
 
-def _uneven_split(s: Sizes) -> Any:
-    return (s.sequence_length % (s.tensor * s.context) != 0) | (s.decoder_sequence_length % s.tensor != 0)
-
-
 def _split_text(s: Sizes) -> str:
     if s.sequence_length % (s.tensor * s.context):
         return multiple("sequence_length", s.sequence_length, "tp*cp (sequence parallelism)", s.tensor * s.context)
@@ -196,11 +192,6 @@ def _layers_per_virtual_text(s: Sizes) -> str:
         return f"{each} does not go with uneven stages; give --num-virtual-stages-per-pipeline-rank"
     of = f"pp*num_layers_per_virtual_pipeline_stage = {s.pipeline}*{each}"
     return multiple("num_layers", s.num_layers, of, s.pipeline * each)
-
-
-def _uneven_virtual(s: Sizes) -> Any:
-    uneven = (s.first_layers % s.virtual != 0) | (s.last_layers % s.virtual != 0) | (s.middle_layers % s.virtual != 0)
-    return (s.virtual > 1) & uneven
 
 
 def _virtual_text(s: Sizes) -> str:
@@ -246,7 +237,10 @@ RULES = (
     Rule(
         code="sequence parallel",
         field="tuning.sequence_parallel",
-        broken=lambda s: s.sequence_parallel & _uneven_split(s),
+        broken=lambda s: (
+            s.sequence_parallel
+            & ((s.sequence_length % (s.tensor * s.context) != 0) | (s.decoder_sequence_length % s.tensor != 0))
+        ),
         text=_split_text,
         after=("sequence",),
     ),
@@ -278,7 +272,9 @@ RULES = (
     Rule(
         code="virtual stages",
         field=VIRTUAL,
-        broken=_uneven_virtual,
+        broken=lambda s: (
+            (s.first_layers % s.virtual != 0) | (s.last_layers % s.virtual != 0) | (s.middle_layers % s.virtual != 0)
+        ),
         text=_virtual_text,
         after=("pipeline stages", "layers of a virtual stage"),
     ),
