@@ -11,7 +11,7 @@ from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.arguments import training_arguments
-from nlp_bench.layout.rules import RULES, Sizes, judge, refuse
+from nlp_bench.layout.rules import RECOMPUTE, RULES, Sizes, judge, refuse
 from nlp_bench.plan.constants import read_constants
 from nlp_bench.plan.problem import configuration_of
 from nlp_bench.plan.search import broken_rules
@@ -148,10 +148,8 @@ def test_a_run_its_trainer_and_the_planner_have_the_same_sizes(choices: dict[str
     c = configuration_of(run, read_constants())
     assert broken_rules(c) == []
     planned = vars(c.network) | vars(c.spread)
-    same = {field.name for field in fields(Sizes) if field.name in planned}
-    assert {field.name for field in fields(Sizes)} - same == {
-        "layers_per_virtual",
-        "microbatch_group",
-        "decoder_sequence_length",
-    }
+    assert RECOMPUTE[planned["recompute"].item()] == run.training.recompute
+    names = {field.name for field in fields(Sizes)}
+    same = names & set(planned)
+    assert names - same == {"layers_per_virtual", "microbatch_group", "decoder_sequence_length"}
     assert {name: planned[name].item() for name in same} == {name: getattr(run.sizes, name) for name in same}

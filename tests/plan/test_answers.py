@@ -74,7 +74,7 @@ def test_the_smallest_is_within_and_the_next_smaller_is_not() -> None:
     assert all(n >= found.fewest for n in found.usable)
     factor = asked.tokens / asked.tokens_per_iteration
     for nodes in (n for n in found.usable if n < found.within.nodes):
-        smaller = search(asked, nodes=nodes)
+        smaller = search(replace(asked, nodes=nodes))
         times = smaller.figures.iteration_s[smaller.figures.fits]
         assert not len(times) or times.min() * factor > limit
     if found.surely is not None:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import pytest
 from support.forked import Program, program
 
-from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
+from nlp_bench.rehearse.ranks import Work, rehearsable, rehearse_ranks
 from nlp_bench.rehearse.report import RankReport
 from nlp_bench.train.arguments import parse
+from nlp_bench.train.layout import Layout
 
 pytestmark = pytest.mark.slow
 
@@ -50,11 +51,12 @@ def trained() -> Iterator[Program]:
         yield ranks
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_each_rank_of_a_rehearsal_equals_the_trained_one(layout: str, trained: Program) -> None:
-    ranks, words = 2 if layout in TWO_RANKS else 4, f"{SMALL} {LAYOUTS[layout]}".split()
-    settings = parse(words)
-    works = [work_of(settings, ranks, rank, "cpu") for rank in range(ranks)]
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_each_rank_of_a_rehearsal_equals_the_trained_one(name: str, trained: Program) -> None:
+    ranks, words = 2 if name in TWO_RANKS else 4, f"{SMALL} {LAYOUTS[name]}".split()
+    settings, _ = rehearsable(parse(words))
+    layout = Layout.of(settings, ranks)
+    works = [Work(settings=settings, layout=layout, rank=rank, accelerator="cpu") for rank in range(ranks)]
     rehearsed = [without_words(report) for report in rehearse_ranks(works)]
     reports = pickle.loads(base64.b64decode(trained.ask(ranks, words)))  # noqa: S301  # our own process
     assert rehearsed == [without_words(report) for report in reports]

@@ -18,7 +18,7 @@ import nlp_bench
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.memory.trainer import rank_memory
 from nlp_bench.plan.work import rank_parameters, stage_of
-from nlp_bench.rehearse.ranks import rehearse_ranks, work_of
+from nlp_bench.rehearse.ranks import Work, rehearse_ranks
 from nlp_bench.rehearse.report import RankReport
 
 
@@ -143,7 +143,7 @@ def compare(cases: list[Case]) -> Iterator[Pair]:
 def _rehearsed(cases: list[Case]) -> list[Counts]:
     """Rehearse, or take what was rehearsed by the same sources but the planner's: `tests/mutation.py` names a folder for it."""
     source, folder = Path(nlp_bench.__file__).parent, os.environ.get("REHEARSED")
-    works = [work_of(case.settings, case.world_size, case.rank) for case in cases]
+    works = [Work(settings=case.settings, layout=case.layout, rank=case.rank, accelerator="cuda") for case in cases]
     if not folder:
         return [rehearsed(report) for report in rehearse_ranks(works)]
     digest = hashlib.sha256(repr(cases).encode())

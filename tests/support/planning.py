@@ -1,5 +1,6 @@
 """Questions to the planner, and runs, as short as a test needs them."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,11 @@ from nlp_bench.config.run import Run, read_run
 from nlp_bench.plan.constants import Constants, read_constants
 from nlp_bench.plan.problem import Fixed, Problem, make_problem
 
-_CONSTANTS: list[Constants] = []
 
-
+@cache
 def constants() -> Constants:
     """Return the repository's constants, read once."""
-    if not _CONSTANTS:
-        _CONSTANTS.append(read_constants())
-    return _CONSTANTS[0]
+    return read_constants()
 
 
 def problem(model: str = "175", system: str = "juwels-booster", *, fixed: Fixed | None = None, **given: Any) -> Problem:

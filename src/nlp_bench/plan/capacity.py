@@ -42,7 +42,7 @@ def smallest(problem: Problem, limit_s: float) -> TimeAnswer:
     """Try each number of nodes, the fewest first, up to the problem's."""
     fewest = fewest_nodes(problem, limit_s)
     first = fewest if fewest <= problem.nodes else max(1, problem.nodes // 2)
-    usable = tuple(n for n in range(first, problem.nodes + 1) if has_layout(problem, n))
+    usable = tuple(n for n in range(first, problem.nodes + 1) if has_layout(replace(problem, nodes=n)))
     within, surely, fastest = None, None, None
     for row in _best(problem, limit_s, usable):
         if fastest is None or row.report_s < fastest.report_s:
@@ -66,9 +66,8 @@ def smallest(problem: Problem, limit_s: float) -> TimeAnswer:
 
 def fewest_nodes(problem: Problem, limit_s: float) -> int:
     """Return the fewest nodes that do the model's FLOPs in the time at the data sheet's peak."""
-    one = problem.configurations(
-        {**problem.published, "nodes": 1, "tp": 1, "pp": 1, "micro_batch_size": 1, "recompute": 0}
-    )
+    alone = {**problem.published, "tp": 1, "pp": 1, "micro_batch_size": 1, "recompute": 0}
+    one = replace(problem, nodes=1).configurations(alone)
     of_one_node_s = float(least_seconds(one)) * problem.tokens / problem.tokens_per_iteration
     return max(1, int(np.ceil(of_one_node_s / limit_s)))
 
@@ -80,10 +79,10 @@ def _best(problem: Problem, limit_s: float, usable: tuple[int, ...]) -> Iterator
     usual = replace(problem, fixed=replace(problem.fixed, **dict.fromkeys(free, True)))  # type: ignore[arg-type]  # flags
     per_report = problem.tokens / problem.tokens_per_iteration
     for number in usable:
-        found = search(usual, nodes=number)
+        found = search(replace(usual, nodes=number))
         seconds = float(found.figures.iteration_s[found.ranked[0]]) * per_report if len(found.ranked) else np.inf
         if seconds <= limit_s * NEAR:
-            found = search(problem, nodes=number)
+            found = search(replace(problem, nodes=number))
         yield from rows_of(found.space.legal, problem, found.ranked[:1], is_ranked=True)
 
 

@@ -34,6 +34,7 @@ class Rates:
         self.memory = machines.memory_bytes_per_s * constants["memory_share"] / slow  # bytes per second of its memory
         self.link = machines.link_bytes_per_s * constants["link_share"] / network
         """Bytes per second that a GPU sends over NVLink."""
+        self.latency = constants["collective_latency_s"] * network  # seconds until a collective begins to send
         self.rail = machines.fabric_bytes_per_s / machines.gpus_per_node * constants["fabric_share"] / network
         """Bytes per second that a GPU sends over its share of the node's adapters."""
 
@@ -98,8 +99,8 @@ def _product_seconds(c: Configurations, constants: Constants, rates: Rates, reru
     n, tensor = c.network, c.spread.tensor
     rows, operand = tokens(c), np.where(rates.low_bit, 1.0, 2.0)
     moved_per_s = rates.memory / constants["operand_traffic"]
-    sums = [_MAIN_GRADIENT_BYTES if one.family in {"megatron", "nvidia"} else 0.0 for one in constants.traits]
-    summed = np.array(sums)[c.framework]
+    adds = np.isin(constants.trait("family"), ["megatron", "nvidia"])[c.framework]
+    summed = np.where(adds, _MAIN_GRADIENT_BYTES, 0.0)
     total: Numbers = np.zeros(())
     for columns, depth, share in (  # on one rank: query-key-value, projection, up, down
         ((n.query_width + 2 * n.key_value_width) / tensor, n.hidden_size, rerun.products),
@@ -198,16 +199,12 @@ def _tensor_seconds(c: Configurations, constants: Constants, rates: Rates, rerun
     """
     t, place = c.spread.tensor, c.framework
     sent = 2.0 * (t - 1.0) / t * 2.0 * tokens(c) * c.network.hidden_size
-    one = sent / ring_rate(c, rates, t, np.ones(())) + 2.0 * _latency(constants)
+    one = sent / ring_rate(c, rates, t, np.ones(())) + 2.0 * rates.latency
     every = 4.0 + 2.0 * rerun.collectives
     backward = np.where(c.spread.sequence_parallel, 1.0, 2.0) * constants.trait("backward_overlap")[place]
     overlapped = np.where(constants.trait("tensor_overlap")[place], every, backward)
     exposed = every - (1.0 - constants["tensor_exposed"]) * overlapped
     return np.where(t > 1, exposed * one, 0.0)
-
-
-def _latency(constants: Constants) -> float:
-    return constants["collective_latency_s"] * constants["scale_network"]
 
 
 def _context_seconds(c: Configurations, constants: Constants, rates: Rates) -> Numbers:
@@ -216,7 +213,7 @@ def _context_seconds(c: Configurations, constants: Constants, rates: Rates) -> N
     if not np.any(s.context > 1):
         return np.zeros(())
     sent = 3.0 * 2.0 * 2.0 * tokens(c) * c.network.key_value_width / s.tensor * (s.context - 1.0)
-    latency = 3.0 * (s.context - 1.0) * _latency(constants)
+    latency = 3.0 * (s.context - 1.0) * rates.latency
     seconds = sent / ring_rate(c, rates, s.context, s.tensor) + latency
     return np.where(s.context > 1, constants["context_exposed"] * seconds, 0.0)
 
@@ -233,11 +230,9 @@ def _gather_seconds(c: Configurations, constants: Constants, rates: Rates, compu
         return np.zeros(())
     group = np.maximum(s.shard_group, 1.0)
     slow = np.where(constants.trait("slow_gathers")[c.framework], constants["zero3_share"], 1.0)
-    latency = _latency(constants) * np.log2(np.maximum(group, 2.0))
+    latency = rates.latency * np.log2(np.maximum(group, 2.0))
     sent = (group - 1.0) / group * layer_parameters(c) * 6.0
     gathers = np.where(full & (group > 1), sent / (slow * ring_rate(c, rates, group, s.tensor)) + 3.0 * latency, 0.0)
-    if not np.any(gathers):
-        return np.zeros(())
     both = np.maximum(compute, gathers) + constants["gather_slowdown"] * np.minimum(compute, gathers)
     return np.where(gathers > 0, both - compute, 0.0)
 
@@ -271,7 +266,7 @@ def _transfer_seconds(c: Configurations, constants: Constants, rates: Rates, vir
     s = c.spread
     sent = 2.0 * tokens(c) * c.network.hidden_size / s.tensor
     rate = np.where(s.num_gpus <= c.machines.domain, rates.link, np.minimum(rates.link, rates.rail))
-    one = sent / rate + _latency(constants)
+    one = sent / rate + rates.latency
     exposed = np.where(virtual > 1, constants["pipeline_exposed"], 1.0)
     return np.where(s.pipeline > 1, 2.0 * one * (s.num_microbatches * virtual * exposed + s.pipeline - 1.0), 0.0)
 
@@ -304,7 +299,7 @@ def _reduce_seconds(
     share = (ranks - 1.0) / ranks * parameters / ring_rate(c, rates, ranks, s.tensor)
     deepspeed = constants.trait("deepspeed")[place] & (s.sharding == SHARDING.index("optimizer"))
     extra = np.where(deepspeed, constants["deepspeed_traffic"], 1.0)
-    latency = 2.0 * _latency(constants) * np.log2(np.maximum(ranks, 2.0))
+    latency = 2.0 * rates.latency * np.log2(np.maximum(ranks, 2.0))
     done = (ranks > 1) & (s.sharding != SHARDING.index("parameters"))
     left = np.zeros(())
     for size, hidden in (

@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from nlp_bench.errors import NlpBenchError
 from nlp_bench.plan.configurations import Codes, Numbers
 from nlp_bench.plan.forecast import Forecast, forecast
 from nlp_bench.plan.problem import Problem
@@ -18,11 +17,9 @@ OTHER, BEST = 5, 4  # colours
 
 
 def plan_chart(answer: Answer) -> Chart:
-    """Return the plot of every legal configuration, the best and the published one marked; raises NlpBenchError where there is none."""
+    """Return the plot of every legal configuration (`ranking` refuses a problem without one), the best and the published one marked."""
     problem, found = answer.problem, answer.search
     figures, number = found.figures, len(found.figures.iteration_s)
-    if not number:
-        raise NlpBenchError("--plot: there is no legal configuration to draw")
     factor = problem.tokens / problem.tokens_per_iteration
     memory, times = figures.memory_bytes / GIB, figures.iteration_s * factor
     capacity = float(np.max(problem.machines.memory_bytes)) / GIB

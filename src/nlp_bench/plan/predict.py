@@ -242,8 +242,7 @@ _OFFLOADS = ("nvidia", "xla")
 
 def completed(c: Configurations, unstated: np.ndarray[Any, np.dtype[np.bool_]], constants: Constants) -> Configurations:
     """Return the configurations with full recompute where none is stated and the peak without it is far above the GPU's memory."""
-    families = np.array([one.family for one in constants.traits])[c.framework]
-    unknown = unstated & ~np.isin(families, _OFFLOADS)
+    unknown = unstated & ~np.isin(constants.trait("family"), _OFFLOADS)[c.framework]
     if not unknown.any():
         return c
     places = np.flatnonzero(unknown)

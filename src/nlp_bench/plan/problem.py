@@ -196,7 +196,7 @@ FRAMEWORK = "nlp-bench"
 MOST_GPUS = 2**20  # no machine has more; the layouts of a number with thousands of divisors would fill the memory
 MOST_SAMPLES = 2**20  # no training has more in an iteration; the micro batch sizes that divide it are searched
 RECOMPUTE_WORDS = (*RECOMPUTE, "any")
-Columns = dict[str, Any]  # arrays of shape [N] by the names of Fixed, and `nodes`
+Columns = dict[str, Any]  # arrays of shape [N] by the names of Fixed
 
 
 @immutable
@@ -303,10 +303,9 @@ class Problem:
     def configurations(self, columns: Columns) -> Configurations:
         """Return the configurations that columns of sizes and switches describe; a number applies to all of them."""
         tensor, pipeline, context = (np.asarray(columns[name], dtype=np.float64) for name in ("tp", "pp", "cp"))
-        num_gpus = np.asarray(columns.get("nodes", self.nodes), dtype=np.float64) * self.gpus_per_node
-        data = num_gpus / (tensor * pipeline * context)
+        data = self.num_gpus / (tensor * pipeline * context)
         own = {axis.array: columns[name] for name, axis in AXES.items()} | {
-            "num_gpus": num_gpus,
+            "num_gpus": self.num_gpus,
             "data": data,
             "global_batch_size": self.global_batch_size,
             "shard_group": data * context,

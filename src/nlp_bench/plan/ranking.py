@@ -140,19 +140,14 @@ def rows_of(
         if not len(places):
             return []
         c = c.take(np.asarray(places))
-    sizes = [sizes_of(c, place) for place in range(len(c))]
-    return [
-        Row(
-            sizes=one,
-            nodes=one.num_gpus // problem.gpus_per_node,
-            rank=place if is_ranked else None,
-            published=is_published(one, problem),
-            **figures,
-        )
-        for place, (one, figures) in enumerate(
-            zip(sizes, predicted(c, problem.constants, problem.tokens, problem.tokens_per_iteration), strict=True), 1
-        )
-    ]
+    rows, proposed = [], problem.published
+    figures = predicted(c, problem.constants, problem.tokens, problem.tokens_per_iteration)
+    for place, found in enumerate(figures):
+        sizes = sizes_of(c, place)
+        nodes, rank = sizes.num_gpus // problem.gpus_per_node, place + 1 if is_ranked else None
+        published = all(getattr(sizes, name) == value for name, value in proposed.items())
+        rows.append(Row(sizes=sizes, nodes=nodes, rank=rank, published=published, **found))
+    return rows
 
 
 def predicted(c: Configurations, constants: Constants, tokens: int, per_iteration: float) -> Iterator[dict[str, Any]]:
@@ -178,11 +173,6 @@ def predicted(c: Configurations, constants: Constants, tokens: int, per_iteratio
         shares = {name: part / one["iteration_s"] for name, part in row(found.seconds.parts, place).items()}
         memory_parts = {name: part / GIB for name, part in row(memory.parts, place).items()}
         yield one | {"shares": _sorted(shares), "memory_parts_gib": _sorted(memory_parts)}
-
-
-def is_published(sizes: Setting, problem: Problem) -> bool:
-    """Whether sizes and switches are those of the model file."""
-    return all(getattr(sizes, name) == value for name, value in problem.published.items())
 
 
 def _sorted(parts: dict[str, float]) -> dict[str, float]:

@@ -69,19 +69,18 @@ def _sizes(c: Configurations) -> Sizes:
     return Sizes(**{field.name: known[field.name] for field in fields(Sizes) if field.name in known})
 
 
-def space(problem: Problem, *, nodes: int | None = None) -> Space:
-    """Return every legal configuration of the problem, on its own or on another number of nodes."""
-    nodes = nodes or problem.nodes
-    layouts, parts, illegal = layouts_of(problem, nodes), [], Counter[str]()
+def space(problem: Problem) -> Space:
+    """Return every legal configuration of the problem."""
+    layouts, parts, illegal = layouts_of(problem), [], Counter[str]()
     number = len(layouts["tp"])
     for first in range(0, max(number, 1), AT_ONCE):  # there may be millions
         some = {name: one[first : first + AT_ONCE] for name, one in layouts.items()}
-        legal, counts = judge(plain(problem, some, nodes))
+        legal, counts = judge(plain(problem, some))
         parts.append(legal)
         illegal.update(counts)
     legal = np.concatenate(parts)
     kept = {name: values[legal] for name, values in layouts.items()}
-    every = problem.configurations({"nodes": nodes, **_switched(problem, kept)})
+    every = problem.configurations(_switched(problem, kept))
     return Space(
         legal=every.take(judge(every)[0]),
         num_layouts=number,
@@ -90,15 +89,15 @@ def space(problem: Problem, *, nodes: int | None = None) -> Space:
     )
 
 
-def plain(problem: Problem, layouts: dict[str, Codes], nodes: int) -> Configurations:
+def plain(problem: Problem, layouts: dict[str, Codes]) -> Configurations:
     """Return layouts with switches that break no rule, so that what is left are the rules of the sizes."""
     usual = {name: axis.usual for name, axis in SWITCHES.items()}
-    return problem.configurations({**usual, "recompute": 0, "sequence_parallel": False, **layouts, "nodes": nodes})
+    return problem.configurations({**usual, "recompute": 0, "sequence_parallel": False, **layouts})
 
 
-def layouts_of(problem: Problem, nodes: int) -> dict[str, Codes]:
+def layouts_of(problem: Problem) -> dict[str, Codes]:
     """Return every layout whose sizes divide the GPUs and whose micro batch divides the batch; raises UsageError for more than MOST_LAYOUTS."""
-    fixed, gpus = problem.fixed, nodes * problem.gpus_per_node
+    fixed, gpus = problem.fixed, problem.num_gpus
     sizes = divisors(gpus)
     tensor = _only(sizes, fixed.tp)
     context = _only(sizes, fixed.cp)
@@ -231,10 +230,10 @@ def _reasons(problem: Problem) -> list[str]:
         return [f"the number of GPUs = {problem.num_gpus} is not a multiple of {words} = {product}"]
     if fixed.micro_batch_size and problem.global_batch_size % fixed.micro_batch_size:
         return [f"the batch is not a multiple of the micro batch size {fixed.micro_batch_size}"]
-    layouts, gas = layouts_of(problem, problem.nodes), fixed.gas
+    layouts, gas = layouts_of(problem), fixed.gas
     if not len(layouts["tp"]):
         return [f"no layout makes it as dp*micro_batch_size*{gas}" if gas else "no layout has these sizes together"]
-    broken = broken_by_rule(plain(problem, layouts, problem.nodes))
+    broken = broken_by_rule(plain(problem, layouts))
     if always := [name for name, where in broken.items() if where.all()]:
         return [f"every layout breaks the rule: {', '.join(always)}"]
     counts = {name: int(where.sum()) for name, where in broken.items() if where.any()}
@@ -256,10 +255,10 @@ def _remedies(problem: Problem) -> list[str]:
 def batches_nearby(problem: Problem) -> list[int]:
     """Return the nearest smaller and greater global batch that some layout divides on the problem's nodes."""
     free = replace(problem, global_batch_size=1, fixed=replace(problem.fixed, micro_batch_size=1, gas=None))
-    layouts = layouts_of(free, problem.nodes)
+    layouts = layouts_of(free)
     if not len(layouts["tp"]):
         return []
-    c = plain(free, layouts, problem.nodes)
+    c = plain(free, layouts)
     legal = ~np.any([flags for code, flags in broken_by_rule(c).items() if code not in OF_BATCH], axis=0)
     interleaved = np.where(c.spread.virtual > 1, c.spread.pipeline, 1)
     each = (c.spread.data * interleaved)[legal] * (problem.fixed.micro_batch_size or 1)
@@ -275,20 +274,20 @@ def nodes_nearby(problem: Problem) -> list[int]:
         range(problem.nodes - 1, max(0, problem.nodes - REACH), -1),
         range(problem.nodes + 1, problem.nodes + REACH),
     )
-    found = (next((n for n in near if has_layout(problem, n)), None) for near in ranges)
+    found = (next((n for n in near if has_layout(replace(problem, nodes=n))), None) for near in ranges)
     return [n for n in found if n is not None]
 
 
-def has_layout(problem: Problem, nodes: int) -> bool:
-    """Whether any layout is legal on this number of nodes.
+def has_layout(problem: Problem) -> bool:
+    """Whether any layout is legal.
 
     Only no interleaving and micro batch 1 are tried: where another setting divides, these do too.
     """
     fixed = problem.fixed
     micro = fixed.micro_batch_size or (1 if fixed.gas is None else None)
     problem = replace(problem, fixed=replace(fixed, vpp=fixed.vpp or 1, micro_batch_size=micro))
-    layouts = layouts_of(problem, nodes)
-    return bool(len(layouts["tp"]) and judge(plain(problem, layouts, nodes))[0].any())
+    layouts = layouts_of(problem)
+    return bool(len(layouts["tp"]) and judge(plain(problem, layouts))[0].any())
 
 
 CHUNK = 16384  # configurations that are forecast at once: their arrays stay in a core's cache
@@ -404,8 +403,8 @@ def layout_keys(c: Configurations) -> npt.NDArray[np.int64]:
     return key
 
 
-def search(problem: Problem, *, nodes: int | None = None) -> Search:
+def search(problem: Problem) -> Search:
     """Forecast every legal configuration of the problem and rank the layouts that fit."""
-    found = space(problem, nodes=nodes)
+    found = space(problem)
     figures = figures_of(found.legal, problem)
     return Search(space=found, figures=figures, ranked=order(found.legal, figures, figures.fits))

@@ -10,17 +10,11 @@ from nlp_bench.plan.ranking import Answer, Row
 POINTS = 5  # configurations of a shortlist, the published one besides
 SETS = {
     "modelParameter": (
-        "point",
-        "nlp_model_size",
-        "tp_size",
-        "pp_size",
-        "micro_batch_size",
-        "global_batch_size",
-        "sequence_length",
+        "point", "nlp_model_size", "tp_size", "pp_size", "micro_batch_size", "global_batch_size", "sequence_length",
     ),
     "systemParameter": ("system", "nodes", "gpus_per_node"),
     "executeset": ("nlp_bench",),
-}
+}  # fmt: skip
 """Parameter set to the parameters in it; all others are in tuningParameter."""
 
 

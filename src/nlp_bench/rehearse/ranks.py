@@ -95,14 +95,6 @@ _CHECK = "check `free -h`, `ulimit -v` and `ulimit -u`, or rehearse on another m
 _LACKING = f"it mostly lacked memory or processes: {_CHECK}"
 
 
-def work_of(settings: Settings, world_size: int, rank: int, accelerator: str = "cuda") -> Work:
-    """Return the work of one rank. Raises UsageError for settings that do not fit the number of ranks, and for no such rank."""
-    settings, _ = rehearsable(settings)
-    layout = Layout.of(settings, world_size)
-    require(0 <= rank < world_size, f"ranks: {rank} is none of the job's ranks 0 to {world_size - 1}")
-    return Work(settings=settings, layout=layout, rank=rank, accelerator=accelerator)
-
-
 def rehearse_ranks(works: Sequence[Work]) -> Iterator[RankReport]:
     """Rehearse each rank in a process of its own, one per core at a time; yield the reports in their order, and raise what a rank raised."""
     most = len(os.sched_getaffinity(0))
@@ -164,7 +156,7 @@ def _start(work: Work) -> tuple[ForkServerProcess, Connection]:
 @cache
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["nlp_bench.rehearse.quiet", "nlp_bench.rehearse.warm"])
+    context.set_forkserver_preload(["nlp_bench.rehearse.warm"])
     return context
 
 

@@ -16,7 +16,7 @@ from nlp_bench.plan.problem import MOST_GPUS
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.sweep import run_words
 from nlp_bench.plan.text import column
-from nlp_bench.rehearse.ranks import Work, chosen_ranks, rehearsable, rehearse_ranks, work_of
+from nlp_bench.rehearse.ranks import Work, chosen_ranks, rehearsable, rehearse_ranks
 from nlp_bench.rehearse.report import GIB, SPLIT, MemoryHeadroom, RankReport, headroom_of, worst
 from nlp_bench.show.table import Column, as_document, as_text, shown
 from nlp_bench.train.arguments import parse
@@ -87,7 +87,8 @@ def works_of(run: Run, words: str) -> tuple[list[Work], tuple[str, ...]]:
     if run.tuning.trainer == "megatron-lm":
         notes = (*notes, "the run asks for Megatron-LM's trainer; rehearsed is this package's, with the same layout")
     ranks = chosen_ranks(words, run.parallel.num_gpus, run.parallel.pipeline)
-    return [work_of(settings, run.parallel.num_gpus, rank, accelerator) for rank in ranks], notes
+    layout = Layout.of(settings, run.parallel.num_gpus)
+    return [Work(settings=settings, layout=layout, rank=rank, accelerator=accelerator) for rank in ranks], notes
 
 
 def rehearsed(run: Run, works: Sequence[Work], notes: tuple[str, ...], reports: Iterator[RankReport]) -> Rehearsal:

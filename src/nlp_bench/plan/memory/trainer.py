@@ -48,6 +48,9 @@ class LayerBytes:
         self.split = np.asarray(s.sequence_parallel & (s.tensor > 1))  # whether the tensor-parallel ranks divide it
         self.share = self.stream / np.where(self.split, s.tensor, 1)  # a rank's part of it
         self.mask = self.share / element * n.dropout  # the mask of its dropout, one byte per number; 0 without dropout
+        self.dropped = self.share * (self.mask > 0)  # what undoes the dropout
+        self.gathered = np.where(self.split, self.stream, self.dropped)
+        """The gradient that a product by rows reads, where it is a tensor of its own."""
         self.statistics = self.share / element / n.hidden_size * SINGLE * (1.0 + n.norm_biases)
         """Mean and deviation of a LayerNorm, or the deviation of an RMSNorm, in float32."""
         self.queries: Numbers = count * n.query_width / s.tensor * element
@@ -67,6 +70,10 @@ class LayerBytes:
         )
         """What it takes besides for the gradients of keys and values that several heads share: one for each of these."""
         self.parts = s.context  # context-parallel ranks (a count)
+        self.repeated = np.where(self.parts > 1, self.queries * (2 * self.parts + 1) / 2, self.queries)
+        """Keys for every query head, which only separate products need; the values have the same size."""
+        self.late = np.where(self.parts > 1, 2 * self.parts / (2 * self.parts + 1), 1.0)
+        """Share of the first context-parallel rank's late chunk in the scores of both its chunks."""
         self.bias: Numbers = rows * n.sequence_length * visible_share(c) * element * separate
         """The causal mask that is added to the scores of every head, where no fused kernel applies; else 0."""
         self.scores: Numbers = heads * self.bias  # the scores of all local heads there; else 0
@@ -116,17 +123,7 @@ def attention_kept(z: LayerBytes) -> Numbers:
     own = np.where(z.rotary, z.queries, np.where(z.copied > 0, z.copied, joined))
     shared = own + 2 * z.keys * z.parts + 2 * z.queries
     kept = np.where(z.parts > 1, shared, alone) + z.logarithms
-    return np.where(z.scores > 0, 2 * z.queries + 2 * _expanded(z) + z.scores_kept * z.scores, kept)
-
-
-def _expanded(z: LayerBytes) -> Numbers:
-    """Bytes of the keys for every query head, which only separate products need; of the values as many."""
-    return np.where(z.parts > 1, z.queries * (2 * z.parts + 1) / 2, z.queries)
-
-
-def _late_share(z: LayerBytes) -> Numbers:
-    """Share of the first context-parallel rank's late chunk in the scores of both its chunks."""
-    return np.where(z.parts > 1, 2 * z.parts / (2 * z.parts + 1), 1.0)
+    return np.where(z.scores > 0, 2 * z.queries + 2 * z.repeated + z.scores_kept * z.scores, kept)
 
 
 def attention_forward(t: Timeline, z: LayerBytes) -> None:
@@ -138,8 +135,11 @@ def attention_forward(t: Timeline, z: LayerBytes) -> None:
     t.briefly(np.where(shared, 2 * z.keys, 0.0), everybody)
     t.allocate(everybody, everybody, everybody)  # gathered, cut in two halves, joined in order
     t.free(everybody)
-    t.briefly(np.where(z.scores > 0, _separate(z), 0.0))
-    kept = np.where(z.scores > 0, z.queries + 2 * _expanded(z) + z.scores_kept * z.scores, 0.0)
+    # separate products and operators, where no kernel computes attention
+    matrices = z.scores_kept + np.where(z.scores_kept > 1, 0.0, z.late)
+    separate = 2 * z.queries + (2 + z.late) * z.repeated + z.late * z.bias + matrices * z.scores
+    t.briefly(np.where(z.scores > 0, separate, 0.0))
+    kept = np.where(z.scores > 0, z.queries + 2 * z.repeated + z.scores_kept * z.scores, 0.0)
     t.allocate(z.queries, z.logarithms, kept)
     t.briefly(np.where(shared, z.queries, 0.0))
     t.free(everybody)
@@ -149,13 +149,6 @@ def attention_forward(t: Timeline, z: LayerBytes) -> None:
     t.level = before + attention_kept(z)
 
 
-def _separate(z: LayerBytes) -> Numbers:
-    """Bytes that live at most while separate products and operators compute attention."""
-    late = _late_share(z)
-    matrices = z.scores_kept + np.where(z.scores_kept > 1, 0.0, late)
-    return 2 * z.queries + (2 + late) * _expanded(z) + late * z.bias + matrices * z.scores
-
-
 def attention_backward(t: Timeline, z: LayerBytes) -> None:
     """Go from the gradient of the output to that of queries, keys and values together.
 
@@ -163,12 +156,12 @@ def attention_backward(t: Timeline, z: LayerBytes) -> None:
     the order of the ranks: four more tensors like theirs.
     """
     joined, shared, fused = z.queries + 2 * z.keys, z.parts > 1, z.scores == 0
-    before, everybody, kept, late = t.level, 2 * z.keys * z.parts, attention_kept(z), _late_share(z)
+    before, everybody, kept = t.level, 2 * z.keys * z.parts, attention_kept(z)
     t.free(np.where(shared | ~fused, z.queries, 0.0))  # a copy of the output, which only the projection has read
     gone = np.where(shared, 0.0, z.queries)  # the output's gradient, which both chunks share
     # the values' gradient with that of the scores, then (the values are freed) the softmax's with it
-    matrices = np.maximum(_expanded(z) + z.scores, np.where(z.scores_kept > 1, 0.0, 2 * z.scores - gone))
-    t.briefly(np.where(fused, 0.0, late * matrices))
+    matrices = np.maximum(z.repeated + z.scores, np.where(z.scores_kept > 1, 0.0, 2 * z.scores - gone))
+    t.briefly(np.where(fused, 0.0, z.late * matrices))
     half = (z.queries + z.logarithms) / 2
     t.allocate(np.where(shared, z.queries / 2 + everybody, joined) * fused)
     t.briefly(z.workspace, z.expanded)
@@ -229,7 +222,7 @@ def _feed_forward_backward(t: Timeline, z: LayerBytes) -> None:
     _, _, first, second = z.weights
     _into_rows(t, z)
     t.allocate(z.inner, second)
-    t.free(_gathered(z), z.inner, second)
+    t.free(z.gathered, z.inner, second)
     t.allocate(z.joined)
     t.free(z.inner, z.joined)
     _out_of_columns(t, z, first, z.joined)
@@ -240,24 +233,18 @@ def _attention_block_backward(t: Timeline, z: LayerBytes) -> None:
     qkv, projection, _, _ = z.weights
     _into_rows(t, z)
     t.allocate(z.queries, projection)
-    t.free(_gathered(z), projection)
+    t.free(z.gathered, projection)
     attention_backward(t, z)
     _out_of_columns(t, z, qkv, z.queries + 2 * z.keys)
     _norm(t, z)
 
 
-def _gathered(z: LayerBytes) -> Numbers:
-    """Bytes of the gradient that a product by rows reads, where it is a tensor of its own."""
-    return np.where(z.split, z.stream, z.share * (z.mask > 0))
-
-
 def _into_rows(t: Timeline, z: LayerBytes) -> None:
     """Undo the dropout, and gather the gradient of all sequence-parallel ranks."""
-    dropped = z.share * (z.mask > 0)
-    t.allocate(dropped)
+    t.allocate(z.dropped)
     t.free(z.mask)
     t.allocate(np.where(z.split, z.stream, 0.0))
-    t.free(np.where(z.split, dropped, 0.0))
+    t.free(np.where(z.split, z.dropped, 0.0))
 
 
 def _out_of_columns(t: Timeline, z: LayerBytes, weight: Numbers, output: Numbers) -> None:
