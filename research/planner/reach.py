@@ -148,7 +148,9 @@ def _terms_of(
 
 def _beyond(measured: Measured, base: list[float], found: list[LeftOut], kind: str, source: str) -> Term:
     """Return by how much the errors of one kind go beyond those of sources left out."""
-    errors, weights = _pooled(measured, [one for one in found if one.kind == kind])
+    own = [one for one in found if one.kind == kind]
+    errors = np.concatenate([one.errors for one in own] or [np.zeros(1)])
+    weights = np.concatenate([measured.weights()[one.places] for one in own] or [np.ones(1)])
     sides = [
         max(sign * quantile(errors, weights, share), near)
         for sign, share, near in zip((-1, 1), ((1 - SHARE) / 2, (1 + SHARE) / 2), base, strict=True)
@@ -177,12 +179,6 @@ def _size(measured: Measured, constants: Constants, found: list[LeftOut]) -> Ter
 
 _SIDE = (1 + SHARE) / 2
 _FEW = 8  # rows on either side by which a part of a size says something
-
-
-def _pooled(measured: Measured, found: list[LeftOut]) -> tuple[Numbers, Numbers]:
-    weights = measured.weights()
-    errors = [one.errors for one in found] or [np.zeros(1)]
-    return np.concatenate(errors), np.concatenate([weights[one.places] for one in found] or [np.ones(1)])
 
 
 def coverages(measured: Measured, constants: Constants, given: Intervals) -> list[Coverage]:

@@ -30,7 +30,6 @@ GPT3 = gpt(96, 12288, 96, 51200)
 LLAMA = {"gated": True, "untied_embeddings": True, "linear_biases": False, "norm_biases": False, "num_query_groups": 8}
 LLAMA_8B = gpt(32, 4096, 32, 128256, ffn_hidden_size=14336, sequence_length=8192, **LLAMA)
 LLAMA_405B = gpt(126, 16384, 128, 128256, ffn_hidden_size=53248, sequence_length=8192, **LLAMA)
-ODD = gpt(3, 64, 4, 160, num_query_groups=2, ffn_hidden_size=96, sequence_length=32, gated=True, head_width=24)
 
 
 # The elapsed times and TFLOPs are those of published logs and tables: 175B on 384 GPUs, 13B on 32.
@@ -72,11 +71,14 @@ def test_full_attention_gives_the_published_utilisations(
     assert 100 * flops / (elapsed_s * num_gpus * A100_TFLOPS * 1e12) == pytest.approx(mfu, abs=rounding + 0.01)
 
 
+def hardware(**recompute: object) -> float:
+    return hardware_flops_per_token(GPT3, Recompute(**recompute))  # type: ignore[arg-type]
+
+
 def test_selective_recompute_repeats_two_products_where_the_published_formula_repeats_six() -> None:
     seconds_of_peak = 13.75 * A100_TFLOPS * 1e12 / 2048  # of one sample on one GPU
-    selective = Recompute(granularity="selective", fused_attention=False)
     published = 72 * 96 * 12288**2 * (1 + 2048 / (3 * 12288) + 51200 / (12 * 96 * 12288))
-    assert round(100 * hardware_flops_per_token(GPT3, selective) / seconds_of_peak, 1) == 51.8
+    assert round(100 * hardware(granularity="selective", fused_attention=False) / seconds_of_peak, 1) == 51.8
     assert round(100 * published / seconds_of_peak, 1) == 52.8
 
 
@@ -91,10 +93,9 @@ def test_llama_405b_gives_the_published_tflops_of_nemo() -> None:
 def test_full_recompute_repeats_the_layers_that_its_method_names(
     method: str, num_layers: int, stages: int, twice: int
 ) -> None:
-    recompute = Recompute(granularity="full", method=method, num_layers=num_layers, num_stages=stages)
     layer = (model_flops_per_token(GPT3) / 3 - 2 * 51200 * 12288) / 96
-    base = hardware_flops_per_token(GPT3, Recompute())
-    assert hardware_flops_per_token(GPT3, recompute) == pytest.approx(base + twice * layer, rel=1e-12)
+    full = hardware(granularity="full", method=method, num_layers=num_layers, num_stages=stages)
+    assert full == pytest.approx(hardware() + twice * layer, rel=1e-12)
 
 
 # Published: tables and eq. 2 of Narayanan et al. 2021 (in 10^9, V = 51200); the models' own programs for Llama.
@@ -136,15 +137,12 @@ def test_the_table_of_the_documentation_comes_from_this_code() -> None:
     counts = (
         ("model, causal attention as half", model_flops_per_token(GPT3)),
         ("model, full attention", model_flops_per_token(GPT3, causal=False)),
-        (
-            "hardware, selective recompute, fused attention",
-            hardware_flops_per_token(GPT3, Recompute(granularity="selective")),
-        ),
+        ("hardware, selective recompute, fused attention", hardware(granularity="selective")),
         (
             "hardware, selective recompute, attention not fused",
-            hardware_flops_per_token(GPT3, Recompute(granularity="selective", fused_attention=False)),
+            hardware(granularity="selective", fused_attention=False),
         ),
-        ("hardware, full recompute, fused attention", hardware_flops_per_token(GPT3, Recompute(granularity="full"))),
+        ("hardware, full recompute, fused attention", hardware(granularity="full")),
         ("legacy x4/3", legacy_flops_per_iteration(GPT3, 1, recompute=True) / 2048),
     )
     rows = re.findall(r"^\| ([^|]+) \| ([\d.e+]+) \| ([\d.]+) \| ([\d.]+) % \|", DOC.read_text(), re.MULTILINE)

@@ -207,22 +207,18 @@ def test_what_was_learned_of_one_gpu_is_doubted_for_another(runs: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_what_does_not_count_is_named(runs: Path, cli: Cli) -> None:
+def test_a_copy_of_a_run_is_not_learned_from_again(runs: Path, cli: Cli) -> None:
+    """Nor what failed, ran elsewhere or is not planned; each is named."""
     made(runs / "failed", "OOM")
     made(runs / "elsewhere", system="dgx-a100", model="13", gpus_per_node=8, tensor=2, pipeline=4)
     made(runs / "other-family", model="t5_220m")
     shutil.copytree(runs / "000000", runs / "backup")
+    copy = f"the run of {runs}/000000 again, a copy"
+    reasons = {"failed": "outcome OOM", "elsewhere": "ran on dgx-a100", "other-family": "", "backup": copy}
     out = cli("plan", "learn", runs).out
     assert "learned from 4 runs" in out
-    reasons = {
-        "failed": "outcome OOM",
-        "elsewhere": "ran on dgx-a100",
-        "other-family": "",
-        "backup": f"the run of {runs}/000000 again, a copy",
-    }
-    for name, why in reasons.items():
-        assert f"did not count: {runs}/{name}: {why}" in out
     assert out.count("did not count: ") == len(reasons)
+    assert all(f"did not count: {runs}/{name}: {why}" in out for name, why in reasons.items()), out
     assert "is not planned" in out
 
 

@@ -1,10 +1,9 @@
 """The configurations of a plan in one picture: predicted report time against predicted memory, with the GPU's limit."""
 
 import numpy as np
-import numpy.typing as npt
 
 from nlp_bench.plan.configurations import Codes, Numbers
-from nlp_bench.plan.forecast import Forecast, forecast
+from nlp_bench.plan.forecast import forecast
 from nlp_bench.plan.problem import Problem
 from nlp_bench.plan.ranking import GIB, PRODUCTIVE, Answer, Row
 from nlp_bench.plan.search import Search
@@ -47,13 +46,6 @@ def plan_chart(answer: Answer) -> Chart:
     )
 
 
-def causes(found: Forecast, number: int) -> npt.NDArray[np.str_]:
-    """Return the largest cost of each configuration besides the work itself; shape [number]."""
-    names = [name for name in found.seconds.parts if name not in PRODUCTIVE] or list(found.seconds.parts)
-    parts = np.stack([np.broadcast_to(found.seconds.parts[name], (number,)) for name in names])
-    return np.asarray(np.asarray(names)[parts.argmax(axis=0)])
-
-
 def _cells(values: Numbers) -> Codes:
     width = float(np.ptp(values)) or 1.0
     return np.asarray((values - values.min()) / width * GRID, dtype=np.int64)
@@ -61,8 +53,9 @@ def _cells(values: Numbers) -> Codes:
 
 def _dots(problem: Problem, found: Search, chosen: Codes, memory: Numbers, times: Numbers) -> list[Series]:
     """Return the dots by what costs them most, the most frequent cause first."""
-    forecasts = forecast(found.space.legal.take(chosen), problem.constants)  # the search keeps no parts
-    reasons = causes(forecasts, len(chosen))
+    parts = forecast(found.space.legal.take(chosen), problem.constants).seconds.parts  # the search keeps none
+    others = {name: np.broadcast_to(part, len(chosen)) for name, part in parts.items() if name not in PRODUCTIVE}
+    reasons = np.asarray(list(others))[np.stack(list(others.values())).argmax(axis=0)]
     names, counts = np.unique(reasons, return_counts=True)
     common = [str(name) for name in names[np.argsort(-counts, kind="stable")]]
     groups: list[tuple[tuple[str, ...], str, int]] = [

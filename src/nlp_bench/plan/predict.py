@@ -192,12 +192,10 @@ def _sharding(
     elif stated is None and {"fsdp", "dp"} <= words:
         group = _enough(sizes, ranks)
     kinds = {_KINDS[word] for word in words}
-    if "parameters" in kinds:
-        # with a pipeline parameters stay gathered from the first forward to the last backward
-        return ("gradients" if "gradients" in kinds or pipeline > 1 else "parameters"), group
-    if "gradients" in kinds:
+    # with a pipeline parameters stay gathered from the first forward to the last backward
+    if "gradients" in kinds or ("parameters" in kinds and pipeline > 1):
         return "gradients", group
-    if trait.family in {"eager", "xla"} and not words:
+    if "parameters" in kinds or (trait.family in {"eager", "xla"} and not words):
         return "parameters", group
     optimizer = yes(row, "distributed_optimizer", otherwise="optimizer" in kinds or trait.family == "nvidia")
     return ("optimizer", group) if optimizer else ("none", 1.0)
@@ -210,6 +208,7 @@ _KINDS = {
     "full_shard": "parameters", "hybrid_shard": "parameters",
 }  # fmt: skip
 """Words of the column `sharding`, and what they shard; a number after = or "over" is the size of the group."""
+_FULL = {word for word, kind in _KINDS.items() if kind == "parameters"}
 
 
 def _sharding_words(text: str) -> tuple[set[str], str | None]:
@@ -359,9 +358,9 @@ def _numbers(row: Mapping[str, str], constants: Constants) -> dict[str, Any]:
     check_known(row)
     model, machine = _model_numbers(row), _machine_numbers(row, precision)
     generation, year = GENERATIONS[machine["gpu"]], year_of(row["software_version"])
-    place = published_as(constants.traits, row["framework"], year, row["sharding"], generation)
-    kinds = {_KINDS[word] for word in _sharding_words(row["sharding"])[0]}
-    if constants.traits[place].slow_gathers and "parameters" not in kinds:  # DeepSpeed without ZeRO-3
+    words, _ = _sharding_words(row["sharding"])
+    place = published_as(constants.traits, row["framework"], year, words, generation)
+    if constants.traits[place].slow_gathers and not words & _FULL:  # DeepSpeed without ZeRO-3
         place = constants.frameworks.index("Megatron-DeepSpeed")
     spread = spread_of(row, constants.traits[place], model, machine)
     _check_parameters(row, model)
@@ -507,10 +506,11 @@ def _cells(points: Points, constants: Constants) -> dict[str, dict[str, str]]:
     return rows
 
 
-def published_as(traits: Sequence[Framework], name: str, year: float | None, sharding: str, generation: str) -> int:
+def published_as(traits: Sequence[Framework], name: str, year: float | None, words: set[str], generation: str) -> int:
     """Return the position of the entry that a published framework's name means.
 
-    A name without an entry is taken for one of its family: full sharding for PyTorch's FSDP (or ZeRO-3, where `sharding` names it), all else for Megatron-LM.
+    A name without an entry is taken for one of its family: full sharding for PyTorch's FSDP (or ZeRO-3, where its `words` say so), all else for
+    Megatron-LM.
     """
     for place, one in enumerate(traits):
         dated = one.since > 0 or one.before < float("inf")  # what has no date is neither before nor since anything
@@ -518,7 +518,6 @@ def published_as(traits: Sequence[Framework], name: str, year: float | None, sha
         after = not one.after_ampere or generation not in {"ampere", "other"}
         if timely and after and any(word in name.lower() for word in one.words):
             return place
-    names, plain = [one.name for one in traits], sharding.lower()
-    if any(word in plain for word in ("fsdp", "hsdp", "zero-3", "zero3", "full_shard", "hybrid_shard")):
-        return names.index("DeepSpeed ZeRO-3" if "zero" in plain else "PyTorch FSDP")
-    return names.index("Megatron-LM")
+    names, is_zero = [one.name for one in traits], any(word.startswith("zero") for word in words)
+    full = "DeepSpeed ZeRO-3" if is_zero else "PyTorch FSDP"
+    return names.index(full if words & _FULL else "Megatron-LM")

@@ -16,6 +16,8 @@ from nlp_bench.plan.problem import AXES, Problem, Setting, sizes_of
 from nlp_bench.plan.search import Search, broken_rules, refuse, search
 
 GIB = 2**30
+PRODUCTIVE = ("matrix products", "attention")  # parts of the time that no layout saves
+_SAME_PEAK = 0.1  # data sheets of one product differ by less
 
 
 @immutable
@@ -35,8 +37,13 @@ class Predicted:
 
     @property
     def limits(self) -> str:
-        """What costs the most besides the matrix products, in words."""
-        return ", ".join(costs(self.shares))
+        """What costs the most besides the work itself: the three greatest parts, from 1 % of the time on."""
+        others = [
+            f"{name} {100 * share:.0f} %"
+            for name, share in self.shares.items()
+            if name not in PRODUCTIVE and share >= 0.01
+        ]
+        return ", ".join(others[:3])
 
     @property
     def memory(self) -> str:
@@ -52,17 +59,6 @@ class Row(Predicted):
     nodes: int
     rank: int | None = None  # rank among the layouts that fit, from 1; None: it is not one of them
     published: bool = False  # whether it is the configuration that the model file proposes
-
-
-_SAME_PEAK = 0.1  # data sheets of one product differ by less
-PRODUCTIVE = ("matrix products", "attention")  # parts of the time that no layout saves
-
-
-def costs(shares: dict[str, float]) -> list[str]:
-    """Return the three greatest of the other parts, from 1 % on; `shares` of the time, the greatest first."""
-    return [
-        f"{name} {100 * share:.0f} %" for name, share in shares.items() if name not in PRODUCTIVE and share >= 0.01
-    ][:3]
 
 
 @immutable
