@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from nlp_bench.plan.configurations import GENERATIONS, Configurations, Numbers
+from nlp_bench.plan.configurations import Configurations, Numbers
 from nlp_bench.plan.constants import Constants
+from nlp_bench.plan.interval import CHIPS
 from nlp_bench.plan.work import head_products, layer_core, layer_products, tokens
 from research.planner.data import Measured
 from research.planner.solve import seconds_of
@@ -24,7 +25,7 @@ def held_back(measured: Measured, constants: Constants) -> dict[str, str]:
     """
     share = model_flops_utilisation(measured)
     ratio = measured.seconds / seconds_of(measured.configurations, constants.cold())
-    chips = np.array([name.split()[0] for name in GENERATIONS])[measured.configurations.machines.gpu]
+    chips = CHIPS[measured.configurations.machines.gpu]
     beside = _of_neighbours(measured, chips, np.log(ratio))
     reasons = {}
     for place in np.flatnonzero(~measured.looked_at):

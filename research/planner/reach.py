@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.immutable import immutable
-from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Numbers
+from nlp_bench.plan.configurations import PRECISIONS, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.interval import KIND_NAMES, Reach, Seen, Term, chip_of, kind_of, sizes_of
+from nlp_bench.plan.interval import CHIPS, KIND_NAMES, Reach, Seen, Term, kind_of, sizes_of
 from research.planner.data import Measured
 from research.planner.validate import SHARE, Held, held_by, interval_ends, quantile, residuals
 
@@ -70,8 +70,8 @@ def left_out(measured: Measured, constants: Constants) -> Iterator[LeftOut]:
 
 def _parts(measured: Measured, constants: Constants) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     c = measured.configurations
-    chip = np.array([chip_of(name) for name in GENERATIONS])[c.machines.gpu].astype(object)
-    family = np.array([one.family for one in constants.traits])[c.framework].astype(object)
+    chip = CHIPS[c.machines.gpu].astype(object)
+    family = constants.trait("family")[c.framework].astype(object)
     number_format = np.array(PRECISIONS)[c.precision].astype(object)
     labels = {
         SOURCE: measured.sources.astype(object),
@@ -100,7 +100,7 @@ def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | 
     """Return what rows cover, by kind of framework and chip, with the committed terms unless others are given."""
     c, count = measured.configurations, (len(measured),)
     kind = np.broadcast_to(kind_of(constants.traits)[c.framework], count)
-    chip = np.array([chip_of(name) for name in GENERATIONS])[np.broadcast_to(c.machines.gpu, count)]
+    chip = CHIPS[np.broadcast_to(c.machines.gpu, count)]
     words = np.array(PRECISIONS)[np.broadcast_to(c.precision, count)]
     sizes = {name: np.broadcast_to(values, count) for name, values in sizes_of(c).items()}
     seen = [
@@ -113,7 +113,7 @@ def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | 
             ranges={size: (float(values[rows].min()), float(values[rows].max())) for size, values in sizes.items()},
         )
         for place, name in enumerate(KIND_NAMES)
-        for one in dict.fromkeys(map(chip_of, GENERATIONS))
+        for one in dict.fromkeys(CHIPS)
         if (rows := (kind == place) & (chip == one)).any()
     ]
     return Reach(seen=seen, terms=terms or (constants.reach.terms if constants.reach else {}))

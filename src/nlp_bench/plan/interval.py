@@ -24,6 +24,7 @@ KINDS = {"megatron": "3d", "nvidia": "3d", "eager": "eager", "xla": "xla"}
 KIND_NAMES = ("3d", "eager", "xla")
 TERMS = ("maker", "chip", "family", "format", "size")
 """Kinds of distance; each widens either end of the interval by a logarithm, and the squares add up."""
+CHIPS = np.array([name.split()[0] for name in GENERATIONS])  # of each generation: that of blackwell ultra is blackwell
 _HALF = ("bf16", "fp16")  # number formats with one constant
 
 
@@ -66,7 +67,7 @@ class Reach:
         }
         ranges = {name: np.broadcast_to(np.log2(whole[name]), (*cells.shape, 2)).copy() for name in SIZES}
         for one in self.seen:
-            for place in (k for k, name in enumerate(GENERATIONS) if chip_of(name) == one.chip):
+            for place in np.flatnonzero(one.chip == CHIPS):
                 cells[KIND_NAMES.index(one.kind), place] = one.sources
                 formats[place] |= [_same(name) in map(_same, one.formats) for name in PRECISIONS]
                 for name in SIZES:
@@ -123,7 +124,7 @@ class Reach:
         values = {name: np.broadcast_to(numbers, len(c)) for name, numbers in sizes_of(c).items()}
         found = []
         for place in range(len(c)):
-            chip, kind, of = chip_of(GENERATIONS[gpu[place]]), kinds[place], KIND_NAMES[kinds[place]]
+            chip, kind, of = CHIPS[gpu[place]], kinds[place], KIND_NAMES[kinds[place]]
             texts = {
                 "maker": "GPU: none of this maker was fitted, neither its share of the data sheet nor its libraries",
                 "chip": f"framework: none of this kind ({of}) was fitted on {chip}",
@@ -139,11 +140,6 @@ class Reach:
 
 
 _ROUNDING = 0.01
-
-
-def chip_of(generation: str) -> str:
-    """Return the chip of a generation: that of "blackwell ultra" is blackwell."""
-    return generation.split(maxsplit=1)[0]
 
 
 def sizes_of(c: Configurations) -> dict[str, Numbers]:

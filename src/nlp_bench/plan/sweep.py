@@ -36,22 +36,19 @@ def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) ->
     It is benchmark/jube/nlp_benchmark.yaml with its paths made absolute and parameters set after `init_with`, which JUBE 2.5.1
     and 2.7.1 let a set override. Raises UsageError where the workflow has no parameter for what was planned.
     """
-    root = catalog.root()
+    root, workflow = catalog.root(), catalog.root() / catalog.WORKFLOW
     if problem.precision != problem.model.training.precision:
         raise UsageError(
             f"--emit-jube: planned in {problem.precision}, but the workflow trains in the model file's number format "
             f"({problem.model.training.precision}); leave --precision out, or write a model file of your own"
         )
-    if not (root / catalog.WORKFLOW).is_file():
+    if not workflow.is_file():
         raise UsageError(
             f"--emit-jube: {root} holds no {catalog.WORKFLOW}; make a working folder by `nlp-bench init DIR` and call it there"
         )
-    text = (root / catalog.WORKFLOW).read_text(encoding="utf-8")
-    home = str((root / catalog.WORKFLOW).parent)
-    text = text.replace("$jube_benchmark_home/../..", str(root)).replace(
-        "$jube_benchmark_home/..", str(root / "benchmark")
-    )
-    text = text.replace("$jube_benchmark_home", home)  # the folder whose name is looked at
+    text = workflow.read_text(encoding="utf-8")
+    for up, folder in (("/../..", root), ("/..", root / "benchmark"), ("", workflow.parent)):
+        text = text.replace(f"$jube_benchmark_home{up}", str(folder))
     text, parts = text.replace('init_with: "../../', f'init_with: "{root}/'), f"{root}/jube/parameters.yaml"
     values = _values(rows, problem, model=model, system=system)
     values["nlp_bench"] = f'"bash \\"{root}/benchmark/env/nlp-bench\\""'

@@ -26,13 +26,10 @@ from nlp_bench.train.trainer import Trainer
 
 def rehearse_here(settings: Settings, layout: Layout, rank: int, accelerator: str) -> RankReport:
     """Rehearse the step of one rank; the process is of no other use afterwards (megatron-core's state is global)."""
-    device = torch.device("cuda", 0) if accelerator == "cuda" else torch.device("cpu")
-    tracker: TrackerWithoutData
-    if accelerator == "cuda":
-        tracker = TrackerOfShapes()
-        like: Any = like_gpu(tracker)
-    else:
-        tracker, like = TrackerWithoutData(), FakeTensorMode(allow_non_fake_inputs=True)
+    is_gpu = accelerator == "cuda"
+    device = torch.device("cuda", 0) if is_gpu else torch.device("cpu")
+    tracker = TrackerOfShapes() if is_gpu else TrackerWithoutData()
+    like: Any = like_gpu(tracker) if is_gpu else FakeTensorMode(allow_non_fake_inputs=True)
     with warnings.catch_warnings(record=True) as caught, fake_world(settings, layout, rank):
         warnings.simplefilter("always")
         with like, tracker.watching():
