@@ -119,7 +119,7 @@ def _pipeline(c: Configurations, stage: Stage) -> list[Part]:
 
 
 def _gradients(c: Configurations, stage: Stage) -> list[Part]:
-    """One call per virtual stage's buffer and tied embedding's bucket: no buffer is cut into more; and the tied embedding's two copies."""
+    """One call per buffer of a virtual stage and bucket of a tied embedding, of which there are two copies."""
     (plain, special, ends), shared = gradient_buffers(c, stage), shares_optimizer(c)
     tied = (stage.first | stage.last) & ~c.network.untied_embeddings
     calls = c.spread.virtual + ends * (shared & ~c.network.untied_embeddings & (c.spread.pipeline > 1))

@@ -144,7 +144,7 @@ def draw_shape(chance: random.Random, tensor: int, stages: int, context: int) ->
 
 COMMON = "--train-iters 10 --lr 1e-4 --mock-data --kernels torch --bf16 --micro-batch-size 1"
 REAL = """
-13 32 0 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4
+13 32 0 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4 --overlap-grad-reduce
 13 32 3 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --sequence-parallel
 13 32 1 --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 5
 175 384 0 --tensor-model-parallel-size 8 --pipeline-model-parallel-size 8

@@ -234,7 +234,7 @@ def _enough(sizes: Mapping[str, Any], ranks: float) -> float:
     return float(min(group, ranks))
 
 
-_SURELY_TOO_MUCH = 1.3  # share of a GPU's memory that cannot have run: well beyond what the memory model errs by
+_SURELY_TOO_MUCH = 1.3  # of a GPU's memory: above it none can have run, well beyond what the memory model errs by
 _OFFLOADS = ("nvidia", "xla")
 """Families whose recipes move activations to the host or choose operators to compute again, which no row states."""
 

@@ -48,7 +48,7 @@ class LayerBytes:
         self.split = np.asarray(s.sequence_parallel & (s.tensor > 1))  # whether the tensor-parallel ranks divide it
         self.share = self.stream / np.where(self.split, s.tensor, 1)  # a rank's part of it
         self.mask = self.share / element * n.dropout  # the mask of its dropout, one byte per number; 0 without dropout
-        self.dropped = self.share * (self.mask > 0)  # what undoes the dropout
+        self.dropped = self.share * (self.mask > 0)  # a gradient behind its dropout; 0 without dropout
         self.gathered = np.where(self.split, self.stream, self.dropped)
         """The gradient that a product by rows reads, where it is a tensor of its own."""
         self.statistics = self.share / element / n.hidden_size * SINGLE * (1.0 + n.norm_biases)
@@ -72,7 +72,7 @@ class LayerBytes:
         self.parts = s.context  # context-parallel ranks (a count)
         self.repeated = np.where(self.parts > 1, self.queries * (2 * self.parts + 1) / 2, self.queries)
         """Keys for every query head, which only separate products need; the values have the same size."""
-        self.late = np.where(self.parts > 1, 2 * self.parts / (2 * self.parts + 1), 1.0)
+        self.late_share = np.where(self.parts > 1, 2 * self.parts / (2 * self.parts + 1), 1.0)
         """Share of the first context-parallel rank's late chunk in the scores of both its chunks."""
         self.bias: Numbers = rows * n.sequence_length * visible_share(c) * element * separate
         """The causal mask that is added to the scores of every head, where no fused kernel applies; else 0."""
@@ -136,8 +136,8 @@ def attention_forward(t: Timeline, z: LayerBytes) -> None:
     t.allocate(everybody, everybody, everybody)  # gathered, cut in two halves, joined in order
     t.free(everybody)
     # separate products and operators, where no kernel computes attention
-    matrices = z.scores_kept + np.where(z.scores_kept > 1, 0.0, z.late)
-    separate = 2 * z.queries + (2 + z.late) * z.repeated + z.late * z.bias + matrices * z.scores
+    matrices = z.scores_kept + np.where(z.scores_kept > 1, 0.0, z.late_share)
+    separate = 2 * z.queries + (2 + z.late_share) * z.repeated + z.late_share * z.bias + matrices * z.scores
     t.briefly(np.where(z.scores > 0, separate, 0.0))
     kept = np.where(z.scores > 0, z.queries + 2 * z.repeated + z.scores_kept * z.scores, 0.0)
     t.allocate(z.queries, z.logarithms, kept)
@@ -161,7 +161,7 @@ def attention_backward(t: Timeline, z: LayerBytes) -> None:
     gone = np.where(shared, 0.0, z.queries)  # the output's gradient, which both chunks share
     # the values' gradient with that of the scores, then (the values are freed) the softmax's with it
     matrices = np.maximum(z.repeated + z.scores, np.where(z.scores_kept > 1, 0.0, 2 * z.scores - gone))
-    t.briefly(np.where(fused, 0.0, z.late * matrices))
+    t.briefly(np.where(fused, 0.0, z.late_share * matrices))
     half = (z.queries + z.logarithms) / 2
     t.allocate(np.where(shared, z.queries / 2 + everybody, joined) * fused)
     t.briefly(z.workspace, z.expanded)
@@ -352,9 +352,7 @@ def state_bytes(c: Configurations, stage: Stage, z: LayerBytes) -> dict[str, Num
     element, shared = element_bytes(c), shares_optimizer(c)
     copy = np.where(element < SINGLE, SINGLE, 0)
     waves = c.network.sequence_length * c.network.width_per_head * element
-    waves = waves + np.where(
-        c.spread.context > 1, waves / c.spread.context, 0.0
-    )  # context-parallel ranks' own once more
+    waves = waves + np.where(c.spread.context > 1, waves / c.spread.context, 0.0)  # context-parallel ranks' own too
     return {
         "weights": element * np.where(shared, numbers, held),
         "gradients": SINGLE * numbers,
