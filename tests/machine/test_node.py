@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from nlp_bench.machine.meters import Meters, packages
 from nlp_bench.machine.node import host_facts, load_1min, node_name
+from nlp_bench.machine.recorder import Meters, packages
 
 SLURM = {
     "SLURM_JOB_ID": "4711",

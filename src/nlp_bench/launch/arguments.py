@@ -5,13 +5,17 @@ The names are Megatron-LM's already; what differs is translated here. Source: NV
 """
 
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 from nlp_bench.config.model import PRECISIONS
 from nlp_bench.config.origin import SCRIPT
-from nlp_bench.config.run import Run
+from nlp_bench.config.run import Run, Tuning
 from nlp_bench.errors import UsageError
 from nlp_bench.layout.shape import NETWORKS
+
+if TYPE_CHECKING:
+    from nlp_bench.train.settings import Settings
 
 SAME_NAMES = (
     "adam_beta1", "adam_beta2", "adam_eps", "lr", "min_lr", "lr_decay_style", "lr_decay_samples", "lr_warmup_samples",
@@ -109,21 +113,60 @@ def check_arguments(run: Run, *, files: bool = False) -> None:
 
     And where the launcher would: the job gets NLP_BENCH_SAMPLE_S from this environment.
     """
-    from nlp_bench.launch.overrides import refuse_overrides, refuse_words  # noqa: PLC0415
     from nlp_bench.machine.recorder import interval_s  # noqa: PLC0415
     from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a run is checked
     from nlp_bench.train.layout import Layout  # noqa: PLC0415
     from nlp_bench.train.settings.rules import check_files  # noqa: PLC0415
 
     interval_s()
-    refuse_words(run.tuning.train_args)
+    for word in run.tuning.train_args:
+        if why := WITHOUT_EFFECT.get(word.split("=")[0]):
+            raise UsageError(f"train_args: {word.split('=')[0]} {why}")
     settings = parse(training_arguments(run))
     bare = replace(run, tuning=replace(run.tuning, train_args=()))
-    refuse_overrides(parse(training_arguments(bare)), settings)
+    _refuse_overrides(parse(training_arguments(bare)), settings)
     Layout.of(settings, run.parallel.num_gpus)
     _check_until(run)
     if files:
         check_files(settings)
+
+
+WITHOUT_EFFECT = {
+    **dict.fromkeys(
+        ("-h", "--help"),
+        "prints the trainer's options and trains nothing; see them by `python -m nlp_bench.train --help`",
+    ),
+    "--data-path": "would have no effect, for run.json records the data; give it as an option of its own, --data-path",
+    "--mock-data": "would have no effect, for run.json records the data; give it as an option of its own, --mock-data",
+    "--data-cache-path": "would have no effect, for run.json records the folder of the index cache; leave it out",
+}
+"""Words of `train_args` that belong to no training, or that the run's own data would replace without a word, and what to do."""
+OWN_OPTION = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size", "micro_batch_size",
+    "global_batch_size", "train_iters", "log_interval", "data_path", "mock_data", "recompute_granularity", "nonce",
+    *(field.name for field in fields(Tuning)),
+)  # fmt: skip
+"""Given by an option of `nlp-bench submit` or a parameter of JUBE, which run.json records."""
+OF_MODEL_FILE = (
+    "vocab_size", "vocab_extra_ids", "bf16", "fp16", "fp8_format", "train_samples", "recompute_activations",
+)  # fmt: skip
+"""Given by the model file, and so are the trainer's shape and schedule."""
+
+
+def _refuse_overrides(stated: "Settings", given: "Settings") -> None:
+    """Raise UsageError where `given`, with `train_args`, is not what `stated`, without them, says of a field that run.json records."""
+    from nlp_bench.train.arguments import flag  # noqa: PLC0415  # as above
+    from nlp_bench.train.settings import ScheduleSettings, ShapeSettings  # noqa: PLC0415
+
+    of_model = (field.name for group in (ShapeSettings, ScheduleSettings) for field in fields(group))
+    for name in (*OWN_OPTION, *OF_MODEL_FILE, *of_model):
+        if hasattr(stated, name) and getattr(stated, name) != getattr(given, name):
+            remedy = "a model file of your own, a copy of one in benchmark/models"
+            if name in OWN_OPTION:
+                remedy = "its own option or JUBE parameter"
+            raise UsageError(
+                f"train_args: {flag(name)} would make run.json untrue, which records it; change it by {remedy}"
+            )
 
 
 def _check_until(run: Run) -> None:

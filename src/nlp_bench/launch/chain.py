@@ -16,6 +16,7 @@ from nlp_bench.config.scheduler import ACTIVE, LOCAL, Job, Scheduler, State, get
 from nlp_bench.errors import UsageError
 from nlp_bench.files import real
 from nlp_bench.immutable import immutable
+from nlp_bench.launch.arguments import training_arguments
 from nlp_bench.launch.once import ours
 from nlp_bench.launch.submission import Submission
 from nlp_bench.outcome import Outcome
@@ -117,8 +118,7 @@ def check_checkpoint(run: Run, folder: Path | None) -> None:
 
     None: what --load among the words for the trainer names, where nothing has to be.
     """
-    from nlp_bench.launch.arguments import training_arguments  # noqa: PLC0415  # 100 options: only where a checkpoint is named
-    from nlp_bench.train.arguments import parse  # noqa: PLC0415
+    from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a checkpoint is named
     from nlp_bench.train.checkpoint import folder as saved  # noqa: PLC0415
     from nlp_bench.train.layout import Layout  # noqa: PLC0415
 
@@ -136,8 +136,7 @@ def check_checkpoint(run: Run, folder: Path | None) -> None:
 
 def check_save(run: Run) -> None:
     """Refuse at the terminal a folder of --save in which the trainer would refuse to begin."""
-    from nlp_bench.launch.arguments import training_arguments  # noqa: PLC0415  # as above
-    from nlp_bench.train.arguments import parse  # noqa: PLC0415
+    from nlp_bench.train.arguments import parse  # noqa: PLC0415  # as above
     from nlp_bench.train.checkpoint import folder as saved  # noqa: PLC0415
 
     if run.tuning.trainer != "nlp-bench":

@@ -238,12 +238,10 @@ def _check_software(run: Run, folder: Path, system: str | None) -> None:
             )
     if not run.system.software.system_site_packages and folder.is_dir() and folder.samefile(sys.prefix):
         others = unpinned({package: installed_version(package) for package in PACKAGES})
-        say(
-            *(
+        for other in others:
+            say(
                 f"warning: {folder} has other versions than the pins, as before a git pull or after a pip install by hand: {other}; renew it: {renew}"
-                for other in others
             )
-        )
     if run.tuning.trainer == "nlp-bench":
         check_shadow()
 
@@ -252,18 +250,13 @@ COPIED = ("benchmark/*.toml", "benchmark/models/*.toml", "benchmark/systems/*.to
 SNAPSHOT_SCHEMA = "nlp-bench/snapshot/1"
 
 
-def snapshot_folder(run_dir: Path) -> Path:
-    """Return where the snapshot of a run lies; it takes the place of the checkout in the job."""
-    return run_dir / SNAPSHOT
-
-
 def take_snapshot(run: Run, run_dir: Path) -> Path:
-    """Put the code that runs now into the run's folder, whole or not at all, its files read-only, and return the folder.
+    """Put the code that runs now into the run's folder, whole or not at all, its files read-only, and return the folder; the job takes it for the checkout.
 
     One that is there already, of a submission that was cut off, stays. Raises UsageError where the code is not the one that resolved
     the run (`code_sha256` of run.json), NlpBenchError where the copy cannot be written.
     """
-    folder = snapshot_folder(run_dir)
+    folder = run_dir / SNAPSHOT
     try:
         if not folder.exists():
             # Beside it, for file systems that rename within a folder alone.

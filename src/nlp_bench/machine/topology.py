@@ -71,14 +71,13 @@ def read_topology(root: Path = Path("/"), allowed: Iterable[int] | None = None) 
     sockets_of_node: dict[int, set[int]] = {}
     for cpu in threads:
         sockets_of_node.setdefault(node_of.get(cpu, 0), set()).add(_socket(root, cpu))
-    cores = {
-        tuple(sorted(threads[cpu] & mine)): Core(
-            cpus=tuple(sorted(threads[cpu] & mine)), node=node_of.get(cpu, 0), socket=_socket(root, cpu)
-        )
-        for cpu in mine
-    }
+    firsts = {min(threads[cpu] & mine) for cpu in mine}  # one thread of each core
+    cores = [
+        Core(cpus=tuple(sorted(threads[cpu] & mine)), node=node_of.get(cpu, 0), socket=_socket(root, cpu))
+        for cpu in firsts
+    ]
     return Topology(
-        cores=tuple(sorted(cores.values(), key=lambda core: (core.node, core.cpus))),
+        cores=tuple(sorted(cores, key=lambda core: (core.node, core.cpus))),
         sockets_of_node={node: frozenset(sockets) for node, sockets in sockets_of_node.items()},
     )
 

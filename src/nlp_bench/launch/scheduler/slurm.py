@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -548,23 +549,26 @@ def _remedy(word: str, reason: str, job_id: str) -> str:
 
 def shown_job(line: str, job_id: str) -> Job:
     """Return the job in a line of `scontrol --oneliner show job`."""
-    restarts, paths = answers.field_of(line, "Restarts"), dict(PATHS.findall(line))
+    said = partial(answers.field_of, line)
+    times = ("SubmitTime", "EligibleTime", "PreemptTime", "StartTime")
+    submitted, eligible, given_up, started = (_time(said(name)) for name in times)
+    restarts, paths = said("Restarts"), dict(PATHS.findall(line))
     found = job(
-        answers.field_of(line, "JobState"),
-        reason=answers.field_of(line, "Reason"),
-        exit_code=answers.field_of(line, "ExitCode"),
+        said("JobState"),
+        reason=said("Reason"),
+        exit_code=said("ExitCode"),
         job_id=job_id,
         restarts=int(restarts) if restarts.isdigit() else 0,
         suspended_s=_suspended(line),
-        comment=answers.field_of(line, "Comment"),
-        node_name=answers.field_of(line, "BatchHost"),
-        is_unstarted=(answers.field_of(line, "ExitCode"), answers.field_of(line, "RunTime")) == ("0:0", "00:00:00"),
-        delay_s=_delay_s(*(_time(answers.field_of(line, name)) for name in ("SubmitTime", "EligibleTime"))),
+        comment=said("Comment"),
+        node_name=said("BatchHost"),
+        is_unstarted=(said("ExitCode"), said("RunTime")) == ("0:0", "00:00:00"),
+        # Of one answer: Slurm's commands may run in another time zone than this process.
+        delay_s=max(0.0, (eligible - submitted).total_seconds()) if submitted and eligible else 0.0,
         work_dir=paths.get("WorkDir", ""),
         log=paths.get("StdOut", ""),
-        limit_s=seconds_of(answers.field_of(line, "TimeLimit")),
+        limit_s=seconds_of(said("TimeLimit")),
     )
-    given_up, started = (_time(answers.field_of(line, name)) for name in ("PreemptTime", "StartTime"))
     return _preempted(found, given_up) if given_up and started and given_up >= started else found
 
 
@@ -576,11 +580,6 @@ def _preempted(found: Job, when: dt.datetime) -> Job:
     if found.outcome in {Outcome.FAILED, Outcome.CANCELLED, Outcome.TIMEOUT}:
         return replace(found, word=f"{said}: {found.word}", outcome=Outcome.PREEMPTED)
     return found
-
-
-def _delay_s(submitted: dt.datetime | None, eligible: dt.datetime | None) -> float:
-    """Return the seconds between two times of one answer: Slurm's commands may run in another time zone than this process."""
-    return max(0.0, (eligible - submitted).total_seconds()) if submitted and eligible else 0.0
 
 
 def _suspended(line: str) -> float:
