@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
-from support.following import Site, sandbox_run
+from support.following import Says, Site, sandbox_run
 from support.native import compiled, put
 
 from nlp_bench.config import scheduler
 from nlp_bench.config.run import Run
+from nlp_bench.config.scheduler import Job, State
 from nlp_bench.launch import folder, once
+from nlp_bench.launch.scheduler import slurm
 
 SOURCE = Path(__file__).with_name("fake_gpus.c")
 
@@ -29,6 +31,21 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     for name in ("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_CLUSTERS", "SLURM_CONF"):
         monkeypatch.delenv(name, raising=False)
     return made
+
+
+@pytest.fixture
+def says(monkeypatch: pytest.MonkeyPatch) -> Says:
+    """Let Slurm say this of any job: GONE is one that it no longer knows, None no answer."""
+
+    def say(state: str | None, **facts: object) -> None:
+        def query(_: slurm.Slurm, job_id: str, **__: object) -> Job | None:
+            if state in {None, "GONE"}:
+                return Job(state=State.GONE, job_id=job_id) if state else None
+            return slurm.job(str(state), job_id=job_id, **facts)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(slurm.Slurm, "query", query)
+
+    return say
 
 
 @pytest.fixture(scope="session")

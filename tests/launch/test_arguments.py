@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.following import offline
 
 from nlp_bench.cli.main import main
@@ -244,30 +245,27 @@ def test_torchrun_command() -> None:
     assert "is_host=1,join_timeout=70,read_timeout=70,keep_alive_max_attempt=720" in words
 
 
-def test_a_lone_word_for_the_trainer_is_no_option_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lone_word_for_the_trainer_is_no_option_of_ours(cli: Cli) -> None:
     asked = ["check", "--offline", "--model", "175", "--system", "juwels-booster", "--data-path", "mock"]
-    assert main([*asked, "--train-args", "--manual-gc"]) == 0
-    assert "--manual-gc" in capsys.readouterr().out
+    assert "--manual-gc" in cli(*asked, "--train-args", "--manual-gc").out
 
 
-def test_a_printed_script_is_checked_as_a_submitted_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_printed_script_is_checked_as_a_submitted_one(cli: Cli) -> None:
     asked = ["submit", "--print", "--model", "175", "--system", "juwels-booster", "--data-path", "mock"]
-    assert main([*asked, "--num-layers-per-virtual-pipeline-stage", "5"]) == 2
-    assert "num_layers = 96 is not a multiple" in capsys.readouterr().err
+    said = cli(*asked, "--num-layers-per-virtual-pipeline-stage", "5", code=2).err
+    assert "num_layers = 96 is not a multiple" in said
 
 
 def test_what_is_still_to_be_made_for_a_system_file_of_ones_own_can_be_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """The environment is made for the file's path: its name finds nothing."""
     own = tmp_path / "own system.toml"
     own.write_text((root() / "benchmark/systems/local.toml").read_text())
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
     asked = ["submit", "--model", "tiny", "--system", str(own), "--mock-data", "--run-dir", str(tmp_path / "run")]
-    assert main(asked) == 2
-    assert f"setup_venv.sh --system '{own}'`" in capsys.readouterr().err
-    assert main([*asked, "--print"]) == 0
-    assert f"setup_venv.sh --system '{own}'\n" in capsys.readouterr().err
+    assert f"setup_venv.sh --system '{own}'`" in cli(*asked, code=2).err
+    assert f"setup_venv.sh --system '{own}'\n" in cli(*asked, "--print").err
 
 
 def test_files_that_train_args_name_are_found_from_the_run_folder(
@@ -280,10 +278,9 @@ def test_files_that_train_args_name_are_found_from_the_run_folder(
     assert run.tuning.train_args == ("--vocab-file", f"{tmp_path}/vocab.json", *words[2:])
 
 
-def test_words_that_need_the_checkpoints_of_a_chain_are_checked_with_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_need_the_checkpoints_of_a_chain_are_checked_with_them(cli: Cli) -> None:
     asked = ["submit", "--print", "--model", "175", "--system", "juwels-booster", "--data-path", "mock"]
-    assert main([*asked, "--train-args", "--keep-checkpoints 2"]) == 2
-    assert "keep_checkpoints: needs --save" in capsys.readouterr().err
+    assert "keep_checkpoints: needs --save" in cli(*asked, "--train-args", "--keep-checkpoints 2", code=2).err
     assert main([*asked, "--train-args", "--keep-checkpoints 2", "--chain", "2"]) == 0
 
 

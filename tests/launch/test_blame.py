@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.following import iterations, offline
 
 from nlp_bench.cli import runs
@@ -261,13 +262,12 @@ def test_an_outcome_that_claims_to_be_done_is_not_believed(
     assert "outcome: FAILED" in (folder / "metrics.txt").read_text()
 
 
-def test_a_report_says_what_to_type(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_says_what_to_type(run: Run, tmp_path: Path, cli: Cli) -> None:
     run.write(tmp_path)
     folder = write(
         tmp_path, "nlp-bench: error: stalled after iteration 20, silent for 400 s (limit 300 s); the run is ended\n"
     )
     write_ending(folder, decide(run, folder, exit_status=124), exit_status=124, job_id=None)
-    assert main(["report", str(folder)]) == 1
-    said = capsys.readouterr().err
+    said = cli("report", folder, code=1).err
     assert f"log: {folder}/job.out and {folder}/job.err; a rank hangs" in said
     assert f"next: tail -n 3 {folder}/ranks/*/*/*/stderr.log" in said

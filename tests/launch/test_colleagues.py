@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.following import forgets, program, sandbox_run, undecided
 from support.ours import seal_run, write_our_run
 from support.processes import CHECKOUT, text_of, until
@@ -58,17 +59,14 @@ def test_jube_goes_on_from_a_step_whose_submit_was_killed_alone(
     assert "point,FAILED" in said("jube", "result", "-a", "runs", "--id", "0")
 
 
-def test_the_error_of_jubes_is_removed_where_a_step_has_its_outcome(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_error_of_jubes_is_removed_where_a_step_has_its_outcome(tmp_path: Path, cli: Cli) -> None:
     step = tmp_path / "runs/000007/000003_train"
     run = write_run(step / "work", outcome="FAILED", exit_status=1)
     (step.parent / "configuration.xml").write_text("")
     for path in (step / "error", tmp_path / "error"):
         path.write_text("")
     Submission().write(run)
-    assert main(["sync", str(tmp_path / "runs")]) == 0
-    said = capsys.readouterr().err
+    said = cli("sync", tmp_path / "runs").err
     assert (
         f"{step}/error of JUBE is removed: the step has its outcome now; next: jube continue {tmp_path}/runs --id 7"
         in said
@@ -78,7 +76,7 @@ def test_the_error_of_jubes_is_removed_where_a_step_has_its_outcome(
 
 
 def test_what_jube_has_for_failed_stays_without_an_outcome(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step = tmp_path / "runs/000000/000003_train"
     run = write_our_run(step / "work")
@@ -90,33 +88,28 @@ def test_what_jube_has_for_failed_stays_without_an_outcome(
     assert main(["sync", str(tmp_path)]) == 0
     assert (step / "error").exists()
     monkeypatch.setattr(runs, "_jube", lambda *_: "000000 ERROR")
-    assert main(["watch", "--once", "--continue", str(tmp_path / "runs")]) == 1
-    said = capsys.readouterr().err
+    said = cli("watch", "--once", "--continue", tmp_path / "runs", code=1).err
     assert f"000000: JUBE: ERROR; why: cat {step}/error; once that is mended: rm {step}/error; jube continue" in said
 
 
 @pytest.mark.slow
-def test_a_colleagues_report_is_not_replaced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_colleagues_report_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     """In a folder that a group may write to, everybody may replace everybody's files."""
     words = ["report", str(write_our_run(tmp_path / "run")), "--output", str(tmp_path / "latest")]
     assert main(words) == main(words) == 0
-    capsys.readouterr()
     real = Path.lstat
     monkeypatch.setattr(os, "geteuid", lambda: 4712)
     assert main(words) == 0  # on a file system that gives everything one owner: a new file of this user's has it too
     monkeypatch.setattr(Path, "lstat", lambda self: os.stat_result([*real(self)[:4], 4711, *real(self)[5:10]]))
     before = (tmp_path / "latest/report.csv").stat().st_ino
-    assert main(words) == 2
-    said = capsys.readouterr().err
+    said = cli(*words, code=2).err
     assert "loss.png there belongs to user 4711 and would be replaced; move it, or give another folder" in said
     assert (tmp_path / "latest/report.csv").stat().st_ino == before
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert main(words) == 0
 
 
-def test_a_log_that_was_packed_behind_its_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_that_was_packed_behind_its_run_is_named(tmp_path: Path, cli: Cli) -> None:
     """Cleaning jobs of a site pack what is old; a VALID result is not replaced by what follows from no log."""
     run = write_our_run(tmp_path / "run")
     seal_run(run)
@@ -131,24 +124,20 @@ def test_a_log_that_was_packed_behind_its_run_is_named(tmp_path: Path, capsys: p
         ["report"],
         ["report", f"{run}/job.out.gz"],
     ):
-        capsys.readouterr()
-        assert main(words if words[-1].endswith("job.out.gz") else [*words, str(run)]) == 1
-        printed = capsys.readouterr()
+        printed = cli(*(words if words[-1].endswith("job.out.gz") else [*words, str(run)]), code=1)
         assert said in " ".join((printed.out + printed.err).split())
     assert (run / "result.json").read_text() == result
     assert not (tmp_path / "e.tar.gz").exists()
 
 
 def test_a_run_whose_log_was_packed_before_its_end_was_decided_is_not_decided_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     undecided(tmp_path)
     (tmp_path / "job.out.xz").write_bytes(b"\xfd7zXZ")
     monkeypatch.setattr(Slurm, "query", lambda *_, **__: slurm.job("COMPLETED", job_id="7"))
-    assert main(["sync", str(tmp_path)]) == 1
-    assert (
-        f"job.out.xz lies beside it; unpack that and repeat: unxz -k {tmp_path}/job.out.xz" in capsys.readouterr().err
-    )
+    said = cli("sync", tmp_path, code=1).err
+    assert f"job.out.xz lies beside it; unpack that and repeat: unxz -k {tmp_path}/job.out.xz" in said
     assert not (tmp_path / "outcome.json").exists()
 
 
@@ -256,7 +245,7 @@ def test_the_one_thread_of_numpy_is_not_handed_on(tmp_path: Path, monkeypatch: p
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["watch", "sync"])
 def test_a_folder_that_a_file_server_hides_for_a_moment_is_followed_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, verb: str
 ) -> None:
     run = undecided(tmp_path / "run")
     asked = list[object]()
@@ -270,10 +259,9 @@ def test_a_folder_that_a_file_server_hides_for_a_moment_is_followed_on(
 
     monkeypatch.setattr(Slurm, "query", query)
     words = ["watch", "--every", "0.01"] if verb == "watch" else ["sync", "--wait", "--every", "0.01"]
-    main([*words, str(run)])
-    said = "".join(capsys.readouterr())
-    assert "TIMEOUT" in said
-    assert "gone" not in said
+    done = cli(*words, run, code=None)
+    assert "TIMEOUT" in done.out + done.err
+    assert "gone" not in done.err
 
 
 def test_a_folder_that_the_file_system_refuses_for_a_moment_is_not_gone(
@@ -291,7 +279,7 @@ def test_a_folder_that_the_file_system_refuses_for_a_moment_is_not_gone(
 
 @pytest.mark.slow
 def test_a_watched_folder_that_goes_away_ends_the_watch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     run = undecided(tmp_path / "run")
 
@@ -301,15 +289,14 @@ def test_a_watched_folder_that_goes_away_ends_the_watch(
 
     monkeypatch.setattr(runs, "UNSEEN_S", 0.5)
     monkeypatch.setattr(Slurm, "query", query)
-    assert main(["watch", "--every", "0.01", str(run)]) == 1
-    said = capsys.readouterr().err
+    said = cli("watch", "--every", "0.01", run, code=1).err
     assert f"{run} is gone or was moved" in said
     assert "no submitted run below" not in said
 
 
 @pytest.mark.slow
 def test_a_run_that_jube_removes_ends_the_watch_that_drives_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """It said that the run was gone, and waited for JUBE's RUNNING of before for ever."""
     run, tools = tmp_path / "bench/000000", tmp_path / "tools"
@@ -328,8 +315,8 @@ def test_a_run_that_jube_removes_ends_the_watch_that_drives_it(
 
     monkeypatch.setattr(runs, "UNSEEN_S", 0.5)
     monkeypatch.setattr(Slurm, "query", query)
-    assert main(["watch", "--continue", "--every", "0.01", "--max-hours", "0.003", str(tmp_path / "bench")]) == 1
-    assert "is gone or was moved" in capsys.readouterr().err
+    said = cli("watch", "--continue", "--every", "0.01", "--max-hours", "0.003", tmp_path / "bench", code=1).err
+    assert "is gone or was moved" in said
 
 
 def test_measure_of_a_folder_that_can_only_be_read_names_report(open_folder: Path) -> None:

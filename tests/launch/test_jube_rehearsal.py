@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.following import offline
 
-from nlp_bench.cli.main import main
 from nlp_bench.launch.follow.sync import sync
 from nlp_bench.launch.jube_rehearsal import rehearse, row
 from nlp_bench.measure.folder import FROM_RUN
@@ -95,15 +95,13 @@ def test_however_it_ends_the_step_is_done(
 
 
 @pytest.mark.parametrize("words", [[], ["--run", "run.json"], ["--run", "run.json", "--run-dir", ".", "--print"]])
-def test_by_hand_it_is_another_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["submit", "--rehearse", *words]) == 2
-    assert "by hand it is: nlp-bench rehearse" in capsys.readouterr().err
+def test_by_hand_it_is_another_command(words: list[str], cli: Cli) -> None:
+    assert "by hand it is: nlp-bench rehearse" in cli("submit", "--rehearse", *words, code=2).err
 
 
-def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_holds_a_run_is_left_alone(tmp_path: Path, cli: Cli) -> None:
     run = offline("tiny", "local", gpus_per_node=1)
     (tmp_path / "outcome.json").write_text(json.dumps({"schema": "nlp-bench/outcome/1", "outcome": "VALID"}))
     path = run.write(tmp_path)
-    assert main(["submit", "--rehearse", "--run", str(path), "--run-dir", str(tmp_path)]) == 2
-    assert "holds a finished run" in capsys.readouterr().err
+    assert "holds a finished run" in cli("submit", "--rehearse", "--run", path, "--run-dir", tmp_path, code=2).err
     assert not (tmp_path / "ready").exists()

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.following import Site, ending_of, submission_of
 
-from nlp_bench.cli.main import main
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import locked
@@ -195,7 +195,7 @@ def test_the_intent_stands_before_sbatch_is_called(site: Site, run: Run, script:
 
 @pytest.mark.usefixtures("site")
 def test_a_run_that_ends_while_it_is_submitted_again(
-    run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """JUBE was killed and repeats the step; its job ends between the first look at the folder and the lock."""
     run_dir = script.parent
@@ -205,8 +205,7 @@ def test_a_run_that_ends_while_it_is_submitted_again(
 
     hand_over(run, script)
     monkeypatch.setattr(folder, "preflight", end)
-    assert main(["submit", "--run", str(run.write(run_dir)), "--run-dir", str(run_dir)]) == 0
-    assert capsys.readouterr().out == "VALID\n"
+    assert cli("submit", "--run", run.write(run_dir), "--run-dir", run_dir).out == "VALID\n"
 
 
 def test_cannot_ask_is_not_not_there(site: Site, run: Run, script: Path) -> None:

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 
-from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
@@ -111,12 +111,10 @@ def test_a_python_without_numpy_is_no_obstacle(words: str, printed: str) -> None
     assert printed in done.stdout
 
 
-def test_check_and_print_tell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_and_print_tell(cli: Cli) -> None:
     words = ["--model", "13", "--system", "juwels-booster", "--tp", "1", "--pp", "1"]
-    assert main(["check", *words, "--offline"]) == 0
-    assert "plan    predicted report time" in capsys.readouterr().out
-    assert main(["submit", *words, "--print"]) == 0
-    said = capsys.readouterr()
+    assert "plan    predicted report time" in cli("check", *words, "--offline").out
+    said = cli("submit", *words, "--print")
     assert said.out.startswith("#!/usr/bin/env bash")
     assert "warning: predicted memory" in said.err
     assert "submitted all the same" not in said.err

@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.following import sandbox_run
 
-from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.launch.nodes import torchrun
 from nlp_bench.launch.nodes.torchrun import (
@@ -64,28 +64,25 @@ def test_another_port_is_found(taken: int) -> None:
     assert is_free(found)
 
 
-def told(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> int:
-    assert main(["launch", "--port", str(run_dir)]) == 0
-    return int(capsys.readouterr().out)
+def told(run_dir: Path, cli: Cli) -> int:
+    return int(cli("launch", "--port", run_dir).out)
 
 
-def test_the_job_script_is_told_a_free_port(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_job_script_is_told_a_free_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     sandbox_run().write(tmp_path)
     monkeypatch.setenv("SLURM_JOB_ID", "41234")
-    port = told(tmp_path, capsys)
+    port = told(tmp_path, cli)
     with socket.create_server(("", port)):
-        other = told(tmp_path, capsys)
+        other = told(tmp_path, cli)
     assert other != port
     assert {FIRST_PORT <= number < FIRST_PORT + NUM_PORTS for number in (port, other)} == {True}
 
 
 def test_two_slurms_on_one_host_may_number_their_jobs_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """Both look before either has started: a port that is free for both must not be the same one."""
     assert port_of("2", Path("a/run")) != port_of("2", Path("b/run"))
     sandbox_run().write(tmp_path)
     monkeypatch.setenv("SLURM_JOB_ID", "2")
-    assert told(tmp_path, capsys) == free_port(port_of("2", tmp_path.resolve()), (FIRST_PORT, NUM_PORTS))
+    assert told(tmp_path, cli) == free_port(port_of("2", tmp_path.resolve()), (FIRST_PORT, NUM_PORTS))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.following import ending_of, iterations, sandbox_run, says, submission_of
+from support.following import Says, ending_of, iterations, sandbox_run, submission_of
 
 from nlp_bench.config import scheduler
 from nlp_bench.config.run import Limits, Run
@@ -31,7 +31,7 @@ def run() -> Run:
 
 
 @pytest.fixture
-def lost(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def lost(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> Path:
     """A run whose job 7 has lost its node at iteration 20."""
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     run.write(tmp_path)
@@ -40,7 +40,7 @@ def lost(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "job.err").write_text(
         "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO NODE FAILURE ***\n"
     )
-    says(monkeypatch, "NODE_FAIL")
+    says("NODE_FAIL")
     monkeypatch.setattr(Slurm, "jobs", lambda *_, **__: [])
     monkeypatch.setattr(once, "SETTLE_S", 0)
     monkeypatch.setattr(scheduler, "PATIENCE_S", 0)
@@ -67,12 +67,12 @@ def test_only_lost_nodes_and_preemption(run: Run, outcome: Outcome) -> None:
     assert due is (outcome in {Outcome.NODE_FAIL, Outcome.PREEMPTED})
 
 
-def test_each_attempt_is_counted_with_its_own_ending(lost: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_attempt_is_counted_with_its_own_ending(lost: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     called = queues(monkeypatch, "8", "9")
     assert sync(lost) == (None, "attempt 2 of 3 is submitted, job 8")
-    says(monkeypatch, "PREEMPTED")
+    says("PREEMPTED")
     assert sync(lost)[1] == "attempt 3 of 3 is submitted, job 9"
-    says(monkeypatch, "NODE_FAIL")
+    says("NODE_FAIL")
     ending_of(sync(lost))
     record = json.loads((lost / "outcome.json").read_text())
     assert (record["outcome"], record["attempt"], record["job_id"]) == ("NODE_FAIL", 3, "9")
@@ -118,7 +118,7 @@ def test_an_attempt_that_was_cut_off_is_completed_once(lost: Path, monkeypatch: 
 
 @pytest.mark.parametrize("how", ["another folder's", "another user's"])
 def test_nobody_submits_or_cancels_for_a_folder_that_is_not_his(
-    lost: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    lost: Path, monkeypatch: pytest.MonkeyPatch, says: Says, how: str
 ) -> None:
     """A run folder out of an archive, or of another user: its script would run, and the jobs that it names end, as this user."""
     record = submission_of(lost)
@@ -135,7 +135,7 @@ def test_nobody_submits_or_cancels_for_a_folder_that_is_not_his(
     assert sync(lost)[1].startswith("the submission was cut off; repeat it: nlp-bench submit")
     replace(record, job_ids=["5", "6", "7"]).write(lost)
     (lost / "job.err").write_text("")
-    says(monkeypatch, "OUT_OF_MEMORY")
+    says("OUT_OF_MEMORY")
     assert sync(lost)[0]
     assert not called
     assert not any(cancelled)
@@ -158,12 +158,14 @@ def test_an_attempt_that_slurm_never_had_is_handed_over(
 
 
 @pytest.mark.parametrize("retries", [0, 2])
-def test_a_prolog_that_failed_is_no_cancel(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch, retries: int) -> None:
+def test_a_prolog_that_failed_is_no_cancel(
+    lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch, says: Says, retries: int
+) -> None:
     """Seen on a real Slurm: with --no-requeue it calls such a job CANCELLED; it was said to have been taken out by somebody, and not tried again."""
     replace(run, limits=Limits(retries=retries)).write(lost)
     (lost / "job.out").unlink()
     (lost / "job.err").write_text("Error running slurm prolog: 1\n")
-    says(monkeypatch, "CANCELLED", node_name="node1", exit_code="0:0")
+    says("CANCELLED", node_name="node1", exit_code="0:0")
     queues(monkeypatch, "8")
     ending, state = sync(lost)
     if retries:
@@ -195,12 +197,12 @@ def test_a_prolog_that_failed_is_no_cancel(lost: Path, run: Run, monkeypatch: py
     ids=["of the script's node", "of another node", "on the controller"],
 )
 def test_a_node_where_nothing_could_be_started_is_left_for_another(
-    lost: Path, monkeypatch: pytest.MonkeyPatch, err: str, state: str, facts: dict[str, object]
+    lost: Path, monkeypatch: pytest.MonkeyPatch, says: Says, err: str, state: str, facts: dict[str, object]
 ) -> None:
     """The attempts before have left a job.out."""
     (lost / "job.out").write_text("nlp-bench: attempt 2 of 3: job 6 ended\n")
     (lost / "job.err").write_text(f"nlp-bench: attempt 2 of 3: job 6 ended\n{err}")
-    says(monkeypatch, state, **facts)
+    says(state, **facts)
     queues(monkeypatch, "8")
     assert sync(lost) == (None, "attempt 2 of 3 is submitted, job 8")
     assert submission_of(lost).attempts[0]["outcome"] == "NODE_FAIL"
@@ -218,7 +220,7 @@ def test_a_refusal_ends_the_run(lost: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
-    lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     replace(run, limits=Limits(max_pending_s=30)).write(lost)
     replace(submission_of(lost), submitted="2026-01-01T00:00:00+00:00").write(lost)
@@ -232,7 +234,7 @@ def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
         return answers.pop(0)
 
     monkeypatch.setattr(slurm, "ask", ask)
-    says(monkeypatch, "PENDING", reason="Resources")
+    says("PENDING", reason="Resources")
     said = "PENDING (Resources); it has waited too long, but could not be cancelled: site: give a reason with -r"
     assert sync(lost)[1] == said
     assert submission_of(lost).given_up is None
@@ -240,22 +242,22 @@ def test_a_job_that_waits_too_long_is_cancelled_with_the_queues_reason(
     said = "it has waited too long, and waits still although `scancel 7` was called, which said: Really? [y/N] aborted; call it yourself"
     assert sync(lost)[1] == f"PENDING (Resources); {said}"
     assert asked == [("scancel", "--state=PENDING", "7")] * 3  # one that has begun meanwhile goes on
-    says(monkeypatch, "CANCELLED")
+    says("CANCELLED")
     ending = ending_of(sync(lost))
     assert ending.outcome is Outcome.CANCELLED
     assert "longer than --max-pending 30: PENDING (Resources)" in ending.texts[0]
     assert ending.reasons[0].code == "max-pending"
 
 
-def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chain_and_a_requeued_job_may_wait(lost: Path, run: Run, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     replace(run, limits=Limits(max_pending_s=0.001)).write(lost)
-    says(monkeypatch, "PENDING", reason="Dependency", restarts=1)
+    says("PENDING", reason="Dependency", restarts=1)
     assert sync(lost) == (None, "PENDING (Dependency)")
     boots = slurm.shown_job("JobId=7 JobState=CONFIGURING Reason=None ExitCode=0:0 BatchHost=node1", "7")
     monkeypatch.setattr(Slurm, "query", lambda *_, **__: boots)
     assert sync(lost) == (None, "CONFIGURING")  # its nodes start
     Submission(job_ids=["7", "8"], comment="nlp-bench:1").write(lost)
-    says(monkeypatch, "PENDING", reason="Dependency")
+    says("PENDING", reason="Dependency")
     assert sync(lost) == (None, "PENDING (Dependency)")
 
 

@@ -18,7 +18,6 @@ from support.processes import NLP_BENCH, ROOT, surroundings, text_of, until
 
 from faults import stand_in
 from faults.stand_in import stub_run
-from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.folder import preflight, run_folder
@@ -105,22 +104,19 @@ def test_a_hang_up_that_is_ignored_ends_nothing(tmp_path: Path) -> None:
         ("sed -i s/x/x/ job.out; mkdir -p ranks/a/0; echo ' iteration        4/       4 |' > ranks/a/0/stdout.log", "stdout.log goes on to iteration 4: job.out was replaced (by an editor, sed -i), or cut, "),
     ],
 )  # fmt: skip
-def test_a_log_that_is_removed_while_the_run_trains_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, said: str
-) -> None:
+def test_a_log_that_is_removed_while_the_run_trains_is_said(tmp_path: Path, cli: Cli, how: str, said: str) -> None:
     with training(tmp_path, "slow 1", after="iteration        1/") as submit:
         subprocess.run(["bash", "-c", how], cwd=tmp_path / "run", check=True)
         submit.communicate(timeout=60)
     word, reasons = outcome_of(tmp_path / "run")
     assert word == "INCOMPLETE"
     assert said in reasons
-    assert main(["report", str(tmp_path / "run")]) == 1
-    assert "keep programs that clean up or rotate logs away" in capsys.readouterr().err
+    assert "keep programs that clean up or rotate logs away" in cli("report", tmp_path / "run", code=1).err
 
 
 @pytest.mark.parametrize("name", ["run.json", "command.txt", "environment.json", "submit.job"])
 def test_a_folder_with_files_of_somebody_else_is_no_run_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("nlp_bench.launch.folder.preflight", lambda *_: None)
     record = stand_in.stub_run("ok", launcher="local").write(tmp_path)
@@ -128,20 +124,17 @@ def test_a_folder_with_files_of_somebody_else_is_no_run_folder(
     own.mkdir()
     (own / name).write_text("precious")
     (own / ".lock").touch()
-    assert main(stand_in.submit(record, own)) == 2
-    assert f"{own} holds {name}, which is of no run that was submitted there" in capsys.readouterr().err
+    said = cli(*stand_in.submit(record, own), code=2).err
+    assert f"{own} holds {name}, which is of no run that was submitted there" in said
     assert (own / name).read_text() == "precious"
 
 
 @pytest.mark.parametrize("place", ["/", "checkout"])
-def test_a_root_is_no_run_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_a_root_is_no_run_folder(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     monkeypatch.setattr("nlp_bench.launch.folder.preflight", lambda *_: None)
     record = stand_in.stub_run("ok", launcher="local").write(tmp_path)
     (tmp_path / "checkout/.git").mkdir(parents=True)
-    assert main(stand_in.submit(record, tmp_path / place)) == 2
-    assert "is the root of " in capsys.readouterr().err
+    assert "is the root of " in cli(*stand_in.submit(record, tmp_path / place), code=2).err
     assert sorted(path.name for path in (tmp_path / "checkout").iterdir()) == [".git"]
 
 
@@ -157,25 +150,21 @@ def test_an_environment_of_other_pins_is_named(
     assert said in capsys.readouterr().err
 
 
-def test_a_runs_own_folders_hold_no_other_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_runs_own_folders_hold_no_other_run(tmp_path: Path, cli: Cli) -> None:
     """Another user's `ranks/` may be closed: it is not searched, so it is no row that was refused."""
     run = write_our_run(tmp_path / "run")
     for name in ("ranks", "machine", "snapshot"):
         write_our_run(run / name / "inner")
-    assert main(["report", str(tmp_path), "--format", "json"]) == 0
-    assert [one["source"] for one in json.loads(capsys.readouterr().out)["runs"]] == [str(run)]
+    assert [one["source"] for one in json.loads(cli("report", tmp_path, "--format", "json").out)["runs"]] == [str(run)]
 
 
-def test_ranks_that_are_started_by_hand_replace_no_record_of_an_ended_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_ranks_that_are_started_by_hand_replace_no_record_of_an_ended_run(tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     stub_run("well", launcher="local").write(folder)
     (folder / "outcome.json").write_text("{}")
     before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    assert main(["launch", str(folder)]) == 1
-    assert f"a new run of the same: nlp-bench submit --run {folder}/run.json" in capsys.readouterr().err
+    assert f"a new run of the same: nlp-bench submit --run {folder}/run.json" in cli("launch", folder, code=1).err
     assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 

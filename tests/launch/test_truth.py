@@ -11,7 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from support.following import ending_of, forgets, iterations, program, says, undecided
+from support.command import Cli
+from support.following import Says, ending_of, forgets, iterations, program, undecided
 from support.processes import HEARING
 
 from nlp_bench import marker
@@ -69,9 +70,9 @@ def rest_for(run_dir: Path, time_s: float) -> None:
 
 @pytest.mark.parametrize(("listed", "bound_s"), [(False, syncing.GONE_S), (True, syncing.UNKNOWN_S)])
 def test_an_unknown_word_is_neither_done_nor_for_ever(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch, *, listed: bool, bound_s: float
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, says: Says, *, listed: bool, bound_s: float
 ) -> None:
-    says(monkeypatch, "HOVERING")
+    says("HOVERING")
     monkeypatch.setattr(Slurm, "is_queued", lambda *_: listed)
     rest_for(submitted, bound_s - 60)
     ending, state = sync(submitted)
@@ -82,18 +83,18 @@ def test_an_unknown_word_is_neither_done_nor_for_ever(
     assert ending.text() == "UNKNOWN: Slurm: HOVERING, a state that this nlp-bench does not know"
 
 
-def test_a_time_in_the_future_keeps_nobody_waiting(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_in_the_future_keeps_nobody_waiting(submitted: Path, says: Says) -> None:
     """A clock that was set back, or a hand, dated the files for next year: a job that Slurm has forgotten is not waited for until then."""
-    says(monkeypatch, "GONE")
+    says("GONE")
     rest_for(submitted, -400 * 86400)
     assert ending_of(sync(submitted)).outcome is Outcome.UNKNOWN
 
 
 def test_a_file_that_was_written_now_is_young_whatever_our_clock_says(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, says: Says
 ) -> None:
     """The file server dates files; a login node whose clock is hours off must not give a job up whose record is only late."""
-    says(monkeypatch, "GONE")
+    says("GONE")
     (submitted / "submit.json").touch()
     (submitted / "job.out").touch()
     here = time.time()
@@ -102,32 +103,32 @@ def test_a_file_that_was_written_now_is_young_whatever_our_clock_says(
         assert sync(submitted) == (None, "Slurm does not know the job; waiting in case its record is late")
 
 
-def test_an_unknown_word_of_a_silent_queue_decides_nothing(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, "HOVERING")
+def test_an_unknown_word_of_a_silent_queue_decides_nothing(
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, says: Says
+) -> None:
+    says("HOVERING")
     monkeypatch.setattr(Slurm, "is_queued", lambda *_: None)
     rest_for(submitted, 10 * syncing.UNKNOWN_S)
     assert sync(submitted) == (None, "Slurm does not answer")
 
 
-def test_a_held_job_says_how_it_goes_on(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, "REQUEUE_HOLD", reason="job_requeued_in_held_state")
+def test_a_held_job_says_how_it_goes_on(submitted: Path, says: Says) -> None:
+    says("REQUEUE_HOLD", reason="job_requeued_in_held_state")
     assert sync(submitted)[1].endswith("; held: scontrol release 7, or scancel 7")
-    says(monkeypatch, "PENDING", reason="JobHeldAdmin")
+    says("PENDING", reason="JobHeldAdmin")
     assert sync(submitted)[1].endswith("; held by an operator, who alone can release it; or scancel 7")
-    says(monkeypatch, "PENDING", reason="DependencyNeverSatisfied")
+    says("PENDING", reason="DependencyNeverSatisfied")
     assert sync(submitted)[1].endswith("; it will never start: scancel 7, then submit it without that --dependency")
 
 
-def test_a_folder_that_was_renamed_while_its_job_waits_is_named(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_was_renamed_while_its_job_waits_is_named(submitted: Path, says: Says) -> None:
     lost = "it was submitted from /old/run, which is not there, and starts nowhere else"
     old = {"comment": "nlp-bench:1", "work_dir": "/old/run"}
-    says(monkeypatch, "PENDING", **old)
+    says("PENDING", **old)
     assert sync(submitted)[1] == f"PENDING; {lost}: give it that name back, or scancel 7"
-    says(monkeypatch, "PENDING", **old | {"work_dir": str(submitted)})
+    says("PENDING", **old | {"work_dir": str(submitted)})
     assert sync(submitted)[1] == "PENDING"
-    says(monkeypatch, "FAILED", reason="JobLaunchFailure", exit_code="0:53", **old)
+    says("FAILED", reason="JobLaunchFailure", exit_code="0:53", **old)
     assert ending_of(sync(submitted)).text().endswith(f"on the nodes?; {lost}")
 
 
@@ -144,22 +145,20 @@ def test_a_folder_that_was_renamed_while_its_job_waits_is_named(
         ("5:0", "NonZeroExitCode", "exit-status FAILED: exit status 5, last iteration 20"),
     ],
 )
-def test_numbers_of_slurm(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch, exit_code: str, reason: str, text: str
-) -> None:
+def test_numbers_of_slurm(submitted: Path, says: Says, exit_code: str, reason: str, text: str) -> None:
     (submitted / "job.err").write_text("srun: error: node3: task 0: Exited with exit code 143\n")
-    says(monkeypatch, "FAILED", reason=reason, exit_code=exit_code)
+    says("FAILED", reason=reason, exit_code=exit_code)
     ending = ending_of(sync(submitted))
     assert f"{ending.reasons[0].code} {ending.text()}".startswith(text)
 
 
-def test_a_memory_limit_that_slurm_watches(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_memory_limit_that_slurm_watches(submitted: Path, says: Says) -> None:
     """The lines are those of Slurm 22.05; the state is FAILED 0:9, and the notice alone would be read as a scancel."""
     (submitted / "job.err").write_text(
         "slurmstepd-node1: error: StepId=2.batch exceeded memory limit (133033984 > 104857600), being killed\n"
         "slurmstepd-node1: error: *** JOB 2 ON node1 CANCELLED AT 2026-11-20T18:30:21 ***\n"
     )
-    says(monkeypatch, "FAILED", reason="JobLaunchFailure", exit_code="0:9", exit_status=137)
+    says("FAILED", reason="JobLaunchFailure", exit_code="0:9", exit_status=137)
     ending = ending_of(sync(submitted))
     assert ending.outcome is Outcome.OUT_OF_MEMORY
     assert ending.evidence == (
@@ -178,10 +177,10 @@ def test_words_of_exhausted_memory(run: Run, tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("state", ["RUNNING", "COMPLETED"])
 def test_a_file_system_that_became_read_only_is_named_at_once(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], state: str
+    submitted: Path, monkeypatch: pytest.MonkeyPatch, says: Says, cli: Cli, state: str
 ) -> None:
     """Seen: a progress that stood still for five minutes, and then a log that was "not visible yet"."""
-    says(monkeypatch, state, exit_status=0 if state == "COMPLETED" else None)
+    says(state, exit_status=0 if state == "COMPLETED" else None)
     statvfs = os.statvfs
 
     def read_only(path: object) -> object:
@@ -192,13 +191,12 @@ def test_a_file_system_that_became_read_only_is_named_at_once(
     said = f"{submitted} cannot be written: its file system is read-only"
     ending, known = sync(submitted)
     assert (ending, known.endswith(f"; {said}")) == (None, True)
-    main(["watch", "--once", str(submitted)])
-    assert said in capsys.readouterr().err
+    assert said in cli("watch", "--once", submitted, code=None).err
 
 
-def test_a_suspended_run_has_no_number(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suspended_run_has_no_number(submitted: Path, says: Says) -> None:
     (submitted / "job.out").write_text(iterations(40))
-    says(monkeypatch, "COMPLETED", exit_status=0, suspended_s=12.0)
+    says("COMPLETED", exit_status=0, suspended_s=12.0)
     ending = ending_of(sync(submitted))
     assert ending.outcome is Outcome.INVALID
     assert "suspended the job for 12 s" in ending.texts[0]
@@ -234,8 +232,8 @@ def test_the_time_of_a_suspension() -> None:
     assert slurm.shown_job(line.format("None"), "7").suspended_s == 0.0
 
 
-def test_every_source_is_recorded(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, "FAILED", reason="NonZeroExitCode", exit_status=5, exit_code="5:0")
+def test_every_source_is_recorded(submitted: Path, says: Says) -> None:
+    says("FAILED", reason="NonZeroExitCode", exit_status=5, exit_code="5:0")
     sync(submitted)
     sources = json.loads((submitted / "outcome.json").read_text())["sources"]
     assert sources["decided_by"] == "exit status"
@@ -244,8 +242,8 @@ def test_every_source_is_recorded(submitted: Path, monkeypatch: pytest.MonkeyPat
     assert sources["log"]["last_iteration"] == 20
 
 
-def test_what_slurm_has_forgotten_the_script_still_says(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, "GONE")
+def test_what_slurm_has_forgotten_the_script_still_says(submitted: Path, says: Says) -> None:
+    says("GONE")
     write_record(submitted, ScriptRecord(exit_status=5, signal="", job_id="6", restarts=0))
     assert sync(submitted)[0] is None  # the word of another job
     write_record(submitted, ScriptRecord(exit_status=5, signal="", job_id="7", restarts=0))
@@ -313,9 +311,9 @@ def test_a_controller_that_is_down_is_not_no_slurm(tools: Path, monkeypatch: pyt
     assert Slurm().detect() is None
 
 
-def test_a_silent_slurm_does_not_end_a_chain(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_slurm_does_not_end_a_chain(submitted: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
     Submission(job_ids=["7", "8"], comment="nlp-bench:1").write(submitted)
-    says(monkeypatch, None)
+    says(None)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     ending, state = sync_script(submitted, exit_status=0)
     assert ending is None
@@ -324,15 +322,13 @@ def test_a_silent_slurm_does_not_end_a_chain(submitted: Path, monkeypatch: pytes
     assert ending_of(sync_script(submitted, exit_status=0)).outcome is Outcome.INCOMPLETE
 
 
-def test_a_chain_that_is_not_queued_whole_goes_on_unless_it_was_cancelled(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chain_that_is_not_queued_whole_goes_on_unless_it_was_cancelled(submitted: Path, says: Says) -> None:
     Submission(job_ids=["7", "8"], parts_left=2, comment="nlp-bench:1").write(submitted)
-    says(monkeypatch, "TIMEOUT")
+    says("TIMEOUT")
     ending, state = sync(submitted)
     assert (ending, state.kind) == (None, Kind.CUT_OFF)
     assert "2 are not queued yet: nlp-bench submit --run" in state
-    says(monkeypatch, "CANCELLED")
+    says("CANCELLED")
     assert ending_of(sync(submitted)).outcome is Outcome.CANCELLED
 
 
@@ -345,14 +341,14 @@ def test_a_lost_node_is_no_short_run(run: Run, submitted: Path) -> None:
     assert decide(run, submitted, exit_status=0).outcome is Outcome.VALID
 
 
-def test_a_requeued_job_decides_nothing(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, "PENDING", restarts=1)
+def test_a_requeued_job_decides_nothing(submitted: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> None:
+    says("PENDING", restarts=1)
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     assert sync_script(submitted, exit_status=143, signal="TERM") == (None, "Slurm has put the job back into its queue")
     notice = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-20T18:18:35 DUE TO JOB REQUEUE ***\n"
     (submitted / "job.err").write_text("nlp-bench: begin of job 7\n" + notice)
     assert sync_script(submitted, exit_status=0)[0] is None  # srun's own status where a node is lost
-    says(monkeypatch, None)
+    says(None)
     assert sync_script(submitted, exit_status=143, signal="TERM")[0] is None
     with (submitted / "job.err").open("a") as err:
         err.write("nlp-bench: begin of job 7\n")
@@ -419,30 +415,26 @@ def test_a_damaged_record_is_named(tmp_path: Path, name: str, record: dict[str, 
         reader(tmp_path)
 
 
-def test_one_damaged_folder_does_not_hide_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_damaged_folder_does_not_hide_the_others(tmp_path: Path, says: Says, cli: Cli) -> None:
     for name in ("a", "b"):
         undecided(tmp_path / name)
     (tmp_path / "a/submit.json").write_text('{"schema": "nlp-bench/submit/1"}')
-    says(monkeypatch, "RUNNING")
-    assert main(["sync", str(tmp_path)]) == 1
-    said = capsys.readouterr()
+    says("RUNNING")
+    said = cli("sync", tmp_path, code=1)
     assert "job_id is missing" in said.err
     assert said.out == f"{tmp_path}/b: RUNNING\n"
 
 
 @pytest.mark.parametrize("command", [["sync"], ["watch", "--once"]], ids=" ".join)
 def test_a_run_json_that_was_purged_while_the_job_waits_is_named_with_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+    tmp_path: Path, says: Says, cli: Cli, command: list[str]
 ) -> None:
     """Seen: no submitted run below the folder, although submit.json lay there."""
     (undecided(tmp_path / "a") / "run.json").unlink()
     (tmp_path / "b").mkdir()
     (tmp_path / "b/submit.json").write_text('{"schema": "another program\'s"}')
-    says(monkeypatch, "PENDING", reason="JobHeldUser")
-    assert main([*command, str(tmp_path)]) == 1
-    said = capsys.readouterr()
+    says("PENDING", reason="JobHeldUser")
+    said = cli(*command, tmp_path, code=1)
     assert f"{tmp_path / 'a/run.json'} is missing" in said.err
     assert "put it back, or end job 7 (PENDING): scancel 7" in said.err
     assert str(tmp_path / "b") not in said.err + said.out
@@ -450,11 +442,11 @@ def test_a_run_json_that_was_purged_while_the_job_waits_is_named_with_the_job(
 
 @pytest.mark.parametrize("command", [["sync"], ["watch", "--once"]], ids=" ".join)
 def test_a_folder_that_cannot_be_read_does_not_hide_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says, cli: Cli, command: list[str]
 ) -> None:
     for name in ("a", "b"):
         undecided(tmp_path / name)
-    says(monkeypatch, "RUNNING")
+    says("RUNNING")
 
     def stumble(run_dir: Path) -> bool:
         if run_dir.name == "a":
@@ -462,17 +454,14 @@ def test_a_folder_that_cannot_be_read_does_not_hide_the_others(
         return False
 
     monkeypatch.setattr(marker, "remove_bare", stumble)
-    assert main([*command, str(tmp_path)]) == 1
-    said = capsys.readouterr()
+    said = cli(*command, tmp_path, code=1)
     assert "Stale file handle" in said.err
     assert "b: RUNNING" in said.out + said.err
 
 
-def test_a_bare_marker_of_a_run_that_goes_on(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bare_marker_of_a_run_that_goes_on(submitted: Path, says: Says, capsys: pytest.CaptureFixture[str]) -> None:
     """It has led JUBE to `measure`: the row says what to type, and the marker is gone."""
-    says(monkeypatch, "RUNNING")
+    says("RUNNING")
     (submitted / "ready").touch()
     assert main(["measure", str(submitted), "--metrics", str(submitted / "m.txt")]) == 0
     text = (submitted / "m.txt").read_text()
@@ -486,8 +475,8 @@ def test_a_bare_marker_of_a_run_that_goes_on(
     assert measure_command._not_ended(submitted) is None
 
 
-def test_a_bare_marker_of_a_run_that_has_ended(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    says(monkeypatch, "FAILED", exit_status=5, exit_code="5:0")
+def test_a_bare_marker_of_a_run_that_has_ended(submitted: Path, says: Says) -> None:
+    says("FAILED", exit_status=5, exit_code="5:0")
     (submitted / "ready").touch()
     assert main(["measure", str(submitted)]) == 0
     assert "outcome: FAILED" in (submitted / "metrics.txt").read_text()
@@ -497,9 +486,9 @@ def test_a_bare_marker_of_a_run_that_has_ended(submitted: Path, monkeypatch: pyt
     assert (submitted / "ready").read_text().startswith("FAILED sha256:")
 
 
-def test_an_outcome_that_was_changed_by_hand_has_no_number(submitted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_that_was_changed_by_hand_has_no_number(submitted: Path, says: Says) -> None:
     (submitted / "job.out").write_text(iterations(40))
-    says(monkeypatch, "CANCELLED")
+    says("CANCELLED")
     sync(submitted)
     path = submitted / "outcome.json"
     path.write_text(path.read_text().replace("CANCELLED", "VALID"))
@@ -510,24 +499,20 @@ def test_an_outcome_that_was_changed_by_hand_has_no_number(submitted: Path, monk
     assert "tokens_per_second" not in text
 
 
-def test_line_ends_that_were_changed_on_the_way_are_named(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_line_ends_that_were_changed_on_the_way_are_named(submitted: Path, says: Says, cli: Cli) -> None:
     """A clone by a git with core.autocrlf=true was `changed`, with a remedy that cost two records and could not help."""
     (submitted / "job.out").write_text(iterations(40))
-    says(monkeypatch, "COMPLETED")
+    says("COMPLETED")
     sync(submitted)
     for path in (one for one in submitted.rglob("*") if one.is_file()):
         path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert main(["report", str(submitted)]) == 1
-    said = re.sub(r"\s+", " ", capsys.readouterr().out)
+    said = re.sub(r"\s+", " ", cli("report", submitted, code=1).out)
     assert "INVALID" in said
     assert "outcome.json has Windows line ends, which no run writes: " in said
     restore = re.search(r"or restore them: (find .* \+)", said)
     assert restore
     subprocess.run(["bash", "-c", restore[1]], check=True)
-    main(["report", str(submitted)])
-    assert "INVALID" not in capsys.readouterr().out
+    assert "INVALID" not in cli("report", submitted, code=None).out
 
 
 @pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "XCPU"])

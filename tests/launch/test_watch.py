@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.command import Cli
-from support.following import says, undecided
+from support.following import Says, undecided
 
-from nlp_bench.cli.main import main
 from nlp_bench.config.run import Run
 from nlp_bench.launch.follow.progress import TAIL_BYTES, BoundTracker, progress
 
@@ -21,8 +20,8 @@ LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed t
 
 
 @pytest.fixture
-def submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    says(monkeypatch, "RUNNING")
+def submitted(tmp_path: Path, says: Says) -> Path:
+    says("RUNNING")
     return undecided(tmp_path)
 
 
@@ -48,48 +47,40 @@ def test_a_run_with_checkpoints_may_be_silent_for_longer(run: Run, tmp_path: Pat
     assert limits == [run.limits.stall_least_s, run.limits.stall_start_s]
 
 
-def test_a_stall_is_seen_from_outside(run: Run, submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stall_is_seen_from_outside(run: Run, submitted: Path, cli: Cli) -> None:
     log = submitted / "job.out"
     log.write_text(LINE.format(10))
     os.utime(log, (time.time() - 1000, time.time() - 1000))
-    assert main(["watch", "--once", str(submitted)]) == 1
-    assert "iteration 10/40" in (said := capsys.readouterr().err)
+    assert "iteration 10/40" in (said := cli("watch", "--once", submitted, code=1).err)
     assert (
         "STALLED: the log has not grown for more than 300 s; RUNNING: see scontrol show job 7, or end it with scancel 7"
         in said
     )
     assert run.limits.stall_least_s == 300
-    assert main(["watch", "--once", "--format", "json", str(submitted)]) == 1
-    record = json.loads(capsys.readouterr().out)
+    record = json.loads(cli("watch", "--once", "--format", "json", submitted, code=1).out)
     assert (record["is_stalled"], record["next"]) == (True, ["scontrol show job 7", "scancel 7"])
 
 
 @pytest.mark.parametrize(("silent_s", "is_stalled"), [(3000, False), (4000, True), (-4000, True)])
 def test_a_job_that_stands_still_behind_its_last_line_is_told_too(
-    submitted: Path, capsys: pytest.CaptureFixture[str], silent_s: float, *, is_stalled: bool
+    submitted: Path, cli: Cli, silent_s: float, *, is_stalled: bool
 ) -> None:
     log = submitted / "job.out"
     log.write_text(LINE.format(40))
     os.utime(log, (time.time() - silent_s, time.time() - silent_s))
-    assert main(["watch", "--once", str(submitted)]) == 1
-    assert ("STALLED: the log has not grown for more than 3600 s; RUNNING" in capsys.readouterr().err) == is_stalled
+    said = cli("watch", "--once", submitted, code=1).err
+    assert ("STALLED: the log has not grown for more than 3600 s; RUNNING" in said) == is_stalled
 
 
-def test_the_queues_reason_is_shown(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    says(monkeypatch, "PENDING", reason="QOSMaxJobsPerUserLimit")
-    assert main(["watch", "--once", "--format", "json", str(submitted)]) == 1
-    record = json.loads(capsys.readouterr().out)
+def test_the_queues_reason_is_shown(submitted: Path, says: Says, cli: Cli) -> None:
+    says("PENDING", reason="QOSMaxJobsPerUserLimit")
+    record = json.loads(cli("watch", "--once", "--format", "json", submitted, code=1).out)
     assert (record["state"], record["outcome"], record["next"]) == ("PENDING (QOSMaxJobsPerUserLimit)", None, [])
 
 
-def test_an_end_says_what_to_type(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    says(monkeypatch, "OUT_OF_MEMORY")
-    assert main(["watch", "--format", "json", str(submitted)]) == 1
-    record = json.loads(capsys.readouterr().out)
+def test_an_end_says_what_to_type(submitted: Path, says: Says, cli: Cli) -> None:
+    says("OUT_OF_MEMORY")
+    record = json.loads(cli("watch", "--format", "json", submitted, code=1).out)
     assert record["schema"] == "nlp-bench/watch/1"
     assert record["outcome"] == "OUT_OF_MEMORY"
     assert record["next"][0] == f"nlp-bench submit --run {submitted}/run.json --mem 0"
@@ -100,15 +91,14 @@ def test_an_end_says_what_to_type(
     ("age_s", "said"), [(0, "15 s left"), (1000, "STALLED: the log has not grown for more than 300 s")]
 )
 def test_a_silent_controller_is_said_beside_the_progress(
-    submitted: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], age_s: float, said: str
+    submitted: Path, says: Says, cli: Cli, age_s: float, said: str
 ) -> None:
     """Once, however long the log is silent as well."""
     log = submitted / "job.out"
     log.write_text(LINE.format(10))
     os.utime(log, (time.time() - age_s,) * 2)
-    says(monkeypatch, None)
-    assert main(["watch", "--every", "0.6", "--max-hours", "0.0005", str(submitted)]) == 3
-    first, last = capsys.readouterr().err.splitlines()
+    says(None)
+    first, last = cli("watch", "--every", "0.6", "--max-hours", "0.0005", submitted, code=3).err.splitlines()
     assert first.endswith(f"{said}; Slurm does not answer")
     assert "0.0005 hours are over; go on with the same command" in last
 
@@ -134,10 +124,9 @@ def test_what_failed_before_is_not_new(tmp_path: Path, cli: Cli, monkeypatch: py
     assert re.findall(r"\d{6}(?=/000003_train: )", said) == ["000001"]
 
 
-def test_a_damaged_folder_does_not_keep_the_watch_for_ever(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_folder_does_not_keep_the_watch_for_ever(submitted: Path, cli: Cli) -> None:
     (submitted / "submit.json").write_text("{")
-    assert main(["watch", "--every", "0.01", str(submitted)]) == 1
-    assert capsys.readouterr().err.count("error:") == 1
+    assert cli("watch", "--every", "0.01", submitted, code=1).err.count("error:") == 1
 
 
 def timed(first: int, last: int, dice: np.random.Generator) -> str:
@@ -146,26 +135,23 @@ def timed(first: int, last: int, dice: np.random.Generator) -> str:
     )
 
 
-def test_a_watched_run_says_when_it_has_been_measured_well_enough(
-    submitted: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_watched_run_says_when_it_has_been_measured_well_enough(submitted: Path, cli: Cli) -> None:
     record = json.loads((submitted / "run.json").read_text())
     record["training"] |= {"iterations": 40, "log_interval": 1}
     (submitted / "run.json").write_text(json.dumps(record))
     dice, log = np.random.default_rng(1), submitted / "job.out"
     log.write_text(timed(1, 60, dice))
-    assert main(["watch", "--once", str(submitted)]) == 1
-    assert "known to" not in capsys.readouterr().err
-    assert main(["watch", "--once", "--until", "5%", str(submitted)]) == 1
-    early = re.search(r"known to \+-([\d.]+) %, about (\d+) iterations for 5 %\n", capsys.readouterr().err)
+    assert "known to" not in cli("watch", "--once", submitted, code=1).err
+    said = cli("watch", "--once", "--until", "5%", submitted, code=1).err
+    early = re.search(r"known to \+-([\d.]+) %, about (\d+) iterations for 5 %\n", said)
     assert early
     assert float(early[1]) > 5
     assert 100 < int(early[2]) < 250
     log.write_text(timed(1, 300, dice))
-    assert main(["watch", "--once", "--until", "5%", str(submitted)]) == 1
-    assert f": enough for 5 %: see nlp-bench report - < {log}, or end it with scancel 7\n" in capsys.readouterr().err
-    assert main(["watch", "--once", "--until", "5%", "--format", "json", str(submitted)]) == 1
-    assert json.loads(capsys.readouterr().out)["until"]["is_enough"] is True
+    printed = cli("watch", "--once", "--until", "5%", submitted, code=1).err
+    assert f": enough for 5 %: see nlp-bench report - < {log}, or end it with scancel 7\n" in printed
+    shown = cli("watch", "--once", "--until", "5%", "--format", "json", submitted, code=1).out
+    assert json.loads(shown)["until"]["is_enough"] is True
 
 
 def test_a_log_that_grows_is_read_on_and_gives_what_the_whole_gives(run: Run, tmp_path: Path) -> None:
@@ -185,6 +171,5 @@ def test_a_log_that_grows_is_read_on_and_gives_what_the_whole_gives(run: Run, tm
     assert anew.last_iteration == 50
 
 
-def test_a_share_that_is_none_is_refused(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["watch", "--once", "--until", "1", str(submitted)]) == 2
-    assert "--until: '1' is no share in percent" in capsys.readouterr().err
+def test_a_share_that_is_none_is_refused(submitted: Path, cli: Cli) -> None:
+    assert "--until: '1' is no share in percent" in cli("watch", "--once", "--until", "1", submitted, code=2).err

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 from support.command import Cli
-from support.following import Site, ending_of, forgets, iterations, says, submission_of
+from support.following import Says, Site, ending_of, forgets, iterations, submission_of
 
 from nlp_bench import safe_path
-from nlp_bench.cli.main import main
 from nlp_bench.config.run import Limits, Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.doctor.scheduler import nodes_of
@@ -38,56 +37,48 @@ def run_dir(run: Run, tmp_path: Path) -> Path:
     return made
 
 
-def submit(run_dir: Path, *further: str) -> int:
+@pytest.fixture
+def submit(run_dir: Path, cli: Cli) -> Cli:
     """Type the command that a person is told to type."""
-    words = ["--run", str(run_dir / "run.json"), "--run-dir", str(run_dir), "--no-follow"]
-    return main(["submit", *words, *further])
+    words = ["submit", "--run", run_dir / "run.json", "--run-dir", run_dir, "--no-follow"]
+    return lambda *further, code=0: cli(*words, *further, code=code)
 
 
 def test_a_run_in_reports_that_is_a_link_is_its_submitters(
-    site: Site, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says, cli: Cli
 ) -> None:
     """A home with a small quota: the comment was of the link's name, no follower knew it for its own, and --max-pending was never kept."""
     for name in ("root", "scratch"):
         (tmp_path / name).mkdir()
     (tmp_path / "root/reports").symlink_to(tmp_path / "scratch")
     monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path / "root"))
-    words = ["submit", "--run", str(run_dir / "run.json"), "--no-follow", "--max-pending", "0.000001"]
-    assert main(words) == 0
+    cli("submit", "--run", run_dir / "run.json", "--no-follow", "--max-pending", "0.000001")
     (made,) = (tmp_path / "scratch/runs").iterdir()
     os.utime(made / "submit.json", (0, 0))
-    says(monkeypatch, "PENDING", reason="Resources")
+    says("PENDING", reason="Resources")
     assert sync(made)[1] == "PENDING (Resources); `scancel 7` was called: it has waited too long"
     assert site.numbers() == ["7"]
 
 
 @pytest.mark.parametrize("further", [("--retries", "1"), ("--max-pending", "600")])
 def test_what_no_follower_could_do_later_is_refused_before_the_queue(
-    site: Site,
-    run_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    further: tuple[str, str],
+    site: Site, monkeypatch: pytest.MonkeyPatch, submit: Cli, further: tuple[str, str]
 ) -> None:
     """Of files that seem to be another's (NFS without names of users) nobody resubmits or cancels: a lost node was told for ever."""
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
-    site.sbatch("make; echo $number")
-    assert submit(run_dir, *further) == 1
-    assert "give --retries 0 --max-pending 0, or name a --run-dir elsewhere" in capsys.readouterr().err
+    site.sbatch()
+    assert "give --retries 0 --max-pending 0, or name a --run-dir elsewhere" in submit(*further, code=1).err
     assert not site.was_called()
-    assert submit(run_dir, "--retries", "0", "--max-pending", "0") == 0
+    submit("--retries", "0", "--max-pending", "0")
 
 
 @pytest.mark.parametrize(
     "answer", [UNSURE, "echo 'request 4711 accepted'", "kill -9 $$", "echo 'ssh: lost' >&2; exit 255"]
 )
-def test_an_unsure_answer_is_no_refusal(
-    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str], answer: str
-) -> None:
+def test_an_unsure_answer_is_no_refusal(site: Site, run_dir: Path, submit: Cli, answer: str) -> None:
     """The job is made, but squeue shows it only later: the command that is named finds it, and makes no second one."""
     site.sbatch(f'make; mv "{site.jobs}/$number" "{site.tools}/late"; {answer}')
-    assert submit(run_dir) == 1
-    said = capsys.readouterr().err
+    said = submit(code=1).err
     assert "whether the job was queued is not known" in said
     assert f"nlp-bench submit --run {run_dir}/run.json --run-dir {run_dir}" in said
     assert "nothing was submitted" not in said
@@ -98,22 +89,19 @@ def test_an_unsure_answer_is_no_refusal(
         "whether the job was queued is not known; this looks for it before it submits one: nlp-bench submit"
     )
     (site.tools / "late").rename(site.jobs / "7")
-    assert submit(run_dir) == 0
+    submit()
     assert site.numbers() == ["7"]
     assert submission_of(run_dir).job_ids == ["7"]
     assert submission_of(run_dir).unsure is None
 
 
-def test_what_a_plugin_says_of_a_job_that_is_taken_is_shown(
-    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_plugin_says_of_a_job_that_is_taken_is_shown(site: Site, submit: Cli) -> None:
     site.sbatch("make; echo 'sbatch: lua: moved to partition spare' >&2; echo $number")
-    assert submit(run_dir) == 0
-    assert "sbatch took the job, and said: sbatch: lua: moved to partition spare" in capsys.readouterr().err
+    assert "sbatch took the job, and said: sbatch: lua: moved to partition spare" in submit().err
 
 
 def test_commands_that_are_python_scripts_import_what_stands_beside_them(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, run_dir: Path, submit: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They work in the shell; our PYTHONSAFEPATH took the module from them, in the job script as well."""
     monkeypatch.setenv(safe_path.NAME, safe_path.OURS)  # as at every command
@@ -127,7 +115,7 @@ def test_commands_that_are_python_scripts_import_what_stands_beside_them(
     for name, text in {**answer, "srun": "print(sys.argv[1])"}.items():
         (site.tools / name).write_text(f"#!{sys.executable}\nfrom sitelib import *\n{text}\n")
         (site.tools / name).chmod(0o755)
-    assert submit(run_dir) == 0
+    submit()
     lines = (run_dir / "submit.job").read_text().splitlines()
     start = [line.removesuffix("&") for line in lines if safe_path.NAME in line]
     done = subprocess.run(["bash", "-c", "\n".join(start)], capture_output=True, text=True, check=False)
@@ -139,18 +127,18 @@ def test_sbatch_may_come_to_its_own_last_word() -> None:
     assert sum(range(1, 16)) + 30 < slurm.SUBMIT_TIMEOUT_S
 
 
-def test_a_wrapper_that_loses_the_folder(site: Site, run_dir: Path) -> None:
+def test_a_wrapper_that_loses_the_folder(site: Site, submit: Cli) -> None:
     """One that calls sbatch through ssh: the script is found, and the job begins in the run's folder."""
     site.sbatch('cd /; [[ -f ${!#} && $* == *" --chdir=/"* ]] || exit 1; make; echo "$number"')
-    assert submit(run_dir) == 0
+    submit()
 
 
 def test_a_repeat_at_once_waits_for_a_job_that_is_late(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site, monkeypatch: pytest.MonkeyPatch, submit: Cli
 ) -> None:
     """A cache of the site shows the job a minute later; two looks three seconds apart took that for none."""
     site.sbatch(f'make; mv "{site.jobs}/$number" "{site.tools}/late"; {UNSURE}')
-    submit(run_dir)
+    submit(code=None)
     looks: list[float] = []
     sleep = time.sleep
 
@@ -164,17 +152,18 @@ def test_a_repeat_at_once_waits_for_a_job_that_is_late(
 
     monkeypatch.setattr(once, "SETTLE_S", 3.0)
     monkeypatch.setattr(time, "sleep", pause)
-    assert submit(run_dir) == 0
-    assert re.search(r"looking for it for up to (300|299|298) s before it is submitted anew", capsys.readouterr().err)
+    assert re.search(r"looking for it for up to (300|299|298) s before it is submitted anew", submit().err)
     assert (site.numbers(), len(looks)) == (["7"], 5)
 
 
-def test_behind_the_wait_the_same_command_submits(site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_behind_the_wait_the_same_command_submits(
+    site: Site, run_dir: Path, submit: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site.sbatch(UNSURE)  # Slurm never had it
-    assert submit(run_dir) == 1
+    submit(code=1)
     monkeypatch.setattr(once, "UNSURE_S", 0)
-    site.sbatch('make; echo "$number"')
-    assert submit(run_dir) == 0
+    site.sbatch()
+    submit()
     assert site.numbers() == ["7"]
     assert submission_of(run_dir).is_complete
 
@@ -183,10 +172,10 @@ def test_behind_the_wait_the_same_command_submits(site: Site, run_dir: Path, mon
     ("log", "code"), [("/site/out/slurm 7.out", "other-log"), ("{run_dir}/job.out", "lost-log"), ("", "lost-log")]
 )
 def test_a_log_that_a_wrapper_has_moved_is_named(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, log: str, code: str
+    site: Site, run_dir: Path, submit: Cli, monkeypatch: pytest.MonkeyPatch, log: str, code: str
 ) -> None:
     """`sbatch --output` of a site's wrapper overrides the script's: job.out "is gone", it was said, and run again it was again."""
-    assert submit(run_dir) == 0
+    submit()
     log = log.format(run_dir=run_dir)
     shown = f"JobId=7 JobState=RUNNING Reason=None WorkDir={run_dir} StdErr={run_dir}/job.err StdIn=/dev/null StdOut={log} Power= "
     site.program("scontrol", f"echo '{shown}'")
@@ -199,25 +188,25 @@ def test_a_log_that_a_wrapper_has_moved_is_named(
 
 @pytest.mark.parametrize("status", [1, 255])  # sbatch itself ends with 255 where an option is wrong
 def test_an_invalid_account_is_said_at_once(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, submit: Cli, status: int
 ) -> None:
     monkeypatch.setattr(once, "LOOK_S", 3600)
     site.sbatch(f"echo 'sbatch: error: Invalid account or account/partition combination specified' >&2; exit {status}")
-    assert submit(run_dir) == 1
-    assert (
-        "Invalid account or account/partition combination specified; nothing was submitted" in capsys.readouterr().err
-    )
+    said = submit(code=1).err
+    assert "Invalid account or account/partition combination specified; nothing was submitted" in said
     assert not (run_dir / "submit.json").exists()
 
 
 @pytest.mark.parametrize("comment", ["proj=abc;$comment", "${comment:0:32}", "charged to proj"])
-def test_a_job_whose_comment_a_plugin_has_changed_is_found(site: Site, run_dir: Path, comment: str) -> None:
+def test_a_job_whose_comment_a_plugin_has_changed_is_found(
+    site: Site, run_dir: Path, submit: Cli, comment: str
+) -> None:
     site.sbatch(f"make; {UNSURE}", comment)
-    assert submit(run_dir) == 0
+    submit()
     assert (submission_of(run_dir).job_ids, site.numbers()) == (["7"], ["7"])
     # Its record is lost, and what the plugin left does not always show that it is of this run.
     (run_dir / "submit.json").unlink()
-    assert submit(run_dir) == int(comment == "charged to proj")
+    submit(code=int(comment == "charged to proj"))
     assert site.numbers() == ["7"]
 
 
@@ -225,11 +214,11 @@ def test_a_job_whose_comment_a_plugin_has_changed_is_found(site: Site, run_dir: 
 @pytest.mark.parametrize("comment", ["$comment", "proj"])
 @pytest.mark.parametrize("is_cut_off", [False, True])
 def test_a_job_of_an_earlier_run_of_the_folder_is_not_taken_over(
-    site: Site, run: Run, run_dir: Path, capsys: pytest.CaptureFixture[str], comment: str, *, is_cut_off: bool
+    site: Site, run: Run, run_dir: Path, submit: Cli, comment: str, *, is_cut_off: bool
 ) -> None:
     """Seen behind `jube remove` on a real Slurm: the old script (time limit, exports) ran to VALID under the records of the new run."""
     site.sbatch(f"make; {UNSURE}" if is_cut_off else 'make; echo "$number"', comment)
-    assert submit(run_dir) == 0
+    submit()
     old = (run_dir / "submit.job").read_text()
     record_of_old = (run_dir / "submit.json").read_text()
     shutil.rmtree(run_dir)
@@ -239,8 +228,7 @@ def test_a_job_of_an_earlier_run_of_the_folder_is_not_taken_over(
         intent = {**json.loads(record_of_old), "job_ids": [], "job_id": None, "parts_left": 1}
         (run_dir / "submit.json").write_text(json.dumps(intent))
     for _ in range(2):
-        assert submit(run_dir) == 1
-        said = capsys.readouterr().err
+        said = submit(code=1).err
         assert "job 7, which waits or runs, was submitted from this folder, " in said
         assert "scancel 7, then repeat the same command: nlp-bench submit --run" in said
         assert site.numbers() == ["7"]
@@ -252,55 +240,51 @@ def test_a_job_of_an_earlier_run_of_the_folder_is_not_taken_over(
     assert "run.json is of another run than this job was submitted for" in ran.stderr
     assert not (run_dir / "outcome.json").exists()
     (site.jobs / "7").unlink()
-    site.sbatch('make; echo "$number"')
-    assert submit(run_dir) == 0
+    site.sbatch()
+    submit()
     assert submission_of(run_dir).comment == site.comment("7")
     assert f"export NLP_BENCH_MADE_FOR={submission_of(run_dir).run_sha256}\n" in (run_dir / "submit.job").read_text()
 
 
 @pytest.mark.slow
-def test_the_same_run_typed_again_is_the_same_run(
-    site: Site, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_run_typed_again_is_the_same_run(site: Site, tmp_path: Path, cli: Cli) -> None:
     site.program("scontrol", "echo 'ClusterName = x'")
     words = ["submit", "--model", "tiny", "--system", "slurm-sandbox", "--data-path", "mock", "--no-follow"]
     words += ["--run-dir", str(tmp_path / "new")]
-    assert main(words) == 0
+    cli(*words)
     (tmp_path / "new/submit.json").unlink()
     time.sleep(1.1)  # it is resolved at another second
-    assert main(words) == 0
+    assert "job 7, which was submitted from this folder before, is found" in cli(*words).err
     assert site.numbers() == ["7"]
-    assert "job 7, which was submitted from this folder before, is found" in capsys.readouterr().err
 
 
-def test_a_job_that_the_folder_had_before_is_not_taken(site: Site, run_dir: Path) -> None:
+def test_a_job_that_the_folder_had_before_is_not_taken(site: Site, run_dir: Path, submit: Cli) -> None:
     """It is a person's own, without a comment, or of a folder of this name that was removed."""
     site.put("5", run_dir, "(null)")
     site.sbatch(UNSURE)
-    assert submit(run_dir) == 1
+    submit(code=1)
     assert submission_of(run_dir).before == ["5"]
     site.put("6", run_dir, "nlp-bench:0123456789abcdef-01234567")  # another submission's
     site.put("9", f"/auto{run_dir}", "proj")
-    assert submit(run_dir) == 0
+    submit()
     assert submission_of(run_dir).job_ids == ["9"]
 
 
 def test_a_chain_of_which_one_answer_is_unsure_goes_on(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, submit: Cli
 ) -> None:
     site.sbatch(f'if [[ $number == 8 ]]; then {UNSURE}; fi; make; echo "$number"', "proj")
-    assert submit(run_dir, "--chain", "3", "--timelimit", "01:00:00") == 1
-    said = capsys.readouterr().err
+    said = submit("--chain", "3", "--timelimit", "01:00:00", code=1).err
     assert "--chain: 1 of 3 jobs are queued (7); " in said
     assert "whether the next job was queued is not known" in said
     monkeypatch.setattr(once, "UNSURE_S", 0)
-    site.sbatch('make; echo "$number"')
-    assert submit(run_dir) == 0
+    site.sbatch()
+    submit()
     assert submission_of(run_dir).job_ids == ["7", "8", "9"]
 
 
 def test_a_chain_that_the_queue_takes_in_part_is_completed_by_the_same_command(
-    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]
+    site: Site, run_dir: Path, submit: Cli
 ) -> None:
     """The limit of jobs of a user, say: that two of four were missing was said once, and never again.
 
@@ -310,41 +294,41 @@ def test_a_chain_that_the_queue_takes_in_part_is_completed_by_the_same_command(
     limit = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
     site.sbatch(f'(($(ls {site.jobs} | wc -l) < 2)) || {{ echo "{limit}" >&2; exit 1; }}; {noted}')
     for further in (("--chain", "4", "--timelimit", "01:00:00", "--dependency", "afterok:5"), ()):
-        assert submit(run_dir, *further) == 1
-        said = capsys.readouterr().err
+        said = submit(*further, code=1).err
         assert "--chain: 2 of 4 jobs are queued (7 8) and stay; then: sbatch refused" in said
         assert f"{limit}; once that is mended or over, this queues the rest: nlp-bench submit --run {run_dir}" in said
         assert said.endswith("to end those that are queued instead: scancel 7 8\n")
     site.sbatch(noted)
-    assert submit(run_dir) == 0
+    submit()
     assert submission_of(run_dir).job_ids == ["7", "8", "9", "10"]
     waits = ["--dependency=afterok:5,singleton" + after for after in ("", ",afterany:7", ",afterany:8", ",afterany:9")]
     assert (site.tools / "waits").read_text().split() == waits
 
 
-def test_ctrl_c_while_sbatch_hangs_leaves_it_open(site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_sbatch_hangs_leaves_it_open(
+    site: Site, run_dir: Path, submit: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def pressed(*_: object, **__: object) -> str:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(slurm.Slurm, "submit", pressed)
-        assert submit(run_dir) == 130
+        submit(code=130)
     assert submission_of(run_dir).unsure
     site.put("5", run_dir, str(submission_of(run_dir).comment))
-    assert submit(run_dir) == 0
+    submit()
     assert site.numbers() == ["5"]
 
 
-def test_a_list_in_another_form_is_no_answer(site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_in_another_form_is_no_answer(site: Site, submit: Cli) -> None:
     site.program("squeue", "echo 'nlp-bench|JOBID|COMMENT'; echo 'nlp-bench|7|x'")
-    assert submit(run_dir) == 1
-    assert "not in the form that it was asked for" in capsys.readouterr().err
+    assert "not in the form that it was asked for" in submit(code=1).err
     assert site.numbers() == []
 
 
 @pytest.mark.slow
 def test_what_a_wrapper_leaves_in_the_background_is_not_waited_for(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, run_dir: Path, submit: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A usage hook behind a firewall (curl &) held the pipe of an sbatch that had answered: 180 s without a word."""
     monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 6)
@@ -352,28 +336,25 @@ def test_what_a_wrapper_leaves_in_the_background_is_not_waited_for(
     site.sbatch(f'{hook} make; echo "$number"')
     site.program("scontrol", f"{hook} echo 'JobId=7 JobState=RUNNING Reason=None WorkDir={run_dir} StdErr=x'")
     start = time.monotonic()
-    assert submit(run_dir) == 0
+    submit()
     assert sync(run_dir) == (None, "RUNNING")
     assert time.monotonic() - start < 8
 
 
 @pytest.mark.slow
 def test_a_wrapper_that_is_late_is_ended_with_its_children(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site, monkeypatch: pytest.MonkeyPatch, submit: Cli
 ) -> None:
     """Only the wrapper was killed: its child submitted behind the word that nothing was."""
     monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 2)
     site.sbatch("echo 'Submit anyway? [y/N]'; ( sleep 4; make ) & read -r; wait")
-    assert submit(run_dir) == 1
-    said = capsys.readouterr().err
+    said = submit(code=1).err
     assert "sbatch did not answer within 2 s and was ended; it had said: Submit anyway? [y/N]" in said
     time.sleep(4)
     assert site.numbers() == []
 
 
-def test_a_question_of_a_wrapper_is_not_waited_for(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_question_of_a_wrapper_is_not_waited_for(site: Site, monkeypatch: pytest.MonkeyPatch, submit: Cli) -> None:
     """Its input has an end, so that it can say no; it was a terminal, at which it waited with its question unseen."""
     monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 5)
     ends, stdin = os.pipe(), os.dup(0)
@@ -382,26 +363,24 @@ def test_a_question_of_a_wrapper_is_not_waited_for(
         "read -rp 'Submit anyway? [y/N] ' || { echo 'not submitted: 92 % of the project are used' >&2; exit 3; }"
     )
     try:
-        assert submit(run_dir) == 1
+        said = submit(code=1).err
     finally:
         os.dup2(stdin, 0)
         for handle in (*ends, stdin):
             os.close(handle)
-    assert "not submitted: 92 % of the project are used; nothing was submitted" in capsys.readouterr().err
+    assert "not submitted: 92 % of the project are used; nothing was submitted" in said
 
 
-def await_a_retry(run: Run, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def await_a_retry(run: Run, run_dir: Path, says: Says) -> None:
     """Leave a run whose job 6 has lost its node, which the next look submits again."""
     replace(run, limits=Limits(retries=2)).write(run_dir)
     Submission(job_ids=["6"], comment=once.new_comment(run_dir)).write(run_dir)
     (run_dir / "submit.job").touch()
-    says(monkeypatch, "NODE_FAIL")
+    says("NODE_FAIL")
 
 
-def test_a_retry_whose_answer_is_unsure_is_not_refused(
-    site: Site, run: Run, run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await_a_retry(run, run_dir, monkeypatch)
+def test_a_retry_whose_answer_is_unsure_is_not_refused(site: Site, run: Run, run_dir: Path, says: Says) -> None:
+    await_a_retry(run, run_dir, says)
     site.sbatch(UNSURE, "proj")
     assert "whether the next attempt was queued is not known" in sync(run_dir)[1]
     assert not (run_dir / "outcome.json").exists()
@@ -413,9 +392,9 @@ def test_a_retry_whose_answer_is_unsure_is_not_refused(
 
 
 def test_a_retry_that_a_router_sends_to_another_cluster_is_asked_for_there(
-    site: Site, run: Run, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, run: Run, run_dir: Path, says: Says
 ) -> None:
-    await_a_retry(run, run_dir, monkeypatch)
+    await_a_retry(run, run_dir, says)
     site.sbatch('make; echo "$number;big"')
     assert sync(run_dir)[1] == "attempt 2 of 3 is submitted, job 7"
     assert submission_of(run_dir).selection == {"SLURM_CLUSTERS": "big"}
@@ -432,19 +411,14 @@ echo "JobId=7 JobName=x JobState=RUNNING Reason=None Restarts=0 ExitCode=0:0 Bat
     [("big", "7"), ("", "7;big"), ("", "Submitted batch job 7 on cluster big"), ("other", "7;big")],
 )
 def test_a_job_of_another_cluster_is_asked_for_there(
-    site: Site,
-    run_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    variable: str,
-    answer: str,
+    site: Site, run_dir: Path, submit: Cli, monkeypatch: pytest.MonkeyPatch, cli: Cli, variable: str, answer: str
 ) -> None:
     """SLURM_CLUSTERS was set in the terminal that submitted alone, or the site's router chose: the run counted as lost after five minutes."""
     site.program("scontrol", KNOWS.format(name="CLUSTERS", value="big"))
     site.program("sacct", "echo 'JobID|State|ExitCode|Submit|WorkDir'")
     monkeypatch.setenv("SLURM_CLUSTERS", variable)
     site.sbatch(f"make; echo '{answer}'")
-    assert submit(run_dir) == 0
+    submit()
     assert submission_of(run_dir).selection == {"SLURM_CLUSTERS": "big"}
     for here in ("", "small"):
         monkeypatch.setenv("SLURM_CLUSTERS", here)
@@ -452,8 +426,7 @@ def test_a_job_of_another_cluster_is_asked_for_there(
     os.utime(run_dir / "submit.json", (0, 0))
     (run_dir / "job.out").write_text(iterations(10))
     os.utime(run_dir / "job.out", (time.time() - 5000,) * 2)
-    main(["watch", "--once", str(run_dir)])
-    assert "SLURM_CLUSTERS=big scontrol show job 7" in capsys.readouterr().err
+    assert "SLURM_CLUSTERS=big scontrol show job 7" in cli("watch", "--once", run_dir, code=None).err
     site.program("scontrol", "echo \"scontrol: error: No cluster 'big' known by database.\" >&2; exit 1")
     silent = "Slurm gave no answer that counts: SLURM_CLUSTERS=big scontrol: scontrol: error: No cluster 'big' known by database."
     assert sync(run_dir) == (None, silent)
@@ -464,13 +437,13 @@ def test_a_job_of_another_cluster_is_asked_for_there(
 
 
 def test_another_configuration_decides_nothing(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, submit: Cli
 ) -> None:
     """It is named, not loaded: the record may have come with somebody else's folder, and a slurm.conf names programs and libraries."""
     site.program("scontrol", KNOWS.format(name="CONF", value="/site/big.conf"))
     site.program("sacct", "echo 'JobID|State|ExitCode|Submit|WorkDir'")
     monkeypatch.setenv("SLURM_CONF", "/site/big.conf")
-    assert submit(run_dir) == 0
+    submit()
     monkeypatch.delenv("SLURM_CONF")
     os.utime(run_dir / "submit.json", (0, 0))
     ending, state = sync(run_dir)
@@ -483,8 +456,7 @@ def test_another_configuration_decides_nothing(
     intent = replace(submission_of(run_dir), job_ids=[], parts_left=1)
     intent.write(run_dir)
     monkeypatch.delenv("SLURM_CONF")
-    assert submit(run_dir) == 1
-    assert "the run was submitted with SLURM_CONF=/site/big.conf: set that, and ask again" in capsys.readouterr().err
+    assert "the run was submitted with SLURM_CONF=/site/big.conf: set that, and ask again" in submit(code=1).err
     assert site.numbers() == ["7"]
 
 
@@ -496,7 +468,7 @@ MAINTENANCE = "Slurm is in maintenance until 18:00"
 
 @pytest.mark.parametrize("answer", [f"echo '{MAINTENANCE}' >&2; exit 1", f"echo '{MAINTENANCE}'", ""])
 def test_a_slurm_in_maintenance_or_without_scontrol_is_not_no_slurm(
-    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str
+    site: Site, monkeypatch: pytest.MonkeyPatch, cli: Cli, answer: str
 ) -> None:
     """The run would have trained on the login node; `doctor` said failed. A container may have sbatch alone."""
     monkeypatch.delenv("NLP_BENCH_SYSTEM", raising=False)
@@ -507,13 +479,12 @@ def test_a_slurm_in_maintenance_or_without_scontrol_is_not_no_slurm(
         monkeypatch.setenv("PATH", str(site.tools))
         told = "sbatch is here (PATH), but scontrol is not, or may not be executed: load or bind it"
     for command in (["check", "--model", "tiny"], ["submit", "--model", "tiny", "--data-path", "mock"]):
-        assert main(command) == 2
-        said = capsys.readouterr().err
+        said = cli(*command, code=2).err
         assert told in said
         assert "--system local" in said
-    main(["doctor", "--checks", "system"])
-    assert answer or "Slurm is installed but does not answer (scontrol is not on PATH)" in capsys.readouterr().out
-    assert main(["check", "--model", "tiny", "--system", "local"]) == 0
+    printed = cli("doctor", "--checks", "system", code=None).out
+    assert answer or "Slurm is installed but does not answer (scontrol is not on PATH)" in printed
+    cli("check", "--model", "tiny", "--system", "local")
 
 
 @pytest.mark.parametrize(
@@ -524,26 +495,21 @@ def test_a_slurm_in_maintenance_or_without_scontrol_is_not_no_slurm(
     ],
 )  # fmt: skip
 def test_a_slurm_that_refuses_this_machine_says_why(
-    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str, told: str
+    site: Site, monkeypatch: pytest.MonkeyPatch, cli: Cli, answer: str, told: str
 ) -> None:
     """To wait, to look at the controllers or to change SLURM_CONF, as was said, does not help."""
     monkeypatch.setenv("SLURM_CONF", str(site.tools / "sinfo"))
     site.program("sinfo", "echo 'booster up'")
     site.program("scontrol", f"echo '{answer}' >&2; exit 1")
-    assert main(["submit", "--model", "tiny", "--system", "slurm-sandbox", "--data-path", "mock"]) == 2
-    said = capsys.readouterr().err
+    said = cli("submit", "--model", "tiny", "--system", "slurm-sandbox", "--data-path", "mock", code=2).err
     assert told in said
     assert "SLURM_CONF" not in said
-    main(["doctor", "--system", "slurm-sandbox", "--checks", "slurm"])
-    assert told[2:] in " ".join(capsys.readouterr().out.split())
+    assert told[2:] in " ".join(cli("doctor", "--system", "slurm-sandbox", "--checks", "slurm", code=None).out.split())
 
 
-def test_a_slurm_that_is_silent_before_sbatch_was_called(
-    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_slurm_that_is_silent_before_sbatch_was_called(site: Site, submit: Cli) -> None:
     site.program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
-    assert submit(run_dir) == 1
-    said = capsys.readouterr().err
+    said = submit(code=1).err
     assert "nothing was submitted; when it answers again, type the same command: nlp-bench submit --run" in said
     assert "not known" not in said
 
@@ -594,15 +560,12 @@ def test_options_stand_before_the_words_that_they_are_for(site: Site, monkeypatc
     assert [node.address for node in nodes_of("n1")] == ["10.0.0.1"]
 
 
-def test_the_account_of_the_terminal_is_handed_on(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_account_of_the_terminal_is_handed_on(site: Site, monkeypatch: pytest.MonkeyPatch, submit: Cli) -> None:
     monkeypatch.setenv("SBATCH_ACCOUNT", "proj1")
     monkeypatch.setenv("SBATCH_QOS", "x")
     site.sbatch(f'make; echo "$SBATCH_ACCOUNT" > {site.tools}/account; echo "$number"')
-    assert submit(run_dir) == 0
+    assert "not handed on, for run.json does not know them: SBATCH_QOS\n" in submit().err
     assert (site.tools / "account").read_text() == "proj1\n"
-    assert "not handed on, for run.json does not know them: SBATCH_QOS\n" in capsys.readouterr().err
 
 
 def test_a_job_that_sacct_counts_as_the_first_part_of_a_heterogeneous_one(site: Site) -> None:
@@ -639,10 +602,10 @@ def test_jobs_that_shared_the_nodes_for_a_time(site: Site) -> None:
     assert slurm.Slurm().beside("7") == []
 
 
-def test_a_job_whose_folder_is_spelled_by_the_automounter(site: Site, run_dir: Path) -> None:
+def test_a_job_whose_folder_is_spelled_by_the_automounter(site: Site, run_dir: Path, submit: Cli) -> None:
     """Its comment was replaced as well: while it ran, the number counted as another job's, and the run as lost."""
     (run_dir.parent / "other").mkdir()
-    assert submit(run_dir) == 0
+    submit()
     os.utime(run_dir / "submit.json", (0, 0))
     for work_dir in (f"/auto{run_dir}", f"{run_dir.parent}/other/../run"):
         shown = f"JobId=7 JobName=x JobState=RUNNING Reason=None Restarts=0 ExitCode=0:0 BatchHost=n1 Comment=proj WorkDir={work_dir}"
@@ -663,10 +626,10 @@ def test_a_job_without_scontrol_names_the_module(site: Site, monkeypatch: pytest
 
 
 def test_a_terminal_without_slurms_commands_names_the_module(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    site: Site, run_dir: Path, submit: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new terminal, in which the module is not loaded: the controller was blamed."""
-    assert submit(run_dir) == 0
+    submit()
     monkeypatch.setenv("PATH", str(site.tools))
     assert (
         sync(run_dir)[1] == "Slurm gave no answer that counts: scontrol is not on PATH: load the site's module of Slurm"
@@ -678,17 +641,15 @@ def test_a_terminal_without_slurms_commands_names_the_module(
     [("selection", {"SLURM_CLUSTERS": 5}, "selection holds what is no text"), ("selection", [], "selection"), ("unsure", 5, "unsure"), ("before", [{}], "")],
 )  # fmt: skip
 def test_a_damaged_record_is_named(
-    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str], field: str, value: object, said: str
+    site: Site, run_dir: Path, submit: Cli, cli: Cli, field: str, value: object, said: str
 ) -> None:
     site.sbatch(UNSURE)
-    submit(run_dir)
+    submit(code=None)
     path = run_dir / "submit.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
-    capsys.readouterr()
-    main(["sync", str(run_dir)])
-    told = "".join(capsys.readouterr())
-    assert "Traceback" not in told
-    assert (said or "whether the job was queued is not known") in told
+    done = cli("sync", run_dir, code=None)
+    assert "Traceback" not in done.err
+    assert (said or "whether the job was queued is not known") in done.out + done.err
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user")
@@ -696,25 +657,20 @@ def test_a_damaged_record_is_named(
     ("answer", "name"), [(UNSURE, "submit.json"), ("exit 1", ".lock"), ('make; echo "$number"', "")]
 )
 def test_a_colleagues_submission_that_was_cut_off_is_not_submitted_again(
-    site: Site, run_dir: Path, capsys: pytest.CaptureFixture[str], answer: str, name: str
+    site: Site, run_dir: Path, submit: Cli, answer: str, name: str
 ) -> None:
     site.sbatch(answer)
-    submit(run_dir)
+    submit(code=None)
     for path in run_dir.iterdir():
         os.chown(path, 65534, 65534)
     before = site.numbers()
-    capsys.readouterr()
-    assert submit(run_dir) == (UsageError.exit_code if name else 0)
-    said = capsys.readouterr().err
-    assert (
-        f"{run_dir / name} belongs to {user_name(65534)}, who may have a job for this folder"
-        if name
-        else "nothing was submitted again"
-    ) in said
+    said = submit(code=UsageError.exit_code if name else 0).err
+    refusal = f"{run_dir / name} belongs to {user_name(65534)}, who may have a job for this folder"
+    assert (refusal if name else "nothing was submitted again") in said
     assert site.numbers() == before
 
 
-def test_a_folder_with_line_feeds_in_its_name_is_listed(site: Site, run_dir: Path) -> None:
+def test_a_folder_with_line_feeds_in_its_name_is_listed(site: Site, run_dir: Path, submit: Cli) -> None:
     """squeue prints it as it is, over several lines, beside the jobs of others."""
     site.put("3", "/x\ny|z", "(null)")
     site.program(
@@ -723,5 +679,5 @@ def test_a_folder_with_line_feeds_in_its_name_is_listed(site: Site, run_dir: Pat
     )
     jobs = get_scheduler("slurm").jobs(ended=True)
     assert [(job.job_id, job.work_dir, job.comment) for job in jobs] == [("3", "/x\ny|z", "(null)")]
-    assert submit(run_dir) == 0
+    submit()
     assert submission_of(run_dir).job_ids == ["8"]

@@ -1,17 +1,15 @@
 """Runs that are followed where Slurm is a stand-in: what it says of a job, its commands as programs, the lines of a log."""
 
+from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import Job, State
 from nlp_bench.launch.end.ending import Ending
-from nlp_bench.launch.scheduler import slurm
 from nlp_bench.launch.submission import Submission, read_submission
 
+Says = Callable[..., None]  # lets Slurm say a state, with these facts, of any job
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
 
 
@@ -35,17 +33,6 @@ def undecided(folder: Path) -> Path:
 
 def iterations(last: int, first: int = 2) -> str:
     return "".join(LINE.format(number) for number in range(first, last + 1, 2))
-
-
-def says(monkeypatch: pytest.MonkeyPatch, state: str | None, **facts: object) -> None:
-    """Let Slurm say this of any job: GONE is one that it no longer knows, None no answer."""
-
-    def query(_: slurm.Slurm, job_id: str, **__: object) -> Job | None:
-        if state in {None, "GONE"}:
-            return Job(state=State.GONE, job_id=job_id) if state else None
-        return slurm.job(str(state), job_id=job_id, **facts)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(slurm.Slurm, "query", query)
 
 
 def program(folder: Path, name: str, text: str) -> None:
@@ -79,13 +66,13 @@ for job in $(ls {jobs}); do sed 's/^/nlp-bench|/' {jobs}/$job; done
         self.jobs.mkdir(parents=True)
         self.listing = self.SQUEUE.format(jobs=self.jobs)
         self.program("squeue", self.listing)
-        self.sbatch('make; echo "$number"')
+        self.sbatch()
         self.program("scancel", "")
 
     def program(self, name: str, text: str) -> None:
         program(self.tools, name, text)
 
-    def sbatch(self, answer: str, comment: str = "$comment") -> None:
+    def sbatch(self, answer: str = 'make; echo "$number"', comment: str = "$comment") -> None:
         """Let sbatch do `answer`, in which `make` makes the job, with `comment`; each call is a line of the file `called`."""
         text = self.SBATCH.format(jobs=self.jobs, answer=answer, comment=comment)
         self.program("sbatch", f'echo called >> "{self.tools}/called"\n{text}')
