@@ -21,6 +21,15 @@ def run() -> Run:
 
 
 @pytest.fixture
+def run_dir(run: Run, tmp_path: Path) -> Path:
+    """The folder of `run`, which nobody has submitted."""
+    made = tmp_path / "run"
+    made.mkdir()
+    run.write(made)
+    return made
+
+
+@pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """A Slurm of programs on PATH, which is asked without a pause."""
     made = Site(tmp_path / "tools")

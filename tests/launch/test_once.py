@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,22 +31,14 @@ HEADER = "nlp-bench|JOBID|WORK_DIR|nlp-bench|COMMENT"
 HANDLE = os.open(os.devnull, os.O_RDONLY)
 
 
+HandOver = Callable[..., list[str]]
+
+
 @pytest.fixture
-def script(run: Run, tmp_path: Path) -> Path:
-    run_dir = tmp_path / "run"
-    run_dir.mkdir()
-    run.write(run_dir)
-    (run_dir / "submit.job").write_text("")
-    return run_dir / "submit.job"
-
-
-def hand_over(run: Run, script: Path, jobs: int = 1) -> list[str]:
-    return submit(run, script, follow=False, jobs=jobs, lock=HANDLE)
-
-
-def is_complete(run_dir: Path) -> bool:
-    submission = read_submission(run_dir)
-    return submission is not None and submission.is_complete
+def hand_over(run: Run, run_dir: Path) -> HandOver:
+    """Return what hands the run over, as one job or as `jobs`."""
+    (run_dir / "submit.job").touch()
+    return lambda run=run, jobs=1: submit(run, run_dir / "submit.job", follow=False, jobs=jobs, lock=HANDLE)
 
 
 @pytest.mark.parametrize(
@@ -57,37 +50,44 @@ def is_complete(run_dir: Path) -> bool:
         "echo 'Project balance (core-h):'; echo 12; echo 'job 7 was accepted'", "echo 12; echo 7; exit 1", "echo 'Submitted batch job 7'; exit 1",
     ],
 )  # fmt: skip
-def test_the_number_is_found_in_whatever_sbatch_prints(site: Site, run: Run, script: Path, answer: str) -> None:
+def test_the_number_is_found_in_whatever_sbatch_prints(
+    site: Site, run_dir: Path, hand_over: HandOver, answer: str
+) -> None:
     """What cannot be read is looked up by the job's own comment, instead of being called a failure."""
     site.sbatch(f"make; {answer}")
-    assert hand_over(run, script) == ["7"]
-    assert is_complete(script.parent)
+    assert hand_over() == ["7"]
+    assert submission_of(run_dir).is_complete
 
 
 @pytest.mark.parametrize(
     "said",
     ["Batch job submission failed: Socket timed out on send/recv operation", "Unable to contact slurm controller"],
 )
-def test_a_job_that_sbatch_knows_nothing_of_is_found(site: Site, run: Run, script: Path, said: str) -> None:
+def test_a_job_that_sbatch_knows_nothing_of_is_found(site: Site, hand_over: HandOver, said: str) -> None:
     site.sbatch(f"make; echo 'sbatch: error: {said}' >&2; exit 1")
-    assert hand_over(run, script) == ["7"]
+    assert hand_over() == ["7"]
 
 
 def test_a_late_sbatch_is_looked_up(
-    site: Site, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site, hand_over: HandOver, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(slurm, "SUBMIT_TIMEOUT_S", 0.3)
     monkeypatch.setattr(slurm, "ANSWER_S", 0.1)
     site.sbatch("make; exec sleep 5")
-    assert hand_over(run, script) == ["7"]
+    assert hand_over() == ["7"]
     assert "sbatch has not answered for 0.1 s (Slurm may be full, or slow); waiting" in capsys.readouterr().err
 
 
-def test_a_refusal_leaves_nothing(site: Site, run: Run, script: Path) -> None:
-    site.sbatch("echo 'sbatch: error: invalid partition specified: x' >&2; exit 1")
-    with pytest.raises(NlpBenchError, match=r"refused .*invalid partition specified: x; nothing was submitted"):
-        hand_over(run, script)
-    assert not (script.parent / "submit.json").exists()
+@pytest.mark.parametrize("status", [1, 255])  # sbatch itself ends with 255 where an option is wrong
+def test_a_refusal_leaves_nothing(
+    site: Site, run_dir: Path, hand_over: HandOver, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """And is said at once: no job is looked for."""
+    monkeypatch.setattr(once, "LOOK_S", 3600)
+    site.sbatch(f"echo 'sbatch: error: Invalid account or account/partition combination specified' >&2; exit {status}")
+    with pytest.raises(NlpBenchError, match=r"refused .*Invalid account or .* specified; nothing was submitted"):
+        hand_over()
+    assert not (run_dir / "submit.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -98,28 +98,33 @@ def test_a_refusal_leaves_nothing(site: Site, run: Run, script: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_refusal_of_the_sites_policy_is_one_whatever_its_words(
-    site: Site, run: Run, script: Path, said: str, last: str
+    site: Site, run_dir: Path, hand_over: HandOver, said: str, last: str
 ) -> None:
     site.sbatch(f"echo '98 of 100 hours are used'; printf 'sbatch: error: %s\\n' '{said}' '{last}' >&2; exit 1")
     with pytest.raises(
         NlpBenchError,
         match=r"(?s)refused .*no hours left.*; 98 of 100 hours are used; nothing was submitted; .*type: nlp-bench submit --run ",
     ):
-        hand_over(run, script)
-    assert not (script.parent / "submit.json").exists()
+        hand_over()
+    assert not (run_dir / "submit.json").exists()
 
 
 def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
-    site: Site, run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    site: Site,
+    run: Run,
+    run_dir: Path,
+    hand_over: HandOver,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """JupyterHub's job, say: what was asked for by --queue or --mem is not what it has."""
     site.sbatch("exit 1")
-    script.write_text("env > variables")
+    (run_dir / "submit.job").write_text("env > variables")
     shell = {"JOB_ID": "55", "JOB_NUM_NODES": str(run.parallel.nodes), "LABELIO": "1", "CPU_BIND_LIST": "0x1"}
     for name, value in shell.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
-    assert hand_over(run, script) == []
-    known = {line.partition("=")[0] for line in (script.parent / "variables").read_text().splitlines()}
+    assert hand_over() == []
+    known = {line.partition("=")[0] for line in (run_dir / "variables").read_text().splitlines()}
     assert {"SLURM_JOB_ID", "SLURM_OVERLAP"} <= known
     assert not {"SLURM_LABELIO", "SLURM_CPU_BIND_LIST"} & known  # what its own step is bound to, and how it prints
     assert "nlp-bench: trains inside job 55, where this was called" in capsys.readouterr().err
@@ -128,7 +133,7 @@ def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
         "SLURM_JOB_NUM_NODES", "9"
     )  # salloc --nodes 9: a second job waited in the queue, and nothing said why
     with pytest.raises(NlpBenchError):
-        hand_over(run, script)
+        hand_over()
     assert (
         f"job 55, where this was called, has 9 node(s), the run asks for {run.parallel.nodes}"
         in capsys.readouterr().err
@@ -136,7 +141,7 @@ def test_a_run_that_trains_in_the_job_of_its_terminal_says_so(
     monkeypatch.delenv("SLURM_JOB_NUM_NODES")  # salloc -N1 : -N1
     monkeypatch.setenv("SLURM_HET_SIZE", "2")
     with pytest.raises(NlpBenchError):
-        hand_over(run, script)
+        hand_over()
     assert "job 55, where this was called, has several groups of node(s), the run asks" in capsys.readouterr().err
 
 
@@ -146,7 +151,8 @@ def test_of_two_runs_in_one_allocation_or_on_one_machines_gpus_the_second_waits_
     is_in_a_job: bool,
     site: Site,
     run: Run,
-    script: Path,
+    run_dir: Path,
+    hand_over: HandOver,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
@@ -154,7 +160,7 @@ def test_of_two_runs_in_one_allocation_or_on_one_machines_gpus_the_second_waits_
     """Both would have all of its GPUs, and half of their time, without a word in either log."""
     site.sbatch("exit 1")
     ended = tmp_path / "the first has ended"
-    script.write_text(f"test -e '{ended}' && touch '{tmp_path}/began behind it'")
+    (run_dir / "submit.job").write_text(f"test -e '{ended}' && touch '{tmp_path}/began behind it'")
     for name, value in {"JOB_ID": "77", "JOB_NUM_NODES": str(run.parallel.nodes)}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -180,127 +186,107 @@ def test_of_two_runs_in_one_allocation_or_on_one_machines_gpus_the_second_waits_
     first = threading.Thread(target=end, args=(began,))
     first.start()
     began.wait(20)
-    assert hand_over(run, script) == []
+    assert hand_over(run) == []
     first.join()
     assert (tmp_path / "began behind it").exists()
     where = "in it" if is_in_a_job else "on these GPUs, and CUDA_VISIBLE_DEVICES names no others for this one"
     assert capsys.readouterr().err.count(f"another run trains {where}; this one begins when that ends") == 1
 
 
-def test_the_intent_stands_before_sbatch_is_called(site: Site, run: Run, script: Path) -> None:
-    site.sbatch(f'cat "{script.parent}/submit.json" >&2; exit 1')
+def test_the_intent_stands_before_sbatch_is_called(site: Site, run_dir: Path, hand_over: HandOver) -> None:
+    site.sbatch(f'cat "{run_dir}/submit.json" >&2; exit 1')
     with pytest.raises(NlpBenchError, match='"comment": "nlp-bench:'):
-        hand_over(run, script)
+        hand_over()
 
 
 @pytest.mark.usefixtures("site")
 def test_a_run_that_ends_while_it_is_submitted_again(
-    run: Run, script: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+    run: Run, run_dir: Path, hand_over: HandOver, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """JUBE was killed and repeats the step; its job ends between the first look at the folder and the lock."""
-    run_dir = script.parent
 
     def end(*_: object) -> None:
         write_ending(run_dir, Ending(outcome=Outcome.VALID), exit_status=0, job_id="7")
 
-    hand_over(run, script)
+    hand_over()
     monkeypatch.setattr(folder, "preflight", end)
     assert cli("submit", "--run", run.write(run_dir), "--run-dir", run_dir).out == "VALID\n"
 
 
-def test_cannot_ask_is_not_not_there(site: Site, run: Run, script: Path) -> None:
+def test_cannot_ask_is_not_not_there(site: Site, hand_over: HandOver) -> None:
     site.sbatch("echo 7")
     site.program(
         "squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
     )
-    with pytest.raises(NlpBenchError, match=r"Slurm does not answer .*type the same command.*nlp-bench submit --run"):
-        hand_over(run, script)
+    said = r"Slurm does not answer .*: nothing was submitted; when it answers again, type the same command: nlp-bench submit --run"
+    with pytest.raises(NlpBenchError, match=said):
+        hand_over()
     assert not site.was_called()  # sbatch was not even called
 
 
-def test_a_silent_slurm_behind_sbatch_keeps_the_intent(site: Site, run: Run, script: Path) -> None:
+def test_a_silent_slurm_behind_sbatch_keeps_the_intent(site: Site, run_dir: Path, hand_over: HandOver) -> None:
     silent = f"mv '{site.tools}/silent' '{site.tools}/squeue'"
     site.sbatch(f"make; {silent}; echo 'Unable to contact slurm controller' >&2; exit 1")
     site.program("silent", "exit 1")
     with pytest.raises(NlpBenchError, match="whether the job was queued is not known"):
-        hand_over(run, script)
-    assert submission_of(script.parent).is_intent
-    assert sync(script.parent) == (None, "Slurm does not answer")
+        hand_over()
+    assert submission_of(run_dir).is_intent
+    assert sync(run_dir) == (None, "Slurm does not answer")
     site.program("squeue", site.listing)
-    assert hand_over(run, script) == ["7"]
+    assert hand_over() == ["7"]
     assert site.numbers() == ["7"]
 
 
-@pytest.mark.parametrize(
-    ("submission", "is_whole"),
-    [
-        (Submission(), False),  # a local run
-        (Submission(comment="nlp-bench:1", parts_left=1), False),  # an intent: killed before sbatch had answered
-        (Submission(job_ids=["7"], comment="nlp-bench:1", parts_left=2), False),  # a chain that was cut off
-        (Submission(job_ids=["7"], comment="nlp-bench:1"), True),
-        (Submission(job_ids=["7"]), True),  # of a version that kept no comment
-    ],
-)
-def test_which_submissions_are_whole(submission: Submission, *, is_whole: bool) -> None:
-    assert submission.is_complete is is_whole
-
-
-def test_sync_completes_a_submission_that_was_cut_off(site: Site, run: Run, script: Path) -> None:
-    hand_over(run, script)
-    Submission(parts_left=1, comment=site.comment("7")).write(script.parent)
-    assert sync(script.parent) == (None, "submitted")
-    assert is_complete(script.parent)
-    Submission(parts_left=1, comment="another").write(script.parent)
-    assert "repeat it: nlp-bench submit --run" in sync(script.parent)[1]
-
-
-def test_a_chain_that_was_cut_off_is_completed(site: Site, run: Run, script: Path) -> None:
-    assert hand_over(run, script, jobs=3) == ["7", "8", "9"]
-    comment = site.comment("7")
-    (site.jobs / "9").unlink()  # killed behind the second sbatch, before its record
-    Submission(job_ids=["7"], parts_left=2, comment=comment).write(script.parent)
-    assert hand_over(run, script, jobs=3) == ["7", "8", "9"]
-    assert site.comment("9") == f"{comment}-3"
+def test_sync_completes_a_submission_that_was_cut_off(site: Site, run_dir: Path, hand_over: HandOver) -> None:
+    hand_over()
+    Submission(parts_left=1, comment=site.comment("7")).write(run_dir)
+    assert sync(run_dir) == (None, "submitted")
+    assert submission_of(run_dir).is_complete
+    Submission(parts_left=1, comment="another").write(run_dir)
+    assert "repeat it: nlp-bench submit --run" in sync(run_dir)[1]
 
 
 def test_a_chain_that_was_cut_off_is_completed_by_the_command_that_is_printed(
-    site: Site, run: Run, script: Path
+    site: Site, run_dir: Path, hand_over: HandOver
 ) -> None:
     """`submit --run RUN_DIR/run.json --run-dir RUN_DIR` says nothing of a chain: its record does."""
+    assert hand_over(jobs=3) == ["7", "8", "9"]
+    comment = site.comment("7")
+    (site.jobs / "9").unlink()  # killed behind the second sbatch, before its record
+    Submission(job_ids=["7"], parts_left=2, comment=comment).write(run_dir)
     site.program("squeue", "exit 1")
-    Submission(job_ids=["7"], parts_left=2, comment="nlp-bench:1").write(script.parent)
     with pytest.raises(NlpBenchError, match=r"nlp-bench submit --run \S+ --run-dir \S+$"):
-        hand_over(run, script)
+        hand_over()
     site.program("squeue", site.listing)
-    site.put("7", ".", "nlp-bench:1")
-    assert hand_over(run, script) == ["7", "8", "9"]
-    assert is_complete(script.parent)
+    assert hand_over() == ["7", "8", "9"]
+    assert site.comment("9") == f"{comment}-3"
+    assert submission_of(run_dir).is_complete
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_no_job_is_older_than_its_submission(site: Site, run: Run, script: Path, *, is_known: bool) -> None:
+def test_no_job_is_older_than_its_submission(site: Site, run_dir: Path, hand_over: HandOver, *, is_known: bool) -> None:
     """An intent that was cut off keeps its time where its job is found, and gets a new one where none was made."""
-    Submission(parts_left=1, comment="nlp-bench:1", submitted="2026-01-01T00:00:00+00:00").write(script.parent)
+    Submission(parts_left=1, comment="nlp-bench:1", submitted="2026-01-01T00:00:00+00:00").write(run_dir)
     if is_known:
         site.put("7", ".", "nlp-bench:1")
-    assert hand_over(run, script) == ["7"]
-    assert (submission_of(script.parent).submitted == "2026-01-01T00:00:00+00:00") is is_known
+    assert hand_over() == ["7"]
+    assert (submission_of(run_dir).submitted == "2026-01-01T00:00:00+00:00") is is_known
 
 
-def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(site: Site, run: Run, script: Path) -> None:
-    Submission(parts_left=1, comment="nlp-bench:1").write(script.parent)
-    (script.parent / "job.out").write_text("hello\nSubmitted batch job 5\n")
+def test_a_job_that_slurm_has_forgotten_is_known_by_its_log(site: Site, run_dir: Path, hand_over: HandOver) -> None:
+    Submission(parts_left=1, comment="nlp-bench:1").write(run_dir)
+    (run_dir / "job.out").write_text("hello\nSubmitted batch job 5\n")
     site.sbatch("exit 1")
-    assert hand_over(run, script) == ["5"]
+    assert hand_over() == ["5"]
 
 
-def test_an_earlier_folder_of_this_name_is_another_run(site: Site, run: Run, script: Path) -> None:
+def test_an_earlier_folder_of_this_name_is_another_run(site: Site, run_dir: Path, hand_over: HandOver) -> None:
     """Its job has ended: Slurm still knows it, and the new run does not take it for its own."""
-    assert once.new_comment(script.parent) != once.new_comment(script.parent)
+    assert once.new_comment(run_dir) != once.new_comment(run_dir)
     site.program("squeue", f'case " $* " in *states=all*) {site.listing} ;; *) echo "{HEADER}" ;; esac')
-    first = hand_over(run, script)
-    (script.parent / "submit.json").unlink()
-    assert hand_over(run, script) != first
+    first = hand_over()
+    (run_dir / "submit.json").unlink()
+    assert hand_over() != first
 
 
 @pytest.mark.slow
@@ -352,24 +338,19 @@ def test_a_lock_daemon_that_does_not_answer_is_named(
     assert capsys.readouterr().err.count("waiting for the file system to answer for the lock") == 2
 
 
-def local_run(run: Run, tmp_path: Path, **fields: object) -> Path:
+def local_run(run_dir: Path, **fields: object) -> Path:
     """Return the folder of a local run that this process, as `submit`, has begun."""
-    run_dir = tmp_path / "run"
-    run_dir.mkdir()
-    run.write(run_dir)
     Submission(script_pid=os.getpid()).write(run_dir)
     path = run_dir / "submit.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     return run_dir
 
 
-def test_without_locks_the_process_says_that_a_run_goes_on(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_locks_the_process_says_that_a_run_goes_on(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lustre mounted without flock: a sync must not end the run of a living submit."""
     monkeypatch.setattr(lock, "is_held", lambda _: None)
     monkeypatch.setattr(local, "_command", lambda _: "python -m nlp_bench submit --run run.json")
-    run_dir = local_run(run, tmp_path)
+    local_run(run_dir)
     assert sync(run_dir) == (None, "running here")
     monkeypatch.setattr(local, "_command", lambda _: "")
     ending = ending_of(sync(run_dir))
@@ -377,9 +358,9 @@ def test_without_locks_the_process_says_that_a_run_goes_on(
     assert ending.reasons[0].code == "killed-launcher"
 
 
-def test_a_run_of_another_container_of_this_name_goes_on(run: Run, tmp_path: Path) -> None:
+def test_a_run_of_another_container_of_this_name_goes_on(run_dir: Path) -> None:
     """Its process numbers say nothing here and its lock may not reach here; behind a restart the run counts as ended after an hour."""
-    run_dir = local_run(run, tmp_path, place="another-start pid:[4026531836]")
+    local_run(run_dir, place="another-start pid:[4026531836]")
     ending, state = sync(run_dir)
     assert (ending, state[:43]) == (None, "running on another machine or container tha")
     for path in run_dir.iterdir():
@@ -388,15 +369,15 @@ def test_a_run_of_another_container_of_this_name_goes_on(run: Run, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_two_at_once_submit_once(site: Site, run: Run, script: Path) -> None:
+def test_two_at_once_submit_once(site: Site, run_dir: Path, hand_over: HandOver) -> None:
     """The one that comes second waits, and finds the record of the first."""
     site.sbatch('make; sleep 0.3; echo "$number"')
     found: list[str] = []
 
     def one() -> None:
-        with lock.held(script.parent):
-            earlier = read_submission(script.parent)
-            found.extend(earlier.job_ids if earlier and earlier.is_complete else hand_over(run, script))
+        with lock.held(run_dir):
+            earlier = read_submission(run_dir)
+            found.extend(earlier.job_ids if earlier and earlier.is_complete else hand_over())
 
     threads = [threading.Thread(target=one) for _ in range(4)]
     for thread in threads:

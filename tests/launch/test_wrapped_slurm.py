@@ -30,14 +30,6 @@ UNSURE = "echo 'sbatch: error: Batch job submission failed: Socket timed out on 
 
 
 @pytest.fixture
-def run_dir(run: Run, tmp_path: Path) -> Path:
-    made = tmp_path / "run"
-    made.mkdir()
-    run.write(made)
-    return made
-
-
-@pytest.fixture
 def submit(run_dir: Path, cli: Cli) -> Cli:
     """Type the command that a person is told to type."""
     words = ["submit", "--run", run_dir / "run.json", "--run-dir", run_dir, "--no-follow"]
@@ -184,17 +176,6 @@ def test_a_log_that_a_wrapper_has_moved_is_named(
     assert (ending.outcome, ending.reasons[0].code) == (Outcome.INCOMPLETE, code)
     said = f"Slurm writes the log to {log}: a wrapper or plugin of the site sets --output"
     assert (ending.texts[0] == said) is (code == "other-log")
-
-
-@pytest.mark.parametrize("status", [1, 255])  # sbatch itself ends with 255 where an option is wrong
-def test_an_invalid_account_is_said_at_once(
-    site: Site, run_dir: Path, monkeypatch: pytest.MonkeyPatch, submit: Cli, status: int
-) -> None:
-    monkeypatch.setattr(once, "LOOK_S", 3600)
-    site.sbatch(f"echo 'sbatch: error: Invalid account or account/partition combination specified' >&2; exit {status}")
-    said = submit(code=1).err
-    assert "Invalid account or account/partition combination specified; nothing was submitted" in said
-    assert not (run_dir / "submit.json").exists()
 
 
 @pytest.mark.parametrize("comment", ["proj=abc;$comment", "${comment:0:32}", "charged to proj"])
@@ -505,13 +486,6 @@ def test_a_slurm_that_refuses_this_machine_says_why(
     assert told in said
     assert "SLURM_CONF" not in said
     assert told[2:] in " ".join(cli("doctor", "--system", "slurm-sandbox", "--checks", "slurm", code=None).out.split())
-
-
-def test_a_slurm_that_is_silent_before_sbatch_was_called(site: Site, submit: Cli) -> None:
-    site.program("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
-    said = submit(code=1).err
-    assert "nothing was submitted; when it answers again, type the same command: nlp-bench submit --run" in said
-    assert "not known" not in said
 
 
 @pytest.mark.parametrize(
