@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.command import Cli
-from support.following import Says, ending_of, program
+from support.following import Says, ending_of, program, rest_for
 from support.ours import write_our_run
 from support.published import published_log, write_run
 
@@ -46,7 +46,7 @@ def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: Says) -> Path:
     run.mkdir()
     stub_run("well").write(run)
     Submission(job_ids=["7"], comment="nlp-bench:1").write(run)
-    os.utime(run / "submit.json", (time.time() - 86400,) * 2)  # it has waited in the queue for a day
+    rest_for(run, 86400)  # it has waited in the queue for a day
     says("COMPLETED", exit_code="0:0")
     return run
 
@@ -207,8 +207,7 @@ def test_a_record_that_cannot_be_read_at_the_moment_decides_nothing(
     """Slurm has forgotten the job long ago: the record of its script is all that says how it ended."""
     (ended / "job.out").write_text(WHOLE)
     write_record(ended, ScriptRecord(exit_status=0, signal="", job_id="7", restarts=0))
-    for name in ("submit.json", "job.out"):
-        os.utime(ended / name, (time.time() - 86400,) * 2)
+    rest_for(ended, 86400)
     says("GONE")
     with monkeypatch.context() as moment:
         lose(moment, "ended.json")
@@ -241,8 +240,7 @@ def local_run(run: Path, place: str | None, age_s: float) -> Path:
     stub_run("well", launcher="local").write(run)
     Submission(script_pid=2**22 + 1, pid=2**22 + 1, host="a1b2c3d4e5f6", place=place).write(run)
     (run / "job.out").write_text(HALF)
-    for name in ("submit.json", "job.out"):
-        os.utime(run / name, (time.time() - age_s,) * 2)
+    rest_for(run, age_s)
     return run
 
 
@@ -296,8 +294,7 @@ def test_a_run_elsewhere_with_long_intervals_is_not_ended_between_two_lines(
     monkeypatch.setattr(lock, "is_held", lambda _: None)
     run = local_run(tmp_path / "run", ELSEWHERE, 0)
     (run / "job.out").write_text(HALF.replace("0.1000", "3000.0"))
-    for name in ("submit.json", "job.out"):
-        os.utime(run / name, (time.time() - 1.1 * syncing.ELSEWHERE_S,) * 2)
+    rest_for(run, 1.1 * syncing.ELSEWHERE_S)
     assert "running on a1b2c3d4e5f6" in cli("sync", run, code=None).out
     assert not (run / "outcome.json").exists()
 
@@ -339,7 +336,7 @@ def test_a_job_is_not_cancelled_by_the_clock_of_another_machine(
     dataclasses.replace(stub_run("well"), limits=Limits(max_pending_s=3600)).write(ended)
     at = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=ahead_s)
     Submission(job_ids=["7"], comment=once.new_comment(ended), submitted=at.isoformat()).write(ended)
-    os.utime(ended / "submit.json", (time.time() - age_s,) * 2)
+    rest_for(ended, age_s)
     asked: list[tuple[str, ...]] = []
 
     def ask(*words: str, **_: object) -> Answer:
