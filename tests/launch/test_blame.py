@@ -39,6 +39,7 @@ OTHER = """\
   rank      : {rank} (local_rank: {local})
   exitcode  : {code} (pid: 8)
 """
+ALONE = SUMMARY.format(others="", rank=0, local=0, code=1)
 ORDER = "nlp-bench: ranks ended in the order {}; the first at 2026-11-20T19:18:{:02d}.000000+00:00\n"
 
 
@@ -65,7 +66,7 @@ def test_the_rank_that_ended_first_is_blamed_not_the_one_that_torchrun_saw_first
 
 
 def test_a_rank_that_left_without_an_error_is_named(run: Run, tmp_path: Path) -> None:
-    err = SUMMARY.format(others="", rank=0, local=0, code=1) + ORDER.format("3 (+0.00 s), 0 (+0.90 s)", 31)
+    err = ALONE + ORDER.format("3 (+0.00 s), 0 (+0.90 s)", 31)
     ending = decide(run, write(tmp_path, err), exit_status=1)
     assert ending.texts[0].startswith("rank 3 ended first, without an error of its own")
     assert ending.reasons[0].code == "early-exit"
@@ -111,7 +112,7 @@ def test_of_ranks_that_ended_at_once_the_others_error_decides(
     tmp_path: Path, error: str, blamed: str, order: str
 ) -> None:
     """As seen on a loaded machine: the launcher found both gone, or first the one that had lost its peer."""
-    err = f"[default0]:RuntimeError: {error}\n" + SUMMARY.format(others="", rank=0, local=0, code=1)
+    err = f"[default0]:RuntimeError: {error}\n" + ALONE
     assert str(gather(write(tmp_path, err + order), Slurm()).cause).startswith(blamed)
 
 
@@ -127,6 +128,7 @@ def test_memory_that_is_a_file_is_named_for_a_bus_error(run: Run, tmp_path: Path
     assert "--shm-size" in advice(ending, tmp_path).remedy
 
 
+NO_PYXIS = "srun: unrecognized option '--container-image=/a.sqsh'"
 SYSTEM = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, unhandled system error (run with NCCL_DEBUG=INFO for details)"
 
 
@@ -136,10 +138,7 @@ SYSTEM = "torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:77, u
         (f"{SYSTEM}\nLast error:\nCall to ibv_reg_mr failed", f"{SYSTEM}; Call to ibv_reg_mr failed"),
         (f"[rank1]: {SYSTEM}\n[rank1]: Last error:\n[rank1]: no room", f"{SYSTEM}; no room"),
         ("libgomp: Thread creation failed: Resource temporarily unavailable",) * 2,
-        (
-            "srun: unrecognized option '--container-image=/a.sqsh'\nTry \"srun --help\" for more information",
-            "srun: unrecognized option '--container-image=/a.sqsh'",
-        ),
+        (f'{NO_PYXIS}\nTry "srun --help" for more information', NO_PYXIS),
     ],
 )
 def test_what_a_library_says_is_the_evidence(tmp_path: Path, errors: str, said: str) -> None:
@@ -175,11 +174,7 @@ def test_an_order_without_all_ranks_is_none() -> None:
 
 
 def test_of_several_nodes_the_earliest_counts(tmp_path: Path) -> None:
-    err = (
-        SUMMARY.format(others="", rank=0, local=0, code=1)
-        + ORDER.format("0 (+0.00 s)", 33)
-        + ORDER.format("5 (+0.00 s)", 32)
-    )
+    err = ALONE + ORDER.format("0 (+0.00 s)", 33) + ORDER.format("5 (+0.00 s)", 32)
     assert str(gather(write(tmp_path, err), Slurm()).cause).startswith("rank 5 ended first")
 
 
@@ -206,7 +201,7 @@ def test_nodes_that_did_not_meet(run: Run, tmp_path: Path, line: str) -> None:
 
 def test_agents_that_lose_each_other_at_the_end_had_met(run: Run, tmp_path: Path) -> None:
     lost = "torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed.\n"
-    for last, err in ((20, lost), (0, lost + SUMMARY.format(others="", rank=0, local=0, code=1))):
+    for last, err in ((20, lost), (0, lost + ALONE)):
         ending = decide(run, write(tmp_path, err, last=last), exit_status=1)
         assert ending.texts[0].startswith("exit status 1, last iteration")
 
@@ -240,7 +235,7 @@ def test_a_crash_behind_the_work_leaves_the_number(run: Run, tmp_path: Path, end
         (
             40,
             DONE,
-            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***\n",
+            "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***",
             "TIMEOUT",
         ),
     ],
@@ -264,9 +259,8 @@ def test_an_outcome_that_claims_to_be_done_is_not_believed(
 
 def test_a_report_says_what_to_type(run: Run, tmp_path: Path, cli: Cli) -> None:
     run.write(tmp_path)
-    folder = write(
-        tmp_path, "nlp-bench: error: stalled after iteration 20, silent for 400 s (limit 300 s); the run is ended\n"
-    )
+    stalled = "nlp-bench: error: stalled after iteration 20, silent for 400 s (limit 300 s); the run is ended"
+    folder = write(tmp_path, f"{stalled}\n")
     write_ending(folder, decide(run, folder, exit_status=124), exit_status=124, job_id=None)
     said = cli("report", folder, code=1).err
     assert f"log: {folder}/job.out and {folder}/job.err; a rank hangs" in said

@@ -16,6 +16,7 @@ from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 
 AWAY = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
+NO_ANSWER = "Slurm's controller did not answer srun"
 SRUN = "srun: error: Unable to confirm allocation for job 30: Unable to contact slurm controller (connect failure)"
 
 
@@ -47,22 +48,26 @@ def test_a_controller_that_stays_away_ends_the_job_with_its_words(
     assert scontrol.is_dir()
 
 
+def begun(folder: Path, job: int, *lines: str) -> None:
+    """Write the logs of a job that has begun, with these lines behind that in job.err."""
+    (folder / "job.err").write_text("".join(f"{line}\n" for line in (f"nlp-bench: begin of job {job}", *lines)))
+    (folder / "job.out").write_text(f"Submitted batch job {job}\n")
+
+
 @pytest.mark.parametrize(
     "line", [SRUN, "srun: error: Unable to confirm allocation for job 30: Socket timed out on send/recv operation"]
 )
 def test_ranks_that_srun_could_not_start(run: Run, tmp_path: Path, line: str) -> None:
     """The controller is away, or it hangs: both were seen on a real Slurm."""
-    (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 30\n{line}\n")
-    (tmp_path / "job.out").write_text("Submitted batch job 30\n")
+    begun(tmp_path, 30, line)
     ending = decide(run, tmp_path, exit_status=1)
-    assert ending.outcome is Outcome.FAILED
-    assert ending.texts == [
-        "Slurm's controller did not answer srun, which started no rank, exit status 1, last iteration none"
-    ]
-    assert ending.evidence == line
+    assert (ending.outcome, ending.evidence) == (Outcome.FAILED, line)
+    assert ending.texts == [f"{NO_ANSWER}, which started no rank, exit status 1, last iteration none"]
 
 
 FORGOTTEN = "srun: error: Unable to confirm allocation for job 7: Invalid job id specified"
+PENDING = FORGOTTEN.replace("Invalid job id specified", "Job is pending execution")
+NO_STEP = FORGOTTEN.replace("confirm allocation", "create step")
 UNKNOWN_JOB = "Slurm's controller no longer knew the job (mostly it was killed, and lost it), so srun started no rank"
 
 
@@ -70,23 +75,16 @@ UNKNOWN_JOB = "Slurm's controller no longer knew the job (mostly it was killed, 
     ("line", "cause"),
     [
         (FORGOTTEN, UNKNOWN_JOB),
-        (FORGOTTEN.replace("confirm allocation", "create step"), UNKNOWN_JOB),
-        (
-            FORGOTTEN.replace("Invalid job id specified", "Job is pending execution"),
-            UNKNOWN_JOB.replace("the job", "that the job was running"),
-        ),
-        (
-            "srun: error: Unable to create step for job 7: Unexpected message received",
-            "srun started no rank: Unexpected message received",
-        ),
+        (NO_STEP, UNKNOWN_JOB),
+        (PENDING, UNKNOWN_JOB.replace("the job", "that the job was running")),
+        (NO_STEP.replace("Invalid job id specified", "Unexpected message received"), "srun started no rank: Unexpected message received"),
         ("srun: error: Slurm job 7 has expired", "srun started no rank: Slurm job 7 has expired"),
     ],
-)
+)  # fmt: skip
 def test_a_step_that_srun_could_not_create_has_its_cause(run: Run, tmp_path: Path, line: str, cause: str) -> None:
     """Seen on a real Slurm: a job that had begun in the seconds that a killed controller had not saved, the third with its number given to
     another job that waits."""
-    (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 7\n{line}\nsrun: Check SLURM_JOB_ID\n")
-    (tmp_path / "job.out").write_text("Submitted batch job 7\n")
+    begun(tmp_path, 7, line, "srun: Check SLURM_JOB_ID")
     ending = decide(run, tmp_path, exit_status=1, job=Job(state=State.GONE))
     assert (ending.outcome, ending.evidence) == (Outcome.FAILED, line)
     code = "controller" if "controller" in cause else "no-step"
@@ -105,9 +103,7 @@ def test_a_start_whose_job_waits_again_decides_nothing_where_slurm_is_silent(
 ) -> None:
     """The controller has the job in its queue, says srun; that it does not answer a moment later changes nothing of it."""
     run.write(tmp_path)
-    line = FORGOTTEN.replace("Invalid job id specified", "Job is pending execution")
-    (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 7\n{line}\n")
-    (tmp_path / "job.out").write_text("Submitted batch job 7\n")
+    begun(tmp_path, 7, PENDING)
     program(tmp_path, "scontrol", f"echo '{AWAY}' >&2; exit 1")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
@@ -126,8 +122,7 @@ def test_a_start_whose_job_waits_again_decides_nothing_where_slurm_is_silent(
 def test_a_node_that_takes_no_task_is_lost(run: Run, tmp_path: Path, why: str) -> None:
     """Seen on a real Slurm, whose controller had not yet found out that the node's slurmd was dead, or died over the question."""
     line = f"srun: error: Task launch for StepId=80.0 failed on node n3: {why}"
-    (tmp_path / "job.err").write_text(f"nlp-bench: begin of job 80\n{line}\nsrun: Job step aborted\n")
-    (tmp_path / "job.out").write_text("Submitted batch job 80\n")
+    begun(tmp_path, 80, line, "srun: Job step aborted")
     ending = decide(run, tmp_path, exit_status=233)
     assert (ending.outcome, ending.evidence) == (Outcome.NODE_FAIL, line)
     (tmp_path / "job.err").write_text(line.replace(why, "Invalid job credential") + "\n")
