@@ -32,10 +32,6 @@ def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     return offline("tiny", "slurm-sandbox", timelimit="01:00:00")
 
 
-def test_without_wishes_nothing_is_kept(run: Run) -> None:
-    assert with_checkpoints(run, RUN_DIR, CheckpointRequest()) is run
-
-
 def test_a_chain_shares_its_folder_and_its_name(run: Run) -> None:
     made = with_checkpoints(run, RUN_DIR, CheckpointRequest(chain=3))
     words = "--save /runs/1/checkpoints --load /runs/1/checkpoints --exit-duration-in-mins 54 --keep-checkpoints 2"
@@ -184,9 +180,3 @@ def test_the_job_that_the_run_depends_on(monkeypatch: pytest.MonkeyPatch) -> Non
     assert chain.rest(Slurm(), submission, own_id="3") == []
     answers(monkeypatch, _1="COMPLETED", _2="FAILED")  # Slurm is silent about the third
     assert chain.query(Slurm(), submission) is None
-
-
-def test_a_run_of_one_job_is_no_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, _7="RUNNING")
-    assert chain.rest(Slurm(), Submission(job_ids=["7"]), own_id=None) == []
-    assert chain.query(Slurm(), Submission(job_ids=["7"])) == slurm.job("RUNNING")

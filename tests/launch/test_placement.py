@@ -125,11 +125,6 @@ def test_more_ranks_than_cores_is_said_with_the_remedy(mode: str) -> None:
         lists(one, BOOSTER_GPUS, 4, mode=mode)
 
 
-def test_too_few_cores_for_the_wish() -> None:
-    with pytest.raises(NlpBenchError, match=r"2 core\(s\), fewer than min_cores = 4"):
-        lists(LAPTOP, (), 1, min_cores=4)
-
-
 @given(
     num_sockets=st.integers(1, 2),
     nodes=st.integers(1, 4),

@@ -13,7 +13,6 @@ from support.command import Cli
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
-from nlp_bench.launch import prediction as module
 from nlp_bench.launch.prediction import warnings_of
 
 
@@ -118,9 +117,3 @@ def test_check_and_print_tell(cli: Cli) -> None:
     assert said.out.startswith("#!/usr/bin/env bash")
     assert "warning: predicted memory" in said.err
     assert "submitted all the same" not in said.err
-
-
-def test_a_planner_that_fails_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "prediction", lambda _: "no prediction: the planner failed")
-    (line,) = warnings_of(run_of(), tmp_path)
-    assert line.startswith("no prediction: the planner failed; whether it fits: nlp-bench rehearse")

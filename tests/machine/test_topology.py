@@ -18,10 +18,6 @@ def test_lists(text: str, numbers: set[int]) -> None:
     assert parse_cpus(ranges_of(numbers)) == numbers
 
 
-def test_format() -> None:
-    assert ranges_of({3, 1, 2, 8, 10, 11}) == "1-3,8,10-11"
-
-
 @pytest.mark.parametrize("text", ["a", "1-", "<84-95>", "-1"])
 def test_other_text_is_no_list(text: str) -> None:
     with pytest.raises(ValueError, match="is no range of CPUs"):
