@@ -192,7 +192,10 @@ WITHOUT_APEX = (
 
 
 def upstream_command(run: Run) -> list[str]:
-    """Return the script and its words. Raises UsageError for what Megatron-LM's GPT script cannot train."""
+    """Return Megatron-LM's script and its words: ours, with samples in place of iterations, and evaluation and checkpoints off.
+
+    Raises UsageError for what its GPT script cannot train.
+    """
     shape = run.model.architecture
     if run.model.family != "gpt":
         raise UsageError(
@@ -204,11 +207,6 @@ def upstream_command(run: Run) -> list[str]:
         raise UsageError("tuning.trainer: megatron-lm has no GeGLU for GPT; use trainer nlp-bench")
     if run.nonce is not None:
         raise UsageError("nonce: megatron-lm prints none; use trainer nlp-bench")
-    return [f"{run.tuning.megatron_lm_repo}/{SCRIPT}", *upstream_arguments(run)]
-
-
-def upstream_arguments(run: Run) -> list[str]:
-    """Return Megatron-LM's words: ours, with samples in place of iterations, and evaluation and checkpoints off."""
     words = training_arguments(run)
     for name in ("--kernels", "--train-iters", "--vocab-size", "--tokenizer-type"):
         if name in words:
@@ -216,10 +214,11 @@ def upstream_arguments(run: Run) -> list[str]:
             del words[place : place + 2]
     samples = run.training.iterations * run.batch.global_batch_size
     return [
+        f"{run.tuning.megatron_lm_repo}/{SCRIPT}",
         *words,
         "--train-samples", str(samples),  # its schedule counts samples only in a training of samples
         "--tokenizer-type", "NullTokenizer",
-        "--vocab-size", str(run.model.architecture.vocab_size - 1),
+        "--vocab-size", str(shape.vocab_size - 1),
         "--transformer-impl", TRANSFORMER[run.tuning.kernels],
         "--eval-iters", "0",
         "--eval-interval", "1000000",

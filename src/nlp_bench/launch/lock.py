@@ -60,10 +60,8 @@ def alone_in(place: str, *, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def _taken(handle: int) -> bool:
-    try:
-        with reported_late(
-            f"waiting for the file system to answer for the lock {NAME} of the folder"
-        ):  # a lock daemon may not
+    try:  # a lock daemon may not answer
+        with reported_late(f"waiting for the file system to answer for the lock {NAME} of the folder"):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False

@@ -53,12 +53,9 @@ ENTRYPOINT = {None: [], True: ["--container-entrypoint"], False: ["--no-containe
 
 def no_image(container: Container) -> str:
     """Say that the file of the image is not there; empty where it is, or the image has an address."""
-    is_gone = container.image.startswith("/") and not os.path.exists(container.image)  # noqa: PTH110  # Path's own raises for a closed folder
-    return (
-        f"the container's image {container.image} is not seen on this machine: the nodes need it there"
-        if is_gone
-        else ""
-    )
+    if container.image.startswith("/") and not os.path.exists(container.image):  # noqa: PTH110  # Path's own raises for a closed folder
+        return f"the container's image {container.image} is not seen on this machine: the nodes need it there"
+    return ""
 
 
 def container_words(run: Run, root: Path, run_dir: Path) -> list[str]:

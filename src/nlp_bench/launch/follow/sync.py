@@ -163,10 +163,8 @@ def sync_script(
     live = once.live_beside(scheduler, submission, here.job_id) if here and submission else None
     if here and live:
         print(f"{STARTED_ERR}{live}", file=sys.stderr)  # what its log says from here on is of that job again
-        return (
-            None,
-            f"job {live} waits or runs in this folder; job {here.job_id} is none of its run, and decides nothing",
-        )
+        text = f"job {live} waits or runs in this folder; job {here.job_id} is none of its run, and decides nothing"
+        return None, text
     own = ScriptRecord(
         exit_status=exit_status,
         signal=signal,
@@ -365,9 +363,8 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
         with contextlib.suppress(ValueError):
             by_record_s = time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
             waited_s = min(by_record_s, age_s(run_dir / seal.SUBMISSION))  # the clock of this machine may be ahead
-        waited_s = max(
-            0.0, waited_s - job.delay_s
-        )  # one that was asked to begin at night does not wait in the queue before
+        # One that was asked to begin at night does not wait in the queue before.
+        waited_s = max(0.0, waited_s - job.delay_s)
         is_own = once.may_act(run_dir, submission)
         if is_own and (done := retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s)):
             return f"{_in_words(job)}; {done}"

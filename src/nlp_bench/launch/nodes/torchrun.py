@@ -234,12 +234,10 @@ def write_provenance(
     )
     words = without_secrets(shlex.join(command))
     nodes = value_of(command, "--nnodes") or "1"
-    note = (
-        ""
-        if nodes == "1"
-        else f"echo 'to be typed on each of {nodes} nodes within a minute: without the others it waits and fails' >&2\n"
+    note = f"echo 'to be typed on each of {nodes} nodes within a minute: without the others it waits and fails' >&2\n"
+    write_text(
+        run_dir / "command.txt", f"{note if nodes != '1' else ''}{''.join(exports)}{words}\n", errors="surrogateescape"
     )
-    write_text(run_dir / "command.txt", f"{note}{''.join(exports)}{words}\n", errors="surrogateescape")
     kept = {name: value for name, value in sorted({**os.environ, **added}.items()) if KEPT.match(name)}
     record = {
         "schema": "nlp-bench/environment/1",
