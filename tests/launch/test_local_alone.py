@@ -65,22 +65,15 @@ def test_a_run_from_submission_to_report(machine: Machine) -> None:
     assert not machine.calls.exists(), machine.calls.read_text()
 
 
-def test_a_chain_and_a_run_that_fails_ask_nothing_either(machine: Machine) -> None:
-    words = (*RUN, "--system", "local", "--run-dir", str(machine.folder / "run"))
-    done = machine("submit", *words, "--chain", "2", NLP_BENCH_STUB="exit 3")
-    assert done.returncode == 1
-    assert done.stdout.startswith("FAILED: exit status 3"), done.stdout
-    assert not machine.calls.exists(), machine.calls.read_text()
-
-
 def test_a_recorded_run_that_does_not_end_well_gives_people_1_and_jube_0(machine: Machine) -> None:
     assert machine("check", *RUN, "--system", "local", "--output", "made").returncode == 0
-    words = ("submit", "--run", "made/run.json", "--run-dir")
+    words = ("submit", "--run", "made/run.json", "--chain", "2", "--run-dir")
     for folder, further, code in (("run", (), 1), ("step", ("--jube-step",), 0)):
         for _ in ("trained", "asked again"):
             done = machine(*words, folder, *further, NLP_BENCH_STUB="exit 3")
             assert done.stdout.startswith("FAILED: exit status 3"), done.stderr
             assert done.returncode == code
+    assert not machine.calls.exists(), machine.calls.read_text()
 
 
 def test_where_nothing_is_named_the_remedy_is(machine: Machine) -> None:

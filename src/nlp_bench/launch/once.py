@@ -113,15 +113,17 @@ def find(scheduler: Scheduler, comment: str, known: Collection[str] = (), *, loo
     return None
 
 
+def since_s(when: str) -> float:
+    """Return the seconds since a time in a record, by this machine's clock; 0 where it is none."""
+    try:
+        return time.time() - dt.datetime.fromisoformat(when).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
 def unsure_for_s(submission: Submission) -> float:
     """Return for how many seconds yet a job may come of an answer that was unsure; 0 where none was, or it is too old."""
-    if not submission.unsure:
-        return 0.0
-    try:
-        age_s = time.time() - dt.datetime.fromisoformat(submission.unsure).timestamp()
-    except (ValueError, OverflowError):
-        age_s = 0.0
-    return min(max(UNSURE_S - age_s, 0.0), UNSURE_S)
+    return min(max(UNSURE_S - since_s(submission.unsure), 0.0), UNSURE_S) if submission.unsure else 0.0
 
 
 def find_open(scheduler: Scheduler, comment: str, intent: Submission) -> str | None:

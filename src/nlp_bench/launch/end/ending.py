@@ -19,7 +19,7 @@ from nlp_bench.config.values import clock
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.launch import starts
-from nlp_bench.launch.end.log_facts import LogFacts, gather
+from nlp_bench.launch.end.log_facts import ITERATION, LogFacts, gather
 from nlp_bench.marker import read_outcome, write_marker
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome, read_word
@@ -364,7 +364,6 @@ def _lost_log(log: Path) -> str:
     return f"{log.name} is not what the run has written: it was emptied, or removed and replaced, meanwhile; "
 
 
-_ITERATION = re.compile(r"iteration +(\d+)/")
 _RANK_BYTES = 1 << 16  # of the end of each rank's log, of which a job may have thousands
 
 
@@ -373,7 +372,7 @@ def _lost_end(facts: Facts) -> str:
     folders = (facts.run_log.parent / RANKS).glob("*")
     latest = max(folders, key=lambda one: one.stat().st_mtime, default=None)
     for path in sorted(latest.glob("**/stdout.log")) if latest else ():
-        done = max(map(int, _ITERATION.findall(last_start.tail(path, _RANK_BYTES))), default=0)
+        done = max(map(int, ITERATION.findall(last_start.tail(path, _RANK_BYTES))), default=0)
         if done > facts.last_iteration:
             return f"{path} goes on to iteration {done}: {facts.run_log.name} was replaced (by an editor, sed -i), or cut, while the run wrote to it; "
     return ""

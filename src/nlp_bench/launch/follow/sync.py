@@ -1,7 +1,6 @@
 """Bring the record of a run up to date with what the scheduler says of its job."""
 
 import contextlib
-import datetime as dt
 import os
 import shlex
 import socket
@@ -359,11 +358,8 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
     if job.state is State.UNKNOWN:
         return _unknown_state(scheduler, run_dir, job)
     if job.state is State.WAITING:
-        waited_s = 0.0  # where the record does not tell
-        with contextlib.suppress(ValueError):
-            by_record_s = time.time() - dt.datetime.fromisoformat(submission.submitted).timestamp()
-            waited_s = min(by_record_s, age_s(run_dir / seal.SUBMISSION))  # the clock of this machine may be ahead
-        # One that was asked to begin at night does not wait in the queue before.
+        # The clock of this machine may be ahead; and a job that was asked to begin at night does not wait in the queue before.
+        waited_s = min(once.since_s(submission.submitted), age_s(run_dir / seal.SUBMISSION))
         waited_s = max(0.0, waited_s - job.delay_s)
         is_own = once.may_act(run_dir, submission)
         if is_own and (done := retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s)):
