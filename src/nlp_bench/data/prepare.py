@@ -217,13 +217,18 @@ def _make(request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, 
     common = {**parameters, "inputs": None, "library": encoder.library, "token_bytes": token_bytes}
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
-        place: dict[str, Any] = {"folder": request.shards, "token_bytes": token_bytes}
         shards = [
-            Shard(number=number, path=path, identity={**common, **identity(path)}, **place)
+            Shard(
+                number=number,
+                path=path,
+                folder=request.shards,
+                identity=common | identity(path),
+                token_bytes=token_bytes,
+            )
             for number, path in enumerate(paths)
         ]
-        options = {"workers": request.workers or cores, "piece_bytes": request.piece_bytes}
-        pieces = Preparation(shards, request.tokenizer, request.reading, **options).run()
+        workers = request.workers or cores
+        pieces = Preparation(shards, request.tokenizer, request.reading, workers, request.piece_bytes).run()
     finally:
         with contextlib.suppress(OSError):  # not empty: it holds pieces to resume from
             request.shards.rmdir()

@@ -18,7 +18,7 @@ import threading
 import time
 from array import array
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
@@ -69,25 +69,6 @@ class Encoded:
     broken: list[str] = field(default_factory=list)  # what is wrong with the first of them
 
 
-def documents_of(reading: Reading, path: str, data: bytes, number: int, broken: list[str]) -> Iterator[list[str]]:
-    """Yield the texts of each document in lines of the file `path`, from line `number` on: one, or one per sentence.
-
-    Raises UsageError for a broken line, or appends its error to `broken`.
-    """
-    for place, line in numbered_lines(data, number):
-        try:
-            texts = texts_of(line, reading.json_key, f"input: {path}, line {place}")
-        except UsageError as error:
-            if not reading.skip_broken:
-                raise
-            broken.append(str(error))
-            continue
-        if isinstance(texts, list):
-            yield texts
-        else:
-            yield split_sentences(texts) if reading.split_sentences else [texts]
-
-
 def encode(encoder: Encoder, documents: Sequence[Sequence[str]], token_bytes: int, *, append_eod: bool) -> Encoded:
     """Return the tokens of documents, each a list of texts."""
     found = Encoded()
@@ -113,11 +94,19 @@ Work = tuple[Encoder, Reading, int]  # tokenizer, how lines are read, and bytes 
 
 def encode_lines(work: Work, path: str, data: bytes, number: int) -> Encoded:
     """Return the tokens of lines of the file `path`, from line `number` on; raises UsageError for a broken one."""
-    (encoder, reading, token_bytes), broken = work, list[str]()
-    try:
-        documents = list(documents_of(reading, path, data, number, broken))
-    except UsageError as error:
-        raise UsageError(f"{error}; --skip-broken leaves such lines out") from error
+    encoder, reading, token_bytes = work
+    documents, broken = list[list[str]](), list[str]()
+    for place, line in numbered_lines(data, number):
+        try:
+            texts = texts_of(line, reading.json_key, f"input: {path}, line {place}")
+        except UsageError as error:
+            if not reading.skip_broken:
+                raise UsageError(f"{error}; --skip-broken leaves such lines out") from error
+            broken.append(str(error))
+            continue
+        if isinstance(texts, str):
+            texts = split_sentences(texts) if reading.split_sentences else [texts]
+        documents.append(texts)
     found = encode(encoder, documents, token_bytes, append_eod=reading.append_eod)
     found.num_broken, found.broken = len(broken), broken[:MAX_NAMED]
     return found
@@ -191,7 +180,7 @@ class Preparation:
     """The work on all shards of one preparation."""
 
     def __init__(
-        self, shards: Sequence[Shard], choice: TokenizerChoice, reading: Reading, *, workers: int, piece_bytes: int
+        self, shards: Sequence[Shard], choice: TokenizerChoice, reading: Reading, workers: int, piece_bytes: int
     ) -> None:
         """Prepare; nothing is started. `workers` processes encode, and pieces end after `piece_bytes` of text."""
         self.shards, self.piece_bytes = shards, piece_bytes
