@@ -138,8 +138,16 @@ def test_a_colleague_gets_no_cache_of_kernels_that_may_only_be_read(
 
 
 @pytest.fixture
-def apex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Apex:
-    """A git repository that installs as Apex does, and an nvcc: CUDA's compiler is the one thing not to be had here."""
+def nvcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA's compiler, the one thing not to be had here."""
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin" / "nvcc", "true")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.fixture
+def apex(tmp_path: Path, nvcc: None) -> Apex:  # noqa: ARG001
+    """A git repository that installs as Apex does."""
     source = tmp_path / "an apex"
     source.mkdir()
     (source / "setup.py").write_text(
@@ -153,9 +161,6 @@ def apex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Apex:
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         subprocess.run([*git, *words], check=True, capture_output=True)
     commit = execute(*git, "rev-parse", "HEAD", check=True).stdout.strip()
-    (tmp_path / "bin").mkdir()
-    program(tmp_path / "bin" / "nvcc", "true")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     return Apex(source=str(source), commit=commit)
 
 
@@ -172,14 +177,6 @@ def test_a_failing_apex_names_the_log_and_leaves_no_manifest(built: Path, apex: 
     assert not list(built.glob("*/build.json"))
 
 
-def test_apex_without_a_gpu_or_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = Apex(source="there", commit="1")
-    assert maker.apex_extensions(tmp_path, this_machine("cpu"), wanted).startswith("skipped (no GPU and no --arch")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NlpBenchError, match="apex: nvcc is not on PATH"):
-        maker.apex_extensions(tmp_path, GPU, wanted)
-
-
 def wheel(folder: Path, name: str, version: str, needs: str = "") -> Path:
     """Write a package of one module in pip's own format: https://packaging.python.org/specifications/binary-distribution-format."""
     path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
@@ -193,12 +190,10 @@ def wheel(folder: Path, name: str, version: str, needs: str = "") -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("nvcc")
 def test_transformer_engine_comes_with_what_is_not_there_and_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "bin").mkdir()
-    program(tmp_path / "bin" / "nvcc", "true")
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     wheel(tmp_path, "small_need", "3.0")
@@ -208,12 +203,16 @@ def test_transformer_engine_comes_with_what_is_not_there_and_nothing_twice(
     assert {path.name for path in (tmp_path / "site-packages").glob("*.py")} == {"fake_engine.py", "small_need.py"}
 
 
-def test_transformer_engine_without_a_gpu_or_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_libraries_without_a_gpu_or_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert maker.transformer_engine(tmp_path, GPU, "").startswith("skipped (no --te")
-    assert maker.transformer_engine(tmp_path, this_machine("cpu"), "it").startswith("skipped (no GPU and no --arch")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NlpBenchError, match="transformer engine: nvcc is not on PATH"):
-        maker.transformer_engine(tmp_path, GPU, "it")
+    for make, wanted, name in (
+        (maker.apex_extensions, Apex(source="there", commit="1"), "apex"),
+        (maker.transformer_engine, "it", "transformer engine"),
+    ):
+        assert make(tmp_path, this_machine("cpu"), wanted).startswith("skipped (no GPU and no --arch")
+        with pytest.raises(NlpBenchError, match=f"{name}: nvcc is not on PATH"):
+            make(tmp_path, GPU, wanted)
 
 
 def test_a_kernel_that_takes_its_process_along_is_wrong_and_the_next_ones_are_still_tried(
