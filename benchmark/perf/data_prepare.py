@@ -40,10 +40,10 @@ def main() -> int:
 
 
 def _compare(folder: Path, documents: int, repeat: int) -> None:
-    from nlp_bench.data import corpus  # noqa: PLC0415  # --help is light
+    from nlp_bench.data import maker  # noqa: PLC0415  # --help is light
     from nlp_bench.data.tokenizer import train_byte_pairs  # noqa: PLC0415
 
-    text = [{"text": document} for document in corpus.documents(1, documents)]
+    text = [{"text": document} for document in maker.documents(1, documents)]
     content = "".join(json.dumps(record) + "\n" for record in text).encode()
     (folder / "text.jsonl").write_bytes(content)
     (folder / "text.jsonl.xz").write_bytes(lzma.compress(content, preset=1))

@@ -52,7 +52,7 @@ def test_a_broken_dataset_is_refused(pair: str, suffix: str, content: bytes | No
         check_indexed(pair)
 
 
-GPT2, HASH = "GPT2BPETokenizer", "sha256 [0-9a-f]{16}"
+GPT2, HUGGING, HASH = "GPT2BPETokenizer", "HuggingFaceTokenizer", "sha256 [0-9a-f]{16}"
 
 
 @pytest.fixture
@@ -69,25 +69,17 @@ def prefix(tmp_path: Path) -> str:
 
 def test_the_same_tokenizer_passes(prefix: str) -> None:
     folder = Path(prefix).parent
-    check_tokenizer(
-        prefix, tokenizer_type="GPT2BPETokenizer", vocab_file=str(folder / "vocab.json"),
-        merge_file=str(folder / "merges.txt"), vocab_size=640,
-    )  # fmt: skip
+    files = {"vocab_file": str(folder / "vocab.json"), "merge_file": str(folder / "merges.txt")}
+    check_tokenizer(prefix, tokenizer_type=GPT2, vocab_size=640, **files)
     check_tokenizer(prefix, tokenizer_type="NullTokenizer", vocab_size=600)
-    check_tokenizer(str(folder / "unknown"), tokenizer_type="HuggingFaceTokenizer", vocab_size=1)
+    check_tokenizer(str(folder / "unknown"), tokenizer_type=HUGGING, vocab_size=1)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            {"tokenizer_type": "HuggingFaceTokenizer"},
-            f"made with {GPT2}; use --tokenizer-type {GPT2} --vocab-file vocab.json",
-        ),
-        (
-            {"vocab_file": "merges.txt"},
-            rf"vocab_file: .*merges.txt \({HASH}\) is not the vocab.json \({HASH}\) that made",
-        ),
+        ({"tokenizer_type": HUGGING}, f"made with {GPT2}; use --tokenizer-type {GPT2} --vocab-file vocab.json"),
+        ({"vocab_file": "merges.txt"}, rf"vocab_file: .*merges.txt \({HASH}\) is not the vocab.json \({HASH}\)"),
         ({"merge_file": "gone"}, r"merge_file: cannot read .*gone: No such file"),
         ({"vocab_size": 599}, r"vocab_size: 599 is less than the 600 of the tokenizer that made"),
         ({"tokenizer_type": "NullTokenizer", "vocab_size": 512}, r"vocab_size: 512 is less than the 600"),
@@ -108,12 +100,12 @@ def test_the_invented_corpus_has_a_record_too(tmp_path: Path) -> None:
     check_tokenizer(prefix, **good, vocab_size=300)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"vocab_file: .*merges.txt .* is not the vocab.json"):
         check_tokenizer(prefix, **good | {"vocab_file": str(tmp_path / "data" / "merges.txt")})  # type: ignore[arg-type]
-    check_tokenizer(str(tmp_path / "data" / "others"), tokenizer_type="HuggingFaceTokenizer")
+    check_tokenizer(str(tmp_path / "data" / "others"), tokenizer_type=HUGGING)
 
 
 def test_strange_and_newer_records(prefix: str) -> None:
     Path(prefix + ".json").write_text('{"loss": 1}')
-    check_tokenizer(prefix, tokenizer_type="HuggingFaceTokenizer")  # not ours: it says nothing about the data
+    check_tokenizer(prefix, tokenizer_type=HUGGING)  # not ours: it says nothing about the data
     Path(prefix + ".json").write_text('{"schema": "nlp-bench/data/3"}')
     with pytest.raises(NlpBenchError, match="is newer than this nlp-bench reads"):
         check_tokenizer(prefix, tokenizer_type="NullTokenizer")

@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 
 from nlp_bench.cli.main import main
-from nlp_bench.data import PREFIX, corpus, maker
+from nlp_bench.data import PREFIX, maker
 from nlp_bench.data.indexed import check_indexed
-from nlp_bench.data.maker import DataRequest, make_data
+from nlp_bench.data.maker import DataRequest, documents, make_data
 from nlp_bench.data.tokenizer import byte_pairs
 from nlp_bench.errors import NlpBenchError, UsageError
 
@@ -24,8 +25,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_corpus_is_the_same_for_the_same_seed_only() -> None:
-    assert list(corpus.documents(1, 3)) == list(corpus.documents(1, 3))
-    assert list(corpus.documents(1, 3)) != list(corpus.documents(2, 3))
+    assert list(documents(1, 3)) == list(documents(1, 3))
+    assert list(documents(1, 3)) != list(documents(2, 3))
 
 
 @pytest.mark.slow
@@ -39,10 +40,10 @@ def test_the_files_are_the_same_for_the_same_seed(small: Path, tmp_path: Path) -
 
 def test_the_documents_come_back_from_the_files(small: Path) -> None:
     tokenizer = byte_pairs(small / "vocab.json", small / "merges.txt")
-    first = [*tokenizer.encode(next(corpus.documents(1, 1))).ids, tokenizer.token_to_id("<|endoftext|>")]
+    first = [*tokenizer.encode(next(documents(1, 1))).ids, tokenizer.token_to_id("<|endoftext|>")]
     tokens = (small / f"{PREFIX}.bin").read_bytes()[: 2 * len(first)]
     assert [int.from_bytes(tokens[i : i + 2], "little") for i in range(0, len(tokens), 2)] == first
-    assert tokenizer.decode(first[:-1]) == next(corpus.documents(1, 1))
+    assert tokenizer.decode(first[:-1]) == next(documents(1, 1))
 
 
 def test_a_second_call_keeps_the_data_and_other_parameters_replace_them(tmp_path: Path) -> None:
@@ -109,3 +110,19 @@ def test_sizes_that_cannot_be_made_are_named(tmp_path: Path) -> None:
         DataRequest(output=tmp_path, vocab_size=100)
     with pytest.raises(UsageError, match="vocab_size: 4096 asked for, but this text gives"):
         make_data(DataRequest(output=tmp_path / "out", documents=1))
+
+
+def test_an_endless_corpus_is_refused_and_its_tokenizer_needs_few_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    words = ["data", "--vocab-size", "300", "--output", str(tmp_path / "data")]
+    said = cli(*words, "--documents", "1e12", code=UsageError.exit_code).err
+    assert "documents: 1000000000000 are more than 10000000" in said
+    said = cli("data", "--vocab-size", "900000000", "--output", tmp_path / "data", code=UsageError.exit_code).err
+    assert "vocab_size: 900000000 is more than 1000000" in said
+    assert main([*words, "--documents", "50"]) == 0
+    few = (tmp_path / "data/merges.txt").read_text()
+    monkeypatch.setattr(maker, "LEARNED_FROM", 50)
+    assert main([*words, "--documents", "100"]) == 0
+    assert (tmp_path / "data/merges.txt").read_text() == few
+    assert json.loads((tmp_path / "data/data.json").read_text())["num_documents"] == 100

@@ -3,6 +3,7 @@
 import bz2
 import contextlib
 import gzip
+import io
 import itertools
 import json
 import lzma
@@ -12,6 +13,7 @@ import resource
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 import warnings
@@ -21,16 +23,17 @@ from typing import Any
 
 import pytest
 from backports import zstd
-from support.command import Cli
+from support.command import Cli, Terminal
 from support.processes import NLP_BENCH
 
 from nlp_bench.cli.main import main
-from nlp_bench.data import corpus, shards
+from nlp_bench.data import shards
 from nlp_bench.data.indexed import check_indexed
-from nlp_bench.data.maker import DataRequest, make_data
+from nlp_bench.data.maker import DataRequest, documents, make_data
 from nlp_bench.data.prepare import PrepareRequest, prepare
 from nlp_bench.data.sentences import split_sentences
-from nlp_bench.data.shards import Reading
+from nlp_bench.data.shards import Progress, Reading
+from nlp_bench.data.text import Block
 from nlp_bench.data.tokenizer import TokenizerChoice, byte_pairs
 from nlp_bench.errors import NlpBenchError, UsageError
 
@@ -49,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("with space")
     make_data(DataRequest(output=place / "tokenizer", documents=300, vocab_size=600))
     for number, (name, pack) in enumerate(SHARDS.items()):
-        (place / name).write_bytes(pack(json_lines(["", *corpus.documents(number, 100)])))
+        (place / name).write_bytes(pack(json_lines(["", *documents(number, 100)])))
     return place
 
 
@@ -86,7 +89,7 @@ def files(prefix: str) -> list[bytes]:
 
 def test_a_file_that_grows_while_it_is_read_is_refused(folder: Path, tmp_path: Path) -> None:
     """Of a file that was still being copied a part was taken for the whole, and the record contradicted itself."""
-    growing, text = tmp_path / "growing.jsonl", json_lines(corpus.documents(0, 20))
+    growing, text = tmp_path / "growing.jsonl", json_lines(documents(0, 20))
     growing.write_bytes(text)
     is_read = threading.Event()
 
@@ -114,7 +117,7 @@ def test_every_token_is_the_tokenizers_own_in_the_order_of_the_input(folder: Pat
     request = asked(folder, tmp_path / "new" / "data")
     record, made = prepare(request)
     tokenizer = byte_pairs(folder / "tokenizer/vocab.json", folder / "tokenizer/merges.txt")
-    texts = [text for number in range(len(SHARDS)) for text in corpus.documents(number, 100)]
+    texts = [text for number in range(len(SHARDS)) for text in documents(number, 100)]
     end = tokenizer.token_to_id("<|endoftext|>")
     expected = [[[*tokenizer.encode(text).ids, end]] for text in texts]
     assert made
@@ -136,7 +139,7 @@ def test_the_files_are_those_of_megatron_cores_builder(folder: Path, tmp_path: P
         from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
     tokenizer = byte_pairs(folder / "tokenizer/vocab.json", folder / "tokenizer/merges.txt")
     builder = IndexedDatasetBuilder(str(tmp_path / "theirs.bin"), dtype=DType.optimal_dtype(600))
-    for text in corpus.documents(0, 100):
+    for text in documents(0, 100):
         sentences = [tokenizer.encode(sentence).ids for sentence in split_sentences(text)]
         builder.add_document(list(itertools.chain(*sentences)), [len(ids) for ids in sentences])
     builder.finalize(str(tmp_path / "theirs.idx"))
@@ -159,10 +162,14 @@ def test_a_large_vocabulary_has_tokens_of_four_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_neither_workers_nor_pieces_change_the_result(folder: Path, tmp_path: Path) -> None:
+def test_neither_workers_nor_pieces_change_the_result(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = asked(folder, tmp_path / "1" / "data", workers=1)
-    many = asked(folder, tmp_path / "2" / "data", workers=3, piece_bytes=1)
-    assert prepare(one)[0] == prepare(many)[0]
+    many = asked(folder, tmp_path / "2" / "data", workers=3)
+    expected, _ = prepare(one)
+    monkeypatch.setattr(shards, "PIECE_BYTES", 1)
+    assert prepare(many)[0] == expected
     assert files(one.prefix) == files(many.prefix)
 
 
@@ -180,11 +187,11 @@ def workers_of(group: int) -> list[str]:
 KILLED = """
 import sys
 from pathlib import Path
-from nlp_bench.data import text
+from nlp_bench.data import shards, text
 from test_prepare import asked, prepare
 if __name__ == "__main__":
-    text.BLOCK_BYTES = 4000
-    prepare(asked(Path(sys.argv[1]), Path(sys.argv[2]), piece_bytes=4000, workers=1))
+    text.BLOCK_BYTES = shards.PIECE_BYTES = 4000
+    prepare(asked(Path(sys.argv[1]), Path(sys.argv[2]), workers=1))
 """
 
 
@@ -336,6 +343,14 @@ def test_a_cut_shard_is_named(folder: Path, tmp_path: Path, name: str) -> None:
     assert not Path(request.prefix + ".bin").exists()
 
 
+def test_a_tar_archive_is_no_text(folder: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "a.jsonl.tar.gz"
+    with tarfile.open(packed, "w:gz") as archive:
+        archive.add(folder / "plain.jsonl")
+    with pytest.raises(UsageError, match=r"a.jsonl.tar.gz is a tar archive; unpack it"):
+        prepare(asked(folder, tmp_path / "o", [str(packed)], workers=1))
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -350,3 +365,28 @@ def test_a_cut_shard_is_named(folder: Path, tmp_path: Path, name: str) -> None:
 )
 def test_a_slip_on_the_command_line_is_named(folder: Path, cli: Cli, more: list[str], message: str) -> None:
     assert message in cli("data", "prepare", *more, *words(folder)[2:-2], code=2).err
+
+
+def test_the_time_left_counts_only_what_is_done_now() -> None:
+    progress = Progress([1_000_000, 1_000_000])
+    for position in (500_000, 700_000):
+        progress.begin(0, position)  # an earlier run had come to the first
+    progress.add(0, Block(data=b"", end=0, number=1, position=1_000_000), text_bytes=4_000_000, documents=100)
+    expected = "nlp-bench: preparing 50.0 %, 0/2 shards, 10 documents/s, 0.4 MB/s of text, 20 s left"
+    assert progress.text(10.0) == expected
+    progress.end(0)
+    progress.end(1)  # done in an earlier run
+    assert progress.text(10.0) == "nlp-bench: preparing 100.0 %, 2/2 shards, 10 documents/s, 0.4 MB/s of text"
+
+
+def test_a_terminal_has_one_line_and_a_file_has_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for stream, expected in ((Terminal(), "\r"), (io.StringIO(), "nlp-bench: preparing ")):
+        monkeypatch.setattr(sys, "stderr", stream)
+        progress = Progress([1])
+        progress.show()
+        assert stream.getvalue() == ""  # short work needs no progress
+        progress.next_s = 0
+        progress.show()
+        assert stream.getvalue().startswith(expected)
+        progress.line.wipe()
+        assert stream.getvalue().endswith("\r" if stream.isatty() else " text\n")

@@ -1,18 +1,20 @@
-"""Makes the invented corpus and its tokens atomically, once for the same parameters, under a lock."""
+"""The invented corpus: text with enough structure to learn from, and its tokens, made atomically, once for the same parameters, under a lock."""
 
 import glob
 import os
+import random
 import re
 import secrets
 import shutil
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
-from nlp_bench.data import PREFIX, corpus
+from nlp_bench.data import PREFIX
 from nlp_bench.data.indexed import TOKEN_TYPE, Writer, check_builder, token_bytes_for
 from nlp_bench.data.prepare import describe, is_whole
 from nlp_bench.data.shards import encode
@@ -22,8 +24,6 @@ from nlp_bench.files import locked, read_json, real, recover_folder, replace_fol
 from nlp_bench.immutable import immutable
 
 SCHEMA = "nlp-bench/data/1"
-
-
 MOST_DOCUMENTS = 10_000_000
 MOST_VOCABULARY = 1_000_000
 LEARNED_FROM = 20_000
@@ -104,15 +104,15 @@ def _make(request: DataRequest, parameters: dict[str, Any]) -> dict[str, Any]:
 def _write_tokens(request: DataRequest, folder: Path) -> dict[str, Any]:
     """Write tokenizer and tokens into `folder`; return their counts for the record."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
-    learned_from = corpus.documents(request.seed, min(request.documents, LEARNED_FROM))
+    learned_from = documents(request.seed, min(request.documents, LEARNED_FROM))
     tokenizer = train_byte_pairs(learned_from, request.vocab_size)
     _save(tokenizer.model, folder)
     encoder = encoder_of(tokenizer, [END_OF_DOCUMENT])
-    documents = ([text] for text in corpus.documents(request.seed, request.documents))
+    texts = ([text] for text in documents(request.seed, request.documents))
     token_bytes = token_bytes_for(encoder.vocab_size)
     num_documents = num_tokens = 0
     with closing(Writer(str(folder / PREFIX), token_bytes)) as writer:
-        while batch := list(islice(documents, 1000)):
+        while batch := list(islice(texts, 1000)):
             found = encode(encoder, batch, token_bytes, append_eod=True)
             writer.add(found.tokens, found.lengths, found.sequences)
             num_documents += len(found.sequences)
@@ -135,3 +135,47 @@ def _save(model: Any, folder: Path) -> None:
         if not found:
             raise
         raise OSError(int(found[1]), os.strerror(int(found[1])), str(folder)) from error
+
+
+ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "kr", "st", "tr")
+VOWELS = ("a", "e", "i", "o", "u", "ai", "or", "en")
+SENTENCES = (
+    ("article", "noun", "verb", "article", "noun"),
+    ("article", "adjective", "noun", "verb", "adverb"),
+    ("noun", "verb", "preposition", "article", "adjective", "noun"),
+    ("article", "noun", "preposition", "article", "noun", "verb", "noun", "adverb"),
+)
+SHARES = {"article": 4, "preposition": 24, "adverb": 200, "adjective": 500, "verb": 900, "noun": 2400}
+NUM_TOPICS = 16
+
+
+def documents(seed: int, count: int) -> Iterator[str]:
+    """Yield `count` documents of about 600 characters each, drawn from one random grammar, the same for the same seed on every machine.
+
+    Words of a class follow Zipf's law; the topic of a document decides which nouns and verbs are frequent in it.
+    """
+    draw = random.Random(seed)  # noqa: S311  # reproducible text, no secret
+    classes = _lexicon(draw)
+    weights = {name: list(accumulate(1 / rank for rank in range(1, len(words) + 1))) for name, words in classes.items()}
+    for _ in range(count):
+        topic = draw.randrange(NUM_TOPICS)
+        words = {name: _shifted(entries, topic) for name, entries in classes.items()}
+        sentences = (draw.choice(SENTENCES) for _ in range(draw.randint(12, 24)))
+        lines = (" ".join(draw.choices(words[name], cum_weights=weights[name])[0] for name in one) for one in sentences)
+        yield ". ".join(line.capitalize() for line in lines) + ".\n"
+
+
+def _lexicon(draw: random.Random) -> dict[str, list[str]]:
+    known: dict[str, None] = {}
+    while len(known) < sum(SHARES.values()):
+        syllables = 1 + min(len(known) // 60, 1) + draw.randrange(2)  # the first, most frequent words are short
+        known["".join(draw.choice(ONSETS) + draw.choice(VOWELS) for _ in range(syllables))] = None
+    words = iter(known)
+    return {name: [next(words) for _ in range(share)] for name, share in SHARES.items()}
+
+
+def _shifted(words: list[str], topic: int) -> list[str]:
+    if len(words) < 900:
+        return words
+    start = topic * len(words) // NUM_TOPICS
+    return words[start:] + words[:start]

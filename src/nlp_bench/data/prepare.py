@@ -22,7 +22,7 @@ from nlp_bench.data.indexed import (
     record_path,
     token_bytes_for,
 )
-from nlp_bench.data.shards import MAX_NAMED, PIECE_BYTES, Piece, Preparation, Reading, Shard
+from nlp_bench.data.shards import MAX_NAMED, Piece, Preparation, Reading, Shard
 from nlp_bench.data.tokenizer import TokenizerChoice, build, require_file
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import locked, opened, real, sha256_of, write_json, write_text
@@ -49,7 +49,6 @@ class PrepareRequest:
     workers: int | None = None  # processes that encode; None: one per usable core. Does not change the result
     keep_shards: bool = False  # keep the finished pieces, so that input can be added later without encoding all again
     overwrite: bool = False  # replace a result that was made from other input or with other parameters
-    piece_bytes: int = PIECE_BYTES  # bytes of text per piece. Does not change the result
 
     def __post_init__(self) -> None:
         if self.workers is not None and not 1 <= self.workers <= MAX_WORKERS:
@@ -228,7 +227,7 @@ def _make(request: PrepareRequest, paths: Sequence[Path], parameters: dict[str, 
             for number, path in enumerate(paths)
         ]
         workers = request.workers or cores
-        pieces = Preparation(shards, request.tokenizer, request.reading, workers, request.piece_bytes).run()
+        pieces = Preparation(shards, request.tokenizer, request.reading, workers).run()
     finally:
         with contextlib.suppress(OSError):  # not empty: it holds pieces to resume from
             request.shards.rmdir()

@@ -179,11 +179,9 @@ class Shard:
 class Preparation:
     """The work on all shards of one preparation."""
 
-    def __init__(
-        self, shards: Sequence[Shard], choice: TokenizerChoice, reading: Reading, workers: int, piece_bytes: int
-    ) -> None:
-        """Prepare; nothing is started. `workers` processes encode, and pieces end after `piece_bytes` of text."""
-        self.shards, self.piece_bytes = shards, piece_bytes
+    def __init__(self, shards: Sequence[Shard], choice: TokenizerChoice, reading: Reading, workers: int) -> None:
+        """Prepare; nothing is started. `workers` processes encode."""
+        self.shards = shards
         self.num_open = max(min(len(shards), workers, MAX_OPEN_SHARDS), 1)
         self.window = max(2 * workers // self.num_open, 2)
         self.stop = threading.Event()
@@ -306,7 +304,7 @@ class _ShardJob:
         piece.num_empty += found.num_empty
         piece.num_broken += found.num_broken
         piece.broken = [*piece.broken, *found.broken][:MAX_NAMED]
-        if piece.end - (self.pieces[-1].end if self.pieces else 0) >= self.work.piece_bytes:
+        if piece.end - (self.pieces[-1].end if self.pieces else 0) >= PIECE_BYTES:
             self._finish(is_last=False)
 
     def _finish(self, *, is_last: bool) -> None:
