@@ -214,12 +214,10 @@ class PhaseReport(Watcher):
         self._profiled = range(*window) if trainer.settings.profile else range(0)
 
     def after(self, iteration: int) -> None:  # noqa: ARG002
-        """Settle the timers."""
         self._num_iterations += 1
         self._timers.settle()
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:
-        """Gather the interval's seconds from all ranks and print them."""
         own, count = self._timers.take(), self._num_iterations
         rows = gather([own.get(name, 0.0) for name in TIMERS], self._device)
         self._num_iterations = 0
@@ -234,6 +232,5 @@ class PhaseReport(Watcher):
         self._sum.add(phases, interval.elapsed_s * count, count, spoilt=slowed)
 
     def end(self, ending: TrainingEnd) -> None:  # noqa: ARG002
-        """Print the summary."""
         for line in self._sum.lines():
             self._say(line)

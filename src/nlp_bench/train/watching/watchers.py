@@ -83,12 +83,10 @@ class Garbage(Watcher):
         gc.collect()
 
     def after(self, iteration: int) -> None:
-        """Collect after every `manual_gc_interval` iterations."""
         if self._every and iteration % self._every == 0:
             gc.collect()
 
     def close(self) -> None:
-        """Enable the collector."""
         gc.enable()
 
 
@@ -108,7 +106,6 @@ class Progress(Watcher):
         self._drawn_s = float("-inf")
 
     def after(self, iteration: int) -> None:
-        """Redraw the line, at most every STEP_S."""
         now_s = self._clock()
         self._first = self._first or (iteration, now_s)  # the first iteration takes longer than the others
         if self._line.is_terminal and now_s - self._drawn_s >= STEP_S:
@@ -116,11 +113,9 @@ class Progress(Watcher):
             self._line.show(self.text(iteration, now_s))
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:  # noqa: ARG002
-        """Redraw the line below the log line."""
         self._line.show(self.text(interval.iteration, self._clock()))
 
     def close(self) -> None:
-        """Wipe the line."""
         self._line.wipe()
 
     def text(self, iteration: int, now_s: float) -> str:
@@ -153,13 +148,11 @@ class MemoryReport(Watcher):
         self._printed = ""
 
     def after(self, iteration: int) -> None:
-        """Print the peak after the first iteration."""
         if not self._printed:
             self._printed = memory_text(self._gather(), self._num_stages)
             self._say(f" > memory after iteration {iteration}, {self._printed}")
 
     def end(self, ending: TrainingEnd) -> None:
-        """Print the peak at the end, if it has changed."""
         now = memory_text(self._gather(), self._num_stages)
         if now != self._printed:
             self._say(f" > memory at the end, after iteration {ending.iteration}, {now}")
@@ -221,7 +214,6 @@ class Profiler(Watcher):
                 raise NlpBenchError(f"profile_dir: cannot make {self._folder}: {why}") from error
 
     def before(self, iteration: int) -> None:
-        """Mark an iteration of the window in the log, and start recording with the first."""
         if self._start <= iteration < self._end:
             ranks = " ".join(map(str, self._ranks))
             self._say(f" profiling iteration {iteration} on {'rank' if len(self._ranks) == 1 else 'ranks'} {ranks}")
@@ -232,15 +224,13 @@ class Profiler(Watcher):
                 self._recording.start()
 
     def after(self, iteration: int) -> None:
-        """End the window after its last iteration."""
         if iteration == self._end - 1:
             self.close()
             wait_for_all()  # the time of writing counts for the marked iteration, on every rank
             self._say(f" > profile: {self._folder}/rank*.json.gz (open in ui.perfetto.dev or chrome://tracing)")
 
     def close(self) -> None:
-        """Write the trace, also of a window that was not completed."""
-        recording, self._recording = self._recording, None
+        recording, self._recording = self._recording, None  # of a window that was not completed, too
         if recording is None:
             return
         if self._on_gpu:
@@ -260,7 +250,6 @@ class StartUpReport(Watcher):
         self._say, self._is_printed = say, False
 
     def after(self, iteration: int) -> None:  # noqa: ARG002
-        """Print it once, after the first iteration of this process."""
         if not self._is_printed:
             self._is_printed = True
             STARTUP.mark("first iteration")

@@ -78,7 +78,6 @@ class TensorBoard(Watcher):
         self._writer = EventsWriter(str(Path(self._folder, "events")))
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:
-        """Write one event by iteration and one by samples."""
         if self._writer is None or interval.iteration % self._every:
             return
         over_samples = {f"{tag} vs samples": scalars[tag] for tag in VS_SAMPLES if tag in scalars}
@@ -103,7 +102,6 @@ class TensorBoard(Watcher):
         )
 
     def close(self) -> None:
-        """Flush and close the file."""
         if self._writer is not None:
             with contextlib.suppress(OSError):
                 self._writer.close()
@@ -134,15 +132,13 @@ class WeightsBiases(Watcher):
         say(f" > Weights & Biases: {self._run.url or f'offline, files in {self._run.dir}'}")
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:
-        """Log the numbers; wandb's own process sends them."""
+        # wandb's own process sends it
         self._run.log({**scalars, "samples vs steps": interval.consumed_samples}, step=interval.iteration)
 
     def end(self, ending: TrainingEnd) -> None:
-        """Note how the training ended."""
         self._code = ending.code
 
     def close(self) -> None:
-        """Finish the run."""
         with contextlib.suppress(Exception):  # a lost connection must not fail the training
             self._run.finish(exit_code=self._code)
 
@@ -183,7 +179,6 @@ class MlLog(Watcher):
             self._print(key, POINT, value)
 
     def before(self, iteration: int) -> None:
-        """Print the start of the run, before its first iteration."""
         if not self._has_begun:
             self._has_begun = True
             samples = (iteration - 1) * self._batch
@@ -192,7 +187,6 @@ class MlLog(Watcher):
             self._print("block_start", START, samples_count=samples)
 
     def interval(self, interval: Interval, scalars: Scalars) -> None:  # noqa: ARG002
-        """Print the seconds per iteration and the loss."""
         stats = {"train_step_time": interval.elapsed_s}
         if interval.loss is not None and math.isfinite(interval.loss):  # JSON has neither NaN nor infinity
             stats["reduced_train_loss"] = interval.loss
@@ -200,7 +194,6 @@ class MlLog(Watcher):
         self._print("tracked_stats", POINT, stats, time_s=interval.unix_time_s, **where)
 
     def end(self, ending: TrainingEnd) -> None:
-        """Print the end of the run."""
         samples = ending.iteration * self._batch
         self._print("block_stop", END, samples_count=samples)
         self._print("run_stop", END, status="aborted" if ending.code else "success", samples_count=samples)
