@@ -95,10 +95,7 @@ FULL = "--recompute-granularity full --recompute-method"
         ("--tensor-model-parallel-size 3", "tensor_model_parallel_size: num_attention_heads = 4 is not a multiple of"),
         ("--pipeline-model-parallel-size -2", "pipeline_model_parallel_size: -2 is not positive"),
         ("--num-layers-per-virtual-pipeline-stage 1", "num_virtual_stages_per_pipeline_rank: vpp = 4 needs pp"),
-        (
-            f"{VPP2} --num-layers-per-virtual-pipeline-stage 1 {PP2}",
-            "num_virtual_stages_per_pipeline_rank 2 exclude",
-        ),
+        (f"{VPP2} --num-layers-per-virtual-pipeline-stage 1 {PP2}", "num_virtual_stages_per_pipeline_rank 2 exc"),
         (f"{VPP2} {PP2} --no-overlap-p2p-communication", "no_overlap_p2p_communication: with interleaving it needs"),
         (f"--decoder-last-pipeline-num-layers 1 {VPP2} {PP2}", "stages of 3, 1 layers are not all"),
         (f"{FULL} uniform --recompute-num-layers 3", "recompute_num_layers: 3 does not divide the 4 layers of a"),

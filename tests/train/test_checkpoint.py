@@ -155,7 +155,7 @@ def with_tracker(word: str) -> Callable[[Path], object]:
     return lambda folder: (folder / TRACKER).write_text(word, encoding="utf-8")
 
 
-NO_ITERATION = r"not an iteration; write the iteration of a whole one into it: 4"
+NUMBER = r"not an iteration; write the iteration of a whole one into it: 4"
 
 
 @pytest.mark.parametrize(
@@ -166,31 +166,21 @@ NO_ITERATION = r"not an iteration; write the iteration of a whole one into it: 4
         (with_record(iteration=True), "--load FOLDER", "iteration is True, but the folder is iter_0000004"),
         (with_record(consumed_samples=8), "--load FOLDER", "is 8, but 4 iterations of global_batch_size 4 have 16"),
         (with_record(consumed_samples=-16), "--load FOLDER", "consumed_samples is -16, but"),
-        *(
-            (with_tracker(word), "--load FOLDER", NO_ITERATION)
-            for word in ("release", "../4", "9" * 5000, "-4", "\u0664")
-        ),
-        (
-            lambda _: None,
-            "--load FOLDER/iter_0000004",
-            r"iter_0000004 is itself a checkpoint; give --load FOLDER, whose",
-        ),
-        (lambda _: None, f"--load FOLDER/{TRACKER}", r"load: .* is no folder"),
-        (
-            lambda _: None,
-            "--load FOLDER/nowhere --exit-on-missing-checkpoint",
-            r"load: .*nowhere holds no whole checkpoint",
-        ),
-        (lambda _: None, "--save FOLDER", r"save: .* holds iter_0000004 of another training; name a new folder"),
+        *((with_tracker(word), "--load FOLDER", NUMBER) for word in ("release", "../4", "9" * 5000, "-4", "\u0664")),
+        (None, "--load FOLDER/iter_0000004", r"iter_0000004 is itself a checkpoint; give --load FOLDER, whose"),
+        (None, f"--load FOLDER/{TRACKER}", r"load: .* is no folder"),
+        (None, "--load FOLDER/nowhere --exit-on-missing-checkpoint", r"load: .*nowhere holds no whole checkpoint"),
+        (None, "--save FOLDER", r"save: .* holds iter_0000004 of another training; name a new folder"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
 def test_what_contradicts_itself_or_is_no_folder_of_checkpoints_is_refused(
-    tmp_path: Path, damage: Callable[[Path], object], words: str, message: str
+    tmp_path: Path, damage: Callable[[Path], object] | None, words: str, message: str
 ) -> None:
     made_by_hand(tmp_path, 4)
     assert start(f"--save {tmp_path} --load {tmp_path}") is None
-    damage(tmp_path)
+    if damage:
+        damage(tmp_path)
     with pytest.raises(NlpBenchError, match=message.replace("FOLDER", str(tmp_path))):
         start(words.replace("FOLDER", str(tmp_path)))
 
@@ -339,6 +329,9 @@ def test_a_checkpoint_holds_the_last_update_of_every_replica(train: Train, tmp_p
     assert rest.losses == pytest.approx(whole_run.losses[5:], abs=1e-6)
 
 
+ENDLESS = "--train-iters 1000000 --lr-decay-iters 8 --log-interval 1"
+
+
 def in_background(words: str, *more: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "nlp_bench.train", *TINY.split(), *words.split(), *more]
     environment = {name: word for name, word in os.environ.items() if name not in {"RANK", "WORLD_SIZE", "LOCAL_RANK"}}
@@ -347,8 +340,7 @@ def in_background(words: str, *more: str) -> "subprocess.Popen[str]":
 
 @pytest.mark.torchrun
 def test_sigterm_ends_the_training_with_a_checkpoint(tmp_path: Path) -> None:
-    words = "--train-iters 1000000 --lr-decay-iters 8 --log-interval 1 --exit-signal-handler --save"
-    with in_background(words, str(tmp_path)) as process:
+    with in_background(f"{ENDLESS} --exit-signal-handler --save", str(tmp_path)) as process:
         said = ""
         while "iteration " not in said.rpartition("checkpoints:")[2]:
             line = process.stdout.readline()
@@ -365,9 +357,7 @@ def test_sigterm_ends_the_training_with_a_checkpoint(tmp_path: Path) -> None:
 
 @pytest.mark.torchrun
 def test_killed_in_the_middle_of_a_save_the_older_one_is_taken(train: Train, tmp_path: Path) -> None:
-    with in_background(
-        "--train-iters 1000000 --lr-decay-iters 8 --log-interval 1 --save-interval 1 --save", str(tmp_path)
-    ) as process:
+    with in_background(f"{ENDLESS} --save-interval 1 --save", str(tmp_path)) as process:
         half = None
         while half is None:
             time.sleep(0.002)

@@ -28,7 +28,23 @@ def missing(provider: str) -> str | None:
     """Return what is missing for `te` or `apex` and the remedy, or None where everything is installed."""
     if provider == "te" and importlib.util.find_spec("transformer_engine") is None:
         return f"{NO_TE}, or use --kernels torch"
-    return _missing_apex() if provider == "apex" else None
+    if provider != "apex":
+        return None
+    spec = importlib.util.find_spec("apex")
+    if spec is None:
+        return f"Apex is not installed; {build_command('--apex SOURCE')}, or use --kernels torch"
+    if not spec.origin or not (Path(spec.origin).parent / "optimizers" / "fused_adam.py").is_file():
+        return (
+            "the installed package `apex` is not NVIDIA's (the one on PyPI is a toolkit for web sites); "
+            f"`pip uninstall apex`, then {build_command('--apex https://github.com/NVIDIA/apex')}"
+        )
+    absent = [name for name in APEX_EXTENSIONS if importlib.util.find_spec(name) is None]
+    if absent:
+        return (
+            f"Apex is installed without its extension {', '.join(absent)} (it was built without --cpp_ext --cuda_ext); "
+            f"{build_command('--apex SOURCE')}, or use --kernels torch"
+        )
+    return None
 
 
 def check_installed(asked: str, *, eight_bit: bool) -> None:
@@ -73,24 +89,6 @@ def _check_megatron() -> None:
             f"megatron-core: {place} would train, not the installed megatron-core {installed.version}, which the log and the records name; "
             f"take {place} out of PYTHONPATH (a checkout of Megatron-LM is measured by --trainer megatron-lm)"
         )
-
-
-def _missing_apex() -> str | None:
-    spec = importlib.util.find_spec("apex")
-    if spec is None:
-        return f"Apex is not installed; {build_command('--apex SOURCE')}, or use --kernels torch"
-    if not spec.origin or not (Path(spec.origin).parent / "optimizers" / "fused_adam.py").is_file():
-        return (
-            "the installed package `apex` is not NVIDIA's (the one on PyPI is a toolkit for web sites); "
-            f"`pip uninstall apex`, then {build_command('--apex https://github.com/NVIDIA/apex')}"
-        )
-    absent = [name for name in APEX_EXTENSIONS if importlib.util.find_spec(name) is None]
-    if absent:
-        return (
-            f"Apex is installed without its extension {', '.join(absent)} (it was built without --cpp_ext --cuda_ext); "
-            f"{build_command('--apex SOURCE')}, or use --kernels torch"
-        )
-    return None
 
 
 def has_c_compiler() -> bool:

@@ -49,7 +49,7 @@ def newest(folder: Path, *, option: str = "load") -> Path | None:
         return next(reversed(whole(folder)), None)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{option}: cannot read {tracker}: {getattr(error, 'strerror', None) or error}") from error
-    numbers = ", ".join(str(_iteration(path)) for path in whole(folder))
+    numbers = ", ".join(str(iteration_of(path)) for path in whole(folder))
     remedy = f"write the iteration of a whole one into it: {numbers}"
     if not numbers:
         remedy = "no whole one of nlp-bench is there, and those of Megatron-LM and other programs are not read; name another folder"
@@ -67,7 +67,7 @@ def newest(folder: Path, *, option: str = "load") -> Path | None:
 def whole(folder: Path) -> list[Path]:
     """Return the complete checkpoints in the folder, the oldest first."""
     paths = [path for path in folder.glob("iter_*") if NAME.fullmatch(path.name) and is_whole(path)]
-    return sorted(paths, key=_iteration)
+    return sorted(paths, key=iteration_of)
 
 
 def is_whole(path: Path) -> bool:
@@ -87,13 +87,14 @@ def clear(folder: Path, iteration: int) -> Path:
 def publish(folder: Path, iteration: int, keep: int | None) -> None:
     """Write this checkpoint to the tracker, then remove older complete ones beyond `keep`."""
     write_text(folder / TRACKER, f"{iteration}\n")
-    older = [path for path in whole(folder) if _iteration(path) < iteration]
+    older = [path for path in whole(folder) if iteration_of(path) < iteration]
     for path in older[: len(older) - (keep - 1)] if keep and len(older) >= keep else []:
         (path / LAST_FILE).unlink(missing_ok=True)  # first, so that an interrupted removal leaves it incomplete
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _iteration(path: Path) -> int:
+def iteration_of(path: Path) -> int:
+    """Return the iteration of the checkpoint `path`, by its name."""
     return int(path.name.removeprefix("iter_"))
 
 

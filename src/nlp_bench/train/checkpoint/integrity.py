@@ -21,7 +21,7 @@ from typing import Any
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import some
-from nlp_bench.train.checkpoint.folder import NAME, RECORD, TRACKER, whole
+from nlp_bench.train.checkpoint.folder import RECORD, TRACKER, iteration_of, whole
 
 OF_A_RANK = re.compile(r"__(\d+)_\d+\.distcp")  # a shard, named by the rank that wrote it
 BLOCK_BYTES = 8 << 20
@@ -85,8 +85,7 @@ def refuse_damaged(path: Path, problems: list[str]) -> None:
     """Raise NlpBenchError with the damaged files and the command that selects the next older checkpoint, if there are problems."""
     if not problems:
         return
-    own = int(path.name.removeprefix("iter_")) if NAME.fullmatch(path.name) else 0
-    older = [number for one in whole(path.parent) if (number := int(one.name.removeprefix("iter_"))) < own]
+    older = [number for number in map(iteration_of, whole(path.parent)) if number < iteration_of(path)]
     remedy = (
         f"take the next older one and repeat: echo {older[-1]} > {shlex.quote(str(path.parent / TRACKER))}"
         if older

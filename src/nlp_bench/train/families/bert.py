@@ -8,6 +8,7 @@ WordPiece vocabulary and documents split into sentences.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy, gelu
 
-from nlp_bench.immutable import immutable
 from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean_over
 from nlp_bench.train.model import Job, Place, stack
 from nlp_bench.train.samples import Batch, Rows, Samples, open_rows, padded
@@ -29,23 +29,15 @@ from nlp_bench.train.settings.rules import wordpiece_numbers
 NUM_SPECIAL = 3  # [CLS], [SEP] and [MASK]: those of a WordPiece vocabulary file, else the last tokens of the vocabulary
 
 
-@immutable(kw_only=False)
-class _Special:
-    """Token ids."""
-
-    cls: int
-    sep: int
-    mask: int
-
-
-def _sample(rows: Rows, special: _Special, settings: Settings, vocab_size: int, index: int) -> Batch:
+def _sample(rows: Rows, special: Sequence[int], settings: Settings, vocab_size: int, index: int) -> Batch:
     """Return the pair of texts of row `index` with masked tokens, a function of the seed and the index only, padded with 0.
 
-    `rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text).
+    `rows` are texts of seq_length - 3 tokens (seq_length - 2 without the second text); `special` are [CLS], [SEP] and [MASK].
     tokens, labels int64 [seq_length], mask bool (True at real tokens), loss_mask bool (True at tokens to predict);
     with the next-sentence prediction types int64 [seq_length] (0 in the first text, 1 in the second) and is_random int64 [].
     """
     random, row = np.random.default_rng((settings.seed, index)), rows[index]
+    begin, end, hidden = special
     if not settings.mock_data and random.random() < settings.short_seq_prob:
         row = row[: int(random.integers(2, len(row) + 1))]
     texts, is_random = [row], False
@@ -54,15 +46,15 @@ def _sample(rows: Rows, special: _Special, settings: Settings, vocab_size: int, 
         is_random = bool(random.random() < 0.5)
         other = rows[int(random.integers(len(rows)))][: len(row) - place] if is_random else row[place:]
         texts = [row[:place], other]
-    framed = [[special.cls], *(part for text in texts for part in (text, [special.sep]))]
+    framed = [[begin], *(part for text in texts for part in (text, [end]))]
     whole = np.concatenate(framed).astype(np.int64)
 
-    candidates = np.flatnonzero(~np.isin(whole, (special.cls, special.sep)))
+    candidates = np.flatnonzero(~np.isin(whole, (begin, end)))
     count = min(max(1, round(len(candidates) * settings.mask_prob)), len(candidates))
     places = random.choice(candidates, count, replace=False)
     fate = random.random(count)
     tokens = whole.copy()
-    tokens[places[fate < 0.8]] = special.mask
+    tokens[places[fate < 0.8]] = hidden
     changed = places[fate >= 0.9]
     tokens[changed] = random.integers(vocab_size, size=len(changed))
     chosen = np.zeros(len(whole), dtype=bool)
@@ -175,7 +167,7 @@ def _open_samples(job: Job) -> Samples:
     known = wordpiece_numbers(settings)
     words = ("[CLS]", "[SEP]", "[MASK]")
     special = [known[word] for word in words] if known else range(layout.vocab_size - NUM_SPECIAL, layout.vocab_size)
-    return Samples(rows, functools.partial(_sample, rows, _Special(*special), settings, layout.vocab_size))
+    return Samples(rows, functools.partial(_sample, rows, special, settings, layout.vocab_size))
 
 
 def _forward(_job: Job, batch: Batch | None, model: Any) -> tuple[Any, Loss]:

@@ -1,5 +1,6 @@
 """Chooses the kernels and installs them in megatron-core."""
 
+import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -151,21 +152,16 @@ def install_optimizer(provider: str, off: frozenset[str]) -> None:
 
 def adam_of(provider: str) -> tuple[Any, bool]:
     """Return the class, and whether it is Apex's or Transformer Engine's, which have the argument `adam_w_mode`."""
-    if provider == "te":
-        from transformer_engine.pytorch.optimizers import FusedAdam  # noqa: PLC0415  # only where it is installed
-
-        return FusedAdam, True
-    if provider == "apex":
-        from apex.optimizers import FusedAdam  # noqa: PLC0415  # as above
-
-        return FusedAdam, True
-    return torch.optim.AdamW, False
+    if provider == "torch":
+        return torch.optim.AdamW, False
+    module = "transformer_engine.pytorch.optimizers" if provider == "te" else "apex.optimizers"
+    return importlib.import_module(module).FusedAdam, True
 
 
 def norm_of_provider(provider: str) -> tuple[Any, Any, Any]:
     """Return the function that applies an operation to many tensors, and two operations: norm and scaling."""
     if provider == "te":
-        from transformer_engine.pytorch import optimizers as te  # noqa: PLC0415  # as above
+        from transformer_engine.pytorch import optimizers as te  # noqa: PLC0415  # only where it is installed
 
         return te.multi_tensor_applier, te.multi_tensor_l2norm, te.multi_tensor_scale
     if provider == "apex":
