@@ -25,10 +25,6 @@ def pair(tmp_path: Path) -> str:
     return str(tmp_path / "my data")
 
 
-def test_a_whole_dataset_passes(pair: str) -> None:
-    check_indexed(pair)
-
-
 @pytest.mark.parametrize(
     ("suffix", "content", "message"),
     [

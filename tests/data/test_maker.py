@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -51,9 +50,7 @@ def test_a_second_call_keeps_the_data_and_other_parameters_replace_them(tmp_path
     words = ["data", "--output", str(output), "--documents", "50", "--vocab-size", "300"]
     assert main(words) == 0
     first = (output / "data.json").stat().st_mtime_ns
-    start = time.monotonic()
     assert main(words) == 0
-    assert time.monotonic() - start < 1
     assert (output / "data.json").stat().st_mtime_ns == first
     assert main([*words, "--seed", "2"]) == 0
     assert json.loads((output / "data.json").read_text())["parameters"]["seed"] == 2

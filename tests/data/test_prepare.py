@@ -101,9 +101,7 @@ def test_a_file_that_grows_while_it_is_read_is_refused(folder: Path, tmp_path: P
     copying = threading.Thread(target=copy)
     copying.start()
     try:
-        with pytest.raises(
-            UsageError, match=r"input: .*growing.jsonl changed while it was read \(\d+ bytes, now \d+\)"
-        ):
+        with pytest.raises(UsageError, match=r"growing.jsonl changed while it was read \(\d+ bytes, now \d+\)"):
             prepare(asked(folder, tmp_path / "out", [str(growing)]))
     finally:
         is_read.set()
