@@ -40,13 +40,21 @@ LAYOUTS = {
 PADDED = "--short-seq-prob 0.5"
 SELECTIVE = "--recompute-granularity selective --recompute-modules"
 WHOLE = "--recompute-granularity full --recompute-method"
-AGAIN = (
-    f"{SELECTIVE} mlp", f"{SELECTIVE} mlp layernorm core_attn", f"{SELECTIVE} layernorm",
-    f"{WHOLE} block --recompute-num-layers 2", f"{WHOLE} uniform --recompute-num-layers 1",
-)  # fmt: skip
+AGAIN = {
+    f"{SELECTIVE} mlp layernorm core_attn": "selective: feed-forward blocks and normalisations; the fused attention",
+    f"{WHOLE} block --recompute-num-layers 2": "full: whole layers, block, 2",
+    f"{WHOLE} uniform --recompute-num-layers 1": "full: whole layers, uniform, 1",
+}
+PARTS = {
+    f"{SELECTIVE} mlp": "selective: feed-forward blocks; ",
+    f"{SELECTIVE} layernorm": "selective: normalisations; ",
+    f"{SELECTIVE} core_attn": "selective: attention only",  # which every kernel here does in its own backward pass
+}
+"""What is computed again to the log's words."""
 MODELS = {"gpt": "", "llama": LLAMA, "t5": T5, "odd t5": ODD_T5, "bert": BERT}
 PAIRS = [(model, again, (i + j) % 2) for i, model in enumerate(MODELS) for j, again in enumerate(AGAIN)]
-"""Every model with everything that is computed again, each of both with one tensor-parallel rank and with two."""
+PAIRS += [("gpt", again, 1) for again in PARTS]
+"""Every model with everything that is computed again, each of both with one tensor-parallel rank and with two; one with each part."""
 SHORT = "--train-iters 2 --global-batch-size 2"
 """A gradient that is not the same is seen in the first norm, and in the second loss."""
 Train, Same = Callable[..., Any], Callable[[int, str, str], Any]
@@ -64,13 +72,10 @@ def test_the_layout_does_not_change_the_training_and_the_loss_falls(same_trainin
 
 
 @pytest.mark.torchrun
-@pytest.mark.parametrize(
-    ("model", "again", "split"),
-    [*PAIRS, ("gpt", f"{SELECTIVE} core_attn", 1)],  # which no kernel here does but in its own backward pass
-    ids=lambda word: {0: "TP 1", 1: "TP 2"}.get(word, word),
-)
+@pytest.mark.parametrize(("model", "again", "split"), PAIRS, ids=lambda word: {0: "TP 1", 1: "TP 2"}.get(word, word))
 def test_what_is_computed_again_is_the_same(same_training: Same, model: str, again: str, split: int) -> None:
-    same_training(1 + split, f"{GPT} {MODELS[model]} {SHORT}", f"{again} {FULL if split else ''}")
+    ended = same_training(1 + split, f"{GPT} {MODELS[model]} {SHORT}", f"{again} {FULL if split else ''}")
+    assert f" > recompute: {(AGAIN | PARTS)[again]}" in ended.stdout
 
 
 @pytest.mark.torchrun

@@ -155,17 +155,14 @@ def test_eight_bit_floats_are_refused_on_a_gpu_without_them(found: dict[str, Any
 
 
 @pytest.mark.torchrun
-def test_switches_and_recompute_change_no_loss(same_training: Train) -> None:
+def test_switches_change_no_loss(same_training: Train) -> None:
     off = (
         "--no-bias-gelu-fusion --no-bias-dropout-fusion --no-rope-fusion --no-cross-entropy-loss-fusion "
         "--no-gradient-accumulation-fusion --kernels torch"
     )
-    again = "--recompute-granularity selective --recompute-modules mlp layernorm core_attn"
     other = same_training(1, MOCK, off)
-    two = same_training(2, MOCK, f"{again} --tensor-model-parallel-size 2 --sequence-parallel")
     assert " > cross entropy: megatron-core, not fused\n" in other.stdout
     assert " > kernels: torch (asked: torch)\n" in other.stdout
-    assert " > recompute: selective: feed-forward blocks and normalisations; the fused attention" in two.stdout
 
 
 @pytest.mark.torchrun
