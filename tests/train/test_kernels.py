@@ -1,7 +1,6 @@
 """Kernels: chosen by what is there, refused by name, switched off by the build's record, and equal with every switch."""
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -105,49 +104,27 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    record = tmp_path_factory.mktemp("build") / "build.json"
+@pytest.mark.slow
+def test_kernels_are_chosen_by_the_device_and_the_record_of_the_build(tmp_path: Path) -> None:
+    """All in one process, of which importing torch is most."""
     wrong = {"provider": "torch", "kernel": "weight gradient", "difference": 1.0, "passed": False, "error": None}
+    record = tmp_path / "build.json"
     record.write_text(json.dumps({"verified": [wrong]}))
     answer = python(CASES, RECORD=str(record))
     assert answer.returncode == 0, answer.stderr
-    return dict(json.loads(answer.stdout))
-
-
-@pytest.mark.slow
-def test_a_cpu_takes_torch_and_says_why(found: dict[str, Any]) -> None:
-    assert found["plain"]["kernels"] == "torch (asked: auto; no GPU)"
-    assert found["plain"]["weight gradient"].startswith("added to their sum by the matrix product itself")
+    found = json.loads(answer.stdout)
+    plain, off = found["plain"], found["off"]
+    assert plain["kernels"] == "torch (asked: auto; no GPU)"
+    assert plain["weight gradient"].startswith("added to their sum by the matrix product itself")
     said = "kernels: te asked for, but Transformer Engine needs a GPU and torch sees none; use --kernels torch"
     assert found["te"] == said
-
-
-@pytest.mark.slow
-def test_a_rank_imports_no_compiler_and_no_weights_and_biases(found: dict[str, Any]) -> None:
     assert found["heavy"] == []  # seconds of processor time in each rank
-
-
-@pytest.mark.slow
-def test_a_kernel_that_failed_in_the_build_is_switched_off(found: dict[str, Any]) -> None:
-    assert (found["plain"]["accumulates"], found["off"]["accumulates"]) == (True, False)
-    assert found["off"]["weight gradient"] == "made, then added by an operator of its own"
-    assert re.match(r"environment: NLP_BENCH_BUILD_RECORD=/.*build.json cannot be read", found["torn"])
-
-
-@pytest.mark.slow
-def test_the_step_count_of_torchs_adam_is_kept_where_another_is_installed(found: dict[str, Any]) -> None:
-    assert found["step counts"] == [False, False]
-
-
-@pytest.mark.slow
-def test_cudnn_attention_is_asked_first_where_torch_itself_does(found: dict[str, Any]) -> None:
-    assert [kinds[0] for kinds in found["attention"]] == ["flash", "cuDNN", "cuDNN", "flash"]
+    assert (plain["accumulates"], off["accumulates"]) == (True, False)
+    assert off["weight gradient"] == "made, then added by an operator of its own"
+    assert found["torn"].startswith(f"environment: NLP_BENCH_BUILD_RECORD={record} cannot be read")
+    assert found["step counts"] == [False, False]  # of torch's Adam, where another one is installed
+    assert [kinds[0] for kinds in found["attention"]] == ["flash", "cuDNN", "cuDNN", "flash"]  # as torch itself does
     assert found["attention is wrong"] == ["flash"]
-
-
-@pytest.mark.slow
-def test_eight_bit_floats_are_refused_on_a_gpu_without_them(found: dict[str, Any]) -> None:
     first, second, third = found["eight bit"]
     assert first.endswith("needs compute capability 8.9 and THE GPU has 8.0; leave --fp8-format out")
     assert second.endswith("needs compute capability 10.0 and THE GPU has 9.0; use --fp8-recipe delayed")

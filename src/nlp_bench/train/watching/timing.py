@@ -26,23 +26,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class HostEvent:
+class _HostEvent:
     """A moment by the host's clock, for the CPU, with the methods of torch.cuda.Event that are used here."""
 
     def record(self) -> None:
-        """Take the time."""
         self._s = time.perf_counter()
 
     def query(self) -> bool:
-        """Whether it has passed: always."""
         return True
 
-    def elapsed_time(self, end: "HostEvent") -> float:
-        """Return the milliseconds to another moment."""
+    def elapsed_time(self, end: "_HostEvent") -> float:
         return 1000 * (end._s - self._s)  # noqa: SLF001  # of the same class
 
 
-class Timer:
+class _Timer:
     """Seconds that the GPU's current stream, or on a CPU the host, took between start and stop."""
 
     def __init__(self, make_event: Callable[[], Any]) -> None:
@@ -52,11 +49,9 @@ class Timer:
         self._free: list[Any] = []
 
     def start(self, barrier: bool = False) -> None:  # noqa: ARG002  # megatron-core's signature; without a barrier
-        """Record an event in the stream."""
         self._started = self._event()
 
     def stop(self, barrier: bool = False) -> None:  # noqa: ARG002
-        """Record a second one."""
         self._open.append((self._started, self._event()))
 
     def settle(self) -> None:
@@ -77,10 +72,10 @@ class Timers:
 
     def __init__(self, device: torch.device) -> None:
         on_gpu = device.type == "cuda"
-        make: Any = functools.partial(torch.cuda.Event, enable_timing=True) if on_gpu else HostEvent
-        self._timers: defaultdict[str, Timer] = defaultdict(lambda: Timer(make))
+        make: Any = functools.partial(torch.cuda.Event, enable_timing=True) if on_gpu else _HostEvent
+        self._timers: defaultdict[str, _Timer] = defaultdict(lambda: _Timer(make))
 
-    def __call__(self, name: str, log_level: int | None = None) -> Timer:  # noqa: ARG002  # all are kept
+    def __call__(self, name: str, log_level: int | None = None) -> _Timer:  # noqa: ARG002  # all are kept
         """Return the timer of this name."""
         return self._timers[name]
 
