@@ -10,7 +10,7 @@ FINISHED = re.compile(
 )
 """The line after the last iteration: our trainer's, or Megatron-LM's."""
 ENOUGH = re.compile(r"^(?:\[\w+\]: ?)? ?until \S+: enough after iteration (\d+) of \d+: ")
-"""Our trainer's line before that one, where --until ended the training (train/checkpoint/keeper.py)."""
+"""Our trainer's line before that one, where --until ended the training (train/loop.py)."""
 STARTED, STARTED_ERR = "\nSubmitted batch job ", "nlp-bench: begin of job "
 """What the job script prints first into job.out and job.err: anything before is of an earlier job of the chain, or start of the job."""
 ATTEMPT = "nlp-bench: attempt "

@@ -31,9 +31,8 @@ from nlp_bench.data import shards
 from nlp_bench.data.indexed import check_indexed
 from nlp_bench.data.maker import DataRequest, documents, make_data
 from nlp_bench.data.prepare import PrepareRequest, prepare
-from nlp_bench.data.sentences import split_sentences
 from nlp_bench.data.shards import Progress, Reading
-from nlp_bench.data.text import Block
+from nlp_bench.data.text import Block, split_sentences
 from nlp_bench.data.tokenizer import TokenizerChoice, byte_pairs
 from nlp_bench.errors import NlpBenchError, UsageError
 

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nlp_bench.data import text as module
-from nlp_bench.data.sentences import split_sentences
 from nlp_bench.data.shards import Encoded, Reading, encode_lines
-from nlp_bench.data.text import Block, blocks
+from nlp_bench.data.text import Block, blocks, split_sentences
 from nlp_bench.data.tokenizer import Encoder
 from nlp_bench.errors import UsageError
 

@@ -40,7 +40,7 @@ from nlp_bench.train import cpu
 cpu.install()
 import torch
 from torch.nn import functional as F
-from nlp_bench.train.kernels.processor import Gate, loss_in_place
+from nlp_bench.train.kernels.native import Gate, loss_in_place
 
 torch.manual_seed(1)
 def apart(ours, theirs, inputs, times=1.0):

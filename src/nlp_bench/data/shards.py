@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.data.indexed import Writer, index_bytes
-from nlp_bench.data.sentences import split_sentences
-from nlp_bench.data.text import Block, blocks, numbered_lines, texts_of
+from nlp_bench.data.text import Block, blocks, numbered_lines, split_sentences, texts_of
 from nlp_bench.data.tokenizer import Encoder, TokenizerChoice, build
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.files import read_object, write_json

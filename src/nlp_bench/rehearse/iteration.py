@@ -91,7 +91,7 @@ def next_iteration(trainer: Trainer, tracker: Tracker, static: dict[str, int]) -
 
 
 def _votes(trainer: Trainer) -> tuple[bool, ...]:
-    """Return as many votes as the training loop casts (train/checkpoint/keeper.py, `asks`)."""
+    """Return as many votes as the training loop casts (train/loop.py, `asks`)."""
     settings = trainer.settings
     asks = settings.exit_duration_in_mins is not None or settings.exit_signal_handler
     return (False, False) if asks else ()

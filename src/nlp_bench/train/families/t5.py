@@ -81,7 +81,6 @@ class RelativeBias(torch.nn.Module):
     """A table [buckets, heads]; every part of the model has a copy, and the copies stay equal."""
 
     def __init__(self, config: TransformerConfig, place: Place, length: int, *, both_directions: bool) -> None:
-        """`length` is that of the sequence."""
         super().__init__()
         device: Any = torch.cuda.current_device()
         shape = (NUM_BUCKETS, config.num_attention_heads)

@@ -1,4 +1,8 @@
-"""torch's own kernels: attention, normalisation, products that add weight gradients and biases, cross entropy, compiled operators."""
+"""torch's own kernels: attention, normalisation, products that add weight gradients and biases, cross entropy, compiled operators.
+
+At the end those for the CPU, where nothing is compiled, with fewer passes over memory than a chain of torch's operators. Their speed-ups
+are in benchmark/perf/README.md, section "Trainer".
+"""
 
 import contextlib
 import math
@@ -15,10 +19,10 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.utils import is_torch_min_version
 from torch.amp import custom_fwd
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import gelu
 
 from nlp_bench.build.providers import compiler_gap
 from nlp_bench.train.kernels import Modules
-from nlp_bench.train.kernels.processor import Column, Gate, Row, loss_in_place
 from nlp_bench.train.settings import Settings
 
 CUDNN_FIRST = {(9, 0), (10, 0)}
@@ -193,14 +197,12 @@ def bias_gelu_back(upper: torch.Tensor, bias: torch.Tensor, x: torch.Tensor) -> 
 SLOPE = 2 * math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * SLOPE
 
-FUSED_NAME = "fused_vocab_parallel_cross_entropy"  # name of the fused loss in megatron-core's models
-
 
 def install_loss(*, compiled: bool) -> None:
     """Make megatron-core's models use `vocab_parallel_loss`, `compiled` by torch or not."""
     for name, function in (("sums", sums), ("gradient", gradient)):
         setattr(_VocabParallelLoss, name, staticmethod(torch.compile(function) if compiled else function))
-    setattr(language_module, FUSED_NAME, vocab_parallel_loss)
+    language_module.fused_vocab_parallel_cross_entropy = vocab_parallel_loss
 
 
 def vocab_parallel_loss(logits: torch.Tensor, target: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
@@ -271,3 +273,113 @@ class _VocabParallelLoss(torch.autograd.Function):
         plain = _VocabParallelLoss.gradient is gradient and logits.dtype == torch.float32
         (gradient_in_place if plain else _VocabParallelLoss.gradient)(logits, local, log_total, upper)
         return logits, None, None
+
+
+Derivative = Callable[..., torch.Tensor]
+
+
+class _Whole(torch.nn.Module):
+    """megatron-core's linear layer; where one rank has it whole, one product with its bias and less overhead in Python."""
+
+    def forward(self, inputs: torch.Tensor, *more: Any, **options: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return inputs [s, b, k] times the weight [m, k] transposed, and the bias [m] that is still to be added, or None."""
+        if not more and not options and _is_whole(self):
+            return _Product.apply(inputs, self.weight, self.bias), None  # type: ignore[no-untyped-call]
+        return super().forward(inputs, *more, **options)  # type: ignore[no-any-return]
+
+
+class Column(_Whole, ColumnParallelLinear):  # type: ignore[misc]
+    """A column-parallel one."""
+
+
+class Row(_Whole, RowParallelLinear):  # type: ignore[misc]
+    """A row-parallel one."""
+
+
+def _is_whole(layer: Any) -> bool:
+    total = getattr(layer.weight, "main_grad", None)
+    added = layer.gradient_accumulation_fusion and total is not None and total.dtype == layer.weight.dtype
+    return bool(added and layer.tp_group.size() == 1 and not layer.sequence_parallel)
+
+
+class _Product(torch.autograd.Function):
+    """Adds the gradient of the weight to its sum, `main_grad`, and marks it so for megatron-core's DistributedDataParallel."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(inputs, weight)
+        ctx.has_bias = bias is not None
+        flat = inputs.flatten(0, -2)
+        product = flat.mm(weight.t()) if bias is None else torch.addmm(bias, flat, weight.t())
+        return product.view(*inputs.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, upper: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        inputs, weight = ctx.saved_tensors
+        flat = upper.flatten(0, -2)
+        weight.main_grad.addmm_(flat.t(), inputs.flatten(0, -2))
+        weight.grad_added_to_main_grad = True
+        unused = torch.empty_like(weight)  # the hook of the weight needs a gradient to run
+        return flat.mm(weight).view_as(inputs), unused, flat.sum(0) if ctx.has_bias else None
+
+
+class Gate:
+    """The activation of GEGLU and SwiGLU (Shazeer 2020, https://arxiv.org/abs/2002.05202): act(first half) * second half.
+
+    No module, because megatron-core's checkpoints expect `sharded_state_dict` of every module of the block.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        self._function = config.activation_func
+        derivatives = torch.ops.aten
+        chosen = derivatives.gelu_backward if self._function is gelu else derivatives.silu_backward
+        self._derivative = chosen.grad_input
+
+    def __call__(self, both: torch.Tensor) -> torch.Tensor:
+        """Return [..., n] from [..., 2 * n]."""
+        return _Gate.apply(both, self._function, self._derivative)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Gate(torch.autograd.Function):
+    """The backward pass writes both halves of the gradient in place, without a concatenation."""
+
+    @staticmethod
+    def forward(ctx: Any, both: torch.Tensor, function: Derivative, derivative: Derivative) -> torch.Tensor:
+        gate, value = both.chunk(2, dim=-1)
+        activated = function(gate)
+        ctx.save_for_backward(gate, activated, value)
+        ctx.derivative = derivative
+        return activated * value
+
+    @staticmethod
+    def backward(ctx: Any, upper: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        gate, activated, value = ctx.saved_tensors
+        result = gate.new_empty(*gate.shape[:-1], 2 * gate.shape[-1])
+        for_gate, for_value = result.chunk(2, dim=-1)
+        torch.mul(upper, activated, out=for_value)
+        inner = torch.mul(upper, value, out=activated)  # not needed any more
+        ctx.derivative(inner, gate, grad_input=for_gate)
+        return result, None, None
+
+
+def loss_in_place(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Return -log softmax(logits)[target], [s, b], for whole float32 logits [s, b, v], which become their softmax and, in the backward pass, their gradient."""
+    return _Loss.apply(logits, target)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Loss(torch.autograd.Function):
+    """In place, as allocating memory of the logits' size costs more than the arithmetic: its pages are zeroed on first touch."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        logits, index = logits.detach(), target.unsqueeze(-1)  # autograd does not need the original logits
+        below = logits.amax(-1, keepdim=True) - logits.gather(-1, index)
+        torch.softmax(logits, -1, out=logits)  # its greatest entry is 1 / sum(exp(logits - greatest))
+        ctx.save_for_backward(logits, index)
+        return (below - logits.amax(-1, keepdim=True).log()).squeeze(-1)
+
+    @staticmethod
+    def backward(ctx: Any, upper: torch.Tensor) -> tuple[torch.Tensor, None]:
+        softmax, index = ctx.saved_tensors
+        upper = upper.unsqueeze(-1)
+        return softmax.mul_(upper).scatter_add_(-1, index, -upper), None
