@@ -11,15 +11,14 @@ from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout, model_shape
 
 GPT = "--mock-data --vocab-size 492 --position-embedding-type learned_absolute"
-T5 = "--model-family t5 --num-layers 2 --decoder-seq-length 16 --vocab-extra-ids 20 --geglu"
+ANY_T5 = "--model-family t5 --num-layers 2 --decoder-seq-length 16 --vocab-extra-ids 20"
+T5 = f"{ANY_T5} --geglu"
 BERT = "--model-family bert"
 ODD_T5 = (
-    "--model-family t5 --num-layers 2 --decoder-seq-length 16 --vocab-extra-ids 20 --position-embedding-type relative "
-    "--disable-bias-linear --normalization RMSNorm --swiglu --untie-embeddings-and-output-weights --kv-channels 24"
+    f"{ANY_T5} --position-embedding-type relative --disable-bias-linear --normalization RMSNorm --swiglu "
+    "--untie-embeddings-and-output-weights --kv-channels 24"
 )
-UNEVEN_T5 = (
-    "--model-family t5 --encoder-num-layers 3 --decoder-num-layers 1 --decoder-seq-length 16 --vocab-extra-ids 20"
-)
+UNEVEN_T5 = f"{ANY_T5} --encoder-num-layers 3 --decoder-num-layers 1"
 LLAMA = (
     "--swiglu --disable-bias-linear --normalization RMSNorm --group-query-attention --num-query-groups 2 "
     "--untie-embeddings-and-output-weights --position-embedding-type rope --rotary-base 500000"

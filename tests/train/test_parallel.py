@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.forked import LEAST
 
 from nlp_bench.errors import UsageError
 from nlp_bench.packages import import_megatron
@@ -13,7 +14,6 @@ from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.rules import sizes_of
 
-LEAST = "--num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --micro-batch-size 1 --lr 1e-2"
 SIZES = "--num-layers 8 --hidden-size 32 --global-batch-size 8 --train-iters 2 --mock-data --vocab-size 512"
 HALF = SIZES.replace("size 8", "size 4")
 QUARTER = SIZES.replace("size 8", "size 2")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.forked import LEAST
 
 from nlp_bench.errors import UsageError
 from nlp_bench.train.arguments import parse
@@ -16,10 +17,7 @@ from nlp_bench.train.layout import Layout
 from nlp_bench.train.settings import Settings
 from nlp_bench.train.settings.families import SpanSizes
 
-SHAPE = (
-    "--num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 1 "
-    "--train-iters 1 --lr 1 --mock-data --vocab-size 1000"
-)
+SHAPE = f"{LEAST} --seq-length 64 --max-position-embeddings 64 --mock-data --vocab-size 1000"
 T5 = f"{SHAPE} --model-family t5 --decoder-seq-length 24 --vocab-extra-ids 10"
 BERT = f"{SHAPE} --model-family bert"
 

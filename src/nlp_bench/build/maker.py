@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from nlp_bench.build import verify
-from nlp_bench.build.environment import CACHES, MANIFEST, SCHEMA, SITE, Apex, Extras, Machine, folder_name
+from nlp_bench.build.environment import CACHES, MANIFEST, SCHEMA, SITE, Apex, Extras, Machine, folder_name, warning
 from nlp_bench.build.providers import compiler_gap
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import locked, parse_json, read_json, write_json
@@ -62,7 +62,11 @@ def make_build(parent: Path, machine: Machine, extras: Extras, say: Callable[[st
                 say(f"{name}: {done[name]}")
         if not is_verified:
             record["verified"] = [asdict(trial) for trial in _verified(folder, machine, say)]
-        verify.show([verify.Trial(**trial) for trial in record["verified"]], say)
+        if record["verified"]:
+            for line in verify.table([verify.Trial(**trial) for trial in record["verified"]]):
+                say(line)
+        if text := warning(record):
+            say(text)
         if not is_made or (record["verified"] and not is_verified):
             write_json(folder / MANIFEST, record)
     return folder

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nlp_bench.build.providers import NAMES
@@ -85,29 +85,15 @@ def _run(provider: str, names: list[str], environment: dict[str, str], log: Path
     return done
 
 
-def show(trials: Sequence[Trial], say: Callable[[str], None]) -> None:
-    """Print one line per kernel, and the warning where one is wrong; nothing without trials."""
-    for line in [*table(trials), warning(trials)] if trials else ():
-        if line:
-            say(line)
-
-
-def table(trials: Iterable[Trial]) -> list[str]:
+def table(trials: Sequence[Trial]) -> list[str]:
     """Return one line per kernel: provider, kernel, difference, verdict."""
-    found = list(trials)
-    verdicts = ["ok" if one.passed else f"WRONG: switched off{f' ({one.error})' if one.error else ''}" for one in found]
+    verdicts = [
+        "ok" if one.passed else f"WRONG: switched off{f' ({one.error})' if one.error else ''}" for one in trials
+    ]
     columns = [
-        Column(heading="provider", cells=[NAMES[one.provider] for one in found], is_text=True),
-        Column(heading="kernel", cells=[one.kernel for one in found], is_text=True),
-        Column(heading="difference", cells=["none" if one.difference is None else f"{one.difference:.1e}" for one in found]),
+        Column(heading="provider", cells=[NAMES[one.provider] for one in trials], is_text=True),
+        Column(heading="kernel", cells=[one.kernel for one in trials], is_text=True),
+        Column(heading="difference", cells=["none" if one.difference is None else f"{one.difference:.1e}" for one in trials]),
         Column(heading="verdict", cells=verdicts, is_text=True),
     ]  # fmt: skip
     return as_text(columns, has_rule=False)
-
-
-def warning(trials: Iterable[Trial]) -> str | None:
-    """Return the warning for the log of every job, or None where all kernels are right."""
-    wrong = [f"{NAMES[trial.provider]} {trial.kernel}" for trial in trials if not trial.passed]
-    if not wrong:
-        return None
-    return f"WARNING: kernels gave wrong results in the build and are switched off: {', '.join(wrong)}; the number may be too low"

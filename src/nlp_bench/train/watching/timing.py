@@ -106,28 +106,18 @@ DATA = "batch-generator"
 PHASES: dict[str, tuple[str, tuple[str, ...]]] = {
     "forward": ("forward-compute", ("forward-compute",)),
     "backward": ("backward-compute", ("backward-compute",)),
-    "pipeline waits": (
-        "pipeline-communication",
-        (
-            "forward-recv", "forward-send", "backward-recv", "backward-send", "forward-send-backward-recv",
-            "backward-send-forward-recv", "forward-send-forward-recv", "backward-send-backward-recv",
-            "forward-backward-send-forward-backward-recv",
-        ),
-    ),
-    "gradient reduction": (
-        "grads-reduction",
-        (
-            "all-grads-sync", "conditional-embedder-grads-all-reduce", "non-tensor-parallel-grads-all-reduce",
-            "embedding-grads-all-reduce",
-        ),
-    ),
-    "optimizer": (
-        "optimizer",
-        (
-            "optimizer-copy-to-main-grad", "optimizer-unscale-and-check-inf", "optimizer-clip-main-grad",
-            "optimizer-count-zeros", "optimizer-inner-step", "optimizer-copy-main-to-model-params",
-        ),
-    ),
+    "pipeline waits": ("pipeline-communication", (
+        "forward-recv", "forward-send", "backward-recv", "backward-send", "forward-send-backward-recv", "backward-send-forward-recv",
+        "forward-send-forward-recv", "backward-send-backward-recv", "forward-backward-send-forward-backward-recv",
+    )),
+    "gradient reduction": ("grads-reduction", (
+        "all-grads-sync", "conditional-embedder-grads-all-reduce", "non-tensor-parallel-grads-all-reduce",
+        "embedding-grads-all-reduce",
+    )),
+    "optimizer": ("optimizer", (
+        "optimizer-copy-to-main-grad", "optimizer-unscale-and-check-inf", "optimizer-clip-main-grad",
+        "optimizer-count-zeros", "optimizer-inner-step", "optimizer-copy-main-to-model-params",
+    )),
     "parameter gathering": ("params-all-gather", ("params-all-gather",)),
     "data": (DATA, (DATA,)),
 }  # fmt: skip
