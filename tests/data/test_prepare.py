@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 from backports import zstd
 from support.command import Cli, Terminal
-from support.processes import NLP_BENCH
+from support.processes import NLP_BENCH, until
 
 from nlp_bench.cli.main import main
 from nlp_bench.data import shards
@@ -206,11 +206,7 @@ def test_a_killed_preparation_continues_to_the_same_bytes(folder: Path, tmp_path
         time.sleep(0.005)
     process.kill()
     assert process.wait() == -signal.SIGKILL
-    for _ in range(6000):
-        if not workers_of(process.pid):
-            break
-        time.sleep(0.01)
-    assert workers_of(process.pid) == []  # nobody encodes for a parent that is gone
+    until(lambda: not workers_of(process.pid))  # nobody encodes for a parent that is gone
     assert not Path(request.prefix + ".bin").exists()
     done = {path: path.stat().st_mtime_ns for path in request.shards.glob("*.json")}
     assert prepare(request)[1]

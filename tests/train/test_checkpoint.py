@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 from support.forked import LEAST, MOCK, Train
+from support.processes import gone
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.train.arguments import parse
@@ -368,7 +369,7 @@ def test_killed_in_the_middle_of_a_save_the_older_one_is_taken(train: Train, tmp
                 process.send_signal(signal.SIGSTOP if half else signal.SIGCONT)
         process.kill()
         process.stdout.read()
-    assert not processes_of(tmp_path), "a writer has outlived its rank"
+    assert gone(str(tmp_path)), "a writer has outlived its rank"
     older = newest(tmp_path)
     assert older.name < half.name
     settings = "--mock-data --vocab-size 512 --train-iters 1000000 --lr-decay-iters 8 --position-embedding-type learned_absolute"
@@ -376,20 +377,6 @@ def test_killed_in_the_middle_of_a_save_the_older_one_is_taken(train: Train, tmp
     ended = train(1, f"{settings} {dropout}", str(tmp_path))
     assert ended.code == 0, ended.stderr
     assert f"loaded {older}" in ended.stdout
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Return the trainers that name `folder` and still run a moment after their rank was killed."""
-    for _ in range(100):
-        found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                words = path.read_bytes()
-                found += [path.parent.name] if str(folder).encode() in words and b"nlp_bench.train" in words else []
-        if not found:
-            break
-        time.sleep(0.05)
-    return found
 
 
 def half_written(folder: Path) -> Path | None:

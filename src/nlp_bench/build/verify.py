@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from nlp_bench.build.providers import NAMES
@@ -43,8 +43,14 @@ def verify(site: Path | None, log: Path, providers: Iterable[str] | None = None)
     environment = dict(os.environ)
     if site is not None and site.is_dir():
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(site), environment.get("PYTHONPATH")]))
-    chosen = _installed(environment) if providers is None else providers
-    return [trial for provider in chosen for trial in _try(provider, environment, log)]
+    trials: list[Trial] = []
+    for provider in _installed(environment) if providers is None else providers:
+        left = list(KERNELS[provider])
+        while left:  # a process that dies is started again with the kernels after the one that killed it
+            tried = _run(provider, left, environment, log)
+            trials += tried
+            left = left[len(tried) :]
+    return trials
 
 
 def _installed(environment: dict[str, str]) -> list[str]:
@@ -52,15 +58,6 @@ def _installed(environment: dict[str, str]) -> list[str]:
     command = [sys.executable, "-W", "ignore", "-c", code]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, check=False).stdout.split()
     return ["torch", *found]
-
-
-def _try(provider: str, environment: dict[str, str], log: Path) -> Iterator[Trial]:
-    """Yield one trial per kernel; a process that dies is started again with the kernels after the one that killed it."""
-    left = list(KERNELS[provider])
-    while left:
-        tried = _run(provider, left, environment, log)
-        yield from tried
-        left = left[len(tried) :]
 
 
 def _run(provider: str, names: list[str], environment: dict[str, str], log: Path) -> list[Trial]:
@@ -72,11 +69,8 @@ def _run(provider: str, names: list[str], environment: dict[str, str], log: Path
             )
             text, end = ended.stdout, f"the process ended with status {ended.returncode}"
         except subprocess.TimeoutExpired as error:
-            output = error.stdout or ""
-            text, end = (
-                output if isinstance(output, str) else output.decode(errors="replace"),
-                f"no answer within {LIMIT_S} s",
-            )
+            output, end = error.stdout or "", f"no answer within {LIMIT_S} s"
+            text = output if isinstance(output, str) else output.decode(errors="replace")
     lines = [parse_json(line) for line in text.splitlines() if line.startswith("{") and line.endswith("}")]
     done = [Trial(provider=provider, **line) for line in lines if "starts" not in line]
     if len(done) < len(names):

@@ -91,9 +91,8 @@ def index_bytes(num_sequences: int, num_entries: int) -> int:
 def check_indexed(prefix: str) -> None:
     """Raise UsageError when PREFIX.bin or PREFIX.idx is missing, a git-lfs pointer, truncated or of another format.
 
-    The format is that of megatron-core's `datasets/indexed_dataset.py`: a header, then the length (int32) and the first
-    byte (int64) of each sequence, then the first sequence of each document (int64) and the number of sequences. Only the first
-    and last entries of the three lists are checked: an index may have gigabytes.
+    The format is that of megatron-core's `datasets/indexed_dataset.py` (`index_bytes`); the entries of the documents are the first
+    sequence of each, then the number of sequences. Only the ends of the three lists are checked: an index may have gigabytes.
     """
     paths = [Path(prefix + ".bin"), Path(prefix + ".idx")]
     for path in paths:
