@@ -85,11 +85,6 @@ def test_sentences(text: str, expected: list[str]) -> None:
     assert split_sentences(text) == expected
 
 
-def test_no_letter_is_lost() -> None:
-    text = "A. b. C! \n\n D... e.g. F? (G.) h." * 20
-    assert "".join("".join(split_sentences(text)).split()) == "".join(text.split())
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("row", [".", ". ", "\n", "\n ", '."', "!?\u2026", "A. "])
 def test_long_rows_of_marks_take_no_square_of_their_length(row: str) -> None:

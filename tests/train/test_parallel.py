@@ -70,21 +70,6 @@ def test_a_vocabulary_padded_for_more_tensor_ranks_is_another_model(train: Calla
     assert train(2, f"{words} --tensor-model-parallel-size 2").parameters == train(1, words).parameters + 100 * 32
 
 
-@pytest.mark.filterwarnings("ignore")  # what importing megatron-core says
-@pytest.mark.parametrize("rank", [0, 1, 2])
-def test_two_chunks_per_rank_make_the_work_even_and_the_sequence_whole(rank: int) -> None:
-    import torch
-
-    from nlp_bench.train.attention import in_order, own_chunks
-
-    parts, sequence = 3, torch.arange(12)
-    chunks = sequence.chunk(2 * parts)
-    held = [torch.cat([chunks[number] for number in own_chunks(parts, other)]) for other in range(parts)]
-    assert in_order(torch.cat(held), parts).equal(sequence)
-    early, late = own_chunks(parts, rank)
-    assert early + late == 2 * parts - 1
-
-
 def _some_settings(draw: random.Random) -> Settings:
     """Draw arguments of which about every second set is legal; raises UsageError for the others."""
     stages = draw.choice([1, 2, 2, 3, 4])
@@ -110,7 +95,7 @@ def _some_settings(draw: random.Random) -> Settings:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # as above
+@pytest.mark.filterwarnings("ignore")  # what importing megatron-core says
 def test_what_the_rules_let_pass_is_what_megatron_core_takes() -> None:
     import torch
 

@@ -170,14 +170,9 @@ def _number(stream: BinaryIO, form: str, place: int) -> int:
     return int(found)
 
 
-def record_path(prefix: str) -> Path:
-    """Return the path of the record of the data PREFIX.bin and PREFIX.idx."""
-    return Path(prefix + ".json")
-
-
 def read_prepared(prefix: str) -> dict[str, Any] | None:
     """Return the record of prepared data, None where there is none of ours; raises NlpBenchError for a newer one."""
-    path = record_path(prefix)
+    path = Path(prefix + ".json")
     is_ours = str(read_object(path).get("schema", "")).startswith(PREPARED.rpartition("/")[0])
     return read_json(path, PREPARED) if is_ours else None
 

@@ -49,10 +49,6 @@ class DataRequest:
         require(tokens <= MOST_VOCABULARY, f"vocab_size: {tokens} {rule}")
         require(tokens >= 257, f"vocab_size: {tokens} is less than 257 = 256 bytes + 1 end of document")
 
-    def parameters(self) -> dict[str, Any]:
-        """Return what determines the content."""
-        return {"seed": self.seed, "documents": self.documents, "vocab_size": self.vocab_size}
-
 
 def make_data(request: DataRequest) -> tuple[dict[str, Any], bool]:
     """Make the data unless they exist; return the record of data.json and whether they were made now.
@@ -60,7 +56,8 @@ def make_data(request: DataRequest) -> tuple[dict[str, Any], bool]:
     Raises UsageError for bad input and for an output folder that holds something else.
     """
     output = real(request.output) if request.output.exists() else request.output  # a link to a scratch stays
-    request, parameters = replace(request, output=output), request.parameters()
+    request = replace(request, output=output)
+    parameters = {"seed": request.seed, "documents": request.documents, "vocab_size": request.vocab_size}
     with locked(output.parent / f".{output.name}.lock", "name another folder with --output"):
         try:
             recover_folder(output)

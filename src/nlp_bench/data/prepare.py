@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench import __version__
-from nlp_bench.data.indexed import (
-    PREPARED,
-    TOKEN_TYPE,
-    Writer,
-    check_builder,
-    read_prepared,
-    record_path,
-    token_bytes_for,
-)
+from nlp_bench.data.indexed import PREPARED, TOKEN_TYPE, Writer, check_builder, read_prepared, token_bytes_for
 from nlp_bench.data.shards import MAX_NAMED, Piece, Preparation, Reading, Shard
 from nlp_bench.data.tokenizer import TokenizerChoice, build, require_file
 from nlp_bench.errors import NlpBenchError, UsageError, explained
@@ -166,19 +158,17 @@ def identity(path: Path) -> dict[str, Any]:
 
 def _existing(request: PrepareRequest, parameters: dict[str, Any]) -> dict[str, Any] | None:
     """Return the record of a complete result with the same parameters; raise UsageError for anything else in its place."""
-    paths = [*(Path(request.prefix + suffix) for suffix in (".bin", ".idx")), record_path(request.prefix)]
+    paths = [Path(request.prefix + suffix) for suffix in (".bin", ".idx", ".json")]
     there = [path for path in paths if path.exists()]
-    record = read_prepared(request.prefix)
+    record, remedy = read_prepared(request.prefix), "name another --output, or add --overwrite"
     if record is None:
         if there and not request.overwrite and not (request.shards / JOINING).exists():
-            remedy = "name another --output, or add --overwrite"
             raise UsageError(f"output: {there[0]} exists and has no record of ours; {remedy}")
         return None
     if record["parameters"] == parameters:
         return record if is_whole(Path(request.prefix).parent, record) else None
     if not request.overwrite:
         other = _difference(record["parameters"], parameters)
-        remedy = "name another --output, or add --overwrite"
         raise UsageError(f"output: {request.prefix} was made with other parameters ({other}); {remedy}")
     return None
 
@@ -279,10 +269,10 @@ def _publish(
     size = record["num_tokens"] * shards[0].token_bytes
     if size >= LARGE_BYTES:
         print(f"nlp-bench: joining {len(prefixes)} pieces, {size / 1e9:.1f} GB", file=sys.stderr)
-    marker = request.shards / JOINING
+    marker, record_path = request.shards / JOINING, Path(request.prefix + ".json")
     try:
         write_text(marker, "")
-        record_path(request.prefix).unlink(missing_ok=True)  # it does not describe the new data
+        record_path.unlink(missing_ok=True)  # it does not describe the new data
         with contextlib.closing(Writer(request.prefix, shards[0].token_bytes)) as writer:
             gc.freeze()  # the builder collects garbage after each dataset: 0.25 s with all that torch has loaded
             for prefix in prefixes:
@@ -290,7 +280,7 @@ def _publish(
             gc.unfreeze()
             writer.finish()
         record = record | {"files": describe(Path(request.prefix + suffix) for suffix in (".bin", ".idx"))}
-        write_json(record_path(request.prefix), record)
+        write_json(record_path, record)
         marker.unlink()
     except OSError as error:
         raise NlpBenchError(
