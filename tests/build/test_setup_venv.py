@@ -429,20 +429,23 @@ def test_a_finished_one_of_another_user_is_taken_as_it_is(open_folder: Path, too
     assert said.splitlines()[-1] == f"nlp-bench: {open_folder}/env/.venv is ready"
 
 
-@pytest.mark.parametrize("name", ["run.sh", "env/setup_venv.sh", "../src/compile_build.sh"])
+SCRIPTS = ("benchmark/run.sh", "benchmark/env/setup_venv.sh", "src/compile_build.sh", "benchmark/env/nlp-bench")
+
+
+@pytest.mark.parametrize("name", SCRIPTS[:3])
 def test_a_script_that_is_sourced_leaves_the_terminal_open(name: str) -> None:
     """It set -e there: the next command that was mistyped ended the session."""
-    script = ROOT / "benchmark" / name
+    script = ROOT / name
     done = execute("bash", "-c", f"source {shlex.quote(str(script))} --any; false; echo $?$-", timeout=60)
     assert (done.stdout[0], "e" in done.stdout) == ("1", False)
     assert done.stderr == f"nlp-bench: error: run it with bash: bash {script}\n"
 
 
-@pytest.mark.parametrize("name", ["run.sh", "env/setup_venv.sh", "env/nlp-bench", "../src/compile_build.sh"])
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_that_is_given_to_another_shell_names_bash(name: str) -> None:
     if not shutil.which("dash"):
         pytest.skip("there is no dash here")
-    script = ROOT / "benchmark" / name
+    script = ROOT / name
     done = execute("dash", script, timeout=60)
     assert (done.returncode, done.stderr) == (2, f"nlp-bench: error: run it with bash: bash {script}\n")
 
@@ -454,9 +457,7 @@ def test_a_part_of_a_checkout_says_that_it_is_one(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, said)
 
 
-@pytest.mark.parametrize(
-    "name", ["benchmark/run.sh", "benchmark/env/setup_venv.sh", "benchmark/env/nlp-bench", "src/compile_build.sh"]
-)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_a_copy_in_the_spool_of_a_batch_system_says_what_to_hand_over(name: str, tmp_path: Path) -> None:
     """The script itself was given to sbatch or qsub, which start a copy."""
     script = tmp_path / "job00007/slurm_script"

@@ -24,13 +24,13 @@ from typing import Any
 import pytest
 from backports import zstd
 from support.command import Cli, Terminal
-from support.processes import NLP_BENCH, until
+from support.processes import NLP_BENCH, execute, until
 
 from nlp_bench.cli.main import main
 from nlp_bench.data import shards
 from nlp_bench.data.indexed import check_indexed
 from nlp_bench.data.maker import DataRequest, documents, make_data
-from nlp_bench.data.prepare import PrepareRequest, prepare
+from nlp_bench.data.prepare import PrepareRequest, find_shards, prepare
 from nlp_bench.data.shards import Progress, Reading
 from nlp_bench.data.text import Block, split_sentences
 from nlp_bench.data.tokenizer import TokenizerChoice, byte_pairs
@@ -383,3 +383,57 @@ def test_a_terminal_has_one_line_and_a_file_has_plain_lines(monkeypatch: pytest.
         assert stream.getvalue().startswith(expected)
         progress.line.wipe()
         assert stream.getvalue().endswith("\r" if stream.isatty() else " text\n")
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    made = ("b.jsonl", "a.json.gz", "deep/c.jsonl.zst", "notes.txt", ".hidden/d.jsonl", "deep/.e.jsonl", "[1].jsonl")
+    for name in made:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    return tmp_path
+
+
+def names(inputs: Path, *words: str) -> list[str]:
+    return [path.relative_to(inputs).as_posix() for path in find_shards(tuple(str(inputs / word) for word in words))]
+
+
+def test_words_keep_their_order_and_folders_and_patterns_are_sorted(inputs: Path) -> None:
+    assert names(inputs, "") == ["[1].jsonl", "a.json.gz", "b.jsonl", "deep/c.jsonl.zst"]
+    assert names(inputs, "deep", "[ab].j*") == ["deep/c.jsonl.zst", "a.json.gz", "b.jsonl"]
+    assert names(inputs, "**/c*") == ["deep/c.jsonl.zst"]
+    assert names(inputs, "notes.txt", "[1].jsonl") == ["notes.txt", "[1].jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["b.jsonl", "*"], r"b.jsonl is named twice \(as .*b.jsonl, by .*b.jsonl, and as .*b.jsonl, by .*\*\)"),
+        (["q.jsonl"], r"input: cannot read .*q.jsonl: No such file"),
+        (["empty"], r"empty holds no file named \*.jsonl or \*.json"),
+        (["lfs.jsonl"], r"lfs.jsonl is a git-lfs pointer, not the file; fetch it with git lfs pull"),
+    ],
+)
+def test_a_wrong_word_is_named(inputs: Path, words: list[str], message: str) -> None:
+    (inputs / "empty").mkdir()
+    (inputs / "lfs.jsonl").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    with pytest.raises(UsageError, match=message):
+        names(inputs, *words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "p --vocab-file f --merge-file f",
+        "f --vocab-file p --merge-file f",
+        "f --vocab-file f --merge-file p",
+        "f --tokenizer-model p",
+    ],
+)
+def test_a_pipe_as_data_does_not_hang(tmp_path: Path, words: str) -> None:
+    os.mkfifo(tmp_path / "p")
+    (tmp_path / "f").write_text('{"text": "a"}\n')
+    command = [sys.executable, "-P", "-m", "nlp_bench", "data", "prepare", *words.split(), "--output", "out/"]
+    done = execute(*command, cwd=tmp_path, timeout=60)
+    assert done.returncode == UsageError.exit_code
+    assert "p is a pipe, and it is read more than once; write it into a file" in done.stderr
