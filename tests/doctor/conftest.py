@@ -1,19 +1,17 @@
 """A machine to examine: the real one, with whatever a test replaces."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.examining import Make, Program
 from support.native import four_gpus, nvml_library
 
 from nlp_bench.config.request import Request
 from nlp_bench.doctor.place import Place, look_around
-from nlp_bench.programs import Answer
 
 __all__ = ["four_gpus", "nvml_library"]
-SLURM_ANSWERS = Answer(code=0, out="ClusterName = here\nSLURM_VERSION = 22.05.8\n", err="", elapsed_s=0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -26,18 +24,18 @@ def outside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Callable[..., Place]:
+def place(tmp_path: Path) -> Make:
     """This machine as `system` and `model` see it, with some of its fields replaced."""
 
-    def make(system: str = "local", model: str = "tiny", **fields: Any) -> Place:
-        found = look_around(Request(system=system, model=model, data_path="mock"), runs=tmp_path / "runs")
-        return replace(found, **fields)
+    def make(system: str = "local", model: str = "tiny", queue: str | None = None, **fields: Any) -> Place:
+        request = Request(system=system, model=model, data_path="mock", queue=queue)
+        return replace(look_around(request, runs=tmp_path / "runs"), **fields)
 
     return make
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     """program(name, text): put a shell script of this name before all others on PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()

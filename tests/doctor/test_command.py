@@ -1,11 +1,11 @@
 """The command as a person calls it."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.command import Cli
+from support.examining import Program
 from support.processes import execute
 
 from nlp_bench.cli.main import main
@@ -55,9 +55,7 @@ def test_the_list(cli: Cli) -> None:
     assert [line.split(maxsplit=1)[1] for line in lines] == [check.well for check in CHECKS.values()]
 
 
-def test_a_slurm_that_is_down_is_not_no_slurm(
-    cli: Cli, program: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slurm_that_is_down_is_not_no_slurm(cli: Cli, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is known by its cluster's name must not be taken for one without Slurm while the controller is away."""
     monkeypatch.delenv("SLURM_CONF")
     said = "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)"
@@ -68,9 +66,7 @@ def test_a_slurm_that_is_down_is_not_no_slurm(
     assert main(["doctor", "--system", "local", "--checks", "slurm"]) == 1
 
 
-def test_slurm_that_was_never_set_up(
-    cli: Cli, program: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slurm_that_was_never_set_up(cli: Cli, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_CONF")
     program("scontrol", 'echo "scontrol: fatal: Could not establish a configuration source" >&2; exit 1')
     assert "no Slurm here, and the run needs none" in cli("doctor", "--checks", "slurm").out

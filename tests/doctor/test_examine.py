@@ -1,14 +1,14 @@
 """Every check comes to an end, and its answer has a word, a sentence and a next command."""
 
 import threading
-from collections.abc import Callable
 from unittest.mock import Mock
 
 import pytest
+from support.examining import Make, Program
 
 from nlp_bench.config.request import Request
 from nlp_bench.doctor.checks import CHECKS, Check, Examined, chosen, counts, examine, is_bad, table
-from nlp_bench.doctor.place import STATUSES, Place, failed, look_around, ok, skipped, together, warning
+from nlp_bench.doctor.place import STATUSES, failed, look_around, ok, skipped, together, warning
 from nlp_bench.errors import NlpBenchError, UsageError
 
 QSUB = "echo 'sbatch: This system uses PBS Pro. Please use qsub'"
@@ -24,11 +24,7 @@ STARTS = "printf '%0999d\\nsbatch: Job 2 to start at 2026-01-01T00:00:00 using 4
     ],
 )
 def test_a_stand_in_of_a_scheduler_that_has_gone_is_no_slurm(
-    program: Callable[[str, str], None],
-    monkeypatch: pytest.MonkeyPatch,
-    scontrol: str,
-    sbatch: str,
-    status: dict[str, str],
+    program: Program, monkeypatch: pytest.MonkeyPatch, scontrol: str, sbatch: str, status: dict[str, str]
 ) -> None:
     """They end with status 0: doctor said that sbatch would take the job."""
     monkeypatch.delenv("SLURM_CONF")
@@ -41,7 +37,7 @@ def test_a_stand_in_of_a_scheduler_that_has_gone_is_no_slurm(
 
 
 @pytest.mark.slow
-def test_every_check_answers_here(place: Callable[..., Place]) -> None:
+def test_every_check_answers_here(place: Make) -> None:
     found = examine(place(), CHECKS)
     assert [one.name for one in found] == list(CHECKS)
     for one in found:
@@ -51,11 +47,9 @@ def test_every_check_answers_here(place: Callable[..., Place]) -> None:
         assert bool(one.finding.remedy) == (one.finding.status in {"warning", "failed"}), one
 
 
-def test_a_check_that_breaks_is_a_finding(place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, error in (
-        ("disk", ZeroDivisionError("by nothing")),
-        ("clock", NlpBenchError("runs: wrong; name another")),
-    ):
+def test_a_check_that_breaks_is_a_finding(place: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = {"disk": ZeroDivisionError("by nothing"), "clock": NlpBenchError("runs: wrong; name another")}
+    for name, error in errors.items():
         monkeypatch.setitem(CHECKS, name, Check("", Mock(side_effect=error)))
     disk, clock, limits = examine(place(), ["disk", "clock", "limits"])
     assert disk.finding.status == clock.finding.status == "failed"
@@ -67,9 +61,7 @@ def test_a_check_that_breaks_is_a_finding(place: Callable[..., Place], monkeypat
 
 
 @pytest.mark.slow
-def test_a_check_that_hangs_does_not_hide_the_others(
-    place: Callable[..., Place], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_that_hangs_does_not_hide_the_others(place: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a file server that is gone: statvfs does not return, and no signal ends it."""
     is_over = threading.Event()
     monkeypatch.setattr("nlp_bench.doctor.checks.WITHIN_S", 2.0)

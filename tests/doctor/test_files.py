@@ -3,7 +3,6 @@
 import os
 import resource
 import signal
-import stat
 import struct
 import time
 from dataclasses import replace
@@ -55,15 +54,6 @@ def test_a_folder_that_cannot_be_written(place: Make, tmp_path: Path) -> None:
     assert list(runs.iterdir()) == []
 
 
-def test_a_folder_without_rights(place: Make, tmp_path: Path) -> None:
-    runs = tmp_path / "locked"
-    runs.mkdir()
-    runs.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    if os.access(runs, os.W_OK):
-        pytest.skip("this user may write everywhere")
-    assert finding("writable", place(runs=runs)).status == "failed"
-
-
 @pytest.mark.parametrize("taken", [0, 65536])
 def test_a_file_system_without_room_for_1_mib(place: Make, tmp_path: Path, taken: int) -> None:
     """RLIMIT_FSIZE stands for a quota: the file is made, its content is refused (or the first write is a short one), and nothing stays behind."""
@@ -105,10 +95,8 @@ def test_limits(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "dev/shm").mkdir(parents=True)
     room(monkeypatch, free_bytes=2**20, inodes=9)
     assert "dev/shm has 1 MiB for" in finding("limits", place(files=tmp_path)).summary
-    values |= {
-        resource.RLIMIT_CPU: (3600, 3600),
-        resource.RLIMIT_AS: (2**32, 2**32),
-    }  # a login node's; Grid Engine's h_vmem
+    # A login node's limit, and Grid Engine's h_vmem.
+    values |= {resource.RLIMIT_CPU: (3600, 3600), resource.RLIMIT_AS: (2**32, 2**32)}
     said = finding("limits", place(files=tmp_path)).summary
     assert "may use 3600 s of CPU time" in said
     assert "may have 4.0 GiB of address space" in said

@@ -3,20 +3,19 @@
 import socket
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.examining import finding
+from support.examining import Make, Program, finding
 
-from nlp_bench.config.request import Request
 from nlp_bench.doctor import scheduler
-from nlp_bench.doctor.place import Place, look_around
+from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.scheduler import Node
 from nlp_bench.launch.scheduler.slurm_text import MARK
 from nlp_bench.programs import Answer
 
+SLURM = Answer(code=0, out="ClusterName = c\n")
 KNOWN = {"login1": "10.0.0.1", "n1i": "10.1.0.1", "n2i": "10.1.0.2"}
 
 
@@ -38,7 +37,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.fixture
-def booster(place: Callable[..., Place]) -> Place:
+def booster(place: Make) -> Place:
     return place("juwels-booster", "13")  # its nodes' fast addresses are their names and an i
 
 
@@ -68,12 +67,10 @@ def test_names(
 
 
 @pytest.mark.parametrize("queue", ["a", "a,b"])
-def test_the_nodes_are_those_of_all_partitions_of_the_run(program: Callable[[str, str], None], queue: str) -> None:
+def test_the_nodes_are_those_of_all_partitions_of_the_run(program: Program, place: Make, queue: str) -> None:
     program("sinfo", f"test $3 = {queue} && echo '{MARK}n1'")
     program("scontrol", "echo 'NodeName=n1 NodeAddr=localhost State=IDLE'")
-    found = look_around(Request(system="slurm-sandbox", model="tiny", data_path="mock", queue=queue))
-    names = finding("names", replace(found, slurm=Answer(code=0, out="ClusterName = c\n")))
-    assert "2 name(s) resolved" in names.summary
+    assert "2 name(s) resolved" in finding("names", place("slurm-sandbox", queue=queue, slurm=SLURM)).summary
 
 
 @pytest.mark.parametrize(
@@ -86,21 +83,19 @@ def test_the_nodes_are_those_of_all_partitions_of_the_run(program: Callable[[str
     ],
 )
 def test_a_node_of_a_cloud_has_no_address_before_it_is_up(
-    program: Callable[[str, str], None], state: str, status: str, says: str
+    program: Program, place: Make, state: str, status: str, says: str
 ) -> None:
     program("sinfo", f"echo '{MARK}n1'; echo '{MARK}n2'")
     lines = ("NodeName=n1 NodeAddr=localhost State=IDLE+CLOUD", f"NodeName=n2 NodeAddr=n2.invalid State={state}")
     program("scontrol", "\n".join(f"echo '{line}'" for line in lines))
-    found = look_around(Request(system="slurm-sandbox", model="tiny", data_path="mock", queue="a"))
-    names = finding("names", replace(found, slurm=Answer(code=0, out="ClusterName = c\n")))
+    names = finding("names", place("slurm-sandbox", queue="a", slurm=SLURM))
     assert (names.status, says in names.summary) == (status, True), names
 
 
-def test_nodes_of_a_cloud_that_slurm_hides(program: Callable[[str, str], None]) -> None:
+def test_nodes_of_a_cloud_that_slurm_hides(program: Program, place: Make) -> None:
     program("sinfo", f"echo '{MARK}'")
     program("scontrol", "echo 'PartitionName=a State=UP MaxTime=UNLIMITED MaxNodes=UNLIMITED TotalNodes=8'")
-    found = look_around(Request(system="slurm-sandbox", model="tiny", data_path="mock", queue="a"))
-    partition = finding("partition", replace(found, slurm=Answer(code=0, out="ClusterName = c\n")))
+    partition = finding("partition", place("slurm-sandbox", queue="a", slurm=SLURM))
     assert partition.status == "warning", partition
     assert "Slurm hides powered-down nodes of a cloud (PrivateData=cloud shows them)" in partition.summary
 

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,14 @@ from unittest.mock import Mock
 
 import pytest
 from support.command import Cli
+from support.examining import Make, Program
 from support.processes import execute
 
 from nlp_bench.doctor import nodes as test_of_nodes
-from nlp_bench.doctor import worker
-from nlp_bench.doctor.nodes import Choice, End, choose, prepare
-from nlp_bench.doctor.place import Place
+from nlp_bench.doctor.nodes import Choice, End, choose, prepare, vendor_tests
 from nlp_bench.doctor.rates import partner, rounds
 from nlp_bench.doctor.scheduler import Node, node_of
-from nlp_bench.doctor.verdict import slow_ones, text, verdict
-from nlp_bench.doctor.worker import vendor_tests
+from nlp_bench.doctor.verdict import spread_of, text, verdict
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.scheduler.slurm_text import MARK
 
@@ -40,23 +37,20 @@ def test_everybody_meets_everybody_once(size: int) -> None:
 
 
 def test_one_slow_node_is_named_and_does_not_hide_behind_itself() -> None:
-    rates = {"node1": 100.0, "node2": 101.0, "node3": 99.0, "node4": 60.0}
-    found = slow_ones(rates, 0.05)
-    assert found.slow == ("node4",)
-    assert found.median == 99.5
-    assert found.mad == 1.0
-    assert found.limit == pytest.approx(99.5 - 3.5 * 1.4826 * 1.0)
+    found = spread_of({"node1": 100.0, "node2": 101.0, "node3": 99.0, "node4": 60.0}, 0.05)
+    limit = pytest.approx(99.5 - 3.5 * 1.4826 * 1.0)
+    assert found == {"median": 99.5, "mad": 1.0, "limit": limit, "slow": ["node4"]}
 
 
 def test_a_difference_that_does_not_matter_is_not_named() -> None:
     rates = {f"node{i}": 100.0 + 0.001 * i for i in range(10)} | {"node10": 97.0}  # 1000 MAD away, and 3 %
-    assert slow_ones(rates, 0.05).slow == ()
-    assert slow_ones(rates, 0.01).slow == ("node10",)
+    assert spread_of(rates, 0.05)["slow"] == []
+    assert spread_of(rates, 0.01)["slow"] == ["node10"]
 
 
 def test_two_nodes_cannot_say_who_is_wrong() -> None:
-    assert slow_ones({"a": 1.0, "b": 100.0}, 0.05).limit is None
-    assert slow_ones({}, 0.05).median is None
+    assert spread_of({"a": 1.0, "b": 100.0}, 0.05)["limit"] is None
+    assert spread_of({}, 0.05)["median"] is None
 
 
 def node(name: str, gemm: list[float], *, link: float = 20.0, clock_s: float = 1000.0, **fields: Any) -> dict[str, Any]:
@@ -122,12 +116,12 @@ def test_states_of_nodes(fields: str, state: str, reason: str, is_down: bool) ->
 
 
 @pytest.mark.parametrize("word", ["0", "node1;reboot", "$(id)", "-N99", "node[1-3", ""])
-def test_words_that_name_no_nodes(place: Callable[..., Place], word: str) -> None:
+def test_words_that_name_no_nodes(place: Make, word: str) -> None:
     with pytest.raises(UsageError, match="--nodes"):
         choose(place(), word)
 
 
-def test_a_slurm_that_does_not_answer(place: Callable[..., Place]) -> None:
+def test_a_slurm_that_does_not_answer(place: Make) -> None:
     with pytest.raises(NlpBenchError, match="Slurm does not answer"):
         choose(place("juwels-booster", "13"), "all")
 
@@ -140,27 +134,20 @@ SLURM_OF_TWO = """case "$*" in
 esac"""
 
 
+STILL = "job 2 was still PENDING (Resources) after 1 s; a longer --wait, or --nodes N"
+
+
 @pytest.mark.parametrize(
     ("job", "ran", "says"),
     [
-        (
-            "PENDING Reason=Resources",
-            "00:00:00",
-            "no node was tested: job 2 was still PENDING (Resources) after 1 s; a longer --wait, or --nodes N",
-        ),
+        ("PENDING Reason=Resources", "00:00:00", f"no node was tested: {STILL}"),
         ("CANCELLED Reason=None", "00:00:00", "no node was tested: job 2: CANCELLED"),
         ("CANCELLED Reason=None", "00:00:07", ""),
         ("RUNNING Reason=None", "00:00:00", ""),
     ],
 )
 def test_a_job_that_never_started_is_no_fault_of_the_nodes(
-    program: Callable[[str, str], None],
-    cli: Cli,
-    here: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    job: str,
-    ran: str,
-    says: str,
+    program: Program, cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch, job: str, ran: str, says: str
 ) -> None:
     monkeypatch.setattr(test_of_nodes, "SETTLE_S", 0.0)
     monkeypatch.delenv("SLURM_CONF")
@@ -178,7 +165,7 @@ def test_a_job_that_never_started_is_no_fault_of_the_nodes(
     assert ("did not answer" in said.out, "--exclude" in said.out, "tell the site" in said.out) == (not says,) * 3
 
 
-def test_the_job_of_a_gpu_machine(place: Callable[..., Place], tmp_path: Path) -> None:
+def test_the_job_of_a_gpu_machine(place: Make, tmp_path: Path) -> None:
     booster = place("juwels-booster", "13")
     folder = prepare(booster, Choice(names=("n1", "n2"), number=2), tmp_path / "a test")
     script = (folder / "doctor.job").read_text()
@@ -195,7 +182,7 @@ def test_the_job_of_a_gpu_machine(place: Callable[..., Place], tmp_path: Path) -
         prepare(replace(booster, run=None, no_run="no model"), Choice(names=(), number=2), tmp_path / "b")
 
 
-def test_the_job_script_is_content_for_shellcheck(place: Callable[..., Place], tmp_path: Path) -> None:
+def test_the_job_script_is_content_for_shellcheck(place: Make, tmp_path: Path) -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("no shellcheck")
     folder = prepare(place("juwels-booster", "13"), Choice(names=("n1",), number=1), tmp_path / "a'b c")
@@ -203,7 +190,7 @@ def test_the_job_script_is_content_for_shellcheck(place: Callable[..., Place], t
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_makers_tests(program: Callable[[str, str], None]) -> None:
+def test_the_makers_tests(program: Program) -> None:
     assert vendor_tests(0) == []
     program("dcgmi", 'echo "| PCIe | Pass |"; echo "| Memory | Fail |"; exit 0')
     program("all_reduce_perf", 'test "$8" = 4 && echo "# Avg bus bandwidth    : 231.5"')
@@ -235,5 +222,5 @@ def test_a_file_system_without_locks_is_tested_all_the_same(tmp_path: Path, monk
 
     without = Mock(side_effect=OSError(errno.ENOLCK, "No locks available"))
     monkeypatch.setattr(fcntl, "flock", without)
-    with worker._turn(tmp_path):
+    with test_of_nodes._turn(tmp_path):
         assert without.called  # it was asked, refused, and the node's turn came all the same

@@ -6,14 +6,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from support.examining import Make, finding
+from support.examining import Make, Program, finding
 from support.jube_versions import both_jubes
 
 from nlp_bench.build.environment import MANIFEST, SCHEMA, this_machine
@@ -21,8 +21,6 @@ from nlp_bench.config.system import Container
 from nlp_bench.doctor import software
 from nlp_bench.files import write_json
 from nlp_bench.programs import Answer
-
-Program = Callable[[str, str], None]
 
 
 @pytest.mark.parametrize(("version", "is_good"), [((3, 9), False), ((3, 10), True), ((3, 13), True), ((3, 14), False)])

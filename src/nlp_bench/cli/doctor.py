@@ -60,8 +60,8 @@ class Doctor(Command):
 
     def run(self) -> int:
         from nlp_bench.doctor.checks import CHECKS, chosen, examine, is_bad
+        from nlp_bench.doctor.nodes import test_this_node
         from nlp_bench.doctor.place import look_around
-        from nlp_bench.doctor.worker import test_this_node
 
         if self.list:
             width = max(map(len, CHECKS))

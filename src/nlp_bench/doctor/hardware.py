@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import shlex
+import struct
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -194,9 +195,8 @@ def nccl(place: Place) -> Iterator[Finding]:
     """
     here = sorted(path.name for path in (place.files / "sys/class/net").glob("*"))
     found = [one for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") for one in _interface(place, name, here)]
-    for name, value in SLOW_VARIABLES.items():
-        if place.variables.get(name) == value:
-            found.append(warning(f"{name}={value} slows the training down", remedy=f"unset {name}"))
+    slow = [name for name, value in SLOW_VARIABLES.items() if place.variables.get(name) == value]
+    found += [warning(f"{n}={SLOW_VARIABLES[n]} slows the training down", remedy=f"unset {n}") for n in slow]
     yield from found
     if place.accelerator == "cuda":
         yield ok("NCCL and its interfaces are there")
@@ -368,32 +368,19 @@ def _probe(folder: Path) -> IO[bytes]:
     return tempfile.NamedTemporaryFile(buffering=0, prefix=".nlp-bench-doctor.", dir=folder)
 
 
-class Timex(ctypes.Structure):
-    """The beginning of struct timex of <sys/timex.h>, padded for the rest; with modes = 0 adjtimex(2) only reads."""
-
-    _fields_ = (
-        ("modes", ctypes.c_uint),
-        ("offset", ctypes.c_long),
-        ("freq", ctypes.c_long),
-        ("maxerror", ctypes.c_long),
-        ("esterror", ctypes.c_long),
-        ("status", ctypes.c_int),
-        ("rest", ctypes.c_long * 40),
-    )
-
-
 def clock(place: Place) -> Iterator[Finding]:
     """Warn of a clock that is not synchronised, and of one that differs from the file server's, as a file written now shows."""
-    state = Timex()
+    state = ctypes.create_string_buffer(512)  # more than struct timex takes; with modes = 0 adjtimex(2) only reads
     try:
-        code = ctypes.CDLL(None).adjtimex(ctypes.byref(state))
+        code = ctypes.CDLL(None).adjtimex(state)
     except (OSError, AttributeError):
         code = -1
-    if code >= 0 and state.status & STA_UNSYNC:  # below 0: a sandbox that forbids the call
+    _modes, _offset, _freq, maxerror_us, _esterror, status = struct.unpack_from("I4li", state)
+    if code >= 0 and status & STA_UNSYNC:  # below 0: a sandbox that forbids the call
         remedy = "chronyc tracking, or timedatectl; ask the site to start chrony"
         yield warning("no time service keeps this clock", "adjtimex: STA_UNSYNC", remedy=remedy)
     elif code >= 0:
-        yield ok("", f"adjtimex: at most {state.maxerror / 1e6:.3f} s off")
+        yield ok("", f"adjtimex: at most {maxerror_us / 1e6:.3f} s off")
     folder = place.written_folders()["runs"]
     with contextlib.suppress(OSError), _probe(folder) as file:  # `writable` says so
         before = time.time()

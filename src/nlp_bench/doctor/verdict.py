@@ -7,7 +7,6 @@ median. Neither moves when fewer than half of the values are bad.
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,30 +42,18 @@ RATES = {
 """GPUs of one kind differ by a few per cent from board to board; CPU nodes may be virtual ones that share a machine."""
 
 
-@immutable
-class Spread:
-    """How one rate is spread over the nodes."""
+def spread_of(rates: Mapping[str, float], least: float) -> dict[str, Any]:
+    """Return `median` and `mad` of `rates` (more is better), the `limit` below which one is an outlier, and `slow`, the slowest outlier first.
 
-    median: float | None
-    mad: float | None  # median of the distances from it
-    limit: float | None  # below this a value is an outlier; None where there are too few values
-    slow: tuple[str, ...]  # the outliers, the slowest first
-
-
-def slow_ones(rates: Mapping[str, float], least: float) -> Spread:
-    """Return the spread of `rates` (more is better) and the names of those that are too slow.
-
-    An outlier is below the median by more than 3.5 x 1.4826 x MAD and by more than the share `least`.
+    An outlier is below the median by more than 3.5 x 1.4826 x MAD and by more than the share `least`; of too few rates there is no limit.
     """
     if not rates:
-        return Spread(median=None, mad=None, limit=None, slow=())
+        return {"median": None, "mad": None, "limit": None, "slow": []}
     median = statistics.median(rates.values())
     mad = statistics.median(abs(rate - median) for rate in rates.values())
-    if len(rates) < FEWEST:
-        return Spread(median=median, mad=mad, limit=None, slow=())
-    limit = median - max(SCORE * TO_SIGMA * mad, least * median)
-    slow = sorted((name for name, rate in rates.items() if rate < limit), key=lambda name: rates[name])
-    return Spread(median=median, mad=mad, limit=limit, slow=tuple(slow))
+    limit = median - max(SCORE * TO_SIGMA * mad, least * median) if len(rates) >= FEWEST else None
+    slow = [name for name in sorted(rates, key=rates.__getitem__) if limit is not None and rates[name] < limit]
+    return {"median": median, "mad": mad, "limit": limit, "slow": slow}
 
 
 def verdict(
@@ -78,10 +65,9 @@ def verdict(
     for kind, rate in RATES.items():
         samples = {sample: value for row in rows.values() for sample, value in _samples(row, rate.column).items()}
         least = rate.least_share[accelerator]
-        spread = slow_ones(samples, least)
-        spreads[kind] = {"unit": rate.unit, "least_share": least, **asdict(spread)}
-        for sample in spread.slow:
-            (name, _, index), value, median = sample.partition("/"), samples[sample], spread.median or 0.0
+        spreads[kind] = spread = {"unit": rate.unit, "least_share": least, **spread_of(samples, least)}
+        for sample in spread["slow"]:
+            (name, _, index), value, median = sample.partition("/"), samples[sample], spread["median"]
             which = f"{kind}: {f'GPU {index} ' if index else ''}{value:.3g} {rate.unit}"
             slower = f"{median / max(value, 1e-12):.1f} times slower than the median {median:.3g}"
             rows[name]["faults"].append(f"{which}, {slower}")
