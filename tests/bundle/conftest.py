@@ -14,3 +14,9 @@ def our_run(tmp_path: Path) -> Path:
 @pytest.fixture
 def bundle(our_run: Path, tmp_path: Path) -> Bundle:
     return lambda name="evidence", *paths, **options: bundled(tmp_path / name, *(paths or [our_run]), **options)
+
+
+@pytest.fixture
+def folder(bundle: Bundle) -> Path:
+    """The folder of a bundle of our run."""
+    return bundle().path

@@ -12,7 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 from support.command import Cli
-from support.ours import Bundle, bundled, seal_run, sealed_again, write_our_run
+from support.ours import bundled, seal_run, sealed_again, write_our_run
 from support.processes import execute
 from support.published import published_log, write_run
 from support.users import ANNA, ROOT, as_user, open_folder, run_as
@@ -35,9 +35,8 @@ def test_a_bundle_says_which_links_it_leaves_out_and_has_the_log(tmp_path: Path)
     assert "runs/001: left out: job.err, a link; a bundle holds files only" in made.remarks
     (run / "job.out").rename(tmp_path / "job.out")
     (run / "job.out").symlink_to(tmp_path / "job.out")
-    with pytest.raises(
-        UsageError, match=r"job\.out is a link, and a bundle holds files only; put the log itself there"
-    ):
+    said = r"job\.out is a link, and a bundle holds files only; put the log itself there"
+    with pytest.raises(UsageError, match=said):
         bundled(tmp_path / "another", run)
 
 
@@ -51,9 +50,8 @@ def test_a_bundle_says_which_links_it_leaves_out_and_has_the_log(tmp_path: Path)
     ],
 )
 def test_a_bundle_with_words_that_nobody_holds_against_the_log_differs(
-    bundle: Bundle, name: str, old: str, new: str, said: str
+    folder: Path, name: str, old: str, new: str, said: str
 ) -> None:
-    folder = bundle().path
     text = (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
@@ -64,8 +62,7 @@ def test_a_bundle_with_words_that_nobody_holds_against_the_log_differs(
     assert said in " ".join(found.differences.get(name, ()))
 
 
-def test_a_manifest_with_a_key_twice_or_wrong_sizes_is_no_good_one(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_a_manifest_with_a_key_twice_or_wrong_sizes_is_no_good_one(folder: Path) -> None:
     sealed_again(folder, sizes=1)
     assert any("report/report.json has " in fault for fault in verify(folder).faults)
     path = folder / "manifest.json"

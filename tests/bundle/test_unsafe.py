@@ -115,16 +115,14 @@ def test_an_unsafe_archive_is_refused(tmp_path: Path, content: bytes, message: s
         verify(tmp_path / "e.tar", max_bytes=1_000_000)
 
 
-def test_a_folder_with_a_link_is_refused(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_a_folder_with_a_link_is_refused(folder: Path) -> None:
     (folder / "runs/001/job.out").unlink()
     (folder / "runs/001/job.out").symlink_to("/etc/hostname")
     with pytest.raises(UsageError, match="is a link or a device"):
         verify(folder)
 
 
-def test_a_folder_above_the_limit_is_refused_before_it_is_read(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_a_folder_above_the_limit_is_refused_before_it_is_read(folder: Path) -> None:
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     assert verify(folder, max_bytes=size).is_verified
     with pytest.raises(UsageError, match=f"more than {size - 1} bytes or .* files; --max-bytes allows more"):
@@ -137,8 +135,7 @@ def test_a_folder_above_the_limit_is_refused_before_it_is_read(bundle: Bundle) -
         verify(folder)
 
 
-def test_a_folder_of_too_many_files_is_refused(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = bundle().path
+def test_a_folder_of_too_many_files_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = sum(1 for _ in folder.rglob("*"))
     monkeypatch.setattr("nlp_bench.evidence.archive.MAX_FILES", count)
     assert verify(folder).is_verified
@@ -217,9 +214,8 @@ def test_a_manifest_that_is_too_large_is_not_read(tmp_path: Path) -> None:
         verify(tmp_path)
 
 
-def test_extended_headers_that_name_nothing_are_left_out(bundle: Bundle, tmp_path: Path) -> None:
+def test_extended_headers_that_name_nothing_are_left_out(folder: Path, tmp_path: Path) -> None:
     """As BSD tar writes them for times."""
-    folder = bundle().path
     with tarfile.open(tmp_path / "bsd.tar", "w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(folder.rglob("*")):
             member = tar.gettarinfo(path, f"./evidence/{path.relative_to(folder)}")

@@ -56,9 +56,8 @@ def test_a_forger_who_makes_all_hashes_fit_is_caught_by_the_log(bundle: Bundle) 
     ],
 )  # fmt: skip
 def test_a_number_that_does_not_follow_from_the_log(
-    bundle: Bundle, file: str, pattern: str, replacement: str, said: str
+    folder: Path, file: str, pattern: str, replacement: str, said: str
 ) -> None:
-    folder = bundle().path
     changed(folder / file, pattern, replacement)
     sealed_again(folder)
     found = verify(folder)
@@ -66,8 +65,7 @@ def test_a_number_that_does_not_follow_from_the_log(
     assert re.search(said, "\n".join(s for part in found.differences.values() for s in part)), found.differences
 
 
-def test_missing_extra_and_swapped_files_are_named(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_missing_extra_and_swapped_files_are_named(folder: Path) -> None:
     (folder / "runs/001/outcome.json").unlink()
     (folder / "runs/001/extra.txt").touch()
     (folder / "SHA256SUMS").write_text("nothing\n")
@@ -77,14 +75,17 @@ def test_missing_extra_and_swapped_files_are_named(bundle: Bundle) -> None:
     assert any("SHA256SUMS does not say the same" in fault or "manifest.json was changed" in fault for fault in found)
 
 
-def test_inserted_and_removed_lines_are_told_apart(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_inserted_and_removed_lines_are_told_apart_and_cut(folder: Path) -> None:
     log = folder / "runs/001/job.out"
     lines = log.read_text().splitlines(keepends=True)
-    log.write_text("".join([lines[0], "a new line\n", *lines[1:]]))
-    assert any("line 2 was inserted; it reads: a new line" in fault for fault in verify(folder).faults)
-    log.write_text("".join([*lines[:3], *lines[4:]]))
-    assert any("1 line was removed in front of line 4" in fault for fault in verify(folder).faults)
+    for first, behind, new, said in (
+        (1, 1, ["a new line\n"], " line 2 was inserted; it reads: a new line"),
+        (3, 4, [], ": 1 line was removed in front of line 4"),
+        (1, 1, ["x" * 1000 + "\n", "y\n"], f" lines 2 to 3 were inserted; it reads: {'x' * 397}..."),
+        (0, 2, [], ": 2 lines were removed in front of line 1"),
+    ):
+        log.write_text("".join([*lines[:first], *new, *lines[behind:]]))
+        assert f"runs/001/job.out{said}" in verify(folder).faults
 
 
 @pytest.mark.usefixtures("here")
@@ -97,8 +98,7 @@ def test_nothing_depends_on_where_a_bundle_lies(bundle: Bundle, monkeypatch: pyt
     assert verify(Path()).is_verified
 
 
-def test_another_program_is_told(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_another_program_is_told(folder: Path) -> None:
     changed(folder / "manifest.json", r'("version": ")[^"]+', r"\g<1>9.9")
     sealed_again(folder)
     found = verify(folder)
@@ -120,8 +120,7 @@ def test_what_the_maker_chose_stands_beside_the_number(bundle: Bundle, tmp_path:
     assert found.to_json()["options"]["sequence_length"] == 4096
 
 
-def test_tables_of_another_program_are_told(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_tables_of_another_program_are_told(folder: Path) -> None:
     with (folder / "data/accelerators.toml").open("a") as stream:
         stream.write("# another\n")
     (folder / "data/rules/jupiter-nlp.toml").unlink()
@@ -157,10 +156,14 @@ def test_a_run_that_never_started_is_bundled_and_verified_without_a_log(bundle: 
     assert [numbers["outcome"] for run in found.runs for numbers in run["numbers"]] == ["FAILED"]
 
 
-def test_reports_that_are_missing_or_no_json(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_reports_that_are_shorter_missing_or_no_json(folder: Path) -> None:
+    text = folder / "report/report.txt"
+    lines = text.read_text().splitlines(keepends=True)
+    text.write_text("".join(lines[:-1]))
+    said = verify(folder).differences["report/report.txt"]
+    assert said == [f"has {len(lines) - 1} lines, the log gives {len(lines)}"]
+    text.unlink()
     (folder / "report/report.json").unlink()
-    (folder / "report/report.txt").unlink()
     (folder / "runs/001/result.json").write_text("{")
     said = verify(folder).differences
     assert said["report/report.json"] == ["is missing"]
@@ -169,16 +172,7 @@ def test_reports_that_are_missing_or_no_json(bundle: Bundle) -> None:
     assert sentence.startswith("is not JSON: Expecting property name")
 
 
-def test_a_shorter_report_is_told(bundle: Bundle) -> None:
-    path = bundle().path / "report/report.txt"
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:-1]))
-    said = verify(path.parents[1]).differences["report/report.txt"]
-    assert said == [f"has {len(lines) - 1} lines, the log gives {len(lines)}"]
-
-
-def test_of_many_faults_a_hundred_are_named(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_of_many_faults_a_hundred_are_named(folder: Path) -> None:
     for number in range(120):
         (folder / f"extra{number}").touch()
     faults = verify(folder).faults
@@ -186,8 +180,7 @@ def test_of_many_faults_a_hundred_are_named(bundle: Bundle) -> None:
     assert faults[-1] == "and 20 more"
 
 
-def test_of_many_changed_lines_twenty_are_named(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_of_many_changed_lines_twenty_are_named(folder: Path) -> None:
     path = folder / "data/accelerators.toml"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(f"#{line}" if number % 2 else line for number, line in enumerate(lines)))
@@ -202,19 +195,7 @@ def test_of_many_changed_lines_twenty_are_named(bundle: Bundle) -> None:
     assert changes == [f"{name}data/accelerators.toml was changed" for name in ("", "lines/")]
 
 
-def test_long_lines_are_cut_and_several_lines_are_counted(bundle: Bundle) -> None:
-    folder = bundle().path
-    path = folder / "runs/001/job.out"
-    lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([lines[0], "x" * 1000 + "\n", "y\n", *lines[1:]]))
-    (fault,) = (fault for fault in verify(folder).faults if "inserted" in fault)
-    assert fault == f"runs/001/job.out lines 2 to 3 were inserted; it reads: {'x' * 397}..."
-    path.write_text("".join(lines[2:]))
-    assert "runs/001/job.out: 2 lines were removed in front of line 1" in verify(folder).faults
-
-
-def test_line_ends_that_a_checkout_changed_are_the_cause_that_is_named(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_line_ends_that_a_checkout_changed_are_the_cause_that_is_named(folder: Path) -> None:
     log = folder / "runs/001/job.out"
     log.write_bytes(log.read_bytes().replace(b"\n", b"\r\n"))
     (fault,) = verify(folder).faults
@@ -223,8 +204,7 @@ def test_line_ends_that_a_checkout_changed_are_the_cause_that_is_named(bundle: B
     assert "runs/001/job.out was changed: its SHA-256 is not that of manifest.json" in verify(folder).faults
 
 
-def test_sums_that_do_not_say_the_same(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_sums_that_do_not_say_the_same(folder: Path) -> None:
     sums = folder / "SHA256SUMS"
     text = sums.read_text()
     sums.write_text(text.replace("  runs/001/run.json", "  runs/001/RUN.json"))
@@ -237,8 +217,7 @@ def test_sums_that_do_not_say_the_same(bundle: Bundle) -> None:
     assert verify(folder).faults == ["SHA256SUMS is missing"]
 
 
-def test_a_file_that_cannot_be_read_is_named(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = bundle().path
+def test_a_file_that_cannot_be_read_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = OSError(errno.EIO, "Input/output error", "a file")
     monkeypatch.setattr("nlp_bench.evidence.hashes.sha256_of", Mock(side_effect=error))
     with pytest.raises(UsageError, match=r"cannot read .*: Input/output error"):
@@ -261,14 +240,15 @@ def test_what_was_made_without_a_number(bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "train.log").write_text(published_log())
     (tmp_path / "evidence.sig").touch()
     made = bundle("evidence", tmp_path / "train.log")
+    found = verify(made.path)
+    assert (found.is_verified, found.runs[0]["numbers"][0]["outcome"]) == (True, "REFUSED")
     assert made_text(made).splitlines()[2] == f"  logs/001/train.log ({tmp_path}/train.log): REFUSED"
     said = list(made_talk(made))
     assert said[-1] == "1 of 1 run(s) have no number: the bundle proves how they ended"
     assert said[-2] == f"{tmp_path}/evidence.sig is the signature of an earlier bundle; make it anew with --sign"
 
 
-def test_few_differences_of_a_file_are_all_named(bundle: Bundle) -> None:
-    folder = bundle().path
+def test_few_differences_of_a_file_are_all_named(folder: Path) -> None:
     for name, number in (("report/report.json", "36361.58"), ("runs/001/result.json", "34063.43")):
         path = folder / name
         path.write_text(path.read_text().replace(number, "1", 1))

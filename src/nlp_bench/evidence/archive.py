@@ -65,9 +65,8 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
         _check_folder(folder, max_bytes)
         yield folder
         return
-    with tempfile.TemporaryDirectory(
-        prefix="nlp-bench-verify-", dir=temporary_folder(), ignore_cleanup_errors=True
-    ) as private:
+    made = tempfile.TemporaryDirectory(prefix="nlp-bench-verify-", dir=temporary_folder(), ignore_cleanup_errors=True)
+    with made as private:
         folder = Path(private)
         try:
             with open_for_reading(path) as stream:
@@ -153,32 +152,27 @@ class _Bounded:
     """What tarfile reads an archive from: forward only, and never more than is allowed, so that a bomb fills neither memory nor disk."""
 
     def __init__(self, stream: IO[bytes], max_bytes: int) -> None:
-        self._stream, self._position, self.max_bytes = stream, 0, max_bytes
-
-    @property
-    def left(self) -> int:
-        """Bytes that may still be read."""
-        return self.max_bytes - self._position
+        self._stream, self.max_bytes, self.left = stream, max_bytes, max_bytes  # bytes that may still be read
 
     def tell(self) -> int:
         """Return the bytes that were read."""
-        return self._position
+        return self.max_bytes - self.left
 
     def read(self, count: int) -> bytes:
         """Return `count` bytes, fewer at the end. Raises UsageError for more than is allowed in all."""
         parts = []
         while count and self.left and (part := self._stream.read(min(count, self.left))):
             parts.append(part)
-            count, self._position = count - len(part), self._position + len(part)
+            count, self.left = count - len(part), self.left - len(part)
         if count and not self.left and self._stream.read(1):
             raise self.too_many()
         return b"".join(parts)
 
     def seek(self, position: int) -> None:
         """Skip to `position`. Raises TarError for a step back, which only damaged headers cause."""
-        if position < self._position:
+        if position < self.tell():
             raise tarfile.TarError("a member begins within the one before it")
-        while self._position < position and self.read(min(position - self._position, _CHUNK)):
+        while self.tell() < position and self.read(min(position - self.tell(), _CHUNK)):
             pass
 
     def too_many(self) -> UsageError:
@@ -207,26 +201,22 @@ class _Plain(tarfile.TarInfo):
         return member
 
 
-def _is_of_macos(name: str) -> bool:
-    """Whether a name is safe but for the files that macOS adds: ._NAME beside each NAME, and .DS_Store."""
-    parts = name.split("/")
-    others = [part for part in parts if part != ".DS_Store" and not part.startswith("._")]
-    return len(others) < len(parts) and all(map(is_safe, others))
-
-
 def _refuse_name(name: str, shown: str) -> None:
-    if name.startswith("/") or ".." in name.split("/"):
+    if is_safe(name):
+        return
+    parts = name.split("/")
+    if name.startswith("/") or ".." in parts:
         raise UsageError(f"unsafe archive: the name {shown!r} is absolute or leads out")
-    if _is_of_macos(name):
+    others = [part for part in parts if part != ".DS_Store" and not part.startswith("._")]
+    if len(others) < len(parts) and all(map(is_safe, others)):  # ._NAME beside each NAME
         raise UsageError(
             f"a macOS archiver added {shown!r}, which is no part of the bundle: pack it again with "
             "COPYFILE_DISABLE=1 tar, or unpack it, remove that and give the folder"
         )
-    if not is_safe(name):
-        raise UsageError(
-            f"no bundle: none holds a name like {shown!r}; unpack it and give the folder to `nlp-bench report`, or have a bundle made by: "
-            "nlp-bench bundle RUN_DIR"
-        )
+    raise UsageError(
+        f"no bundle: none holds a name like {shown!r}; unpack it and give the folder to `nlp-bench report`, or have a bundle made by: "
+        "nlp-bench bundle RUN_DIR"
+    )
 
 
 def _unpack(source: _Bounded, folder: Path) -> None:

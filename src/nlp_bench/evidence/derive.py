@@ -25,6 +25,7 @@ from nlp_bench.report.report import Report
 from nlp_bench.rules.apply import measured_folder, measured_log, wanted
 
 RESULT = "result.json"
+NUMBERS = ("outcome", "tokens_per_second", "time_to_report_s", "num_gpus")  # what the manifest holds of a run
 RELATIVE = 1e-9  # difference up to which numbers are equal: another processor adds a million times in another order
 _LONGEST = 160
 
@@ -60,7 +61,7 @@ def derive(
         text=f"{table(report)}\n{explain(report)}",
         results={m.path: _through_json(result) for m, (_, result) in zip(members, measured, strict=True) if result},
         entries=entries,
-        numbers=[[_numbers(entry, options.tokens) for entry in part] for part in entries],
+        numbers=[[picked(entry, options.tokens, *NUMBERS) for entry in part] for part in entries],
     )
 
 
@@ -74,12 +75,7 @@ def rules_of(folder: Path, options: Options) -> str | None:
 
 
 def measure(
-    path: Path,
-    kind: str,
-    overrides: Overrides,
-    redacted: frozenset[str] = frozenset(),
-    *,
-    rules: str | None = None,
+    path: Path, kind: str, overrides: Overrides, redacted: frozenset[str] = frozenset(), *, rules: str | None = None
 ) -> tuple[list[RunResult], dict[str, Any] | None]:
     """Return the entries of a run folder or a log, with all samples, and the record of nlp-bench/result/1 of a run folder.
 
@@ -96,11 +92,10 @@ def measure(
     return [found.entry], result_record(replace(found, entry=replace(found.entry, source="job.out")))
 
 
-def _numbers(entry: RunResult, tokens: int) -> dict[str, Any]:
+def picked(entry: RunResult, tokens: int, *names: str) -> dict[str, Any]:
+    """Return some fields of a run's object of nlp-bench/report/1, as JSON gives them back."""
     record = entry.to_json(tokens)
-    return _through_json(
-        {name: record[name] for name in ("outcome", "tokens_per_second", "time_to_report_s", "num_gpus")}
-    )
+    return _through_json({name: record[name] for name in names})
 
 
 def _through_json(record: dict[str, Any]) -> dict[str, Any]:

@@ -5,22 +5,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
 from nlp_bench.evidence.archive import form_of, write_archive
 from nlp_bench.evidence.collect import Collected, add_rules, add_software, collect, tables
-from nlp_bench.evidence.derive import RESULT, Derived, derive, differences, measure, rules_of
+from nlp_bench.evidence.derive import RESULT, Derived, derive, differences, measure, picked, rules_of
 from nlp_bench.evidence.hashes import files_of, line_digests, sums_text
-from nlp_bench.evidence.manifest import (
-    REPORT,
-    REPORT_TEXT,
-    SUMS,
-    Manifest,
-    Options,
-    place_of,
-)
+from nlp_bench.evidence.manifest import REPORT, REPORT_TEXT, SUMS, Manifest, Options, place_of
 from nlp_bench.evidence.signature import path_of, sign
 from nlp_bench.files import read_object, sha256_of, write_bytes, write_json, write_text
 from nlp_bench.immutable import immutable
@@ -58,9 +50,8 @@ def make_bundle(  # noqa: PLR0913  # one option each
         raise UsageError(f"--sign: {path_of(output)} exists; name another --output, or give --force to replace it")
     try:
         # What cannot be removed (a .nfs file, a scanner that has one open) is in nobody's way: the bundle is there by then.
-        with tempfile.TemporaryDirectory(
-            prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True
-        ) as private:
+        made = tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True)
+        with made as private:
             folder = Path(private) / "evidence"
             folder.mkdir()
             collected = collect(paths, folder, options.overrides(), with_ranks=with_ranks)
@@ -75,9 +66,8 @@ def make_bundle(  # noqa: PLR0913  # one option each
             if form:
                 write_archive(folder, output, form)
             else:
-                folder.rename(
-                    output
-                )  # over an empty folder too; the private one is next to it, on the same file system
+                # Over an empty folder too; the private one is next to it, on the same file system.
+                folder.rename(output)
         remarks = [*manifest.remarks, *_objections(manifest, derived)]
         if signature:
             write_bytes(path_of(output), signature)
@@ -117,17 +107,13 @@ def _check_survival(collected: Collected, derived: Derived, options: Options) ->
         original = item.folder if member.is_ours else item.file
         rules = rules_of(collected.folder, options)
         originals, _ = measure(original, member.kind, options.overrides(), rules=rules)
-        before, after = ([_rates(entry) for entry in found] for found in (originals, entries))
+        names = ("outcome", "num_records", "tokens_per_second")
+        before, after = ([picked(one, REPORT_TOKENS, *names) for one in found] for found in (originals, entries))
         for difference in differences(after, before, f"{member.path}: runs"):
             raise NlpBenchError(
                 f"without its secrets the log gives another number: {difference}; take the secret out of the line that is measured "
                 f"by hand ({'; '.join(map(place_of, inside))})"
             )
-
-
-def _rates(entry: RunResult) -> dict[str, Any]:
-    record = entry.to_json(REPORT_TOKENS)
-    return {name: record[name] for name in ("outcome", "num_records", "tokens_per_second")}
 
 
 def _write_records(collected: Collected, derived: Derived, options: Options) -> Manifest:

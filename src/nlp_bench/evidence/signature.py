@@ -64,13 +64,12 @@ def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str 
             f"--allowed-signers {allowed_signers}: there is no such file; it holds lines such as: me@example.org ssh-ed25519 AAAA..."
         )
     _refuse_list(allowed_signers)
+    path = str(signature)
     if not signature.is_file():
-        return Signature(
-            path=str(signature), is_good=False, text="there is no such file; name it with --signature FILE"
-        )
+        return Signature(path=path, is_good=False, text="there is no such file; name it with --signature FILE")
     if not signature.read_bytes().startswith(_HEAD):
-        text = f"it is not as ssh-keygen makes it; where a mail or an editor changed its line ends: sed -i 's/\\r$//' {shlex.quote(str(signature))}"
-        return Signature(path=str(signature), is_good=False, text=text)
+        text = f"it is not as ssh-keygen makes it; where a mail or an editor changed its line ends: sed -i 's/\\r$//' {shlex.quote(path)}"
+        return Signature(path=path, is_good=False, text=text)
     files = ["-s", str(signature.absolute()), "-f", str(allowed_signers.absolute())]
     names, text = [identity] if identity else [], ""
     if not names:  # by the list; none where the key is not in it, or not for this day
@@ -83,9 +82,9 @@ def check(manifest: Path, signature: Path, allowed_signers: Path, identity: str 
         with manifest.open("rb") as stream:
             done = _ssh_keygen([program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *files], stream.read())
         if done.returncode == 0:
-            return Signature(path=str(signature), is_good=True, identity=name, text=_last(done.stdout))
+            return Signature(path=path, is_good=True, identity=name, text=_last(done.stdout))
         text = _last(done.stderr or done.stdout, 3)
-    return Signature(path=str(signature), is_good=False, identity=identity, text=text)
+    return Signature(path=path, is_good=False, identity=identity, text=text)
 
 
 def _refuse_list(path: Path) -> None:

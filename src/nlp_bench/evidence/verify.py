@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -91,9 +92,12 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
     entries = [(member, entry) for member, found in pairs for entry in found if (folder / member.log).is_file()]
     differing = _differing(folder, manifest, derived) if derived else {"logs": [why]}
     seals = {member.path: entry.seals for member, found in pairs for entry in found if member.is_ours}
-    beside = signature.path_of(path)
-    is_unchecked = demands.allowed_signers is None and beside.exists()
-    numbers = zip(manifest.runs, derived.numbers if derived else [[] for _ in manifest.runs], strict=True)
+    broken = [f"{at}: {link.text}" for at, links in seals.items() for link in links if link.state is State.BROKEN]
+    beside, signers = signature.path_of(path), demands.allowed_signers
+    is_unchecked = signers is None and beside.exists()
+    numbers = zip(manifest.runs, derived.numbers if derived else [()] * len(manifest.runs), strict=True)
+    place = demands.signature or beside
+    signed = signature.check(folder / MANIFEST, place, signers, demands.identity) if signers else None
     return Verification(
         bundle=str(path),
         digest=digest,
@@ -106,8 +110,8 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
         differences=differing,
         contradictions=_limited(f"{m.log}: {found.text}" for m, e in entries for found in doubts(e.contradictions)),
         chain=seals,
-        broken_links=_limited([*_broken(seals), *_other_nonces(folder, manifest, demands.nonce)]),
-        signature=_signature(path, folder, demands),
+        broken_links=_limited([*broken, *_other_nonces(folder, manifest, demands.nonce)]),
+        signature=signed,
         remarks=[
             *_other_tables(folder),
             *_other_program(manifest, is_differing=bool(differing)),
@@ -147,12 +151,10 @@ def _differing(folder: Path, manifest: Manifest, derived: Derived) -> dict[str, 
     is_other = manifest.nlp_bench.get("version") != __version__
     stated = {member.path: list(member.numbers) for member in manifest.runs}
     numbers = dict(zip(stated, derived.numbers, strict=False))
+    fields = _other_fields(folder, manifest, is_other=is_other)
     found = {
         REPORT: _other_record(folder / REPORT, derived.record, is_other=is_other),
-        MANIFEST: [
-            *_other_fields(folder, manifest, is_other=is_other),
-            *differences(stated, numbers, ignore_new=is_other),
-        ],
+        MANIFEST: chain(fields, differences(stated, numbers, ignore_new=is_other)),
     }
     for path, result in derived.results.items():
         found[f"{path}/{RESULT}"] = _other_record(folder / path / RESULT, result, is_other=is_other)
@@ -201,24 +203,12 @@ def _other_digest(found: str, expected: str | None) -> Iterator[str]:
         yield f"the digest is {found}, expected {expected.lower()}: {why}"
 
 
-def _broken(chain: Mapping[str, Sequence[Finding]]) -> Iterator[str]:
-    for path, findings in chain.items():
-        yield from (f"{path}: {finding.text}" for finding in findings if finding.state is State.BROKEN)
-
-
 def _other_nonces(folder: Path, manifest: Manifest, nonce: str | None) -> Iterator[str]:
     for member in manifest.runs if nonce else ():
         nonces = {part.nonce for part in sealed_log_of(folder / member.log).parts}
         if nonces != {nonce}:
             found = ", ".join(sorted(one_line(word or "none") for word in nonces)) or "none"
             yield f"{member.log} does not begin with the nonce {nonce}; it says {found}"
-
-
-def _signature(path: Path, folder: Path, demands: Demands) -> signature.Signature | None:
-    if demands.allowed_signers is None:
-        return None
-    place = demands.signature or signature.path_of(path)
-    return signature.check(folder / MANIFEST, place, demands.allowed_signers, demands.identity)
 
 
 def _other_tables(folder: Path) -> Iterator[str]:
