@@ -144,14 +144,11 @@ def test_one_run_against_several_scatters_like_the_several() -> None:
 def test_what_two_runs_have_not_seen_is_in_their_interval_and_not_in_that_of_repeats() -> None:
     source, unseen = random.Random(7), Uncertainty(num_iterations=300, noise=0.001, degrees=20)  # noqa: S311  # a repeatable test
     one, two, many = (runs(source, number, 0.001) for number in (1, 1, 5))
-    wide = [
-        Pool(
-            runs=tuple(
-                replace(run, estimate=replace(run.estimate, uncertainty=unseen)) for run in pool.runs if run.estimate
-            )
-        )
-        for pool in (one, two, many)
-    ]
+
+    def wider(run: Observation) -> Observation:
+        return replace(run, estimate=replace(run.estimate, uncertainty=unseen))
+
+    wide = [Pool(runs=tuple(map(wider, pool.runs))) for pool in (one, two, many)]
     slower = unseen.sides()[1]
     alone, without = statistic(wide[0], wide[1]).ratio, statistic(one, two).ratio
     assert alone.low < without.low
@@ -204,35 +201,21 @@ def shown(low: float, high: float) -> Statistic:
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "word", "unexpected"),
+    ("low", "high", "word", "equivalence", "unexpected"),
     [
-        (0.99, 1.01, Word.PASS, False),
-        (0.97, 1.2, Word.PASS, False),
-        (0.96, 0.98, Word.NOT_PROVEN, False),
-        (0.90, 0.969, Word.FAIL, False),
-        (0.90, 0.97, Word.NOT_PROVEN, False),
-        (1.02, 1.2, Word.PASS, False),
-        (1.031, 1.2, Word.PASS, True),
+        (0.99, 1.01, Word.PASS, Word.EQUIVALENT, False),
+        (0.98, 1.04, Word.PASS, Word.NOT_PROVEN, False),
+        (0.97, 1.2, Word.PASS, Word.NOT_PROVEN, False),
+        (0.96, 1.02, Word.NOT_PROVEN, Word.NOT_PROVEN, False),
+        (0.90, 0.97, Word.NOT_PROVEN, Word.NOT_PROVEN, False),
+        (0.90, 0.969, Word.FAIL, Word.NOT_EQUIVALENT, False),
+        (1.02, 1.2, Word.PASS, Word.NOT_PROVEN, False),
+        (1.031, 1.2, Word.PASS, Word.NOT_EQUIVALENT, True),
     ],
 )
-def test_gate(low: float, high: float, word: Word, unexpected: bool) -> None:
-    gate = Gate(percent=3)
-    assert gate.word(shown(low, high)) is word
-    assert gate.is_unexpected(shown(low, high)) is unexpected
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "word"),
-    [
-        (0.98, 1.02, Word.EQUIVALENT),
-        (0.96, 1.02, Word.NOT_PROVEN),
-        (0.98, 1.04, Word.NOT_PROVEN),
-        (0.90, 0.96, Word.NOT_EQUIVALENT),
-        (1.04, 1.20, Word.NOT_EQUIVALENT),
-    ],
-)
-def test_equivalence(low: float, high: float, word: Word) -> None:
-    assert Gate(percent=3, equivalence=True).word(shown(low, high)) is word
+def test_gate_and_equivalence(low: float, high: float, word: Word, equivalence: Word, unexpected: bool) -> None:
+    gate, both, found = Gate(percent=3), Gate(percent=3, equivalence=True), shown(low, high)
+    assert (gate.word(found), both.word(found), gate.is_unexpected(found)) == (word, equivalence, unexpected)
 
 
 @pytest.mark.parametrize("number", [3, 5])

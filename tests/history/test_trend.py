@@ -84,25 +84,29 @@ def test_half_a_per_cent_is_seen_at_a_scatter_of_a_third(noise: str) -> None:
     assert found >= 85
 
 
-def test_the_latest_run_is_flagged_at_once() -> None:
-    found = trend(*noisy(4, (10, 1000.0)), 1100.0)
-    assert [flag.kind for flag in found.flags] == [Kind.RISE]
+STEADY = noisy(5, (20, 1000.0))
 
 
-def test_two_bad_nights_apart_in_direction_are_no_level() -> None:
-    rates = noisy(5, (20, 1000.0))
-    found = trend(*rates[:10], 900.0, 1100.0, *rates[10:])
-    assert [flag.kind for flag in found.flags] == [Kind.DROP, Kind.RISE]
-    assert len(found.levels) == 1
-
-
-def test_three_runs_come_before_any_flag() -> None:
-    assert trend(1000.0, 500.0, 2000.0).flags == ()
-
-
-def test_runs_rounded_to_one_value_are_held_against_their_own_scatter() -> None:
-    assert trend(1000.0, 1000.0, 1000.0, 1000.0, 1000.1).flags == ()
-    assert len(trend(1000.0, 1000.0, 1000.0, 1000.0, 990.0).flags) == 1
+@pytest.mark.parametrize(
+    ("rates", "kinds"),
+    [
+        ([*STEADY[:10], 1100.0], [Kind.RISE]),
+        ([*STEADY[:10], 900.0, 1100.0, *STEADY[10:]], [Kind.DROP, Kind.RISE]),
+        ([1000.0, 500.0, 2000.0], []),
+        ([1000.0, 1000.0, 1000.0, 1000.0, 1000.1], []),  # each scatters within, whatever their rounding hides
+        ([1000.0, 1000.0, 1000.0, 1000.0, 990.0], [Kind.DROP]),
+    ],
+    ids=[
+        "the latest",
+        "two apart in direction",
+        "three runs come before any flag",
+        "rounded to one value",
+        "beyond it",
+    ],
+)
+def test_single_runs_are_flagged_and_make_no_level(rates: list[float], kinds: list[Kind]) -> None:
+    found = trend(*rates)
+    assert ([flag.kind for flag in found.flags], len(found.levels)) == (kinds, 1)
 
 
 def test_failed_runs_are_counted_and_part_configurations() -> None:

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import filterfalse
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nlp_bench.analysis.contrast import (
     MAX_EACH,
@@ -51,8 +52,7 @@ _SHORT = {
 Settings = Mapping[str, Setting]
 
 
-@immutable
-class Difference:
+class Difference(NamedTuple):
     """One name on which two configurations do not agree."""
 
     name: str  # as Megatron-LM names the argument
@@ -61,9 +61,8 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as an object."""
-        sides = (("a", self.a), ("b", self.b))
-        values = {side: {"value": found.value, "from": found.source} if found else None for side, found in sides}
-        return {"name": self.name, **values}
+        a, b = ({"value": found.value, "from": found.source} if found else None for found in (self.a, self.b))
+        return {"name": self.name, "a": a, "b": b}
 
 
 @immutable
@@ -79,8 +78,8 @@ class Differences:
 def differences(a: Settings, b: Settings) -> Differences:
     """Compare what is known of two configurations, name by name."""
 
-    def found(names: Iterable[str]) -> list[Difference]:
-        return [Difference(name=name, a=a.get(name), b=b.get(name)) for name in names if not _agree_on(name, a, b)]
+    def found(names: Iterable[str]) -> tuple[Difference, ...]:
+        return tuple(Difference(name, a.get(name), b.get(name)) for name in names if not _agree_on(name, a, b))
 
     def both(name: str) -> bool:
         return name in a and name in b
@@ -93,16 +92,12 @@ def differences(a: Settings, b: Settings) -> Differences:
     frozen = found(FROZEN)
     has_model = both("model") and _agree_on("model", a, b)
     neither = [] if has_model else [name for name in MODEL if name not in a and name not in b]
+    tuned = (*FREE, *sorted(filter(sets_apart, {**a, **b})), DATA)
     return Differences(
         workload=tuple(filter(is_shown, frozen)),
-        not_shown=(
-            *(Difference(name=name, a=None, b=None) for name in neither),
-            *(each for each in frozen if not is_shown(each)),
-        ),
-        free=tuple(
-            found(name for name in (*FREE, *sorted(filter(sets_apart, {**a, **b})), DATA) if name not in _PLACE)
-        ),
-        machine=tuple(found(_PLACE)),
+        not_shown=(*(Difference(name, None, None) for name in neither), *filterfalse(is_shown, frozen)),
+        free=found(name for name in tuned if name not in _PLACE),
+        machine=found(_PLACE),
     )
 
 
@@ -158,18 +153,15 @@ def match(a: Sequence[Pool], b: Sequence[Pool]) -> tuple[Pairs, list[Pool], list
 def _contradict_nowhere(one: Pool, two: Pool) -> bool:
     """Return whether both configurations are known and agree on everything that both state."""
     stated = dict(two.identity)
-    return (
-        is_known(one.settings)
-        and is_known(two.settings)
-        and all(stated.get(name, value) == value for name, value in one.identity if name not in MACHINE)
-    )
+    are_known = is_known(one.settings) and is_known(two.settings)
+    return are_known and all(stated.get(name, value) == value for name, value in one.identity if name not in MACHINE)
 
 
 def _unique(pools: Iterable[Pool], without: Sequence[str]) -> dict[object, Pool]:
     def key(pool: Pool) -> object:
         return tuple((name, value) for name, value in pool.identity if name not in without)
 
-    return {key(same[0]): same[0] for same in grouped(pools, key) if len(same) == 1}
+    return {key(one): one for one, *others in grouped(pools, key) if not others}
 
 
 @immutable
@@ -201,14 +193,12 @@ class Side:
         cls, label: str, runs: Iterable[Observation], reading: Reading, *, repeats: Iterable[Observation] = ()
     ) -> "Side":
         """Pool `runs`, and `repeats` separately."""
-        pools = reading.pooled(runs)
-        lost = [pool for pool in pools if not pool.runs and not is_known(pool.settings)]
-        return cls(
-            label=one_line(label),
-            pools=tuple(pool for pool in pools if pool not in lost),
-            unreadable=tuple(run for pool in lost for run in pool.without_number),
-            repeats=tuple(reading.pooled(repeats)),
-        )
+        pools, lost = list[Pool](), list[Pool]()
+        for pool in reading.pooled(runs):
+            (pools if pool.runs or is_known(pool.settings) else lost).append(pool)
+        unreadable = tuple(run for pool in lost for run in pool.without_number)
+        further = tuple(reading.pooled(repeats))
+        return cls(label=one_line(label), pools=tuple(pools), unreadable=unreadable, repeats=further)
 
 
 def read_sides(a: str, b: str, reading: Reading) -> tuple[Side, Side]:
@@ -313,9 +303,8 @@ class Comparison:
         """Return the verdict of `gate` on all configurations; one in which A has no number decides nothing."""
         words = [gate.word(found.statistic) for found in self.compared if found.a.runs]
         # A number that is now missing, a run that was not read, and one compared with itself must not look like a success.
-        is_open = (
-            self.only_a or self.a.unreadable or self.b.unreadable or any(found.num_shared for found in self.compared)
-        )
+        are_shared = any(found.num_shared for found in self.compared)
+        is_open = self.only_a or self.a.unreadable or self.b.unreadable or are_shared
         return worst([*words, *([Word.NOT_PROVEN] if is_open else [])])
 
     @property
@@ -397,10 +386,8 @@ def _refuse(found: Differences, *, vouched: bool) -> None:
         raise UsageError(f"{what}\n{difference_table(found.workload)}\nCompare runs whose frozen parameters are equal.")
     if found.not_shown and not vouched:
         what = "A and B do not both show what they trained, so that nobody can see whether it was the same"
-        remedy = (
-            "If you know that it was, say so with --same-workload; the result will carry that it rests on your word."
-        )
-        raise UsageError(f"{what}\n{difference_table(found.not_shown)}\n{remedy}")
+        how = "If you know that it was, say so with --same-workload; the result will carry that it rests on your word."
+        raise UsageError(f"{what}\n{difference_table(found.not_shown)}\n{how}")
 
 
 def _no_match(a: Side, b: Side) -> str:
@@ -415,9 +402,8 @@ def _no_match(a: Side, b: Side) -> str:
         )
         return f"{counts} exactly once\n{lost}"
     rows = (*nearest.workload, *nearest.not_shown, *nearest.free, *nearest.machine)
-    return (
-        f"{counts}; the nearest two differ in\n{difference_table(rows)}\nGive folders that hold one configuration each."
-    )
+    how = "Give folders that hold one configuration each."
+    return f"{counts}; the nearest two differ in\n{difference_table(rows)}\n{how}"
 
 
 _SMALLEST_P = 1e-4
@@ -509,9 +495,8 @@ def _sentence(pair: Compared, shown: Statistic) -> str:
     # Which test it was, where it is not Student's t on the scatter between the compared runs themselves.
     by = "; A and B may scatter differently" if shown.method in {Method.WIDER, Method.WELCH} else ""
     if known := shown.known:
-        others = (
-            f"other runs of the machine, which differ by {percentage(known.cv)} ({known.degrees:g} degrees of freedom)"
-        )
+        freedom = f"({known.degrees:g} degrees of freedom)"
+        others = f"other runs of the machine, which differ by {percentage(known.cv)} {freedom}"
         by += f"; with {others}" if shown.is_used else f"; without {others}: these scatter more"
     rest = f"({len(pair.a.runs)} and {len(pair.b.runs)} runs{by})"
     if shown.verdict is not Verdict.NONE_FOUND:
@@ -609,10 +594,9 @@ def _markdown(found: Comparison) -> str:
 
 def record(found: Comparison) -> dict[str, Any]:
     """Return the record of nlp-bench/compare/1."""
-    gates = {
-        _key(gate): {"percent": gate.percent, "strict": gate.strict, "verdict": found.word(gate).value}
-        for gate in found.gates
-    }
+    gates = {}
+    for gate in found.gates:
+        gates[_key(gate)] = {"percent": gate.percent, "strict": gate.strict, "verdict": found.word(gate).value}
     return {
         "schema": "nlp-bench/compare/1",
         "tokens": found.tokens,
@@ -638,15 +622,13 @@ def _side(side: Side) -> dict[str, Any]:
 
 def _compared_json(pair: Compared, found: Comparison) -> dict[str, Any]:
     shown = pair.statistic
+    kinds = ("free", "machine", "not_shown")
     record: dict[str, Any] = {
         "configuration": label(pair.a),
         "a": _pool(pair.a, found.tokens),
         "b": _pool(pair.b, found.tokens),
         "ratio": _ratio(shown) if shown else None,
-        "differences": {
-            kind: [row.to_json() for row in getattr(pair.differences, kind)]
-            for kind in ("free", "machine", "not_shown")
-        },
+        "differences": {kind: [row.to_json() for row in getattr(pair.differences, kind)] for kind in kinds},
     }
     for gate in found.gates:
         word = gate.word(shown) if pair.a.runs else None

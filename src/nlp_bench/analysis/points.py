@@ -42,9 +42,8 @@ def workload_key(entry: RunResult) -> object:
     found["seq_length"] = entry.sequence_length or found.get("seq_length")
     found |= {"model": _model_of(entry), "machine": _machine_of(entry)}
     found["table"] = entry.published.table if entry.published else None
-    found["dialect"] = (
-        None if says_model(entry) else entry.dialect
-    )  # two programs that name no model had hardly the same one
+    # Two programs that name no model had hardly the same one.
+    found["dialect"] = None if says_model(entry) else entry.dialect
     return tuple(sorted((name, value) for name, value in found.items() if value is not None))
 
 
@@ -99,7 +98,9 @@ class Point:
     """What is known of one configuration at one size."""
 
     entries: tuple[RunResult, ...]  # all of its runs, those with a number first; at least one
-    pool: Pool | None  # those that were measured; None: published, failed, or against their run.json
+    pool: Pool = Pool(
+        runs=()
+    )  # those that were measured, none of those that are published, failed, or against their run.json
     contradictions: tuple[str, ...] = ()  # where the log is against run.json; such a run is never ranked
 
     @cached_property
@@ -143,12 +144,12 @@ class Point:
         """The steady rate (harmonic mean over runs), or the published one; None where no run may be counted."""
         if self.contradictions:
             return None
-        return self.pool.tokens_per_second if self.pool else self.entries[0].published_tokens_per_second
+        return self.pool.tokens_per_second or self.entries[0].published_tokens_per_second
 
     @property
     def estimate(self) -> Estimate | None:
         """The rate with its uncertainty: over runs where there are several, else within the run."""
-        return self.pool.estimate if self.pool else None
+        return self.pool.estimate
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -158,12 +159,12 @@ class Point:
     @property
     def num_runs(self) -> int:
         """All of its runs, each once."""
-        return len(self.entries) - len(self.pool.copies if self.pool else ())
+        return len(self.entries) - len(self.pool.copies)
 
     @property
     def num_counted(self) -> int:
         """Runs behind the number."""
-        return len(self.pool.runs) if self.pool else int(self.tokens_per_second is not None)
+        return len(self.pool.runs) or int(self.tokens_per_second is not None)
 
     @property
     def outcome(self) -> str:
@@ -179,16 +180,15 @@ class Point:
         failed = [": ".join((entry.outcome.value, *entry.reason_texts[:1])) for entry in lost]
         if self.tokens_per_second:
             failed = [f"{entry.source}: {why}" for entry, why in zip(lost, failed, strict=True)]
-        if self.pool:
-            failed += [f"{run.source}: {run.stopped}" for run in self.pool.runs if run.stopped] + self.pool.copy_lines
+        failed += [f"{run.source}: {run.stopped}" for run in self.pool.runs if run.stopped] + self.pool.copy_lines
         return "; ".join(dict.fromkeys(self.contradictions or (*failed, *self.doubts))) or None
 
     @property
     def one_sample(self) -> str | None:
         """Return that a single logged interval is behind the number, None where there are more or it is not known."""
-        if self.pool:
-            single = all((run.num_intervals or 0) == 1 for run in self.pool.runs)
-            return "its window is a single logged interval" if single and self.tokens_per_second else None
+        if self.pool.runs:
+            is_single = all(run.num_intervals == 1 for run in self.pool.runs)
+            return "its window is a single logged interval" if is_single else None
         iterations = self.published.iterations if self.published else None
         every = (self.published.log_interval if self.published else None) or LOG_INTERVAL
         if not iterations or iterations > every:
@@ -198,24 +198,20 @@ class Point:
 
 def points_of(entries: Iterable[RunResult], *, allow_measured: bool) -> list[Point]:
     """Return runs of one workload by configuration: repeats are pooled (MEASURED ones where allowed), a failure joins the configuration that its run.json requested."""
-    sound: list[RunResult] = []
-    alone: list[Point] = []
-    failed: list[RunResult] = []
+    sound, failed, alone = list[RunResult](), list[RunResult](), list[Point]()
     for entry in entries:
         wrong = tuple(found.text for found in entry.contradictions if found.code is Code.ARGUMENTS_VS_RUN)
         if wrong or entry.published:
-            alone.append(Point(entries=(entry,), pool=None, contradictions=wrong))
+            alone.append(Point(entries=(entry,), contradictions=wrong))
         else:
             (sound if entry.throughput else failed).append(entry)
     lost = {_request(group[0]) or id(group): group for group in grouped(failed, lambda one: _request(one) or id(one))}
     points = []
     for group in grouped(sound, _alike):
-        runs = [Observation.of(entry) for entry in group]
-        entry_of = {id(run): entry for run, entry in zip(runs, group, strict=True)}
-        for pool in pooled(runs, allow_measured=allow_measured):
-            measured = [entry_of[id(run)] for run in (*pool.runs, *pool.copies)]
+        for pool in pooled(map(Observation.of, group), allow_measured=allow_measured):
+            measured = [run.entry for run in (*pool.runs, *pool.copies) if run.entry]
             points.append(Point(entries=(*measured, *lost.pop(_request(measured[0]), [])), pool=pool))
-    return [*points, *(Point(entries=tuple(group), pool=None) for group in lost.values()), *alone]
+    return [*points, *(Point(entries=tuple(group)) for group in lost.values()), *alone]
 
 
 def varying_in(points: Sequence[Point]) -> tuple[str, ...]:
@@ -224,7 +220,7 @@ def varying_in(points: Sequence[Point]) -> tuple[str, ...]:
     A value that is not stated is a value of its own only where the run was measured: one that failed early prints less.
     """
     usual = [name for name in FREE if name not in PASSED_OVER]
-    settings = [(point.settings, point.pool is not None) for point in points]
+    settings = [(point.settings, bool(point.pool.runs)) for point in points]
     others = dict.fromkeys(name for known, is_measured in settings if is_measured for name in known)
     found = []
     for name in (*usual, *(name for name in others if name not in usual and name not in _WHERE)):

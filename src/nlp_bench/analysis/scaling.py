@@ -379,9 +379,6 @@ def row(curve: Curve, place: Place, tokens: int) -> dict[str, Any]:
     return dict(zip(ROW, values, strict=True))
 
 
-Named = tuple[Curve, Place]
-
-
 def _csv(report: ScalingReport) -> str:
     return as_csv(ROW, (row(curve, place, report.tokens) for curve in report.curves for place in curve.places))
 
@@ -393,11 +390,11 @@ def _document(report: ScalingReport, style: Style) -> str:
     if single:
         notes = [f"{curve.title}, {note}" for curve in single for note in curve.notes]
         parts.append(("one size only: no scaling", single, notes))
-    blocks = []
-    for title_and_kind, group, sentences in parts:
+    blocks = list[list[str]]()
+    for heading_of_part, group, sentences in parts:
         places = [(curve, place) for curve in group for place in curve.places]
-        blocks.append([*style.heading(title_and_kind), *style.table(curve_table(places, report.tokens))])
-        blocks.append([*map(style.sentence, sentences)])
+        table = style.table(curve_table(places, report.tokens))
+        blocks += [[*style.heading(heading_of_part), *table], [*map(style.sentence, sentences)]]
     points = (place.point for curve in report.curves for place in curve.places)
     return as_document(*blocks, *below_tables(style, report.unplaced, _legend(report) if curves else (), points))
 
@@ -408,7 +405,7 @@ FORMATS: dict[str, Callable[[ScalingReport], str]] = {
 }
 
 
-def curve_table(named: Sequence[Named], tokens: int) -> list[Column]:
+def curve_table(named: Sequence[tuple[Curve, Place]], tokens: int) -> list[Column]:
     """Return the columns that have anything in them, for the points of one curve or for those that are alone."""
     ranks = "CPU ranks" if all(curve.is_cpu for curve, _ in named) else "GPUs"
     rows = [list(_cells(curve, place, ranks, tokens)) for curve, place in named]

@@ -84,8 +84,8 @@ class Filter:
 class Store:
     """An open history."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
-        self.connection, self.path = connection, path
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
 
     def add(self, rows: Iterable[Row]) -> list[tuple[int, bool]]:
         """Write all rows or, when the program is killed, none; return for each its number and whether it is new. A run that is there already is updated."""
@@ -122,8 +122,8 @@ class Store:
         where, values = wanted.where()
         limit = "" if wanted.last is None else f" LIMIT {int(wanted.last)}"
         sql = f"SELECT {', '.join(columns)} FROM runs WHERE {where} ORDER BY ended_s DESC, id DESC{limit}"  # noqa: S608  # our own words
-        found = [Row(**dict(zip(columns, row, strict=True))) for row in self.connection.execute(sql, values)]
-        return found[::-1]
+        latest_first = self.connection.execute(sql, values).fetchall()
+        return [Row(**dict(zip(columns, row, strict=True))) for row in reversed(latest_first)]
 
     def count(self) -> int:
         """Return how many runs there are."""
@@ -144,13 +144,13 @@ def open_to_write(path: Path) -> Iterator[Store]:
         with contextlib.closing(connection), _patience(path):
             if not _can_share_memory(
                 path.parent
-            ):  # which SQLite needs for several at once; the lock file leaves one writer
+            ):  # SQLite needs it for several at once; the lock file leaves one writer
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             _create(connection)
-            yield Store(connection, path)
+            yield Store(connection)
 
 
 def _can_share_memory(folder: Path) -> bool:
@@ -192,7 +192,7 @@ def open_to_read(path: Path) -> Iterator[Store]:
         path.open("rb").close()  # SQLite does not say why it cannot
         with _patience(path), contextlib.closing(_reader(path)) as connection:
             _check(connection, path)
-            yield Store(connection, path)
+            yield Store(connection)
 
 
 def _reader(path: Path) -> sqlite3.Connection:
@@ -207,13 +207,12 @@ def _reader(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(uri, timeout=WAIT_S, uri=True)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
-    except sqlite3.OperationalError:
+    except sqlite3.DatabaseError as error:
+        connection.close()
+        if not isinstance(error, sqlite3.OperationalError):
+            raise
         # In a folder that may not be written the log's shared memory cannot be made, and there is no writer.
-        connection.close()
         return sqlite3.connect(f"{uri}&immutable=1", uri=True)
-    except sqlite3.DatabaseError:
-        connection.close()
-        raise
     return connection
 
 

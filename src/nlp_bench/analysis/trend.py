@@ -11,7 +11,6 @@ Error rates and power of both, next to EWMA and CUSUM charts: `tests/compare/cal
 """
 
 import datetime as dt
-import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -86,7 +85,8 @@ class Level:
         if number >= MIN_RUNS:
             # Runs whose digits are rounded to one value scatter at least as each does within.
             variance = max(self.squares / (number - 1), self.within / number)
-            bound = _factor(min(number, _LONG), ALPHA) * math.sqrt(variance * (1 + 1 / number))
+            factor = student_t(1 - ALPHA / 2, min(number, _LONG) - 1)
+            bound = factor * math.sqrt(variance * (1 + 1 / number))
             if abs(value - self.seconds) > max(bound, 1e-9 * self.seconds):
                 change = self.seconds / value - 1
                 return Flag(row=row, kind=Kind.DROP if change < 0 else Kind.RISE, change=change, num_before=number)
@@ -106,11 +106,6 @@ class Trend:
     levels: tuple[Level, ...]
     flags: tuple[Flag, ...]
     num_failed: int  # runs without a number
-
-
-@functools.cache
-def _factor(number: int, alpha: float) -> float:
-    return student_t(1 - alpha / 2, number - 1)
 
 
 def _seconds(row: Row) -> float:
@@ -176,7 +171,7 @@ def _split(seconds: NDArray[np.float64]) -> int | None:
     scatter = scatter_around(np.concatenate([part - part.mean() for part in (clipped[:at], clipped[at:])]), 2)
     within = scatter.variance * number / scatter.num_effective
     # Where most times are the same to the last digit they are rounded, and say nothing about small changes.
-    is_other = robust > 0 and float(between[best]) > _factor(number - 1, SPLIT_ALPHA) ** 2 * within
+    is_other = robust > 0 and float(between[best]) > student_t(1 - SPLIT_ALPHA / 2, number - 2) ** 2 * within
     if not is_other:
         return None
     # Where it is: the least absolute deviations from the medians of both parts, on the times as they are.

@@ -62,8 +62,7 @@ def gpus(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
     wanted = place.run.parallel.gpus_per_node if place.run else 0
     if shown is not None and len(shown) < wanted:
         remedy = "nvidia-smi -L; ask Slurm for all GPUs of the node (system.slurm.gres), or start fewer ranks per node"
-        short = f"{wanted} rank(s) per node, but {len(shown)} GPU(s) are visible"
-        return failed(short, what, *facts, remedy=remedy)
+        return failed(f"{wanted} rank(s) per node, but {len(shown)} GPU(s) are visible", what, *facts, remedy=remedy)
     if len(set(kinds)) > 1:
         remedy = "choose alike ones with CUDA_VISIBLE_DEVICES"
         return warning("the GPUs of this node are not alike", *kinds, remedy=remedy)
@@ -111,14 +110,12 @@ def _gpu(nvml: Nvml, index: int) -> Iterator[Finding]:
         yield failed(f"{name}: a memory page waits to be retired", remedy=reset)
     *_, is_pending, is_broken = nvml.maybe("nvmlDeviceGetRemappedRows", handle) or (0, 0)
     if is_broken:
-        remedy = "the board has to be replaced: tell the site"
-        yield failed(f"{name}: remapping a memory row failed", remedy=remedy)
+        yield failed(f"{name}: remapping a memory row failed", remedy="the board has to be replaced: tell the site")
     if is_pending:
         yield failed(f"{name}: a memory row waits to be remapped", remedy=reset)
     gpu = nvml.gpu(index)
     if gpu["ecc_mode"] is False:
-        remedy = f"nvidia-smi -i {index} -e 1"
-        yield warning(f"{name}: ECC is off: a flipped bit would not be noticed", remedy=remedy)
+        yield warning(f"{name}: ECC is off: a flipped bit would not be noticed", remedy=f"nvidia-smi -i {index} -e 1")
     limit, usual = gpu["power_limit_w"], gpu["default_power_limit_w"]
     if limit and usual and limit < usual:
         remedy = f"nvidia-smi -i {index} -pl {usual:g}"

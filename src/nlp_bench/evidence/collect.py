@@ -83,8 +83,7 @@ def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ra
         elif item.kind is Kind.STEP:
             collected.remarks.append(f"left out: {one_line(item.problem)}")
         elif item.kind is Kind.TABLE:
-            left_out = f"left out: {one_line(item.path)}, published results without a log to prove them"
-            collected.remarks.append(left_out)
+            collected.remarks.append(f"left out: {one_line(item.path)}, published results without a log to prove them")
         elif item.kind is Kind.RUN:
             _add_run(item, collected, with_ranks=with_ranks)
         elif not item.is_found or read_item(item, ReadOptions(overrides=overrides)).entries:
@@ -236,8 +235,7 @@ def add_software(collected: Collected) -> dict[str, Any]:
         left_out = "the patch of nlp-bench's uncommitted changes could not be made or is above 16 MiB: left out"
         collected.remarks.append(left_out)
     elif begin := re.search(rb"^diff --git ", patch, re.MULTILINE):  # a site's wrapper of git may print more before
-        patch = patch[begin.start() :]
-        collected.add_stream(io.BytesIO(patch), PATCH)
+        collected.add_stream(io.BytesIO(patch[begin.start() :]), PATCH)
         record["patch"] = PATCH
         collected.remarks.append(f"nlp-bench's checkout has uncommitted changes: {PATCH}")
     untracked = _git(root, "ls-files", "--others", "--exclude-standard")
