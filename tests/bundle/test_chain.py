@@ -65,10 +65,9 @@ def end_again(folder: Path) -> None:
 
 
 def close_again(folder: Path) -> None:
-    """Do what a forger does who knows the closing line, too."""
+    """Make the closing line fit the lines before it, as another run does, or a forger who knows it, too."""
     (part,) = seal.sealed_log_of(folder / "job.out").parts
     edit(folder / "job.out", r"seal: closed; .*", part.seal.closing_line().removeprefix(" > "))
-    end_again(folder)
 
 
 def edit(path: Path, pattern: str, replacement: Any, count: int = 0) -> None:
@@ -124,6 +123,7 @@ def test_halved_times_are_not_valid_unless_the_closing_line_is_made_anew(run: Pa
     assert "chain      is broken:\n    runs/001: job.out: the " in verification_text(found)
     # With the code at hand it can be done: docs/evidence.md says so.
     close_again(run)
+    end_again(run)
     entry = measure_folder(run, "run").entry  # what it says against its digits is another matter than its links
     assert all(finding.state is State.HOLDS for finding in entry.seals)
 
@@ -132,6 +132,7 @@ def test_a_rate_with_too_few_digits_contradicts_nothing(run: Path) -> None:
     edit(run / "job.out", r"(?<=TFLOPs: )[\d.]+", "0.00")
     edit(run / "job.out", r"(?<=TFLOP/s/GPU: )[\d.]+", "0.00")
     close_again(run)
+    end_again(run)
     assert broken(run) == []
 
 
@@ -179,12 +180,9 @@ def test_an_edited_run_json_is_named_however_much_is_repaired(run: Path, repaire
     assert broken(run) == expected
 
 
-def test_the_log_of_another_run(run: Path, original: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    done = nlp_bench("submit", "--run", str(original / "run.json"), "--nonce", "another", "--run-dir", str(other))
-    assert done.stdout.startswith("VALID"), done.stderr
-    assert broken(other) == []
-    shutil.copy(other / "job.out", run / "job.out")
+def test_the_log_of_another_run(run: Path) -> None:
+    edit(run / "job.out", r"run\.json SHA-256 \w+; nonce \S+", f"run.json SHA-256 {'0' * 64}; nonce another")
+    close_again(run)
     assert broken(run) == [Link.OPENING, Link.NONCE, Link.LOG_AT_END]
     for name in ("outcome.json", "ready"):
         (run / name).unlink()

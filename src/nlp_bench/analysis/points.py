@@ -98,9 +98,7 @@ class Point:
     """What is known of one configuration at one size."""
 
     entries: tuple[RunResult, ...]  # all of its runs, those with a number first; at least one
-    pool: Pool = Pool(
-        runs=()
-    )  # those that were measured, none of those that are published, failed, or against their run.json
+    pool: Pool = Pool(runs=())  # those that were measured; empty: published, failed, or against their run.json
     contradictions: tuple[str, ...] = ()  # where the log is against run.json; such a run is never ranked
 
     @cached_property

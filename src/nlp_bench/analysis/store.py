@@ -142,9 +142,8 @@ def open_to_write(path: Path) -> Iterator[Store]:
         uri = f"{path.absolute().as_uri()}?mode=rw"
         connection = sqlite3.connect(uri, timeout=WAIT_S, isolation_level=None, uri=True)
         with contextlib.closing(connection), _patience(path):
-            if not _can_share_memory(
-                path.parent
-            ):  # SQLite needs it for several at once; the lock file leaves one writer
+            # SQLite needs shared memory for several at once; the lock file leaves one writer.
+            if not _can_share_memory(path.parent):
                 connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")

@@ -71,9 +71,8 @@ def winners(estimates: Sequence[Estimate]) -> list[bool]:
         ahead = np.flatnonzero(leads > least)
         rivals = ahead[np.argsort(-leads[ahead])].tolist()  # the clearest first: one is enough
         # How probable such a lead is if both are equally fast, with Welch's degrees of freedom.
-        kept.append(
-            not any(1 - student_cdf(float(leads[one]), welch_degrees(slower, estimates[one])) < share for one in rivals)
-        )
+        chances = (1 - student_cdf(float(leads[one]), welch_degrees(slower, estimates[one])) for one in rivals)
+        kept.append(not any(chance < share for chance in chances))
     return kept
 
 

@@ -114,9 +114,8 @@ def environment(place: Place) -> Finding:  # noqa: C901, PLR0911  # one answer p
     others = unpinned(found)
     others += [f"{one}; rm -r {shlex.quote(str(folder))} before you set it up anew" for one in _gone()]
     if other := hiding("torch"):
-        others.insert(
-            0, f"PYTHONPATH leads to torch {found['torch']} in {other}, which trains instead of the installed one"
-        )
+        leads = f"PYTHONPATH leads to torch {found['torch']} in {other}, which trains instead of the installed one"
+        others = [leads, *others]
         remedy = "unset PYTHONPATH, or unload the module that sets it (module list, module unload)"
     if others and not (place.system and place.system.software.system_site_packages):
         return warning("; ".join(others), str(folder), *facts, remedy=remedy)
@@ -127,16 +126,14 @@ def _image(place: Place, container: Container) -> Finding:
     if place.is_slurm and container.runtime == "pyxis":
         answer = ask("srun", "--help")
         if answer.is_good and "--container-image" not in answer.out:
-            what = (
-                "srun has no --container-image: pyxis, the container.runtime of the system file, is not installed here"
-            )
-            return failed(what, remedy="ask the site for it, or for apptainer")
+            why = "pyxis, the container.runtime of the system file, is not installed here"
+            return failed(f"srun has no --container-image: {why}", remedy="ask the site for it, or for apptainer")
     if why := no_image(container):
         return warning(why, remedy=f"ls -l {shlex.quote(container.image)}")
     return skipped("the ranks run in a container image, which brings its own")
 
 
-def _gone() -> list[str]:
+def _gone() -> Iterator[str]:
     """Say that installed files are not there, by every twentieth one: a scratch file system removes what nobody has read for months."""
     parts: list[metadata.PackagePath] = []
     for package in PACKAGES:
@@ -145,9 +142,8 @@ def _gone() -> list[str]:
             parts += (found.files or ()) if found.read_text("RECORD") else ()  # pip's own list
     code = [file for file in parts[::20] if file.suffix in {".py", ".so"} and not {"test", "tests"} & {*file.parts}]
     gone = [file for file in code if not Path(file.locate()).exists()]
-    return (
-        [f"files of its packages are gone ({gone[0]}, for one): something cleans up this file system"] if gone else []
-    )
+    if gone:
+        yield f"files of its packages are gone ({gone[0]}, for one): something cleans up this file system"
 
 
 def jube(place: Place) -> Finding:  # one answer per case
@@ -239,9 +235,8 @@ def _examine_lock(place: Place, lock: Path) -> Iterator[Finding]:
     except BlockingIOError:
         pid = _holder(place, lock)
         command = command_of(place, pid)[:120] if pid else "its command line cannot be seen here"
-        what = (
-            f"{f'process {pid}' if pid else 'a process of another node'} holds {lock} since {age_s(lock) / 60:.0f} min"
-        )
+        who = f"process {pid}" if pid else "a process of another node"
+        what = f"{who} holds {lock} since {age_s(lock) / 60:.0f} min"
         yield warning(what, command, remedy=f"wait for it, or look at it: ps -fp {pid or 'PID'}")
     except OSError as error:
         what = f"{lock}: {error.strerror}: nobody can tell whether it is held"

@@ -142,24 +142,20 @@ def text(found: Mapping[str, Any], end: End) -> str:
         lines[place:place] = [f"    {one_line(fault)}" for fault in row["faults"]]
     if len(rows) > num_bad + MAX_SHOWN:
         lines.append(f"and {len(rows) - num_bad - MAX_SHOWN} more without a fault")
-    lines += [
-        "",
-        f"an outlier is below the median by more than {SCORE} x {TO_SIGMA} x MAD and by more than the least share",
-    ]
-    lines += [_spread_text(kind, spread) for kind, spread in found["spread"].items()]
+    rule = f"an outlier is below the median by more than {SCORE} x {TO_SIGMA} x MAD and by more than the least share"
+    lines += ["", rule, *(_spread_text(kind, spread) for kind, spread in found["spread"].items())]
     reduced = [row["all_reduce_bus_gb_per_s"] for row in rows if row.get("all_reduce_bus_gb_per_s")]
     if reduced:
         lines.append(f"all-reduce over {len(reduced)} nodes: {min(reduced):.3g} GB/s bus bandwidth")
     if found["job"]:
         lines.append(f"the job: {one_line(found['job'])}")
-    lines.append(
-        f"{found['tested']} of {found['asked']} node(s) answered, {num_bad} with a fault; records: {found['folder']}"
-    )
+    answered = f"{found['tested']} of {found['asked']} node(s) answered"
+    lines.append(f"{answered}, {num_bad} with a fault; records: {found['folder']}")
     if num_bad:
         names = ",".join(found["bad"])
-        lines.append(
-            f"next: keep them out of a job: nlp-bench submit ... --sbatch-arg=--exclude={names}; tell the site; again: nlp-bench doctor --nodes {names}"
-        )
+        exclude = f"nlp-bench submit ... --sbatch-arg=--exclude={names}"
+        again = f"nlp-bench doctor --nodes {names}"
+        lines.append(f"next: keep them out of a job: {exclude}; tell the site; again: {again}")
     return "\n".join(lines)
 
 

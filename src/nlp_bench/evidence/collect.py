@@ -45,9 +45,8 @@ class Collected:
     """What is in the folder of a bundle so far."""
 
     folder: Path
-    members: dict[Member, Item] = field(
-        default_factory=dict
-    )  # runs and logs in the order of the PATHs, and their originals
+    members: dict[Member, Item] = field(default_factory=dict)
+    """Runs and logs in the order of the PATHs, and their originals."""
     redactions: list[dict[str, Any]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
