@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.processes import NLP_BENCH, ROOT, execute, surroundings, until
-from support.sandbox import sandbox
+from support.sandbox import Sandbox, sandbox
 
 pytestmark = pytest.mark.slurm
 SLOW = """
@@ -19,33 +19,31 @@ import os
 if os.environ.get("SLURMD_NODENAME") == "{name}":
     os.environ["MKL_CBWR"] = "COMPATIBLE"  # MKL then computes as on a processor of 2004
 """
-
-
-DOCTOR = [*NLP_BENCH, "doctor", "--data-path", "mock"]
-
-
-def environment() -> dict[str, str]:
-    return surroundings(SLURM_CONF=os.environ["SLURM_CONF"])
+DOCTOR = (*NLP_BENCH, "doctor", "--data-path", "mock")
+NODES = [f"node{number}" for number in range(1, 6)]
 
 
 @pytest.fixture(scope="module")
-def slurm() -> Iterator[Path]:
-    """A private Slurm of 5 nodes; its folder."""
-    with sandbox(5) as started:
-        yield started.folder
+def slurm() -> Iterator[Sandbox]:
+    """A private Slurm of 5 nodes."""
+    with sandbox(len(NODES)) as started:
+        yield started
+
+
+def environment(slurm: Sandbox) -> dict[str, str]:
+    return surroundings(SLURM_CONF=slurm.environment["SLURM_CONF"])
 
 
 Doctor = Callable[..., tuple[int, dict[str, Any], str]]
 
 
 @pytest.fixture
-def doctor(slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
+def doctor(slurm: Sandbox, tmp_path: Path) -> Doctor:
     """doctor(words...): its exit code, its JSON and what it said meanwhile."""
-    monkeypatch.setenv("SLURM_CONF", str(slurm / "slurm.conf"))
 
     def call(*words: str) -> tuple[int, dict[str, Any], str]:
         command = [*DOCTOR, "--format", "json", *words]
-        done = execute(*command, cwd=tmp_path, env=environment(), timeout=240)
+        done = execute(*command, cwd=tmp_path, env=environment(slurm), timeout=240)
         assert done.returncode in {0, 1}, done.stderr
         return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -56,29 +54,19 @@ def by_name(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {one["name"]: one for one in found["checks"]}
 
 
-def scontrol(*words: str) -> None:
-    subprocess.run(["scontrol", *words], check=True, timeout=60)
+def update(slurm: Sandbox, nodes: str, state: str, *words: str) -> None:
+    slurm("scontrol", "update", f"nodename={nodes}", f"state={state}", *words)
 
 
-def resume(name: str) -> None:
-    """Give the node back to Slurm, and wait until it takes jobs."""
-    scontrol("update", f"nodename={name}", "state=resume")
-    rest(name)
-
-
-def rest(name: str) -> None:
+def rest(slurm: Sandbox, name: str) -> None:
     """Wait until no job, not even one that is completing, holds the node.
 
     scontrol is asked: when two jobs of a node end within one second, sinfo may call it mixed until the next job comes.
     """
-    node = functools.partial(answer, "scontrol", "show", "node", name, "--oneliner")
-    jobs = functools.partial(answer, "squeue", "--all", "--states=all", "--format=%i %T %r %N %k")
+    node = functools.partial(slurm, "scontrol", "show", "node", name, "--oneliner")
+    jobs = functools.partial(slurm, "squeue", "--all", "--states=all", "--format=%i %T %r %N %k")
     # Slurm ends what is left of a job after KillWait (30 s), on a busy machine later
     until(lambda: " State=IDLE " in node(), 180, lambda: node() + jobs())
-
-
-def answer(*words: str) -> str:
-    return execute(*words, check=True, timeout=60).stdout
 
 
 def test_a_slurm_that_is_well(doctor: Doctor) -> None:
@@ -105,26 +93,26 @@ def test_what_sbatch_would_refuse_is_known_before(doctor: Doctor, words: list[st
     assert by_name(found)[check]["remedy"]
 
 
-def test_a_job_that_waits_for_drained_nodes_is_not_refused(doctor: Doctor) -> None:
+def test_a_job_that_waits_for_drained_nodes_is_not_refused(doctor: Doctor, slurm: Sandbox) -> None:
     """A maintenance: `sbatch --test-only` finds no nodes, `sbatch` takes the job."""
-    nodes = [f"node{number}" for number in range(1, 6)]
-    scontrol("update", f"nodename={','.join(nodes)}", "state=drain", "reason=maintenance")
+    update(slurm, ",".join(NODES), "drain", "reason=maintenance")
     try:
         code, found, _ = doctor("--checks", "job")
     finally:
-        for node in nodes:
-            resume(node)
+        update(slurm, ",".join(NODES), "resume")
+        for node in NODES:
+            rest(slurm, node)
     assert (code, by_name(found)["job"]["status"]) == (0, "warning")
     assert "0 of 5 nodes are up" in by_name(found)["job"]["summary"]
 
 
-def test_one_slow_one_down_both_named(doctor: Doctor, tmp_path: Path) -> None:
+def test_one_slow_one_down_both_named(doctor: Doctor, slurm: Sandbox, tmp_path: Path) -> None:
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow/sitecustomize.py").write_text(SLOW.format(name="node3"))
     system = (ROOT / "benchmark/systems/slurm-sandbox.toml").read_text()
     system = system.replace("[environment]", f'[environment]\nPYTHONPATH = "{tmp_path}/slow"')
     (tmp_path / "slow.toml").write_text(system)
-    scontrol("update", "nodename=node2", "state=drain", "reason=a bad cable")
+    update(slurm, "node2", "drain", "reason=a bad cable")
     try:
         words = ["--system", str(tmp_path / "slow.toml"), "--nodes", "all", "--wait", "150"]
         # All nodes are this machine, beside other tests: where their rates are too far apart, no node can be an outlier.
@@ -135,10 +123,11 @@ def test_one_slow_one_down_both_named(doctor: Doctor, tmp_path: Path) -> None:
                 break
         _, at_rest, _ = doctor("--checks", "partition")
     finally:
-        resume("node2")
+        update(slurm, "node2", "resume")
+        rest(slurm, "node2")
     assert code == 1
     rows = {row["node"]: row for row in found["nodes"]["nodes"]}
-    assert sorted(rows) == ["node1", "node2", "node3", "node4", "node5"]
+    assert sorted(rows) == NODES
     assert "not tested" in rows["node2"]["faults"][0]
     assert "a bad cable" in rows["node2"]["faults"][0]
     assert any("gemm" in fault and "times slower than the median" in fault for fault in rows["node3"]["faults"]), found
@@ -152,17 +141,17 @@ def test_one_slow_one_down_both_named(doctor: Doctor, tmp_path: Path) -> None:
 
 
 def test_a_node_that_died_unnoticed_is_named_and_the_others_are_tested(
-    doctor: Doctor, slurm: Path, tmp_path: Path
+    doctor: Doctor, slurm: Sandbox, tmp_path: Path
 ) -> None:
     """Slurm takes it for idle: the step cannot be started there, and the others must not fall with it."""
-    rest("node5")
-    os.kill(int((slurm / "slurmd-node5.pid").read_text()), signal.SIGKILL)
+    rest(slurm, "node5")
+    os.kill(slurm.node_daemon("node5"), signal.SIGKILL)
     try:
         words = ["--nodes", "node[4-5]", "--output", str(tmp_path / "out"), "--join", "3", "--wait", "150"]
         code, found, said = doctor(*words)
     finally:
-        scontrol("update", "nodename=node5", "state=down", "reason=killed by a test")  # frees the job that waits for it
-        subprocess.run(["slurmd", "-N", "node5", "-f", slurm / "slurm.conf"], check=True, timeout=60)
+        update(slurm, "node5", "down", "reason=killed by a test")  # frees the job that waits for it
+        slurm.start_node("node5")
     assert code == 1
     rows = {row["node"]: row for row in found["nodes"]["nodes"]}
     assert rows["node5"]["is_silent"]
@@ -173,29 +162,24 @@ def test_a_node_that_died_unnoticed_is_named_and_the_others_are_tested(
     assert "Submitted batch job" in said
 
 
-def test_no_job_is_left_of_a_doctor_that_is_stopped(
-    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURM_CONF", str(slurm / "slurm.conf"))
+def test_no_job_is_left_of_a_doctor_that_is_stopped(slurm: Sandbox, tmp_path: Path) -> None:
     command = [*DOCTOR, "--system", "slurm-sandbox", "--nodes", "1", "--output", str(tmp_path / "out")]
-    with subprocess.Popen(
-        command, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    ) as process:
+    streams = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, env=environment(slurm), **streams) as process:
         said = next(line for line in process.stderr if "Submitted batch job " in line)
         process.send_signal(signal.SIGTERM)
         process.stderr.read()
     assert process.returncode == 143
-    job = functools.partial(answer, "scontrol", "show", "job", said.split()[-1], "--oneliner")
+    job = functools.partial(slurm, "scontrol", "show", "job", said.split()[-1], "--oneliner")
     until(lambda: " JobState=CANCELLED " in job(), 60, job)
-    for node in range(1, 6):
-        rest(f"node{node}")
+    for node in NODES:
+        rest(slurm, node)
 
 
-@pytest.mark.usefixtures("doctor")  # its SLURM_CONF
-def test_inside_an_allocation(tmp_path: Path) -> None:
+def test_inside_an_allocation(slurm: Sandbox, tmp_path: Path) -> None:
     words = [*DOCTOR, "--nodes", "all", "--format", "json", "--output", str(tmp_path / "out")]
     command = ["salloc", "--quiet", "--nodes=2", "--nodelist=node1,node2", "--ntasks-per-node=1", *words]
-    done = execute(*command, env=environment(), timeout=200)
+    done = execute(*command, env=environment(slurm), timeout=200)
     found = json.loads(done.stdout)
     assert found["nodes"]["tested"] == 2, done.stderr
     assert "Submitted" not in done.stderr

@@ -16,16 +16,6 @@ from nlp_bench.analysis.row import Row
 from nlp_bench.analysis.store import Filter, open_to_read, open_to_write
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    return str(tmp_path / "h.sqlite3")
-
-
-@pytest.fixture
-def history(cli: Cli, file: str) -> Cli:
-    return lambda *words, code=0: cli("history", *words, "--file", file, code=code)
-
-
 def rows(file: str) -> list[Row]:
     with open_to_read(Path(file)) as store:
         return store.rows(Filter())

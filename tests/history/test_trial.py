@@ -18,8 +18,6 @@ from support.published import OUTCOME
 from support.repeated import write_log, write_runs
 from support.ruled_run import STEPS, asked, log_of
 
-from nlp_bench.cli.main import main
-
 
 def write_night(folder: Path, model: str, *, seed: int = 0, failed: bool = False, **choices: object) -> Path:
     """Write the folder of a run of ours; one that failed was cancelled before its trainer printed its arguments."""
@@ -46,86 +44,88 @@ def write_night(folder: Path, model: str, *, seed: int = 0, failed: bool = False
     ],
 )
 def test_a_night_that_failed_at_its_start_is_one_of_its_configuration(
-    tmp_path: Path, cli: Cli, model: str, choices: dict[str, object]
+    tmp_path: Path, file: str, history: Cli, cli: Cli, model: str, choices: dict[str, object]
 ) -> None:
-    file = ("--file", str(tmp_path / "h"))
     for night in range(3):
-        cli("history", "add", write_night(tmp_path / str(night), model, seed=night, **choices), *file)
+        history("add", write_night(tmp_path / str(night), model, seed=night, **choices))
     lost = write_night(tmp_path / "lost", model, seed=9, failed=True, **choices)
-    said = cli("compare", "history:last", lost, "--gate", "5", "--allow-measured", *file, code=1).out
+    said = cli("compare", "history:last", lost, "--gate", "5", "--allow-measured", "--file", file, code=1).out
     assert "GATE FAIL: B has no number" in said
-    assert main(["history", "add", str(lost), *file]) == 0
-    runs = cli("history", "export", "--format", "json", *file).json["runs"]
+    history("add", lost)
+    runs = history("export", "--format", "json").json["runs"]
     assert [run["outcome"] for run in runs] == ["VALID", "VALID", "VALID", "CANCELLED"], runs[0]["entry"]["reasons"]
     assert len({run["identity"] for run in runs}) == 1
-    record = cli("history", "trend", "--format", "json", *file).json
+    record = history("trend", "--format", "json").json
     assert [each["num_failed"] for each in record["configurations"]] == [1]
 
 
-def dates(file: Path, cli: Cli) -> list[float]:
-    return [run["ended_s"] for run in cli("history", "export", "--format", "json", "--file", file).json["runs"]]
+def dates(history: Cli) -> list[float]:
+    return [run["ended_s"] for run in history("export", "--format", "json").json["runs"]]
 
 
-def test_a_copy_moves_no_date(tmp_path: Path, cli: Cli) -> None:
+def test_a_copy_moves_no_date(tmp_path: Path, history: Cli) -> None:
     """Of two times of files the earlier one stays, in either order."""
-    file, log = tmp_path / "h", write_log(tmp_path / "a.log", 65000)
+    log = write_log(tmp_path / "a.log", 65000)
     for moment, wanted in ((1.75e9, 1.75e9), (1.7e9, 1.7e9), (1.74e9, 1.7e9)):
         os.utime(log, (moment, moment))
-        assert main(["history", "add", str(log), "--file", str(file)]) == 0
-        assert dates(file, cli) == [wanted]
+        history("add", log)
+        assert dates(history) == [wanted]
 
 
 @pytest.mark.parametrize("ended", ["2099-01-01T00:00:00+00:00", "1970-01-01T00:20:00+00:00"])
-def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, cli: Cli, ended: str) -> None:
+def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, history: Cli, ended: str) -> None:
     """The run was the last one for every night behind it; its file has the file server's time, which is no later than now."""
-    file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
+    run = write_night(tmp_path / "run", "175")
     path = run / "outcome.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "ended": ended}))
     for moment, wanted in ((1.75e9, 1.75e9), (4e9, 1.75e9)):
         os.utime(run / "job.out", (moment, moment))
-        assert main(["history", "add", str(run), "--file", str(file)]) == 0
-        assert dates(file, cli) == [wanted]
+        history("add", run)
+        assert dates(history) == [wanted]
     os.utime(write_log(tmp_path / "a.log", 65000), (4e9, 4e9))
-    assert main(["history", "add", str(tmp_path / "a.log"), "--file", str(file)]) == 0
-    assert dates(file, cli)[-1] <= time.time()
+    history("add", tmp_path / "a.log")
+    assert dates(history)[-1] <= time.time()
     os.utime(write_log(tmp_path / "b.log", 65100), (0, 0))
-    assert main(["history", "add", str(tmp_path / "b.log"), "--file", str(file)]) == 0
-    assert min(dates(file, cli)) >= 1.75e9  # it was added now
+    history("add", tmp_path / "b.log")
+    assert min(dates(history)) >= 1.75e9  # it was added now
 
 
 def test_a_machine_that_does_not_know_the_year_changes_no_date(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, history: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
+    run = write_night(tmp_path / "run", "175")
     ended = dt.datetime.fromisoformat(json.loads((run / "outcome.json").read_text())["ended"]).timestamp()
     monkeypatch.setattr("nlp_bench.analysis.store.now", lambda: "1970-01-01T00:16:40+00:00")
-    assert main(["history", "add", str(run), "--file", str(file)]) == 0
-    assert dates(file, cli) == [ended]
+    history("add", run)
+    assert dates(history) == [ended]
 
 
-def test_a_log_is_dated_by_its_last_line(tmp_path: Path, cli: Cli) -> None:
+def test_a_log_is_dated_by_its_last_line(tmp_path: Path, history: Cli) -> None:
     """A run folder of ours by its outcome.json."""
-    file, run = tmp_path / "h", write_night(tmp_path / "run", "175")
+    run = write_night(tmp_path / "run", "175")
     log = Path(shutil.copy(run / "job.out", tmp_path / "a.log"))
     log.write_text(log.read_text().replace("unix time: 18", "unix time: 17"))  # of 2023, not of 2027
     last = float(re.findall(r"unix time: ([0-9.]+)", log.read_text())[-1])
-    for path in (log, run):
-        assert main(["history", "add", str(path), "--file", str(file)]) == 0
-    assert dates(file, cli) == [pytest.approx(last), pytest.approx(1767225600.0)]
+    history("add", log, run)
+    assert dates(history) == [pytest.approx(last), pytest.approx(1767225600.0)]
 
 
-def test_a_time_without_a_zone_is_of_this_machines(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("stamp", "ended"), [("2026-01-02 00:02:00", 1767330120), ("2026-01-02T00:02:00Z", 1767312120)]
+)
+def test_a_time_without_a_zone_is_of_this_machines(
+    tmp_path: Path, history: Cli, monkeypatch: pytest.MonkeyPatch, stamp: str, ended: int
+) -> None:
     """One with a zone is what it says, and so is what is packed."""
     monkeypatch.setenv("TZ", "EST5")
     time.tzset()
     try:
-        for stamp, ended in (("2026-01-02 00:02:00", 1767330120), ("2026-01-02T00:02:00Z", 1767312120)):
-            log, file = write_log(tmp_path / "a.log", 65000), tmp_path / f"{ended}.h"
-            log.write_bytes(gzip.compress(re.sub("(?m)^ iteration", f"[{stamp}] iteration", log.read_text()).encode()))
-            assert main(["history", "add", str(log), "--file", str(file)]) == 0
-            assert dates(file, cli) == [ended]
-            said = cli("history", "list", "--file", file, "--name", "none").err
-            assert said == "nlp-bench: 0 of 1 runs; the options leave the others out\n"
+        log = write_log(tmp_path / "a.log", 65000)
+        log.write_bytes(gzip.compress(re.sub("(?m)^ iteration", f"[{stamp}] iteration", log.read_text()).encode()))
+        history("add", log)
+        assert dates(history) == [ended]
+        said = history("list", "--name", "none").err
+        assert said == "nlp-bench: 0 of 1 runs; the options leave the others out\n"
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -134,13 +134,12 @@ def test_a_time_without_a_zone_is_of_this_machines(tmp_path: Path, cli: Cli, mon
 @pytest.mark.parametrize(
     "before", ["", "2026-11-28T10:00:00.123456789Z ", "Nov 28 10:00:00 n1 python[1]: ", "INFO:root:", "[default0]:"]
 )
-def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, cli: Cli, before: str) -> None:
+def test_a_log_of_cpu_ranks_is_one_of_cpu_ranks(tmp_path: Path, history: Cli, cli: Cli, before: str) -> None:
     """Without its run folder, too, and with what a collector puts before its lines: report, history and compare say the same."""
     log = write_log(tmp_path / "a.log", 65000)
     log.write_text(f"{before} > device: CPU, 1 threads per rank\n{log.read_text()}")
-    file = ("--file", tmp_path / "h")
     calls = (["add", log], ["list"], ["trend", "--allow-measured"])
-    said = "".join(cli("history", *words, *file).out for words in calls) + cli("report", log, "--allow-measured").out
+    said = "".join(history(*words).out for words in calls) + cli("report", log, "--allow-measured").out
     assert said.count("16 CPU") == 4
     assert "16 GPUs" not in said
 
@@ -169,22 +168,23 @@ def copies(tmp_path: Path) -> list[Path]:
     return [cut, whole, other, packed]
 
 
-def test_a_copy_of_a_run_is_no_repeat_of_it(copies: list[Path], cli: Cli) -> None:
+def test_a_copy_of_a_run_is_no_repeat_of_it(copies: list[Path], file: str, history: Cli, cli: Cli) -> None:
     """One truth for report, history and compare: packed, with other line ends or cut."""
-    file = ("--file", str(copies[0].with_name("h")))
     assert len(re.findall("a copy, counted once", cli("report", *copies, "--allow-measured").out)) == 3
     for path in copies:
-        assert main(["history", "add", str(path), *file]) == 0
-    said = cli("history", "trend", *file, "--allow-measured", "--format", "json")
-    assert [each["runs"] for each in json.loads(said.out)["configurations"]] == [[2]]
+        history("add", path)
+    said = history("trend", "--allow-measured", "--format", "json")
+    assert [each["runs"] for each in said.json["configurations"]] == [[2]]
     assert "run 1, 3, 4: a copy of another run, whole or cut: counted once" in said.err
-    record = cli("history", "variance", *file, "--allow-measured", "--format", "json").json
+    record = history("variance", "--allow-measured", "--format", "json").json
     assert [each["runs"] for each in record["configurations"]] == [[2]]
     for one, two in ((str(copies[1]), str(copies[0])), ("history:2", str(copies[3])), (str(copies[1]), "history:1")):
-        text = cli("compare", one, two, *file, "--gate", "3", "--strict", "--allow-measured", code=1).out
+        words = ("--gate", "3", "--strict", "--allow-measured", "--file", file)
+        text = cli("compare", one, two, *words, code=1).out
         assert "1 run(s) of B are runs of A, whole or cut" in text
         assert "GATE NOT PROVEN: a run that is on both sides says nothing" in text
-    assert "no earlier valid run of this configuration" in cli("compare", "history:last", copies[3], *file, code=2).err
+    said = cli("compare", "history:last", copies[3], "--file", file, code=2)
+    assert "no earlier valid run of this configuration" in said.err
 
 
 def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, cli: Cli) -> None:
@@ -196,13 +196,15 @@ def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_who_waits_for_the_history_is_told_for_whom(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_the_history_is_told_for_whom(
+    tmp_path: Path, file: str, history: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("nlp_bench.files.PATIENCE_S", 0.1)
     monkeypatch.setattr("nlp_bench.analysis.store.WAIT_S", 1.0)
-    log, file = write_log(tmp_path / "a.log", 65000), tmp_path / "h"
-    assert main(["history", "add", str(log), "--file", str(file)]) == 0
+    log = write_log(tmp_path / "a.log", 65000)
+    history("add", log)
     with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        said = cli("history", "add", log, "--file", file, code=1).err
+        said = history("add", log, code=1).err
     assert f"nlp-bench: waiting for another process that is writing {file}" in said
     assert "database is locked; another process is writing it" in said

@@ -8,13 +8,11 @@ import pytest
 from support.command import Cli
 from support.repeated import write_log
 
-from nlp_bench.cli.main import main
-
 DAY = 86400.0
 
 
 def nights(folder: Path, *, days: int, by_day: float, by_run: float, runs: int = 3) -> Path:
-    """Write `runs` logs a day whose days and runs differ by these standard deviations, and add them to a history."""
+    """Write `runs` logs a day whose days and runs differ by these standard deviations."""
     dice = random.Random(1)  # noqa: S311  # a repeatable test
     for day in range(days):
         rate = 1000 * (1 + dice.gauss(0, by_day))
@@ -22,18 +20,12 @@ def nights(folder: Path, *, days: int, by_day: float, by_run: float, runs: int =
             log = write_log(folder / f"{day}-{number}.log", rate * (1 + dice.gauss(0, by_run)), seed=10 * day + number)
             moment = 1.7e9 + DAY * day + 60 * number
             os.utime(log, (moment, moment))
-    return history(folder)
+    return folder
 
 
-def history(folder: Path) -> Path:
-    file = folder.parent / "history.sqlite3"
-    assert main(["history", "add", str(folder), "--file", str(file)]) == 0
-    return file
-
-
-def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, cli: Cli) -> None:
-    file = nights(tmp_path / "nights", days=8, by_day=0.02, by_run=0.002)
-    (one,) = cli("history", "variance", "--file", file, "--format", "json").json["configurations"]
+def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, history: Cli) -> None:
+    history("add", nights(tmp_path / "nights", days=8, by_day=0.02, by_run=0.002))
+    (one,) = history("variance", "--format", "json").json["configurations"]
     found = {tuple(part["levels"]): part for part in one["components"]}
     assert len(one["runs"]) == 24
     assert found[("day",)]["variance"] ** 0.5 == pytest.approx(0.02, rel=0.6)
@@ -44,12 +36,11 @@ def test_days_that_differ_are_told_from_runs_that_do_not(tmp_path: Path, cli: Cl
     assert min(p["runs"] for p in plans[True]) < min(p["runs"] for p in plans[False])
 
 
-def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(tmp_path: Path, cli: Cli) -> None:
-    file = nights(tmp_path / "nights", days=5, by_day=0.0, by_run=0.005)
+def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(tmp_path: Path, history: Cli) -> None:
+    history("add", nights(tmp_path / "nights", days=5, by_day=0.0, by_run=0.005))
     cheapest = []
     for start_up in ("1", "100000"):
-        words = ["--file", str(file), "--within", "0.6%", "--start-up", start_up]
-        said = cli("history", "variance", *words).out
+        said = history("variance", "--within", "0.6%", "--start-up", start_up).out
         assert "+-0.6 % at 95 %" in said
         assert "set of nodes  0" in said
         line = next(line for line in said.splitlines() if line.startswith("all runs of one day"))
@@ -57,15 +48,14 @@ def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(tmp_path: 
     assert cheapest[1] <= cheapest[0]
 
 
-def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, cli: Cli) -> None:
-    write_log(tmp_path / "one" / "a.log", 1000)
-    file = history(tmp_path / "one")
-    said = cli("history", "variance", "--file", file).out
+def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, history: Cli) -> None:
+    history("add", write_log(tmp_path / "a.log", 1000))
+    said = history("variance").out
     assert "cannot be told: one run only" in said
     assert "what runs differ by is not known; add a second one" in said
 
 
-def test_logs_of_rates_alone_have_no_price(tmp_path: Path, cli: Cli) -> None:
+def test_logs_of_rates_alone_have_no_price(tmp_path: Path, history: Cli) -> None:
     dice = random.Random(1)  # noqa: S311  # a repeatable test
     for run in range(3):
         lines = (
@@ -73,11 +63,10 @@ def test_logs_of_rates_alone_have_no_price(tmp_path: Path, cli: Cli) -> None:
             for n in range(1, 61)
         )
         (tmp_path / f"{run}.log").write_text("".join(lines) + "Training completed\n")
-    file = tmp_path / "history.sqlite3"
-    cli("history", "add", *tmp_path.glob("*.log"), "--num-gpus", 8, "--sequence-length", 4096, "--file", file)
-    said = cli("history", "variance", "--file", file).out
+    history("add", *tmp_path.glob("*.log"), "--num-gpus", 8, "--sequence-length", 4096)
+    said = history("variance").out
     assert "runs like these: which of them is cheapest is not known, as no log states the time of an iteration" in said
     assert "GPU h" not in said
-    (one,) = cli("history", "variance", "--file", file, "--format", "json").json["configurations"]
+    (one,) = history("variance", "--format", "json").json["configurations"]
     assert one["cost"]["seconds_per_iteration"] is None
     assert {plan["hours"] for plan in one["plans"]} == {None}
