@@ -13,8 +13,7 @@ from support.ours import bundled
 from support.processes import NLP_BENCH, execute, surroundings
 
 from nlp_bench import marker, seal
-from nlp_bench.evidence.text import verification_text
-from nlp_bench.evidence.verify import Demands, verify
+from nlp_bench.evidence.verify import Demands, verification_text, verify
 from nlp_bench.launch.submission import Submission
 from nlp_bench.measure.contradiction import Code, Weight
 from nlp_bench.measure.folder import measure_folder

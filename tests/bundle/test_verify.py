@@ -17,8 +17,8 @@ from support.published import published_log
 from nlp_bench.errors import UsageError
 from nlp_bench.evidence.derive import differences
 from nlp_bench.evidence.hashes import changes, line_digests
-from nlp_bench.evidence.text import made_talk, made_text, verification_text
-from nlp_bench.evidence.verify import Demands, verify
+from nlp_bench.evidence.make import made_talk, made_text
+from nlp_bench.evidence.verify import Demands, verification_text, verify
 
 
 def changed(path: Path, pattern: str, replacement: str) -> int:

@@ -62,9 +62,8 @@ class Bundle(Command, JudgedOptions, LogOptions):
 
     def run(self) -> int:
         use_one_thread()
-        from nlp_bench.evidence.make import make_bundle
+        from nlp_bench.evidence.make import made_talk, made_text, make_bundle, redactions_text
         from nlp_bench.evidence.manifest import Options
-        from nlp_bench.evidence.text import made_talk, made_text, redactions_text
 
         if self.redact_report and self.sign:
             raise UsageError("--sign: with --redact-report no bundle is made; leave one of them out")
@@ -118,8 +117,7 @@ class Verify(Command):
 
     def run(self) -> int:
         use_one_thread()
-        from nlp_bench.evidence.text import verification_text
-        from nlp_bench.evidence.verify import Demands, verify
+        from nlp_bench.evidence.verify import Demands, verification_text, verify
 
         if not self.bundle.exists():
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Makes a bundle: collect, redact, measure what is left, hash, pack; redaction must not change a number."""
+"""Makes a bundle: collect, redact, measure what is left, hash, pack; redaction must not change a number. What is said of it."""
 
 import shutil
 import tempfile
@@ -12,7 +12,7 @@ from nlp_bench.evidence.archive import form_of, write_archive
 from nlp_bench.evidence.collect import Collected, add_rules, add_software, collect, tables
 from nlp_bench.evidence.derive import RESULT, Derived, derive, differences, measure, picked, rules_of
 from nlp_bench.evidence.hashes import files_of, line_digests, sums_text
-from nlp_bench.evidence.manifest import REPORT, REPORT_TEXT, SUMS, Manifest, Options, place_of
+from nlp_bench.evidence.manifest import REPORT, REPORT_TEXT, SUMS, Manifest, Options, line, place_of, run_lines
 from nlp_bench.evidence.signature import path_of, sign
 from nlp_bench.files import read_object, sha256_of, write_bytes, write_json, write_text
 from nlp_bench.immutable import immutable
@@ -20,7 +20,9 @@ from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.result import RunResult, refuse_against_log
 from nlp_bench.measure.workload import lookup
+from nlp_bench.outcome import Outcome
 from nlp_bench.seal import State
+from nlp_bench.show.table import Column, as_text, json_text
 from nlp_bench.walk import LINES, MANIFEST
 
 
@@ -159,3 +161,51 @@ def _objections(manifest: Manifest, derived: Derived) -> Iterator[str]:
     runs = [(m, entry) for m, found in zip(manifest.runs, derived.entries, strict=True) for entry in found]
     yield from (f"{m.log}: {found.text}" for m, entry in runs for found in doubts(entry.contradictions))
     yield from (f"{m.path}: {link.text}" for m, entry in runs for link in entry.seals if link.state is State.BROKEN)
+
+
+def made_text(made: Made) -> str:
+    """Return what was made, and the line for the bid."""
+    size = sum(file.size for file in made.manifest.files)
+    lines = [
+        f"{made.path}: {len(made.manifest.runs)} run(s), {len(made.manifest.files)} files, {size} bytes unpacked",
+        line("options", one_line(made.manifest.options.text())),
+        *run_lines([{"path": m.path, "name": m.name, "numbers": m.numbers} for m in made.manifest.runs]),
+    ]
+    lines += [line("signature", str(made.signature))] if made.signature else []
+    lines += ["put this line into the bid:", f"  nlp-bench evidence, SHA-256 of manifest.json: {made.digest}"]
+    return "\n".join(lines) + "\n"
+
+
+def made_talk(made: Made) -> Iterator[str]:
+    """Yield what the maker should look at before handing the bundle over."""
+    for redaction in made.manifest.redactions:
+        yield f"blacked out: {place_of(redaction)}"
+    yield from made.remarks
+    unknown = sum(entry.outcome is Outcome.UNKNOWN for entry in made.entries)
+    ended = sum(not entry.has_number for entry in made.entries) - unknown
+    if ended:
+        yield f"{ended} of {len(made.entries)} run(s) have no number: the bundle proves how they ended"
+    if unknown:
+        yield f"{unknown} of {len(made.entries)} run(s) have not ended, or left no record of it: the bundle does not prove how they end"
+
+
+def redactions_text(manifest: Manifest, *, is_json: bool) -> str:
+    """Return a row for each redacted line, by the name of the file that the bundle was made from; as JSON one entry per file and rule."""
+    found = [{**redaction, "file": _original(manifest, redaction["file"])} for redaction in manifest.redactions]
+    if is_json:
+        return json_text({"schema": "nlp-bench/redactions/1", "redactions": found})
+    rows = [(entry["file"], str(line), entry["kind"]) for entry in found for line in entry["lines"]]
+    cut = [(entry, entry["count"] - len(entry["lines"])) for entry in found]
+    rows += [(entry["file"], f"{more} more", entry["kind"]) for entry, more in cut if more]
+    if not rows:
+        return "nothing is blacked out\n"
+    file, line, rule = zip(*rows, strict=True)
+    columns = [Column(heading="file", cells=file, is_text=True), Column(heading="line", cells=line)]
+    return "\n".join([*as_text([*columns, Column(heading="rule", cells=rule, is_text=True)]), ""])
+
+
+def _original(manifest: Manifest, path: str) -> str:
+    for member in manifest.runs:
+        if f"{path}/".startswith(f"{member.path}/"):
+            return member.name + path[len(member.path) :]
+    return path

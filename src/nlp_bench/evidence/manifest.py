@@ -3,13 +3,16 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nlp_bench.errors import UsageError
+from nlp_bench.escape import one_line
 from nlp_bench.files import parse_record, record_text
 from nlp_bench.immutable import immutable
 from nlp_bench.measure import REPORT_TOKENS
+from nlp_bench.show.table import fact
 from nlp_bench.walk import MANIFEST
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ REPORT, REPORT_TEXT = "report/report.json", "report/report.txt"
 RUN_FOLDER, LOG = "run folder", "log"
 _NAME = re.compile(r"[A-Za-z0-9_+=@,%-][A-Za-z0-9_.+=@,%-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+line = partial(fact, width=10)  # of what is said of a bundle
 
 
 def is_safe(path: str) -> bool:
@@ -93,6 +97,18 @@ def place_of(redaction: Mapping[str, Any]) -> str:
     """Return file, lines (the first ten) and rule of a redaction."""
     lines = ", ".join(map(str, redaction["lines"][:10])) + (" ..." if redaction["count"] > 10 else "")
     return f"{redaction['file']} line {lines}: {redaction['kind']}"
+
+
+def run_lines(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return outcome and numbers of the runs of a bundle, a line each."""
+    lines = []
+    for run in runs:
+        for numbers in run["numbers"]:
+            rates, times = numbers["tokens_per_second"], numbers["time_to_report_s"]
+            known = [kind for kind in ("steady", "reference") if rates[kind] is not None]
+            shown = [f"{kind} {rates[kind]:.2f} tokens/s, {times[kind]:.2f} s" for kind in known]
+            lines.append(f"  {run['path']} ({run['name']}): {one_line('; '.join([numbers['outcome'], *shown]))}")
+    return lines
 
 
 @immutable

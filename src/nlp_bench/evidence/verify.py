@@ -15,7 +15,7 @@ from nlp_bench.evidence.archive import MAX_BYTES, is_of_this_machine, opened
 from nlp_bench.evidence.collect import checkout, tables
 from nlp_bench.evidence.derive import RESULT, Derived, derive, differences
 from nlp_bench.evidence.hashes import faults
-from nlp_bench.evidence.manifest import REPORT, REPORT_TEXT, Manifest, Member, Options, read_manifest
+from nlp_bench.evidence.manifest import REPORT, REPORT_TEXT, Manifest, Member, Options, line, read_manifest, run_lines
 from nlp_bench.files import parse_record, record_text, sha256_of
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.source import HEAD_BYTES, is_packed
@@ -254,3 +254,63 @@ def _limited(sentences: Iterable[str]) -> list[str]:
     texts = list(sentences)
     more = [f"and {len(texts) - MAX_NAMED} more"] if len(texts) > MAX_NAMED else []
     return [*texts[:MAX_NAMED], *more]
+
+
+NOT_PROVEN = (
+    "not proven by this: who measured, on which machine, and that the log as a whole is genuine; "
+    "compare the digest with the one in the bid, and see docs/evidence.md"
+)
+MAX_REPEATED = 3  # differences that are listed of a file that repeats the report's
+
+
+def verification_text(found: Verification) -> str:
+    """Return the verdict, each fault, and what a verdict does not prove."""
+    verdict = "VERIFIED" if found.is_verified else "DIFFERS"
+    lines = [f"{found.bundle}: {verdict}", line("digest", found.digest)]
+    lines.append(line("options", one_line(found.options.text())))
+    if found.faults:
+        lines += _faults("files", "not as recorded:", found.faults)
+    else:
+        lines.append(line("files", f"{found.num_files} hashes, all as recorded"))
+    lines += _numbers(found)
+    if found.contradictions:
+        lines += _faults("log lines", "some contradict others:", found.contradictions)
+    elif found.num_lines:
+        lines.append(line("log lines", f"{found.num_lines} records agree with themselves and with each other"))
+    lines += _chain(found)
+    if found.signature:
+        word = "good" if found.signature.is_good else f"NOT GOOD: {one_line(found.signature.path)}"
+        lines.append(line("signature", f"{word}: {found.signature.text}"))
+    lines += run_lines(found.runs) if found.is_verified else []
+    lines += [line("note", one_line(remark)) for remark in found.remarks]
+    return "\n".join([*lines, f"  {NOT_PROVEN}"]) + "\n"
+
+
+def _faults(name: str, what: str, faults: Sequence[str]) -> list[str]:
+    return [line(name, what), *(f"    {one_line(fault)}" for fault in faults)]
+
+
+def _numbers(found: Verification) -> list[str]:
+    """Return what differs: all of the report, of the other files only how much, as they repeat it."""
+    if not found.differences:
+        return [line("numbers", f"{found.num_fields} fields derived again from the logs, all the same")]
+    lines: list[str] = []
+    for name, sentences in found.differences.items():
+        if lines and len(sentences) > MAX_REPEATED:
+            lines.append(line("numbers", f"{name}: {len(sentences)} likewise; all of them: --format json"))
+        else:
+            lines += _faults("numbers", f"{name} does not follow from the logs:", sentences)
+    return lines
+
+
+def _chain(found: Verification) -> list[str]:
+    """Return which link broke; else what is sealed, and what is not."""
+    if found.broken_links:
+        return _faults("chain", "is broken:", found.broken_links)
+    lines = []
+    for path, findings in found.chain.items():
+        by_state = {state: [f.link.value for f in findings if f.state is state] for state in State}
+        parts = [f"{len(by_state.pop(State.HOLDS))} link(s) hold"]
+        parts += [f"{state.value}: {', '.join(names)}" for state, names in by_state.items() if names]
+        lines.append(line("chain", f"{path}: {'; '.join(parts)}"))
+    return lines
