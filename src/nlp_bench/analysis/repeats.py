@@ -61,17 +61,13 @@ def settings_of(entry: RunResult) -> dict[str, Setting]:
     for name, attribute in (*_SIZES.items(), ("model", "model"), ("accelerator", "accelerator")):
         value = getattr(entry, attribute)
         if value is not None and (name not in found or found[name].value != value):
-            found[name] = Setting(value, _source(entry, attribute))
+            origin = entry.provenance.quantities.get(attribute) if entry.provenance else None
+            found[name] = Setting(value, (origin.source if origin else None) or "run.json")
     if "num_gpus" in found:  # one number under two names
         found.pop("world_size", None)
     if DATA in found and found[DATA].value is not True:
         del found[DATA]
     return found
-
-
-def _source(entry: RunResult, attribute: str) -> str:
-    origin = entry.provenance.quantities.get(attribute) if entry.provenance else None
-    return (origin.source if origin else None) or "run.json"
 
 
 def identity_of(settings: Mapping[str, Setting]) -> Identity:

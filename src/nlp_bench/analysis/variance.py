@@ -211,7 +211,8 @@ def _solved(
         scaled = (math.sqrt(max(value, 0.0)) * effect for value, effect in zip(estimates, effects, strict=True))
         rest = noise + sum(part for other, part in enumerate(scaled) if other != place)
         own = effects[place]
-        squares = tuple(_form(one, form, two) for one, two in ((own, own), (own, rest), (rest, rest)))
+        pairs = ((own, own), (own, rest), (rest, rest))
+        squares = tuple(np.asarray(np.einsum("bi,ij,bj->b", a, form, b, optimize=True)) for a, b in pairs)
         low, _ = _interval(estimates[place] + explained[place], squares)
         # Runs that differ by less than their own errors explain would have no upper end: they are assumed to differ by just that.
         _, high = _interval(max(estimates[place], 0.0) + explained[place], squares)
@@ -224,10 +225,6 @@ def _effects(labels: Sequence[str | None], dice: np.random.Generator) -> Floats:
     """Return standard normal effects of a level, equal for runs with equal labels: [NUM_SIMULATED, runs]."""
     names, codes = np.unique([str(label) for label in labels], return_inverse=True)
     return np.asarray(dice.standard_normal((NUM_SIMULATED, len(names)))[:, codes])
-
-
-def _form(one: Floats, form: Floats, two: Floats) -> Floats:
-    return np.asarray(np.einsum("bi,ij,bj->b", one, form, two, optimize=True))
 
 
 def _interval(observed: float, squares: tuple[Floats, ...]) -> tuple[float, float]:
