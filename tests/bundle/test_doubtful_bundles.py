@@ -49,9 +49,7 @@ def test_a_bundle_says_which_links_it_leaves_out_and_has_the_log(tmp_path: Path)
         ("manifest.json", "", "", ""),
     ],
 )
-def test_a_bundle_with_words_that_nobody_holds_against_the_log_differs(
-    folder: Path, name: str, old: str, new: str, said: str
-) -> None:
+def test_words_that_nobody_holds_against_the_log_differ(folder: Path, name: str, old: str, new: str, said: str) -> None:
     text = (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
@@ -89,9 +87,7 @@ def test_an_earlier_bundle_below_a_run_is_left_out_and_reported_once(tmp_path: P
 
 
 @pytest.mark.slow
-def test_what_this_machine_lacks_is_never_said_of_a_bundle(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_machine_lacks_is_said_of_no_bundle(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     run, bundle = write_our_run(tmp_path / "run"), tmp_path / "evidence.tar.gz"
     assert main(["bundle", str(run), "--output", str(bundle)]) == 0
     words = f"ulimit -f 4; exec {sys.executable} -m nlp_bench verify {bundle}"
@@ -148,9 +144,7 @@ def test_a_log_that_changes_while_it_is_bundled_is_not_bundled(
     assert [path.name for path in tmp_path.iterdir()] == ["train.log"]
 
 
-def test_a_packed_log_that_changes_while_it_is_bundled_is_not_bundled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_a_packed_log_that_changes_is_not_bundled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     log = tmp_path / "train.log.gz"
     log.write_bytes(gzip.compress(published_log().encode()))
     original = collect.open_log

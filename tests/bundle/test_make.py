@@ -195,9 +195,7 @@ def test_an_archive_has_no_owner_and_one_top_folder(bundle: Bundle) -> None:
     assert [m.name for m in members] == sorted(m.name for m in members)
 
 
-def test_logs_of_others_plain_packed_and_from_a_pipe(
-    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logs_of_others_packed_and_from_a_pipe(bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cut = published_log().rstrip("\n")
     (tmp_path / "train.log.gz").write_bytes(gzip.compress(cut.encode()))
     packed = bundle("packed", tmp_path / "train.log.gz", sequence_length=2048)
@@ -210,9 +208,7 @@ def test_logs_of_others_plain_packed_and_from_a_pipe(
         assert found.runs[0]["numbers"][0]["tokens_per_second"]["steady"] == pytest.approx(36361.59, rel=1e-6)
 
 
-def test_a_step_of_jubes_that_failed_before_it_had_a_run_is_said_to_be_left_out(
-    bundle: Bundle, our_run: Path, tmp_path: Path
-) -> None:
+def test_a_step_of_jubes_that_failed_before_its_run_is_left_out(bundle: Bundle, our_run: Path, tmp_path: Path) -> None:
     (tmp_path / "jube/000000_check/work").mkdir(parents=True)
     (tmp_path / "jube/000000_check/work/stderr").write_text("nlp-bench: error: model: no such\n")
     for name in ("configuration.xml", "000000_check/error"):
@@ -222,9 +218,7 @@ def test_a_step_of_jubes_that_failed_before_it_had_a_run_is_said_to_be_left_out(
     assert f"left out: {tmp_path}/jube/000000_check: {why}" in made.remarks
 
 
-def test_a_damaged_packed_log_is_bundled_as_far_as_it_could_be_read_and_that_is_said(
-    bundle: Bundle, tmp_path: Path
-) -> None:
+def test_a_damaged_packed_log_is_bundled_as_far_as_it_could_be_read(bundle: Bundle, tmp_path: Path) -> None:
     (tmp_path / "träin 1.log.gz").write_bytes(gzip.compress(published_log().encode())[:-200])
     made = bundle("packed", tmp_path / "träin 1.log.gz", sequence_length=2048)
     (remark,) = (one for one in made.remarks if one.startswith("logs/001/tr_in_1.log: "))

@@ -55,9 +55,7 @@ def test_a_forger_who_makes_all_hashes_fit_is_caught_by_the_log(bundle: Bundle) 
         ("runs/001/outcome.json", "VALID", "FAILED", r'runs\[0\]\.outcome: bundle says "VALID", the log gives "FAILED"'),
     ],
 )  # fmt: skip
-def test_a_number_that_does_not_follow_from_the_log(
-    folder: Path, file: str, pattern: str, replacement: str, said: str
-) -> None:
+def test_a_number_that_no_log_gives(folder: Path, file: str, pattern: str, replacement: str, said: str) -> None:
     changed(folder / file, pattern, replacement)
     sealed_again(folder)
     found = verify(folder)

@@ -85,9 +85,7 @@ def test_a_switch_of_speed_is_another_configuration_and_is_named(tmp_path: Path,
     ],
     ids=lambda changes: next(iter(changes[0])),
 )
-def test_what_cannot_change_the_speed_leaves_runs_repeats(
-    tmp_path: Path, cli: Cli, changes: list[dict[str, object]]
-) -> None:
+def test_what_cannot_change_the_speed_is_repeated(tmp_path: Path, cli: Cli, changes: list[dict[str, object]]) -> None:
     for number, changed in enumerate(changes):
         write_log(tmp_path / f"{number}.log", 1e4, number, **changed)
     assert "2 runs" in cli("report", tmp_path).out
@@ -122,9 +120,7 @@ MAXTEXT = (
         (MAXTEXT, "I0101 10:00:00.000001 1 pyconfig.py:559] Config param quantization: nanoo_fp8", "fp8"),
     ],
 )
-def test_a_low_precision_of_one_side_is_another_workload(
-    here: Path, cli: Cli, log: tuple[str, ...], said: str, precision: str
-) -> None:
+def test_low_precision_is_other_work(here: Path, cli: Cli, log: tuple[str, ...], said: str, precision: str) -> None:
     for name, head in (("a.log", log[:2]), ("b.log", (said, *log[:2]))):
         lines = (log[2].format(n=n, loss=9 - n / 20, rate=6000 + n % 7) for n in range(1, 61))
         (here / name).write_text("\n".join([*head, *lines, "Training completed\n"]))
@@ -299,9 +295,7 @@ def test_another_machine_may_scatter_otherwise(before: str, tmp_path: Path, cli:
 
 
 @pytest.mark.parametrize(("percent", "word"), [(3, "GATE NOT PROVEN: if the slowest start"), (6, "GATE PASS")])
-def test_other_starts_in_a_log_are_told_and_may_break_the_gate(
-    before: str, tmp_path: Path, cli: Cli, percent: int, word: str
-) -> None:
+def test_further_starts_may_break_the_gate(before: str, tmp_path: Path, cli: Cli, percent: int, word: str) -> None:
     log, file = tmp_path / "loop.log", ("--file", tmp_path / "history.sqlite3")
     runs = [write_log(tmp_path / str(rate), rate, seed=rate) for rate in (65000, 62400, 62300)]
     log.write_text("".join(run.read_text() for run in runs))

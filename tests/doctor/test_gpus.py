@@ -52,9 +52,7 @@ def test_data_sheets_and_drivers_word_names_differently(sheet: str, told: str, i
     assert hardware.is_like(sheet, told) == is_like
 
 
-def test_a_variable_that_the_system_takes_from_outside_has_its_value(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_variable_the_system_takes_from_outside(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (ROOT / "benchmark/systems/local.toml").read_text(encoding="utf-8")
     (tmp_path / "own.toml").write_text(f'{text}\n[environment]\nNCCL_SOCKET_IFNAME = "$NCCL_SOCKET_IFNAME"\n')
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "none-such")
@@ -187,9 +185,7 @@ def test_a_driver_that_hangs_is_told(place: Make, monkeypatch: pytest.MonkeyPatc
     assert found.summary.startswith("the ranks need GPUs: NVIDIA's driver does not answer within 0.2 s")
 
 
-def test_a_driver_that_fails_is_no_silent_lack_of_gpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
-) -> None:
+def test_a_driver_that_fails_is_no_lack_of_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     (tmp_path / "nvidia-smi").write_text('#!/bin/sh\necho "Driver/library version mismatch" >&2\nexit 18\n')
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

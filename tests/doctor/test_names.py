@@ -82,9 +82,7 @@ def test_the_nodes_are_those_of_all_partitions_of_the_run(program: Program, plac
         ("IDLE+POWERED_DOWN", "failed", "cannot be resolved: n2.invalid"),  # of this site: its address is known
     ],
 )
-def test_a_node_of_a_cloud_has_no_address_before_it_is_up(
-    program: Program, place: Make, state: str, status: str, says: str
-) -> None:
+def test_a_node_of_a_cloud_before_it_is_up(program: Program, place: Make, state: str, status: str, says: str) -> None:
     program("sinfo", f"echo '{MARK}n1'; echo '{MARK}n2'")
     lines = ("NodeName=n1 NodeAddr=localhost State=IDLE+CLOUD", f"NodeName=n2 NodeAddr=n2.invalid State={state}")
     program("scontrol", "\n".join(f"echo '{line}'" for line in lines))

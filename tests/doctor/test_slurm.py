@@ -140,9 +140,7 @@ def test_one_slow_one_down_both_named(doctor: Doctor, slurm: Sandbox, tmp_path: 
     assert "node2: IDLE+DRAIN (a bad cable)" in by_name(at_rest)["partition"]["evidence"]
 
 
-def test_a_node_that_died_unnoticed_is_named_and_the_others_are_tested(
-    doctor: Doctor, slurm: Sandbox, tmp_path: Path
-) -> None:
+def test_a_node_that_died_unnoticed_is_named_the_others_tested(doctor: Doctor, slurm: Sandbox, tmp_path: Path) -> None:
     """Slurm takes it for idle: the step cannot be started there, and the others must not fall with it."""
     rest(slurm, "node5")
     os.kill(slurm.node_daemon("node5"), signal.SIGKILL)

@@ -189,9 +189,7 @@ def held(path: Path) -> Iterator[int]:
         process.stdin.close()
 
 
-def test_a_lock_that_is_held_and_one_that_only_lies_there(
-    place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_is_held_and_one_that_is_not(place: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NLP_BENCH_BUILD_DIR", str(tmp_path / "build"))
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
     lock = tmp_path / "build/.kernels-1.lock"

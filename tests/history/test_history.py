@@ -106,9 +106,7 @@ def test_a_configuration_is_told_which_other_is_nearest(
     assert (words in history("trend").out) is is_in_trend
 
 
-def test_a_run_of_the_history_stopped_early_as_it_did_when_it_was_added(
-    tmp_path: Path, file: str, history: Cli, cli: Cli
-) -> None:
+def test_a_run_of_the_history_is_known_to_have_stopped_early(tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
     for log in write_runs(tmp_path, 1000, 1001).glob("*.log"):
         log.write_text(log.read_text().replace("/     300", "/    5000"))
     history("add", tmp_path / "run1.log", "--name", "early")
@@ -209,9 +207,7 @@ def test_an_empty_plot_says_so(tmp_path: Path, file: str, history: Cli) -> None:
     assert (tmp_path / "out/trend.svg").exists()
 
 
-def test_nights_that_failed_before_their_first_line_are_all_kept_and_told(
-    tmp_path: Path, file: str, history: Cli
-) -> None:
+def test_nights_that_failed_before_their_first_line_are_all_kept(tmp_path: Path, file: str, history: Cli) -> None:
     history("add", write_series_run(tmp_path / "good"))
     for night in (1, 2):
         run = write_series_run(tmp_path / f"night{night}", outcome="NODE_FAIL")

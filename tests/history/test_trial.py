@@ -90,9 +90,7 @@ def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, history: C
     assert min(dates(history)) >= 1.75e9  # it was added now
 
 
-def test_a_machine_that_does_not_know_the_year_changes_no_date(
-    tmp_path: Path, history: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_without_a_year_changes_no_date(tmp_path: Path, history: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_night(tmp_path / "run", "175")
     ended = dt.datetime.fromisoformat(json.loads((run / "outcome.json").read_text())["ended"]).timestamp()
     monkeypatch.setattr("nlp_bench.analysis.store.now", lambda: "1970-01-01T00:16:40+00:00")
@@ -196,9 +194,7 @@ def test_runs_of_rounded_times_are_no_copies(tmp_path: Path, cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_who_waits_for_the_history_is_told_for_whom(
-    tmp_path: Path, file: str, history: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_is_told_for_whom(tmp_path: Path, file: str, history: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nlp_bench.files.PATIENCE_S", 0.1)
     monkeypatch.setattr("nlp_bench.analysis.store.WAIT_S", 1.0)
     log = write_log(tmp_path / "a.log", 65000)

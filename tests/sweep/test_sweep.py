@@ -73,9 +73,7 @@ def test_a_log_that_contradicts_its_run_json_is_shown_and_not_ranked(report: Cli
         ((None, 1.0), "the only configuration with a number: TP 2; 1 of 2 configurations have no number"),
     ],
 )
-def test_the_sentence_on_the_winner(
-    report: Cli, tmp_path: Path, times_s: tuple[float | None, ...], sentence: str
-) -> None:
+def test_sentence_on_the_winner(report: Cli, tmp_path: Path, times_s: tuple[float | None, ...], sentence: str) -> None:
     for tp, mean_s in zip((1, 2, 4), times_s, strict=False):
         how = {"outcome": "OUT_OF_MEMORY"} if mean_s is None else {"mean_s": mean_s}
         write_series_run(tmp_path / str(tp), tp=tp, seed=tp, **how)  # type: ignore[arg-type]
