@@ -37,15 +37,8 @@ def write_log(
         text = f"--- arguments ---\n{text}--- end of arguments ---\n"
     for number in range(1, 31):
         seconds = TOKENS / tokens_per_second * (1 + source.gauss(0, scatter)) * (2 if number == 1 else 1)
-        facts = {
-            "samples": number * 640,
-            "lr": "1.0E-05",
-            "batch": 64,
-            "loss": 9.5 - 0.01 * number,
-            "skipped": 0,
-            "nan": 0,
-        }
-        text += line(number * 10, 300, ms=seconds * 1000, **facts)
+        facts = {"lr": "1.0E-05", "batch": 64, "loss": 9.5 - 0.01 * number, "skipped": 0, "nan": 0}
+        text += line(number * 10, 300, samples=number * 640, ms=seconds * 1000, **facts)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path

@@ -7,42 +7,28 @@ from support.megatron_log import dump, line
 from support.published import RUN, write_run
 
 
-def lines(seconds: list[float], batch: int, total: int | None = None) -> str:
-    """Return one line per time, of ten iterations each."""
-    end = total or 10 * len(seconds)
+def lines(mean_s: float, seed: int, batch: int) -> str:
+    """Return 40 lines of ten iterations each, whose times scatter independently around `mean_s`; the first one is a slow warm-up."""
+    source = random.Random(seed)  # noqa: S311  # no secret
+    seconds = [3 * mean_s, *(mean_s * (1 + 0.01 * source.gauss(0, 1)) for _ in range(39))]
     same = {"lr": 1e-4, "batch": batch, "scale": 1, "norm": 1, "skipped": 0, "nan": 0}
     return "".join(
-        line(10 * n, end, samples=10 * n * batch, ms=f"{1000 * s:.3f}", loss=8.11 - 0.001 * n, **same)
+        line(10 * n, 400, samples=10 * n * batch, ms=f"{1000 * s:.3f}", loss=8.11 - 0.001 * n, **same)
         for n, s in enumerate(seconds, start=1)
     )
 
 
-def times(mean_s: float, *, seed: int, number: int = 40, spread: float = 0.01) -> list[float]:
-    """Return times that scatter independently around `mean_s`, the first one a slow warm-up."""
-    random_s = random.Random(seed)  # noqa: S311  # no secret
-    return [3 * mean_s, *(mean_s * (1 + spread * random_s.gauss(0, 1)) for _ in range(number - 1))]
-
-
 def write_log(
-    path: Path,
-    *,
-    gpus: int,
-    batch: int,
-    mean_s: float,
-    tp: int = 1,
-    pp: int = 1,
-    micro: int = 1,
-    seed: int = 0,
-    **more: object,
+    path: Path, *, gpus: int, batch: int, mean_s: float, tp: int = 1, micro: int = 1, seed: int = 0, **more: object
 ) -> Path:
     """Write somebody's Megatron-LM log; `more` are further arguments of its dump, None leaves the dump out."""
     arguments = {
         "num_layers": 24, "hidden_size": 1024, "num_attention_heads": 16, "seq_length": 1024, "world_size": gpus,
-        "tensor_model_parallel_size": tp, "pipeline_model_parallel_size": pp, "micro_batch_size": micro,
+        "tensor_model_parallel_size": tp, "pipeline_model_parallel_size": 1, "micro_batch_size": micro,
         "global_batch_size": batch, "bf16": True, **more,
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(dump(**arguments) + lines(times(mean_s, seed=seed), batch))
+    path.write_text(dump(**arguments) + lines(mean_s, seed, batch))
     return path
 
 
@@ -68,30 +54,20 @@ def write_sweep(folder: Path) -> Path:
 
 
 def write_series_run(
-    folder: Path,
-    *,
-    mean_s: float = 1.0,
-    nodes: int = 1,
-    tp: int = 1,
-    pp: int = 1,
-    micro: int = 1,
-    batch: int = 64,
-    outcome: str = "VALID",
-    seed: int = 0,
-    logged_tp: int | None = None,
-    reasons: tuple[str, ...] = (),
-) -> Path:
+    folder: Path, *, mean_s: float = 1.0, nodes: int = 1, tp: int = 1, pp: int = 1, outcome: str = "VALID", seed: int = 0,
+    logged_tp: int | None = None, reasons: tuple[str, ...] = (),
+) -> Path:  # fmt: skip
     """Write a finished run of ours; `logged_tp` is what its log says where that is not what run.json asked for."""
     gpus = 4 * nodes
     run = {
         **RUN,
         "parallel": {"nodes": nodes, "gpus_per_node": 4, "num_gpus": gpus, "tensor": tp, "pipeline": pp, "data": gpus // (tp * pp)},
-        "batch": {**RUN["batch"], "micro_batch_size": micro, "global_batch_size": batch},  # type: ignore[dict-item]
+        "batch": {**RUN["batch"], "micro_batch_size": 1, "global_batch_size": 64},  # type: ignore[dict-item]
         "training": {"iterations": 400, "log_interval": 10},
     }  # fmt: skip
     told = dump(
-        num_layers=24, tensor_model_parallel_size=logged_tp or tp, pipeline_model_parallel_size=pp, micro_batch_size=micro,
+        num_layers=24, tensor_model_parallel_size=logged_tp or tp, pipeline_model_parallel_size=pp, micro_batch_size=1,
         world_size=gpus,
     )  # fmt: skip
-    log = told + lines(times(mean_s, seed=seed), batch) if outcome == "VALID" else ""
+    log = told + lines(mean_s, seed, 64) if outcome == "VALID" else ""
     return write_run(folder, outcome, run=run, log=log, reasons=list(reasons))
