@@ -20,26 +20,20 @@ from support.simulated import TRUE_RATE, Kind, measured, throughput_of
 from nlp_bench.measure.estimate import Estimate, over_runs, ratio_of, student_t
 from nlp_bench.measure.limit import why_not_proven
 
-KINDS = tuple(
-    Kind(name=name, **what)
-    for name, what in (
-        ("independent noise", {}),
-        ("autocorrelation 0.3", {"autocorrelation": 0.3}),
-        ("autocorrelation 0.6", {"autocorrelation": 0.6}),
-        ("warm-up", {"warm_up": True, "autocorrelation": 0.3}),
-        ("throttling", {"throttling": True, "autocorrelation": 0.3}),
-        ("fast start", {"fast_start": True, "autocorrelation": 0.3}),
-        ("warm-up and throttling", {"warm_up": True, "throttling": True, "autocorrelation": 0.3}),
-        ("a line every 10 of 150", {"iterations": 150, "log_interval": 10, "warm_up": True, "autocorrelation": 0.3}),
-        (
-            "the same, throttling",
-            {"iterations": 150, "log_interval": 10, "warm_up": True, "throttling": True, "autocorrelation": 0.3},
-        ),
-        ("a line every 10 of 500", {"log_interval": 10, "warm_up": True, "autocorrelation": 0.6}),
-        ("100 iterations", {"iterations": 100, "warm_up": True, "autocorrelation": 0.3}),
-        ("2000 iterations", {"iterations": 2000, "warm_up": True, "throttling": True, "autocorrelation": 0.6}),
-    )
-)
+KINDS = (
+    Kind(name="independent noise"),
+    Kind(name="autocorrelation 0.3", autocorrelation=0.3),
+    Kind(name="autocorrelation 0.6", autocorrelation=0.6),
+    Kind(name="warm-up", warm_up=True, autocorrelation=0.3),
+    Kind(name="throttling", throttling=True, autocorrelation=0.3),
+    Kind(name="fast start", fast_start=True, autocorrelation=0.3),
+    Kind(name="warm-up and throttling", warm_up=True, throttling=True, autocorrelation=0.3),
+    Kind(name="a line every 10 of 150", iterations=150, log_interval=10, warm_up=True, autocorrelation=0.3),
+    Kind(name="the same, throttling", iterations=150, log_interval=10, warm_up=True, throttling=True, autocorrelation=0.3),
+    Kind(name="a line every 10 of 500", log_interval=10, warm_up=True, autocorrelation=0.6),
+    Kind(name="100 iterations", iterations=100, warm_up=True, autocorrelation=0.3),
+    Kind(name="2000 iterations", iterations=2000, warm_up=True, throttling=True, autocorrelation=0.6),
+)  # fmt: skip
 HARD = (
     Kind(name="second order, 0.5 and 0.3", autocorrelation=0.5, second_order=0.3),
     Kind(name="rare stalls: 2 % of iterations", stalls=0.02, autocorrelation=0.3),
@@ -76,26 +70,22 @@ def differ(first: Estimate | None, second: Estimate | None) -> bool:
     return first is not None and second is not None and ratio_of(first, second).p_value < 0.05
 
 
-def single(kind: Kind, runs: int, dice: np.random.Generator) -> tuple[float, float, float, float]:
+def estimates_of(kind: Kind, runs: int, dice: np.random.Generator) -> list[Estimate | None]:
+    """Return the estimate of each simulated run; of REPEATED, that of the mean over so many runs."""
+    if kind not in REPEATED:
+        return [measured(kind, dice).estimate for _ in range(runs)]
+    number = int(kind.name[0])
+    return [over_runs([1 / measured(kind, dice).steady for _ in range(number)]) for _ in range(runs)]
+
+
+def shares_of(estimates: list[Estimate | None]) -> tuple[float, float, float, float]:
     """Return shares of runs: interval holds the truth, false pass, A/A alarm; and the median half width."""
-    estimates = [measured(kind, dice).estimate for _ in range(runs)]
-    alarms = [differ(one, two) for one, two in zip(estimates[::2], estimates[1::2], strict=False)]
-    return _row(estimates, alarms)
-
-
-def repeated(kind: Kind, number: int, runs: int, dice: np.random.Generator) -> tuple[float, float, float, float]:
-    """Return the same for the mean over `number` runs each."""
-    estimates = [over_runs([1 / measured(kind, dice).steady for _ in range(number)]) for _ in range(runs)]
-    alarms = [differ(one, two) for one, two in zip(estimates[::2], estimates[1::2], strict=False)]
-    return _row(estimates, alarms)
-
-
-def _row(estimates: list[Estimate | None], alarms: list[bool]) -> tuple[float, float, float, float]:
+    pairs = zip(estimates[::2], estimates[1::2], strict=False)
     widths = [e.half_width() / e.seconds_per_token for e in estimates if e]
     return (
         float(np.mean([holds(e) for e in estimates])),
         float(np.mean([passes(e) for e in estimates])),
-        float(np.mean(alarms)),
+        float(np.mean([differ(*pair) for pair in pairs])),
         float(np.median(widths)),
     )
 
@@ -216,8 +206,8 @@ def main() -> None:
             continue
         dice = np.random.default_rng([options.seed, crc32(kind.name.encode())])
         runs = 2 * options.runs
-        row = repeated(kind, int(kind.name[0]), runs, dice) if kind in REPEATED else single(kind, runs, dice)
-        held, passed, alarm, width = (f"{100 * share:.1f} %" for share in row)
+        shares = shares_of(estimates_of(kind, runs, dice))
+        held, passed, alarm, width = (f"{100 * share:.1f} %" for share in shares)
         print(f"| {kind.name} | {runs} | {held} | {passed} | {alarm} | {width} |", flush=True)
 
 

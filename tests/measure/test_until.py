@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.megatron_log import line
 from support.published import write_run
-from support.stopping import anytime, fixed, real, simulated
+from support.stopping import anytime, fixed, simulated
 
 from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
@@ -83,11 +83,6 @@ def test_what_is_known_and_what_is_missing_is_one_sentence(
     )  # fmt: skip
     assert found.text() == f"the mean of iterations 21-80 {said}"
     assert found.is_enough is (is_steady and half_width == 0.01)
-
-
-def test_windows_of_a_run_go_round() -> None:
-    steps = np.arange(1.0, 100.0)
-    assert real(steps)(np.random.default_rng(1)).mean() == pytest.approx(1, abs=0.02)
 
 
 def test_what_would_be_enough_is_told_beforehand() -> None:

@@ -8,20 +8,15 @@ from pathlib import Path
 
 import pytest
 from support.command import Cli
+from support.megatron_log import dump
 from support.published import published_log, write_run
 
 from nlp_bench.measure.rows import MEANING
 
-DUMP = """  hidden_size ................. 12288
-  num_layers .................. 96
-  num_attention_heads ......... 96
-  ffn_hidden_size ............. 49152
-  seq_length .................. 2048
-  padded_vocab_size ........... 51200
-  world_size .................. 384
-  bf16 ........................ True
-  swiglu ...................... False
-"""
+DUMP = dump(
+    hidden_size=12288, num_layers=96, num_attention_heads=96, ffn_hidden_size=49152, seq_length=2048, padded_vocab_size=51200,
+    world_size=384, bf16=True, swiglu=False,
+)  # fmt: skip
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_a_real_terminal_sees_it_and_then_nothing(tmp_path: Path, alone_s: float
     (tmp_path / "0.log").write_text(published_log())
     for number in range(1, 4):
         member = gzip.compress(b"NCCL INFO noise that is no record\n" * 100_000, 1)
-        (tmp_path / f"{number}.log").write_bytes(member * 40 + gzip.compress(published_log().encode()))
+        (tmp_path / f"{number}.log").write_bytes(member * 8 + gzip.compress(published_log().encode()))
     program = (
         "import sys; from nlp_bench.inputs import sources as progress, sources; progress.QUIET_S = 0.05;"
         f"sources.read_sources.__kwdefaults__['alone_s'] = {alone_s};"

@@ -46,15 +46,6 @@ def test_the_contract_in_json(report: Cli, log: Path) -> None:
     assert run["time_to_report_s"]["ci95"] == [20_000_000 / rate_high, 20_000_000 / rate_low]
 
 
-def test_what_is_missing_is_null(report: Cli, log: Path) -> None:
-    code, (run,) = runs_of(report, log)
-    assert (code, run["outcome"]) == (1, "REFUSED")
-    assert "--sequence-length" in run["reasons"][0]
-    assert run["tokens_per_second"] == {"reference": None, "steady": None, "ci95": None}
-    assert run["time_to_report_s"] == {"reference": None, "steady": None, "ci95": None}
-    assert (run["tokens_per_second_per_gpu"], run["window"], run["num_gpus"]) == (None, None, None)
-
-
 def test_the_table(report: Cli, log: Path) -> None:
     code, out, err = report(log, *SEQUENCE)
     assert (code, err) == (0, "")

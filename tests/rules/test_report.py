@@ -14,7 +14,6 @@ from support.ruled_run import OWN, Make, rule_file
 
 from nlp_bench.config import catalog
 from nlp_bench.inputs.sources import read_sources
-from nlp_bench.measure.folder import result_record
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.rules.apply import VARIABLE, measured_folder, wanted
 
@@ -129,12 +128,6 @@ def test_what_is_asked_for_holds_in_other_processes_and_ends_with_the_report(mak
         patch.setenv(VARIABLE, "jupiter-nlp")
         entry = measured_folder(make_run(torch="1.0.dev1"), "run", rules=wanted(None)).entry
         assert not entry.has_number
-
-
-def test_result_json_carries_the_findings(make_run: Make) -> None:
-    record = result_record(measured_folder(make_run(), "job.out"))
-    assert record["run"]["rules"]["result"] == "VALID"
-    json.dumps(record, allow_nan=False)
 
 
 def test_text_of_a_log_stays_one_line_and_no_markup(make_run: Make, tmp_path: Path, report: Cli) -> None:
