@@ -133,16 +133,12 @@ class Efficiency:
         }
 
 
-COLUMNS = (
-    "model_tflops_per_gpu", "model_tflops_full_attention_per_gpu", "hardware_tflops_per_gpu", "legacy_tflops_per_gpu", "mfu", "hfu",
-    "mfu_full_attention",
-)  # fmt: skip
-"""Columns that a report gets from here."""
-
-
 def field_of(name: str) -> str:
     """Return the field of Efficiency that holds the count of this name (of `COUNTS`)."""
     return "model_tflops_full_attention_per_gpu" if name == "model_full_attention" else f"{name}_tflops_per_gpu"
+
+
+COLUMNS = (*map(field_of, COUNTS), "mfu", "hfu", "mfu_full_attention")  # of a report
 
 
 def efficiency_of(entry: "RunResult") -> Efficiency | None:

@@ -32,12 +32,10 @@ SHAPE = (
     "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "model_family",
     "decoder_seq_length", *PARTS,
 )  # fmt: skip
-"""What the model is."""
 TRAINING = (
     "precision", "optimizer", "adam_beta1", "adam_beta2", "adam_eps", "lr", "min_lr", "lr_decay_style", "lr_decay_samples",
     "lr_warmup_samples", "weight_decay", "clip_grad", "attention_dropout", "hidden_dropout", "init_method_std",
 )  # fmt: skip
-"""How it is trained."""
 FROZEN = (*SHAPE, *TRAINING)  # what two runs must have in common to be compared: the workload of the benchmark
 FREE = (
     "tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size",
@@ -103,7 +101,6 @@ HEADINGS = {
     "global_batch_size": "batch",
     "recompute_granularity": "recompute",
 }
-"""What users call the settings."""
 _FROM_FACTS = {
     "parameters": "num_parameters",
     "device": "gpu",

@@ -13,8 +13,7 @@ from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.rows import MEANING, Record, rows_of
 from nlp_bench.packages import lacking
 from nlp_bench.report.explain import MAX_RUNS, report_lines
-from nlp_bench.report.readable import is_many, legend, notes, readable
-from nlp_bench.report.report import Report
+from nlp_bench.report.report import Report, is_many, legend, notes, readable
 from nlp_bench.show.table import TEXT, Column, Style, as_csv, as_document, as_text, documents
 
 if TYPE_CHECKING:

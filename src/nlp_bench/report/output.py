@@ -14,11 +14,8 @@ from nlp_bench.report.report import Report
 from nlp_bench.show.chart import empty, plot_files
 
 FILES = (
-    "report.csv",
-    "report.md",
-    "report.html",
-    "report.json",
-    *(f"{key}.{kind}" for key in PLOTS for kind in ("svg", "png")),
+    *(f"report.{ending}" for ending in ("csv", "md", "html", "json")),
+    *(f"{key}.{ending}" for key in PLOTS for ending in ("svg", "png")),
 )
 """What `write_report` writes; docs/report.md says what each holds."""
 VIEW_FILES = {"csv": "csv", "markdown": "md", "json": "json"}  # format of a view to the ending of its file
@@ -27,9 +24,7 @@ NOTHING = {
     "sweep": "no sweep: no two configurations on equal GPUs, or none with a number",
 }
 """What stands in place of a plot."""
-
-
-_ENDINGS = frozenset({".csv", ".md", ".html", ".json", ".svg", ".png"})
+_ENDINGS = frozenset(Path(name).suffix for name in FILES)
 
 
 def prepare(folder: Path, *stems: str) -> None:

@@ -17,8 +17,7 @@ from nlp_bench.measure.workload import SHAPE
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.explain import verdict_words
 from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
-from nlp_bench.report.readable import is_many, legend, starred
-from nlp_bench.report.report import ALL_FIELDS, Report, title_of
+from nlp_bench.report.report import ALL_FIELDS, Report, is_many, legend, starred, title_of
 from nlp_bench.report.sections import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
 from nlp_bench.show.chart import Chart, why_no_plots
 from nlp_bench.show.page import Section

@@ -103,7 +103,7 @@ class ParameterCount(Rule, word="parameter-count"):
         model = frozen_values(subject.model, "architecture") if subject.model else {}
         claimed = {name: Setting(value, "model file") for name, value in model.items()}
         one_rank = {"tensor_model_parallel_size": Setting(1, "not known")}  # it only pads the vocabulary
-        workload = subject.workload
+        workload = subject.entry.workload
         shape = shaped(Workload(logged={**one_rank, **claimed, **workload.logged, **workload.asked})).shape
         if shape is None:
             return [missing("num_parameters", "the count by the shape", "the shape is not fully known")]
@@ -248,7 +248,7 @@ class Agreement(Rule, word="agreement"):
             return [missing(name, "all alike", "there is no run.json")]
         both = [
             (setting, logged, asked.value)
-            for setting in (*subject.workload.asked, "train_iters")
+            for setting in (*subject.entry.workload.asked, "train_iters")
             if setting not in self.without and (asked := subject.asked(setting)) and (logged := subject.logged(setting))
         ]
         differing = [(setting, logged, asked) for setting, logged, asked in both if not same(logged.value, asked)]
@@ -294,7 +294,7 @@ class SkippedIterations(Rule, word="skipped-iterations"):
             return [missing(name, "a count in the log")]
         first = median(np.diff(iterations)) if len(iterations) > 1 else 1.0
         count, total = int(np.nansum(skipped)), int(iterations[-1] - iterations[0] + first)
-        precision = str(subject.workload.value("precision"))
+        precision = str(subject.entry.workload.value("precision"))
         allowed = self.allowed_share.get(precision)
         if allowed is None and count:
             known = ", ".join(self.allowed_share) or "none"

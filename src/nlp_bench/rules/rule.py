@@ -14,7 +14,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import NO_RECORDS, Records
 from nlp_bench.measure.judgement import Judgement, RuleEvidence, RuleFinding, Status, evidence
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.workload import Setting, Value, Workload, lookup, workload_of
+from nlp_bench.measure.workload import Setting, Value, lookup, workload_of
 
 NAMED_SHAPE = ("num_layers", "hidden_size", "num_attention_heads")  # what distinguishes models
 _MODEL = "model"  # the check of a rule that says itself whether the run trained one of the models
@@ -31,11 +31,6 @@ class Subject:
     models: tuple[str, ...] = ()
 
     @property
-    def workload(self) -> Workload:
-        """What run.json and the log state."""
-        return self.entry.workload
-
-    @property
     def records(self) -> Records:
         """Every logged interval; none where only their ends are kept."""
         whole = len(self.entry.records) == (self.entry.num_records or 0)
@@ -50,7 +45,7 @@ class Subject:
     @property
     def named(self) -> str | None:
         """The model file that run.json names; what a table or a log calls a model is no name of a file."""
-        found = self.workload.asked.get("model") if self.run is not None else None
+        found = self.entry.workload.asked.get("model") if self.run is not None else None
         return str(found.value) if found else None
 
     def asked(self, name: str) -> Setting | None:
@@ -58,11 +53,11 @@ class Subject:
         if name == "train_iters" and self.run:
             value = lookup(self.run, "training.iterations")
             return Setting(value, "run.json") if isinstance(value, int) else None
-        return self.workload.asked.get(name)
+        return self.entry.workload.asked.get(name)
 
     def logged(self, name: str) -> Setting | None:
         """Return the setting that the log prints."""
-        return self.workload.logged.get(name)
+        return self.entry.workload.logged.get(name)
 
     def stated(self, name: str) -> list[Setting]:
         """Return the settings that run.json and the log state."""
