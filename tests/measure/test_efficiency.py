@@ -1,13 +1,12 @@
 """FLOP/s and utilisation of runs: from dumps of arguments, run folders and published tables; what is missing is said."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.command import Cli
 from support.megatron_log import dump
-from support.published import published_log, write_run
+from support.published import change_record, published_log, write_run
 from support.repeated import write_log
 
 from nlp_bench.errors import UsageError
@@ -188,13 +187,13 @@ def test_the_counting_of_a_log_that_agrees_with_none_is_said(tmp_path: Path) -> 
 
 def test_a_run_folder_of_ours_knows_everything(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run")
-    run = json.loads((folder / "run.json").read_text())
     names = ("num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads")
     shape = {name: DUMP[name] for name in names} | {"vocab_size": 50257}
-    run["model"]["architecture"] = {**shape, "sequence_length": 2048, "position_embedding": "rope"}
-    run["system"]["gpu"] = {"name": "NVIDIA A100-SXM4-40GB"}
-    run["training"] |= {"precision": "bf16", "recompute": "selective"}
-    (folder / "run.json").write_text(json.dumps(run))
+    architecture = {**shape, "sequence_length": 2048, "position_embedding": "rope"}
+    change_record(
+        folder, "run.json", model__architecture=architecture, system__gpu={"name": "NVIDIA A100-SXM4-40GB"},
+        training__precision="bf16", training__recompute="selective",
+    )  # fmt: skip
     entry = measure_folder(folder, "run").entry
     record = entry.to_json(20_000_000)["efficiency"]
     assert record["why_not"] == []
@@ -203,8 +202,7 @@ def test_a_run_folder_of_ours_knows_everything(tmp_path: Path) -> None:
     assert record["peak"]["tflops"] == 312
     assert record["mfu"] == pytest.approx(record["model_tflops_per_gpu"] / 312)
     assert record["assumed"] == ["vocabulary of 50257 padded to 51200, a multiple of 128 x 8 (tensor parallel)"]
-    run["system"]["accelerator"] = "cpu"
-    (folder / "run.json").write_text(json.dumps(run))
+    change_record(folder, "run.json", system__accelerator="cpu")
     found = efficiency(measure_folder(folder, "run").entry)
     assert found.model_tflops_per_gpu
     assert found.mfu is None

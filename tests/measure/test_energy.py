@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.machines import BEGIN_S, ITERATION_S, TOKENS_PER_ITERATION, Node, write_machine_run
 from support.megatron_log import line
+from support.published import change_record
 from support.texts import entry_of
 
 from nlp_bench.cli.main import main
@@ -194,8 +195,8 @@ def test_the_clocks_of_the_nodes_are_compared(tmp_path: Path, before: str, remar
 
 def test_cpu_packages_that_go_round(tmp_path: Path) -> None:
     """At 150 W a range of 3000 J is passed every 20 s."""
-    nodes = [Node("n1", num_gpus=0, num_packages=2, range_uj=3_000_000_000, facts={"no_meter": None}) for _ in range(1)]
-    found = energy(write_machine_run(tmp_path / "run", nodes, accelerator="cpu"))
+    node = Node("n1", num_gpus=0, num_packages=2, range_uj=3_000_000_000, facts={"no_meter": None})
+    found = energy(write_machine_run(tmp_path / "run", [node], accelerator="cpu"))
     assert found.joules_per_token == pytest.approx(2 * 150 * ITERATION_S / TOKENS_PER_ITERATION, rel=1e-6)
     assert found.mean_power_w_per_gpu is None
     assert str(found.boundary).startswith("CPU packages by RAPL, 1 of 1 node(s); without memory")
@@ -215,8 +216,7 @@ def test_cpu_packages_stand_beside_the_gpus_and_are_not_added(tmp_path: Path) ->
 
 def test_a_run_that_is_not_valid_or_recorded_nothing_has_no_energy(tmp_path: Path) -> None:
     folder = write_machine_run(tmp_path / "run", [Node("n1")])
-    outcome = json.loads((folder / "outcome.json").read_text())
-    (folder / "outcome.json").write_text(json.dumps({**outcome, "outcome": "FAILED"}))
+    change_record(folder, "outcome.json", outcome="FAILED")
     assert measured(folder).energy is None
     entry = measured(write_machine_run(tmp_path / "silent", [], num_nodes=1))
     assert entry.energy is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.megatron_log import line
 from support.ours import seal_run, write_our_run
-from support.published import write_run
+from support.published import change_record, write_run
 from support.timed import Timer
 
 from nlp_bench.cli.main import main
@@ -30,17 +30,6 @@ def outcome_of(folder: Path) -> tuple[str, str]:
     entry = measure_folder(folder, "job.out").entry
     assert entry.has_number == (entry.outcome is Outcome.VALID)
     return entry.outcome.value, "; ".join(entry.reason_texts)
-
-
-def change(folder: Path, name: str, **values: object) -> None:
-    record = json.loads((folder / name).read_text())
-    for dotted, value in values.items():
-        *path, last = dotted.split("__")
-        inner = record
-        for part in path:
-            inner = inner[part]
-        inner[last] = value
-    (folder / name).write_text(json.dumps(record))
 
 
 @pytest.mark.slow
@@ -85,17 +74,17 @@ def test_what_the_log_says_against_a_valid_outcome(
 
 
 def test_other_records_against_a_valid_outcome(run_dir: Path) -> None:
-    change(run_dir, "outcome.json", exit_status=1)
+    change_record(run_dir, "outcome.json", exit_status=1)
     found = outcome_of(run_dir)
     assert (found[0], "exit status 1" in found[1]) == ("FAILED", True)
-    change(run_dir, "outcome.json", exit_status=0)
+    change_record(run_dir, "outcome.json", exit_status=0)
     (run_dir / "job.out").unlink()
     assert outcome_of(run_dir) == ("INCOMPLETE", "there is no job.out")
 
 
 @pytest.mark.parametrize("word", [word.value for word in Outcome if not word.has_number])
 def test_any_other_end_has_no_number_however_good_the_log(run_dir: Path, word: str) -> None:
-    change(run_dir, "outcome.json", outcome=word, reasons=["it\nended"])
+    change_record(run_dir, "outcome.json", outcome=word, reasons=["it\nended"])
     assert outcome_of(run_dir) == (word, "it ended")
     assert main(["measure", str(run_dir)]) == 0
     run = json.loads((run_dir / "result.json").read_text())["run"]
@@ -114,8 +103,8 @@ def test_any_other_end_has_no_number_however_good_the_log(run_dir: Path, word: s
 def test_a_run_that_goes_on_owes_the_lines_from_its_checkpoint_on(
     run_dir: Path, missing: tuple[int, ...], remarks: list[str], first: int, iterations: int, words: list[str]
 ) -> None:
-    change(run_dir, "run.json", training={"iterations": iterations, "log_interval": 10})
-    change(run_dir, "run.json", tuning={"train_args": words})
+    training = {"iterations": iterations, "log_interval": 10}
+    change_record(run_dir, "run.json", training=training, tuning={"train_args": words})
     numbers = [number for number in (first, *range(1020, 1100, 10), iterations) if number not in missing]
     log = [line(n, iterations, s=9 if n == first else 5.3 + n % 3 / 100, batch=96, loss=9 - n / 1000) for n in numbers]
     (run_dir / "job.out").write_text("".join(log))
@@ -124,7 +113,7 @@ def test_a_run_that_goes_on_owes_the_lines_from_its_checkpoint_on(
     assert [one for one in entry.reason_texts if "expected lines" in one] == remarks
     excluded = entry.throughput.window.to_json()["excluded"]
     assert excluded == [{"iterations": [1001, first], "why": "warm-up"}]
-    change(run_dir, "run.json", tuning={})
+    change_record(run_dir, "run.json", tuning={})
     expected = -(-iterations // 10)
     assert f"{len(numbers)} of {expected} expected lines are whole" in measure_folder(run_dir, "x").entry.reason_texts
 
@@ -149,7 +138,7 @@ def test_what_cannot_be_measured(run_dir: Path, capsys: pytest.CaptureFixture[st
 def test_records_that_cannot_be_read_name_the_field(
     run_dir: Path, name: str, changes: dict[str, object], text: str
 ) -> None:
-    change(run_dir, name, **changes)
+    change_record(run_dir, name, **changes)
     with pytest.raises(NlpBenchError, match=re.escape(text)):
         measure_folder(run_dir, "job.out")
 
@@ -186,7 +175,7 @@ def test_an_entry_cannot_carry_a_number_that_it_must_not(run_dir: Path) -> None:
 
 def test_changed_parameters_and_switches_are_said(run_dir: Path) -> None:
     tuning = {"kernels": "torch", "overlap_grad_reduce": True, "recompute_modules": ["mlp"], "trainer": "nlp-bench"}
-    change(run_dir, "run.json", tuning=tuning, deviations=["num_layers 96 -> 4"])
+    change_record(run_dir, "run.json", tuning=tuning, deviations=["num_layers 96 -> 4"])
     found = measure_folder(run_dir, "job.out")
     assert found.entry.reason_texts == ("not the benchmark as defined: num_layers 96 -> 4",)
     lines = metrics_text(found).splitlines()
@@ -196,9 +185,7 @@ def test_changed_parameters_and_switches_are_said(run_dir: Path) -> None:
 def test_no_value_of_metrics_holds_a_comma(tmp_path: Path) -> None:
     """JUBE's csv does not quote: a job that may run in one of two partitions shifted the columns of its row."""
     folder = write_our_run(tmp_path / "run")
-    run = json.loads((folder / "run.json").read_text())
-    run["launch"]["queue"] = "dc-gpu,dc-gpu-devel"
-    (folder / "run.json").write_text(json.dumps(run))
+    change_record(folder, "run.json", launch__queue="dc-gpu,dc-gpu-devel")
     assert main(["measure", str(folder)]) in {0, 1}
     text = (folder / "metrics.txt").read_text()
     assert "\nqueue: dc-gpu;dc-gpu-devel\n" in text

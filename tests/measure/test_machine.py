@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.machines import BEGIN_S, Node, log_text, write_machine_run
+from support.published import change_record
 from support.texts import entry_of
 
 from nlp_bench.cli.main import main
@@ -147,9 +148,7 @@ def test_a_run_of_before(tmp_path: Path) -> None:
 )
 def test_a_job_of_another_cluster(tmp_path: Path, described: str | None, said: tuple[str, ...]) -> None:
     folder = write_machine_run(tmp_path / "run", two(), before=CLOCKS)
-    run = json.loads((folder / "run.json").read_text())
-    run["system"]["detect"] = {"slurm_cluster": described}
-    (folder / "run.json").write_text(json.dumps(run))
+    change_record(folder, "run.json", system__detect={"slurm_cluster": described})
     (folder / "environment.json").write_text('{"variables": {"SLURM_CLUSTER_NAME": "cluster2"}}')
     assert truth(folder).warnings == said
 

@@ -6,7 +6,6 @@ and most of them change so little that honest logs differ as much, so that only 
 changed: what the trainer printed contradicts it, and there is no number.
 """
 
-import json
 import random
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +41,7 @@ from support.made_logs import (
     torchtitan,
     written,
 )  # fmt: skip
+from support.published import change_record
 from support.samples import Sample, samples
 from support.texts import entries_of, entry_of
 
@@ -476,19 +476,12 @@ def test_an_honest_run_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group", "name", "value"),
-    [
-        ("batch", "sequence_length", 16384),
-        ("parallel", "tensor", 4),
-        ("parallel", "num_gpus", 128),
-        ("batch", "micro_batch_size", 2),
-    ],
-)
-def test_a_run_json_that_was_edited_after_the_run(tmp_path: Path, group: str, name: str, value: int) -> None:
+    "changes",
+    [{"batch__sequence_length": 16384}, {"parallel__tensor": 4}, {"parallel__num_gpus": 128}, {"batch__micro_batch_size": 2}],
+)  # fmt: skip
+def test_a_run_json_that_was_edited_after_the_run(tmp_path: Path, changes: dict[str, int]) -> None:
     folder = run_folder(tmp_path / "run", run_of())
-    record = json.loads((folder / "run.json").read_text())
-    record[group][name] = value
-    (folder / "run.json").write_text(json.dumps(record))
+    change_record(folder, "run.json", **changes)
     entry = measure_folder(folder, "run").entry
     assert (entry.outcome, entry.has_number) == (Outcome.INVALID, False)
     assert entry.contradictions[0].code is Code.ARGUMENTS_VS_RUN
@@ -498,9 +491,7 @@ def test_a_run_that_was_cut_where_it_became_slow(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "run", run_of())
     lines = (folder / "job.out").read_text().splitlines(keepends=True)
     (folder / "job.out").write_text("".join(lines[:-60]))
-    record = json.loads((folder / "run.json").read_text())
-    record["training"]["iterations"] = run_of().rows[-60 - 1].iteration
-    (folder / "run.json").write_text(json.dumps(record))
+    change_record(folder, "run.json", training__iterations=run_of().rows[-60 - 1].iteration)
     assert measure_folder(folder, "run").entry.outcome is Outcome.INVALID
 
 

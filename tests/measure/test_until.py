@@ -1,6 +1,5 @@
 """The bound that may be looked at after every line, and the runs that end by it."""
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.megatron_log import line
-from support.published import write_run
+from support.published import change_record, write_run
 from support.stopping import anytime, fixed, simulated
 
 from nlp_bench.cli.main import main
@@ -107,10 +106,7 @@ def test_a_new_start_of_the_program_counts_anew() -> None:
 def stopped(tmp_path: Path) -> Path:
     """A run that was asked for 2000 iterations or 5 %, and ended with iteration 200."""
     folder = write_run(tmp_path / "run")
-    run = json.loads((folder / "run.json").read_text())
-    run["training"] |= {"iterations": 2000, "log_interval": 1}
-    run["tuning"] = {"until": "5%"}
-    (folder / "run.json").write_text(json.dumps(run))
+    change_record(folder, "run.json", training={"iterations": 2000, "log_interval": 1}, tuning={"until": "5%"})
     seconds = 5 + 0.1 * np.random.default_rng(4).standard_normal(200)
     (folder / "job.out").write_text(lines(seconds) + SAID.format(200, 200))
     return folder
@@ -138,8 +134,7 @@ def test_a_run_that_may_not_have_stopped_there_is_incomplete(
 ) -> None:
     logged = (stopped / "job.out").read_text().splitlines(keepends=True)
     (stopped / "job.out").write_text("".join(logged[:kept]) + (SAID.format(*said) if said else ""))
-    run = json.loads((stopped / "run.json").read_text())
-    (stopped / "run.json").write_text(json.dumps(run | {"tuning": tuning}))
+    change_record(stopped, "run.json", tuning=tuning)
     assert measure_folder(stopped, "run").entry.outcome is Outcome.INCOMPLETE
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.browsing import simulated_log
 from support.command import Cli
 from support.processes import execute
-from support.published import write_run
+from support.published import change_record, write_run
 
 from nlp_bench.measure.result import Supplied, supplied_lines
 
@@ -263,10 +263,9 @@ class TestFolders:
         assert (code, run["outcome"], run["tokens_per_second"]["steady"]) == (1, "UNKNOWN", None)
 
     def test_a_list_in_a_run_json_is_named(self, report: Cli, tmp_path: Path) -> None:
-        path = write_run(tmp_path / "run") / "run.json"
-        record = json.loads(path.read_text())
-        path.write_text(json.dumps({**record, "training": {**record["training"], "lr": [1, 2]}}))
-        code, (run,) = runs_of(report, tmp_path / "run")
+        folder = write_run(tmp_path / "run")
+        change_record(folder, "run.json", training__lr=[1, 2])
+        code, (run,) = runs_of(report, folder)
         assert (code, run["outcome"]) == (1, "UNKNOWN")
         assert "training.lr" in " ".join(run["reasons"])
 

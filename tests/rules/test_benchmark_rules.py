@@ -1,12 +1,12 @@
 """The rules of the benchmark, each kept and broken by a run of ours and by its log alone."""
 
 import dataclasses
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.published import change_record
 from support.ruled_run import Make, asked, finding, foreign, log_of, ours
 
 from nlp_bench.config.catalog import load_model, names
@@ -120,9 +120,7 @@ def test_a_small_model_under_a_large_name_is_found_in_its_log_alone(make_run: Ma
 
 def test_a_run_with_another_model_breaks_the_rules_that_were_asked_for(make_run: Make) -> None:
     folder = make_run()
-    run = json.loads((folder / "run.json").read_text())
-    run["model"]["name"] = "tiny"
-    (folder / "run.json").write_text(json.dumps(run))
+    change_record(folder, "run.json", model__name="tiny")
     assert ours(folder).rules is None  # nobody asked, and no file is the default of this model
     entry = ours(folder, "jupiter-nlp")
     assert finding(entry, "model").status is FAIL

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from support.command import Cli
+from support.published import change_record
 from support.ruled_run import OWN, Make, rule_file
 
 from nlp_bench.config import catalog
@@ -55,9 +55,7 @@ def test_a_broken_rule_takes_all_that_was_worked_out(make_run: Make, as_json: Cl
     """The mean time that --until knew of stood in the record of an INVALID run."""
     seconds = tuple(5.0 + 0.01 * (n % 3) for n in range(100))
     folder = make_run(torch="2.9.0.dev1", seconds=seconds)
-    run = json.loads((folder / "run.json").read_text())
-    run["tuning"]["until"] = "5%"
-    (folder / "run.json").write_text(json.dumps(run))
+    change_record(folder, "run.json", tuning__until="5%")
     assert as_json(folder)[1]["until"]["seconds_per_iteration"] == pytest.approx(5.01, abs=0.01)
     code, run = as_json(folder, "--rules", "jupiter-nlp")
     assert (code, run["outcome"], run["until"], run["energy"]) == (1, "INVALID", None, None)

@@ -56,3 +56,15 @@ def write_run(
     (folder / "outcome.json").write_text(json.dumps({**OUTCOME, "outcome": outcome, **changes}))
     (folder / "job.out").write_text(published_log(total=50) if log is None else log)
     return folder
+
+
+def change_record(folder: Path, name: str, **values: object) -> None:
+    """Change fields of run.json or outcome.json: `training__iterations=5` is `training.iterations`."""
+    record = json.loads((folder / name).read_text())
+    for field, value in values.items():
+        *path, last = field.split("__")
+        inner = record
+        for part in path:
+            inner = inner[part]
+        inner[last] = value
+    (folder / name).write_text(json.dumps(record))
