@@ -1,18 +1,17 @@
 """How the run of a log ended: VALID where the log shows it, MEASURED where it does not, no number where an error ended it."""
 
 import gzip
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Cli
 from support.megatron_log import line
+from support.reported import Reported
+from support.texts import written
 
-from nlp_bench.cli.main import main
-
-LIMIT_S = 1000.0
-Call = Callable[..., tuple[int, dict[str, Any]]]
+OPTIONS = ("--sequence-length", "2048", "--num-gpus", "8", "--limit", "1000")
 TRACE = 'Traceback (most recent call last):\n  File "train.py", line 7, in <module>\n    raise RuntimeError("x")\n'
 
 
@@ -30,23 +29,9 @@ def lines(
     return "".join(line(i, total, **facts(i), batch=96, nan=0) for i in numbers).replace("lm loss", loss)
 
 
-@pytest.fixture
-def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    def run(content: str | bytes, name: str = "a.log") -> tuple[int, dict[str, Any]]:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        options = ("--sequence-length", "2048", "--num-gpus", "8", "--limit", str(LIMIT_S), "--format", "json")
-        code = main(["report", str(path), *options])
-        (found,) = json.loads(capsys.readouterr().out)["runs"]
-        return code, found
-
-    return run
-
-
-def facts(found: tuple[int, dict[str, Any]]) -> tuple[int, str, str, bool, str]:
-    code, run = found
+def facts(run: dict[str, Any]) -> tuple[str, str, bool, str]:
     has_number = run["tokens_per_second"]["steady"] is not None
-    return code, run["outcome"], run["ending"]["shown"], has_number, run["limit"]
+    return run["outcome"], run["ending"]["shown"], has_number, run["limit"]
 
 
 CRASHES = {
@@ -91,10 +76,10 @@ CRASHES = {
 
 
 @pytest.mark.parametrize("name", CRASHES)
-def test_a_log_that_ends_in_an_error_has_no_number(report: Call, name: str) -> None:
+def test_a_log_that_ends_in_an_error_has_no_number(reported: Reported, name: str) -> None:
     text, outcome, evidence = CRASHES[name]
-    code, run = report(lines(range(1, 25)) + text)
-    assert facts((code, run)) == (1, outcome, "crashed", False, "NOT PROVEN")
+    run = reported(lines(range(1, 25)) + text, *OPTIONS)
+    assert facts(run) == (outcome, "crashed", False, "NOT PROVEN")
     assert "iteration 24 of 40" in run["reasons"][0]
     assert evidence in run["reasons"][0]
     assert run["ending"]["line"] > 24
@@ -102,28 +87,23 @@ def test_a_log_that_ends_in_an_error_has_no_number(report: Call, name: str) -> N
 
 
 @pytest.mark.parametrize("name", CRASHES)
-def test_an_error_behind_the_last_iteration_is_only_told(
-    report: Call, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_behind_the_last_iteration_is_only_told(reported: Reported, report: Cli, name: str) -> None:
     text, _, evidence = CRASHES[name]
-    assert facts(report(lines(range(1, 41)) + text)) == (0, "VALID", "ended", True, "PASS")
-    main(["report", str(tmp_path / "a.log"), "--sequence-length", "2048"])
-    (said,) = [line for line in capsys.readouterr().out.splitlines() if ", after the last iteration: " in line]
+    run = reported(lines(range(1, 41)) + text, *OPTIONS)
+    assert facts(run) == ("VALID", "ended", True, "PASS")
+    out = report(run["source"], *OPTIONS).out
+    (said,) = [line for line in out.splitlines() if ", after the last iteration: " in line]
     assert evidence in said
 
 
 @pytest.mark.parametrize("name", CRASHES)
-def test_an_error_after_which_the_training_goes_on_is_none(report: Call, name: str) -> None:
+def test_an_error_after_which_the_training_goes_on_is_none(reported: Reported, name: str) -> None:
     text = lines(range(1, 20)) + CRASHES[name][0] + lines(range(20, 41))
-    assert facts(report(text)) == (0, "VALID", "ended", True, "PASS")
+    assert facts(reported(text, *OPTIONS)) == ("VALID", "ended", True, "PASS")
 
 
-def test_a_program_that_failed_before_its_first_iteration_is_refused_with_its_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.log").write_text("loading\n" + TRACE + "FileNotFoundError: vocab.json\n")
-    assert main(["report", str(tmp_path / "a.log"), "--format", "json"]) == 1
-    (run,) = json.loads(capsys.readouterr().out)["runs"]
+def test_a_program_that_failed_before_its_first_iteration_is_refused_with_its_error(reported: Reported) -> None:
+    run = reported("loading\n" + TRACE + "FileNotFoundError: vocab.json\n")
     assert (run["outcome"], run["reasons"][1]) == ("REFUSED", "line 5: FileNotFoundError: vocab.json")
 
 
@@ -207,9 +187,8 @@ HARMLESS = (
     ],
 )  # fmt: skip
 def test_how_a_log_ends(
-    report: Call, content: str | bytes, outcome: str, shown: str, limit: str, reason: str | None
+    reported: Reported, tmp_path: Path, content: str | bytes, outcome: str, shown: str, limit: str, reason: str | None
 ) -> None:
-    code, run = report(content, "a.log.gz" if isinstance(content, bytes) else "a.log")
-    has_number = outcome in {"VALID", "MEASURED"}
-    assert facts((code, run)) == (0 if has_number else 1, outcome, shown, has_number, limit)
+    run = reported(written(tmp_path, content, "a.log.gz" if isinstance(content, bytes) else "a.log"), *OPTIONS)
+    assert facts(run) == (outcome, shown, outcome in {"VALID", "MEASURED"}, limit)
     assert run["reasons"] == [] if reason is None else reason in "; ".join(run["reasons"])

@@ -1,6 +1,5 @@
 """Energy over the window of the rate: what meters count is added up, what they do not count is no number."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.command import Cli
 from support.machines import BEGIN_S, ITERATION_S, TOKENS_PER_ITERATION, Node, write_machine_run
 from support.megatron_log import line
 from support.published import change_record
 from support.texts import entry_of
 
-from nlp_bench.cli.main import main
 from nlp_bench.measure.energy import Energy, EnergyCounter, MeterError
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.result import RunResult
@@ -256,27 +255,24 @@ def test_what_megatron_states_without_a_meter_or_without_a_number_of_gpus(tmp_pa
     assert "--num-gpus N" in str(found.why_none)
 
 
-def test_the_report_shows_energy_and_money(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_shows_energy_and_money(tmp_path: Path, cli: Cli) -> None:
     folder = write_machine_run(tmp_path / "run", [Node("n1")])
     joules = WATTS * ITERATION_S / TOKENS_PER_ITERATION
     kwh = joules * 20e6 / 3.6e6
-    assert main(["report", str(folder), "--price-per-kwh", "250", "--currency", "EUR"]) == 0
-    text = capsys.readouterr().out
+    text = cli("report", folder, "--price-per-kwh", 250, "--currency", "EUR").out
     assert f"{joules:.4g}  {kwh:.4g}  {250 * kwh:.4g}" in " ".join(text.split("\n"))
     assert "Metered: GPU boards by NVML's energy counter, 4 of 4 GPUs; without" in text
     assert "cost: kWh x 250 EUR." in text
-    assert main(["report", str(folder), "--price-per-kwh", "250", "--format", "json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = cli("report", folder, "--price-per-kwh", 250, "--format", "json").json
     found = report["runs"][0]["energy"]
     assert (report["price_per_kwh"], report["currency"]) == (250, None)
     assert found["cost"] == pytest.approx(250 * kwh)
     assert found["energy_kwh"] == pytest.approx(kwh)
-    assert main(["report", str(folder), "--explain"]) == 0
-    text = capsys.readouterr().out
+    text = cli("report", folder, "--explain").out
     assert f"  energy    {joules:.6g} J/token = " in text
     assert "  power     115.0 W per GPU" in text
-    assert main(["report", str(write_machine_run(tmp_path / "silent", [], num_nodes=1)), "--price-per-kwh", "0.3"]) == 0
-    assert "no cost: no meter was read during the run, and the log states no energy" in capsys.readouterr().out
+    silent = cli("report", write_machine_run(tmp_path / "silent", [], num_nodes=1), "--price-per-kwh", 0.3).out
+    assert "no cost: no meter was read during the run, and the log states no energy" in silent
 
 
 @pytest.mark.parametrize(
@@ -289,6 +285,5 @@ def test_the_report_shows_energy_and_money(tmp_path: Path, capsys: pytest.Captur
         (["--price-per-kwh", "1", "--currency", "E\nUR"], "is no word of 1 to 12 characters"),
     ],
 )
-def test_a_wrong_price(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
-    assert main(["report", str(tmp_path), *words]) == 2
-    assert said in capsys.readouterr().err
+def test_a_wrong_price(tmp_path: Path, cli: Cli, words: list[str], said: str) -> None:
+    assert said in cli("report", tmp_path, *words, code=2).err

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.megatron_log import line
 from support.ours import seal_run, write_our_run
 from support.published import change_record, write_run
 from support.timed import Timer
 
-from nlp_bench.cli.main import main
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.measure.folder import measure_folder, metrics_text
 from nlp_bench.measure.result import RunResult
@@ -83,10 +83,10 @@ def test_other_records_against_a_valid_outcome(run_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("word", [word.value for word in Outcome if not word.has_number])
-def test_any_other_end_has_no_number_however_good_the_log(run_dir: Path, word: str) -> None:
+def test_any_other_end_has_no_number_however_good_the_log(run_dir: Path, cli: Cli, word: str) -> None:
     change_record(run_dir, "outcome.json", outcome=word, reasons=["it\nended"])
     assert outcome_of(run_dir) == (word, "it ended")
-    assert main(["measure", str(run_dir)]) == 0
+    cli("measure", run_dir)
     run = json.loads((run_dir / "result.json").read_text())["run"]
     assert set(run["tokens_per_second"].values()) == {None}
     assert set(run["time_to_report_s"].values()) == {None}
@@ -118,12 +118,10 @@ def test_a_run_that_goes_on_owes_the_lines_from_its_checkpoint_on(
     assert f"{len(numbers)} of {expected} expected lines are whole" in measure_folder(run_dir, "x").entry.reason_texts
 
 
-def test_what_cannot_be_measured(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["measure", str(run_dir / "none")]) == 2
-    assert "none is no folder" in capsys.readouterr().err
+def test_what_cannot_be_measured(run_dir: Path, cli: Cli) -> None:
+    assert "none is no folder" in cli("measure", run_dir / "none", code=2).err
     (run_dir / "outcome.json").unlink()
-    assert main(["measure", str(run_dir)]) == 1
-    assert f"nlp-bench sync {run_dir}" in capsys.readouterr().err
+    assert f"nlp-bench sync {run_dir}" in cli("measure", run_dir, code=1).err
 
 
 @pytest.mark.parametrize(
@@ -143,11 +141,11 @@ def test_records_that_cannot_be_read_name_the_field(
         measure_folder(run_dir, "job.out")
 
 
-def test_metrics_tell_the_time_limit_and_what_the_job_took(run_dir: Path) -> None:
+def test_metrics_tell_the_time_limit_and_what_the_job_took(run_dir: Path, cli: Cli) -> None:
     """The published tables' Job_Time is the limit: whole quarters of an hour beside runs of minutes."""
 
     def times() -> list[str]:
-        assert main(["measure", str(run_dir), "--metrics", str(run_dir / "m.txt")]) == 0
+        cli("measure", run_dir, "--metrics", run_dir / "m.txt")
         return [line for line in (run_dir / "m.txt").read_text().splitlines() if line.startswith("job_")]
 
     record = {"schema": "nlp-bench/ended/1", "exit_status": 0, "signal": "", "job_id": "4711", "restarts": 0}
@@ -160,10 +158,10 @@ def test_metrics_tell_the_time_limit_and_what_the_job_took(run_dir: Path) -> Non
         assert times() == ["job_id: 4711", "job_time: 00:45:00"]
 
 
-def test_a_loss_that_is_no_number_is_kept_as_a_word(run_dir: Path) -> None:
+def test_a_loss_that_is_no_number_is_kept_as_a_word(run_dir: Path, cli: Cli) -> None:
     path = run_dir / "job.out"
     path.write_text(path.read_text().replace("8.110270E+00", "nan"))
-    assert main(["measure", str(run_dir)]) == 0
+    cli("measure", run_dir)
     assert json.loads((run_dir / "result.json").read_text())["samples"][4]["lm_loss"] == "nan"
 
 
@@ -182,17 +180,17 @@ def test_changed_parameters_and_switches_are_said(run_dir: Path) -> None:
     assert "tuning: kernels=torch overlap_grad_reduce recompute_modules=mlp" in lines
 
 
-def test_no_value_of_metrics_holds_a_comma(tmp_path: Path) -> None:
+def test_no_value_of_metrics_holds_a_comma(tmp_path: Path, cli: Cli) -> None:
     """JUBE's csv does not quote: a job that may run in one of two partitions shifted the columns of its row."""
     folder = write_our_run(tmp_path / "run")
     change_record(folder, "run.json", launch__queue="dc-gpu,dc-gpu-devel")
-    assert main(["measure", str(folder)]) in {0, 1}
+    cli("measure", folder, code=None)
     text = (folder / "metrics.txt").read_text()
     assert "\nqueue: dc-gpu;dc-gpu-devel\n" in text
     assert "," not in text
     # One of the two, or another: after `scontrol update Partition=devel` of the waiting job.
     (folder / "environment.json").write_text('{"variables": {"SLURM_JOB_PARTITION": "devel"}}')
-    assert main(["measure", str(folder)]) in {0, 1}
+    cli("measure", folder, code=None)
     assert "\nqueue: devel\n" in (folder / "metrics.txt").read_text()
 
 
@@ -203,27 +201,20 @@ def test_no_value_of_metrics_holds_a_comma(tmp_path: Path) -> None:
         ("", ", or run it again"),
     ],
 )  # fmt: skip
-def test_lines_that_labels_of_srun_have_cut_name_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], label: str, remedy: str
-) -> None:
+def test_lines_that_labels_of_srun_have_cut_name_them(tmp_path: Path, cli: Cli, label: str, remedy: str) -> None:
     """`run it again` gave the same each time."""
     run = write_our_run(tmp_path / "run")
     seal_run(run)
     lines = [line.removeprefix("[default3]:") for line in (run / "job.out").read_text().splitlines()]
     cut = "".join(f"{label}[default3]:{line}\n" for line in lines).replace("t3]: iter", f"\n{label}t3]: iter", 2)
     (run / "job.out").write_text(cut)
-    assert main(["measure", str(run)]) == 0
-    said = capsys.readouterr()
+    said = cli("measure", run)
     assert said.out.startswith("outcome: INVALID\n")
-    assert (
-        f"printed and hashed at its end; compare them with what each rank printed (ranks/ beside it){remedy}; "
-        in said.err
-    )
+    hint = f"printed and hashed at its end; compare them with what each rank printed (ranks/ beside it){remedy}; "
+    assert hint in said.err
 
 
-def test_lines_that_the_runtime_of_a_container_has_cut_name_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_lines_that_the_runtime_of_a_container_has_cut_name_it(tmp_path: Path, cli: Cli) -> None:
     """CRI-O writes what it read so far, be it a part of a line: an honest log was INVALID, and nothing said why."""
     run = write_our_run(tmp_path / "run")
     seal_run(run)
@@ -236,9 +227,8 @@ def test_lines_that_the_runtime_of_a_container_has_cut_name_it(
         for line in piece.splitlines(keepends=True)
     )
     (tmp_path / "0.log").write_bytes(cut)
-    assert main(["report", str(tmp_path / "0.log")]) == 1
     said = "the container's runtime wrote lines in parts (P), which are read as several: `kubectl logs`"
-    assert said in capsys.readouterr().out
+    assert said in cli("report", tmp_path / "0.log", code=1).out
     changed = read_sealed_log(cut.splitlines(keepends=True)).why_changed() or ""
     assert re.search(
         r"hashed at its end \(\d+ are cut in parts, P, by the container's runtime: `kubectl logs`, ", changed
@@ -247,7 +237,7 @@ def test_lines_that_the_runtime_of_a_container_has_cut_name_it(
 
 @pytest.mark.parametrize(("pattern", "first"), [("*.json", "run"), ("*", "run"), ("outcome.json", "outcome")])
 def test_a_run_whose_records_were_packed_is_no_strangers_log(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], pattern: str, first: str
+    tmp_path: Path, cli: Cli, pattern: str, first: str
 ) -> None:
     """Of a run that timed out, whose records a cleaning job had packed, the log alone was VALID."""
     run = write_our_run(tmp_path / "run")
@@ -256,10 +246,7 @@ def test_a_run_whose_records_were_packed_is_no_strangers_log(
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
     for named in (run, next(run.glob("job.out*"))):
-        assert main(["report", str(named)]) == 1
-        said = capsys.readouterr()
-        assert (
-            f"{first}.json was packed; unpack the records of the run and repeat: gunzip -k {run}/*.gz"
-            in said.out + said.err
-        )
+        said = cli("report", named, code=1)
+        remedy = f"{first}.json was packed; unpack the records of the run and repeat: gunzip -k {run}/*.gz"
+        assert remedy in said.out + said.err
         assert "VALID" not in said.out

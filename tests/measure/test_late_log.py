@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.ours import seal_run, write_our_run
 
 from nlp_bench.cli import runs
-from nlp_bench.cli.main import main
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def cut(tmp_path: Path) -> bytes:
 
 
 @pytest.mark.slow
-def test_measure_waits_for_the_end_of_the_log(cut: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_measure_waits_for_the_end_of_the_log(cut: bytes, tmp_path: Path, cli: Cli) -> None:
     """Seen on NFS: JUBE's row stayed INVALID for ever, for a run that report called VALID a little later."""
 
     def show() -> None:
@@ -31,34 +31,31 @@ def test_measure_waits_for_the_end_of_the_log(cut: bytes, tmp_path: Path, capsys
 
     thread = threading.Thread(target=show)
     thread.start()
-    assert main(["measure", str(tmp_path / "run")]) == 0
+    shown = cli("measure", tmp_path / "run")
     thread.join()
-    shown = capsys.readouterr()
     assert shown.out.startswith("outcome: VALID\n")
     said = f"job.out has 700 of {700 + len(cut)} bytes; waiting up to 60 s for the rest to be seen from here"
     assert said in shown.err
 
 
 def test_a_log_that_stays_cut_is_not_called_another_ones(
-    cut: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cut: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     monkeypatch.setattr(runs, "LOG_WAIT_S", 0.0)
-    assert main(["measure", str(tmp_path / "run")]) == 0
-    shown = capsys.readouterr()
+    shown = cli("measure", tmp_path / "run")
     assert shown.out.startswith("outcome: INVALID\n")
     text = f"job.out has 700 of {700 + len(cut)} bytes: cut, or not wholly seen from here yet; repeat the same command"
     assert f"INVALID: the chain of evidence is broken: {text}; " in shown.err
     assert "remedy: put the original of the file that is named back, or repeat the command" in shown.err
 
 
-def test_what_was_measured_before_a_log_was_purged_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_measured_before_a_log_was_purged_stays(tmp_path: Path, cli: Cli) -> None:
     run = tmp_path / "run"
     seal_run(write_our_run(run))
-    assert main(["measure", str(run)]) == 0
+    cli("measure", run)
     result = (run / "result.json").read_bytes()
     (run / "job.out").unlink()
-    assert main(["measure", str(run)]) == 0
-    shown = capsys.readouterr()
+    shown = cli("measure", run)
     assert f"{run}/result.json stays: job.out, from which it was measured, is not there" in shown.err
     assert "outcome: INVALID\n" in shown.out
     assert (run / "result.json").read_bytes() == result

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Cli
 from support.machines import BEGIN_S, Node, log_text, write_machine_run
 from support.published import change_record
 from support.texts import entry_of
 
-from nlp_bench.cli.main import main
 from nlp_bench.measure.folder import measure_folder
 from nlp_bench.measure.machine import MachineTruth
 
@@ -168,15 +168,13 @@ def test_an_environment_that_is_none(tmp_path: Path, text: str) -> None:
     assert truth(folder).to_json()["packages"] == {}
 
 
-def test_words_of_a_record_are_one_line_and_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_of_a_record_are_one_line_and_stay_text(tmp_path: Path, cli: Cli) -> None:
     nodes = two(gpu_facts={0: {"name": "<script>\n\x1b[31mA|B", "power_limit_w": 300.0}})
     folder = write_machine_run(tmp_path / "run", nodes, before=CLOCKS)
-    assert main(["report", str(folder), "--format", "html"]) == 0
-    page = capsys.readouterr().out
+    page = cli("report", folder, "--format", "html").out
     assert "&lt;script&gt;" in page
     assert "<script>\n\x1b" not in page
-    assert main(["report", str(folder)]) == 0
-    assert "\x1b" not in capsys.readouterr().out
+    assert "\x1b" not in cli("report", folder).out
 
 
 def test_a_log_of_somebody_tells_its_nccl(tmp_path: Path) -> None:
@@ -187,17 +185,16 @@ def test_a_log_of_somebody_tells_its_nccl(tmp_path: Path) -> None:
     assert entry_of(tmp_path, log_text(), sequence_length=2048).machine is None
 
 
-def test_explain_and_result_carry_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_and_result_carry_the_machine(tmp_path: Path, cli: Cli) -> None:
     folder = write_machine_run(tmp_path / "run", two(gpu_facts={3: {"power_limit_w": 300.0}}), before=NCCL + CLOCKS)
-    assert main(["report", str(folder), "--explain"]) == 0
-    text = capsys.readouterr().out
+    text = cli("report", folder, "--explain").out
     assert (
         "  machine   2 node(s) (n1, n2); 8 x NVIDIA A100-SXM4-40GB; 2 x AMD EPYC 7402 24-Core Processor; driver 535.104.05"
         in text
     )
     assert "  machine   NCCL 2.21.5+cuda12.4 loaded; transport not recorded; run with NCCL_DEBUG=INFO" in text
     assert "limited to 300 of 400 W" in text.partition("time s: seconds for")[0]  # beside the number, below the table
-    assert main(["measure", str(folder)]) == 0
+    cli("measure", folder)
     result = json.loads((folder / "result.json").read_text())
     assert result["run"]["machine"]["warnings"] == ["GPU 3 on node n2 limited to 300 of 400 W"]
     assert result["run"]["energy"]["mean_power_w_per_gpu"] == pytest.approx(115)

@@ -8,7 +8,6 @@ from support.command import Cli
 from support.megatron_log import dump, line
 
 from nlp_bench.analysis.repeats import Observation, pooled
-from nlp_bench.cli.main import main
 from nlp_bench.measure.workload import Setting
 from nlp_bench.outcome import Outcome
 
@@ -31,24 +30,18 @@ def logs(tmp_path: Path) -> list[str]:
     return [str(write(tmp_path / f"a/{name}.log", more_s=0.002 * name)) for name in range(3)]
 
 
-def test_logs_that_stop_early_are_no_repeats_unless_told(logs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", *logs, "--format", "json"]) == 0
-    record = json.loads(capsys.readouterr().out)
+def test_logs_that_stop_early_are_no_repeats_unless_told(logs: list[str], cli: Cli) -> None:
+    record = cli("report", *logs, "--format", "json").json
     assert ({run["outcome"] for run in record["runs"]}, record.get("repeats")) == ({"MEASURED"}, None)
-    assert main(["report", *logs, FLAG, "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["repeats"]
+    (found,) = cli("report", *logs, FLAG, "--format", "json").json["repeats"]
     assert found["sources"] == logs
-    main(["report", *logs])
-    assert (
-        f"3 logs of one configuration are MEASURED, and so no repeats of each other; pool them with {FLAG}"
-        in capsys.readouterr().out
-    )
+    said = f"3 logs of one configuration are MEASURED, and so no repeats of each other; pool them with {FLAG}"
+    assert said in cli("report", *logs).out
 
 
-def test_whole_logs_are_repeats(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_whole_logs_are_repeats(tmp_path: Path, cli: Cli) -> None:
     whole = [str(write(tmp_path / f"{name}.log", last=40, more_s=0.002 * name)) for name in range(2)]
-    assert main(["report", *whole, "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["repeats"]
+    (found,) = cli("report", *whole, "--format", "json").json["repeats"]
     assert found["sources"] == whole
 
 
@@ -77,57 +70,44 @@ def test_a_run_that_is_left_out_of_the_repeats_is_named_and_may_break_their_limi
     assert said[-1].endswith(f"limit of 550 s: {verdict}")
 
 
-def test_folders_of_logs_that_state_little_are_told_which_options_pool_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_folders_of_logs_that_state_little_are_told_which_options_pool_them(tmp_path: Path, cli: Cli) -> None:
     for side in ("a", "b"):
         for name in range(3):
             log = write(tmp_path / f"{side}/{name}.log", more_s=0.002 * name)
             text = log.read_text()
             log.write_text(text[text.index(" iteration ") :])  # without the arguments
-    words = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--sequence-length", "2048", "--same-workload"]
-    assert main(words) == 2
-    said = capsys.readouterr().err
+    words = ["compare", tmp_path / "a", tmp_path / "b", "--sequence-length", "2048", "--same-workload"]
+    said = cli(*words, code=2).err
     assert (FLAG in said, "not shown" in said) == (True, False)
-    assert main([*words, FLAG]) == 0
+    cli(*words, FLAG)
 
 
-def test_an_export_refuses_them_and_names_the_option(logs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", "bigger", logs[0]]) == 1
-    out, err = capsys.readouterr()
+def test_an_export_refuses_them_and_names_the_option(logs: list[str], cli: Cli) -> None:
+    _, out, err = cli("export", "bigger", logs[0], code=1)
     assert (out, "MEASURED" in err, FLAG in err) == ("", True, True)
-    assert main(["export", "bigger", logs[0], FLAG]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 1
+    assert len(cli("export", "bigger", logs[0], FLAG).json) == 1
 
 
 def test_a_comparison_of_two_named_logs_needs_no_option_and_one_of_folders_does(
-    logs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    logs: list[str], tmp_path: Path, cli: Cli
 ) -> None:
     for name in range(2):
         write(tmp_path / f"b/{name}.log", more_s=0.5 + 0.002 * name)
-    assert main(["compare", logs[0], str(tmp_path / "b/0.log"), "--same-workload"]) == 0
-    folders = ["compare", str(tmp_path / "a"), str(tmp_path / "b"), "--same-workload"]
-    capsys.readouterr()
-    assert main(folders) == 2
-    assert FLAG in capsys.readouterr().err
-    assert main([*folders, FLAG, "--format", "json"]) == 0
-    (pair,) = json.loads(capsys.readouterr().out)["comparisons"]
+    cli("compare", logs[0], tmp_path / "b/0.log", "--same-workload")
+    folders = ["compare", tmp_path / "a", tmp_path / "b", "--same-workload"]
+    assert FLAG in cli(*folders, code=2).err
+    (pair,) = cli(*folders, FLAG, "--format", "json").json["comparisons"]
     assert (len(pair["a"]["runs"]), len(pair["b"]["runs"])) == (3, 2)
 
 
-def test_a_trend_leaves_them_out_and_says_so(
-    logs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_trend_leaves_them_out_and_says_so(logs: list[str], tmp_path: Path, cli: Cli) -> None:
     file = ["--file", str(tmp_path / "history.sqlite3")]
-    assert main(["history", "add", *logs, *file]) == 0
-    capsys.readouterr()
-    assert main(["history", "trend", *file, "--format", "json"]) == 0
-    out, err = capsys.readouterr()
+    cli("history", "add", *logs, *file)
+    _, out, err = cli("history", "trend", *file, "--format", "json")
     assert (json.loads(out)["configurations"], "3 MEASURED left out" in err) == ([], True)
-    assert main(["history", "trend", *file, FLAG, "--format", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)["configurations"]
+    (found,) = cli("history", "trend", *file, FLAG, "--format", "json").json["configurations"]
     assert found["runs"] == [1, 2, 3]
-    assert main(["history", "list", *file, FLAG]) == 2
+    cli("history", "list", *file, FLAG, code=2)
 
 
 def test_logs_of_two_programs_are_no_repeats() -> None:

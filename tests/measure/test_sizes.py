@@ -130,13 +130,8 @@ def test_a_line_in_which_the_batch_grows_counts_the_samples_that_were_consumed(
         batch = min(256, 64 + 64 * ((number - 1) // grow))
         samples, seconds = samples + batch, seconds + batch * 0.02 * (1 + 0.0005 * ((number * 7919) % 13 - 6))
         if number % log_interval == 0:
-            facts = {
-                "samples": samples,
-                "ms": 1000 * seconds / log_interval,
-                "batch": batch,
-                "loss": 10 - number / 1000,
-            }
-            text += line(number, num, **facts, lr=1e-5, skipped=0, nan=0)
+            facts = {"samples": samples, "ms": 1000 * seconds / log_interval, "loss": 10 - number / 1000}
+            text += line(number, num, **facts, batch=batch, lr=1e-5, skipped=0, nan=0)
             seconds = 0.0
     run = reported(text)
     assert (run["outcome"], run["contradictions"], run["tokens_per_second"]["reference"]) == ("VALID", [], None)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.command import Cli
 from support.megatron_log import line
 from support.published import change_record, write_run
 from support.stopping import anytime, fixed, simulated
 
-from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.launch.end.ending import decide
@@ -150,15 +150,12 @@ def test_the_launcher_judges_by_run_json_and_the_log(
     assert decide(run, tmp_path, exit_status=0).outcome is outcome
 
 
-def test_a_run_that_could_not_be_enough_is_refused_before_it_starts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_could_not_be_enough_is_refused_before_it_starts(cli: Cli) -> None:
     words = ["check", "--model", "tiny", "--launcher", "local", "--data-path", "mock", "--until", "1%"]
-    assert main([*words, "--iterations", "500"]) == 2
-    said = re.search(
-        r"until: 1% takes at least (\d+) iterations.*--iterations is 500; raise it", capsys.readouterr().err
-    )
-    assert main([*words, "--iterations", said[1]]) == 0
+    refused = cli(*words, "--iterations", 500, code=2).err
+    said = re.search(r"until: 1% takes at least (\d+) iterations.*--iterations is 500; raise it", refused)
+    cli(*words, "--iterations", said[1])
     even = ConfidenceSequence(0.01, 2)  # the tiny model logs every second iteration
     for number in range(2, int(said[1]) + 1, 2):
         even.add(number, 1.0)
-    bound = even.bound()
-    assert bound.is_enough
+    assert even.bound().is_enough

@@ -1,6 +1,5 @@
 """The folder that `--output` writes: tables, record, plots; and the data frame."""
 
-import json
 import os
 import re
 import sys
@@ -35,19 +34,6 @@ def written(folder: Path) -> dict[str, str]:
         assert (folder / f"{key}.png").read_bytes().startswith(b"\x89PNG")
         ET.parse(folder / f"{key}.svg")  # noqa: S314  # our own file
     return {name: (folder / name).read_text() for name in FILES if not name.endswith("png")}
-
-
-def test_one_good_and_one_failed_run(tmp_path: Path, cli: Cli) -> None:
-    write_run(tmp_path / "runs/a_good")
-    write_run(tmp_path / "runs/b_bad", "TIMEOUT", reasons=["the limit of 00:45:00 was reached"])
-    assert "wrote" in cli("report", tmp_path / "runs", "--output", tmp_path / "out", code=1).err
-    texts = written(tmp_path / "out")
-    assert "34063.43" in texts["report.md"]
-    assert "34063.43" in texts["report.html"]
-    assert texts["report.md"].count("| TIMEOUT |") == 1
-    assert "TIMEOUT" in texts["report.csv"]
-    assert len(json.loads(texts["report.json"])["runs"]) == 2
-    assert "no valid run" not in texts["report.html"]
 
 
 def entry(**more: int) -> RunResult:

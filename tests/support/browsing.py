@@ -24,15 +24,13 @@ NEEDS_BROWSER = [
 def simulated_log(number: int, *, seed: int, mean_s: float = 5.3, interval: int = 10) -> str:
     """Return a log with a slow start, autocorrelated noise and a slow end, in the form of the published lines."""
     chance, level, text = random.Random(seed), 0.0, ""  # noqa: S311  # no secret
+    same = {"lr": 1e-5, "batch": 96, "scale": 4096, "norm": 1, "skipped": 0, "nan": 0}
     for index in range(1, number + 1):
         level = 0.5 * level + chance.gauss(0, 0.03)
         slow = 1.4 if index <= 3 else 1.15 if index > number - number // 10 else 1.0
         elapsed_s = (mean_s + level) * slow
-        loss, same = (
-            11 * index**-0.1 + chance.gauss(0, 0.02),
-            {"lr": 1e-5, "batch": 96, "scale": 4096, "norm": 1, "skipped": 0, "nan": 0},
-        )
-        text += line(interval * index, interval * number, samples=96 * interval * index, s=elapsed_s, loss=loss, **same)
+        facts = {"samples": 96 * interval * index, "s": elapsed_s, "loss": 11 * index**-0.1 + chance.gauss(0, 0.02)}
+        text += line(interval * index, interval * number, **facts, **same)
     return text
 
 

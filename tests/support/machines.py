@@ -20,15 +20,9 @@ def log_text(iterations: int = 100, before: str = "") -> str:
     same = {"lr": 1e-6, "batch": 96, "scale": 1, "norm": 1, "skipped": 0, "nan": 0}
     for n in range(1, iterations + 1):
         elapsed_s = FIRST_LINE if n == 1 else ITERATION_S
-        facts = {
-            "samples": 96 * n,
-            "s": elapsed_s,
-            "loss": 8 - 0.01 * n,
-            "rate": 96 / elapsed_s,
-            "tflops": 200 / elapsed_s,
-        }
-        stamp_s = BEGIN_S + FIRST_LINE + ITERATION_S * (n - 1)
-        before += line(n, iterations, "[default3]: ", **facts, **same, stamp=stamp_s)
+        facts = {"samples": 96 * n, "loss": 8 - 0.01 * n, "stamp": BEGIN_S + FIRST_LINE + ITERATION_S * (n - 1)}
+        rates = {"s": elapsed_s, "rate": 96 / elapsed_s, "tflops": 200 / elapsed_s}
+        before += line(n, iterations, "[default3]: ", **facts, **rates, **same)
     return before
 
 
@@ -47,13 +41,8 @@ class Node:
     range_uj: int = 262_143_328_850
 
     def gpus(self) -> list[dict[str, Any]]:
-        usual = {
-            "name": "NVIDIA A100-SXM4-40GB",
-            "is_used": True,
-            "power_limit_w": 400.0,
-            "default_power_limit_w": 400.0,
-        }
-        usual["no_energy_counter"] = None
+        usual = {"name": "NVIDIA A100-SXM4-40GB", "is_used": True, "no_energy_counter": None}
+        usual |= {"power_limit_w": 400.0, "default_power_limit_w": 400.0}
         own = [{"index": i, "uuid": f"GPU-{self.name}-{i}"} for i in range(self.num_gpus)]
         return [{**one, **usual, **self.gpu_facts.get(i, {})} for i, one in enumerate(own)]
 
