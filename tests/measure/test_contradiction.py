@@ -41,12 +41,7 @@ def dumped(**arguments: int) -> list[str]:
     return [dump(**arguments), *lines_of(40)]
 
 
-LAYOUT = {
-    "tensor_model_parallel_size": 2,
-    "pipeline_model_parallel_size": 4,
-    "data_parallel_size": 48,
-    "world_size": 384,
-}
+LAYOUT = {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 4, "data_parallel_size": 48, "world_size": 384}  # fmt: skip
 FLAT = {"loss": lambda _: 9.12345}
 ROUND = {"loss": lambda _: 6.93}
 
@@ -166,7 +161,6 @@ def test_what_a_program_counts_beyond_what_was_trained_proves_nothing(
     lines: list[str], given: dict[str, int], doubt: str, tmp_path: Path
 ) -> None:
     entry = entry_of(tmp_path, lines, **given)
-    assert [doubt in each.text for each in entry.contradictions if each.code is Code.WHAT_IS_COUNTED] == [True] * bool(
-        doubt
-    )
+    said = [doubt in each.text for each in entry.contradictions if each.code is Code.WHAT_IS_COUNTED]
+    assert said == [True] * bool(doubt)
     assert verdict_of(entry, 20_000_000, 10_000).word == (NOT_PROVEN if doubt else PASS)

@@ -77,9 +77,8 @@ def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(tmp
         return dump(end=True, micro_batch_size=micro, seq_length=2048, world_size=384) + records
 
     fast = FIVE.replace(": 5.", ": 4.")
-    slow_one, fast_one = entries_of(
-        tmp_path, start(1, FIVE) + start(4, fast) + start(1, FIVE) + start(8, "CUDA out of memory\n")
-    )
+    starts = start(1, FIVE) + start(4, fast) + start(1, FIVE) + start(8, "CUDA out of memory\n")
+    slow_one, fast_one = entries_of(tmp_path, starts)
     assert [each.workload.value("micro_batch_size") for each in (slow_one, fast_one)] == [1, 4]
     assert fast_one.steady > 1.2 * slow_one.steady
     assert fast_one.remarks == ("the log has 2 configurations; this one is from line 16 on; micro batch 4",)
@@ -99,13 +98,10 @@ def test_each_configuration_that_a_job_tries_has_its_own_number_and_settings(tmp
 def test_two_trainings_of_other_batches_in_one_log_are_two_numbers(tmp_path: Path, head: str, line: str) -> None:
     text = ""
     for tokens, ms in ((524288, 500.0), (1048576, 900.0)):
-        text += (
-            "\n".join([head.format(tokens), *(line.format(n, ms + n % 3, 800 * tokens / ms) for n in range(1, 20))])
-            + "\n"
-        )
-    assert [each.steady for each in entries_of(tmp_path, text)] == pytest.approx(
-        [524288 / 0.501, 1048576 / 0.901], rel=1e-3
-    )
+        lines = (line.format(n, ms + n % 3, 800 * tokens / ms) for n in range(1, 20))
+        text += "".join(f"{each}\n" for each in (head.format(tokens), *lines))
+    rates = [each.steady for each in entries_of(tmp_path, text)]
+    assert rates == pytest.approx([524288 / 0.501, 1048576 / 0.901], rel=1e-3)
 
 
 def test_the_settings_of_a_start_far_down_in_a_long_log_are_its_own(tmp_path: Path) -> None:

@@ -68,11 +68,8 @@ def test_three_of_four_last_digits_of_a_time_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("factor", "weight"), [(1.5, Weight.DOUBT), (0.9, Weight.DOUBT), (0.5, Weight.VOID)])
 def test_a_rate_that_is_another_throughout(tmp_path: Path, factor: float, weight: Weight) -> None:
     """A rate above what the time gives makes the number too slow, one below makes it too fast."""
-    text = re.sub(
-        r"samples per second: (\d+\.\d+)",
-        lambda m: f"samples per second: {factor * float(m[1]):.3f}",
-        published_log(total=50),
-    )
+    word = "samples per second: "
+    text = re.sub(rf"{word}(\d+\.\d+)", lambda m: f"{word}{factor * float(m[1]):.3f}", published_log(total=50))
     (said,) = theirs(tmp_path, text)
     assert (said.code, said.weight, said.lines) == (Code.RATES_VS_TIME, weight, ())
     assert f"are {factor:g} times what its time and sizes give" in said.text
@@ -107,6 +104,5 @@ def test_two_rates_of_a_log_without_times_are_held_against_each_other(tmp_path: 
         rates = [(8 * (4000 + n % 7) + 4000 * (n in changed), 4000 + n % 7) for n in range(1, 41)]
         text = "".join(f"step {n} tps {whole} gpu {one}\n" for n, (whole, one) in enumerate(rates, 1))
         entry = entry_of(tmp_path, text, num_gpus=8, pattern=(pattern,))
-        assert [(found.code, found.lines) for found in entry.contradictions] == (
-            [(Code.RATES_VS_TIME, changed)] if changed else []
-        )
+        found = [(found.code, found.lines) for found in entry.contradictions]
+        assert found == ([(Code.RATES_VS_TIME, changed)] if changed else [])

@@ -72,12 +72,12 @@ def test_the_rows_in_the_window_give_the_steady_rate(records: Records, log: Path
     rate = math.fsum(float(row["num_tokens"]) for row in inside) / math.fsum(float(row["seconds"]) for row in inside)
     assert round(rate, 1) == 36361.6
     first = rows[0]
-    assert [first[name] for name in ("source", "attempt", "line_number", "num_iterations")] == [
+    assert (first["source"], first["attempt"], first["line_number"], first["num_iterations"]) == (
         str(log),
         "1",
         "1",
         "10",
-    ]
+    )
     assert (float(first["elapsed_s"]), float(first["seconds"])) == (7.231, pytest.approx(72.31))
     printed = [first[name] for name in ("lm_loss", "learning_rate", "grad_norm", "samples_per_second", "tflops")]
     assert [float(text) for text in printed] == [10.10967, 4.438e-07, 178.553, 13.276, 101.54]
@@ -109,8 +109,7 @@ def test_restarts_and_losses_that_are_no_numbers(records: Records, tmp_path: Pat
 
 @pytest.mark.slow
 def test_it_is_a_file_too(log: Path, tmp_path: Path, cli: Cli) -> None:
-    printed = cli(
-        "report", log, "--sequence-length", "2048", "--format", "records-csv", "--output", tmp_path / "out", code=None
-    )
+    words = ["report", log, "--sequence-length", "2048", "--format", "records-csv"]
+    printed = cli(*words, "--output", tmp_path / "out")
     assert (tmp_path / "out/records.csv").read_text() == printed.out
     assert "records.csv" in printed.err

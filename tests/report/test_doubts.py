@@ -9,7 +9,6 @@ from support.command import Cli
 from support.repeated import MEGATRON, write_log, write_runs
 
 import nlp_bench
-from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 
 
@@ -98,8 +97,8 @@ def test_contradicted_repeats_are_named_and_prove_nothing(tmp_path: Path, cli: C
 
 def test_the_history_and_python_keep_the_doubts(tmp_path: Path, cli: Cli, honest: str) -> None:
     file, odd = ["--file", str(tmp_path / "h.db")], doubted(tmp_path / "odd.log", 65500.0)
-    assert main(["history", "add", honest, *file]) == 0
-    assert main(["history", "add", str(odd), "--name", "odd", *file]) == 0
+    cli("history", "add", honest, *file)
+    cli("history", "add", odd, "--name", "odd", *file)
     for a, b in (("history:last-3", str(odd)), (honest, "history:odd")):
         assert f"(MEASURED): {DOUBT}" in cli("compare", a, b, "--gate", "1", "--strict", *file, code=1).out
     logs = nlp_bench.read_logs(honest)
@@ -117,7 +116,7 @@ def test_a_trend_names_the_runs_that_are_in_doubt(tmp_path: Path, cli: Cli, acti
     for number in range(12):
         doubted(tmp_path / f"odd/r{number:02}.log", 65500.0 + 100 * number, number)
     write_log(tmp_path / "a.log", 65000, seed=20)
-    assert main(["history", "add", str(tmp_path / "odd"), str(tmp_path / "a.log"), *file]) == 0
+    cli("history", "add", tmp_path / "odd", tmp_path / "a.log", *file)
     said = cli("history", action, "--allow-measured", *file).err
     assert said.count(" is counted, and in doubt: ") == 10
     assert "2 more are in doubt" in said
@@ -229,8 +228,8 @@ def test_rules_for_a_model_say_nothing_of_a_log_that_shows_none(tmp_path: Path, 
 def test_a_gate_is_not_proven_by_a_side_of_which_runs_could_not_be_read(tmp_path: Path, cli: Cli) -> None:
     a = write_runs(tmp_path / "a", *[65000 + 100 * number for number in range(5)])
     b = write_runs(tmp_path / "b", *[65000 + 100 * number for number in range(5)], seed=20)
-    words = ["compare", str(a), str(b), "--gate", "3", "--strict", "--allow-measured"]
-    assert main(words) == 0
+    words = ["compare", a, b, "--gate", "3", "--strict", "--allow-measured"]
+    cli(*words)
     (b / "run9.log").write_text("iteration 10/ 100 | elapsed time per iteration (ms): 5000.0 | lm loss: 2.0 |\n")
     said = cli(*words, code=1).out
     assert "GATE NOT PROVEN: one run is not in it (B: " in said

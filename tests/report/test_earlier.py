@@ -6,13 +6,11 @@ import pytest
 from support.command import Cli
 from support.published import write_run
 
-from nlp_bench.cli.main import main
-
 
 @pytest.mark.usefixtures("here")
 def test_a_record_names_what_it_was_made_from(log: Path, cli: Cli) -> None:
     write_run(Path("a run"))
-    main(["measure", "a run"])
+    cli("measure", "a run")
     Path("two words.log").write_bytes(log.read_bytes())
     said = cli("report", "two words.log", "a run", "--sequence-length", "2048", "--format", "json")
     Path("report.json").write_text(said.out)

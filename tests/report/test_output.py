@@ -11,7 +11,6 @@ import pytest
 from support.command import Cli
 from support.published import write_run
 
-from nlp_bench.cli.main import main
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.rows import MEANING
@@ -25,6 +24,7 @@ from nlp_bench.report.report import Report
 
 pytestmark = pytest.mark.slow
 
+SEQUENCE = ("--sequence-length", 2048)
 REPORT_PAGE = Path(__file__).parents[2] / "docs/report.md"
 
 
@@ -48,9 +48,9 @@ def test_without_a_valid_run_the_files_say_so(tmp_path: Path, entries: list[RunR
     assert "no valid run" in texts["report.html"]
 
 
-def test_hostile_names_stay_text(tmp_path: Path) -> None:
+def test_hostile_names_stay_text(tmp_path: Path, cli: Cli) -> None:
     write_run(tmp_path / "_$x^{$<b>|\U0001f600&")
-    assert main(["report", str(tmp_path), "--output", str(tmp_path / "out")]) == 0
+    cli("report", tmp_path, "--output", tmp_path / "out")
     texts = written(tmp_path / "out")
     assert "<b>|" not in texts["report.html"]
     assert "<b>" not in texts["report.md"].replace("\\<", "")
@@ -58,18 +58,18 @@ def test_hostile_names_stay_text(tmp_path: Path) -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
-def test_the_same_report_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_report_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     run = write_run(tmp_path / "run")
     for name, date in (("one", "0"), ("two", "yesterday")):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", date)
-        assert main(["report", str(run), "--output", str(tmp_path / name)]) == 0
+        cli("report", run, "--output", tmp_path / name)
         assert os.environ["SOURCE_DATE_EPOCH"] == date
     for name in FILES:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
 
 
 def test_files_of_an_earlier_call_that_stay_are_named(log: Path, tmp_path: Path, cli: Cli) -> None:
-    words = ["report", str(log), "--sequence-length", "2048", "--output", str(tmp_path / "out")]
+    words = ["report", log, *SEQUENCE, "--output", tmp_path / "out"]
     assert "earlier call" not in cli(*words, "--format", "records-csv").err
     said = f"of an earlier call, and not of these logs perhaps, are in {tmp_path}/out: records.csv\n"
     assert said in cli(*words).err
@@ -80,7 +80,7 @@ def test_without_matplotlib_all_but_the_plots_is_written_and_what_brings_them_is
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "out"
-    said = cli("report", log, "--sequence-length", "2048", "--scaling", "--output", out).err
+    said = cli("report", log, *SEQUENCE, "--scaling", "--output", out).err
     assert said.count("no plots: they need matplotlib") == 1
     reports = {f"report.{kind}" for kind in ("csv", "md", "html", "json")}
     assert {path.name for path in out.iterdir()} == {*reports, *(f"scaling.{kind}" for kind in ("csv", "md", "json"))}
@@ -109,8 +109,8 @@ def test_pandas_reads_the_csv_as_it_was_meant(tmp_path: Path) -> None:
     assert list(whole["tokens_per_second_steady"].isna()) == [True, False]
 
 
-def test_plots_are_where_the_names_say(log: Path, tmp_path: Path) -> None:
-    main(["report", str(log), "--sequence-length", "2048", "--sweep", "--output", str(tmp_path)])
+def test_plots_are_where_the_names_say(log: Path, tmp_path: Path, cli: Cli) -> None:
+    cli("report", log, *SEQUENCE, "--sweep", "--output", tmp_path)
     assert " ".join(re.findall(r">([^<>\n]+)</text>", (tmp_path / "sweep.svg").read_text())) == NOTHING["sweep"]
     for key in PLOTS:
         text = (tmp_path / f"{key}.svg").read_text(encoding="utf-8")
@@ -118,10 +118,10 @@ def test_plots_are_where_the_names_say(log: Path, tmp_path: Path) -> None:
         assert (tmp_path / f"{key}.png").stat().st_size > 10_000
 
 
-def test_a_name_is_drawn_in_the_scripts_that_the_font_has(log: Path, tmp_path: Path) -> None:
+def test_a_name_is_drawn_in_the_scripts_that_the_font_has(log: Path, tmp_path: Path, cli: Cli) -> None:
     named = log.with_name("Läufe-прогон-λ-測.log")
     named.write_bytes(log.read_bytes())
-    main(["report", str(log), str(named), "--sequence-length", "2048", "--output", str(tmp_path / "out")])
+    cli("report", log, named, *SEQUENCE, "--output", tmp_path / "out")
     assert "Läufe-прогон-λ-?.log" in (tmp_path / "out" / "throughput.svg").read_text(encoding="utf-8")
 
 
@@ -138,10 +138,10 @@ def test_the_documentation_explains_every_file_and_column() -> None:
     assert plain == MEANING
 
 
-def test_the_lines_for_pandas_work(log: Path, here: Path) -> None:
+def test_the_lines_for_pandas_work(log: Path, here: Path, cli: Cli) -> None:
     pytest.importorskip("pandas")
     (lines,) = re.findall(r"```python\n(.*?)```", REPORT_PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    main(["report", str(log), "--sequence-length", "2048", "--output", str(here)])
+    cli("report", log, *SEQUENCE, "--output", here)
     found: dict[str, Any] = {}
     exec(lines, found)  # noqa: S102  # our own page
     assert len(found["runs"]) == 1
