@@ -38,7 +38,7 @@ EQUIVALENT = Path("tests/equivalent_mutants.json")
 AREAS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "measure": (
         ("measure/*.py",),
-        ("tests/measure/test_figures.py", "tests/measure", "tests/report/test_report.py", "tests/report/test_provenance.py",
+        ("tests/measure/test_figures.py", "tests/measure", "tests/report/test_report.py",
          "tests/report/test_doubts.py", "tests/logs/test_doubtful_logs.py", "tests/logs/test_logs_as_they_arrive.py", "tests/compare/test_copies.py",
          *(f"tests/test_golden.py::test_the_output_is_the_expected_one[{name}]" for name in ("fixtures", "judged", "samples"))),
     ),
