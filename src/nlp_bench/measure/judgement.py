@@ -44,13 +44,8 @@ class RuleEvidence:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as an object; a number that JSON does not have is its word."""
-        return {
-            "name": self.name,
-            "status": self.status.value if self.status else None,
-            "value": plain_number(self.value),
-            "expected": plain_number(self.expected),
-            "source": self.source,
-        }
+        status, value, expected = self.status, plain_number(self.value), plain_number(self.expected)
+        return {**vars(self), "status": status.value if status else None, "value": value, "expected": expected}
 
 
 # Thousands of runs of one configuration share what they say.

@@ -270,15 +270,6 @@ UNIT_MARGIN = 30  # excess over the limit, in limits, from which it may be meant
 LARGE_MARGIN = 10  # the same from which the time is given as a multiple of the limit
 
 
-def report_lines(report: Report) -> list[str]:
-    """Return the lines about all runs that have a number, with an empty line between two."""
-    lines: list[str] = []
-    for entry in report.entries:
-        if entry.throughput:
-            lines += ["", *run_lines(entry, report)]
-    return lines[1:]
-
-
 def run_lines(entry: RunResult, report: Report) -> Iterator[str]:
     """Yield the lines about one run: the sentences, then the number under other windows."""
     tokens, measured, judgement = report.tokens, entry.throughput, entry.verdict

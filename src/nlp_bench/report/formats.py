@@ -12,7 +12,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.rows import MEANING, Record, rows_of
 from nlp_bench.packages import lacking
-from nlp_bench.report.explain import MAX_RUNS, report_lines
+from nlp_bench.report.explain import MAX_RUNS, run_lines
 from nlp_bench.report.report import Report, is_many, legend, notes, readable
 from nlp_bench.show.table import TEXT, Column, Style, as_csv, as_document, as_text, documents
 
@@ -32,8 +32,9 @@ def table(report: Report) -> str:
     lines = as_text([source, *others])
     if is_many(report):
         lines = _with_reasons(report, lines, source)
-    spoken = report_lines(report) if len(report.entries) <= MAX_RUNS else []
-    return as_document(lines, notes(report), legend(report, is_brief=is_many(report)), spoken)
+    spoken = report.entries if len(report.entries) <= MAX_RUNS else ()
+    words = (run_lines(entry, report) for entry in spoken)
+    return as_document(lines, notes(report), legend(report, is_brief=is_many(report)), *words)
 
 
 def _with_reasons(report: Report, lines: list[str], source: Column) -> list[str]:
