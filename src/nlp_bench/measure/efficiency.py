@@ -155,7 +155,12 @@ def efficiency_of(entry: "RunResult") -> Efficiency | None:
         field_of(name): None if flops is None or not entry.num_gpus else flops * rate / entry.num_gpus / 1e12
         for name, flops in per_token.items()
     }
-    peak = _peak(entry, why_not) if known.shape and entry.num_gpus else None
+    peak = None
+    if known.shape and entry.num_gpus:
+        try:
+            peak = _peak(entry)
+        except NlpBenchError as error:
+            why_not.append(f"no MFU and HFU: {error}")
     executed = max(per_gpu[field_of(name)] or 0.0 for name in ("model", "hardware"))
     if peak and executed > peak.tflops:
         why_not.append(
@@ -216,11 +221,10 @@ def _possible(entry: "RunResult") -> "RunResult":
     return replace(entry.without_number(Outcome.REFUSED, Reason("implausible", f"implausible: {why}")), rules=None)
 
 
-def _peak(entry: "RunResult", why_not: list[str]) -> Peak | None:
-    """Return the peak by the device and the number format; where it cannot be told, add a sentence that says why."""
+def _peak(entry: "RunResult") -> Peak:
+    """Return the peak by the device and the number format; raises NlpBenchError that says why it cannot be told."""
     if entry.accelerator == "cpu" or entry.workload.value("accelerator") == "cpu":
-        why_not.append("no MFU and HFU: the ranks ran on CPUs, which have no peak here")
-        return None
+        raise NlpBenchError("the ranks ran on CPUs, which have no peak here")
     gpu = entry.given.gpu or entry.workload.value("gpu")
     precision = entry.given.precision or entry.workload.value("precision")
     missing = {
@@ -228,17 +232,12 @@ def _peak(entry: "RunResult", why_not: list[str]) -> Peak | None:
         "the number format is not known (give --precision FORMAT)": precision,
     }
     if lacking := [words for words, value in missing.items() if not value]:
-        why_not.append(f"no MFU and HFU: {', and '.join(lacking)}")
-        return None
+        raise NlpBenchError(", and ".join(lacking))
+    # Our trainer never lets torch round fp32 to TF32; another may, where that is faster.
     is_open = precision == "fp32" and not entry.given.precision and not entry.workload.is_of_run
-    try:
-        # Our trainer never lets torch round fp32 to TF32; another may, where that is faster.
-        if not is_open or all(
-            each.peak_tflops.get("tf32", 0) <= each.peak_tflops.get("fp32", 0) for each in variants(str(gpu))
-        ):
-            return peak_of(str(gpu), str(precision))
-        why = "the log says fp32 and not whether the matrix products ran in TF32 (give --precision fp32 or tf32)"
-    except NlpBenchError as error:
-        why = str(error)
-    why_not.append(f"no MFU and HFU: {why}")
-    return None
+    peaks = [each.peak_tflops for each in variants(str(gpu))] if is_open else []
+    if any(each.get("tf32", 0) > each.get("fp32", 0) for each in peaks):
+        raise NlpBenchError(
+            "the log says fp32 and not whether the matrix products ran in TF32 (give --precision fp32 or tf32)"
+        )
+    return peak_of(str(gpu), str(precision))
