@@ -33,13 +33,11 @@ from support.made_logs import (
     maxtext,
     megatron,
     ours,
-    overrides_for,
     run_folder,
     run_of,
     seconds_of,
     stamped,
     torchtitan,
-    written,
 )  # fmt: skip
 from support.published import change_record
 from support.samples import Sample, samples
@@ -55,10 +53,14 @@ from nlp_bench.outcome import Outcome
 
 Forge = Callable[[], Made]
 STALLS = tuple(range(20, 200, 12))
+UNSAID = {"sequence_length": SEQUENCE, "num_gpus": GPUS}
+GIVEN = UNSAID | {"global_batch_size": BATCH}
 
 
 def measured(folder: Path, form: Form, made: Made) -> list[RunResult]:
-    return measure_log(str(written(folder / "job.out", form, made)), overrides_for(form))
+    """Measure a log, with the options that a person has to add to one of this form."""
+    given = GIVEN if form is torchtitan else {} if form in {megatron, ours} else UNSAID
+    return entries_of(folder, form(made), **given)
 
 
 def passes(entries: list[RunResult]) -> bool:
@@ -300,8 +302,6 @@ def test_there_are_at_least_60_made_logs() -> None:
     assert len({(form, name) for name, form, _, _ in FORGERIES}) >= 60
 
 
-UNSAID = {"sequence_length": SEQUENCE, "num_gpus": GPUS}
-GIVEN = UNSAID | {"global_batch_size": BATCH}
 RATES = re.compile(r" samples per second.*$", re.MULTILINE)
 STAMP = re.compile(r"^ \[[^]]*\]")
 WORDS = (" saving checkpoint at iteration 20\n", " evaluating\n", " profiling iteration 20 on rank 0\n")

@@ -15,7 +15,6 @@ from support.published import RUN, write_run
 
 from nlp_bench.layout.flops import legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.layout.shape import ModelShape
-from nlp_bench.measure.sizes import Overrides
 from nlp_bench.train.logline import Interval, format_line
 
 TOKENS, HONEST_S, LIMIT_S = 20_000_000, 76.2, 77.0
@@ -206,17 +205,3 @@ def run_folder(folder: Path, made: Made) -> Path:
 
 
 FORMS: tuple[Form, ...] = (megatron, stamped, bare, jupiter, ours, torchtitan, maxtext)
-
-
-def overrides_for(form: Form) -> Overrides:
-    """Return what a person has to add to a log of this form."""
-    if form is torchtitan:
-        return Overrides(sequence_length=SEQUENCE, global_batch_size=BATCH, num_gpus=GPUS)
-    if form in {megatron, ours}:
-        return Overrides()
-    return Overrides(sequence_length=SEQUENCE, num_gpus=GPUS)
-
-
-def written(path: Path, form: Form, made: Made) -> Path:
-    path.write_text(form(made))
-    return path
