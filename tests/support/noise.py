@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from support.simulated import TRUE_S, logged_of
 
 Column = NDArray[np.float64]
 PLACE = Path(
     os.environ.get("NLP_BENCH_NOISE") or Path(__file__).resolve().parents[3] / "shared/noise/real_steps_ms.npz"
 )
 """Milliseconds of every step of long runs, one array each, called KIND_NUMBER."""
-TRUE_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +67,7 @@ def windows(kind: Noise, count: int, dice: np.random.Generator) -> Iterator[tupl
         if not cut:
             slower, share = _made(kind, dice)
             window, truth = TRUE_S * window * slower, TRUE_S * truth * share
-        step = kind.log_interval
-        yield np.round(window.reshape(-1, step).mean(axis=1), 4), truth
+        yield logged_of(window, kind.log_interval), truth
 
 
 def _made(kind: Noise, dice: np.random.Generator) -> tuple[Column, float]:

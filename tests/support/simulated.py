@@ -59,9 +59,12 @@ def times(kind: Kind, dice: np.random.Generator) -> NDArray[np.float64]:
 
 def measured(kind: Kind, dice: np.random.Generator) -> Throughput:
     """Simulate one run, write its lines as Megatron-LM does, and measure them."""
-    seconds, step = times(kind, dice), kind.log_interval
-    # Four decimals of the mean of each interval, as the log prints them.
-    return throughput_of(np.round(seconds[: len(seconds) // step * step].reshape(-1, step).mean(axis=1), 4), step)
+    return throughput_of(logged_of(times(kind, dice), kind.log_interval), kind.log_interval)
+
+
+def logged_of(seconds: NDArray[np.float64], step: int) -> NDArray[np.float64]:
+    """Return the mean of each interval of `step` iterations with four decimals, as the log prints it."""
+    return np.round(seconds[: len(seconds) // step * step].reshape(-1, step).mean(axis=1), 4)
 
 
 def throughput_of(logged: NDArray[np.float64], step: int) -> Throughput:

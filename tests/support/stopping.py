@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from support.simulated import BATCH, SEQUENCE, TRUE_S, Kind, throughput_of, times
+from support.simulated import BATCH, SEQUENCE, TRUE_S, Kind, logged_of, throughput_of, times
 
 from nlp_bench.measure.anytime import WARM_UP, ConfidenceSequence
 from nlp_bench.measure.estimate import student_t
@@ -84,8 +84,7 @@ def reported(seconds: NDArray[np.float64], iterations: int, log_interval: int) -
 
 def lines(seconds: NDArray[np.float64], log_interval: int) -> Iterator[tuple[int, float]]:
     """Return what the log would hold: the last iteration and the mean of each line, with four decimals."""
-    number = len(seconds) // log_interval
-    means = np.round(seconds[: number * log_interval].reshape(number, log_interval).mean(axis=1), 4)
+    means = logged_of(seconds, log_interval)
     return ((log_interval * place, float(mean)) for place, mean in enumerate(means, 1))
 
 
