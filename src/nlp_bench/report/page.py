@@ -248,7 +248,8 @@ def _run(entry: RunResult, report: Report, index: int, num_detailed: int) -> dic
     points = min(MAX_POINTS, ALL_POINTS // num_detailed)
     is_drawn = drawable([entry]) and len(report.entries) <= MAX_DRAWN and not why_no_plots()
     plots = _plots([entry], points) if is_drawn else []
-    first, *others = (make(entry, report) for make in (RUN_SECTIONS if _is_whole(report) else BRIEF_SECTIONS))
+    makers = RUN_SECTIONS if len(report.entries) <= MAX_WHOLE else BRIEF_SECTIONS
+    first, *others = (make(entry, report) for make in makers)
     sections = (first, Section(title="Plots", plots=plots) if plots else None, *others)
     return {
         "index": index,
@@ -263,17 +264,13 @@ def _plots(entries: list[RunResult], points: int) -> list[Chart]:
     return [chart for make in CHARTS if (chart := make(entries, points))]
 
 
-def _is_whole(report: Report) -> bool:
-    return len(report.entries) <= MAX_WHOLE
-
-
 def _reading(report: Report, num_detailed: int) -> Iterator[str]:
     yield from (*legend(report), BARS, *(passed.sentence() for passed in report.passed_over))
     if why := why_no_plots():
         yield f"There are no plots: {why}."
     elif len(report.entries) > MAX_DRAWN:
         yield f"With more than {MAX_DRAWN} runs, the plots of each run are left to a report of fewer."
-    if not _is_whole(report):
+    if len(report.entries) > MAX_WHOLE:
         yield f"With more than {MAX_WHOLE} runs, all but the words of each run is left to --format json and --explain."
     if num_detailed < len(report.entries):
         yield f"Details are given of the first {num_detailed:,} of {len(report.entries):,} runs."
