@@ -14,11 +14,8 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.analysis.comparison import Comparison as Found
-from nlp_bench.analysis.comparison import Reading, Side, with_scatter
-from nlp_bench.analysis.comparison import compare as compare_sides
-from nlp_bench.analysis.comparison import record as compare_record
-from nlp_bench.analysis.comparison import table as compare_table
+from nlp_bench.analysis import comparison
+from nlp_bench.analysis.comparison import Reading, Side
 from nlp_bench.analysis.contrast import Gate
 from nlp_bench.analysis.repeats import Observation
 from nlp_bench.config.accelerators import FORMATS, forget
@@ -347,7 +344,7 @@ class Ratio:
 class Comparison:
     """Whether B is faster than A; `print(comparison)` is the table of `nlp-bench compare`. `compare` makes it."""
 
-    found: Found
+    found: comparison.Comparison
     """All that was found; its fields may change between versions."""
 
     @property
@@ -366,10 +363,10 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record nlp-bench/compare/1, that of `nlp-bench compare --format json`."""
-        return compare_record(self.found)
+        return comparison.record(self.found)
 
     def __str__(self) -> str:
-        return compare_table(self.found)
+        return comparison.table(self.found)
 
     def __repr__(self) -> str:
         said = [
@@ -412,9 +409,9 @@ def compare(  # noqa: PLR0913  # the options of nlp-bench compare
     reading = Reading(overrides=Overrides(), trust=same_workload, allow_measured=allow_measured)
     first, second = _side("a", a, reading), _side("b", b, reading)
     if scatter is not None:
-        first = with_scatter(first, _observations("scatter", scatter), reading, "scatter")
+        first = comparison.with_scatter(first, _observations("scatter", scatter), reading, "scatter")
     count = _count("tokens", tokens) or REPORT_TOKENS
-    return Comparison(compare_sides(first, second, tokens=count, vouched=same_workload, gates=gates))
+    return Comparison(comparison.compare(first, second, tokens=count, vouched=same_workload, gates=gates))
 
 
 def _side(name: str, logs: Log | Iterable[Log], reading: Reading) -> Side:

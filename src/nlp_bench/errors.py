@@ -29,8 +29,7 @@ def nearest(word: str, known: list[str], *, listed: bool = True) -> str:
 
     Punctuation and case do not count, and a name with the same numbers is closer: gpt-175B means 175, not gpt_5b.
     """
-    import difflib  # noqa: PLC0415  # only an error needs them, and start-up is measured
-    import re  # noqa: PLC0415
+    import difflib  # noqa: PLC0415  # only an error needs it, and start-up is measured
 
     plain = {re.sub(r"[^a-z0-9]", "", one.lower()): one for one in known}
     wanted, numbers = re.sub(r"[^a-z0-9]", "", word[:80].lower()), re.findall(r"[0-9]+", word[:80])

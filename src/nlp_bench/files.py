@@ -19,14 +19,12 @@ from nlp_bench.errors import NlpBenchError, explained
 
 LFS_POINTER = b"version https://git-lfs"  # how a file begins that stands for one that was not fetched
 PIPE_S = 10.0  # seconds within which a named pipe must yield something: without a writer it would never open
-
-
-SEEN_WITHIN_S = (
-    60.0  # within which another node sees a new file: the attribute caches of network file systems hold for 30 to 60 s
-)
+SEEN_WITHIN_S = 60.0
+"""Within which another node sees a new file: the attribute caches of network file systems hold for 30 to 60 s."""
 PATIENCE_S = 3.0  # seconds after which a wait for a lock is reported
 _BLOCK_BYTES = 1 << 20
 MOST_RECORD_BYTES = 64 << 20  # largest JSON record that is read; real ones have some MB at most
+_MOST_DIGITS = 400  # of a whole number in a record
 
 
 def open_for_reading(path: Path) -> BinaryIO:
@@ -248,9 +246,11 @@ def replace_folder(folder: Path, output: Path) -> None:
     A process that is killed between the two steps leaves the old folder as `.NAME.old`: call `recover_folder` before
     looking for `output`. Raises OSError.
     """
+    import shutil  # noqa: PLC0415  # few callers need it, and start-up is measured
+
     if output.exists():  # a folder cannot be renamed over another one that holds files
         older = _older(output)
-        _remove(older)
+        shutil.rmtree(older, ignore_errors=True)
         if older.exists():  # another user's, which only that user can remove
             older.rename(older.with_name(f"{older.name}.{os.urandom(6).hex()}"))
         output.rename(older)
@@ -259,7 +259,7 @@ def replace_folder(folder: Path, output: Path) -> None:
         except OSError:
             older.rename(output)
             raise
-        _remove(older)
+        shutil.rmtree(older, ignore_errors=True)
     else:
         folder.rename(output)
 
@@ -273,12 +273,6 @@ def recover_folder(output: Path) -> None:
 
 def _older(output: Path) -> Path:
     return output.with_name(f".{output.name[:60]}.old")
-
-
-def _remove(folder: Path) -> None:
-    import shutil  # noqa: PLC0415  # few callers need it, and start-up is measured
-
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -314,9 +308,8 @@ def locked(path: Path, remedy: str) -> Iterator[None]:
     with os.fdopen(handle, "rb"):
         try:
             try:
-                with reported_late(
-                    f"waiting for the file system to answer for the lock {path}"
-                ):  # a lock daemon may not
+                # A lock daemon may not answer.
+                with reported_late(f"waiting for the file system to answer for the lock {path}"):
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 with reported_late(f"waiting for the process that holds {path}"):
@@ -386,9 +379,6 @@ def _whole_number(text: str) -> int:
     if len(text) > _MOST_DIGITS:
         raise ValueError(f"a number of {len(text)} digits, {text[:20]}..., is in no record")
     return int(text)
-
-
-_MOST_DIGITS = 400
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -22,7 +22,9 @@ RUN, LOG, SUBMISSION, OUTCOME = "run.json", "job.out", "submit.json", "outcome.j
 VARIABLE = "NLP_BENCH_RUN_SHA256"  # SHA-256 of the run.json that the launcher read, for the rank that prints the log
 MADE_FOR = "NLP_BENCH_MADE_FOR"  # SHA-256 of a job script's run.json: the folder may become another run's
 NONE = "none"
-_OPENED = re.compile(r" > seal: opened; run\.json SHA-256 (?P<run>[0-9a-f]{64}|none); nonce (?P<nonce>\S{1,128})")
+_OPENED = re.compile(
+    rf" > seal: opened; run\.json SHA-256 (?:{NONE}|(?P<run>[0-9a-f]{{64}})); nonce (?:{NONE}|(?P<nonce>\S{{1,128}}))"
+)
 _CLOSED = re.compile(r" > seal: closed; (?P<lines>\d{1,12}) lines, SHA-256 (?P<sha256>[0-9a-f]{64})")
 _COUNTED = re.compile(
     rb" iteration +\d{1,12}/|  \w{1,100} \.{3,50} |(?P<marking> > (?!binding:)[A-Za-z]| checkpoint | profiling iteration )"
@@ -153,7 +155,7 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
                 stray = number if parts and not current and stray is None else stray
             opened, closed = _seal_line(line) if line.startswith(b" > seal: ") else (None, None)
             if opened:
-                current = Part(first_line=number, run_sha256=_value(opened["run"]), nonce=_value(opened["nonce"]))
+                current = Part(first_line=number, run_sha256=opened["run"], nonce=opened["nonce"])
                 parts.append(current)
             if current and closed:
                 current.closed = (int(closed["lines"]), closed["sha256"])
@@ -210,10 +212,6 @@ def _by_rank(raw: bytes) -> list[bytes]:
 def _seal_line(line: bytes) -> tuple[re.Match[str] | None, re.Match[str] | None]:
     text = line.decode("utf-8", "replace")
     return _OPENED.fullmatch(text), _CLOSED.fullmatch(text)
-
-
-def _value(word: str) -> str | None:
-    return None if word == NONE else word
 
 
 class Link(str, Enum):
@@ -285,13 +283,8 @@ def log_missing(run_dir: Path, at_end: dict[str, Any] | None = None) -> str:
 UNPACK = {".gz": "gunzip -k", ".xz": "unxz -k", ".zst": "unzstd", ".bz2": "bunzip2 -k"}  # unpacks, by suffix
 
 
-def packed_log(run_dir: Path) -> Path | None:
-    """Return the log of the run where it was packed, by a cleaning job of the site, say; None where job.out itself is there, or nothing."""
-    return packed(run_dir / LOG)
-
-
 def packed(path: Path) -> Path | None:
-    """Return what was packed of a file that is not there; None where it is, or nothing."""
+    """Return what was packed of a file that is not there, by a cleaning job of the site, say; None where it is, or nothing."""
     if os.path.lexists(path):
         return None
     found = (path.with_name(path.name + suffix) for suffix in UNPACK)
@@ -300,7 +293,7 @@ def packed(path: Path) -> Path | None:
 
 def refuse_packed(run_dir: Path) -> None:
     """Raise NlpBenchError where the log of the run was packed: its hashes and its number are those of the text."""
-    if found := packed_log(run_dir):
+    if found := packed(run_dir / LOG):
         raise NlpBenchError(
             f"{run_dir / LOG} is missing, and {found.name} lies beside it; unpack that and repeat: {UNPACK[found.suffix]} {shlex.quote(str(found))}"
         )

@@ -167,5 +167,5 @@ def report_skipped(skipped: tuple[str, ...], top: str) -> None:
     """Say on stderr what below `top` is not read, and why."""
     for message in skipped[:MAX_NAMED]:
         say(f"passed over: {one_line(message)}")
-    if more := len(skipped) - MAX_NAMED > 0 and len(skipped) - MAX_NAMED:
+    if (more := len(skipped) - MAX_NAMED) > 0:
         say(f"passed over: {more} more below {one_line(top)}")

@@ -219,7 +219,9 @@ def settle() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.environ[safe_path.NAME] = os.environ.get(safe_path.NAME) or safe_path.OURS
     for number in (0, 1, 2):
-        if not _is_open(number):
+        try:
+            os.fstat(number)
+        except OSError:  # it is closed
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest free number: this one
             if number == 1:
                 print("nlp-bench: stdout is closed: what would be printed there is lost", file=sys.stderr)
@@ -273,11 +275,3 @@ def keep_caches_private() -> None:
 def _remove_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def _is_open(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return False
-    return True

@@ -22,6 +22,7 @@ from nlp_bench.config.accelerators import FORMATS
 from nlp_bench.config.options import argument, flag, value
 from nlp_bench.config.values import OneOf, price, size
 from nlp_bench.errors import UsageError
+from nlp_bench.escape import some
 from nlp_bench.files import write_text
 from nlp_bench.immutable import immutable
 from nlp_bench.show.table import FORMS
@@ -188,8 +189,7 @@ def _rules_not_kept(report: "Result") -> list[str]:
     for entry in report.entries:
         if entry.rules and not is_accepted(entry):
             sources.setdefault(entry.rules.note(), []).append(entry.source)
-    more = {note: f" and {len(found) - 1} more" if len(found) > 1 else "" for note, found in sources.items()}
-    return [f"{found[0]}{more[note]}: {note}" for note, found in sources.items()]
+    return [f"{some(found, 1)}: {note}" for note, found in sources.items()]
 
 
 def _advise(report: "Result") -> None:

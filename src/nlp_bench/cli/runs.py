@@ -558,7 +558,6 @@ LOG_WAIT_S = 60.0
 
 
 def _await_log(folder: Path) -> None:
-
     end, said = time.monotonic() + LOG_WAIT_S, False
     while (missing := seal.log_missing(folder)) and time.monotonic() < end:
         if not said:

@@ -113,15 +113,15 @@ class Model(Checked, where="model"):
                 f"model.decoder_sequence_length: {self.architecture.decoder_sequence_length} with family {self.family}; t5 and mt5 "
                 "need it, the others have no decoder beside an encoder"
             )
-        check_size("model.parameters_billion", self.parameters_billion, self.family, self.architecture)
+        check_size(self.parameters_billion, self.family, self.architecture)
 
 
-def check_size(field: str, billion: float, family: str, shape: Architecture) -> None:
+def check_size(billion: float, family: str, shape: Architecture) -> None:
     """Raise UsageError where a stated size in 10^9 parameters is not that of the shape."""
     counted = num_parameters(family, shape) / 1e9
     if abs(counted - billion) > 0.1 * counted:
         raise UsageError(
-            f"{field}: {billion:g}, but the architecture has {counted:.4g} billion "
+            f"model.parameters_billion: {billion:g}, but the architecture has {counted:.4g} billion "
             "(attention, feed-forward and embedding, without biases); write the true size"
         )
 

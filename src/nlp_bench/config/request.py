@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import MISSING, field, fields
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,8 @@ class _Launcher(OneOf):
     def __init__(self) -> None:
         pass
 
-    def __getattr__(self, name: str) -> Any:
-        if name != "words":
-            raise AttributeError(name)
+    @cached_property
+    def words(self) -> tuple[str, ...]:  # type: ignore[override]  # mypy takes it for one that cannot be set
         from nlp_bench.config.scheduler import BUILT_IN  # noqa: PLC0415  # a reader of logs starts no job
 
         return BUILT_IN

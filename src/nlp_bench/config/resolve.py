@@ -110,7 +110,7 @@ def as_recorded(run: Run) -> Run:
             f"batch.sequence_length: {batch.sequence_length}, but model.architecture.sequence_length is "
             f"{shape.sequence_length}; {edited}"
         )
-    check_size("model.parameters_billion", run.model.parameters_billion, run.model.family, shape)
+    check_size(run.model.parameters_billion, run.model.family, shape)
     return _with_deviations(run)
 
 

@@ -15,7 +15,7 @@ from nlp_bench.files import opened
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.reference import is_reference_table
 from nlp_bench.marker import JUBE_ERROR, why_failed
-from nlp_bench.seal import LOG, UNPACK, packed_log
+from nlp_bench.seal import LOG, UNPACK, packed
 from nlp_bench.walk import JUBE_FILES, NAME_IT, is_run, report_skipped, walk
 
 Key = tuple[object, ...]
@@ -116,7 +116,7 @@ def _group(path: str) -> Group:
         return _folder(path)
     # Given by its log, a run of ours is still checked against its records: without all its iterations it has no number.
     folder, name = Path(path).parent, Path(path).name
-    is_ours = name.startswith(LOG) and is_run(folder) and Path(path) in {folder / LOG, packed_log(folder)}
+    is_ours = name.startswith(LOG) and is_run(folder) and Path(path) in {folder / LOG, packed(folder / LOG)}
     kind = Kind.RUN if is_ours else Kind.TABLE if is_reference_table(Path(path), is_named=True) else Kind.LOG
     if kind is Kind.LOG and (record := record_beside(Path(path))):
         return _group(str(record))

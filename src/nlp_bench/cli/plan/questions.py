@@ -160,6 +160,5 @@ def _out(options: Plan, text: str) -> None:
     if path is None:
         print(text, end="")
         return
-
     write_text(path, text)
     print(f"wrote {path}", file=sys.stderr)
