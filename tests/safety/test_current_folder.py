@@ -1,19 +1,20 @@
 """Nothing of the current folder is imported: it may hold a stranger's evidence, and a run's folder what others can write."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+from support.processes import ROOT, execute, text_of
 
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.folder import refuse_importable
 
-ROOT = Path(__file__).resolve().parents[2]
+if TYPE_CHECKING:
+    import subprocess
+
 NAMES = ("nlp_bench", "random", "venv", "json", "torch", "numpy", "megatron", "argparse", "sitecustomize")
-
-
 since_3_11 = pytest.mark.skipif(sys.version_info < (3, 11), reason="PYTHONSAFEPATH is of Python 3.11")
 
 
@@ -28,18 +29,14 @@ def trap(tmp_path: Path) -> Path:
 
 
 def sprung(trap: Path) -> str:
-    mark = trap.parent / "sprung"
-    return mark.read_text() if mark.exists() else ""
+    return text_of(trap.parent / "sprung")
 
 
 def run(trap: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SLURM", "JUBE", "NLP_BENCH", "PYTHON"))
-    }
+    foreign = ("SLURM", "JUBE", "NLP_BENCH", "PYTHON")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     own = {"NLP_BENCH_VENV": sys.prefix, "NLP_BENCH_SYSTEM": "local"}
-    return subprocess.run(words, cwd=trap, env=kept | own, capture_output=True, text=True, check=False, timeout=180)
+    return execute(*words, cwd=trap, env=kept | own, timeout=180)
 
 
 def test_the_trap_springs_where_python_looks_first(trap: Path) -> None:

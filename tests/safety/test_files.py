@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import io
 import os
 import resource
 import shlex
@@ -13,11 +12,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.command import Capture, Cli
 from support.ours import write_our_run
-from support.processes import HEARING
+from support.processes import HEARING, NLP_BENCH, execute
 
 from nlp_bench import files
 from nlp_bench.cli import main as command_line
@@ -27,10 +28,17 @@ from nlp_bench.files import parse_json, read_json, recover_folder, replace_folde
 from nlp_bench.logs.source import open_log
 
 SCHEMA = "nlp-bench/x/1"
-
-
 BYTES = os.fsdecode(b"/runs/\xff\xfe/job")
 """A path that is no UTF-8."""
+
+
+@contextlib.contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def names(folder: Path) -> list[str]:
@@ -39,11 +47,8 @@ def names(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
 def test_a_new_file_has_the_mode_of_the_umask(tmp_path: Path, mask: int) -> None:
-    before = os.umask(mask)
-    try:
+    with umask(mask):
         write_text(tmp_path / "x", "text")
-    finally:
-        os.umask(before)
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o666 & ~mask
 
 
@@ -68,16 +73,15 @@ def test_writing_never_changes_the_umask_of_other_threads(tmp_path: Path) -> Non
             seen.add(stat.S_IMODE(path.stat().st_mode))
             number += 1
 
-    before = os.umask(0o077)
     thread = threading.Thread(target=make)
-    thread.start()
-    try:
-        for _ in range(300):
-            write_text(tmp_path / "x", "text")
-    finally:
-        ended.set()
-        thread.join()
-        os.umask(before)
+    with umask(0o077):
+        thread.start()
+        try:
+            for _ in range(300):
+                write_text(tmp_path / "x", "text")
+        finally:
+            ended.set()
+            thread.join()
     assert seen == {0o600}
 
 
@@ -169,11 +173,6 @@ def test_a_newer_version_is_refused_with_what_to_do(tmp_path: Path, version: str
         read_json(tmp_path / "x.json", SCHEMA)
 
 
-def test_an_older_version_is_read(tmp_path: Path) -> None:
-    write_json(tmp_path / "x.json", {"schema": "nlp-bench/x/1", "a": 1})
-    assert read_json(tmp_path / "x.json", "nlp-bench/x/3")["a"] == 1
-
-
 @pytest.mark.parametrize("version", ["²", "٣", "", "-1", "1.0", "x"])
 def test_a_version_that_is_none_is_refused(tmp_path: Path, version: str) -> None:
     write_json(tmp_path / "x.json", {"schema": f"nlp-bench/x/{version}"})
@@ -205,23 +204,17 @@ def test_a_swap_that_was_killed_is_mended_by_the_next_call(tmp_path: Path, monke
     assert names(tmp_path) == ["data"]
 
 
-def nlp_bench(*words: str, **how: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "nlp_bench", *words], capture_output=True, text=True, check=False, **how  # type: ignore[call-overload]
-    )  # fmt: skip
-
-
 @pytest.mark.slow
-def test_a_limit_of_the_file_size_is_said_and_the_old_result_stays(tmp_path: Path) -> None:
+def test_a_limit_of_the_file_size_is_said_and_the_old_result_stays(tmp_path: Path, cli: Cli) -> None:
     run = write_our_run(tmp_path / "run")
-    assert nlp_bench("measure", str(run)).returncode == 0
+    cli("measure", run)
     before = (run / "result.json").read_bytes()
 
     def small() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 
-    done = nlp_bench("measure", str(run), preexec_fn=small)
+    done = execute(*NLP_BENCH, "measure", run, preexec_fn=small)
     assert done.returncode == 1
     assert f"cannot write {run}/result.json: File too large; " in done.stderr
     assert "ulimit -f" in done.stderr
@@ -232,7 +225,7 @@ def test_a_limit_of_the_file_size_is_said_and_the_old_result_stays(tmp_path: Pat
 def mounts(options: str, place: Path) -> list[str]:
     """Return the words before a shell script that runs with a small or read-only file system at `place`."""
     words = ["unshare", "-rm", "sh", "-c", f'mount -t tmpfs -o {options} none "$0" && exec sh -c "$1"', str(place)]
-    if not shutil.which("unshare") or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+    if not shutil.which("unshare") or execute(*words, "true").returncode:
         pytest.skip("no mount may be made here")
     return words
 
@@ -255,10 +248,7 @@ def test_a_full_and_a_read_only_disk_are_said_and_the_old_result_stays(
         f"cd {disk} && cp {run}/* . && {program} > first && cp result.json {tmp_path}/before; {then}; {program} > /dev/null; "
         f"echo $? > {tmp_path}/code; cp result.json {tmp_path}/after; ls -A > {tmp_path}/names"
     )
-    done = subprocess.run(
-        [*mounts("size=64k", disk), script],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = execute(*mounts("size=64k", disk), script)
     assert (tmp_path / "code").read_text() == "1\n", done.stderr
     assert f"result.json: {error}; " in done.stderr
     assert remedy in done.stderr
@@ -314,9 +304,7 @@ def test_a_signal_that_foreign_code_turns_into_another_exception(made: str, numb
         "    except BaseException: raise RecursionError\n"
         f"m._dispatch = lambda words: {made} and 0; sys.exit(m.main([]))"
     )
-    done = subprocess.run(
-        [*HEARING, sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = execute(*HEARING, sys.executable, "-c", code, timeout=60)
     assert done.returncode == 128 + number
     assert done.stderr.startswith(("nlp-bench: stopped by SIGTERM; repeat", "nlp-bench: interrupted; repeat"))
     assert "Traceback" not in done.stderr
@@ -329,7 +317,7 @@ def test_nohup_is_heeded(tmp_path: Path) -> None:
         "m._dispatch = lambda words: os.kill(os.getpid(), signal.SIGHUP) or time.sleep(0.1) or 0\n"
         "raise SystemExit(m.main([]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = execute(sys.executable, "-c", code, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -349,7 +337,7 @@ SYSTEM = [OSError(number, os.strerror(number), "/some/file") for number in NUMBE
     + [(MemoryError(), "the memory is used up: check `free -h`, `ulimit -v`")],
 )
 def test_an_error_of_the_system_is_a_sentence_not_a_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], fault: Exception, said: str
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, fault: Exception, said: str
 ) -> None:
     def fail(_: list[str]) -> int:
         raise fault
@@ -364,10 +352,7 @@ def test_an_error_of_the_system_is_a_sentence_not_a_traceback(
 @pytest.mark.parametrize("zone", ["XXX-99:99", "Foo/Bar", ":/nonexistent"])
 def test_a_time_zone_that_is_none(zone: str) -> None:
     code = "from nlp_bench.clock import now, stamp; print(now(), stamp())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "TZ": zone}, capture_output=True, text=True, check=True
-    )
-    assert "+" in done.stdout
+    assert "+" in execute(sys.executable, "-c", code, env={**os.environ, "TZ": zone}, check=True).stdout
 
 
 def wait_until_it_sleeps(pid: int) -> None:
@@ -382,11 +367,8 @@ def wait_until_it_sleeps(pid: int) -> None:
 @pytest.mark.slow
 def test_a_reader_that_is_stopped_in_a_long_log_leaves_with_a_word(tmp_path: Path) -> None:
     text = write_our_run(tmp_path / "run").joinpath("job.out").read_bytes()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nlp_bench", "report", "-"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    with process:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen([*NLP_BENCH, "report", "-"], **pipes) as process:
         assert process.stdin is not None
         process.stdin.write(text * (1 + (1 << 20) // len(text)))  # more than a pipe holds: it has begun to read
         # A signal between two reads of one buffer is seen by Python behind the second.
@@ -400,15 +382,14 @@ def test_a_reader_that_is_stopped_in_a_long_log_leaves_with_a_word(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_pipe_without_a_writer_and_a_device_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_without_a_writer_and_a_device_are_refused(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "PIPE_S", 0.2)
     os.mkfifo(tmp_path / "pipe")
     for command in ("report", "verify"):
-        for path, why in ((tmp_path / "pipe", "nothing came out of it within"), (Path("/dev/zero"), "it is a device")):
-            done = io.StringIO()
-            with contextlib.redirect_stderr(done):
-                assert main([command, str(path)]) == 2
-            assert why in done.getvalue()
+        assert "nothing came out of it within" in cli(command, tmp_path / "pipe", code=2).err
+        assert "it is a device" in cli(command, "/dev/zero", code=2).err
 
 
 def test_a_pipe_into_which_somebody_writes_is_a_log(tmp_path: Path) -> None:
@@ -426,11 +407,8 @@ def test_a_link_is_replaced_and_never_followed(tmp_path: Path, target: str) -> N
     """One to itself ended with "cannot write", one to a folder made the new file executable."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "x").symlink_to(target)
-    before = os.umask(0o022)
-    try:
+    with umask(0o022):
         write_text(tmp_path / "x", "new")
-    finally:
-        os.umask(before)
     assert (tmp_path / "x").read_text() == "new"
     assert stat.S_IMODE((tmp_path / "x").lstat().st_mode) == 0o644
     assert not list((tmp_path / "folder").iterdir())
@@ -452,32 +430,26 @@ def test_a_link_is_replaced_and_never_followed(tmp_path: Path, target: str) -> N
 )
 @pytest.mark.parametrize("target", ["/nowhere/at/all", "link"])
 def test_a_link_that_leads_nowhere_is_named_with_its_target(
-    tmp_path: Path, words: tuple[str, ...], target: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, words: tuple[str, ...], target: str, cli: Cli
 ) -> None:
     """It was "File exists; give a folder that you may write to"."""
     link, run = tmp_path / "link", write_our_run(tmp_path / "run")
     link.symlink_to(target)
-    assert main([word.replace("RUN", str(run)).replace("LINK", str(link)) for word in words]) > 0
-    assert (
-        f"{link} is a link to {target}, which does not exist: make that, or remove the link" in capsys.readouterr().err
-    )
+    done = cli(*(word.replace("RUN", str(run)).replace("LINK", str(link)) for word in words), code=None)
+    assert done.code > 0
+    assert f"{link} is a link to {target}, which does not exist: make that, or remove the link" in done.err
     assert link.is_symlink()
 
 
-def test_a_link_to_nothing_above_the_runs_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_link_to_nothing_above_the_runs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     """A scratch that was purged; it was "999 runs of this second exist already"."""
     (tmp_path / "venv").mkdir()
     (tmp_path / "venv/nlp-bench.key").touch()
     monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "venv"))
     monkeypatch.setenv("NLP_BENCH_ROOT", str(tmp_path))
     (tmp_path / "reports").symlink_to("/nowhere/reports")
-    assert main(["submit", "--model", "tiny", "--system", "local", "--mock-data"]) == 2
-    said = capsys.readouterr().err
-    assert (
-        f"{tmp_path}/reports is a link to /nowhere/reports, which does not exist: make that, or remove the link" in said
-    )
+    said = cli("submit", "--model", "tiny", "--system", "local", "--mock-data", code=2).err
+    assert f"{tmp_path}/reports is a link to /nowhere/reports, which does not exist: make that, or remove" in said
 
 
 def test_what_the_system_has_open_is_written_to_and_stays(tmp_path: Path) -> None:
@@ -491,10 +463,7 @@ def test_what_the_system_has_open_is_written_to_and_stays(tmp_path: Path) -> Non
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_does_not_fit_is_said_with_unbuffered_streams_too(tmp_path: Path, unbuffered: str) -> None:
     run = write_our_run(tmp_path / "run")
-    words = (
-        f"ulimit -f 8; exec {sys.executable} -m nlp_bench report {run} --format json --explain > {tmp_path}/cut.json"
-    )
-    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
-    found = subprocess.run(["bash", "-c", words], capture_output=True, text=True, env=environment, check=False)
+    words = f"ulimit -f 8; exec {sys.executable} -m nlp_bench report {run} --format json --explain > {tmp_path}/cut"
+    found = execute("bash", "-c", words, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
     assert found.returncode == 1
     assert "File too large" in found.stderr

@@ -7,18 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.forked_commands import Nlp, nlp_bench
-from support.ours import write_our_run
+from support.ours import bundled, write_our_run
+from support.processes import execute
 from support.published import published_log
 from support.repeated import write_log
 
-from nlp_bench.cli.main import main
-from nlp_bench.errors import UsageError
-from nlp_bench.evidence.make import make_bundle
-from nlp_bench.evidence.manifest import Options
-
 __all__ = ["nlp_bench"]
-OPTIONS = ("--sequence-length", "2048", "--num-gpus", "384")
+OPTIONS = ("--sequence-length", "2048", "--num-gpus", "384", "--format", "json")
+LEARN = ("plan", "--model", "tiny", "--system", "local", "--nodes", "1", "--learn")
 
 
 def sources(done: "subprocess.CompletedProcess[str]", below: Path) -> list[str]:
@@ -42,14 +40,12 @@ def named(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_link_to_a_folder_elsewhere_is_passed_over_and_said(nlp_bench: Nlp, named: Path) -> None:
-    done = nlp_bench("report", str(named), *OPTIONS, "--format", "json")
+    done = nlp_bench("report", str(named), *OPTIONS)
     assert sources(done, named) == ["c.log", "deep/a.log"]
-    assert (
-        f"passed over: {named}/out is a link to {named.parent}/elsewhere, outside {named}; name it to have it read"
-        in done.stderr
-    )
+    said = f"{named}/out is a link to {named.parent}/elsewhere, outside {named}; name it to have it read"
+    assert f"passed over: {said}" in done.stderr
     assert "inside" not in done.stderr
-    direct = nlp_bench("report", str(named / "out"), *OPTIONS, "--format", "json")
+    direct = nlp_bench("report", str(named / "out"), *OPTIONS)
     assert sources(direct, named) == ["out/b.log", "out/c.log"]
 
 
@@ -61,11 +57,7 @@ def test_a_run_elsewhere_enters_neither_a_bundle_nor_what_is_followed(nlp_bench:
     packed = nlp_bench("bundle", "mine", "--output", "made", cwd=tmp_path)
     assert "theirs is a link to" in packed.stderr
     assert [path.name for path in (tmp_path / "made/runs").iterdir()] == ["001"], packed.stderr
-    for words in (
-        ("sync", "mine"),
-        ("watch", "mine", "--once"),
-        ("plan", "--learn", "mine", "--model", "tiny", "--system", "local", "--nodes", "1"),
-    ):
+    for words in (("sync", "mine"), ("watch", "mine", "--once"), (*LEARN, "mine")):
         done = nlp_bench(*words, cwd=tmp_path)
         assert "theirs is a link to" in done.stderr, words
         assert str(other) not in done.stdout, words
@@ -93,7 +85,7 @@ def test_folders_in_folders_without_end_are_bounded_and_the_rest_is_read(nlp_ben
             os.chdir("n")
     finally:
         os.chdir(here)
-    done = nlp_bench("report", str(tmp_path), *OPTIONS, "--format", "json")
+    done = nlp_bench("report", str(tmp_path), *OPTIONS)
     assert (done.returncode, sources(done, tmp_path)) == (0, ["a.log"])
     assert "n lies more than 64 folders deep" in done.stderr
     run = write_our_run(tmp_path / "run")
@@ -101,81 +93,63 @@ def test_folders_in_folders_without_end_are_bounded_and_the_rest_is_read(nlp_ben
     assert f"{run}: VALID" in nlp_bench("sync", str(tmp_path)).stdout
     (tmp_path / "manifest.json").write_text("{}")
     assert "more than 64 deep; a bundle has none" in nlp_bench("verify", str(tmp_path)).stderr
-    for words in (
-        ("data", "prepare", str(tmp_path), "--output", "x", "--vocab-file", "x"),
-        ("plan", "--learn", str(tmp_path), "--model", "tiny", "--system", "local", "--nodes", "1"),
-    ):
+    prepare = ("data", "prepare", str(tmp_path), "--output", "x", "--vocab-file", "x")
+    for words in (prepare, (*LEARN, str(tmp_path))):
         assert nlp_bench(*words).returncode > 0, words
     subprocess.run(["rm", "-rf", str(tmp_path / "n")], check=True)  # too deep for pytest, which would fail to tidy up
 
 
-def test_logs_beside_run_folders_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_logs_beside_run_folders_are_named(tmp_path: Path, report: Cli) -> None:
     write_our_run(tmp_path / "all/run")
     for name in ("slurm-1.out", "train.log.gz"):
         (tmp_path / "all" / name).write_text(published_log())
-    main(["report", str(tmp_path / "all")])
-    assert (
-        f"passed over: {tmp_path}/all/slurm-1.out and 1 more: logs beside run folders; name it"
-        in capfd.readouterr().err
-    )
+    said = f"passed over: {tmp_path}/all/slurm-1.out and 1 more: logs beside run folders; name it"
+    assert said in report(tmp_path / "all").err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["watch", "nowhere"], "DIR nowhere does not exist; give a run folder"),
-        (["watch", "{folder}/purged"], "purged is a link to /nowhere/runs, which does not exist: make that, or remove the link"),
-        (["watch", ".", "--while-pid", "0"], "--while-pid: "),
+        ("nowhere", "DIR nowhere does not exist; give a run folder"),
+        ("purged", "purged is a link to /nowhere/runs, which does not exist: make that, or remove the link"),
+        (". --while-pid 0", "--while-pid: "),
     ],
-)  # fmt: skip
-def test_watch_names_what_cannot_be_watched(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
-    (tmp_path / "purged").symlink_to("/nowhere/runs")
-    words = [word.format(folder=tmp_path) for word in words]
-    assert main(words) == UsageError.exit_code
-    assert said in capsys.readouterr().err
-
-
-Capture = pytest.CaptureFixture[str]
+)
+def test_watch_names_what_cannot_be_watched(here: Path, cli: Cli, words: str, said: str) -> None:
+    (here / "purged").symlink_to("/nowhere/runs")
+    assert said in cli("watch", *words.split(), code=2).err
 
 
 @pytest.mark.slow
-def test_a_report_replaces_nothing_of_others(tmp_path: Path, capsys: Capture) -> None:
+def test_a_report_replaces_nothing_of_others(tmp_path: Path, report: Cli) -> None:
     log, out = write_log(tmp_path / "a.log", 65000), tmp_path / "out"
-    words, names = (
-        ["report", str(log), "--output", str(out), "--scaling"],
-        ("report.csv", "loss.png", "scaling-efficiency.svg"),
-    )
+    words, names = (log, "--scaling", "--output", out), ("report.csv", "loss.png", "scaling-efficiency.svg")
     out.mkdir()
     for name in names:
         (out / name).write_text("mine")
-        assert main(words) == 2
-        assert f"{name} there is none of an earlier call and would be replaced" in capsys.readouterr().err
+        assert f"{name} there is none of an earlier call and would be replaced" in report(*words, code=2).err
         assert [path.name for path in out.iterdir()] == [name]
         (out / name).unlink()
-    assert [main(words), main(words)] == [0, 0]
+    for _ in range(2):
+        report(*words, code=0)
     for name in names:
         (out / name).unlink(missing_ok=True)
         (out / name).symlink_to(tmp_path / "precious")
-        assert main(words) == 2
-        assert (
-            f"{name} there is a link and would be replaced; move it, or give another folder" in capsys.readouterr().err
-        )
+        said = f"{name} there is a link and would be replaced; move it, or give another folder"
+        assert said in report(*words, code=2).err
         (out / name).unlink()
-    assert main([*words[:3], str(log)]) == 2
-    assert f"--output {log} cannot be written: it is a file; give a folder" in capsys.readouterr().err
+    said = f"--output {log} cannot be written: it is a file; give a folder"
+    assert said in report(log, "--output", log, code=2).err
 
 
-def test_a_trend_replaces_nothing_of_others(tmp_path: Path, capsys: Capture) -> None:
-    file, out = ["--file", str(tmp_path / "h")], tmp_path / "out"
-    assert main(["history", "add", str(write_log(tmp_path / "a.log", 65000)), *file]) == 0
-    words = ["history", "trend", *file, "--allow-measured", "--output", str(out)]
-    assert [main(words), main(words)] == [0, 0]
+def test_a_trend_replaces_nothing_of_others(tmp_path: Path, cli: Cli) -> None:
+    file, out = ("--file", tmp_path / "h"), tmp_path / "out"
+    cli("history", "add", write_log(tmp_path / "a.log", 65000), *file)
+    words = ("history", "trend", *file, "--allow-measured", "--output", out)
+    for _ in range(2):
+        cli(*words)
     (out / "trend.json").write_text("{}")
-    capsys.readouterr()
-    assert main(words) == 2
-    assert "would be replaced" in capsys.readouterr().err
+    assert "would be replaced" in cli(*words, code=2).err
 
 
 @pytest.mark.slow
@@ -188,28 +162,24 @@ def test_plots_do_not_depend_on_somebodys_style(tmp_path: Path) -> None:
         folder.mkdir()
         if backend:
             os.mkfifo(folder / "matplotlibrc")
-        words = [sys.executable, "-P", "-m", "nlp_bench", "report", str(run), "--output", "out"]
+        words = (sys.executable, "-P", "-m", "nlp_bench", "report", run, "--output", "out")
         environment = {**os.environ, **({"MPLBACKEND": backend} if backend else {})}
-        subprocess.run(words, cwd=folder, env=environment, check=True, timeout=120, capture_output=True)
+        execute(*words, cwd=folder, env=environment, check=True, timeout=120)
         made.append((folder / "out/throughput.png").read_bytes())
     assert made[0] == made[1]
 
 
-def test_what_of_a_folder_is_not_read_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_of_a_folder_is_not_read_is_said(tmp_path: Path, report: Cli) -> None:
     (tmp_path / "a.log").write_text(published_log())
     (tmp_path / "gone.log").symlink_to("/scratch/purged/gone.log")
     os.mkfifo(tmp_path / "p.log")
-    words = ["report", str(tmp_path), "--sequence-length", "2048", "--format", "json"]
-    assert main(words) == 0
-    printed = capsys.readouterr()
-    assert len(json.loads(printed.out)["runs"]) == 1
-    assert f"passed over: {tmp_path}/gone.log is a link to nothing" in printed.err
-    assert f"passed over: {tmp_path}/p.log is no regular file" in printed.err
+    done = report(tmp_path, *OPTIONS, code=0)
+    assert len(done.json["runs"]) == 1
+    assert f"passed over: {tmp_path}/gone.log is a link to nothing" in done.err
+    assert f"passed over: {tmp_path}/p.log is no regular file" in done.err
 
 
-def test_a_log_that_may_not_be_looked_at_is_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_log_that_may_not_be_looked_at_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: Cli) -> None:
     """A folder that may be read, but not entered, as another user sees it."""
     (tmp_path / "b").mkdir()
     for name in ("a.log", "b/slow.log"):
@@ -222,23 +192,20 @@ def test_a_log_that_may_not_be_looked_at_is_a_row(
         return stat(path, **options)
 
     monkeypatch.setattr(Path, "stat", closed)
-    assert main(["report", str(tmp_path), "--sequence-length", "2048"]) == 1
-    assert f"cannot read {tmp_path}/b/slow.log: Permission denied" in capsys.readouterr().out
+    said = report(tmp_path, "--sequence-length", "2048", code=1).out
+    assert f"cannot read {tmp_path}/b/slow.log: Permission denied" in said
 
 
-def test_what_a_bundle_derived_is_no_log_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_bundle_derived_is_no_log_of_it(tmp_path: Path, report: Cli) -> None:
     (tmp_path / "a.log").write_text(published_log())
-    made = make_bundle(
-        [str(tmp_path / "a.log")], tmp_path / "made", Options(sequence_length=2048), with_ranks=False, force=False
-    )
-    assert main(["report", str(made.path), "--sequence-length", "2048", "--format", "json"]) == 0
-    assert [Path(one["source"]).name for one in json.loads(capsys.readouterr().out)["runs"]] == ["a.log"]
+    made = bundled(tmp_path / "made", tmp_path / "a.log", sequence_length=2048)
+    runs = report(made.path, *OPTIONS, code=0).json["runs"]
+    assert [Path(one["source"]).name for one in runs] == ["a.log"]
 
 
-def test_the_kernels_own_files_are_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_kernels_own_files_are_passed_over(report: Cli) -> None:
     """`report $SCRATCH/` where that is not set is `report /`: reading /proc came to no end."""
-    assert main(["report", "/proc"]) == 2
-    assert "passed over: /proc: the kernel's own files, no logs" in capsys.readouterr().err
+    assert "passed over: /proc: the kernel's own files, no logs" in report("/proc", code=2).err
 
 
 def test_what_a_volume_keeps_at_its_root_is_passed_over(tmp_path: Path, nlp_bench: Nlp) -> None:
@@ -246,5 +213,5 @@ def test_what_a_volume_keeps_at_its_root_is_passed_over(tmp_path: Path, nlp_benc
     write_log(tmp_path / "a.log", 65000)
     (tmp_path / "lost+found").mkdir(mode=0)
     done = nlp_bench("report", str(tmp_path), "--format", "json")
-    assert [run["source"] for run in json.loads(done.stdout)["runs"]] == [str(tmp_path / "a.log")]
+    assert sources(done, tmp_path) == ["a.log"]
     assert f"passed over: {tmp_path}/lost+found: copies of folders, by the file system" in done.stderr

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,10 @@ from support.following import offline
 from support.ours import write_our_run
 
 from nlp_bench.cli.main import main
+from nlp_bench.launch.submission import Submission
 
 MISSING = object()
 VALUES = (MISSING, None, [], {}, "x", -1, 0, True, 1.5, 10**400, float("nan"), [None], {"a": []})
-SUBMISSION = {
-    "schema": "nlp-bench/submit/1",
-    "job_id": None,
-    "job_ids": [],
-    "parts_left": 0,
-    "pid": 1,
-    "host": "elsewhere",
-    "submitted": "2026-01-01",
-    "comment": None,
-    "script_pid": None,
-    "attempts": [{"job_id": "6", "outcome": "NODE_FAIL"}],
-    "given_up": None,
-    "run_sha256": None,
-    "place": None,
-    "unsure": None,
-    "before": [],
-    "selection": None,
-}
 READERS: dict[str, tuple[tuple[str, ...], ...]] = {
     "run.json": (("measure", "HERE"), ("report", "HERE"), ("watch", "--once", "HERE"), ("submit", "--print", "--run", "HERE/run.json")),
     "outcome.json": (("measure", "HERE"), ("sync", "HERE"), ("watch", "--once", "HERE"), ("report", "HERE")),
@@ -46,14 +30,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_our_run(tmp_path_factory.mktemp("records") / "run")
     main(["measure", str(folder)])
     offline("175", "juwels-booster", account="x").write(folder)
-    (folder / "submit.json").write_text(json.dumps(SUBMISSION))
-    environment = {
-        "schema": "nlp-bench/environment/1",
-        "host": "x",
-        "packages": {"torch": "2"},
-        "variables": {"A": "1"},
-    }
-    (folder / "environment.json").write_text(json.dumps(environment))
+    lost = Submission(pid=1, host="elsewhere", place=None, attempts=[{"job_id": "6", "outcome": "NODE_FAIL"}])
+    environment = {"host": "x", "packages": {"torch": "2"}, "variables": {"A": "1"}}
+    for name, record in {"submit": {"job_id": None, **asdict(lost)}, "environment": environment}.items():
+        (folder / f"{name}.json").write_text(json.dumps({"schema": f"nlp-bench/{name}/1", **record}))
     return folder
 
 

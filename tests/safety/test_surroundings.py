@@ -4,19 +4,21 @@ import ast
 import errno
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from support.command import Cli
 from support.following import offline, undecided
 from support.ours import seal_run, write_our_run
+from support.processes import execute
 from support.published import published_log, write_run
-from support.users import ANNA, ROOT, as_user, open_folder
+from support.users import ANNA, ROOT, as_user, open_folder, run_as
 
-from nlp_bench.cli.main import main
 from nlp_bench.config.scheduler import Job
 from nlp_bench.launch.follow import runs
 from nlp_bench.launch.scheduler import slurm
@@ -24,8 +26,7 @@ from nlp_bench.launch.scheduler.slurm import Slurm
 from soak.commands import COMMANDS
 
 __all__ = ["open_folder"]
-
-
+SOURCE = str(ROOT / "src")
 SCRIPT = """
 import sys
 from nlp_bench.cli.main import main
@@ -54,10 +55,8 @@ def ends(words: list[str], folder: Path, environment: dict[str, str]) -> tuple[d
     if words:
         for path in (folder, *folder.rglob("*")):
             os.chown(path, 12345, 12345)
-    done = subprocess.run(
-        [*words, sys.executable, "-c", SCRIPT, "\n".join(commands)], env={"PYTHONPATH": str(ROOT / "src"), **environment},
-        cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
+    program = [*words, sys.executable, "-c", SCRIPT, "\n".join(commands)]
+    done = execute(*program, env={"PYTHONPATH": SOURCE, **environment}, cwd="/", input="", timeout=200)
     assert "Traceback" not in done.stderr, done.stderr
     told = [line.split(" ", 2)[1:] for line in done.stdout.splitlines() if line.startswith("ended: ")]
     assert [name for name, _ in told] == [one.split(" ")[0] for one in commands], done.stderr
@@ -103,9 +102,8 @@ def test_a_home_that_may_not_be_read_is_said_once_and_passed_over(open_folder: P
 def test_out_of_an_archive_it_says_what_to_do(tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "package"), "zip", ROOT / "src", "nlp_bench")
     words = "import sys; from nlp_bench.cli.main import main; sys.exit(main(['check', '--model', '13', '--offline']))"
-    done = subprocess.run(
-        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-s", "-c", words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": archive}, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    isolated = "-P" if sys.version_info >= (3, 11) else "-s"
+    done = execute(sys.executable, isolated, "-c", words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": archive})
     assert done.returncode == 2
     assert "cannot run out of an archive" in done.stderr
     assert "pip install" in done.stderr
@@ -119,11 +117,9 @@ def test_a_report_is_written_where_matplotlib_finds_no_folder_for_its_cache(tmp_
         "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/proc/none']; import sys; "
         "from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
-    words = ["report", str(tmp_path / "a.log"), "--sequence-length", "2048", "--output", str(tmp_path / "out")]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words], cwd=tmp_path / "work", capture_output=True, text=True, check=False,
-        env={"PYTHONPATH": str(ROOT / "src"), "HOME": "/proc/none"},
-    )  # fmt: skip
+    words = ("report", tmp_path / "a.log", "--sequence-length", "2048", "--output", tmp_path / "out")
+    variables = {"PYTHONPATH": SOURCE, "HOME": "/proc/none"}
+    done = execute(sys.executable, "-c", code, *words, cwd=tmp_path / "work", env=variables)
     assert done.returncode == 0, done.stderr
     assert "no plots: matplotlib finds no writable folder for its cache: set MPLCONFIGDIR to one" in done.stderr
     assert {".html", ".csv"} <= {path.suffix for path in (tmp_path / "out").rglob("*")}
@@ -147,20 +143,14 @@ def test_with_a_matplotlib_that_cannot_be_loaded_all_but_the_plots_is_written(
     (broken / "matplotlib").mkdir(parents=True)
     (broken / "matplotlib/__init__.py").write_text(f"print('tried')\nraise {error}\n")
     code = f"import sys; sys.path.insert(0, {str(broken)!r}); from nlp_bench.cli.main import main; sys.exit(main(sys.argv[1:]))"
-    variables = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
+    variables = {"PYTHONPATH": SOURCE, "PATH": ""}
     variables[variable] += f":{broken}"
-
-    def ended(*words: str) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-c", code, *words]
-        return subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
-
+    ended = partial(execute, sys.executable, "-c", code, cwd=tmp_path, env=variables)
     done = ended("report", "a.log", "--sequence-length", "2048", "--output", "out")
     expected = said.format(broken, ".".join(map(str, sys.version_info[:2])))
     assert f"no plots: {expected}" in done.stderr
     assert (done.returncode, done.stdout.count("tried")) == (0, 1)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        f"report.{kind}" for kind in ("csv", "md", "html", "json")
-    }
+    assert sorted(path.suffix for path in (tmp_path / "out").iterdir()) == [".csv", ".html", ".json", ".md"]
     done = ended("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "1", "--plot", "plan.svg")
     assert f"nlp-bench: error: --plot plan.svg: {expected}" in done.stderr
 
@@ -171,7 +161,7 @@ def test_no_empty_folder_stays_in_the_current_one(tmp_path: Path) -> None:
         "import os, tempfile; tempfile._candidate_tempdir_list = lambda: [os.getcwd()]; "
         "from nlp_bench.cli.main import keep_caches_private as keep; keep(); assert os.listdir()"
     )
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT / "src")}, check=True)
+    execute(sys.executable, "-c", code, cwd=tmp_path, env={"PYTHONPATH": SOURCE}, check=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -181,11 +171,8 @@ def said_with(folder: Path, words: tuple[str, ...], code: int = 1, **variables: 
     (folder / "venv/bin/python").symlink_to(sys.executable)
     (folder / "venv/nlp-bench.key").touch()
     (folder / "x.log").write_text(published_log())
-    command = [sys.executable, "-P", "-m", "nlp_bench", *words]
     environment = {**os.environ, "NLP_BENCH_VENV": str(folder / "venv"), **variables}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
+    done = execute(sys.executable, "-P", "-m", "nlp_bench", *words, cwd=folder, env=environment, timeout=120)
     said = done.stdout + done.stderr
     assert done.returncode == code
     assert "Traceback" not in said
@@ -217,9 +204,7 @@ def test_a_torch_of_pythonpath_is_named_with_its_own_version(tmp_path: Path, tex
     (torch / "version.py").write_text(text)
     path = f"{tmp_path}/module:{os.environ.get('PYTHONPATH', '')}"
     said = said_with(tmp_path, ("doctor", "--checks", "environment", "--verbose"), 0, PYTHONPATH=path)
-    assert (
-        f"PYTHONPATH leads to torch {version} in {tmp_path}/module, which trains instead of the installed one" in said
-    )
+    assert f"PYTHONPATH leads to torch {version} in {tmp_path}/module, which trains instead of the installed" in said
     assert "next: unset PYTHONPATH, or unload the module that sets it" in said
 
 
@@ -228,16 +213,14 @@ def test_a_numpy_of_pythonpath_has_its_own_version_in_the_records(tmp_path: Path
     (tmp_path / "module/numpy/__init__.py").touch()
     (tmp_path / "module/numpy/version.py").write_text('version = "1.99.0"\n__version__ = version\n')
     code = "from nlp_bench.packages import installed_version; print(installed_version('numpy'))"
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}/module:{ROOT / 'src'}"}
-    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "1.99.0\n"
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}/module:{SOURCE}"}
+    assert execute(sys.executable, "-c", code, env=environment, check=True).stdout == "1.99.0\n"
 
 
 def test_a_python_that_is_too_old_is_named() -> None:
     """That of an image, by `python -m`: it was a TypeError of whatever came first."""
     code = "import sys; sys.version_info = (3, 9, 1); import nlp_bench"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=False
-    )
+    done = execute(sys.executable, "-c", code, env={"PYTHONPATH": SOURCE})
     assert done.returncode == 1
     assert done.stderr.startswith("nlp-bench: error: it needs Python 3.10 to 3.13; ")
     ast.parse((ROOT / "src/nlp_bench/__init__.py").read_text(), feature_version=(3, 6))
@@ -247,12 +230,12 @@ def test_another_nlp_bench_of_pythonpath_is_named(tmp_path: Path) -> None:
     """A module that is loaded behind `source activate.bash` put a colleague's before it: its numbers were printed without a word."""
     (own := tmp_path / "own").mkdir()
     (own / "src/nlp_bench").mkdir(parents=True)
-    words, path = ("report", "--dialects"), str(ROOT / "src")
-    said = said_with(own, words, 0, PYTHONPATH=path, NLP_BENCH_ROOT=str(own))
+    words = ("report", "--dialects")
+    said = said_with(own, words, 0, PYTHONPATH=SOURCE, NLP_BENCH_ROOT=str(own))
     assert (
-        f"warning: this is the nlp-bench of {path}, where PYTHONPATH leads, not the activated one of {own}/src" in said
+        f"warning: this is the nlp-bench of {SOURCE}, where PYTHONPATH leads, not the activated one of {own}/" in said
     )
-    assert "warning" not in said_with(tmp_path, words, 0, PYTHONPATH=path, NLP_BENCH_ROOT=str(ROOT))
+    assert "warning" not in said_with(tmp_path, words, 0, PYTHONPATH=SOURCE, NLP_BENCH_ROOT=str(ROOT))
 
 
 @pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment")])
@@ -264,7 +247,7 @@ def test_a_library_that_is_too_old_is_named(tmp_path: Path, words: tuple[str, ..
     compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("no C compiler")
     library = tmp_path / "gcc/libstdc++.so.6"
     versions = f"-Wl,-soname,libstdc++.so.6,--version-script,{tmp_path}/versions"
-    subprocess.run([compiler, "-shared", "-fPIC", versions, "-o", library, tmp_path / "old.c"], check=True)
+    execute(compiler, "-shared", "-fPIC", versions, "-o", library, tmp_path / "old.c", check=True)
     said = said_with(tmp_path, words, LD_LIBRARY_PATH=f"{tmp_path}/gcc")
     assert f"LD_LIBRARY_PATH brings {library}, too old for numpy" in said
     assert "unset LD_LIBRARY_PATH, or unload the gcc or conda module that sets it" in said
@@ -273,38 +256,37 @@ def test_a_library_that_is_too_old_is_named(tmp_path: Path, words: tuple[str, ..
 def test_the_home_of_another_python_is_dropped(tmp_path: Path) -> None:
     """Python would end with a fatal error of its own, before the first line of ours."""
     (tmp_path / "x.log").write_text(published_log())
-    command = ["bash", str(ROOT / "benchmark/env/nlp-bench"), "report", "x.log", "--sequence-length", "2048"]
-    variables = {**os.environ, "PYTHONHOME": str(tmp_path), "NLP_BENCH_VENV": str(tmp_path)}
-    variables["NLP_BENCH_PYTHON"] = sys.executable
-    done = subprocess.run(
-        command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=120
-    )
+    command = ("bash", ROOT / "benchmark/env/nlp-bench", "report", "x.log", "--sequence-length", "2048")
+    variables = {"PYTHONHOME": str(tmp_path), "NLP_BENCH_VENV": str(tmp_path), "NLP_BENCH_PYTHON": sys.executable}
+    done = execute(*command, cwd=tmp_path, env={**os.environ, **variables}, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "MEASURED" in done.stdout + done.stderr or "VALID" in done.stdout
 
 
 def test_without_a_folder_for_temporary_files_the_remedy_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A container may have none that can be written."""
-
-    def none() -> str:
-        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
-
-    bundle = str(tmp_path / "evidence.tar.gz")
-    assert main(["bundle", str(write_run(tmp_path / "run")), "--output", bundle]) == 0
-    monkeypatch.setattr(tempfile, "gettempdir", none)
-    for words in (["verify", bundle], ["bundle", "--redact-report", str(tmp_path / "run")]):
-        assert main(words) == 1
-        said = "".join(capsys.readouterr())
+    bundle, none = tmp_path / "evidence.tar.gz", FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+    cli("bundle", write_run(tmp_path / "run"), "--output", bundle)
+    monkeypatch.setattr(tempfile, "gettempdir", Mock(side_effect=none))
+    for words in (("verify", bundle), ("bundle", "--redact-report", tmp_path / "run")):
+        said = cli(*words, code=1).err
         assert "there is no folder for temporary files" in said
         assert "set TMPDIR to a folder that exists, is writable and has room" in said
-    assert main(["doctor", "--checks", "disk,writable,clock", "--runs", str(tmp_path)]) == 1
-    said = "".join(capsys.readouterr())
+    said = "".join(cli("doctor", "--checks", "disk,writable,clock", "--runs", tmp_path, code=1)[1:])
     assert "the check itself broke" not in said
     assert "1 failed" in said
     assert "failed   writable  there is no folder for temporary files" in said
     assert "next: set TMPDIR to a folder" in said
+
+
+OF_NO_FOLDER = (
+    ("check", "--model", "tiny", "--offline"),
+    ("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2"),
+    ("submit", "--model", "tiny", "--print"),
+)
+"""Commands that need nothing of the current folder."""
 
 
 @pytest.fixture
@@ -320,30 +302,18 @@ def gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield run
 
 
-def test_absolute_paths_are_read_where_the_current_folder_was_deleted(
-    gone: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made, rates = str(gone.parent / "e.tar.gz"), "steady 36361.59 tokens/s"
-    for words in (
-        ["report", str(gone)],
-        ["measure", str(gone)],
-        ["check", "--model", "tiny", "--offline"],
-        ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2"],
-        ["submit", "--model", "tiny", "--print"],
-        ["bundle", "--output", made, str(gone)],
-        ["verify", made],
-    ):
-        assert main(words) == 0, words
-        printed = capsys.readouterr()
-        assert "No such file" not in printed.out + printed.err
-        assert words[0] not in {"bundle", "verify"} or rates in printed.out
+def test_absolute_paths_are_read_where_the_current_folder_was_deleted(gone: Path, cli: Cli) -> None:
+    made, rates = gone.parent / "e.tar.gz", "steady 36361.59 tokens/s"
+    packed = (("bundle", "--output", made, gone), ("verify", made))
+    for words in (("report", gone), ("measure", gone), *OF_NO_FOLDER, *packed):
+        done = cli(*words)
+        assert "No such file" not in done.out + done.err
+        assert words[0] not in {"bundle", "verify"} or rates in done.out
 
 
-def test_what_a_deleted_current_folder_cannot_take_is_said(gone: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bundle", str(gone)]) == 1
-    assert "evidence.tar.gz: No such file or directory; the current folder was deleted: go to one that exists (cd)" in (
-        capsys.readouterr().err
-    )
+def test_what_a_deleted_current_folder_cannot_take_is_said(gone: Path, cli: Cli) -> None:
+    said = "evidence.tar.gz: No such file or directory; the current folder was deleted: go to one that exists (cd)"
+    assert said in cli("bundle", gone, code=1).err
 
 
 @pytest.mark.slow
@@ -354,22 +324,15 @@ def test_a_current_folder_that_may_not_be_read_is_passed_over(open_folder: Path)
     shutil.copytree(ROOT / "benchmark/models", closed / "benchmark/models")
     shutil.copy(ROOT / "benchmark/jube/nlp_benchmark.yaml", closed / "benchmark/jube")
     (closed / "benchmark").chmod(0o700)
-    for words in (
-        ["check", "--model", "tiny", "--offline"],
-        ["plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2"],
-        ["submit", "--model", "tiny", "--print"],
-    ):
-        done = subprocess.run(
-            [*as_user(ANNA), sys.executable, "-P", "-m", "nlp_bench", *words], cwd=closed, capture_output=True, text=True,
-            check=False, timeout=100, env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "HOME": "/nowhere"},
-        )  # fmt: skip
+    for words in OF_NO_FOLDER:
+        done = run_as(ANNA, closed, *words, groups=())
         assert done.returncode == 0, done.stderr
         assert f"{closed}/benchmark may not be read: what lies there is passed over; go to another" in done.stderr
 
 
 @pytest.mark.slow
 def test_a_run_that_is_moved_while_it_is_watched_is_said_to_be_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     for name in ("a", "b"):
         undecided(tmp_path / "runs" / name)
@@ -383,5 +346,5 @@ def test_a_run_that_is_moved_while_it_is_watched_is_said_to_be_gone(
 
     monkeypatch.setattr(runs, "UNSEEN_S", 0.5)
     monkeypatch.setattr(Slurm, "query", query)
-    assert main(["watch", "--every", "0.01", str(tmp_path / "runs")]) == 1
-    assert capsys.readouterr().err.count(f"{tmp_path}/runs/a is gone or was moved; name its new place") == 1
+    said = cli("watch", "--every", "0.01", tmp_path / "runs", code=1).err
+    assert said.count(f"{tmp_path}/runs/a is gone or was moved; name its new place") == 1

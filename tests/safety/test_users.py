@@ -5,21 +5,23 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support import users
+from support.following import program
+from support.forked_commands import Nlp
 from support.ours import log_of_ours, write_our_run
+from support.processes import execute
 from support.users import ANNA, BERT, GROUP, ROOT, as_user, on_tmpfs, open_folder
 
 from nlp_bench.config.resolve import resolve
+from nlp_bench.launch.submission import Submission
 from soak.commands import TINY
 
 __all__ = ["open_folder"]
-As = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def shared(open_folder: Path) -> Path:
 
 
 @pytest.fixture
-def run_as(shared: Path) -> As:
+def run_as(shared: Path) -> Nlp:
     """Return how a user runs nlp-bench in the shared folder."""
     as_user(ANNA)  # skips where that cannot be
     return lambda uid, *words, **how: users.run_as(uid, shared, *words, **how)
@@ -53,7 +55,7 @@ def runs(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_history_of_a_group_takes_the_runs_of_both(run_as: As, shared: Path) -> None:
+def test_a_history_of_a_group_takes_the_runs_of_both(run_as: Nlp, shared: Path) -> None:
     first, second, third = runs(shared)
     for uid, run in ((ANNA, first), (BERT, second), (ANNA, third)):
         done = run_as(uid, "history", "add", run, "--file", "h", umask=0o002)
@@ -65,7 +67,9 @@ def test_a_history_of_a_group_takes_the_runs_of_both(run_as: As, shared: Path) -
 
 
 @pytest.mark.slow
-def test_a_reader_of_a_history_and_one_who_may_not_write_it_do_not_shut_out_its_owner(run_as: As, shared: Path) -> None:
+def test_a_reader_of_a_history_and_one_who_may_not_write_it_do_not_shut_out_its_owner(
+    run_as: Nlp, shared: Path
+) -> None:
     """SQLite left files of the reader beside it, which its owner could not write."""
     first, second, third = runs(shared)
     assert run_as(ANNA, "history", "add", first, "--file", "h").returncode == 0
@@ -79,7 +83,7 @@ def test_a_reader_of_a_history_and_one_who_may_not_write_it_do_not_shut_out_its_
 
 
 @pytest.mark.slow
-def test_what_another_user_closed_is_a_row_and_the_rest_is_reported(run_as: As, shared: Path) -> None:
+def test_what_another_user_closed_is_a_row_and_the_rest_is_reported(run_as: Nlp, shared: Path) -> None:
     closed, log, _ = runs(shared)
     (shared / closed).chmod(0o700)
     (shared / log / "job.out").chmod(0o600)
@@ -103,27 +107,20 @@ def undecided(shared: Path) -> Path:
     write_our_run(run := shared / "run0")
     resolve(TINY, ask_scheduler=False).write(run)
     (run / "outcome.json").unlink()
-    submitted = {
-        "schema": "nlp-bench/submit/1", "job_id": None, "job_ids": [], "parts_left": 0, "pid": 1, "host": os.uname().nodename,
-        "submitted": "2026-01-01T00:00:00+00:00", "comment": None, "script_pid": None, "place": None, "attempts": [], "given_up": None,
-        "run_sha256": None, "unsure": None, "before": [], "selection": None,
-    }  # fmt: skip
-    (run / "submit.json").write_text(json.dumps(submitted))
+    Submission(pid=1).write(run)
     return owned(run, ANNA)
 
 
 @pytest.mark.slow
-def test_how_another_users_run_ended_is_said_where_it_cannot_be_recorded(run_as: As, shared: Path) -> None:
+def test_how_another_users_run_ended_is_said_where_it_cannot_be_recorded(run_as: Nlp, shared: Path) -> None:
     undecided(shared)
     for words in (("sync", "."), ("watch", "--once", ".")):
         done = run_as(BERT, *words)
         assert done.returncode == 1
-        assert re.search(
-            r"run0: UNKNOWN: .*; but cannot write .*outcome.json: Permission denied; you have no", done.stderr
-        )
+        assert re.search(r"run0: UNKNOWN: .*; but cannot write .*outcome.json: Permission denied; you", done.stderr)
 
 
-def test_a_run_whose_lock_nobody_else_may_open_is_not_taken_for_ended(run_as: As, shared: Path) -> None:
+def test_a_run_whose_lock_nobody_else_may_open_is_not_taken_for_ended(run_as: Nlp, shared: Path) -> None:
     """Only the lock says that a run of this machine goes on; the group may write its folder."""
     run = undecided(shared)
     run.chmod(0o2775)
@@ -135,7 +132,7 @@ def test_a_run_whose_lock_nobody_else_may_open_is_not_taken_for_ended(run_as: As
 
 
 @pytest.mark.slow
-def test_data_that_one_user_made_another_uses(run_as: As, shared: Path) -> None:
+def test_data_that_one_user_made_another_uses(run_as: Nlp, shared: Path) -> None:
     words = ("data", "--output", "d", "--documents", "20", "--vocab-size", "260")
     made = run_as(ANNA, *words, TMPDIR=str(shared), umask=0o002)
     assert (made.returncode, made.stdout.strip().endswith("(made)")) == (0, True), made.stderr
@@ -156,16 +153,14 @@ def test_a_cache_that_somebody_else_made_first_is_not_used(shared: Path, mode: i
     squatted.chmod(mode)
     os.chown(squatted, BERT, GROUP)
     variables = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"], "TMPDIR": str(shared)}
-    done = subprocess.run(
-        [*words, sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True
-    )
+    done = execute(*words, sys.executable, "-c", code, env=variables, check=True)
     folder = Path(done.stdout.strip()).parent
     assert (folder.parent, folder.stat().st_uid, folder.stat().st_mode & 0o777) == (shared, ANNA, 0o700)
     assert f"{squatted} is not yours alone" in done.stderr
 
 
 @pytest.mark.slow
-def test_data_that_one_may_only_read_have_their_index_in_the_working_folder(run_as: As, shared: Path) -> None:
+def test_data_that_one_may_only_read_have_their_index_in_the_working_folder(run_as: Nlp, shared: Path) -> None:
     """It was to be written beside them, which failed in the job; no option names another folder."""
     (shared / "theirs").mkdir(mode=0o755)
     for end in (".bin", ".idx"):
@@ -179,7 +174,7 @@ def test_data_that_one_may_only_read_have_their_index_in_the_working_folder(run_
 
 
 def test_where_neither_the_data_nor_the_working_folder_may_be_written_the_run_keeps_the_index(
-    run_as: As, shared: Path
+    run_as: Nlp, shared: Path
 ) -> None:
     """A colleague's finished checkout, or a data folder of the group with a cache of one of them, failed in the job."""
     (shared / "build/data/cache").mkdir(parents=True)
@@ -192,7 +187,7 @@ def test_where_neither_the_data_nor_the_working_folder_may_be_written_the_run_ke
 
 
 @pytest.mark.slow
-def test_data_of_a_user_whose_umask_shut_others_out_are_named(run_as: As, shared: Path) -> None:
+def test_data_of_a_user_whose_umask_shut_others_out_are_named(run_as: Nlp, shared: Path) -> None:
     """The doctor asked to have its own fault reported."""
     (shared / "build/data").mkdir(parents=True, mode=0o700)
     owned(shared / "build", BERT)
@@ -229,10 +224,7 @@ def test_the_one_command_in_a_colleagues_checkout(shared: Path) -> None:
     script = stand_ins(shared)
     owned(shared, ANNA)
 
-    def said() -> "subprocess.CompletedProcess[str]":
-        words = [*before, "bash", str(script)]
-        return subprocess.run(words, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
-
+    said = partial(execute, *before, "bash", script, env={"PATH": os.environ["PATH"]})
     refused = said()
     assert (refused.returncode, refused.stdout) == (2, "")
     assert f"error: {shared}/benchmark/jube, which is of " in refused.stderr
@@ -247,8 +239,7 @@ def test_the_one_command_in_a_colleagues_checkout(shared: Path) -> None:
 
 
 def test_tags_behind_the_word_of_jube_are_tags(tmp_path: Path) -> None:
-    words = ["bash", str(stand_ins(tmp_path)), "--tag", "13", "rehearse"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    done = execute("bash", stand_ins(tmp_path), "--tag", "13", "rehearse", check=True)
     assert f"jube run {tmp_path}/benchmark/jube/nlp_benchmark.yaml --tag 13 rehearse\n" in done.stderr
 
 
@@ -263,9 +254,8 @@ def test_tags_behind_the_word_of_jube_are_tags(tmp_path: Path) -> None:
 )
 def test_the_one_command_looks_where_jube_has_put_the_run(tmp_path: Path, status: str, code: int, said: str) -> None:
     """With another outpath in JUBE's file an older run of the checkout was shown as this one's result; a site's wrapper may print a banner."""
-    script = stand_ins(tmp_path)
     variables = {**os.environ, "OUTPATH": "/scratch/my runs", "JUBE_SAYS": status}
-    done = subprocess.run(["bash", script], env=variables, capture_output=True, text=True, check=False)
+    done = execute("bash", stand_ins(tmp_path), env=variables)
     waits = ["watch --continue --every 10 /scratch/my runs/000000"] if "RUNNING" in status else []
     shows = [] if said else [f"report /scratch/my runs/000000 --output {tmp_path}/reports/latest"]
     assert (done.returncode, done.stdout.splitlines()[1:], said in done.stderr) == (code, [*waits, *shows], True), done
@@ -275,21 +265,18 @@ def test_the_one_command_where_tmpdir_is_full(tmp_path: Path) -> None:
     """The run was trained to its end, and then run.sh ended with 1 without a word."""
     full = tmp_path / "full"
     full.mkdir()
-    fill = ["sh", "-c", 'head -c 4096 /dev/zero > "$TMPDIR/x"; exec "$@"', "sh"]
-    script = stand_ins(tmp_path)
-    words = [*on_tmpfs(full, "size=4k"), *fill, "bash", script]
-    done = subprocess.run(words, env={**os.environ, "TMPDIR": str(full)}, capture_output=True, text=True, check=False)
+    fill = ("sh", "-c", 'head -c 4096 /dev/zero > "$TMPDIR/x"; exec "$@"', "sh")
+    words = [*on_tmpfs(full, "size=4k"), *fill, "bash", stand_ins(tmp_path)]
+    done = execute(*words, env={**os.environ, "TMPDIR": str(full)})
     assert (done.returncode, done.stdout.endswith(f"--output {tmp_path}/reports/latest\n")) == (0, True), done
     assert list((tmp_path / "benchmark/jube/nlp_benchmark_run").iterdir()) == []
 
 
 def test_the_one_command_without_find(tmp_path: Path) -> None:
     """A minimal image has none, and run.sh ended before JUBE began, without a word."""
-    script = stand_ins(tmp_path)
-    (tmp_path / "find").write_text("#!/bin/sh\nexit 127\n")
-    (tmp_path / "find").chmod(0o755)
+    program(tmp_path, "find", "exit 127")
     variables = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", script], env=variables, capture_output=True, text=True, check=False)
+    done = execute("bash", stand_ins(tmp_path), env=variables)
     assert (done.returncode, done.stdout.endswith(f"--output {tmp_path}/reports/latest\n")) == (0, True), done
 
 
@@ -302,17 +289,13 @@ def test_what_was_set_aside_of_another_user_is_in_nobodys_way(shared: Path) -> N
         if os.getuid() == 0:
             owned(shared / name, uid)
     code = "from pathlib import Path; from nlp_bench.files import replace_folder as put; put(Path('new'), Path('d'))"
-    done = subprocess.run(
-        [*as_user(BERT, GROUP), sys.executable, "-c", code], cwd=shared, capture_output=True, text=True, check=False,
-        env={"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
-    )  # fmt: skip
+    variables = {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]}
+    done = execute(*as_user(BERT, GROUP), sys.executable, "-c", code, cwd=shared, env=variables)
     assert (done.returncode, (shared / "d/x").read_text()) == (0, "new"), done.stderr
 
 
 def test_a_current_folder_that_has_gone_is_named(tmp_path: Path) -> None:
     words = f'mkdir gone; cd gone; rmdir ../gone; "{sys.executable}" -m nlp_bench check --model tiny --system local --output .'
-    done = subprocess.run(
-        ["bash", "-c", words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, check=False
-    )  # fmt: skip
+    done = execute("bash", "-c", words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "src")})
     assert "No such file or directory; the current folder was deleted: go to one that exists (cd)" in done.stderr
     assert "Traceback" not in done.stderr

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import threading
 import warnings
 from dataclasses import replace
@@ -11,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from support.following import offline
+from support.following import offline, program
+from support.processes import ROOT, execute
 
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.folder import prepare
 from nlp_bench.launch.nodes.torchrun import write_provenance
-from nlp_bench.launch.script import software_lines, variables
-from nlp_bench.launch.submission import read_submission
+from nlp_bench.launch.script import interpreter, software_lines, variables
+from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.redact import is_secret
 
 if TYPE_CHECKING:
     from nlp_bench.config.system import System
 
-ROOT = Path(__file__).resolve().parents[2]
 SECRET = "s3cr3tV4lue9876543210"  # noqa: S105  # none
 WEIRD = (
     "a b", " lead", "tail ", "it's", 'say "x"', "$HOME", "$(touch pwned)", "`touch pwned`", "a;touch pwned", "a&b|c", "a\nb", "a\n#SBATCH --x",
@@ -46,17 +45,12 @@ def test_a_weird_folder_is_one_word_of_the_script(tmp_path: Path, run: Run, name
     folder.mkdir()
     script = prepare(run, root=ROOT, run_dir=folder)
     assert read_run(folder) == run
-    stub = tmp_path / "stub"
-    stub.mkdir()
-    (stub / "python").write_text('#!/bin/sh\nfor word; do :; done\nprintf %s "$word" > "$SAID"\n[ "$3" != launch ]\n')
-    (stub / "python").chmod(0o755)
-    from nlp_bench.launch.script import interpreter
-
+    (stub := tmp_path / "stub").mkdir()
+    program(stub, "python", 'for word; do :; done\nprintf %s "$word" > "$SAID"\n[ "$3" != launch ]')
     content = script.read_bytes().replace(os.fsencode(interpreter(ROOT)), os.fsencode(stub / "python"))
     script.write_bytes(content)
-    done = subprocess.run(
-        ["bash", "submit.job"], cwd=folder, capture_output=True, check=False, env={**os.environ, "SAID": str(tmp_path / "said")}
-    )  # fmt: skip
+    variables = {**os.environ, "SAID": str(tmp_path / "said")}
+    done = execute("bash", "submit.job", cwd=folder, env=variables, errors="surrogateescape")
     assert done.returncode == 1, done.stderr
     assert (tmp_path / "said").read_bytes() == os.fsencode(folder)  # what `sync` was given last
     assert not list(tmp_path.rglob("pwned"))
@@ -72,8 +66,7 @@ def test_a_name_of_the_environment_is_a_name(run: Run, name: str) -> None:
 def test_a_value_of_the_environment_is_one_word(tmp_path: Path, run: Run, value: str) -> None:
     lines = software_lines(replace(run.system, environment={"A": value}))
     script = "\n".join([*lines, 'printf %s "$A"'])
-    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert done.stdout == value
+    assert execute("bash", "-c", script, cwd=tmp_path, check=True).stdout == value
     assert not list(tmp_path.iterdir())
 
 
@@ -89,18 +82,9 @@ def test_a_run_json_of_a_stranger_names_no_folder_and_no_command(tmp_path: Path,
 
 @pytest.mark.parametrize("job_id", ["--help", "1; x", "7\n", "", "-1", [], 1.5, "a"])
 def test_a_job_of_a_stranger_is_no_word_of_slurms_commands(tmp_path: Path, job_id: object) -> None:
-    record = {"schema": "nlp-bench/submit/1", "job_id": "7", "job_ids": ["7", job_id], "parts_left": 0}
-    record |= {
-        "pid": 1,
-        "host": "x",
-        "submitted": "x",
-        "comment": None,
-        "script_pid": None,
-        "place": None,
-        "attempts": [],
-    }
-    record |= {"given_up": None, "run_sha256": None, "unsure": None, "before": [], "selection": None}
-    (tmp_path / "submit.json").write_text(json.dumps(record))
+    Submission(job_ids=["7"]).write(tmp_path)
+    record = json.loads((tmp_path / "submit.json").read_text())
+    (tmp_path / "submit.json").write_text(json.dumps({**record, "job_ids": ["7", job_id]}))
     with pytest.raises(NlpBenchError, match="no job of Slurm"):
         read_submission(tmp_path)
 
@@ -136,26 +120,19 @@ def test_a_secret_is_kept_by_name_and_still_reaches_the_ranks(tmp_path: Path, ru
         variables(system, {})
     assert variables(system, {"WANDB_API_KEY": SECRET}) == {"WANDB_API_KEY": SECRET, "A": "1"}
     script = prepare(replace(run, system=system), root=ROOT, run_dir=tmp_path)
-    done = subprocess.run(
-        ["bash", "-c", "\n".join([*software_lines(system), "env | grep ^WANDB"])], env={"WANDB_API_KEY": SECRET, "PATH": os.environ["PATH"]},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout == f"WANDB_API_KEY={SECRET}\n"
+    words = "\n".join([*software_lines(system), "env | grep ^WANDB"])
+    environment = {"WANDB_API_KEY": SECRET, "PATH": os.environ["PATH"]}
+    assert execute("bash", "-c", words, env=environment, check=True).stdout == f"WANDB_API_KEY={SECRET}\n"
     assert "export WANDB_API_KEY\n" in script.read_text()
 
 
 def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NLP_BENCH_PROXY", f"http://me:{SECRET}@host")
     monkeypatch.setenv("SLURM_JWT", SECRET)
-    secret = [
-        "NCCL_X_PASS",
-        "NCCL_CONF_PASSPHRASE",
-        "SLURM_X_COOKIE",
-        "TORCH_X_WEBHOOK",
-        "PYTHON_X_AUTH",
-        "CUDA_X_SAS",
-        "NLP_BENCH_X_DSN",
-    ]
+    names = (
+        """NCCL_X_PASS NCCL_CONF_PASSPHRASE SLURM_X_COOKIE TORCH_X_WEBHOOK PYTHON_X_AUTH CUDA_X_SAS NLP_BENCH_X_DSN"""
+    )
+    secret = names.split()
     for name in secret:
         monkeypatch.setenv(name, f"two words {SECRET}")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
@@ -167,8 +144,7 @@ def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.M
     variables = json.loads(texts["environment.json"])["variables"]
     assert {name: variables[name] for name in ("SLURM_JWT", *secret)} == dict.fromkeys(("SLURM_JWT", *secret), "***")
     assert "--lr 1" in texts["command.txt"]
-    words, path = ["bash", "-c", texts["command.txt"]], {"PATH": os.environ["PATH"]}
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=path)
+    done = execute("bash", "-c", texts["command.txt"], env={"PATH": os.environ["PATH"]})
     assert "WANDB_API_KEY: is a secret and is not kept here; export it first" in done.stderr
 
 
@@ -176,9 +152,9 @@ def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.M
 def test_the_command_of_several_nodes_says_so(tmp_path: Path, nodes: str, said: str) -> None:
     """Typed on one of two it waited for 83 s without a word, and ended in a traceback of torchrun's."""
     write_provenance(tmp_path, ["true", "--nnodes", nodes], {}, "")
-    done = subprocess.run(["bash", tmp_path / "command.txt"], capture_output=True, text=True, check=True)
-    assert said in done.stderr
-    assert bool(said) == bool(done.stderr)
+    found = execute("bash", tmp_path / "command.txt", check=True).stderr
+    assert said in found
+    assert bool(said) == bool(found)
 
 
 class Bomb:
@@ -237,8 +213,6 @@ def test_an_index_that_a_node_sees_late_is_waited_for(tmp_path: Path, monkeypatc
     assert gpt_dataset.numpy.load(str(index), allow_pickle=True, mmap_mode="r").sum() == 36
     showing.join()
     monkeypatch.setattr("nlp_bench.files.SEEN_WITHIN_S", 0.0)
-    with pytest.raises(
-        NlpBenchError,
-        match=r"y\.npy, which rank 0 has written, is not seen here after 60 s: the file system shows it late",
-    ):
+    late = r"y\.npy, which rank 0 has written, is not seen here after 60 s: the file system shows it late"
+    with pytest.raises(NlpBenchError, match=late):
         gpt_dataset.numpy.load(str(tmp_path / "y.npy"), allow_pickle=True, mmap_mode="r")
