@@ -4,54 +4,47 @@ import os
 from pathlib import Path
 
 import pytest
+from support.command import Capture, Cli
 from support.forked_commands import Nlp, nlp_bench
 from support.ours import seal_run, write_our_run
 from support.planning import small_run
 
-from nlp_bench.cli.main import main
 from nlp_bench.config import catalog
-from nlp_bench.errors import UsageError
 from nlp_bench.plan.machines import against_sheet, sheet_of
 
 __all__ = ["nlp_bench"]
 
 
+WRITES = {"check": ("run.json", "--offline"), "rehearse": ("rehearsal.json",)}
+"""Of two commands the record that they write, and how they ask no scheduler."""
+
+
 @pytest.mark.parametrize("started", ["submit.json", "outcome.json", "job.out"])
-@pytest.mark.parametrize("command", ["check", "rehearse"])
-def test_the_records_of_a_started_run_are_not_replaced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, started: str
-) -> None:
+@pytest.mark.parametrize("command", WRITES)
+def test_the_records_of_a_started_run_are_not_replaced(tmp_path: Path, cli: Cli, command: str, started: str) -> None:
     run = tmp_path / "run"
     small_run(run)
     (run / started).write_text("{}")
     before = {path.name: path.read_bytes() for path in run.iterdir()}
-    words = ["--model", "13", "--system", "dgx-h100", *(["--offline"] if command == "check" else [])]
-    assert main([command, *words, "--output", str(run)]) == UsageError.exit_code
-    assert f"--output: {run} holds {started}: a run was started there" in capsys.readouterr().err
+    words = (command, "--model", "13", "--system", "dgx-h100", *WRITES[command][1:], "--output", run)
+    assert f"--output: {run} holds {started}: a run was started there" in cli(*words, code=2).err
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
 
 
-@pytest.mark.parametrize(("command", "record"), [("check", "run.json"), ("rehearse", "rehearsal.json")])
-def test_a_file_of_somebody_else_is_no_record_to_replace(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, record: str
-) -> None:
-    (tmp_path / record).write_text('{"schema": "theirs/1"}')
-    words = ["--model", "13", "--system", "dgx-h100", *(["--offline"] if command == "check" else [])]
-    assert main([command, *words, "--output", str(tmp_path)]) == UsageError.exit_code
-    assert f"--output: {tmp_path / record} is none of nlp-bench's and would be replaced" in capsys.readouterr().err
-    assert (tmp_path / record).read_text() == '{"schema": "theirs/1"}'
+@pytest.mark.parametrize("command", WRITES)
+def test_a_file_of_somebody_else_is_no_record_to_replace(tmp_path: Path, cli: Cli, command: str) -> None:
+    record = tmp_path / WRITES[command][0]
+    record.write_text('{"schema": "theirs/1"}')
+    words = (command, "--model", "13", "--system", "dgx-h100", *WRITES[command][1:], "--output", tmp_path)
+    assert f"--output: {record} is none of nlp-bench's and would be replaced" in cli(*words, code=2).err
+    assert record.read_text() == '{"schema": "theirs/1"}'
 
 
-def test_check_shows_whether_the_sequence_is_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = []
-    for word in ("yes", "no"):
-        small_run(tmp_path / word, "--tp", "2", "--sequence-parallel", word)
-        said += [line for line in capsys.readouterr().out.splitlines() if line.startswith("tuning ")]
-    both = [
-        "tuning  --recompute-granularity selective --sequence-parallel",
-        "tuning  --recompute-granularity selective",
-    ]
-    assert said == [f"{words} --use-distributed-optimizer" for words in both]
+@pytest.mark.parametrize(("word", "shown"), [("yes", " --sequence-parallel"), ("no", "")])
+def test_check_shows_whether_the_sequence_is_split(tmp_path: Path, capsys: Capture, word: str, shown: str) -> None:
+    small_run(tmp_path, "--tp", "2", "--sequence-parallel", word)
+    said = f"\ntuning  --recompute-granularity selective{shown} --use-distributed-optimizer\n"
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -64,13 +57,12 @@ def test_check_shows_whether_the_sequence_is_split(tmp_path: Path, capsys: pytes
     ],
 )
 def test_a_run_json_that_readers_would_read_differently_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+    tmp_path: Path, cli: Cli, old: str, new: str, said: str
 ) -> None:
-    small_run(tmp_path / "run")
-    path = tmp_path / "run/run.json"
+    small_run(tmp_path)
+    path = tmp_path / "run.json"
     path.write_text(path.read_text().replace(old, new, 1) if old else new)
-    assert main(["rehearse", "--run", str(path)]) != 0
-    assert f"{path} is not JSON: {said}" in capsys.readouterr().err
+    assert f"{path} is not JSON: {said}" in cli("rehearse", "--run", path, code=1).err
 
 
 @pytest.mark.parametrize(
@@ -84,71 +76,59 @@ def test_a_run_json_that_readers_would_read_differently_is_refused(
     ],
 )  # fmt: skip
 def test_an_edited_run_json_that_contradicts_itself_is_not_submitted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, said: str
+    tmp_path: Path, cli: Cli, old: str, new: str, said: str
 ) -> None:
-    small_run(tmp_path / "run")
-    path = tmp_path / "run/run.json"
+    small_run(tmp_path)
+    path = tmp_path / "run.json"
     assert old in path.read_text(), path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
-    capsys.readouterr()
-    assert main(["submit", "--run", str(path), "--print"]) == UsageError.exit_code
-    printed = capsys.readouterr()
-    assert said in printed.err
-    assert not printed.out
+    done = cli("submit", "--run", path, "--print", code=2)
+    assert said in done.err
+    assert not done.out
 
 
-def test_what_an_edited_run_json_does_not_say_of_its_model_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    small_run(tmp_path / "run", "--iterations", "6")
-    path = tmp_path / "run/run.json"
-    assert main(["submit", "--run", str(path), "--print"]) == 0
-    assert "not the benchmark" not in capsys.readouterr().err
+def test_what_an_edited_run_json_does_not_say_of_its_model_is_said(tmp_path: Path, cli: Cli) -> None:
+    small_run(tmp_path, "--iterations", "6")
+    path = tmp_path / "run.json"
+    assert "not the benchmark" not in cli("submit", "--run", path, "--print").err
     path.write_text(path.read_text().replace('"hidden_dropout": 0.0', '"hidden_dropout": 0.3', 1))
-    assert main(["submit", "--run", str(path), "--print"]) == 0
-    assert f"warning: {path}: model.hidden_dropout: 0.3 instead of 0.0: not the benchmark" in capsys.readouterr().err
+    said = f"warning: {path}: model.hidden_dropout: 0.3 instead of 0.0: not the benchmark"
+    assert said in cli("submit", "--run", path, "--print").err
 
 
 def test_litter_and_a_broken_system_file_do_not_stop_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """Emacs locks by a dangling link, macOS writes ._ files; somebody else's file may be half written."""
-    systems = tmp_path / "benchmark/systems"
+    systems = here / "benchmark/systems"
     systems.mkdir(parents=True)
     (systems / ".#mine.toml").symlink_to("somebody@host.1:2")
     (systems / "._mine.toml").write_bytes(b"\0\5\x16\7")
     (systems / "folder.toml").mkdir()
     (systems / "half.toml").write_text("schema = ")
     (systems / "poor.toml").write_text('schema = "nlp-bench/system/1"\n')
-    monkeypatch.chdir(tmp_path)
-    for name in ("NLP_BENCH_ROOT", "NLP_BENCH_SYSTEM"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))  # no scheduler
-    assert main(["check", "--model", "tiny"]) == 0
-    printed = capsys.readouterr()
-    assert "system  local" in printed.out
-    assert f"passed over, while this machine is looked for: {systems}/half.toml is not valid TOML" in printed.err
-    assert f"(in {systems}/poor.toml)" in printed.err
-    assert main(["check", "--model", "tiny", "--system", "folder"]) == UsageError.exit_code
-    assert "did you mean" not in capsys.readouterr().err
+    monkeypatch.delenv("NLP_BENCH_SYSTEM", raising=False)
+    monkeypatch.setenv("PATH", str(here))  # no scheduler
+    done = cli("check", "--model", "tiny")
+    assert "system  local" in done.out
+    assert f"passed over, while this machine is looked for: {systems}/half.toml is not valid TOML" in done.err
+    assert f"(in {systems}/poor.toml)" in done.err
+    assert "did you mean" not in cli("check", "--model", "tiny", "--system", "folder", code=2).err
 
 
 def test_data_files_of_another_user_in_the_current_folder_are_passed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """Standing in /tmp is enough to meet a benchmark/systems/local.toml that exports LD_PRELOAD."""
-    (tmp_path / "benchmark/models").mkdir(parents=True)
-    (tmp_path / "benchmark/models/mine.toml").write_text("")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("NLP_BENCH_ROOT", raising=False)
+    (here / "benchmark/models").mkdir(parents=True)
+    (here / "benchmark/models/mine.toml").write_text("")
     assert "mine" in catalog.names("models")
-    if os.geteuid() == 0:
-        os.chown(tmp_path / "benchmark", 65534, -1)
-    else:
-        monkeypatch.setattr("os.geteuid", lambda: 4711)
+    monkeypatch.setattr("os.geteuid", lambda: 4711)
+    if os.getuid() == 0:  # whose files everybody takes
+        os.chown(here / "benchmark", 65534, -1)
     catalog._is_trusted.cache_clear()
     assert "mine" not in catalog.names("models")
-    assert f"{tmp_path}/benchmark belongs to another user: what lies there is passed over" in capsys.readouterr().err
+    assert f"{here}/benchmark belongs to another user: what lies there is passed over" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -161,28 +141,22 @@ def test_data_files_of_another_user_in_the_current_folder_are_passed_over(
         ("--mock-data", "train_args: --mock-data would have no effect, for run.json records the data"),
     ],
 )
-def test_words_of_the_trainer_that_train_nothing_are_refused(
-    capsys: pytest.CaptureFixture[str], words: str, said: str
-) -> None:
-    shared = ["--model", "tiny", "--system", "local", "--launcher", "local", f"--train-args={words}"]
-    for command in (["check", "--offline"], ["submit", "--print"]):
-        assert main([*command, *shared]) == UsageError.exit_code
-        captured = capsys.readouterr()
-        assert said in captured.err
-        assert "usage" not in captured.out
+def test_words_of_the_trainer_that_train_nothing_are_refused(cli: Cli, words: str, said: str) -> None:
+    shared = ("--model", "tiny", "--system", "local", "--launcher", "local", f"--train-args={words}")
+    for command in (("check", "--offline"), ("submit", "--print")):
+        done = cli(*command, *shared, code=2)
+        assert said in done.err
+        assert "usage" not in done.out
 
 
 @pytest.mark.parametrize(
     ("encoding", "name"), [("utf-16", "UTF-16"), ("utf-16-le", "UTF-16"), ("latin-1", "ISO-8859-1")]
 )
-def test_a_data_file_in_another_encoding_has_its_remedy(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], encoding: str, name: str
-) -> None:
+def test_a_data_file_in_another_encoding_has_its_remedy(tmp_path: Path, cli: Cli, encoding: str, name: str) -> None:
     path = tmp_path / "own.toml"
     path.write_bytes("# Jülich\n".encode(encoding) + 'schema = "nlp-bench/model/1"\n'.encode(encoding))
-    assert main(["check", "--model", str(path), "--offline"]) == UsageError.exit_code
-    said = capsys.readouterr().err
-    assert f"is no text in UTF-8, which TOML is; save it as UTF-8: iconv -f {name} -t UTF-8 {path} > NEW" in said
+    said = f"is no text in UTF-8, which TOML is; save it as UTF-8: iconv -f {name} -t UTF-8 {path} > NEW"
+    assert said in cli("check", "--model", path, "--offline", code=2).err
 
 
 @pytest.mark.parametrize(
@@ -200,24 +174,21 @@ def test_a_peak_in_another_unit_is_not_called_sparse(peak: float, said: str) -> 
 
 
 def test_a_data_file_that_is_a_pipe_is_refused_and_one_with_a_byte_order_mark_is_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nlp_bench.files.PIPE_S", 0.2)
     os.mkfifo(tmp_path / "model.toml")
-    words = ["check", "--system", "local", "--launcher", "local", "--offline", "--model"]
-    assert main([*words, str(tmp_path / "model.toml")]) == 2
-    assert "it is a pipe" in capsys.readouterr().err
-    tiny = Path(__file__).resolve().parents[2] / "benchmark/models/tiny.toml"
-    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbf" + tiny.read_bytes())
-    assert main([*words, str(tmp_path / "marked.toml")]) == 0
+    words = ("check", "--system", "local", "--launcher", "local", "--offline", "--model")
+    assert "it is a pipe" in cli(*words, tmp_path / "model.toml", code=2).err
+    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbf" + catalog.find("models", "tiny").read_bytes())
+    cli(*words, tmp_path / "marked.toml")
 
 
-def test_an_edited_run_is_told_to_be_put_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_run_is_told_to_be_put_back(tmp_path: Path, report: Cli) -> None:
     folder = write_our_run(tmp_path / "run")
     seal_run(folder)
     (folder / "run.json").write_text((folder / "run.json").read_text().replace("{", "{ ", 1))
-    assert main(["report", str(folder)]) == 1
-    said = capsys.readouterr().err
+    said = report(folder, code=1).err
     assert "put the original of the file that is named back" in said
     assert "precision" not in said
 
@@ -237,9 +208,8 @@ def test_a_record_that_is_a_pipe_hangs_nobody(tmp_path: Path, nlp_bench: Nlp, na
         assert (done.returncode, "run.json: it is no regular file" in done.stdout + done.stderr) == (1, True)
 
 
-def test_a_record_without_end_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_record_without_end_is_refused_by_name(tmp_path: Path, cli: Cli) -> None:
     run = write_our_run(tmp_path / "run")
     with (run / "run.json").open("r+b") as stream:
         stream.truncate(3 << 30)  # a hole
-    assert main(["measure", str(run)]) == 1
-    assert "run.json: it is larger than 64 MiB, which no record is" in capsys.readouterr().err
+    assert "run.json: it is larger than 64 MiB, which no record is" in cli("measure", run, code=1).err
