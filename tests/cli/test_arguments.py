@@ -14,10 +14,8 @@ from support.published import published_log, write_run
 from support.repeated import write_log
 
 import nlp_bench
-from nlp_bench.cli.main import main
 from nlp_bench.errors import UsageError
 
-Capture = pytest.CaptureFixture[str]
 DUMP = """------------------------ arguments ------------------------
   global_batch_size ............................... 96
   seq_length ...................................... 8192
@@ -99,21 +97,21 @@ def test_a_word_that_cannot_be_meant_is_named_and_nothing_is_written(
     assert sorted(here.iterdir()) == before
 
 
-def test_an_option_may_be_repeated_with_the_same_value(tmp_path: Path) -> None:
+def test_an_option_may_be_repeated_with_the_same_value(tmp_path: Path, report: Cli) -> None:
     twice = "--limit 400 --limit 400s --sequence-length 4096 --seq-length 4Ki"
-    assert main(["report", str(write_log(tmp_path / "a.log", 65000)), *twice.split()]) == 0
-    assert main(["report", "--dialects"]) == 0
+    report(write_log(tmp_path / "a.log", 65000), *twice.split(), code=0)
+    report("--dialects", code=0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("view", ["--scaling", "--sweep"])
 def test_a_view_drops_no_option(tmp_path: Path, cli: Cli, view: str) -> None:
     runs = [write_log(tmp_path / f"g{n}.log", 4000 * n, seed=n, world_size=n) for n in (16, 32)]
-    words = ["report", *map(str, runs), view, "--allow-measured"]
+    words = ("report", *runs, view, "--allow-measured")
     for option in (["--limit", "300"], ["--price-per-kwh", "0.2"]):
         said = cli(*words, *option, code=2).err
         assert f"{option[0]} is answered for each run, which {view} does not show; leave one out, or add" in said
-    assert main([*words, "--limit", "300", "--output", str(tmp_path / "out")]) == 0
+    cli(*words, "--limit", "300", "--output", tmp_path / "out")
     assert re.search(r"PASS|FAIL", (tmp_path / "out/report.csv").read_text())
     text = cli(*words, "--rules", "jupiter-nlp", code=1).err
     assert re.search(r"g16.log(?: and 1 more)?: rules jupiter-nlp: ", text)
@@ -140,15 +138,15 @@ def test_measure_replaces_no_file_but_its_own(tmp_path: Path, cli: Cli) -> None:
     assert "--metrics" in cli("measure", run, "--metrics", run / "job.out", code=UsageError.exit_code).err
     assert (run / "job.out").read_bytes() == before
     for _ in range(2):  # its own of the time before is replaced
-        assert main(["measure", str(run), "--metrics", str(tmp_path / "metrics.txt")]) == 0
+        cli("measure", run, "--metrics", tmp_path / "metrics.txt")
 
 
 def test_export_replaces_no_file_but_its_own(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "a.log").write_text(DUMP + published_log())
-    words = ["export", "mllog", str(tmp_path / "a.log"), "--allow-measured", "--output", str(tmp_path / "out")]
-    assert main(words) == 0
+    words = ("export", "mllog", tmp_path / "a.log", "--allow-measured", "--output", tmp_path / "out")
+    for _ in range(2):
+        cli(*words)
     (written,) = (tmp_path / "out").iterdir()
-    assert main(words) == 0
     written.write_text("mine\n")
     assert f"{written.name} exists; name another" in cli(*words, code=UsageError.exit_code).err
     assert written.read_text() == "mine\n"

@@ -1,13 +1,12 @@
 """What is said of a wrong word: two lines at most, with the option, the nearest one that there is, and where all are listed."""
 
-import os
 import sys
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from support.command import Capture, Cli
-from support.processes import execute
+from support.processes import execute, surroundings
 
 from nlp_bench.cli.main import main
 
@@ -103,10 +102,8 @@ def test_a_first_word_that_is_no_subcommand(words: list[str], said: str, cli: Cl
 @pytest.mark.usefixtures("here")
 def test_an_address_to_write_to_is_refused(words: list[str], name: str, cli: Cli) -> None:
     Path("a.log").write_text("")
-    assert (
-        f"--output: {name!r} is an address, and nothing is fetched from one or sent to one"
-        in cli(*words, "--output", name, code=2).err
-    )
+    said = f"--output: {name!r} is an address, and nothing is fetched from one or sent to one"
+    assert said in cli(*words, "--output", name, code=2).err
     assert [*Path().iterdir()] == [Path("a.log")]
 
 
@@ -138,12 +135,10 @@ sys.exit(main())
 
 def test_ctrl_c_while_python_frees_the_lock_of_an_import_is_not_lost() -> None:
     """Python prints what is raised there, and drops it: the subcommand went on and ended with 0."""
-    words = [sys.executable, "-c", IN_AN_IMPORT, "report", "--dialects"]
-    done = execute(*words, timeout=60)
+    done = execute(sys.executable, "-c", IN_AN_IMPORT, "report", "--dialects", timeout=60)
     assert (done.returncode, done.stderr) == (130, "nlp-bench: interrupted; repeat the same command to go on\n")
 
 
 def test_the_package_imports_next_to_nothing_before_signals_are_handled() -> None:
     words = [sys.executable, "-S", "-c", "import sys, nlp_bench; print({'re', 'typing'} & set(sys.modules))"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2] / "src")}
-    assert execute(*words, check=True, env=environment).stdout == "set()\n"
+    assert execute(*words, check=True, env=surroundings()).stdout == "set()\n"

@@ -1,7 +1,7 @@
 """One spelling for each thing in all subcommands, and Megatron-LM's and Slurm's names beside it."""
 
 import pytest
-from support.command import Cli
+from support.command import Capture, Cli
 
 from nlp_bench.cli.main import main
 from nlp_bench.cli.parser import HINTS, parser_of
@@ -11,12 +11,11 @@ from nlp_bench.launch.scheduler import slurm_options
 from nlp_bench.launch.scheduler.slurm_options import check_words
 
 NAMES = [name for one, entry in SUBCOMMANDS.items() for name in (one, *(f"{one} {verb}" for verb in entry.verbs))]
-OTHER_MEANINGS = {"--nodes": ("doctor",), "--output": ()}
 RUN = ("check", "submit", "rehearse")
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_subcommand_has_short_usage_and_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_subcommand_has_short_usage_and_an_example(name: str, capsys: Capture) -> None:
     with pytest.raises(SystemExit, match="0"):
         main([*name.split(), "--help"])
     shown = capsys.readouterr().out

@@ -8,8 +8,6 @@ from support.command import Cli
 from nlp_bench.cli.parser import parser_of
 from nlp_bench.config.values import clock, count, duration, percent_below_100, seconds_of, size, time_limit
 
-Capture = pytest.CaptureFixture[str]
-
 
 @pytest.mark.parametrize(
     ("text", "value"),

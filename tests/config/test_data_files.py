@@ -4,25 +4,17 @@ import re
 from pathlib import Path
 
 import pytest
+from support.following import offline, program
 
 from nlp_bench.config import catalog
 from nlp_bench.config.machine import settle
-from nlp_bench.config.request import Request
-from nlp_bench.config.resolve import resolve
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.arguments import check_arguments
 
 
 @pytest.mark.parametrize("name", catalog.names("models"))
 def test_the_trainer_takes_every_model_in_its_default_layout(name: str) -> None:
-    check_arguments(resolve(Request(model=name, system="juwels-booster", data_path="mock"), ask_scheduler=False))
-
-
-@pytest.mark.parametrize("name", catalog.names("systems"))
-def test_system_is_readable(name: str) -> None:
-    accelerator, ranks = settle(catalog.load_system(name))
-    assert accelerator in {"cpu", "cuda"}
-    assert ranks >= 1
+    check_arguments(offline(name, "juwels-booster", data_path="mock"))
 
 
 @pytest.mark.parametrize(
@@ -32,8 +24,7 @@ def test_system_is_readable(name: str) -> None:
 def test_auto_counts_the_gpus_that_are_visible(
     visible: str | None, settled: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "nvidia-smi").write_text('#!/bin/sh\nfor i in 0 1 2 3; do echo "GPU $i: NVIDIA A100"; done\n')
-    (tmp_path / "nvidia-smi").chmod(0o755)
+    program(tmp_path, "nvidia-smi", 'for i in 0 1 2 3; do echo "GPU $i: NVIDIA A100"; done')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr("nlp_bench.config.machine.cpu_ranks", lambda: 1)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)

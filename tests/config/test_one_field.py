@@ -9,28 +9,28 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 from support.pages import ROOT, check_part, check_text
+from support.processes import NLP_BENCH, execute
 
 from nlp_bench.cli.parser import FOREIGN, parser_of
 from nlp_bench.cli.runs import Check, Submit
 from nlp_bench.config.options import field_texts, spellings
 from nlp_bench.config.request import Request, from_options
 
+if TYPE_CHECKING:
+    import subprocess
+
 WORKFLOW, PARAMETERS = ROOT / "benchmark/jube/nlp_benchmark.yaml", ROOT / "jube/parameters.yaml"
 JUBE = {one.metadata["jube"]: one.name for one in dataclasses.fields(Request) if one.metadata["jube"]}
-FIELDS = {
-    one.metadata["jube"]: one.name
-    for kind in (Check, Submit)
-    for one in dataclasses.fields(kind)
-    if one.metadata.get("jube")
-}
+OF_COMMANDS = [*dataclasses.fields(Check), *dataclasses.fields(Submit)]
+FIELDS = {one.metadata["jube"]: one.name for one in OF_COMMANDS if one.metadata.get("jube")}
 """With those of a run the parameters of its submission."""
 NO_FIELDS = {"point", "taskspernode"}
 """Parameters of the workflow alone: which points there are, and what has one value only."""
@@ -48,11 +48,8 @@ def test_every_parameter_of_jube_is_a_field_and_every_field_of_jube_a_parameter(
 
 
 def test_the_train_step_hands_the_parameters_of_the_submission_on() -> None:
-    words = [
-        f"{spellings(Submit, FIELDS[name])[0]} ${name}"
-        for name in parameters()
-        if name in FIELDS.keys() - JUBE.keys() - {"repeats"}
-    ]
+    own = FIELDS.keys() - JUBE.keys() - {"repeats"}
+    words = [f"{spellings(Submit, FIELDS[name])[0]} ${name}" for name in parameters() if name in own]
     assert " ".join(words) == "--chain $chain --snapshot-code $snapshot_code --retries $retries"
     text = WORKFLOW.read_text(encoding="utf-8")
     assert all(f" {word}" in text for word in words)
@@ -122,9 +119,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def nlp_bench(package: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "nlp_bench", *words]
     environment = os.environ | {"PYTHONPATH": str(package / "src"), "COLUMNS": "200"}
-    return subprocess.run(command, cwd=package, env=environment, capture_output=True, text=True, check=False)
+    return execute(*NLP_BENCH, *words, cwd=package, env=environment)
 
 
 @pytest.mark.slow
@@ -151,7 +147,5 @@ def test_a_new_option_is_one_field(package: Path) -> None:
     assert nlp_bench(package, *again).returncode == 0
     assert "it takes no --ep; " in nlp_bench(package, *again, "--ep", "2").stderr
     names = "from nlp_bench.config.request import Request; print([f.metadata['jube'] for f in Request.__dataclass_fields__.values()])"
-    done = subprocess.run(
-        [sys.executable, "-c", names], env=os.environ | {"PYTHONPATH": str(package / "src")}, capture_output=True, text=True, check=True
-    )  # fmt: skip
+    done = execute(sys.executable, "-c", names, env=os.environ | {"PYTHONPATH": str(package / "src")}, check=True)
     assert "ep_size" in done.stdout

@@ -17,11 +17,9 @@ MODEL = (SHIPPED / "models/175.toml").read_text(encoding="utf-8")
 
 @pytest.fixture
 def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    here, home = tmp_path / "here", tmp_path / "home"
-    here.mkdir()
-    home.mkdir()
+    (here := tmp_path / "here").mkdir()
+    (home := tmp_path / "home").mkdir()
     monkeypatch.chdir(here)
-    monkeypatch.delenv("NLP_BENCH_ROOT", raising=False)
     monkeypatch.setenv("NLP_BENCH_HOME", str(home))
     return [here / "benchmark", home]
 
@@ -102,10 +100,8 @@ def test_a_model_that_shadows_a_shipped_one_is_said_not_to_be_the_benchmark(home
     done = check("--model", "175", "--system", "juwels-booster")
     assert "model.num_attention_heads: 64 instead of 96: not the benchmark" in done.stderr
     put(homes[1], "models/mine.toml", MODEL)
-    assert (
-        "model: mine is a file of your own: not the benchmark"
-        in check("--model", "mine", "--system", "juwels-booster").stderr
-    )
+    done = check("--model", "mine", "--system", "juwels-booster")
+    assert "model: mine is a file of your own: not the benchmark" in done.stderr
 
 
 def test_the_shipped_rules_hold_a_run_to_the_shipped_model(homes: list[Path]) -> None:
@@ -164,9 +160,8 @@ def test_what_no_shell_replaces_in_a_variable_is_refused(homes: list[Path], chec
 @pytest.mark.slow
 def test_constants_that_are_not_the_shipped_ones_are_told_or_refused(homes: list[Path], check: Nlp) -> None:
     words, text = ("--model", "175", "--system", "juwels-booster"), (SHIPPED / "plan.toml").read_text(encoding="utf-8")
-    path = put(
-        homes[0], "plan.toml", re.sub("products_ampere = { value = [0-9.]+", "products_ampere = { value = 0.85", text)
-    )
+    changed = re.sub("products_ampere = { value = [0-9.]+", "products_ampere = { value = 0.85", text)
+    path = put(homes[0], "plan.toml", changed)
     assert f"warning: {path}: [time] products_ampere = 0.85 instead of" in check(*words).stderr
     put(homes[0], "plan.toml", re.sub("host_layer_s = .*", "", text))
     assert f"{path}: time.host_layer_s is missing, by which this nlp-bench plans" in check(*words).stdout

@@ -1,8 +1,8 @@
 """The tag rehearse: any machine can be meant, none has to be here."""
 
 import pytest
+from support.command import Cli
 
-from nlp_bench.cli.main import main
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import REFERENCE, apply_tags, for_rehearsal
 from nlp_bench.errors import UsageError
@@ -16,10 +16,9 @@ def no_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_tag_chooses_nothing() -> None:
     assert apply_tags(Request(), ["rehearse"]) == Request()
-    with pytest.raises(UsageError, match="'rehearce' is unknown; did you mean rehearse"):
-        apply_tags(Request(), ["rehearce"])
-    with pytest.raises(UsageError, match=r"'xyz' is unknown \(known: .*, local, (?!.*local,)"):
-        apply_tags(Request(), ["xyz"])
+    for tag, said in (("rehearce", "; did you mean rehearse"), ("xyz", r" \(known: .*, local, (?!.*local,)")):
+        with pytest.raises(UsageError, match=f"'{tag}' is unknown{said}"):
+            apply_tags(Request(), [tag])
 
 
 @pytest.mark.parametrize(
@@ -42,10 +41,9 @@ def test_which_machine_is_meant(request_: Request, system: str | None) -> None:
 @pytest.mark.parametrize(
     "tags", [["175", "rehearse"], ["13", "juwels-booster", "slurm", "rehearse"], ["tiny", "local", "rehearse"]]
 )
-def test_check_takes_it_without_slurm(tags: list[str]) -> None:
-    assert main(["check", "--tags", *tags]) == 0
+def test_check_takes_it_without_slurm(tags: list[str], cli: Cli) -> None:
+    cli("check", "--tags", *tags)
 
 
-def test_a_launcher_of_one_machine_still_has_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "--tags", "175", "local", "rehearse"]) == 2
-    assert "local launcher has this machine only" in capsys.readouterr().err
+def test_a_launcher_of_one_machine_still_has_one(cli: Cli) -> None:
+    assert "local launcher has this machine only" in cli("check", "--tags", "175", "local", "rehearse", code=2).err
