@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from nlp_bench.cli.plan.questions import write_plot
+from nlp_bench.cli.plan import write_plot
 from nlp_bench.errors import UsageError
 from nlp_bench.plan.plot import GRID, MAX_FILL, plan_chart
 from nlp_bench.plan.ranking import Answer

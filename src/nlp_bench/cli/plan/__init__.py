@@ -1,10 +1,12 @@
-"""`nlp-bench plan`: its options, and the problem that they describe."""
+"""`nlp-bench plan`: its options, the problem that they describe, and the answers, on standard output or in a file."""
 
 import os
+import shlex
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nlp_bench.cli.options import (
     ASKED,
@@ -19,15 +21,20 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import flag, value
 from nlp_bench.config.request import Request, shared
 from nlp_bench.config.values import OneOf, UnlessDefault, count, duration, percent_from_0, size
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.files import real, write_bytes, write_text
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE
+from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
     from nlp_bench.config.model import Model
     from nlp_bench.config.system import System
     from nlp_bench.plan.constants import Constants
     from nlp_bench.plan.problem import Problem
+    from nlp_bench.plan.ranking import Answer
+    from nlp_bench.show.chart import Chart
+    from nlp_bench.show.table import Style
 
 ENDINGS = {"table": "txt", "markdown": "md", "json": "json", "csv": "csv", "html": "html"}
 HELD, OTHERS, ANSWER = "held fixed instead of searched", "other questions", "where the answer goes"
@@ -103,16 +110,15 @@ class Plan(Command, ConstantsOption):
         if word := next((one for one, its in ENDINGS.items() if its == ending), None):
             return replace(self, format=word).run()
         self._check()
-        written = {"--output": self.target(), "--plot": self.plot, "--emit-jube": self.emit_jube}
+        written = {"--output": self._target(), "--plot": self.plot, "--emit-jube": self.emit_jube}
         refuse_one_file({"--constants": self.constants, **written})
         for name, path in written.items():
             refuse_to_replace(name, path, overwrite=self.overwrite)
-        if ending and self.target() == self.output:
+        if ending and self._target() == self.output:
             known = ", ".join(f".{its}" for its in ENDINGS.values())
             raise UsageError(
                 f"--output: {self.output} ends in none of {known}, by which the answer's form is known; give --format, too"
             )
-        from nlp_bench.cli.plan.questions import answer
         from nlp_bench.plan.constants import read_constants
 
         constants = read_constants(self.constants)
@@ -123,9 +129,9 @@ class Plan(Command, ConstantsOption):
             lesson = learned(constants, self.learn, self.system)
             print(report(lesson), end="", file=sys.stderr)
             constants = lesson.constants
-        return answer(self, constants)
+        return self._answer(constants)
 
-    def target(self) -> Path | None:
+    def _target(self) -> Path | None:
         """Return the file of --output; in a folder it is called plan, with the ending of the answer's form."""
         if self.output is None or not os.path.isdir(self.output):  # noqa: PTH112  # false, too, where it cannot be looked at
             return self.output
@@ -168,7 +174,7 @@ class Plan(Command, ConstantsOption):
                 f"--model-size auto: {' and '.join('--' + name for name in missing)} missing; for example --days 5 --tokens 300B"
             )
 
-    def named_system(self) -> "System":
+    def _named_system(self) -> "System":
         """Return the system that the options name, or this machine's."""
         from nlp_bench.config import catalog
 
@@ -178,7 +184,7 @@ class Plan(Command, ConstantsOption):
 
         return resolve_system(Request())
 
-    def problem(self, model: "Model", system: "System", constants: "Constants") -> "Problem":
+    def _problem(self, model: "Model", system: "System", constants: "Constants") -> "Problem":
         """Return the problem for one model."""
         from nlp_bench.measure import REPORT_TOKENS
         from nlp_bench.plan.problem import OPTIONS, Fixed, make_problem
@@ -195,3 +201,138 @@ class Plan(Command, ConstantsOption):
             precision=self.precision,
             fixed=Fixed(**{name: getattr(self, option) for name, option in OPTIONS.items()}),
         )
+
+    def _answer(self, constants: "Constants") -> int:
+        """Answer the question that the options ask; return the exit code."""
+        if self.model_size:
+            return self._answer_size(constants)
+        from nlp_bench.config import catalog
+
+        problem = self._problem(catalog.load_model(self.model or ""), self._named_system(), constants)
+        say(*(f"warning: {deviation}: not the benchmark" for deviation in problem.deviations))
+        say(*(f"warning: {doubt}" for doubt in problem.doubts))
+        if self.time is not None:
+            return self._answer_time(problem, self.time)
+        return self._explain(problem) if self.why else self._rank(problem)
+
+    def _rank(self, problem: "Problem") -> int:
+        """Rank, rehearse the best if requested, print the ranking or the bid sheet, write the sweep and the plot."""
+        from nlp_bench.plan.ranking import ranking
+
+        found = ranking(problem, top=self.top or 10)
+        words = {"model": _word(self.model or ""), "system": _word(self.system or problem.system.name)}
+        if self.rehearse:
+            found = replace(found, rehearsed=_rehearsed(found, min(self.rehearse, len(found.rows)), words))
+        if self.bid:
+            from nlp_bench.cli.plan.bid import FORMATS
+            from nlp_bench.plan.bid import bid
+
+            model, system = words["model"], words["system"]
+            made = bid(found, margin=self.margin, constants=self.constants, model=model, system=system)
+            self._out(FORMATS[self.format or "table"](made))
+        elif self.format == "csv":
+            from nlp_bench.plan.record import COLUMNS, flat
+            from nlp_bench.show.table import as_csv
+
+            self._out(as_csv(COLUMNS, [flat(row) for row in found.shown]))
+        else:
+            from nlp_bench.plan.record import plan_record
+            from nlp_bench.plan.text import ranking_lines
+
+            self._say(lambda style: ranking_lines(found, style), lambda: plan_record(found))
+        if path := self.emit_jube:
+            from nlp_bench.plan.sweep import shortlist, sweep_text
+
+            write_text(path, sweep_text(shortlist(found), problem, **words))
+            print(f"wrote {path}; run it with: jube run {shlex.quote(str(path))}", file=sys.stderr)
+        if self.plot:
+            from nlp_bench.plan.plot import plan_chart
+
+            write_plot(plan_chart(found), self.plot)
+            print(f"wrote {self.plot}", file=sys.stderr)
+        return 0 if found.rows else 1
+
+    def _explain(self, problem: "Problem") -> int:
+        from nlp_bench.plan.record import why_record
+        from nlp_bench.plan.text import why_lines
+        from nlp_bench.plan.why import explain
+
+        why = explain(problem)
+        self._say(lambda style: why_lines(why, style), lambda: why_record(why))
+        return 0 if why.row is not None and why.row.fits == "yes" else 1
+
+    def _answer_time(self, problem: "Problem", limit_s: float) -> int:
+        from nlp_bench.plan.capacity import MOST, smallest
+        from nlp_bench.plan.record import nodes_record
+        from nlp_bench.plan.text import nodes_lines
+
+        if self.nodes is None:
+            problem = replace(problem, nodes=MOST * problem.nodes)
+        found = smallest(problem, limit_s)
+        self._say(lambda style: nodes_lines(found, style), lambda: nodes_record(found))
+        return 0 if found.within else 1
+
+    def _answer_size(self, constants: "Constants") -> int:
+        from nlp_bench.plan.capacity import batch_for, recommend
+        from nlp_bench.plan.record import size_record
+        from nlp_bench.plan.text import size_lines
+
+        system = self._named_system()
+
+        def make(model: "Model") -> "Problem":
+            problem = self._problem(model, system, constants)
+            if self.global_batch_size is None:
+                problem = replace(problem, global_batch_size=batch_for(problem.global_batch_size, problem.num_gpus))
+            return problem
+
+        found = recommend(self.days or 0.0, make)
+        say(*(f"warning: {doubt}" for doubt in found.problem.doubts))
+        self._say(lambda style: size_lines(found, style), lambda: size_record(found))
+        return 0 if found.chosen else 1
+
+    def _say(self, lines: "Callable[[Style], list[str]]", record: Callable[[], dict[str, Any]]) -> None:
+        from nlp_bench.show.table import MARKDOWN, TEXT, json_text
+
+        if self.format == "json":
+            self._out(json_text(record()))
+        else:
+            self._out("\n".join(lines(MARKDOWN if self.format == "markdown" else TEXT)) + "\n")
+
+    def _out(self, text: str) -> None:
+        path = self._target()
+        if path is None:
+            print(text, end="")
+            return
+        write_text(path, text)
+        print(f"wrote {path}", file=sys.stderr)
+
+
+def _rehearsed(found: "Answer", count: int, words: dict[str, str]) -> tuple[str, ...]:
+    from nlp_bench.rehearse.rehearsal import rehearse_rows
+
+    sentences = []
+    for place, said in enumerate(rehearse_rows(found, count, **words), start=1):
+        sentences.append(said)
+        if sys.stderr.isatty():
+            print(f"\rrehearsed {place} of {count}", end="\n" if place == count else "", file=sys.stderr, flush=True)
+    return tuple(sentences)
+
+
+def write_plot(chart: "Chart", path: Path) -> None:
+    """Write the plot to FILE.svg or FILE.png. Raises UsageError for another ending."""
+    if path.suffix not in {".svg", ".png"}:
+        raise UsageError(f"--plot: {path} ends neither in .svg nor in .png; name a file of one of the two kinds")
+    try:
+        from nlp_bench.show.draw import image
+    except (ImportError, OSError) as error:
+        from nlp_bench.packages import lacking
+        from nlp_bench.show.chart import why_no_plots
+
+        missing = lacking(error, "--plot") if isinstance(error, ImportError) else None
+        raise missing or NlpBenchError(f"--plot {path}: {why_no_plots()}") from error
+    write_bytes(path, image(chart, kind="svg" if path.suffix == ".svg" else "png"))
+
+
+def _word(name: str) -> str:
+    """Return a name for the workflow: a path is made absolute."""
+    return str(real(name)) if name.endswith(".toml") else name
