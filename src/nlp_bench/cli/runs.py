@@ -99,23 +99,15 @@ class Check(Command, Request):
 
     def request(self) -> tuple[Request, bool]:
         """Return the request of the options and, under JUBE, of the tags, and whether it is to be rehearsed only."""
-        from nlp_bench.config.resolve import (
-            REHEARSE,
-            apply_tags,
-            for_rehearsal,
-            read_tags,
-            refuse_other_parameters,
-            refuse_repeated_parameters,
-            refuse_unused,
-        )
+        from nlp_bench.config import resolve
 
         if self.jube_run:
-            refuse_other_parameters()
-            refuse_repeated_parameters()
-            refuse_unused(self.jube_run, {**_parameters(Check), **_parameters(Submit)})
-        tags = read_tags(self.jube_run) if self.jube_run else list(self.tags)
-        request = apply_tags(from_options(self), tags)
-        return (for_rehearsal(request), True) if REHEARSE in tags else (request, False)
+            resolve.refuse_other_parameters()
+            resolve.refuse_repeated_parameters()
+            resolve.refuse_unused(self.jube_run, {**_parameters(Check), **_parameters(Submit)})
+        tags = resolve.read_tags(self.jube_run) if self.jube_run else list(self.tags)
+        request = resolve.apply_tags(from_options(self), tags)
+        return (resolve.for_rehearsal(request), True) if resolve.REHEARSE in tags else (request, False)
 
     def _machine(self, system: System) -> str:
         from nlp_bench.config import machine
@@ -325,15 +317,7 @@ class Launch(Command):
         """Start this node's recorder and torchrun, and supervise both to their end; return torchrun's exit status."""
         from nlp_bench.launch import starts
         from nlp_bench.launch.folder import refuse_importable
-        from nlp_bench.launch.nodes.torchrun import (
-            FIRST_PORT,
-            NUM_PORTS,
-            addresses,
-            free_port,
-            meet,
-            port_of,
-            torchrun_command,
-        )
+        from nlp_bench.launch.nodes import torchrun
         from nlp_bench.orphans import die_with_parent
 
         starts_ranks = not (self.addresses or self.port or self.show)
@@ -363,13 +347,14 @@ class Launch(Command):
         if own and (starts_ranks or self.addresses):
             _refuse_second_job(run_dir, own.job_id)
         if self.addresses:
-            print(" ".join(addresses(resolved)))
+            print(" ".join(torchrun.addresses(resolved)))
             return 0
         if self.port:
-            print(free_port(port_of(own.job_id if own else "0", run_dir), (FIRST_PORT, NUM_PORTS)))
+            wanted = torchrun.port_of(own.job_id if own else "0", run_dir)
+            print(torchrun.free_port(wanted, (torchrun.FIRST_PORT, torchrun.NUM_PORTS)))
             return 0
-        rendezvous = meet(resolved)
-        command = torchrun_command(resolved, rendezvous, run_dir)
+        rendezvous = torchrun.meet(resolved)
+        command = torchrun.torchrun_command(resolved, rendezvous, run_dir)
         if self.show:
             print(shlex.join(command))
             return 0
