@@ -1,4 +1,4 @@
-"""Every shipped model and system can be read, and wrong ones are refused by name."""
+"""Every shipped model and system can be read and has reasons for what it says; wrong ones are refused by name."""
 
 import re
 from pathlib import Path
@@ -7,9 +7,12 @@ import pytest
 from support.following import offline, program
 
 from nlp_bench.config import catalog
+from nlp_bench.config.accelerators import accelerators
 from nlp_bench.config.machine import settle
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.arguments import check_arguments
+
+SYSTEMS = catalog.names("systems")
 
 
 @pytest.mark.parametrize("name", catalog.names("models"))
@@ -31,6 +34,30 @@ def test_auto_counts_the_gpus_that_are_visible(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     assert settle(catalog.load_system("local")) == settled
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_gpu_is_one_of_the_table_with_its_peak(name: str) -> None:
+    if gpu := catalog.load_system(name).gpu:
+        (found,) = (entry for entry in accelerators() if gpu.name in entry.logged)
+        assert found.peak_tflops["bf16"] == gpu.peak_bf16_tflops
+        assert gpu.compute_capability
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_variable_has_a_reason(name: str) -> None:
+    text = catalog.find("systems", name).read_text(encoding="utf-8")
+    table = re.split(r"^\[", text.partition("\n[environment]\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+    lines = [line for line in table.splitlines() if line and not line.startswith("#")]
+    assert [line for line in lines if not re.search(r'"\s+# \w', line)] == []
+    assert len(lines) == len(catalog.load_system(name).environment)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_machine_of_gpus_binds_its_ranks(name: str) -> None:
+    system = catalog.load_system(name)
+    accelerator = "cuda" if system.accelerator == "auto" else system.accelerator
+    assert system.binding.mode_for(accelerator) == ("unique_contiguous" if accelerator == "cuda" else "none")
 
 
 @pytest.mark.parametrize("name", ["13", "175"])
