@@ -14,8 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.config.model import Architecture, Model, Training
-from nlp_bench.config.run import RunModel
+from nlp_bench.config.model import Model, RunModel, Training
 from nlp_bench.config.system import System, is_inherited
 from nlp_bench.config.table import Record, build, read_toml
 from nlp_bench.errors import UsageError, nearest
@@ -218,10 +217,8 @@ def _built(kind: type[Record], path: Path, schema: str, where: str) -> Record:
         raise UsageError(f"{error} (in {path})") from error
 
 
-def deviations(
-    model: Model | RunModel, used: Architecture, training: Training, chosen: Collection[str] = ()
-) -> tuple[str, ...]:
-    """Return where `model`, trained in the shape `used` and with `training`, is not as nlp-bench ships it.
+def deviations(model: RunModel, training: Training, chosen: Collection[str] = ()) -> tuple[str, ...]:
+    """Return where `model`, trained with `training`, is not as nlp-bench ships it.
 
     A run may choose the fields `chosen`, and recompute where no rules freeze the model.
     """
@@ -230,7 +227,7 @@ def deviations(
     except UsageError:
         return (f"model: {model.name} is a file of your own",)
     shipped_values = {"family": own.family, **vars(own.architecture), **vars(own.training)}
-    values = {"family": model.family, **vars(used), **vars(training)}
+    values = {"family": model.family, **vars(model.architecture), **vars(training)}
     return tuple(
         f"model.{name}: {values[name]} instead of {frozen}"
         for name, frozen in shipped_values.items()

@@ -18,7 +18,9 @@ DRIVERS_GPUS = Path("/proc/driver/nvidia/gpus")
 
 def cluster(launcher: str | None = None) -> str | None:
     """Return the name of the cluster that answers, by `launcher` or any; None where there is none. Raises NoAnswerError for an installed one that is silent."""
-    return scheduler.get_scheduler(launcher).detect() if launcher else scheduler.detected()[1]
+    names = [launcher] if launcher else [name for name in scheduler.scheduler_names() if name != scheduler.LOCAL]
+    found = (scheduler.get_scheduler(name).detect() for name in names)
+    return next((one for one in found if one is not None), None)
 
 
 def detect_system(cluster: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from nlp_bench.config.options import Checked, from_zero, one_of
 from nlp_bench.config.request import ShapeOptions, TrainingOptions
-from nlp_bench.config.table import multiple, timelimit
+from nlp_bench.config.table import file_name, multiple, timelimit
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.shape import NETWORKS, ModelShape, shape_of
@@ -97,13 +97,22 @@ class Defaults(_Preferred, where="model.defaults"):
 
 
 @immutable
-class Model(Checked, where="model"):
-    """One model file of benchmark/models."""
+class RunModel(Checked, where="model"):
+    """What run.json has of a model: its identity and shape."""
 
     name: str  # The file's name without .toml; also the tag.
     family: str = one_of(*NETWORKS)  # The kind of network: gpt, t5, mt5 (t5 with a multilingual vocabulary) or bert.
     parameters_billion: float  # The size people call it by, in 10^9 parameters.
-    architecture: Architecture  # The frozen shape.
+    architecture: Architecture  # The shape that is trained; that of the file is frozen.
+
+    def _check(self) -> None:
+        file_name("model.name", self.name)
+
+
+@immutable
+class Model(RunModel):
+    """One model file of benchmark/models."""
+
     training: Training  # The frozen training parameters.
     defaults: Defaults  # The free parameters' defaults.
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config import catalog, machine, scheduler
-from nlp_bench.config.model import Architecture, Layout, Training, check_size, num_parameters
+from nlp_bench.config.model import Architecture, Layout, RunModel, Training, check_size, num_parameters
 from nlp_bench.config.options import given, spellings
 from nlp_bench.config.origin import origin, upstream
 from nlp_bench.config.request import (
@@ -25,7 +25,7 @@ from nlp_bench.config.request import (
     TrainingOptions,
     TuningOptions,
 )
-from nlp_bench.config.run import Batch, Data, Launch, Parallel, Run, RunModel, Tuning, anchored
+from nlp_bench.config.run import Batch, Data, Launch, Parallel, Run, Tuning, anchored
 from nlp_bench.config.scheduler import DIRECTIVE_LETTERS, LOCAL
 from nlp_bench.config.system import System
 from nlp_bench.config.values import words
@@ -117,7 +117,7 @@ def as_recorded(run: Run) -> Run:
 def _with_deviations(run: Run) -> Run:
     """Return `run` with the deviations that it lacks. How long it trains is free, and CPU ranks train in fp32."""
     free = {"iterations", "log_interval"} | ({"precision"} if run.system.accelerator == "cpu" else set())
-    found = catalog.deviations(run.model, run.model.architecture, run.training, free)
+    found = catalog.deviations(run.model, run.training, free)
     return replace(run, deviations=(*run.deviations, *(one for one in found if one not in run.deviations)))
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from nlp_bench import schemas
 from nlp_bench.config import scheduler
-from nlp_bench.config.model import Architecture, Training, model_shape
-from nlp_bench.config.options import Checked, one_of
+from nlp_bench.config.model import RunModel, Training, model_shape
+from nlp_bench.config.options import Checked
 from nlp_bench.config.request import (
     MAX_RETRIES,
     BatchOptions,
@@ -20,14 +20,13 @@ from nlp_bench.config.request import (
     TuningOptions,
 )
 from nlp_bench.config.system import System
-from nlp_bench.config.table import build, file_name, no_secret, nonce, timelimit
+from nlp_bench.config.table import build, no_secret, nonce, timelimit
 from nlp_bench.config.values import seconds_of
 from nlp_bench.data.blend import parse_blend
 from nlp_bench.errors import UsageError
 from nlp_bench.files import parse_json, read_json, write_json
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import Sizes, asked_sizes, multiple
-from nlp_bench.layout.shape import NETWORKS
 
 
 @immutable
@@ -122,19 +121,6 @@ class Origin:
     version: str  # its version
     commit: str | None  # its commit, with "+changes" where the checkout was not clean; None outside a checkout
     code_sha256: str | None = None  # one hash over all its Python files; None in an older run.json
-
-
-@immutable
-class RunModel(Checked, where="model"):
-    """The model's identity and shape."""
-
-    name: str  # name of the model file
-    family: str = one_of(*NETWORKS)  # the kind of network: gpt, t5, mt5 or bert
-    parameters_billion: float  # nominal size in 10^9 parameters
-    architecture: Architecture  # the shape that is trained
-
-    def _check(self) -> None:
-        file_name("model.name", self.name)
 
 
 @immutable

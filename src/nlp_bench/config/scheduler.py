@@ -328,11 +328,3 @@ def _plugins() -> "dict[str, EntryPoint]":
     from importlib.metadata import entry_points  # noqa: PLC0415  # see check_name
 
     return {point.name: point for point in entry_points(group=GROUP) if point.name not in BUILT_IN}
-
-
-def detected() -> tuple[str, str | None]:
-    """Return the scheduler that answers here and the name of its cluster; ("local", None) where none does."""
-    for name in scheduler_names():
-        if name != LOCAL and (cluster := get_scheduler(name).detect()) is not None:
-            return name, cluster
-    return LOCAL, None

@@ -274,7 +274,7 @@ class Problem:
     def deviations_with(self, recompute: str) -> tuple[str, ...]:
         """Return the same for a run with this recompute."""
         training = replace(self.model.training, recompute=recompute)
-        return catalog.deviations(self.model, self.model.architecture, training)
+        return catalog.deviations(self.model, training)
 
     @property
     def doubts(self) -> tuple[str, ...]:
