@@ -46,23 +46,18 @@ def known() -> dict[str, set[str]]:
     return found | {"any": set().union(*found.values())}
 
 
-def test_commands_in_sources_and_pages_can_be_typed(known: dict[str, set[str]]) -> None:
-    sources = {path: "\n".join(texts(ast.parse(path.read_text(encoding="utf-8")))) for path in SOURCES}
-    whole = sources | {path: path.read_text(encoding="utf-8") for path in PAGES}
-    found = {path.name: unknown_in_commands(text, known) for path, text in whole.items()}
-    assert {name: words for name, words in found.items() if words} == {}
-    assert sum(len(COMMAND.findall(text)) for text in whole.values()) > 300  # the pattern finds something
-
-
-def test_options_in_errors_exist(known: dict[str, set[str]]) -> None:
+def test_what_sources_and_pages_say_to_type_exists(known: dict[str, set[str]]) -> None:
+    """Commands everywhere, and options in errors."""
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+    whole = {path: "\n".join(texts(tree)) for path, tree in trees.items()}
+    whole |= {path: path.read_text(encoding="utf-8") for path in PAGES}
+    found = {path: unknown_in_commands(text, known) for path, text in whole.items()}
     allowed = known["any"] | set(spellings()) | set(HINTS) | FOREIGN
-    found: dict[str, set[str]] = {}
-    for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Raise):
-                for text in texts(node):
-                    found.setdefault(path.name, set()).update(one for one in OPTION.findall(text) if one not in allowed)
-    assert {name: words for name, words in found.items() if words} == {}
+    for path, tree in trees.items():
+        raised = "\n".join(text for node in ast.walk(tree) if isinstance(node, ast.Raise) for text in texts(node))
+        found[path] |= {*OPTION.findall(raised)} - allowed
+    assert {path: words for path, words in found.items() if words} == {}
+    assert sum(len(COMMAND.findall(text)) for text in whole.values()) > 300  # the pattern finds something
 
 
 def test_a_command_that_there_is_not_is_found(known: dict[str, set[str]]) -> None:

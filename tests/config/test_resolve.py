@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.command import Cli
+from support.command import Capture, Cli
 from support.following import offline, program
 from support.timed import Timer
 
@@ -197,7 +197,7 @@ def test_tags_name_model_system_and_launcher(tmp_path: Path) -> None:
     assert (request.model, request.system, request.launcher) == ("13", "juwels-booster", "slurm")
 
 
-def test_a_queue_of_a_run_on_this_machine_is_told_as_unused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_queue_of_a_run_on_this_machine_is_told_as_unused(capsys: Capture) -> None:
     assert resolve(Request(model="tiny", system="local", queue="batch")).launch.queue == ""
     assert "warning: queue batch: not used, for the run starts on this machine" in capsys.readouterr().err
 
@@ -214,7 +214,7 @@ def test_tags_that_jube_left_out_are_missed(tmp_path: Path) -> None:
             read_tags(run)
 
 
-def test_a_parameter_wins_over_the_tag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_parameter_wins_over_the_tag(capsys: Capture) -> None:
     assert apply_tags(Request(model="175", system="local"), ["13", "dgx-h100"]).model == "175"
     assert capsys.readouterr().err.splitlines() == [
         "nlp-bench: warning: the tag 13 counts for nothing: the parameter nlp_model_size says 175",

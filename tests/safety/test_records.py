@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Cli
 from support.following import offline
 from support.ours import write_our_run
 
@@ -15,13 +16,13 @@ from nlp_bench.launch.submission import Submission
 
 MISSING = object()
 VALUES = (MISSING, None, [], {}, "x", -1, 0, True, 1.5, 10**400, float("nan"), [None], {"a": []})
-READERS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "run.json": (("measure", "HERE"), ("report", "HERE"), ("watch", "--once", "HERE"), ("submit", "--print", "--run", "HERE/run.json")),
-    "outcome.json": (("measure", "HERE"), ("sync", "HERE"), ("watch", "--once", "HERE"), ("report", "HERE")),
-    "submit.json": (("sync", "HERE"), ("watch", "--once", "HERE"), ("submit", "--run", "HERE/run.json", "--run-dir", "HERE")),
-    "result.json": (("history", "add", "HERE", "--file", "HERE/h.db"), ("report", "HERE")),
-    "environment.json": (("report", "HERE"), ("export", "mlperf", "HERE", "--output", "HERE/out")),
-}  # fmt: skip
+READERS = {
+    "run.json": ("measure HERE", "report HERE", "watch --once HERE", "submit --print --run HERE/run.json"),
+    "outcome.json": ("measure HERE", "sync HERE", "watch --once HERE", "report HERE"),
+    "submit.json": ("sync HERE", "watch --once HERE", "submit --run HERE/run.json --run-dir HERE"),
+    "result.json": ("history add HERE --file HERE/h.db", "report HERE"),
+    "environment.json": ("report HERE", "export mlperf HERE --output HERE/out"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,7 @@ def changed(record: dict[str, Any], field: tuple[str, ...], value: Any) -> dict[
 
 
 @pytest.fixture
-def read(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def read(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Any:
     """Put one text in a record's place and call one reader; an exit code that is not 0 comes with a sentence."""
     here, state = tmp_path / "run", {"number": 0}
     monkeypatch.setenv("PATH", str(tmp_path))  # Slurm's commands are out of reach
@@ -70,13 +71,12 @@ def read(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(whole, here)
         (here / name).write_text(text)
-        if command[0] in {"sync", "watch"} and name != "outcome.json":
+        if command.startswith(("sync", "watch")) and name != "outcome.json":
             (here / "outcome.json").unlink()
-        code = main([word.replace("HERE", str(here)) for word in command])
-        said = capsys.readouterr()
-        assert code in {0, 1, 2}, (command, text[:200])
-        assert "Traceback" not in said.err
-        assert code == 0 or said.err.strip() or said.out.strip(), (command, text[:200])
+        done = cli(*(word.replace("HERE", str(here)) for word in command.split()), code=None)
+        assert done.code in {0, 1, 2}, (command, text[:200])
+        assert "Traceback" not in done.err
+        assert done.code == 0 or done.err.strip() or done.out.strip(), (command, text[:200])
 
     return call
 
@@ -110,25 +110,22 @@ def test_a_file_that_is_no_record(read: Any, whole: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["run.json", "outcome.json", "submit.json"])
-def test_newer_records_are_refused_and_older_ones_are_read(
-    whole: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_newer_records_are_refused_and_older_ones_are_read(whole: Path, tmp_path: Path, name: str, cli: Cli) -> None:
     here = shutil.copytree(whole, tmp_path / "run")
     record = json.loads((here / name).read_text())
-    command = {"run.json": ["measure"], "outcome.json": ["measure"], "submit.json": ["sync"]}[name]
-    if name == "submit.json":
+    command = "sync" if name == "submit.json" else "measure"
+    if command == "sync":
         (here / "outcome.json").unlink()
     family = record["schema"].rpartition("/")[0]
     (here / name).write_text(json.dumps({**record, "schema": f"{family}/0"}))
-    assert main([*command, str(here)]) == 0
+    cli(command, here)
     (here / name).write_text(json.dumps({**record, "schema": f"{family}/2"}))
-    assert main([*command, str(here)]) == 1
-    assert "install a newer one" in capsys.readouterr().err
+    assert "install a newer one" in cli(command, here, code=1).err
 
 
-def test_a_kind_of_network_that_nobody_knows(whole: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kind_of_network_that_nobody_knows(whole: Path, cli: Cli) -> None:
     """Found by tests/soak/fuzz_files.py."""
     record = json.loads((whole / "run.json").read_text())
     (whole.parent / "odd.json").write_text(json.dumps(changed(record, ("model", "family"), "/")))
-    assert main(["submit", "--print", "--run", str(whole.parent / "odd.json")]) == 2
-    assert "model.family: '/' is not one of gpt, t5, mt5, bert" in capsys.readouterr().err
+    said = cli("submit", "--print", "--run", whole.parent / "odd.json", code=2).err
+    assert "model.family: '/' is not one of gpt, t5, mt5, bert" in said
