@@ -153,14 +153,15 @@ def read_sealed_log(lines: Iterable[bytes]) -> SealedLog:
             if is_record:
                 last = end
                 stray = number if parts and not current and stray is None else stray
-            opened, closed = _seal_line(line) if line.startswith(b" > seal: ") else (None, None)
-            if opened:
-                current = Part(first_line=number, run_sha256=opened["run"], nonce=opened["nonce"])
-                parts.append(current)
-            if current and closed:
-                current.closed = (int(closed["lines"]), closed["sha256"])
-                current = None
-            elif current:
+            if line.startswith(b" > seal: "):
+                text = line.decode("utf-8", "replace")
+                if opened := _OPENED.fullmatch(text):
+                    current = Part(first_line=number, run_sha256=opened["run"], nonce=opened["nonce"])
+                    parts.append(current)
+                elif current and (closed := _CLOSED.fullmatch(text)):
+                    current.closed = (int(closed["lines"]), closed["sha256"])
+                    current = None
+            if current:
                 current.num_records += is_record
                 if current.seal.take_line(line):
                     marking.add(number)
@@ -207,11 +208,6 @@ def _by_rank(raw: bytes) -> list[bytes]:
         else:
             found.append((rank, text))
     return [text for _, text in found]
-
-
-def _seal_line(line: bytes) -> tuple[re.Match[str] | None, re.Match[str] | None]:
-    text = line.decode("utf-8", "replace")
-    return _OPENED.fullmatch(text), _CLOSED.fullmatch(text)
 
 
 class Link(str, Enum):
