@@ -11,6 +11,7 @@ from typing import Any
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
+from nlp_bench.files import real
 
 EXTRAS = {
     **dict.fromkeys(("numpy", "backports", "shtab", "jinja2", "pynvml"), ""),
@@ -37,7 +38,7 @@ def installed_version(package: str) -> str | None:
         installed = metadata.distribution(package)
     except metadata.PackageNotFoundError:
         return None
-    own = Path(os.path.realpath(str(installed.locate_file(""))))
+    own = real(str(installed.locate_file("")))
     if package in {"torch", "numpy"} and _place_of(package) not in {None, own}:
         return states(package, "(?:__version__|version)") or "unknown"
     return installed.version
@@ -113,7 +114,7 @@ def _place_of(module: str) -> Path | None:
     found = find_spec(module)
     if found is None or found.origin is None:
         return None
-    return Path(os.path.realpath(Path(found.origin).parents[1 if found.submodule_search_locations else 0]))
+    return real(Path(found.origin).parents[1 if found.submodule_search_locations else 0])
 
 
 def is_of_pythonpath(module: str) -> bool:
@@ -124,14 +125,14 @@ def is_of_pythonpath(module: str) -> bool:
 def hiding(module: str) -> Path | None:
     """Return the folder from which PYTHONPATH brings `module` instead of the installed one, None where it does not; nothing is imported."""
     named = _folders("PYTHONPATH").values()
-    others = [entry for entry in sys.path if Path(os.path.realpath(entry)) not in named]
+    others = [entry for entry in sys.path if real(entry) not in named]
     return _place_of(module) if is_of_pythonpath(module) and PathFinder.find_spec(module, others) else None
 
 
 def _folders(variable: str) -> dict[str, Path]:
     """Return the entries of PYTHONPATH or LD_LIBRARY_PATH as they are written, each with its folder."""
     entries = filter(None, os.environ.get(variable, "").split(os.pathsep))
-    return {entry: Path(os.path.realpath(entry)) for entry in entries}
+    return {entry: real(entry) for entry in entries}
 
 
 OLD_LIBRARY = re.compile(r"(/\S+): version `\S+' not found \(required by (?:\S+/site-packages/)?([\w-]+)")
@@ -144,12 +145,12 @@ def not_loadable(error: ImportError) -> NlpBenchError | None:
     PYTHONPATH names it, mostly another Python's, or LD_LIBRARY_PATH a library that is too old for it.
     """
     old = OLD_LIBRARY.search(str(_root(error)))
-    if old and Path(os.path.realpath(Path(old[1]).parent)) in _folders("LD_LIBRARY_PATH").values():
+    if old and real(Path(old[1]).parent) in _folders("LD_LIBRARY_PATH").values():
         return NlpBenchError(
             f"LD_LIBRARY_PATH brings {old[1]}, too old for {old[2]}\n"
             "  unset LD_LIBRARY_PATH, or unload the gcc or conda module that sets it (module list, module unload)"
         )
-    own = Path(os.path.realpath(__file__)).parent
+    own = real(__file__).parent
     files = [file for file in _files_of(error) if not file.is_relative_to(own)]
     for entry, folder in _folders("PYTHONPATH").items():
         found = next((file for file in files if file.is_relative_to(folder)), None)
@@ -174,7 +175,7 @@ def _files_of(error: ImportError) -> Iterator[Path]:
     """Yield the files through which an import went, and the one that lacks what was wanted of it."""
     step = error.__traceback__
     while step:
-        yield Path(os.path.realpath(step.tb_frame.f_code.co_filename))
+        yield real(step.tb_frame.f_code.co_filename)
         step = step.tb_next
     if error.path:
-        yield Path(os.path.realpath(error.path))
+        yield real(error.path)

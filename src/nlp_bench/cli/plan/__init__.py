@@ -185,7 +185,6 @@ class Plan(Command, ConstantsOption):
         return resolve_system(Request())
 
     def _problem(self, model: "Model", system: "System", constants: "Constants") -> "Problem":
-        """Return the problem for one model."""
         from nlp_bench.measure import REPORT_TOKENS
         from nlp_bench.plan.problem import OPTIONS, Fixed, make_problem
 
