@@ -2,7 +2,7 @@
 """Does our trainer compute what Megatron-LM computes? Both train the same tiny models from the same weights on the same tokens.
 
     git clone --branch core_v0.16.1 --depth 1 https://github.com/NVIDIA/Megatron-LM && pip install six regex
-    python benchmark/parity/parity.py --megatron-lm Megatron-LM              # CPU ranks over gloo, about a minute a case
+    python benchmark/parity/parity.py --megatron-lm Megatron-LM              # CPU ranks over gloo
     python benchmark/parity/parity.py --megatron-lm Megatron-LM --only llama --steps 5
     python benchmark/parity/parity.py --megatron-lm Megatron-LM --write      # and print docs/parity.md anew
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every figure of docs/reliability.md, measured: faults, endings, kills, fuzzing, orphans, a soak of Slurm jobs. an hour on two cores that do nothing else.
+# Every figure of docs/reliability.md, measured: faults, endings, kills, fuzzing, orphans, a soak of Slurm jobs. An hour on two idle cores.
 #   bash tests/soak/run.sh              print the figures
 #   bash tests/soak/run.sh --write      and put them into docs/reliability.md
 #   bash tests/soak/run.sh --part 50    a fiftieth of each, to see that all of them work

@@ -41,7 +41,7 @@ class Check(Command, Request):
     EXAMPLE = "nlp-bench check --model 175 --system juwels-booster --tp 8 --pp 8 --output ."
 
     jube_run: Path | None = value(metavar="DIR")  # Folder of a JUBE run, whose tags are applied.
-    recorded: Path | None = value("--run", metavar="FILE")  # With --print of the machine: the system of this run.json.
+    recorded: Path | None = value("--run", metavar="FILE")  # Take the system of this run.json (with --print environment or machine).
     tags: tuple[str, ...] = value(nargs="*", default=(), metavar="TAG")  # Tags as JUBE takes them: 175 slurm.
     repeats: str = value(default="1", metavar="N", jube="repeats")
     """Runs of each point, each a job of its own (by JUBE alone: `submit` starts one run, call it once for each); refused unless it is a number from 1 to 100."""
@@ -138,7 +138,10 @@ def _scheduler_answers(system: str) -> bool:
 
 @immutable
 class Submit(Command, LimitOptions, CheckpointOptions, Request):
-    """Submit one run to Slurm (or run it here): writes the run's folder with run.json, job script and all that follows."""
+    """Submit one run to Slurm (or run it here): writes the run's folder with run.json, job script and all that follows.
+
+    Exit code 0 once it is submitted, or has ended here as VALID; 1 when it could not be submitted or ended otherwise, 2 for a wrong word.
+    """
 
     EXAMPLE = "nlp-bench submit --model 175 --system juwels-booster --account PROJECT --print"
 
@@ -409,7 +412,10 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
 
 @immutable
 class Sync(Command):
-    """Decide how runs ended (from Slurm, exit status and log) and leave outcome.json and JUBE's marker `ready`."""
+    """Decide how runs ended (from Slurm, exit status and log) and leave outcome.json and JUBE's marker `ready`.
+
+    Exit code 0, whatever the outcomes; 1 when there is no run, or one cannot be decided for a fault of its records.
+    """
 
     EXAMPLE = "nlp-bench sync benchmark/jube/nlp_benchmark_run"
 
@@ -453,7 +459,10 @@ class Sync(Command):
 
 @immutable
 class Watch(Command, WatchOptions):
-    """Show how far runs are (queue reason, iteration, tokens per second, time left) until all of them have ended."""
+    """Show how far runs are (queue reason, iteration, tokens per second, time left) until all of them have ended.
+
+    Exit code 0 when every run is VALID; 3 when --max-hours are over before, else 1.
+    """
 
     EXAMPLE = """nlp-bench watch benchmark/jube/nlp_benchmark_run
   nlp-bench watch benchmark/jube/nlp_benchmark_run/000003 --continue --max-hours 24"""
