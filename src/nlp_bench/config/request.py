@@ -224,7 +224,7 @@ class LimitOptions:
     stall_least_s: float = _limit("--stall-least", read=duration("s", least=0), metavar="SECONDS", default=300.0)
     """Silence that is never a stall, however short the intervals are (300)."""
     stall_start_s: float = _limit("--stall-start", read=duration("s", least=0), metavar="SECONDS", default=3600.0)
-    """Silence allowed before the second line of the log, behind its last one, and around checkpoints (3600)."""
+    """Silence allowed before the second line of the log, after its last one, and around checkpoints (3600)."""
     notice_s: int = _limit(
         "--notice", read=lambda text: round(duration("s", least=0)(text)), metavar="SECONDS", least=0, default=0
     )
