@@ -41,7 +41,8 @@ class Check(Command, Request):
     EXAMPLE = "nlp-bench check --model 175 --system juwels-booster --tp 8 --pp 8 --output ."
 
     jube_run: Path | None = value(metavar="DIR")  # Folder of a JUBE run, whose tags are applied.
-    recorded: Path | None = value("--run", metavar="FILE")  # Take the system of this run.json (with --print environment or machine).
+    recorded: Path | None = value("--run", metavar="FILE")
+    """With --print environment or machine: take the system of this run.json."""
     tags: tuple[str, ...] = value(nargs="*", default=(), metavar="TAG")  # Tags as JUBE takes them: 175 slurm.
     repeats: str = value(default="1", metavar="N", jube="repeats")
     """Runs of each point, each a job of its own (by JUBE alone: `submit` starts one run, call it once for each); refused unless it is a number from 1 to 100."""
