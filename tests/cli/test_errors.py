@@ -18,6 +18,7 @@ from nlp_bench.cli.main import main
         ("submit --Sequence_length=3", "did you mean --sequence-length?"),
         ("submit --seq 3", "did you mean --seq-length?"),
         ("submit --lr 1e-4", "but the trainer has: write --train-args='--lr ...'"),
+        ("check --save x", "nlp-bench check has no option --save (it is an option of submit"),
         ("submit --job-name x", "no option --job-name, which is sbatch's: say --job-name-prefix"),
         ("submit -p batch", "no option -p, which is sbatch's: say --queue"),
         ("submit --output x", "no option --output, which is sbatch's: a run writes into its own folder (--run-dir)"),

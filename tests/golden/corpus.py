@@ -308,7 +308,9 @@ def rehearsals(folder: Path) -> Iterator[str]:
         ["--model", "bert_large", "--system", "dgx-a100", "--nodes", "1"],
     ):  # fmt: skip
         found = of_json(folder, "rehearse", *words, "--ranks", "0,last", "--mock-data", "--format", "json")
-        yield re.sub(r"(?m)\n! nlp-bench: rehears(?:ing|ed) .*$", "", found)  # said where a busy machine takes 3 s and more
+        yield re.sub(
+            r"(?m)\n! nlp-bench: rehears(?:ing|ed) .*$", "", found
+        )  # said where a busy machine takes 3 s and more
 
 
 OPTION_NAME = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")

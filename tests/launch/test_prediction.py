@@ -41,6 +41,17 @@ def test_one_that_its_time_limit_would_end_is_warned_of(tmp_path: Path, timelimi
     assert warnings_of(run_of(timelimit=f"1-{timelimit}", iterations=iterations), None) == []
 
 
+def test_a_chain_has_the_time_of_all_its_jobs() -> None:
+    long = run_of(timelimit="12:00:00", iterations=20000)
+    assert warnings_of(long, None, jobs=50) == []
+    (line,) = warnings_of(long, None, jobs=3)
+    assert "the time limit of 12:00:00 of each of the 3 jobs would end the run" in line
+    enough = int(re.findall(r"more jobs \(--chain (\d+)\)", line)[0])
+    assert warnings_of(long, None, jobs=enough) == []
+    assert warnings_of(long, None, jobs=enough - 1)
+    assert "--chain" not in "".join(warnings_of(run_of(timelimit="00:04:00"), None, jobs=3))  # shorter than the start
+
+
 @pytest.mark.parametrize(
     ("gpu", "words"),
     [
@@ -117,3 +128,6 @@ def test_check_and_print_tell(cli: Cli) -> None:
     assert said.out.startswith("#!/usr/bin/env bash")
     assert "warning: predicted memory" in said.err
     assert "submitted all the same" not in said.err
+    notice = ["submit", "--model", "13", "--system", "juwels-booster", "--print", "--notice", "100"]
+    assert "of two it sends one" in cli(*notice, "--sbatch-arg=--signal=TERM@60", code=2).err
+    assert "#SBATCH --signal=B:USR1@100" in cli(*notice).out

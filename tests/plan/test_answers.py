@@ -14,7 +14,7 @@ from nlp_bench.plan import prediction as module
 from nlp_bench.plan.capacity import batch_for, candidates, fewest_nodes, parameters_of, recommend, smallest
 from nlp_bench.plan.prediction import Prediction, prediction, prediction_or_reason
 from nlp_bench.plan.problem import Fixed, Problem, make_problem
-from nlp_bench.plan.ranking import Answer, notes
+from nlp_bench.plan.ranking import Answer, answer, notes
 from nlp_bench.plan.search import search
 from nlp_bench.plan.text import why_lines
 from nlp_bench.plan.why import explain
@@ -26,6 +26,13 @@ def test_the_published_one_loses_to_its_bubble() -> None:
     assert why.best.report_s <= why.row.report_s
     assert sum(why.costs.values()) == pytest.approx(why.row.report_s - why.best.report_s, rel=1e-6)
     assert any(change.text.startswith("vpp 1 -> ") for change in why.changes)
+
+
+def test_the_rank_is_that_of_the_plan() -> None:
+    """A layout that is ranked because the model file proposes it counts there too: it was rank 24 of 178 and of 177."""
+    why, plan = explain(problem("13")), answer(problem("13"), top=1)
+    assert plan.published
+    assert (why.rank, why.num_ranked) == (plan.published.rank, len(plan.search.ranked))
 
 
 def test_a_single_change_is_one() -> None:

@@ -191,7 +191,7 @@ class Parser(argparse.ArgumentParser):
 
             if (long := LETTERS.get(name[1:], name[2:])) in SBATCH:
                 return f", which is sbatch's: {SBATCH[long]}"
-            if name in spellings():
+            if name in spellings() and name not in parser_of("submit").spellings:
                 return f", but the trainer has: write --train-args='{name} ...'"
         others = ", ".join(other for other in SUBCOMMANDS if name in parser_of(other).spellings)
         if others:

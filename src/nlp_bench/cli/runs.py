@@ -176,7 +176,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         place = place.absolute()
         resolved = with_checkpoints(resolved, place, checkpoints)
         check_arguments(resolved)  # printed to be submitted by hand: refused like one that is submitted
-        say(*warnings_of(resolved, None))
+        say(*warnings_of(resolved, None, jobs=checkpoints.chain))
         if has_workflow() and not (resolved.system.container.image or environment_folder(root()).exists()):
             remedy = f"bash benchmark/env/setup_venv.sh --system {shlex.quote(self.system or resolved.system.name)}"
             say(
@@ -231,7 +231,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             resolved = with_checkpoints(resolved, run_dir, checkpoints)
             say(f"run folder {run_dir}")
             script = folder.prepare(resolved, root=root(), run_dir=run_dir, is_snapshot=is_snapshot)
-            say(*warnings_of(resolved, run_dir))
+            say(*warnings_of(resolved, run_dir, jobs=checkpoints.chain))
             try:
                 submitted = submit(resolved, script, follow=not self.no_follow, jobs=checkpoints.chain, lock=handle)
             except SystemExit:  # told to stop: for JUBE a run with an outcome is done, whatever the outcome

@@ -1,5 +1,6 @@
 """What is predicted of a run before it is submitted: warnings and a record, never a refusal."""
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,14 +26,14 @@ def prediction(run: Run) -> "Prediction | str":
     return prediction_or_reason(run, REPORT_TOKENS)
 
 
-def warnings_of(run: Run, run_dir: Path | None) -> list[str]:
+def warnings_of(run: Run, run_dir: Path | None, *, jobs: int = 1) -> list[str]:
     """Return the warnings of a run on GPUs before it is submitted, and record the prediction in `run_dir`; a rehearsal of this very run there overrides it."""
     said = [f"warning: {why}"] if (why := no_image(run.system.container)) else []
     if run.system.accelerator != "cuda":
         return said
     found = prediction(run)
     if not isinstance(found, str):
-        said += cautions(run, found)
+        said += cautions(run, found, jobs=jobs)
         if run_dir:
             write_json(run_dir / RECORD, found.record())
     rehearsed, why_not = _rehearsed(run, run_dir) if run_dir else (None, [])
@@ -73,22 +74,26 @@ def _rehearsed(run: Run, run_dir: Path) -> tuple[str | None, list[str]]:
 START_UP_S = 300.0  # what is left of the time limit for modules, torchrun, the model's set-up and the first compilation
 
 
-def cautions(run: Run, found: "Prediction") -> list[str]:
-    """Return the warnings that a prediction of a run makes: what speaks against it, and a time limit that is too short."""
-    return [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s)]
+def cautions(run: Run, found: "Prediction", *, jobs: int = 1) -> list[str]:
+    """Return the warnings that a prediction of a run makes: what speaks against it, and a time limit that is too short for a chain of `jobs`."""
+    return [*(f"warning: {doubt}" for doubt in found.doubts), *_late(run, found.iterations_s, jobs)]
 
 
-def _late(run: Run, iterations_s: float) -> list[str]:
-    """Return a warning where the time limit would end the run before its last iteration, which leaves it without a number."""
-    limit_s = run.launch.limit_s
-    if run.tuning.until or iterations_s + START_UP_S <= limit_s:
+def _late(run: Run, iterations_s: float, jobs: int) -> list[str]:
+    """Return a warning where the time limit of `jobs` that continue each other would end the run before its last iteration, which leaves it without a number."""
+    of_job_s = run.launch.limit_s - START_UP_S
+    if run.tuning.until or iterations_s <= jobs * of_job_s:
         return []
     interval = run.training.log_interval
-    iterations = int((limit_s - START_UP_S) / iterations_s * run.training.iterations) // interval * interval
+    iterations = int(jobs * of_job_s / iterations_s * run.training.iterations) // interval * interval
     fewer = f", or fewer --iterations (at most {iterations})" if iterations > 0 else ""
+    limit, more = f"the time limit of {run.launch.timelimit}", ""
+    if jobs > 1:
+        limit = f"{limit} of each of the {jobs} jobs"
+        more = f", more jobs (--chain {math.ceil(iterations_s / of_job_s)})" if of_job_s > 0 else ""
     text = (
-        f"warning: {run.training.iterations} iterations are predicted to take {iterations_s / 60:.0f} min, start-up not counted: the time "
-        f"limit of {run.launch.timelimit} would end the run without a number. Give it a longer --timelimit{fewer}"
+        f"warning: {run.training.iterations} iterations are predicted to take {iterations_s / 60:.0f} min, start-up not counted: {limit} "
+        f"would end the run without a number. Give it a longer --timelimit{more}{fewer}"
     )
     return [text]
 

@@ -104,10 +104,14 @@ def answer(problem: Problem, *, top: int) -> Answer:
 
 def search_with_published(problem: Problem) -> Search:
     """Search, and keep the model file's own configuration among the ranked where it fits."""
-    found = search(problem)
+    return with_one(search(problem), configuration(problem, problem.published))
+
+
+def with_one(found: Search, one: Configurations) -> Search:
+    """Return the same search, in which one configuration is ranked where it fits, whatever its twins."""
     if not len(found.figures.fits):
         return found
-    wanted, legal = configuration(problem, problem.published).spread, found.space.legal.spread
+    wanted, legal = one.spread, found.space.legal.spread
     same = [getattr(legal, name) == getattr(wanted, name)[0] for name in (axis.array for axis in AXES.values())]
     return found.with_kept(np.broadcast_to(np.all(np.broadcast_arrays(*same), axis=0), found.figures.fits.shape))
 

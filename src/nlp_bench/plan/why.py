@@ -8,7 +8,7 @@ import numpy as np
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags
 from nlp_bench.plan.problem import AXES, Fixed, Problem, Setting, searched_recompute, sizes_of
-from nlp_bench.plan.ranking import Row, configuration, rows_of
+from nlp_bench.plan.ranking import Row, configuration, rows_of, with_one
 from nlp_bench.plan.search import Search, broken_rules, layout_keys, search
 
 
@@ -54,7 +54,7 @@ def explain(problem: Problem) -> Why:
     free = replace(problem, fixed=Fixed(), recompute=tuple(dict.fromkeys([*words, wanted["recompute"]])))
     one = configuration(problem, wanted)
     broken = [*broken_rules(one), *_steps(problem, sizes_of(one, 0))]
-    found = search(free)
+    found = with_one(search(free), one)
     row = None if broken else rows_of(one, free)[0]
     best = next(iter(rows_of(found.space.legal, free, found.ranked[:1], is_ranked=True)), None)
     rank = found.rank(row.iteration_s) if row is not None and row.fits == "yes" else None

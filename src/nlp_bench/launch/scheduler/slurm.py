@@ -38,7 +38,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.files import real
 from nlp_bench.launch import ambient
 from nlp_bench.launch.scheduler import slurm_text as answers
-from nlp_bench.launch.scheduler.slurm_options import OF_CHAIN, SBATCH, SRUN, check_signal, check_words
+from nlp_bench.launch.scheduler.slurm_options import OF_CHAIN, OF_NOTICE, SBATCH, SRUN, check_signal, check_words
 from nlp_bench.outcome import Outcome
 from nlp_bench.programs import Answer
 from nlp_bench.reason import Reason
@@ -226,6 +226,8 @@ class Slurm(Scheduler):
             )
         if settings.gres and not GPU_NAMES.search(settings.gres) and run.system.accelerator == "cuda":
             _check_without_gpus(settings, per_node)
+        if run.limits.notice_s:
+            check_words("system.slurm.sbatch_args", settings.sbatch_args, OF_NOTICE)
         values = {
             "JOB_NAME": run.launch.job_name,
             "QUEUE": run.launch.queue,

@@ -46,6 +46,10 @@ SBATCH, SRUN = (dict(sorted({**_BOTH, **own}.items())) for own in (_OF_SBATCH, _
 """Why an option may not be given; of an abbreviation the first one in the alphabet is named."""
 OF_CHAIN = {"time-min": "each job of a chain saves and stops by --timelimit, and Slurm may give it less; leave it out"}
 """Likewise, for jobs that continue each other."""
+OF_NOTICE = {
+    "signal": "--notice has Slurm send a signal of its own, and of two it sends one; leave --notice or this one out"
+}
+"""Likewise, for a run with --notice."""
 LETTERS = {
     "A": "account", "a": "array", "D": "chdir", "M": "clusters", "d": "dependency", "e": "error", "h": "help", "i": "input",
     "J": "job-name", "N": "nodes", "n": "ntasks", "o": "output", "p": "partition", "t": "time", "V": "version", "W": "wait",
