@@ -15,9 +15,9 @@ def trend(*rates: float | None) -> Trend:
     return found
 
 
-def noisy(seed: int, *levels: tuple[int, float], scatter: float = 0.005) -> list[float]:
+def noisy(seed: int, *levels: tuple[int, float]) -> list[float]:
     source = random.Random(seed)  # noqa: S311  # a repeatable test
-    return [rate * (1 + source.gauss(0, scatter)) for number, rate in levels for _ in range(number)]
+    return [rate * (1 + source.gauss(0, 0.005)) for number, rate in levels for _ in range(number)]
 
 
 def test_a_steady_machine_has_one_level() -> None:

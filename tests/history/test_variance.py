@@ -11,12 +11,12 @@ from support.repeated import write_log
 DAY = 86400.0
 
 
-def nights(folder: Path, *, days: int, by_day: float, by_run: float, runs: int = 3) -> Path:
-    """Write `runs` logs a day whose days and runs differ by these standard deviations."""
+def nights(folder: Path, *, days: int, by_day: float, by_run: float) -> Path:
+    """Write three logs a day whose days and runs differ by these standard deviations."""
     dice = random.Random(1)  # noqa: S311  # a repeatable test
     for day in range(days):
         rate = 1000 * (1 + dice.gauss(0, by_day))
-        for number in range(runs):
+        for number in range(3):
             log = write_log(folder / f"{day}-{number}.log", rate * (1 + dice.gauss(0, by_run)), seed=10 * day + number)
             moment = 1.7e9 + DAY * day + 60 * number
             os.utime(log, (moment, moment))
