@@ -275,8 +275,7 @@ def edited(folder: Path, before: str, after: str) -> list[tuple[str, int, int]] 
     path.write_text(before)
     recorded = line_digests(path)
     path.write_text(after)
-    found = changes(path, recorded)
-    return None if found is None else [tuple(change) for change in found]
+    return changes(path, recorded)
 
 
 @pytest.mark.parametrize(

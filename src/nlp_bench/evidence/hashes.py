@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from nlp_bench.escape import from_to, one_line
 from nlp_bench.evidence.manifest import SUMS, File, Manifest
@@ -24,14 +23,6 @@ _MAX_ALIGNED = 2_000  # digests of a stretch that is matched line by line: that 
 MAX_NAMED = 20  # changed stretches of one file that are listed one by one
 _LONGEST = 400
 _MAX_CONVERTED = 2**28  # bytes of a file up to which its line ends are looked at where it was changed
-
-
-class Change(NamedTuple):
-    """A stretch of lines that is not as it was."""
-
-    what: str  # `changed`, `inserted` or `removed`
-    first: int  # first line, counted from 1, of the file as it is; for `removed` the line before which they were
-    num_lines: int  # lines; for `removed` the lines that are gone
 
 
 def files_of(folder: Path) -> list[File]:
@@ -60,8 +51,12 @@ def _digests(path: Path, step: int) -> Iterator[str]:
             yield hashlib.sha256(lines).hexdigest()[:LENGTH]
 
 
-def changes(path: Path, recorded: str) -> list[Change] | None:
-    """Compare the lines of `path` with the text of its `lines/PATH`; None where that text is malformed."""
+def changes(path: Path, recorded: str) -> list[tuple[str, int, int]] | None:
+    """Compare the lines of `path` with the text of its `lines/PATH`; None where that text is malformed.
+
+    Each stretch is `changed`, `inserted` or `removed`, its first line, counted from 1, of the file as it is (for `removed` the line
+    before which they were), and how many lines it has (for `removed` how many are gone).
+    """
     heading, *before = recorded.split("\n")[: MAX_DIGESTS + 3]
     found = _HEADING.fullmatch(heading)
     if not found or not int(found[1]):
@@ -71,7 +66,7 @@ def changes(path: Path, recorded: str) -> list[Change] | None:
     head = _same(before, after)
     tail = _same(before[head:][::-1], after[head:][::-1])
     old, new = before[head : len(before) - tail], after[head : len(after) - tail]
-    return [Change(what, first * step + 1, count * step) for what, first, count in _stretches(old, new, head)]
+    return [(what, first * step + 1, count * step) for what, first, count in _stretches(old, new, head)]
 
 
 def _same(one: list[str], other: list[str]) -> int:
@@ -130,7 +125,7 @@ def _changed_lines(folder: Path, path: str) -> Iterator[str]:
         found = changes(folder / path, (folder / LINES / path).read_text(encoding="ascii")) or []
     except (OSError, ValueError):
         return
-    texts = _texts(folder / path, {change.first for change in found[:MAX_NAMED]})
+    texts = _texts(folder / path, {first for _, first, _ in found[:MAX_NAMED]})
     for what, first, count in found[:MAX_NAMED]:
         was = "was" if count == 1 else "were"
         if what == "removed":
