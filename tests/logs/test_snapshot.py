@@ -36,9 +36,9 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "log"
 
 
-def append(path: Path) -> None:
+def append(path: Path, content: bytes = OTHER) -> None:
     with path.open("ab") as stream:
-        stream.write(OTHER)
+        stream.write(content)
 
 
 def replace(path: Path) -> None:
@@ -100,14 +100,7 @@ def test_the_reason_stands_in_the_entry(tmp_path: Path) -> None:
     path = tmp_path / "log"
     record = b"iter=%d train_loss=9.9 tokens_per_second=4000 lr=1.0e-05\n"
     path.write_bytes(b"".join(record % number for number in range(1, 6000)))
-    assert len(read_log(str(path), progress=append_once(path)).attempts[0].records) == 5999
+    log = read_log(str(path), progress=lambda _: append(path, record % 999_999))
+    assert len(log.attempts[0].records) == 5999
     (entry,) = measure_log(str(path), Overrides(), progress=lambda _: os.truncate(path, 1000))
     assert any("the file was cut while it was read" in reason for reason in entry.reason_texts)
-
-
-def append_once(path: Path) -> Callable[[object], None]:
-    def change(_: object) -> None:
-        with path.open("ab") as stream:
-            stream.write(b"iter=999999 train_loss=9.9 tokens_per_second=1 lr=1.0e-05\n")
-
-    return change
