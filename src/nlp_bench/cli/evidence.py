@@ -30,7 +30,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
-    from nlp_bench.export.subject import Subject
+    from nlp_bench.export.forms import Subject
 
 _NUM_NAMED = 5  # fields that a refusal names
 EXPORTS = ("mlperf", "mllog", "torchtitan", "bigger", "smaller", "bencher")
@@ -172,7 +172,7 @@ class Export(Command, TokensOption, LogOptions):
 
     def run(self) -> int:
         use_one_thread()
-        from nlp_bench.export.subject import subjects
+        from nlp_bench.export.forms import subjects
 
         found, refused = subjects(self.paths, self.overrides(), self.tokens, allow_measured=self.allow_measured)
         say(*refused)

@@ -11,7 +11,7 @@ from typing import Any
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
-from nlp_bench.export.subject import Subject
+from nlp_bench.export.forms import Subject
 
 POINT, START, END = "POINT_IN_TIME", "INTERVAL_START", "INTERVAL_END"
 _SETTINGS = {
