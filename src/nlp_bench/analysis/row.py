@@ -13,8 +13,8 @@ from nlp_bench.analysis.repeats import Observation, Pool, Starts, different_runs
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import read_object
 from nlp_bench.immutable import immutable
+from nlp_bench.logs.clean import HEAD_BYTES, has_zone, stamp_s
 from nlp_bench.logs.source import open_log
-from nlp_bench.logs.stamp import HEAD_BYTES, has_zone, stamp_s
 from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.result import RunResult

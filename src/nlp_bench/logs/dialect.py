@@ -12,11 +12,10 @@ import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.attempts import Flagged, refusal_of, split_attempts, with_losses
-from nlp_bench.logs.clean import pieces
+from nlp_bench.logs.clean import pieces, stamp_s
 from nlp_bench.logs.quantity import LARGEST, OPTIONS, RATES, SMALLEST
 from nlp_bench.logs.record import NO_RECORDS, EndMark, Event, Fact, Log, Records, Refusal, stored
 from nlp_bench.logs.scan import label_of
-from nlp_bench.logs.stamp import stamp_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

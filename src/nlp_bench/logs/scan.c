@@ -344,7 +344,7 @@ static int is_clock(const byte *at, const byte *end)
          are_digits(at + 6, 2);
 }
 
-/* The end of a stamp `2026-01-31 23:59:59,123` that begins at `at`, NULL where there is none; PLAIN_STAMP in stamp.py. */
+/* The end of a stamp `2026-01-31 23:59:59,123` that begins at `at`, NULL where there is none; PLAIN_STAMP in clean.py. */
 static const byte *skip_stamp(const byte *begin, const byte *at, const byte *end)
 {
   if (end - at < 19 || (at > begin && is_digit(at[-1])) || !are_digits(at, 4) || (at[4] != '-' && at[4] != '/') ||

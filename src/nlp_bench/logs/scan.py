@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
+from nlp_bench.logs.clean import HEAD_BYTES, PLAIN_STAMP, row_stamp_s
 from nlp_bench.logs.record import COLUMN, ROW, Records
 from nlp_bench.logs.source import Block
-from nlp_bench.logs.stamp import HEAD_BYTES, PLAIN_STAMP, row_stamp_s
 
 MAX_NUMBER_BYTES = 64  # more than any program prints
 NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -60,7 +60,7 @@ class Grammar:
     float(value) / divisor; a count has 1 to 18 digits."""
     required: tuple[str, ...] = ()  # quantities without which a line is no row
     reads_stamps: bool = False
-    """Whether `stamp_s`, where no key gives it, is `stamp.row_stamp_s` of the text before the record; a line with a time of day in
+    """Whether `stamp_s`, where no key gives it, is `clean.row_stamp_s` of the text before the record; a line with a time of day in
     another form is then no row."""
 
     def places(self) -> dict[bytes, tuple[int, float, bool]]:

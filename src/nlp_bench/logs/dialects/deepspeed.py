@@ -9,12 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.clean import label_of, stamp_s
 from nlp_bench.logs.dialect import Dialect, Findings
 from nlp_bench.logs.pattern import Pattern, PatternParser, late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.scan import Line, slim
-from nlp_bench.logs.stamp import stamp_s
 
 _N = rb"[-+\d.eEnaif]{1,32}"
 _TIMER = late(

@@ -1,11 +1,10 @@
 """Shanghai AI Laboratory's programs: InternEvo (InternLM), and XTuner, on mmengine (an iteration is a micro-batch) or with its own trainer."""
 
-from nlp_bench.logs.clean import label_of, unwrapped
+from nlp_bench.logs.clean import label_of, stamp_s, unwrapped
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, form_of, late, take_facts
 from nlp_bench.logs.quantity import numbers
 from nlp_bench.logs.scan import Line
-from nlp_bench.logs.stamp import stamp_s
 
 _HEAD = b"tgs (tokens/gpu/second)="
 _RATE = late(rb"(?:^|[\s,])tgs \(tokens/gpu/second\)=([\d.]+)(?=[\s,])")

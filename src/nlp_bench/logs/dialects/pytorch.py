@@ -5,12 +5,11 @@ import math
 from typing import Any, ClassVar
 
 from nlp_bench.files import once
-from nlp_bench.logs.clean import label_of
+from nlp_bench.logs.clean import label_of, stamp_s
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import LARGEST, Bracket, bounds, number, numbers
 from nlp_bench.logs.scan import Line
-from nlp_bench.logs.stamp import stamp_s
 
 
 class _AwsFsdp(PatternParser):
