@@ -75,8 +75,9 @@ def nothing(_: Path) -> None:
     ],
 )
 def test_the_page_shows_what_is_printed(
-    tmp_path: Path, name: str, num_commands: int, inputs: Callable[[Path], None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, num_commands: int, inputs: Callable[[Path], None]
 ) -> None:
+    monkeypatch.delenv("NLP_BENCH_VENV", raising=False)
     folder = tmp_path / "x"
     folder.mkdir()
     inputs(folder)
