@@ -24,7 +24,6 @@ from nlp_bench.files import SEEN_WITHIN_S, await_file, read_object, real, user_n
 from nlp_bench.immutable import immutable
 from nlp_bench.outcome import Outcome
 from nlp_bench.terminal import say
-from nlp_bench.walk import SNAPSHOT
 
 if TYPE_CHECKING:
     from nlp_bench.launch.chain import CheckpointRequest
@@ -168,6 +167,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         from nlp_bench.config.catalog import has_workflow, root
         from nlp_bench.launch.arguments import check_arguments
         from nlp_bench.launch.chain import with_checkpoints
+        from nlp_bench.launch.folder import snapshot_folder
         from nlp_bench.launch.prediction import warnings_of
         from nlp_bench.launch.script import environment_folder, job_script
 
@@ -182,7 +182,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
             say(
                 f"no virtual environment is set up here: the script calls the Python that printed it; before it is submitted: {remedy}"
             )
-        code = place / SNAPSHOT if self.snapshot_code else None
+        code = snapshot_folder(place) if self.snapshot_code else None
         print(job_script(resolved, root=root(), run_dir=place, code=code), end="")
         return 0
 

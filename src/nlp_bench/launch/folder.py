@@ -250,13 +250,18 @@ COPIED = ("benchmark/*.toml", "benchmark/models/*.toml", "benchmark/systems/*.to
 SNAPSHOT_SCHEMA = "nlp-bench/snapshot/1"
 
 
+def snapshot_folder(run_dir: Path) -> Path:
+    """Return where the snapshot of a run lies; it takes the place of the checkout in the job."""
+    return run_dir / SNAPSHOT
+
+
 def take_snapshot(run: Run, run_dir: Path) -> Path:
-    """Put the code that runs now into the run's folder, whole or not at all, its files read-only, and return the folder; the job takes it for the checkout.
+    """Put the code that runs now into the run's folder, whole or not at all, its files read-only, and return the folder.
 
     One that is there already, of a submission that was cut off, stays. Raises UsageError where the code is not the one that resolved
     the run (`code_sha256` of run.json), NlpBenchError where the copy cannot be written.
     """
-    folder = run_dir / SNAPSHOT
+    folder = snapshot_folder(run_dir)
     try:
         if not folder.exists():
             # Beside it, for file systems that rename within a folder alone.
