@@ -8,7 +8,7 @@ from support.ours import write_our_run
 from nlp_bench import marker
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
-from nlp_bench.doctor import worker
+from nlp_bench.doctor import nodes as doctor_nodes
 from nlp_bench.doctor.nodes import RECORDS, Choice, read_node
 from nlp_bench.doctor.nodes import prepare as prepare_test
 from nlp_bench.doctor.place import look_around
@@ -28,7 +28,7 @@ from soak.writer import Writer, command, prepared_once
 ROOT = Path(__file__).resolve().parents[2]
 RUN = resolve(Request(model="13", system="juwels-booster", account="project"), ask_scheduler=False)
 for step in ("_checks", "_devices", "_exchange", "vendor_tests"):  # they take seconds; their answers are not the matter
-    setattr(worker, step, lambda *_: {})
+    setattr(doctor_nodes, step, lambda *_: {})
 
 
 def _run(folder: Path) -> None:
@@ -76,7 +76,7 @@ def _test_of_nodes(folder: Path) -> None:
     if not (test / "plan.json").exists():  # a whole one is refused
         prepare_test(_place(), choice, test)
     (test / RECORDS).mkdir(exist_ok=True)
-    worker.test_this_node(test)
+    doctor_nodes.test_this_node(test)
 
 
 def _place() -> object:
