@@ -167,7 +167,7 @@ def test_a_job_that_never_started_is_no_fault_of_the_nodes(
 
 def test_the_job_of_a_gpu_machine(place: Make, tmp_path: Path) -> None:
     booster = place("juwels-booster", "13")
-    folder = prepare(booster, Choice(names=("n1", "n2"), number=2), tmp_path / "a test")
+    folder = prepare(booster, Choice(names=("n1", "n2"), number=2), tmp_path / "a test", join_s=60)
     script = (folder / "doctor.job").read_text()
     for option in ("--nodes=2", "--gres=gpu:4", "--nodelist=n1,n2", "--no-kill", "--time=00:10:00"):
         assert f"#SBATCH {option}" in script.splitlines()
@@ -175,17 +175,17 @@ def test_the_job_of_a_gpu_machine(place: Make, tmp_path: Path) -> None:
     assert "@node@" not in script
     assert f"doctor --test-this-node '{folder}' < /dev/null &" in script
     with pytest.raises(UsageError, match="holds a test of nodes already"):
-        prepare(booster, Choice(names=(), number=2), folder)
+        prepare(booster, Choice(names=(), number=2), folder, join_s=60)
     with pytest.raises(UsageError, match="cannot create"):
-        prepare(booster, Choice(names=(), number=2), Path("/proc/test"))
+        prepare(booster, Choice(names=(), number=2), Path("/proc/test"), join_s=60)
     with pytest.raises(UsageError, match="no model"):
-        prepare(replace(booster, run=None, no_run="no model"), Choice(names=(), number=2), tmp_path / "b")
+        prepare(replace(booster, run=None, no_run="no model"), Choice(names=(), number=2), tmp_path / "b", join_s=60)
 
 
 def test_the_job_script_is_content_for_shellcheck(place: Make, tmp_path: Path) -> None:
     if shutil.which("shellcheck") is None:
         pytest.skip("no shellcheck")
-    folder = prepare(place("juwels-booster", "13"), Choice(names=("n1",), number=1), tmp_path / "a'b c")
+    folder = prepare(place("juwels-booster", "13"), Choice(names=("n1",), number=1), tmp_path / "a'b c", join_s=60)
     done = execute("shellcheck", folder / "doctor.job")
     assert (done.returncode, done.stdout) == (0, "")
 

@@ -74,7 +74,7 @@ def _facts(folder: Path) -> None:
 def _test_of_nodes(folder: Path) -> None:
     test, choice = folder / "test", Choice(names=("node1",), number=1)
     if not (test / "plan.json").exists():  # a whole one is refused
-        prepare_test(_place(), choice, test)
+        prepare_test(_place(), choice, test, join_s=60)
     (test / RECORDS).mkdir(exist_ok=True)
     doctor_nodes.test_this_node(test)
 

@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from nlp_bench import schemas
 from nlp_bench.config.model import Model, RunModel, Training
 from nlp_bench.config.system import System, is_inherited
 from nlp_bench.config.table import Record, build, read_toml
@@ -238,7 +239,7 @@ def deviations(model: RunModel, training: Training, chosen: Collection[str] = ()
 def rule_files() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the name and the content of each file of benchmark/rules."""
     for name in names("rules"):
-        yield name, read_toml(find("rules", name), "nlp-bench/rules/1")
+        yield name, read_toml(find("rules", name), schemas.RULES)
 
 
 def has_rules(model: str) -> bool:

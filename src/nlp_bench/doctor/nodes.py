@@ -46,7 +46,6 @@ PLAN = "plan.json"
 EXPECTED = "nodes.txt"  # the nodes that Slurm gave, one per line: written by the job script
 RECORDS = "nodes"  # folder of the nodes' records, NODE.json each
 TIMELIMIT = "00:10:00"  # the test takes a minute; makers' tests take a few
-JOIN_S = 60.0  # seconds that the first node waits for the others
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 10.0  # seconds between two queries of Slurm, growing
 SETTLE_S = 3.0
 """Seconds for the last records to come through the shared file system after the job has ended, and for a request that Slurm had
@@ -114,10 +113,10 @@ def _allocated(place: Place, which: str) -> Choice:
     return Choice(names=tuple(names), number=len(names))
 
 
-def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float = JOIN_S) -> Path:
+def prepare(place: Place, choice: Choice, folder: Path | None, *, join_s: float) -> Path:
     """Write plan.json, run.json and doctor.job into a new folder and return it.
 
-    Raises UsageError for a folder that cannot be made or holds a test already.
+    The first node waits `join_s` seconds for the others. Raises UsageError for a folder that cannot be made or holds a test already.
     """
     if place.run is None:
         raise UsageError(f"--nodes: {place.no_run}")

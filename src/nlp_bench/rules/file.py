@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from nlp_bench import schemas
 from nlp_bench.config import catalog
 from nlp_bench.config.model import Model
 from nlp_bench.config.table import build, read_toml
@@ -19,7 +20,6 @@ from nlp_bench.immutable import immutable
 from nlp_bench.rules.checks import EqualsModel, known_setting
 from nlp_bench.rules.rule import CHECKS, Rule, RuleSet, frozen_values
 
-SCHEMA = "nlp-bench/rules/1"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 Table = dict[str, Any]
 
@@ -84,7 +84,7 @@ def _merged(path: Path, extending: tuple[Path, ...]) -> tuple[Head, dict[str, Ta
     """Return head and tables of the file at `path`, on top of what it extends, and the files of RuleSet.files."""
     if path in extending:
         raise UsageError(f"{path}: extends: leads back to itself; take the line out of one of the files")
-    table = read_toml(path, SCHEMA)
+    table = read_toml(path, schemas.RULES)
     tables = table.pop("rules", {})
     if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
         raise UsageError(f"{path}: rules: expected tables [rules.NAME]")
@@ -165,7 +165,7 @@ def defaults_of(model: str) -> RuleSet | None:
 
 @cache
 def _default_models() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    files = [name for name in catalog.names("rules") if read_toml(find(name), SCHEMA).get("default") is True]
+    files = [name for name, table in catalog.rule_files() if table.get("default") is True]
     return tuple((name, tuple(load(name).models)) for name in files)
 
 
