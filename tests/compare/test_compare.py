@@ -2,6 +2,7 @@
 
 import random
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,12 @@ def test_a_run_that_ended_before_its_first_line_fails_the_gate(tmp_path: Path, c
     write_series_run(tmp_path / "a", tp=2)
     write_series_run(tmp_path / "b", tp=2, outcome="NODE_FAIL")
     assert "GATE FAIL: B has no number\n" in cli("compare", tmp_path / "a", tmp_path / "b", "--gate", "3", code=1).out
+    # Beside another configuration it is paired with the one that it nowhere contradicts, and stands alone on neither side.
+    for side in ("a", "b"):
+        write_series_run(tmp_path / "two" / side / "tp4", tp=4, seed=ord(side))
+        shutil.copytree(tmp_path / side, tmp_path / "two" / side / "tp2")
+    record = cli("compare", tmp_path / "two/a", tmp_path / "two/b", "--format", "json", code=1).json
+    assert (len(record["comparisons"]), record["only_a"], record["only_b"]) == (2, [], [])
 
 
 def test_runs_that_scatter_beyond_measure_claim_no_percentage(tmp_path: Path, cli: Cli) -> None:

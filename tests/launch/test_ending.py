@@ -147,7 +147,9 @@ def test_a_local_run_that_ended_with_the_job_around_it_names_that(
 def test_a_job_that_was_told_of_its_end_was_out_of_time_unless_slurm_knows_better(
     run: Run, tmp_path: Path, err: str, signal: str, outcome: Outcome
 ) -> None:
-    assert decide(run, folder(tmp_path, last=8, err=err), exit_status=143, signal=signal).outcome is outcome
+    ending = decide(run, folder(tmp_path, last=8, err=err), exit_status=143, signal=signal)
+    assert ending.outcome is outcome
+    assert ending.reasons[0].code == "told-by-signal"
 
 
 def test_of_what_is_too_short_and_was_suspended_the_first_is_said(run: Run, tmp_path: Path) -> None:

@@ -299,6 +299,9 @@ def test_a_notice_of_the_job_before_is_no_evidence(lost: Path, run: Run) -> None
     assert decide(run, lost, exit_status=1).outcome is Outcome.FAILED
     (lost / "job.err").write_text(f"nlp-bench: begin of job 7\n{notice}")
     assert decide(run, lost, exit_status=1).outcome is Outcome.NODE_FAIL
+    (lost / "job.err").rename(lost / "scratch.err")
+    (lost / "job.err").symlink_to(lost / "scratch.err")  # of one's own: somebody else's is not read (tests/safety)
+    assert decide(run, lost, exit_status=1).outcome is Outcome.NODE_FAIL
 
 
 def test_a_scheduler_that_is_silent_on_the_rest_of_a_chain_is_silent(

@@ -181,6 +181,8 @@ def test_changed_parameters_and_switches_are_said(run_dir: Path) -> None:
     assert found.entry.reason_texts == ("not the benchmark as defined: num_layers 96 -> 4",)
     lines = metrics_text(found).splitlines()
     assert "tuning: kernels=torch overlap_grad_reduce recompute_modules=mlp" in lines
+    first, *_, last = re.findall(r"lm loss: (\S+)", (run_dir / "job.out").read_text())
+    assert {f"first_loss: {first}", f"last_loss: {last}"} <= set(lines)
 
 
 def test_no_value_of_metrics_holds_a_comma(tmp_path: Path, cli: Cli) -> None:

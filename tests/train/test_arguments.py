@@ -87,7 +87,9 @@ FULL = "--recompute-granularity full --recompute-method"
         ("--bf16 --fp16", "bf16: excludes --fp16"),
         ("--num-query-groups 2", "num_query_groups: 2 needs --group-query-attention"),
         ("--recompute-granularity full", "recompute_granularity: full needs --recompute-method"),
+        ("--recompute-method uniform", "recompute_method: uniform, None layers: needs --recompute-granularity full"),
         ("--position-embedding-type rope --rotary-percent 0.06", "it must be even and above 0"),
+        ("--position-embedding-type rope --rotary-percent 0.2", "rotary_percent: 3 is the rotated width of a head"),
         ("--vocab-file missing.json", "vocab_file: cannot read missing.json: No such file or directory"),
         ("--overlap-param-gather", "overlap_param_gather needs use_distributed_optimizer"),
         # layouts that do not divide
@@ -141,6 +143,7 @@ def test_a_wrong_argument_is_named_with_its_rule(words: str, message: str) -> No
     with pytest.raises(UsageError) as error:
         changed(words)
     assert message in str(error.value)
+    assert "model." not in str(error.value)  # the trainer's argument, not the field of run.json
 
 
 @pytest.mark.parametrize(
