@@ -112,6 +112,7 @@ FULL = "--recompute-granularity full --recompute-method"
         # kernels and precision
         ("--fp8-format hybrid", "fp8_format: hybrid needs --bf16"),
         ("--fp8-param-gather --bf16", "fp8_param_gather: needs --fp8-format"),
+        ("--fp8-recipe mxfp8 --bf16", "fp8_recipe: mxfp8 needs --fp8-format"),
         ("--fp8-format hybrid --bf16 --kernels torch", "fp8_format: hybrid needs --bf16 and --kernels te"),
         ("--recompute-modules mlp", "recompute_modules: needs --recompute-granularity selective"),
         ("--kernels te --transformer-impl local", "transformer_impl: local means --kernels torch, and --kernels te is"),

@@ -202,6 +202,10 @@ def _check_run(s: "Settings") -> None:
     if s.fp8_format:
         usable = s.wanted_kernels in {"te", "auto"} and s.bf16
         require(usable, f"fp8_format: {s.fp8_format} needs --bf16 and --kernels te (Transformer Engine)")
+    else:
+        require(
+            s.fp8_recipe == "delayed", f"fp8_recipe: {s.fp8_recipe} needs --fp8-format (`fp8_format` of a model file)"
+        )
     if s.tp_comm_overlap:
         require(s.wanted_kernels in {"te", "auto"}, "tp_comm_overlap: needs --kernels te (Transformer Engine)")
     if s.recompute_modules:
