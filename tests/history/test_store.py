@@ -34,7 +34,8 @@ def test_eight_writers_lose_nothing(tmp_path: Path) -> None:
     for writer in writers:
         said = writer.communicate(timeout=120)[1]
         assert writer.returncode == 0
-        assert all(b"waiting for the process that holds" in line for line in said.splitlines())  # on a loaded machine
+        # On a loaded machine they say what they wait for: the lock, or the file system that answers for it.
+        assert [line for line in said.splitlines() if not line.startswith(b"nlp-bench: waiting for ")] == []
     with open_to_read(file) as store:
         rows = store.rows(Filter())
     assert sorted(row.key for row in rows) == sorted(f"{w}-{n}" for w in range(8) for n in range(20))
