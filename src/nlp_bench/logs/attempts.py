@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -61,22 +62,30 @@ def split_attempts(raw: Records, starts: Sequence[tuple[int, Mapping[str, Fact]]
 class _Splitting:
     """Splits the records of one start after the other: one by one, where their iterations do not simply rise; the last group is the open one."""
 
-    iterations: Sequence[float] = ()
-    totals: Sequence[float] = ()
-    labels: Sequence[int] = ()
-    """Of all records; filled where they are read one by one, for which lists are faster than arrays."""
-
     def __init__(self, raw: Records) -> None:
         self.raw = raw
         self._iterations, self._totals = raw.column("iteration"), raw.column("total_iterations")
+        self.groups: list[dict[float, int]] = [{}]
+        self.copies: list[list[int]] = [[]]  # for each group, records of other processes for known iterations
+        self.num_echoes = 0
 
-    def _fill(self) -> None:
-        self.iterations, self.totals = self._iterations.tolist(), self._totals.tolist()
+    @cached_property
+    def iterations(self) -> list[float]:
+        found: list[float] = self._iterations.tolist()
+        return found
+
+    @cached_property
+    def totals(self) -> list[float]:
+        found: list[float] = self._totals.tolist()
+        return found
+
+    @cached_property
+    def labels(self) -> list[int]:
         labels: list[int] = self.raw.labels.tolist()
         # Prefixes that differ in nearly every record (a time stamp in an unknown format) name no process: there are as
         # many processes as print one iteration.
         num_labels, num_alike = len(set(labels)), max(Counter(self.iterations).values())
-        self.labels = [0] * len(labels) if 2 * num_labels > len(labels) and num_labels > num_alike else labels
+        return [0] * len(labels) if 2 * num_labels > len(labels) and num_labels > num_alike else labels
 
     def split(self, begin: int, end: int) -> tuple[list[Group], int]:
         """Return the attempts in the records of one start, and how many of them were echoes."""
@@ -84,11 +93,7 @@ class _Splitting:
         is_rising = bool(np.all(iterations[1:] > iterations[:-1]))
         if is_rising and (np.all(totals == totals[0]) or np.isnan(totals).all()):
             return [(slice(begin, end), {})], 0
-        if not self.iterations:
-            self._fill()
-        self.groups: list[dict[float, int]] = [{}]
-        self.copies: list[list[int]] = [[]]  # for each group, records of other processes for known iterations
-        self.num_echoes = 0
+        self.groups, self.copies, self.num_echoes = [{}], [[]], 0
         for index in range(begin, end):
             self.take(index)
         return [self.group(number) for number in range(len(self.groups))], self.num_echoes

@@ -111,8 +111,9 @@ def meaning(notice: "re.Match[str]") -> Outcome:
 class _Parser(Parser):
     """Reports the end marks; the exception of a traceback is some lines below it."""
 
-    open: tuple[Line, bool] | None = None  # a traceback without its exception yet, and whether it is harmless
-    harmless_line = -_MAX_MARKS
+    def __init__(self) -> None:
+        self.open: tuple[Line, bool] | None = None  # a traceback without its exception yet, and whether it is harmless
+        self.harmless_line = -_MAX_MARKS
 
     def take(self, line: Line, findings: Findings) -> None:
         text = line.text[:_MAX_TEXT].decode(errors="replace").rstrip()

@@ -72,11 +72,12 @@ class _Mark(NamedTuple):
 class _Clock:
     """Time of training alone: it is stopped outside blocks and during evaluations."""
 
-    seconds = 0.0
-    since: float | None = None
-    last = ("run_start", 0.0)
-    is_lost = False
-    evaluated: float | None = None
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.since: float | None = None
+        self.last = ("run_start", 0.0)
+        self.is_lost = False
+        self.evaluated: float | None = None
 
     def pass_border(self, key: str, now: float, progress: float | None) -> None:
         """Process the next event, and remember whether one between it and the last was lost."""

@@ -107,7 +107,8 @@ class _Lingua(Parser):
         "loss/out": "lm_loss",
     }
 
-    _before: tuple[float, float] | None = None
+    def __init__(self) -> None:
+        self._before: tuple[float, float] | None = None
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         if self._rate_key in text:
@@ -211,8 +212,10 @@ class _Olmo(LinesParser):
     The tokens of a step are the differences of the cumulative ones, the rates those of one device over a moving window.
     """
 
-    _before: tuple[float, float] | None = None
-    _per_step = 0.0
+    def __init__(self, form: Lines) -> None:
+        super().__init__(form)
+        self._before: tuple[float, float] | None = None
+        self._per_step = 0.0
 
     def derive(self, record: Open) -> bool:
         self.devices.line = record.line

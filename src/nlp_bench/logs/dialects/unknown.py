@@ -100,10 +100,11 @@ _LEAST = 2
 class _Stated(Parser):
     """Reads explicit rates; remembers whether the log mentions several processes, and an evaluation."""
 
-    has_many = has_ranks = False
-    heading = 0
-    _last: tuple[float | None, bytes, dict[str, float]] = None, b"", {}
-    """Iteration, process and rates of the last record."""
+    def __init__(self) -> None:
+        self.has_many = self.has_ranks = False
+        self.heading = 0
+        self._last: tuple[float | None, bytes, dict[str, float]] = None, b"", {}
+        """Iteration, process and rates of the last record."""
 
     def take(self, line: Line, findings: Findings) -> None:
         for whole in pieces(line.text):
