@@ -26,8 +26,6 @@ from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason
 from nlp_bench.walk import RANKS
 
-FINISHED = "end of the training in the log"
-"""The rule by which a run with an exit status is VALID; `measure` looks at the log again before it believes that."""
 DUE_TO_SIGNAL = " DUE TO SIGNAL "
 """Before the name of the signal that `submit` got, in the notice of the local backend; its script is then ended by TERM, whatever came."""
 _FIRST_SIGNAL = re.compile(f"{DUE_TO_SIGNAL}([A-Z]+)")
@@ -406,7 +404,7 @@ RULES: dict[str, Callable[[Facts], Ending | None]] = {
     "{scheduler}'s exit code": _exit_code,
     "{scheduler}'s notice in the log": _notice,
     "loss in the log": _not_finite,
-    FINISHED: _failed_after_the_end,
+    "end of the training in the log": _failed_after_the_end,
     "exit status": _exit_status,
     "iterations in the log": _incomplete,
     "beginning of the log": _without_beginning,
