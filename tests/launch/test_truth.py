@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,14 @@ def test_a_folder_that_was_renamed_while_its_job_waits_is_named(submitted: Path,
     assert sync(submitted)[1] == "PENDING"
     says("FAILED", reason="JobLaunchFailure", exit_code="0:53", **old)
     assert ending_of(sync(submitted)).text().endswith(f"on the nodes?; {lost}")
+
+
+def test_a_job_of_another_cluster_is_cancelled_there(submitted: Path, says: Says) -> None:
+    known = read_submission(submitted)
+    assert known
+    replace(known, selection={"SLURM_CLUSTERS": "two"}).write(submitted)
+    says("PENDING", comment="nlp-bench:1", work_dir="/old/run")
+    assert sync(submitted)[1].endswith(": give it that name back, or SLURM_CLUSTERS=two scancel 7")
 
 
 @pytest.mark.parametrize(

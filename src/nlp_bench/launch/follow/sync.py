@@ -364,7 +364,8 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
         is_own = once.may_act(run_dir, submission)
         if is_own and (done := retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s)):
             return f"{_in_words(job)}; {done}"
-        lost = f"{gone}: give it that name back, or scancel {job.job_id}" if (gone := job.lost_folder()) else ""
+        cancel = scheduler.commands([job.job_id])[1]
+        lost = f"{why}: give it that name back, or {cancel}" if (why := job.lost_folder()) else ""
         return RunState(_in_words(job) + lost, Kind.WAITS)
     return _in_words(job) if job.state in ACTIVE else None
 
