@@ -102,8 +102,7 @@ RENDEZVOUS = re.compile(
     r"nlp-bench: error: rendezvous: (?P<ours>.*)|(?P<torchrun>Rendezvous\w*Error.*|(?:\w+\.)*Dist\w*Error: .*(?:clients joined|EADDRINUSE|timed out|Timed out).*)"
 )
 """Nodes that did not meet: our own check, or torchrun's words (c10d: RendezvousTimeoutError; static: DistStoreError)."""
-KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells); try a smaller micro batch, or more ranks"
-"""SIGKILL leaves no message of its own in the log."""
+KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells)"  # which leaves no message in the log
 ITERATION = re.compile(r"iteration +(\d+)/")
 BEGUN = re.compile(r"([1-9]\d*)$", re.MULTILINE)  # the job number after STARTED_ERR; 0 is a local run
 
