@@ -35,7 +35,7 @@ class Kind(Enum):
     RUN = "run folder"
     TABLE = "reference table"
     RECORD = "record of nlp-bench"
-    STEP = "failed step of JUBE"  # A point of a sweep that came to no run; `problem` says why
+    STEP = "failed step of JUBE"  # a point of a sweep that came to no run; `problem` says why
     BROKEN = "broken"
 
 
@@ -49,7 +49,7 @@ class Item:
     is_regular: bool = False  # whether another process could open it too; a pipe can be read only here, once
     num_bytes: int = 0  # size on disk, for the progress
     problem: str = ""  # why it cannot be read, if that is known already
-    key: Key = ()  # identity of the file or folder, the same under all its names; empty where it is told each time
+    key: Key = ()  # identity of the file or folder, the same under all its names; empty for one that is never a duplicate
 
     @property
     def folder(self) -> Path:
@@ -120,9 +120,9 @@ def _group(path: str) -> Group:
     kind = Kind.RUN if is_ours else Kind.TABLE if is_reference_table(Path(path), is_named=True) else Kind.LOG
     if kind is Kind.LOG and (record := record_beside(Path(path))):
         return _group(str(record))
-    kind = Kind.RECORD if is_earlier(Path(path)) else kind
+    kind = Kind.RECORD if is_record(Path(path)) else kind
     is_regular = stat.S_ISREG(status.st_mode)
-    num_bytes, key = status.st_size if is_regular else 0, _real(folder) if is_ours else _same(status)
+    num_bytes, key = status.st_size if is_regular else 0, _path_identity(folder) if is_ours else _file_identity(status)
     return Group(path=path, items=[Item(path=path, kind=kind, is_regular=is_regular, num_bytes=num_bytes, key=key)])
 
 
@@ -168,8 +168,8 @@ def _folder(path: str) -> Group:
     return Group(path=path, items=items, hidden=why)
 
 
-def is_earlier(path: Path) -> bool:
-    """Say whether a file is a JSON record of this program, by its name and its first bytes."""
+def is_record(path: Path) -> bool:
+    """Whether a file is a JSON record of this program, by its name and its first bytes."""
     if path.suffix != ".json":
         return False
     try:
@@ -182,21 +182,21 @@ def is_earlier(path: Path) -> bool:
 def record_beside(path: Path) -> Path | None:
     """Return the record of the report that a folder is, or that a table or page was written with; None for any other path."""
     if path.is_dir():
-        return next(filter(is_earlier, sorted(path.glob("*.json"))), None)
+        return next(filter(is_record, sorted(path.glob("*.json"))), None)
     record = path.with_suffix(".json")
-    return record if path.suffix in {".csv", ".md", ".html"} and is_earlier(record) else None
+    return record if path.suffix in {".csv", ".md", ".html"} and is_record(record) else None
 
 
 def _broken(path: str, problem: str) -> Item:
     return Item(path=path, kind=Kind.BROKEN, problem=problem)
 
 
-def _same(status: os.stat_result) -> Key:
-    # The same for all hard and symbolic links to a file; some shares (SMB, FUSE, 9p) give several files one number, but not one time.
+def _file_identity(status: os.stat_result) -> Key:
+    """Return the same for all links to a file, hard and symbolic ones; shares (SMB, FUSE, 9p) give several files one number, but not one time."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _real(path: Path) -> Key:
+def _path_identity(path: Path) -> Key:
     return (os.path.realpath(path),)
 
 
@@ -205,7 +205,7 @@ def _tables(folders: list[Folder]) -> list[Item]:
     found: dict[Key, Path] = {}
     for path in (folder / name for folder, names in folders for name in sorted(names)):
         if is_reference_table(path):
-            found.setdefault(_real(path), path)
+            found.setdefault(_path_identity(path), path)
     tables = sorted((path, key) for key, path in found.items())
     return [Item(path=str(path), kind=Kind.TABLE, is_regular=True, key=key) for path, key in tables]
 
@@ -221,7 +221,7 @@ def _runs(folders: list[Folder]) -> list[Item]:
         except OSError as error:
             broken.append(_broken(str(folder), f"cannot read {log}: {error.strerror}"))
             continue
-        runs.append(Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size, key=_real(folder)))
+        runs.append(Item(path=str(folder), kind=Kind.RUN, is_regular=True, num_bytes=size, key=_path_identity(folder)))
     return runs + broken
 
 
@@ -229,11 +229,11 @@ def _failed_steps(folders: list[Folder], runs: list[Item]) -> list[Item]:
     """Return the steps of JUBE's that failed and hold none of `runs`, which say themselves how they ended: points that were refused."""
     own = {run.key for run in runs}
     return [
-        Item(path=str(step), kind=Kind.STEP, problem=f"{step}: {why_failed(step)}", key=_real(step))
+        Item(path=str(step), kind=Kind.STEP, problem=f"{step}: {why_failed(step)}", key=_path_identity(step))
         for step, names in folders
         if JUBE_ERROR in names
         and any((step.parent / name).is_file() for name in JUBE_FILES)
-        and own.isdisjoint({_real(step / "work"), _real(step / "work" / "train")})
+        and own.isdisjoint({_path_identity(step / "work"), _path_identity(step / "work" / "train")})
     ]
 
 
@@ -256,7 +256,7 @@ def _logs(folders: list[Folder], top: str) -> list[Item]:
         if not stat.S_ISREG(status.st_mode):
             skipped.append(f"{path} is no regular file")
             continue
-        key = _same(status)
+        key = _file_identity(status)
         if key not in found or (Path(found[key].path).is_symlink() and not path.is_symlink()):
             size = status.st_size
             found[key] = Item(path=str(path), kind=Kind.LOG, is_found=True, is_regular=True, num_bytes=size, key=key)

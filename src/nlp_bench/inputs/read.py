@@ -36,8 +36,8 @@ from nlp_bench.walk import TOP
 _MAX_SOURCES = 10
 
 
-def refused(path: Path, source: str) -> RunResult | None:
-    """Return the refusal of a record, called `source`, which names what to give instead; None for a file that is no record of ours."""
+def refusal_of_record(path: Path, source: str) -> RunResult | None:
+    """Return the refusal of a record, shown as `source`, with what to give in its place; None for a file that is no record of ours."""
     record = read_object(path)
     schema = str(record.get("schema"))
     if not schema.startswith(FAMILY):
@@ -82,9 +82,6 @@ def _quoted(path: str, place: LogPosition | None) -> LogPosition | None:
         return place
     text = " ".join(one_line(line.decode(errors="replace")).split())
     return replace(place, text=shortened(text, MAX_LENGTH))
-
-
-MAX_DRAWN = 1000  # logs whose runs have plots
 
 
 def lean(entry: RunResult) -> RunResult:
@@ -159,8 +156,8 @@ def _read(item: Item, options: ReadOptions, progress: Progress | None) -> Read:
         raise UsageError(item.problem)
     if item.kind is Kind.TABLE:
         return _judged(*read_reference_table(item.file), options=options)
-    if item.kind is Kind.RECORD and (earlier := refused(item.file, one_line(item.path))):
-        return _judged(earlier, options=options)
+    if item.kind is Kind.RECORD and (refusal := refusal_of_record(item.file, one_line(item.path))):
+        return _judged(refusal, options=options)
     if item.kind is Kind.RUN:
         entries = [_read_run(item, options)]
     elif item.is_found and _is_binary(item.path):
@@ -218,10 +215,10 @@ _LEAST_HOLE = 4  # bytes of text per stretch of NULs, at least: numbers and UTF-
 
 
 def _is_binary(path: str) -> bool:
-    """Say whether the first bytes, decompressed, are no text, as those of checkpoints, images and event files; holes of NULs in a text are none."""
+    """Whether the first bytes, decompressed, are no text, as those of checkpoints, images and event files; a text may have holes of NULs."""
     head = _head(path)
-    is_open = is_packed(head)
-    if not is_open and b"\0" not in head:
+    is_compressed = is_packed(head)
+    if not is_compressed and b"\0" not in head:
         return False
     with open_log(path) as source:
         for block in source.blocks():
@@ -232,7 +229,7 @@ def _is_binary(path: str) -> bool:
             if block.offset > _MOST_NULS:
                 return True
         # Nothing but NULs, a bundle of ours, or an archive that is not read.
-        return source.num_bytes > 0 or not is_open or source.member.startswith(f"{TOP}/".encode())
+        return source.num_bytes > 0 or not is_compressed or source.member.startswith(f"{TOP}/".encode())
 
 
 def _head(path: str) -> bytes:

@@ -29,7 +29,7 @@ MORE_COLUMNS = (
 )  # fmt: skip
 """Columns that may follow: `published_` is from the publication's table, `stated_` from its text, both to be checked."""
 _MOST_TITLE_LINES = 5
-"""Lines in which the header is looked for: what a spreadsheet has above it is told, instead of no log being found."""
+"""Lines in which the header is looked for: lines that a spreadsheet put above it are an error that names them, not a file without a log."""
 _WORKLOAD = {
     "nodes": "nodes",
     "world_size": "num_gpus",
@@ -41,9 +41,10 @@ _WORKLOAD = {
 
 
 def is_reference_table(path: Path, *, is_named: bool = False) -> bool:
-    """Say whether `path` is a CSV whose header begins as that of a reference table.
+    """Whether `path` is a CSV whose header begins as that of a reference table.
 
-    Of a file that was named also where a spreadsheet has put other signs between the columns, or lines above them: reading it tells which.
+    With `is_named` also one in which a spreadsheet has put other separators between the columns, or lines above them: `read_reference_table` then
+    says which.
     """
     if path.suffix != ".csv":
         return False
@@ -57,7 +58,7 @@ def is_reference_table(path: Path, *, is_named: bool = False) -> bool:
 
 
 def read_reference_table(path: Path) -> list[RunResult]:
-    """Return one entry per row; a time that is not 20 million tokens / its rate is told. Raises UsageError naming file, line, column and value of what is none."""
+    """Return one entry per row, with a reason where its time is not 20 million tokens / its rate. Raises UsageError naming file, line, column and value."""
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         reader = csv.DictReader(stream, restkey="")
         if tuple(reader.fieldnames or ())[: len(COLUMNS)] != COLUMNS:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 from nlp_bench.escape import one_line, some
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.find import Group, Item, find, record_beside
-from nlp_bench.inputs.read import MAX_DRAWN, Read, ReadOptions, read_item, refused
+from nlp_bench.inputs.read import Read, ReadOptions, read_item, refusal_of_record
 from nlp_bench.logs.source import Source
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.sizes import Overrides
@@ -20,6 +20,7 @@ from nlp_bench.rules.apply import judged, wanted
 from nlp_bench.terminal import StatusLine
 
 _MAX_NAMES = 5
+MAX_DRAWN = 1000  # logs whose runs have plots
 
 
 @immutable
@@ -144,9 +145,9 @@ def _assembled(group: Group, results: list[Read], options: ReadOptions) -> tuple
     if group.items and not entries:
         reason = f"none of its {len(group.items)} file(s) holds a training line of a known dialect; see: nlp-bench report --dialects{group.hidden}"
         record = record_beside(Path(group.path))
-        earlier = refused(record, passed.folder) if record else None
+        refusal = refusal_of_record(record, passed.folder) if record else None
         nothing = RunResult(source=passed.folder, outcome=Outcome.REFUSED, reasons=(Reason("no-log", reason),))
-        entries = [judged(earlier or nothing, rules=options.rules)]
+        entries = [judged(refusal or nothing, rules=options.rules)]
     return entries, passed
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nlp_bench.errors import UsageError, explained
 from nlp_bench.files import new_owner, user_name, write_bytes, write_json, write_text
-from nlp_bench.inputs.find import is_earlier
+from nlp_bench.inputs.find import is_record
 from nlp_bench.report.formats import FORMATS, View
 from nlp_bench.report.page import NO_VALID_RUN
 from nlp_bench.report.plots import CHARTS, PLOTS, drawable, in_files
@@ -42,7 +42,7 @@ def prepare(folder: Path, *stems: str) -> None:
             f"--output {folder} cannot be written: {explained(error)}; or give a folder that you may write to"
         ) from error
     # The record is written first: files beside one of ours are of an earlier call.
-    is_ours = is_earlier(folder / f"{stems[0]}.json")
+    is_ours = is_record(folder / f"{stems[0]}.json")
     for path in found:
         what = "is a link" if path.is_symlink() else "" if is_ours and path.is_file() else "is none of an earlier call"
         what = what or _of_another(path, own)

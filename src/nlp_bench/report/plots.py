@@ -39,7 +39,7 @@ Drawn = Sequence[RunResult]
 
 
 def drawable(entries: Iterable[RunResult]) -> list[RunResult]:
-    """Return the entries that were measured. Few are drawn by their curves, which only the first `inputs.read.MAX_DRAWN` logs have."""
+    """Return the entries that were measured. Few are drawn by their curves, which only the first `inputs.sources.MAX_DRAWN` logs have."""
     measured = [entry for entry in entries if entry.throughput]
     return measured if len(measured) > MAX_SIDE_BY_SIDE else [entry for entry in measured if entry.curves]
 
