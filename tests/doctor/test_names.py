@@ -12,7 +12,7 @@ from support.examining import Make, Program, finding
 from nlp_bench.doctor import scheduler
 from nlp_bench.doctor.place import Place
 from nlp_bench.doctor.scheduler import Node
-from nlp_bench.launch.scheduler.slurm_text import MARK
+from nlp_bench.launch.scheduler.slurm_answers import MARK
 from nlp_bench.programs import Answer
 
 SLURM = Answer(code=0, out="ClusterName = c\n")

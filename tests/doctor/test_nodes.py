@@ -20,7 +20,7 @@ from nlp_bench.doctor.rates import partner, rounds
 from nlp_bench.doctor.scheduler import Node, node_of
 from nlp_bench.doctor.verdict import spread_of, text, verdict
 from nlp_bench.errors import NlpBenchError, UsageError
-from nlp_bench.launch.scheduler.slurm_text import MARK
+from nlp_bench.launch.scheduler.slurm_answers import MARK
 
 
 @pytest.mark.parametrize("size", range(2, 14))

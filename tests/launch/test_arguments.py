@@ -18,7 +18,7 @@ from nlp_bench.config.system import Container, Network
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.arguments import check_arguments, training_arguments, upstream_environment
 from nlp_bench.launch.nodes import torchrun
-from nlp_bench.launch.nodes.torchrun import meet, program_words, torchrun_command
+from nlp_bench.launch.nodes.torchrun import program_words, rendezvous_of, torchrun_command
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.train.arguments import parse
 from nlp_bench.train.layout import Layout
@@ -191,7 +191,7 @@ def slurm_answers(*command: str, **_: object) -> str:
 def test_rendezvous_from_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "41234")
     monkeypatch.setenv("SLURM_NODEID", "2")
-    found = meet(offline("175", "juwels-booster"))
+    found = rendezvous_of(offline("175", "juwels-booster"))
     assert found.endpoint == "n0i:25234"  # the system's suffix for its fast network; port 20000 + 41234 % 12000
     assert (found.local_address, found.is_host) == ("n2i", False)
 
@@ -203,14 +203,14 @@ def test_without_a_suffix_the_addresses_are_slurms(monkeypatch: pytest.MonkeyPat
     static = replace(run, system=replace(run.system, network=Network(rendezvous="static")))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_NODEID", "2")
-    line = " ".join(torchrun_command(static, meet(static), Path("/runs/1")))
+    line = " ".join(torchrun_command(static, rendezvous_of(static), Path("/runs/1")))
     assert "--rdzv_backend static --node_rank 2 --rdzv_endpoint n0.cluster:" in line
 
 
 @pytest.mark.usefixtures("in_a_job")
 def test_wrong_allocation_is_refused() -> None:
     with pytest.raises(NlpBenchError, match=r"allocated 96 node\(s\).*run.json asks for 8$"):
-        meet(offline("13", "juwels-booster"))
+        rendezvous_of(offline("13", "juwels-booster"))
 
 
 def test_a_container_that_takes_no_variables_of_the_job_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,7 +222,7 @@ def test_a_container_that_takes_no_variables_of_the_job_is_named(monkeypatch: py
     with pytest.raises(
         NlpBenchError, match=r"hides those of the job: start it without --cleanenv .* without APPTAINER_CLEANENV"
     ):
-        meet(run)
+        rendezvous_of(run)
 
 
 def test_the_job_script_hands_the_addresses_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,13 +230,13 @@ def test_the_job_script_hands_the_addresses_over(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("NLP_BENCH_NODES", " ".join(f"10.0.0.{n}" for n in range(8)))
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURM_NODEID", "3")
-    found = meet(offline("13", "juwels-booster"))
+    found = rendezvous_of(offline("13", "juwels-booster"))
     assert (found.endpoint, found.local_address) == ("10.0.0.0:20007", "10.0.0.3")
 
 
 def test_torchrun_command() -> None:
     run = offline("tiny", "local", data_path="mock")
-    words = torchrun_command(run, meet(run), Path("/runs/1"))
+    words = torchrun_command(run, rendezvous_of(run), Path("/runs/1"))
     assert words[:4] == [sys.executable, "-u", "-m", "torch.distributed.run"]
     line = " ".join(words)
     assert "--rdzv_backend c10d" in line
@@ -291,7 +291,7 @@ def test_time_outs_reach_the_trainer_unless_it_is_told_otherwise() -> None:
     assert words[words.index("--distributed-timeout-minutes") + 1] == "3"
     assert "--exit-signal-handler" in words
     assert "is_host=1,join_timeout=8,read_timeout=8,keep_alive_max_attempt=720" in torchrun_command(
-        run, meet(run), Path("/runs/1")
+        run, rendezvous_of(run), Path("/runs/1")
     )
     own = replace(
         run, tuning=replace(run.tuning, train_args=("--distributed-timeout-minutes=5", "--exit-signal-handler"))

@@ -16,7 +16,7 @@ from nlp_bench.launch.nodes.torchrun import (
     FIRST_PORT,
     NUM_PORTS,
     Rendezvous,
-    check_meeting,
+    check_rendezvous,
     free_port,
     is_free,
     port_of,
@@ -31,7 +31,7 @@ def test_a_name_without_an_address_is_named() -> None:
     with pytest.raises(
         NlpBenchError, match=r"rendezvous: \S+ finds no address of node 'node7.invalid': .*NodeAddr in slurm.conf"
     ):
-        check_meeting(meeting("node7.invalid:20007", node=1))
+        check_rendezvous(meeting("node7.invalid:20007", node=1))
 
 
 def test_a_resolver_that_does_not_answer_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +40,7 @@ def test_a_resolver_that_does_not_answer_has_a_bound(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [is_over.wait(60)][1:])
     begin = time.monotonic()
     with pytest.raises(NlpBenchError, match=r"no answer within 0\.2 s"):
-        check_meeting(meeting("node7:20007"))
+        check_rendezvous(meeting("node7:20007"))
     assert time.monotonic() - begin < 30
     is_over.set()
 
@@ -54,8 +54,8 @@ def taken() -> int:
 
 def test_a_port_that_is_taken_names_its_owner(taken: int) -> None:
     with pytest.raises(NlpBenchError, match=rf"rendezvous: port {taken} of \S+ is taken by process {os.getpid()} \("):
-        check_meeting(meeting(f"127.0.0.1:{taken}"))
-    check_meeting(meeting(f"127.0.0.1:{taken}", node=1))  # the host's port is not this node's affair
+        check_rendezvous(meeting(f"127.0.0.1:{taken}"))
+    check_rendezvous(meeting(f"127.0.0.1:{taken}", node=1))  # the host's port is not this node's affair
 
 
 def test_another_port_is_found(taken: int) -> None:

@@ -357,7 +357,7 @@ class Launch(Command):
             wanted = torchrun.port_of(own.job_id if own else "0", run_dir)
             print(torchrun.free_port(wanted, (torchrun.FIRST_PORT, torchrun.NUM_PORTS)))
             return 0
-        rendezvous = torchrun.meet(resolved)
+        rendezvous = torchrun.rendezvous_of(resolved)
         command = torchrun.torchrun_command(resolved, rendezvous, run_dir)
         if self.show:
             print(shlex.join(command))
@@ -387,14 +387,14 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
     from nlp_bench.config.catalog import root
     from nlp_bench.launch import ambient
     from nlp_bench.launch.nodes.supervise import supervise
-    from nlp_bench.launch.nodes.torchrun import check_meeting, rank_environment, write_provenance
+    from nlp_bench.launch.nodes.torchrun import check_rendezvous, rank_environment, write_provenance
     from nlp_bench.machine.recorder import start_recorder
     from nlp_bench.packages import is_of_pythonpath
 
     if is_of_pythonpath("numpy"):  # another Python's is named here, where torchrun would end with a traceback
         import numpy  # noqa: F401, ICN001
 
-    check_meeting(rendezvous)
+    check_rendezvous(rendezvous)
     foreign = ambient.taken_out(os.environ, ambient.OF_RANKS, resolved.system.environment)
     for name in foreign:  # of torchrun's, and not from the system file: it would change what run.json says
         del os.environ[name]

@@ -13,13 +13,13 @@ from nlp_bench.errors import UsageError
 from nlp_bench.files import read_object, real
 from nlp_bench.programs import ask
 
-SNAPSHOT = "snapshot.json"  # file in a copy of the code (`nlp-bench submit --snapshot-code`) that states its commit
+SNAPSHOT_RECORD = "snapshot.json"  # in a copy of the code (`nlp-bench submit --snapshot-code`): states its commit
 
 
 def origin() -> Origin:
     """Return the version and the checkout's commit, marked "+changes" where tracked files differ from it; None for an installed package."""
     checkout = catalog.checkout()
-    if checkout and (kept := read_object(checkout / SNAPSHOT)):  # its folder may be in another commit's checkout by now
+    if checkout and (kept := read_object(checkout / SNAPSHOT_RECORD)):  # it may lie in another commit's checkout
         commit = kept.get("commit") if isinstance(kept.get("commit"), str) else None
     else:
         commit = commit_of(checkout) if checkout else None

@@ -34,7 +34,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.launch import lock, once
 from nlp_bench.launch.nodes.torchrun import port_of
 from nlp_bench.launch.scheduler.slurm import PARTITIONS, listing
-from nlp_bench.launch.scheduler.slurm_text import hostnames, hostnames_command
+from nlp_bench.launch.scheduler.slurm_answers import hostnames, hostnames_command
 from nlp_bench.launch.script import job_script
 from nlp_bench.machine.node import node_name, text_of
 from nlp_bench.orphans import die_with_parent

@@ -11,7 +11,7 @@ from nlp_bench.doctor.place import Finding, Place, failed, ok, skipped, warning
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.launch.scheduler.slurm import PARTITIONS, SHOW, cluster_name, is_absent, way_on, without_overrides
-from nlp_bench.launch.scheduler.slurm_text import MARK, field_of, other_form, records, rows
+from nlp_bench.launch.scheduler.slurm_answers import MARK, field_of, other_form, records, rows
 from nlp_bench.launch.script import job_script
 from nlp_bench.machine.addresses import look_up
 from nlp_bench.programs import ask

@@ -23,8 +23,7 @@ from nlp_bench.build.environment import PACKAGES, unpinned
 from nlp_bench.build.providers import check_shadow
 from nlp_bench.clock import stamp
 from nlp_bench.config import catalog
-from nlp_bench.config.origin import SNAPSHOT as COMMIT
-from nlp_bench.config.origin import code_files, code_sha256, origin
+from nlp_bench.config.origin import SNAPSHOT_RECORD, code_files, code_sha256, origin
 from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import get_scheduler
 from nlp_bench.errors import NlpBenchError, UsageError, explained
@@ -148,12 +147,9 @@ def writable_folder(path: Path, *, may_have_ended: bool = False, option: str = "
     return real(path)
 
 
-STARTED = ("submit.json", "outcome.json", "job.out")  # what the folder of a run that was started holds
-
-
 def record_folder(path: Path, name: str, schema: str) -> Path:
     """Return the folder of --output for the record `name`; raises UsageError where a run was started in it, or `name` is somebody else's file."""
-    if found := next((one for one in STARTED if os.path.lexists(path / one)), None):
+    if found := next((one for one in ("submit.json", "outcome.json", "job.out") if os.path.lexists(path / one)), None):
         raise UsageError(
             f"--output: {path} holds {found}: a run was started there, and its records stay as they were; name another folder"
         )
@@ -291,7 +287,7 @@ def _copy(target: Path) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)
     made = origin()
-    write_json(target / COMMIT, {"schema": SNAPSHOT_SCHEMA, "version": made.version, "commit": made.commit})
+    write_json(target / SNAPSHOT_RECORD, {"schema": SNAPSHOT_SCHEMA, "version": made.version, "commit": made.commit})
     # Checked by the hash of its source: a time that a file system rounds would compile it anew in every rank.
     compileall.compile_dir(target / "src", quiet=2, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
     for path in target.rglob("*"):

@@ -1,4 +1,4 @@
-"""Another job for a run that a failed node or a preemption has ended: by option, counted, in the same folder.
+"""What a follower does to the jobs of a run: --retries submits another one after a failed node or a preemption, --max-pending cancels one.
 
 No other end is tried again: a run that was out of memory, or whose loss is not finite, would end the same way, and a program that
 failed has something to say.
@@ -91,12 +91,11 @@ def _say(run_dir: Path, line: str) -> None:
             log.write(f"\n{line}\n")
 
 
-def given_up(run: Run, run_dir: Path, submission: Submission, job: Job, waited_s: float) -> str:
+def cancel_overdue(run: Run, run_dir: Path, submission: Submission, job: Job, waited_s: float) -> str:
     """Cancel a job that has waited longer than --max-pending, and note why; return what was done, nothing for a job that stays.
 
-    That the job is gone only the queue can tell: a site's scancel may ask a question, and do nothing with exit status 0.
-
     A further job of a chain waits for the one before, a requeued job has had its turn, and one that has nodes waits for their boot: all stay.
+    Only the queue can tell that the job is gone: a site's scancel may ask a question, and do nothing with exit status 0.
     """
     limit_s = run.limits.max_pending_s
     has_begun = len(submission.job_ids) > 1 or submission.parts_left > 0 or job.restarts > 0 or bool(job.node_name)

@@ -362,7 +362,7 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
         waited_s = min(once.since_s(submission.submitted), age_s(run_dir / seal.SUBMISSION))
         waited_s = max(0.0, waited_s - job.delay_s)
         is_own = once.may_act(run_dir, submission)
-        if is_own and (done := retry.given_up(read_run(run_dir), run_dir, submission, job, waited_s)):
+        if is_own and (done := retry.cancel_overdue(read_run(run_dir), run_dir, submission, job, waited_s)):
             return f"{_in_words(job)}; {done}"
         cancel = scheduler.commands([job.job_id])[1]
         lost = f"{why}: give it that name back, or {cancel}" if (why := job.lost_folder()) else ""

@@ -1,4 +1,4 @@
-"""Where the processes of torchrun meet, its command on one node, the environment of its ranks, and the record of both beside the log."""
+"""The rendezvous of torchrun, its command on one node, the environment of its ranks, and the record of both beside the log."""
 
 import contextlib
 import hashlib
@@ -35,16 +35,16 @@ FIRST_PORT, NUM_PORTS = 20000, 12000  # ports by job id and run folder, below th
 
 @immutable
 class Rendezvous:
-    """One node's view of the meeting point."""
+    """One node's view of the rendezvous."""
 
     endpoint: str  # host:port of the first node; port 0 means: any free one
-    node: int  # number of this node in the scheduler's order; the first one serves the meeting point
+    node: int  # number of this node in the scheduler's order; the first one serves the rendezvous
     local_address: str  # this node's own address on the fast network
-    job_id: str  # name of the meeting, the same on all nodes
+    job_id: str  # its id, the same on all nodes
 
     @property
     def is_host(self) -> bool:
-        """Whether this node serves the meeting point."""
+        """Whether this node serves the rendezvous."""
         return self.node == 0
 
 
@@ -71,7 +71,7 @@ def addresses(run: Run) -> list[str]:
 
 
 def port_of(job_id: str, run_dir: Path | None = None) -> int:
-    """Return the port that a job's number means; the job script looks whether it is free and may hand over another.
+    """Return the port of the rendezvous by the job's number; the job script looks whether it is free and may hand over another.
 
     With `run_dir`, which the job script alone knows to be the same on all nodes, two schedulers that share a host and number their
     jobs alike mean different ports.
@@ -85,8 +85,8 @@ def _number(text: bytes) -> int:
     return int(hashlib.sha256(text).hexdigest()[:8], 16)
 
 
-def meet(run: Run) -> Rendezvous:
-    """Return this node's view of the meeting; torchrun cannot always tell that an address is its own (PyTorch issue 73656): `is_host` is decided here."""
+def rendezvous_of(run: Run) -> Rendezvous:
+    """Return this node's view of the rendezvous; torchrun cannot always tell that an address is its own (PyTorch issue 73656): `is_host` is decided here."""
     nodes = addresses(run)
     if run.launch.launcher == LOCAL:
         return Rendezvous(endpoint=f"{nodes[0]}:0", node=0, local_address=nodes[0], job_id=f"local-{os.getpid()}")
@@ -99,8 +99,8 @@ NAME_TIMEOUT_S = 20.0
 NUM_PORTS_TRIED, STRIDE = 8, 1009
 
 
-def check_meeting(rendezvous: Rendezvous) -> None:
-    """Raise NlpBenchError ("rendezvous: ...") where a name has no address, or the meeting point's port is taken on its node."""
+def check_rendezvous(rendezvous: Rendezvous) -> None:
+    """Raise NlpBenchError ("rendezvous: ...") where a name has no address, or its port is taken on its node."""
     host, _, port = rendezvous.endpoint.rpartition(":")
     for name, found in look_up((host, rendezvous.local_address), NAME_TIMEOUT_S).items():
         if found.problem:

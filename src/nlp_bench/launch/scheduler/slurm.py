@@ -37,7 +37,7 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.files import real
 from nlp_bench.launch import ambient
-from nlp_bench.launch.scheduler import slurm_text as answers
+from nlp_bench.launch.scheduler import slurm_answers as answers
 from nlp_bench.launch.scheduler.slurm_options import OF_CHAIN, OF_NOTICE, SBATCH, SRUN, check_signal, check_words
 from nlp_bench.outcome import Outcome
 from nlp_bench.programs import Answer
