@@ -18,7 +18,7 @@ from support import noise
 from support.simulated import TRUE_RATE, Kind, measured, throughput_of
 
 from nlp_bench.measure.estimate import Estimate, over_runs, ratio_of, student_t
-from nlp_bench.measure.limit import why_not_proven
+from nlp_bench.measure.limit import why_interval_proves_nothing
 
 KINDS = (
     Kind(name="independent noise"),
@@ -106,7 +106,7 @@ def is_passed(times: Column, step: int, truth: float) -> bool:
     found = throughput_of(times, step)
     interval = (TOKENS / found.ci95[1], TOKENS / found.ci95[0]) if found.ci95 else None
     ending = found.ending_seconds_per_token
-    reason = why_not_proven(interval, truth, ending and TOKENS * ending) if interval else "no interval"
+    reason = why_interval_proves_nothing(interval, truth, ending and TOKENS * ending) if interval else "no interval"
     return reason is None and interval is not None and interval[1] <= truth
 
 

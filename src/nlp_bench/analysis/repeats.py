@@ -21,7 +21,7 @@ from nlp_bench.measure.limit import (
     NOT_PROVEN,
     verdict_of,
     why_broken_otherwise,
-    why_not_proven,
+    why_interval_proves_nothing,
     why_unsound,
     word_of,
 )
@@ -407,7 +407,7 @@ class Pool:
         if interval_s is None:
             return NOT_PROVEN, "no 95 % interval over runs"
         ends = [run.ending_seconds_per_token or run.seconds_per_token or 0.0 for run in self.runs]
-        why = why_not_proven(interval_s, limit_s, tokens * math.fsum(ends) / len(ends))
+        why = why_interval_proves_nothing(interval_s, limit_s, tokens * math.fsum(ends) / len(ends))
         if why is None and interval_s[1] <= limit_s:
             broken = ((entry.source, why_broken_otherwise(entry, tokens, limit_s)) for entry in entries)
             slow = (run.source for run in self.left_out if _word(run, tokens, limit_s) == FAIL)

@@ -127,7 +127,7 @@ class Job:
 Metering = tuple[list[EnergyCounter], list[str]]  # the counters of one kind, and a sentence for each that is missing
 
 
-def with_machine(
+def with_energy_and_machine(
     entry: RunResult,
     log: Log | None,
     *,

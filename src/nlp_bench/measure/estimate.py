@@ -1,4 +1,4 @@
-"""A mean with its uncertainty, and what can be said from one, from two, and from several of them.
+"""A mean with its uncertainty, its 95 % interval, the ratio of two of them, the mean of several; and the distributions that these need.
 
 Everything is decided on seconds per token, where intervals of equal tokens add up; rates are its inverse. Sources: Student's t,
 Welch's degrees of freedom (Welch 1947, doi:10.1093/biomet/34.1-2.28), the distribution function by the incomplete beta function
@@ -40,7 +40,7 @@ class Uncertainty:
     rounding: float = 0.0  # how far the rounding of printed values may move all of them the same way
 
     def sides(self, times: float = 1.0) -> tuple[float, float]:
-        """Return how much shorter and how much longer than the mean the time may be, in a log `times` as long that shows the like."""
+        """Return both sides of the 95 % interval, below and above the mean time and as shares of it, for a log `times` as long as this one that scatters alike."""
         number, degrees = self.num_iterations * times, max(self.degrees * times, self.degrees)
         noise = self.noise / math.sqrt(times)
         total, squares = self.stalls * times, self.stalls_squared * times

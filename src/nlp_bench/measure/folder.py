@@ -30,7 +30,7 @@ from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.anytime import Bound, percent, replay
 from nlp_bench.measure.contradiction import Claims, Contradiction, voiding
-from nlp_bench.measure.energy import with_machine
+from nlp_bench.measure.energy import with_energy_and_machine
 from nlp_bench.measure.foreign import log_reasons, with_own_events
 from nlp_bench.measure.judgement import plain_number
 from nlp_bench.measure.machine import read_nodes
@@ -223,7 +223,7 @@ def _measured(
     )
     entry = judge(entry, run, ended) if judge else entry
     environment = read_object(folder / "environment.json")
-    entry = with_machine(entry, log, run=run, environment=environment, nodes=nodes)
+    entry = with_energy_and_machine(entry, log, run=run, environment=environment, nodes=nodes)
     return FolderMeasurement(run=run, ended=ended, environment=environment, entry=entry)
 
 

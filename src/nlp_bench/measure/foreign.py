@@ -67,7 +67,7 @@ def measure_log(
     sealed = _sealed_log(path, log)
     log = with_own_events(log, sealed)
     results = [_result(source, log, attempts, overrides, sealed) for attempts in _configurations(log)]
-    return [_with_machine(judge(result), log) for result in _told_apart(results)]
+    return [_with_energy_and_machine(judge(result), log) for result in _told_apart(results)]
 
 
 def _configurations(log: Log) -> list[list[Attempt]]:
@@ -112,13 +112,13 @@ def _plain(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else one_line(value)
 
 
-def _with_machine(result: RunResult, log: Log) -> RunResult:
+def _with_energy_and_machine(result: RunResult, log: Log) -> RunResult:
     """Return `result` with its energy and machine, of which most logs say nothing."""
     if not (result.records.has("joules_per_device").any() or any(name.startswith("nccl_") for name in log.settings)):
         return result
-    from nlp_bench.measure.energy import with_machine  # noqa: PLC0415  # it takes as long as reading a short log
+    from nlp_bench.measure.energy import with_energy_and_machine  # noqa: PLC0415  # it takes as long as reading a short log
 
-    return with_machine(result, log)
+    return with_energy_and_machine(result, log)
 
 
 def _sealed_log(path: str, log: Log) -> SealedLog:
@@ -305,7 +305,7 @@ def _option(name: str) -> str:
     return f"{_WORDS[name]} (give {OPTIONS[name]} N)"
 
 
-def why_not(attempt: Attempt, sizes: Sizes) -> str:
+def _what_is_missing(attempt: Attempt, sizes: Sizes) -> str:
     """Say which fact is missing, and the option that supplies it."""
 
     def has(*names: str) -> bool:
@@ -336,7 +336,7 @@ def why_no_size(attempt: Attempt, sizes: Sizes) -> str:
         for name in _WORDS
         if (fact := attempt.facts.get(name)) and fact.other
     ]
-    why = why_not(attempt, sizes)
+    why = _what_is_missing(attempt, sizes)
     return f"{why}; it contradicts itself, so that neither counts: {', '.join(twice)}" if twice else why
 
 

@@ -1,4 +1,4 @@
-"""A 95 % interval of the steady rate that knows four things which a mean and its scatter hide.
+"""The four parts of the 95 % interval of the steady rate, which a mean and its scatter hide; `estimate.Uncertainty.sides` adds them up.
 
 1. *Noise*: neighbouring intervals resemble each other. Student's t on the effective number of values (`series`): a process
    of first order, and from MIN_LONG records on the larger of that and one of the order that Akaike's criterion chooses. There batch

@@ -112,7 +112,7 @@ def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
     if unsound := why_unsound(entry):
         return unsound
     ending = measured.ending_seconds_per_token
-    reason = why_not_proven(interval, limit_s, None if ending is None else tokens * ending)
+    reason = why_interval_proves_nothing(interval, limit_s, None if ending is None else tokens * ending)
     if reason is None and interval[1] <= limit_s:
         reason = why_broken_otherwise(entry, tokens, limit_s)
     return [reason] if reason else []
@@ -158,8 +158,8 @@ def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str |
     return f"only without {what} is the limit kept: with it the time is {counted_s:.2f} s"
 
 
-def why_not_proven(interval_s: tuple[float, float], limit_s: float, ending_s: float | None) -> str | None:
-    """Return why a 95 % interval of the time (shortest first) proves nothing against `limit_s`, None where it does; `ending_s` is the time at a slower end, if any."""
+def why_interval_proves_nothing(interval_s: tuple[float, float], limit_s: float, ending_s: float | None) -> str | None:
+    """Return why a 95 % interval of the time (shortest first) alone proves nothing against `limit_s`, None where it does; `ending_s` is the time at a slower end, if any."""
     low, high = interval_s
     if low <= limit_s < high:
         return f"the limit lies inside the 95 % interval of {low:.2f} to {high:.2f} s"

@@ -15,7 +15,7 @@ from nlp_bench.logs.record import Attempt, Column, Log, Records
 from nlp_bench.measure.sizes import Overrides, Sizes
 from nlp_bench.measure.throughput import Throughput
 
-_MAX_STARTS = 50  # of more starts than these only the sum is told: a log of thousands would be told thousands of times
+_MAX_STARTS = 50  # of more starts than these the sum alone is named: a log may have thousands
 
 
 @immutable

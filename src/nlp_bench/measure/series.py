@@ -179,7 +179,7 @@ def _split(values: Column, typical: tuple[float, float] | None) -> int | None:
     number = len(values)
     if number < 2 * MIN_SEGMENT:
         return None
-    calm = held(values, typical)
+    calm = winsorised(values, typical)
     sums = np.cumsum(calm)
     left = np.arange(MIN_SEGMENT, number - MIN_SEGMENT + 1, dtype=np.float64)
     right, below = number - left, sums[MIN_SEGMENT - 1 : number - MIN_SEGMENT]
@@ -200,8 +200,8 @@ def _split(values: Column, typical: tuple[float, float] | None) -> int | None:
     return at if step > MIN_T * error else None
 
 
-def held(values: Column, typical: tuple[float, float] | None = None) -> Column:
-    """Return `values` clipped to a few deviations around their median (winsorised); `typical` as of `levels`."""
+def winsorised(values: Column, typical: tuple[float, float] | None = None) -> Column:
+    """Return `values` clipped to a few deviations around their median; `typical` as of `levels`."""
     middle, deviation = typical or typical_of(values)
     spread = max(_SPREAD * deviation, _LEAST_SPREAD * middle)
     return np.clip(values, middle - spread, middle + spread)

@@ -56,7 +56,7 @@ class Choice:
 
 
 def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
-    """Return the rate under every window that the log is long enough for; windows with the same intervals are told once.
+    """Return the rate under every window that the log is long enough for; windows with the same intervals stand in one row.
 
     Sources: FZJ-JSC/jubench-megatron-lm benchmark/jube/nlp_benchmark.yaml; NVIDIA/NeMo nemo/collections/llm/tools/auto_configurator/core/
     calculate_performance.py; NVIDIA/NeMo-Framework-Launcher auto_configurator/autoconfig/scripts/compare_throughput.py; NVIDIA/cloudai

@@ -15,7 +15,7 @@ import numpy as np
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.quantity import RATES
 from nlp_bench.logs.record import LOSS_NAN, Column, Records
-from nlp_bench.measure.series import held, median, steps_of
+from nlp_bench.measure.series import median, steps_of, winsorised
 
 TIMES = (*RATES, "clock_s", "stamp_s")  # fields of which a record has at least one, the best first
 _CLOCKS = ("stamp_s", "clock_s")
@@ -169,7 +169,7 @@ def _are_alike(one: Sequence[float], two: Sequence[float]) -> bool:
     steps = [np.diff(one), np.diff(two)]
     if min(len(np.unique(each)) for each in steps) < _LEAST_VALUES:
         return False
-    return _correlation(*map(held, steps)) >= _VERY_ALIKE and _correlation(*map(_ranks, steps)) >= _ALIKE
+    return _correlation(*map(winsorised, steps)) >= _VERY_ALIKE and _correlation(*map(_ranks, steps)) >= _ALIKE
 
 
 def _are_ranks(one: Trace, two: Trace) -> bool:

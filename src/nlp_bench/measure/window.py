@@ -25,12 +25,12 @@ from nlp_bench.measure.series import (
     MIN_VALUES,
     as_slice,
     half_unit,
-    held,
     levels,
     median,
     scatter_around,
     scatter_of,
     typical_of,
+    winsorised,
 )
 from nlp_bench.measure.sizes import NO_SPANS, Spans
 from nlp_bench.reason import Reason, texts
@@ -298,7 +298,7 @@ class _Selection:
     def leave_out_fading(self) -> None:
         left = self.left
         if self.begins_slow and len(left) >= MIN_FADING:
-            fading = _fading(held(self.costs, self.typical))
+            fading = _fading(winsorised(self.costs, self.typical))
             self.leave_out(left[: fading if fading <= MAX_SLOW_START * len(left) else 0], "warm-up")
 
     def leave_out_transitions(self) -> None:
@@ -382,7 +382,7 @@ def _fading(costs: Column) -> int:
 
 STALL_FACTOR = 1.5  # an interval that takes so many times the median is a stall
 MAX_STALLS = 5  # as many are named
-MANY_HELD = 0.2  # share of the intervals from which what is far from the median is a mode, not stalls
+MANY_CLIPPED = 0.2  # share of the intervals from which what is far from the median is a mode, not stalls
 MIN_TREND, MIN_TREND_RECORDS, TREND_P = 0.01, 16, 0.001
 """Change from one end of the window to the other that is worth telling, records to see it, and chance to see it in noise."""
 MIN_MODES, MODES_D, MODES_APART, MODES_SHARE = 20, 4.5, 0.03, 0.1
@@ -465,12 +465,12 @@ def steadiness_of(window: Window) -> Steadiness:
     spans = window.spans
     costs = spans.seconds_per_token
     usual, number = typical_of(costs), len(costs)
-    typical, calm = usual[0], held(costs, usual)
+    typical, calm = usual[0], winsorised(costs, usual)
     scatter = scatter_of(costs) if number > 1 else None
     stalled = np.flatnonzero(costs > STALL_FACTOR * typical) if number > 2 else np.empty(0, np.intp)
     firsts, lasts = spans.first_iterations, spans.records.column("iteration")
     excess = (costs[stalled] - typical) @ spans.num_tokens[stalled]
-    modes = _modes(costs if np.mean(calm != costs) > MANY_HELD else calm)
+    modes = _modes(costs if np.mean(calm != costs) > MANY_CLIPPED else calm)
     # By a clock of whole seconds one and the same time is 20 s now and 21 s then.
     if modes and (modes[1] - modes[0]) * spans.seconds.mean() <= 2 * ONE_UNIT * half_unit(spans.seconds, of_all=True):
         modes = None
