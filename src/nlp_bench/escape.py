@@ -1,4 +1,7 @@
-"""Untrusted text (file names, log lines, model names) escaped for terminals, HTML, SVG, markdown and CSV, and shortened for tables."""
+"""Untrusted text (file names, log lines, model names) escaped for terminals, markdown and CSV, and shortened for tables.
+
+On a page its invisible characters are replaced (`visible`), and Jinja escapes it as HTML (show/page.py).
+"""
 
 import re
 from collections.abc import Iterable, Sequence
