@@ -48,7 +48,6 @@ def _is_missing(folder: Path) -> bool:
 
 JUBE_TIMEOUT_S = 3600.0  # seconds for one `jube continue`: it measures and, on the local launcher, trains
 RUN = re.compile(r"\d{6}")
-WAITING = "RUNNING"  # JUBE's word for a run in which a step waits for its done file
 
 
 def jube_runs(paths: list[Path]) -> list[Path]:
@@ -62,9 +61,9 @@ def jube_runs(paths: list[Path]) -> list[Path]:
 
 
 def jube_status(run: Path) -> str:
-    """Return JUBE's word: RUNNING, FINISHED or ERROR. Raises NlpBenchError with JUBE's own words where it gives none."""
+    """Return JUBE's word: RUNNING (also while a step waits for its done file), FINISHED or ERROR. Raises NlpBenchError with JUBE's own words where it gives none."""
     said = _jube("status", run).split()
-    if not said or said[-1] not in {WAITING, "FINISHED", "ERROR"}:
+    if not said or said[-1] not in {"RUNNING", "FINISHED", "ERROR"}:
         raise NlpBenchError(
             f"jube status of {run} says {' '.join(said)[-300:] or 'nothing'}; the runs themselves: nlp-bench report {run}"
         )
