@@ -250,6 +250,14 @@ def tools(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     return made
 
 
+def test_a_held_job_of_another_cluster_is_released_there(submitted: Path, tools: Path) -> None:
+    known = read_submission(submitted)
+    assert known
+    replace(known, selection={"SLURM_CLUSTERS": "two"}).write(submitted)
+    program(tools, "scontrol", "echo 'JobId=7 JobState=PENDING Reason=JobHeldUser ExitCode=0:0 Comment=nlp-bench:1'")
+    assert sync(submitted)[1].endswith("; held: SLURM_CLUSTERS=two scontrol release 7, or SLURM_CLUSTERS=two scancel 7")
+
+
 def test_slurm_is_asked_three_ways(tools: Path) -> None:
     disabled = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
     completed = 'printf "JobID|State|ExitCode\\n7|TIMEOUT|0:15\\n"'

@@ -351,7 +351,7 @@ class Slurm(Scheduler):
         answer = self._ask(*SHOW, "job", job_id, timeout_s=timeout_s)
         shown = next((line for line in answers.records(answer.out, "JobId").values() if " JobState=" in line), None)
         if answer.is_good and shown:
-            return shown_job(shown, job_id)
+            return shown_job(shown, job_id, self._before())
         if "Invalid job id" not in answer.err:
             if answer.is_missing:
                 self.silence = f"{answer.err}: load the site's module of Slurm"
@@ -430,8 +430,11 @@ class Slurm(Scheduler):
 
     def commands(self, job_ids: list[str]) -> tuple[str, str]:
         """Return scontrol's and scancel's."""
-        before = "".join(f"{name}={shlex.quote(value)} " for name, value in self._led().items())
-        return f"{before}scontrol show job {job_ids[-1]}", f"{before}scancel {' '.join(job_ids)}"
+        return f"{self._before()}scontrol show job {job_ids[-1]}", f"{self._before()}scancel {' '.join(job_ids)}"
+
+    def _before(self) -> str:
+        """Return what stands before a command to be typed that is to reach the run's cluster."""
+        return "".join(f"{name}={shlex.quote(value)} " for name, value in self._led().items())
 
     def why_not_started(self, errors: str) -> Reason | None:
         """Return why srun started no rank; "controller" is no fault of the run's."""
@@ -513,7 +516,7 @@ def _ended(process: "subprocess.Popen[bytes]") -> str:
     return ""
 
 
-def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", **facts: Any) -> Job:
+def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", before: str = "", **facts: Any) -> Job:
     """Return what Slurm's words for a job mean, also "CANCELLED by 1000", "CANCELLED+" and lower case; `facts` are further fields of the job."""
     parts = word.upper().replace("+", " ").split()
     meaning = STATES.get(parts[0], State.UNKNOWN) if parts else State.UNKNOWN
@@ -532,25 +535,25 @@ def job(word: str, *, reason: str = "", exit_code: str = "", job_id: str = "", *
         is_memory_suspect=reason == LAUNCH_FAILURE,
         job_id=job_id,
         source="scontrol",
-        remedy=_remedy(word, reason, job_id) if job_id else "",
+        remedy=_remedy(word, reason, job_id, before) if job_id else "",
     )
     return replace(known, **facts)
 
 
-def _remedy(word: str, reason: str, job_id: str) -> str:
+def _remedy(word: str, reason: str, job_id: str, before: str) -> str:
     """Return what a person can do for a job that will not start here by itself, or should know of it; nothing for any other."""
     if word == "REVOKED":
         return "another cluster of the federation has started it"
     if reason == "JobHeldAdmin":
-        return f"held by an operator, who alone can release it; or scancel {job_id}"
+        return f"held by an operator, who alone can release it; or {before}scancel {job_id}"
     if reason == "DependencyNeverSatisfied":
-        return f"it will never start: scancel {job_id}, then submit it without that --dependency"
+        return f"it will never start: {before}scancel {job_id}, then submit it without that --dependency"
     is_held = word.upper() in HELD or "held" in reason.lower()
-    return f"held: scontrol release {job_id}, or scancel {job_id}" if is_held else ""
+    return f"held: {before}scontrol release {job_id}, or {before}scancel {job_id}" if is_held else ""
 
 
-def shown_job(line: str, job_id: str) -> Job:
-    """Return the job in a line of `scontrol --oneliner show job`."""
+def shown_job(line: str, job_id: str, before: str = "") -> Job:
+    """Return the job in a line of `scontrol --oneliner show job`; `before` stands before the commands of its remedy."""
     said = partial(answers.field_of, line)
     times = ("SubmitTime", "EligibleTime", "PreemptTime", "StartTime")
     submitted, eligible, given_up, started = (_time(said(name)) for name in times)
@@ -560,6 +563,7 @@ def shown_job(line: str, job_id: str) -> Job:
         reason=said("Reason"),
         exit_code=said("ExitCode"),
         job_id=job_id,
+        before=before,
         restarts=int(restarts) if restarts.isdigit() else 0,
         suspended_s=_suspended(line),
         comment=said("Comment"),
