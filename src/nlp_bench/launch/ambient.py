@@ -1,4 +1,4 @@
-"""Variables of the caller's environment that belong to another job or configure another program: what they would change is not in run.json.
+"""Variables of the caller's environment that belong to another job or configure another program: a run does not get them, for run.json cannot tell.
 
 Torchrun takes every option that it is not given from PET_<OPTION> (torch/distributed/argparse_util.py), the form of a log line from
 TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; sbatch, srun, squeue and scancel take theirs from SBATCH_*, SLURM_*, SQUEUE_*, SCANCEL_*

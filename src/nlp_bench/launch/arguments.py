@@ -111,7 +111,7 @@ def _training(run: Run) -> dict[str, object]:
 def check_arguments(run: Run, *, files: bool = False) -> None:
     """Raise UsageError where the trainer would refuse the run, by its own rules, which need no torch; with `files` also for the data and their tokenizer.
 
-    And where the launcher would: the job gets NLP_BENCH_SAMPLE_S from this environment.
+    Also where the recorder would refuse NLP_BENCH_SAMPLE_S, which the job gets from this environment.
     """
     from nlp_bench.machine.recorder import interval_s  # noqa: PLC0415
     from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a run is checked
@@ -183,8 +183,7 @@ def _check_until(run: Run) -> None:
 
 
 TRANSFORMER = {"te": "transformer_engine", "auto": "transformer_engine", "apex": "local", "torch": "local"}
-
-
+"""Kernels of a run to Megatron-LM's --transformer-impl."""
 WITHOUT_APEX = (
     "--no-gradient-accumulation-fusion", "--no-masked-softmax-fusion", "--no-persist-layer-norm", "--no-rope-fusion",
 )  # fmt: skip

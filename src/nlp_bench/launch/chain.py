@@ -114,9 +114,9 @@ def _minutes(limit_s: float) -> float:
 
 
 def check_checkpoint(run: Run, folder: Path | None) -> None:
-    """Refuse at the terminal what the trainer would refuse in the job: no checkpoint in `folder`, or one of another model or a done training.
+    """Refuse at the terminal what the trainer would refuse in the job: no checkpoint in `folder`, one of another model, or of a training that is done.
 
-    None: what --load among the words for the trainer names, where nothing has to be.
+    Without `folder` the one of --load in `train_args` is checked, which may be empty.
     """
     from nlp_bench.train.arguments import parse  # noqa: PLC0415  # 100 options: only where a checkpoint is named
     from nlp_bench.train.checkpoint import folder as saved  # noqa: PLC0415

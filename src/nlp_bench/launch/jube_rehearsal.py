@@ -18,7 +18,7 @@ _NO_JOB = ("queue", "job_time")  # lines of metrics.txt about a job, which a reh
 
 
 def rehearse(run: Run, run_file: Path, run_dir: Path) -> str:
-    """Rehearse `run_file` into `run_dir`: rehearsal.json, metrics.txt (a failure is a row of the table, too) and JUBE's marker; return its word."""
+    """Rehearse `run_file` into `run_dir`: rehearsal.json, metrics.txt (a failure is a row of the table, too) and JUBE's marker; return how it went in a line."""
     (run_dir / REHEARSAL).unlink(missing_ok=True)  # of an attempt that was interrupted
     done = subprocess.run(
         [sys.executable, "-m", "nlp_bench", "rehearse", "--run", str(run_file), "--output", str(run_dir)],

@@ -29,7 +29,7 @@ class Core:
 class Topology:
     """The cores that a process may use, by NUMA node and then by number."""
 
-    cores: tuple[Core, ...]  # empty nowhere but on a system without /sys and affinity
+    cores: tuple[Core, ...]  # empty only where a system has neither /sys nor affinity
     sockets_of_node: dict[int, frozenset[int]] = field(default_factory=dict)
     """The sockets of each NUMA node, those without an allowed core included."""
 

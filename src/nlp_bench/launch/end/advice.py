@@ -257,7 +257,7 @@ def short(ending: Ending, run_dir: Path) -> str:
 
 
 def of_entry(entry: RunResult) -> str | None:
-    """Return the same for a row of a report that stands for a run folder of ours and is not VALID; None for any other."""
+    """Return evidence, logs, remedy and the first command in one line for a row of a report whose run folder is ours and not VALID; None for any other."""
     folder = Path(entry.source)
     if entry.outcome is Outcome.VALID or not (folder / OUTCOME).is_file():
         return None

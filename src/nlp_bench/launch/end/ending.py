@@ -251,13 +251,13 @@ def _notice(facts: Facts) -> Ending | None:
     if word is None and not facts.signal:
         return None
     came = _FIRST_SIGNAL.search(facts.log.notice or "")
-    number = came.group(1) if came else facts.signal
-    by = f" by signal {number}" if number else ""
+    name = came.group(1) if came else facts.signal
+    by = f" by signal {name}" if name else ""
     word = word or Outcome.CANCELLED
     if word is Outcome.CANCELLED and facts.scheduler.name == LOCAL:
-        code = "hang-up" if number == "HUP" else "ended-here"
-        if code == "ended-here" and (name := _job_around(facts.run_log.parent)):
-            code, by = "ended-in-job", f"{by}, inside job {name}"
+        code = "hang-up" if name == "HUP" else "ended-here"
+        if code == "ended-here" and (around := _job_around(facts.run_log.parent)):
+            code, by = "ended-in-job", f"{by}, inside job {around}"
     return Ending.of(word, code, f"the job was ended from outside{by}", facts.log.notice)
 
 
