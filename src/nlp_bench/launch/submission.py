@@ -6,7 +6,8 @@ import shlex
 import socket
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from nlp_bench.clock import now
 from nlp_bench.config.scheduler import Scheduler, get_scheduler
@@ -88,20 +89,15 @@ class Submission:
         write_json(run_dir / SUBMISSION, record)
 
 
-TYPES = {
-    "job_id": str | None, "job_ids": list, "parts_left": int, "comment": str | None, "pid": int, "script_pid": int | None,
-    "host": str, "place": str | None, "submitted": str, "attempts": list, "given_up": str | None, "run_sha256": str | None,
-    "unsure": str | None, "before": list, "selection": dict | None,
-}  # fmt: skip
-
-
 def read_submission(run_dir: Path) -> Submission | None:
     """Return the record of the submission, or None when the run was never handed over. Raises NlpBenchError on a damaged one."""
     path = run_dir / SUBMISSION
     if not path.exists():
         return None
     record = read_json(path, SCHEMA)
-    refuse_types(record, path, **TYPES)
+    refuse_types(
+        record, path, job_id=str | None, **{name: _classes(hint) for name, hint in get_type_hints(Submission).items()}
+    )
     if not all(isinstance(value, str) for value in (record["selection"] or {}).values()):
         raise NlpBenchError(f"{path}: selection holds what is no text; put the original back")
     for attempt in record["attempts"]:
@@ -119,6 +115,11 @@ def read_submission(run_dir: Path) -> Submission | None:
     record["before"] = [str(job_id) for job_id in record["before"]]
     record["job_ids"] = [str(job_id) for job_id in record["job_ids"] if job_id is not None]
     return Submission(**{one.name: record[one.name] for one in fields(Submission)})
+
+
+def _classes(hint: Any) -> tuple[type, ...]:
+    """Return the classes that a value of this type has: `list[str]` is a list, `dict[str, str] | None` a dict or None."""
+    return tuple(get_origin(one) or one for one in (get_args(hint) if isinstance(hint, UnionType) else (hint,)))
 
 
 def repeat_command(run_dir: Path) -> str:

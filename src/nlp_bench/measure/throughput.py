@@ -1,6 +1,7 @@
 """Tokens per second, in three definitions, and the time that a training on 20 million tokens would take."""
 
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -95,9 +96,15 @@ def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
     return (Choice(name=name, used_by=used_by, num_records=number, tokens_per_second=reference), *found.values())
 
 
-STAMPS, LOGGED = "time of day of the lines", "sum of the logged times"
-SET_BACK = "time of day of the lines, where it goes back, or a month or a year on, the logged time"
-ZONE_CHANGE = "time of day of the lines, less the hour by which it was set forward"
+class Clock(Enum):
+    """By what the wall clock of a run is known, as it is printed."""
+
+    STAMPS = "time of day of the lines"
+    SET_BACK = "time of day of the lines, where it goes back, or a month or a year on, the logged time"
+    ZONE_CHANGE = "time of day of the lines, less the hour by which it was set forward"
+    LOGGED = "sum of the logged times"
+
+
 FINE = 0.02  # times of day whose step is at most this share of an interval tell how the intervals scatter
 
 
@@ -110,7 +117,7 @@ class Sustained:
     first_iteration: int  # first iteration that counts, the same as that of the steady window
     last_iteration: int
     seconds: float  # wall clock
-    clock: str  # STAMPS, SET_BACK, ZONE_CHANGE or LOGGED
+    clock: Clock
     num_missing: int = 0  # lines in between that are not in the sum of the logged times; the time of day has them
 
     @property
@@ -129,7 +136,7 @@ class Sustained:
             "first_iteration": self.first_iteration,
             "last_iteration": self.last_iteration,
             "wall_clock_s": self.seconds,
-            "clock": self.clock,
+            "clock": self.clock.value,
         }
 
 
@@ -151,12 +158,12 @@ def sustained_of(
     # The time of day at which the first interval begins, and at which it and each after it ends; NaN where it is not known.
     ticks = np.concatenate([[stamps[start - 1] if start else stamps[0] - spans.seconds[0]], stamps[start:]])
     known = np.flatnonzero(np.isfinite(ticks))
-    wall, clock = np.nan, STAMPS
+    wall, clock = np.nan, Clock.STAMPS
     if len(known) > 1 and np.isfinite(ticks[[0, -1]]).all():
         steps, own = steps_of(ticks[known]), np.add.reduceat(part.seconds, known[:-1])
         # A clock that is set back would take away what passed before, summer time would add an hour, a misread date a month or a year.
         is_back, is_forward = (steps < 0) | misread_midnights(steps, own), zone_change(steps, own)
-        clock = SET_BACK if is_back.any() else ZONE_CHANGE if is_forward.any() else STAMPS
+        clock = Clock.SET_BACK if is_back.any() else Clock.ZONE_CHANGE if is_forward.any() else Clock.STAMPS
         wall = float(np.where(is_back | is_forward, own, steps).sum())
     has_stamps = bool(wall >= seconds)  # NaN is not
     covered = float(part.num_iterations.sum())
@@ -166,7 +173,7 @@ def sustained_of(
         num_tokens = num_tokens * passed / covered
         steps, resolution = steps_of(ticks), part.records.stamp_resolution_s
         is_sharp = resolution is not None and resolution <= FINE * median(steps)
-        is_fine = is_sharp and clock == STAMPS and bool(np.all(steps > 0))
+        is_fine = is_sharp and clock is Clock.STAMPS and bool(np.all(steps > 0))
         part = replace(part, seconds=steps if is_fine else part.seconds * (wall / seconds))
         seconds = wall
     if not has_stamps and steady[0] == len(part):
@@ -183,7 +190,7 @@ def sustained_of(
         first_iteration=first_iteration,
         last_iteration=int(spans.records.column("iteration")[-1]),
         seconds=seconds,
-        clock=clock if has_stamps else LOGGED,
+        clock=clock if has_stamps else Clock.LOGGED,
         num_missing=0 if has_stamps else max(num_missing, 0),
     )
 

@@ -15,7 +15,7 @@ from nlp_bench.measure.limit import VERDICTS, Verdict
 from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.shape import Shaped
-from nlp_bench.measure.throughput import LOGGED, Summary, Sustained, Throughput, times_to_report_s
+from nlp_bench.measure.throughput import Clock, Summary, Sustained, Throughput, times_to_report_s
 from nlp_bench.measure.window import span_of
 from nlp_bench.report.report import Report
 from nlp_bench.show.table import Column, Table, as_document, as_text, exact, fact, number
@@ -93,7 +93,7 @@ def _numbers(entry: RunResult, measured: Throughput, sums: Arithmetic, tokens: i
         yield "interval", f"{low:.2f} to {high:.2f} tokens/s, {tokens / high:.2f} to {tokens / low:.2f} s {how}"
     if measured.sustained:
         found = measured.sustained
-        where = f"iterations {found.first_iteration} to {found.last_iteration} in {found.seconds:.4f} s by the {found.clock}"
+        where = f"iterations {found.first_iteration} to {found.last_iteration} in {found.seconds:.4f} s by the {found.clock.value}"
         rate = found.tokens_per_second
         yield "sustained", f"{rate:.2f} tokens/s, {tokens / rate:.2f} s: {where}"
     if entry.tokens_per_second_per_gpu:
@@ -333,8 +333,8 @@ def _sustained(found: Sustained, steady: float, tokens: int, judgement: Verdict 
     word = f", against the limit {judgement.sustained}" if judgement and judgement.sustained else ""
     number = found.num_missing
     lines = f"without the {number} {'line that is' if number == 1 else 'lines that are'} missing" if number else ""
-    inside = "without what lies between the lines," if found.clock == LOGGED else "with nothing left out"
-    what = f"Sustained, {lines or inside} from {where} ({found.clock})"
+    inside = "without what lies between the lines," if found.clock is Clock.LOGGED else "with nothing left out"
+    what = f"Sustained, {lines or inside} from {where} ({found.clock.value})"
     said = f"{what}: {tokens / found.tokens_per_second:.2f} s{between}{word}."
     if share < _WORTH_SAYING:
         return said

@@ -12,7 +12,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import PassedOver
 from nlp_bench.measure.limit import verdict_of
 from nlp_bench.measure.result import RunResult, supplied_lines
-from nlp_bench.measure.throughput import LOGGED, time_to_report_s
+from nlp_bench.measure.throughput import Clock, time_to_report_s
 from nlp_bench.show.table import TEXT, Column, Style, interval, plain, small, tflops
 
 MAX_WORD = 12
@@ -357,7 +357,7 @@ def legend(report: Report, *, is_brief: bool = False) -> list[str]:
             but = " but lines that are missing" if any(each and each.num_missing for each in found) else ""
             but += (
                 "; of lines without dates, over the sum of their times"
-                if any(each and each.clock == LOGGED for each in found)
+                if any(each and each.clock is Clock.LOGGED for each in found)
                 else ""
             )
             lines.append(

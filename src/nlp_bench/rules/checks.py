@@ -401,7 +401,7 @@ class TimeLimit(Rule, word="time-limit"):
         sources = dict.fromkeys((STEADY, SUSTAINED, REFERENCE), "published")
         if measured:
             found, over = measured.sustained, "iterations {0.first_iteration} to {0.last_iteration}".format
-            going = f"{over(found)}, {found.clock}" if found else "not known"
+            going = f"{over(found)}, {found.clock.value}" if found else "not known"
             sources = {STEADY: over(measured.window), SUSTAINED: going, REFERENCE: "all logged times, warm-up included"}
         shown, deciding = [], self.decides.removesuffix("-interval")
         for kind, source in sources.items():
