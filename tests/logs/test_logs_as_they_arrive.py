@@ -4,7 +4,7 @@ import datetime as dt
 import gzip
 import json
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,28 @@ def test_a_stall_in_a_log_of_rates_costs_the_time_that_it_took(reported: Reporte
     found = reported(lines, "--num-gpus", "8")
     window = times[found["window"]["first_iteration"] - 1 : found["window"]["last_iteration"]]
     assert found["tokens_per_second"]["steady"] == pytest.approx(TOKENS / window.mean(), rel=1e-4)
+
+
+@pytest.mark.parametrize("where", [(), range(49, 300, 50), range(149, 150), range(200, 300), range(100, 300)])
+def test_rates_without_times_are_held_against_the_clock_of_their_lines(
+    reported: Reported, where: Sequence[int]
+) -> None:
+    times, outside = noise(300) / 10, np.zeros(300)
+    # Stalls, or a restart with fewer devices, each of which is as fast as before.
+    outside[list(where)] = 15.0 if len(where) < 50 else times[list(where)] / 3
+    clock = np.datetime64("2026-01-01T10:00:00") + (1000 * np.cumsum(times + outside)).astype("timedelta64[ms]")
+    lines = [
+        TITAN.format(n=n, rate=round(TOKENS / 8 / seconds), clock=str(end)[11:].replace(".", ",")).replace(
+            "loss: 9.0", f"loss: {9 - n / 300:.5f}"
+        )
+        for n, (seconds, end) in enumerate(zip(times, clock, strict=True), 1)
+    ]
+    truth = 20e6 / TOKENS * float((times + outside).mean())
+    found = reported(lines, "--num-gpus", "8", "--limit", str(0.99 * truth))
+    assert found["verdict"]["verdict"] == ("NOT PROVEN" if where else "FAIL")
+    codes = {each["code"] for each in found["contradictions"]}
+    assert codes <= {"WALL_CLOCK_OUTSIDE", "STAMPS_VS_TIME_SLOW", "STAMPS_VS_TIME_FAST"}
+    assert bool(codes) == bool(where)
 
 
 def test_times_that_are_rounded_to_one_digit_prove_nothing_within_that_digit(

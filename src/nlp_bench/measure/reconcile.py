@@ -76,8 +76,8 @@ def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
     yield from against_time(claims, found)
     yield from against_shape(claims, found)
     yield from against_counts(claims)
+    yield from against_stamps(claims)
     if claims.sizes.has_times:
-        yield from against_stamps(claims)
         yield from against_recorders(claims)
     yield from _arguments_against_lines(claims)
     yield from _arguments_together(claims)
@@ -385,7 +385,7 @@ def _costs(attempt: Attempt, overrides: Overrides, first: int = 0) -> Column:
 
 def _slower_statements(claims: Claims, found: list[Restated]) -> Iterator[SlowerStatement]:
     window, has_times = claims.measured.window.spans, claims.sizes.has_times
-    if has_times and (clock := slower_by_clock(claims)):
+    if clock := slower_by_clock(claims):
         yield SlowerStatement("the times of day of its lines", clock)
     for field in found:
         if field.is_absolute and OTHER_UNIT < field.high < 1:

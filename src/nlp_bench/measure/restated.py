@@ -8,7 +8,8 @@ The formulas: `train/logline.py` and NVIDIA/Megatron-LM megatron/training/traini
 Below it the times of day of the lines against the times that they log, in both directions. A line is written when its interval is over, a
 little late at times. So between two lines no less time passes than the second one logs, and what passes more is evaluation, a checkpoint,
 or time that the program does not count. A program whose clock runs from line to line loses nothing in between: where more time passes from
-line to line all along the log, its times are too small.
+line to line all along the log, its times are too small. Rates alone are held
+against each other: the tokens of an iteration, which nobody states, are those of most lines.
 """
 
 from collections.abc import Iterator
@@ -384,10 +385,15 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
     if len(where) < 2:
         return None
     resolution_s = 1.0 if np.all(stamps[where] == np.round(stamps[where])) else 0.0
-    where, late_s = _ends_of_bursts(where, stamps, spans.seconds)
+    times_s = spans.seconds
+    if not claims.sizes.has_times:  # a rate is the time of its tokens but for one factor, the tokens of an iteration
+        times_s = times_s * _typical_s(steps_of(stamps[where]), steps_of(np.cumsum(times_s)[where]), resolution_s)
+        if np.isnan(times_s[0]):
+            return None
+    where, late_s = _ends_of_bursts(where, stamps, times_s)
     known, resolution_s = stamps[where], resolution_s + late_s
     # Lines without a time of day belong to the next one that has it.
-    logged, covered = (steps_of(np.cumsum(column)[where], np.nan) for column in (spans.seconds, spans.num_iterations))
+    logged, covered = (steps_of(np.cumsum(column)[where], np.nan) for column in (times_s, spans.num_iterations))
     between = steps_of(known, np.nan)
     steps = steps_of(spans.records.column("iteration")[where], np.nan)
     is_back = between < -resolution_s
@@ -430,6 +436,16 @@ def _holds_first_again(spans: Spans, where: NDArray[np.intp], passed_s: float) -
     return own_s < second_s and abs(passed_s - own_s) <= ROUNDED * second_s
 
 
+def _typical_s(seconds: Column, own: Column, resolution_s: float) -> float:
+    """Return the median of passed / logged time, rounded up; NaN of few lines.
+
+    It is taken over groups of lines that are long against the unit of the clock, and short enough for a stall to be in few of them.
+    """
+    edges = np.arange(0, len(seconds), int(np.ceil(resolution_s / (OUTSIDE * max(median(seconds), 1e-9)))) or 1)
+    ratios = (np.add.reduceat(seconds, edges) + resolution_s / 2) / np.add.reduceat(own, edges)
+    return median(ratios) if len(ratios) >= MIN_BLOCK else np.nan
+
+
 def _ends_of_bursts(where: NDArray[np.intp], stamps: Column, seconds: Column) -> tuple[NDArray[np.intp], float]:
     """Return those lines with a time of day whose interval ended then, and by how many seconds that may be late.
 
@@ -452,8 +468,9 @@ def against_stamps(claims: Claims) -> Iterator[Contradiction]:
         text = f"the clock of its lines goes backward {len(found.backward)} times"
         yield Contradiction(Code.STAMPS_VS_TIME_FAST, claims.weigh(1.0), text, found.backward)
         return
-    if total < logged - (TOO_SHORT * logged + 2 * found.resolution_s + PRINTED_LATE_S):
-        text = f"its lines were written within {total:.1f} s, and their times add up to {logged:.1f} s"
+    too_short, what = (TOO_SHORT, "times") if claims.sizes.has_times else (OUTSIDE, "tokens at the usual rate")
+    if total < logged - (too_short * logged + 2 * found.resolution_s + PRINTED_LATE_S):
+        text = f"its lines were written within {total:.1f} s, and their {what} add up to {logged:.1f} s"
         if not found.seconds.any():
             text += (
                 ": all have one time of day; if it belongs to a name before each line, give the log without that name"
@@ -464,7 +481,8 @@ def against_stamps(claims: Claims) -> Iterator[Contradiction]:
     typical, tolerance = _typical(found.seconds[steady], found.logged[steady], found.resolution_s)
     if typical > 1 + tolerance:
         is_one_stall = number < MIN_BLOCK and total - logged < ONE_STALL_S
-        weight = Weight.DOUBT if found.is_worded or is_one_stall else claims.weigh(typical)
+        is_doubt = found.is_worded or is_one_stall or not claims.sizes.has_times
+        weight = Weight.DOUBT if is_doubt else claims.weigh(typical)
         text = f"from line to line {typical:.4g} times as much time passed as the lines log ({total:.1f} s for {logged:.1f} s)"
         yield Contradiction(Code.STAMPS_VS_TIME_SLOW, weight, text)
         return
