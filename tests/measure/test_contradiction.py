@@ -142,6 +142,17 @@ def trainer(more: str) -> list[str]:
     return ["***** Running training *****\n", "  Total train batch size (w. parallel) = 64\n", *steps]
 
 
+def micro_batches(form: str) -> list[str]:
+    """Return 300 lines of micro-batches of 5.15 s each."""
+    clock = (f"{round(5.15 * i) // 60:02d}:{round(5.15 * i) % 60:02d}" for i in range(1, 301))
+    return [
+        form.format(n=i, ms=135 + 3 * (i * 7 % 11), clock=at, loss=9 - i / 60) + "\n" for i, at in enumerate(clock, 1)
+    ]
+
+
+MICRO, SIZES = "micro-batch", {"sequence_length": 2048, "global_batch_size": 64}
+BAR = "{n:3d}%|###  | {n}/300 [{clock}<00:00,  5.15s/it, {loss:.3f}]"
+XTUNER = "01/01 10:{clock} - mmengine - INFO - Iter(train) [{n:5d}/300]  lr: 2.0e-04  time: 5.{ms}  loss: {loss:.4f}"
 PADDED, PAIR = "total_weights, the real tokens, are fewer", "a pair of answers is counted as one sequence"
 
 
@@ -154,6 +165,11 @@ PADDED, PAIR = "total_weights, the real tokens, are fewer", "a pair of answers i
         (maxtext(lambda i: 65300 + i, devices=0), {"num_gpus": 8}, PADDED),  # of how many devices nothing says
         (maxtext(lambda _: 5480, more=", reward_accuracy: 0.100"), {"num_gpus": 8}, PAIR),
         (trainer(""), {"sequence_length": 2048}, ""),
+        (micro_batches(BAR), SIZES, MICRO),
+        (micro_batches(f"Epoch 0: {BAR}"), SIZES, MICRO),
+        (micro_batches(XTUNER), SIZES, MICRO),
+        (["accumulative_counts = 1\n", *micro_batches(XTUNER)], SIZES, ""),
+        (micro_batches("iter {n}: loss {loss:.4f}, time: 5{ms}.00ms"), SIZES, MICRO),
         (trainer(", 'rewards/chosen': 0.01, 'rewards/rejected': -0.02"), {"sequence_length": 2048}, PAIR),
     ],
 )

@@ -161,7 +161,7 @@ class _Lightning(Parser):
             return
         if self.odd is None:
             if report_series(series, findings) and not self.is_nemo:
-                findings.remark(
+                findings.doubt(
                     "an iteration is a unit of Lightning's bar: a micro-batch where gradients are accumulated"
                 )
             return
@@ -209,9 +209,7 @@ class _Tqdm(Parser):
     def finish(self, findings: Findings) -> None:
         series = self.book.longest()
         if series and not self.has_own_times and report_series(series, findings):
-            findings.remark(
-                "an iteration is one unit of the bar: a micro-batch where the program accumulates gradients"
-            )
+            findings.doubt("an iteration is one unit of the bar: a micro-batch where the program accumulates gradients")
 
 
 DIALECTS = (

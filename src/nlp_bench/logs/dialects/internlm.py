@@ -111,7 +111,7 @@ class _XTuner(PatternParser):
         if self.is_image:
             findings.refuse("not an LLM training log: mmengine with an image model")
         elif self.has_iterations and b"accumulative_counts" not in self.config:
-            findings.remark(
+            findings.doubt(
                 "an iteration of XTuner is one micro-batch on every GPU, and the log does not say how many make a "
                 "step (accumulative_counts): --global-batch-size has to be that of one iteration"
             )

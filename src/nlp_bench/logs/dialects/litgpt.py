@@ -99,7 +99,7 @@ class _Llama(PatternParser):
 
     def finish(self, findings: Findings) -> None:
         if findings.num_records and not self.has_rates:
-            findings.remark(
+            findings.doubt(
                 "an iteration of lit-llama is one micro-batch on every GPU: --global-batch-size has to be that of one"
             )
 
