@@ -153,6 +153,8 @@ def micro_batches(form: str) -> list[str]:
 MICRO, SIZES = "micro-batch", {"sequence_length": 2048, "global_batch_size": 64}
 BAR = "{n:3d}%|###  | {n}/300 [{clock}<00:00,  5.15s/it, {loss:.3f}]"
 XTUNER = "01/01 10:{clock} - mmengine - INFO - Iter(train) [{n:5d}/300]  lr: 2.0e-04  time: 5.{ms}  loss: {loss:.4f}"
+ENGINE = "[2026-01-01 10:{clock},000] [INFO] [timer.py:199:stop] epoch=0/micro_step={n}/global_step={n}, RunningAvgSamplesPerSec=12.3, CurrSamplesPerSec=12.4{ms}, MemAllocated=4.0GB"
+BETWEEN = "leaves out what lies between two steps"
 PADDED, PAIR = "total_weights, the real tokens, are fewer", "a pair of answers is counted as one sequence"
 
 
@@ -170,6 +172,9 @@ PADDED, PAIR = "total_weights, the real tokens, are fewer", "a pair of answers i
         (micro_batches(XTUNER), SIZES, MICRO),
         (["accumulative_counts = 1\n", *micro_batches(XTUNER)], SIZES, ""),
         (micro_batches("iter {n}: loss {loss:.4f}, time: 5{ms}.00ms"), SIZES, MICRO),
+        (["  train_batch_size ............. 64\n", *micro_batches(ENGINE)], {"sequence_length": 2048}, ""),
+        (micro_batches(ENGINE), {"sequence_length": 2048}, BETWEEN),
+        (micro_batches(ENGINE.split("] ", 1)[1]), {"sequence_length": 2048}, BETWEEN),
         (trainer(", 'rewards/chosen': 0.01, 'rewards/rejected': -0.02"), {"sequence_length": 2048}, PAIR),
     ],
 )

@@ -123,13 +123,15 @@ class _DeepSpeed(PatternParser):
         for timed in self.timed:
             values = {"iteration": float(timed.step), "samples_per_second": timed.rate}
             findings.record(timed.line, values, label=timed.label)
-        batch = self._batch()
-        if batch and findings.known("global_batch_size") is None:
+        is_stated, batch = findings.known("global_batch_size") is not None, self._batch()
+        if batch and not is_stated:
             findings.fact("global_batch_size", batch, self.timed[-1].line)
             findings.remark(
                 f"batch of {batch:g}: samples per second x time between lines, as a multiple of one device's"
             )
-        findings.remark("DeepSpeed's timer leaves out what lies between two steps, such as loading of data")
+        # Only with a batch of another source the times of day show how much that is.
+        say = findings.remark if is_stated and self.timed[0].stamp_s is not None else findings.doubt
+        say("DeepSpeed's timer leaves out what lies between two steps, such as loading of data")
 
     def _batch(self) -> float | None:
         """Return the batch as the multiple of one device's share nearest to rate x time per step; None if it is ambiguous."""
