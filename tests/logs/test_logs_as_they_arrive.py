@@ -77,6 +77,22 @@ def test_rates_without_times_are_held_against_the_clock_of_their_lines(
     assert bool(codes) == bool(where)
 
 
+@pytest.mark.parametrize("has_stamps", [False, True])
+@pytest.mark.parametrize("event", ["", "  successfully saved checkpoint from iteration {n:7d} to /scratch/run"])
+def test_checkpoints_whose_time_nobody_states_keep_no_sustained_limit(
+    reported: Reported, event: str, *, has_stamps: bool
+) -> None:
+    lines, clock = [], dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+    for n, seconds in enumerate(noise(60) / 10, 1):
+        clock += dt.timedelta(seconds=seconds)
+        stamp = f"[{clock:%Y-%m-%d %H:%M:%S}] " if has_stamps else ""
+        line = MEGATRON.format(n=n, total=60, samples=64 * n, ms=1000 * seconds, loss=10 - n / 60)
+        lines += [stamp + line, *([event.format(n=n)] if event and n % 20 == 0 else [])]
+    found = reported(lines, *SIZES, "--limit", "100")
+    assert found["verdict"]["verdict"] == "PASS"
+    assert found["verdict"]["sustained"] == ("NOT PROVEN" if event and not has_stamps else "PASS")
+
+
 def test_times_that_are_rounded_to_one_digit_prove_nothing_within_that_digit(
     tmp_path: Path, capsys: Capture, reported: Reported
 ) -> None:

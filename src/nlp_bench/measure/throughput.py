@@ -13,7 +13,7 @@ from nlp_bench.measure.estimate import Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
 from nlp_bench.measure.series import median, misread_midnights, quantile, steps_of, zone_change
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
-from nlp_bench.measure.window import LogConventions, Steadiness, Window, find_window, num_more, steadiness_of
+from nlp_bench.measure.window import WORDS, LogConventions, Steadiness, Window, find_window, num_more, steadiness_of
 
 
 @immutable
@@ -119,6 +119,7 @@ class Sustained:
     seconds: float  # wall clock
     clock: Clock
     num_missing: int = 0  # lines in between that are not in the sum of the logged times; the time of day has them
+    num_untimed: int = 0  # likewise of evaluations and checkpoints that the log speaks of
 
     @property
     def ci95(self) -> tuple[float, float] | None:
@@ -270,6 +271,10 @@ def measure_records(records: Records, sizes: Sizes, conventions: LogConventions 
     reference, steady, sustained = reference_tokens_per_second(sizes), (len(window.spans), estimate), None
     if sizes.has_times:
         sustained = sustained_of(spans, window.first_iteration, is_of_clock=sizes.is_of_clock, steady=steady)
+        has_clock = sizes.is_of_clock or bool(spans.records.has("stamp_s").any())
+        if not has_clock and window.set_aside.keys().isdisjoint(WORDS):
+            first, last = (float(line.records.offsets[0]) for line in (window.spans[:1], spans[-1:]))
+            sustained = replace(sustained, num_untimed=sum(first < event.offset < last for event in conventions.events))
     return Throughput(
         reference=reference,
         steady=window.num_tokens / window.seconds,

@@ -333,7 +333,10 @@ def _sustained(found: Sustained, steady: float, tokens: int, judgement: Verdict 
     word = f", against the limit {judgement.sustained}" if judgement and judgement.sustained else ""
     number = found.num_missing
     lines = f"without the {number} {'line that is' if number == 1 else 'lines that are'} missing" if number else ""
-    inside = "without what lies between the lines," if found.clock is Clock.LOGGED else "with nothing left out"
+    num = found.num_untimed
+    untimed = f" ({num} evaluation(s) or checkpoint(s), whose time is not in the log)" if num else ""
+    is_logged = found.clock is Clock.LOGGED
+    inside = f"without what lies between the lines{untimed}," if is_logged else "with nothing left out"
     what = f"Sustained, {lines or inside} from {where} ({found.clock.value})"
     said = f"{what}: {tokens / found.tokens_per_second:.2f} s{between}{word}."
     if share < _WORTH_SAYING:
