@@ -77,6 +77,24 @@ def test_rates_without_times_are_held_against_the_clock_of_their_lines(
     assert bool(codes) == bool(where)
 
 
+@pytest.mark.parametrize(
+    ("is_by_hand", "ramp", "weight"), [(True, 16, "DOUBT"), (False, 16, "VOID"), (True, 64, None), (False, 64, None)]
+)
+def test_one_batch_for_all_lines_of_a_ramp_up_contradicts_what_was_consumed(
+    reported: Reported, ramp: int, weight: str | None, *, is_by_hand: bool
+) -> None:
+    lines, samples = [] if is_by_hand else ["--- arguments ---", "  global_batch_size .............. 64"], 0
+    for n, seconds in enumerate(noise(60), 1):
+        batch = ramp if n <= 40 else 64
+        samples += batch
+        line = MEGATRON.format(n=n, total=60, samples=samples, ms=1000 * seconds * batch / 64, loss=10 - n / 60)
+        field = "global batch size:    64 | "
+        lines.append(line.replace(field, field.replace("64", str(batch)) if is_by_hand else ""))
+    found = reported(lines, *SIZES, *(["--global-batch-size", "64"] if is_by_hand else []))
+    codes = [(each["code"], each["weight"]) for each in found["contradictions"]]
+    assert codes == ([("SAMPLES_VS_BATCH", weight)] if weight else [])
+
+
 @pytest.mark.parametrize("has_stamps", [False, True])
 @pytest.mark.parametrize("event", ["", "  successfully saved checkpoint from iteration {n:7d} to /scratch/run"])
 def test_checkpoints_whose_time_nobody_states_keep_no_sustained_limit(

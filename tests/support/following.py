@@ -12,7 +12,7 @@ from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.submission import Submission, read_submission
 
 Says = Callable[..., None]  # lets Slurm say a state, with these facts, of any job
-LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
+LINE = "[default0]: iteration {:8d}/      40 | elapsed time per iteration (s): 0.1000 | lm loss: 1.0E+00 |\n"
 
 
 def offline(model: str, system: str, **choices: object) -> Run:

@@ -8,8 +8,8 @@ The formulas: `train/logline.py` and NVIDIA/Megatron-LM megatron/training/traini
 Below it the times of day of the lines against the times that they log, in both directions. A line is written when its interval is over, a
 little late at times. So between two lines no less time passes than the second one logs, and what passes more is evaluation, a checkpoint,
 or time that the program does not count. A program whose clock runs from line to line loses nothing in between: where more time passes from
-line to line all along the log, its times are too small. Rates alone are held
-against each other: the tokens of an iteration, which nobody states, are those of most lines.
+line to line all along the log, its times are too small. Rates alone are held against each other: the tokens of an iteration, which
+nobody states, are those of most lines.
 """
 
 from collections.abc import Iterator
@@ -290,6 +290,11 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
     iterations, consumed, tokens, batch = map(
         records.column, ("iteration", "consumed_samples", "consumed_tokens", "global_batch_size")
     )
+    given = claims.overrides.global_batch_size
+    if np.isnan(batch).all():
+        given = given or claims.attempt.count("global_batch_size")
+    if given:  # one size for all lines, which may be that of the end of a ramp-up
+        batch = np.full(len(records), float(given))
     offsets = consumed - iterations * batch
     is_even = (batch == batch[:1]).all() and (offsets == offsets[:1]).all()  # the lines all agree
     if not is_even and np.isfinite(consumed).any() and np.isfinite(batch).any():
@@ -305,7 +310,9 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
         ratio = float(np.mean(grown)) if ratio >= 1 - COUNTED and overclaimed > OVERCLAIMED else ratio
         if abs(ratio - 1) > COUNTED:
             text = f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration"
-            yield Contradiction(Code.SAMPLES_VS_BATCH, claims.weigh(1 / max(ratio, 1e-9)), text)
+            by_hand = claims.overrides.global_batch_size and not claims.is_ours
+            weight = Weight.DOUBT if by_hand else claims.weigh(1 / max(ratio, 1e-9))
+            yield Contradiction(Code.SAMPLES_VS_BATCH, weight, text)
     if np.isfinite(tokens).any() and np.isfinite(consumed).any() and length and len(records) > 1:
         lengths = claims.sizes.sequence[1:]  # with a curriculum each line has its own
         with np.errstate(divide="ignore", invalid="ignore"):
