@@ -10,13 +10,14 @@ from nlp_bench.config.model import Model
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
+from nlp_bench.immutable import immutable
 from nlp_bench.plan import prediction as module
 from nlp_bench.plan.capacity import batch_for, candidates, fewest_nodes, parameters_of, recommend, smallest
 from nlp_bench.plan.prediction import Prediction, prediction, prediction_or_reason
-from nlp_bench.plan.problem import Fixed, Problem, make_problem
+from nlp_bench.plan.problem import AXES, SWITCHES, Axis, Fixed, Problem, Setting, make_problem
 from nlp_bench.plan.ranking import Answer, answer, notes
 from nlp_bench.plan.search import search
-from nlp_bench.plan.text import why_lines
+from nlp_bench.plan.text import columns, why_lines
 from nlp_bench.plan.why import explain
 from nlp_bench.show.table import TEXT
 
@@ -171,3 +172,38 @@ def test_one_that_is_too_large_does_not_fit() -> None:
     found = prediction_or_reason(run, 20_000_000)
     assert isinstance(found, Prediction)
     assert found.fits == "no"
+
+
+@immutable
+class Longer(Setting):
+    """A configuration with one more size and one more switch."""
+
+    halo: int
+    late_norm: bool
+
+
+def test_a_new_size_or_switch_is_said_everywhere_by_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took words in four more places: without them --why said "legal with : 420.3 s", and rows of the table looked alike."""
+    plain, *_ = answer(problem("13"), top=1).rows
+    before = plain.sizes.layout
+    size = Axis(array="context", option="context", text="halo {}")
+    switch = Axis(array="sharding", option="overlap_grad_reduce", text="late normalisation", values=(False, True))
+    monkeypatch.setitem(AXES, "halo", size)
+    monkeypatch.setitem(SWITCHES, "late_norm", switch)
+    row = replace(plain, sizes=Longer(**vars(plain.sizes), halo=3, late_norm=True))
+    assert row.sizes.layout == f"{before}, halo 3"
+    assert row.sizes.switches["late_norm"] == "late normalisation"
+    (apart,) = columns([row])[-1].cells
+    assert apart == "halo 3"
+    other = replace(row, sizes=replace(row.sizes, late_norm=False))
+    assert [cell.split(", ")[-1] for cell in columns([row, other])[-1].cells] == [
+        "late normalisation",
+        "no late normalisation",
+    ]
+
+
+def test_a_change_is_said_in_the_words_of_the_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(AXES, "vpp", replace(AXES["vpp"], text="Turns {}"))
+    why = explain(problem())
+    assert any(change.text.startswith("turns 1 -> ") for change in why.changes)
+    assert "Turns 6" in explain(problem(fixed=Fixed(vpp=6))).sizes.layout

@@ -96,27 +96,26 @@ class Setting:
     @property
     def layout(self) -> str:
         """The sizes in one line."""
-        parts = [f"TP {self.tp}", f"PP {self.pp}"]
-        parts += [f"VPP {self.vpp}"] if self.vpp > 1 else []
-        parts += [f"CP {self.cp}"] if self.cp > 1 else []
-        parts += [f"DP {self.dp}", f"micro batch {self.micro_batch_size}", f"GAS {self.gas}"]
-        parts += [f"first stage {self.first_layers} layers"] if self.first_layers else []
-        parts += [f"last stage {self.last_layers} layers"] if self.last_layers else []
-        return ", ".join(parts)
+        found = self.words | {"dp": f"DP {self.dp}", "gas": f"GAS {self.gas}"}
+        first = [name for name in ("tp", "pp", "vpp", "cp", "dp", "micro_batch_size", "gas") if name in found]
+        return ", ".join(found[name] for name in dict.fromkeys([*first, *found]))
+
+    @property
+    def words(self) -> dict[str, str]:
+        """The sizes by name, without those that are as in a run without their options."""
+        sizes = [(name, axis, getattr(self, name)) for name, axis in AXES.items() if not axis.values]
+        return {name: one.text.format(n) for name, one, n in sizes if one.default is MISSING or n != one.usual}
 
     @property
     def switches(self) -> dict[str, str]:
         """What is on or off, in words, by what it is about; with one tensor-parallel rank nothing is split along the sequence."""
-        overlap = {(False, False): "no overlap", (True, False): "overlapped gradients"}
-        split = "sequence parallel" if self.sequence_parallel else "no sequence parallel"
-        return {
-            "recompute": f"recompute {self.recompute}",
-            **({"sequence": split} if self.tp > 1 else {}),
-            "optimizer": "distributed optimizer" if self.distributed_optimizer else "no distributed optimizer",
-            "overlap": overlap.get(
-                (self.overlap_grad_reduce, self.overlap_param_gather), "overlapped gradients and parameters"
-            ),
-        }
+        single = {name: axis.text for name, axis in SWITCHES.items() if axis.aspect != "overlap"}
+        if self.tp == 1:
+            del single["sequence_parallel"]
+        found = {name: text if getattr(self, name) else f"no {text}" for name, text in single.items()}
+        both = [axis.text for name, axis in SWITCHES.items() if axis.aspect == "overlap" and getattr(self, name)]
+        overlap = f"overlapped {' and '.join(both)}" if both else "no overlap"
+        return {**found, "recompute": single["recompute"].format(self.recompute), "overlap": overlap}
 
 
 _OF_RUN = {one.name: one.metadata for one in fields(Request)}
@@ -129,7 +128,7 @@ class Axis:
     array: str  # the array of Spread that holds it
     option: str  # its option: a field of config/request.py and of `nlp-bench plan`
     absent: int = 1  # its value where the option is not given and has no default
-    label: str = ""  # name of a size in a sentence on a change
+    text: str  # its words: of a size with {} for its value, of a switch where it is on
     word: str = ""  # its option in a command, where that differs from JUBE's parameter
     aspect: str = ""  # topic of a change of it, where another one shares it
     values: tuple[Any, ...] = ()  # values of a switch that are searched; none for a size
@@ -152,24 +151,21 @@ class Axis:
 
 _ON_OFF, _OFF_ON = (True, False), (False, True)
 AXES = {
-    "tp": Axis(array="tensor", option="tensor", label="tp", word="tp"),
-    "pp": Axis(array="pipeline", option="pipeline", label="pp", word="pp"),
-    "vpp": Axis(array="virtual", option="num_virtual_stages_per_pipeline_rank", label="vpp"),
-    "cp": Axis(array="context", option="context", label="cp"),
-    "first_layers": Axis(array="first_layers", option="decoder_first_pipeline_num_layers", absent=0, aspect="ends"),
-    "last_layers": Axis(array="last_layers", option="decoder_last_pipeline_num_layers", absent=0, aspect="ends"),
-    "micro_batch_size": Axis(array="micro_batch_size", option="micro_batch_size", label="micro batch"),
-    "recompute": Axis(array="recompute", option="recompute", values=RECOMPUTE),
-    "sequence_parallel": Axis(array="sequence_parallel", option="sequence_parallel", values=_ON_OFF),
-    "distributed_optimizer": Axis(array="sharding", option="use_distributed_optimizer", values=_ON_OFF),
-    "overlap_grad_reduce": Axis(
-        array="overlap_grad_reduce", option="overlap_grad_reduce", values=_OFF_ON, aspect="overlap"
-    ),
-    "overlap_param_gather": Axis(
-        array="overlap_param_gather", option="overlap_param_gather", values=_OFF_ON, aspect="overlap"
-    ),
-}
+    "tp": Axis(array="tensor", option="tensor", text="TP {}", word="tp"),
+    "pp": Axis(array="pipeline", option="pipeline", text="PP {}", word="pp"),
+    "vpp": Axis(array="virtual", option="num_virtual_stages_per_pipeline_rank", text="VPP {}"),
+    "cp": Axis(array="context", option="context", text="CP {}"),
+    "first_layers": Axis(array="first_layers", option="decoder_first_pipeline_num_layers", text="first stage {} layers", absent=0, aspect="ends"),
+    "last_layers": Axis(array="last_layers", option="decoder_last_pipeline_num_layers", text="last stage {} layers", absent=0, aspect="ends"),
+    "micro_batch_size": Axis(array="micro_batch_size", option="micro_batch_size", text="micro batch {}"),
+    "recompute": Axis(array="recompute", option="recompute", text="recompute {}", values=RECOMPUTE),
+    "sequence_parallel": Axis(array="sequence_parallel", option="sequence_parallel", text="sequence parallel", values=_ON_OFF),
+    "distributed_optimizer": Axis(array="sharding", option="use_distributed_optimizer", text="distributed optimizer", values=_ON_OFF),
+    "overlap_grad_reduce": Axis(array="overlap_grad_reduce", option="overlap_grad_reduce", text="gradients", values=_OFF_ON, aspect="overlap"),
+    "overlap_param_gather": Axis(array="overlap_param_gather", option="overlap_param_gather", text="parameters", values=_OFF_ON, aspect="overlap"),
+}  # fmt: skip
 """In what configurations of one problem may differ, by name in Setting and Fixed: sizes, then switches."""
+ENDS = ("first_layers", "last_layers")  # sizes that a sentence may say together
 SWITCHES = {name: axis for name, axis in AXES.items() if axis.values}
 OPTIONS = {name: axis.option for name, axis in AXES.items()} | {"gas": "gradient_accumulation_steps"}
 """What can be fixed, by name, with its option."""

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Sequence
 
 from nlp_bench.machine.topology import ranges_of
 from nlp_bench.plan.capacity import DAY_S, NEMO_FLOPS, SHAPES, Recommendation, TimeAnswer, nemo_days, parameters_of
-from nlp_bench.plan.problem import Problem
+from nlp_bench.plan.problem import ENDS, Problem
 from nlp_bench.plan.ranking import Answer, Row
 from nlp_bench.plan.why import Why
 from nlp_bench.show.table import TEXT, Column, Style, shown, tokens_in_words
 
 MARK = "*"  # follows the rank of the published configuration
+WITH_COLUMN = ("tp", "pp", "vpp", "cp", "micro_batch_size")  # sizes that have a column of the table
 WIDTH = 120  # columns at which sentences are wrapped on a terminal
 
 
@@ -37,7 +38,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     """Return the columns of a table of configurations."""
     sizes, usual = [row.sizes for row in rows], common(rows)
     own = [
-        ", ".join([*_ends(row), *(word for word in row.sizes.switches.values() if word not in usual)]) for row in rows
+        ", ".join([*_others(row), *(word for word in row.sizes.switches.values() if word not in usual)]) for row in rows
     ]
     nodes = [row.nodes for row in rows]
     return shown([
@@ -71,11 +72,13 @@ def digits(value: float) -> str:
     return f"{value:.{0 if value >= 1000 else 1 if value >= 100 else 2}f}"
 
 
-def _ends(row: Row) -> list[str]:
-    first, last = row.sizes.first_layers, row.sizes.last_layers
-    if first and last:
-        return [f"first and last stage {first} and {last} layers"]
-    return [f"{name} stage {number} layers" for name, number in (("first", first), ("last", last)) if number]
+def _others(row: Row) -> list[str]:
+    """Return the sizes without a column."""
+    found = {name: text for name, text in row.sizes.words.items() if name not in WITH_COLUMN}
+    if all(name in found for name in ENDS):
+        del found["last_layers"]
+        found["first_layers"] = f"first and last stage {row.sizes.first_layers} and {row.sizes.last_layers} layers"
+    return list(found.values())
 
 
 def common(rows: Sequence[Row]) -> list[str]:

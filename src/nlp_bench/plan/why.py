@@ -7,7 +7,7 @@ import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags
-from nlp_bench.plan.problem import AXES, Fixed, Problem, Setting, searched_recompute, sizes_of
+from nlp_bench.plan.problem import AXES, ENDS, Fixed, Problem, Setting, searched_recompute, sizes_of
 from nlp_bench.plan.ranking import Row, configuration, rows_of, with_one
 from nlp_bench.plan.search import Search, broken_rules, layout_keys, search
 
@@ -122,8 +122,9 @@ def _changes(one: Configurations, found: Search, problem: Problem, row: Row | No
 
 
 def _text(before: Setting, after: Setting) -> str:
-    pairs = {axis.label: (getattr(before, name), getattr(after, name)) for name, axis in AXES.items() if axis.label}
-    changes = [f"{label} {old} -> {new}" for label, (old, new) in pairs.items() if old != new]
+    sizes = {name: axis.text for name, axis in AXES.items() if not axis.values and name not in ENDS}
+    pairs = [(text, getattr(before, name), getattr(after, name)) for name, text in sizes.items()]
+    changes = [text.lower().format(f"{old} -> {new}") for text, old, new in pairs if old != new]
     ends = after.first_layers, after.last_layers
     if ends != (before.first_layers, before.last_layers):
         changes.append("first and last stage of {} and {} layers".format(*(number or "as many" for number in ends)))
