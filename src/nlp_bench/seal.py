@@ -221,6 +221,14 @@ class Link(str, Enum):
     LOG_AT_END = "job.out at the run's end"
 
 
+AT_END = {RUN: Link.RUN_AT_END, LOG: Link.LOG_AT_END}
+"""Files whose hashes outcome.json states, with their links."""
+FROM_THE_FIRST = (
+    RUN,
+    LOG,
+)  # stated by every outcome.json with hashes; a file sealed since is not missing in an older one
+
+
 class State(str, Enum):
     """What became of a link."""
 
@@ -244,9 +252,9 @@ class Finding:
 
 
 def at_end(run_dir: Path) -> dict[str, Any]:
-    """Return bytes and SHA-256 of run.json and job.out, for outcome.json; a log may grow after that (Slurm's last messages), but not by iterations."""
+    """Return bytes and SHA-256 of the files of AT_END, for outcome.json; a log may grow after that (Slurm's last messages), but not by iterations."""
     found = {}
-    for name in (RUN, LOG):
+    for name in AT_END:
         path = run_dir / name
         if path.is_file():
             size = path.stat().st_size
@@ -338,8 +346,7 @@ def check(
         (Link.OPENING, RUN, chain.opening()),
         (Link.NONCE, None, chain.nonce()),
         (Link.CLOSING, LOG, chain.closing()),
-        (Link.RUN_AT_END, RUN, chain.at_end(RUN)),
-        (Link.LOG_AT_END, LOG, chain.at_end(LOG)),
+        *((link, name, chain.at_end(name)) for name, link in AT_END.items()),
     )
     return tuple(
         Finding(link=link, state=State.REDACTED)
@@ -409,7 +416,7 @@ class _Chain:
     def at_end(self, name: str) -> str | None:
         """Judge a file by what outcome.json has of it; after that a log may grow, but not by iterations."""
         stated, path = self.ended.get(name), self.path / name
-        if stated is None and not self.must_be_sealed:
+        if stated is None and not (self.must_be_sealed and name in FROM_THE_FIRST):
             return None
         if not path.exists():
             return f"{name} is missing, or not seen from here yet; put the original back"

@@ -100,6 +100,17 @@ def test_every_link_of_a_run_holds(run: Path) -> None:
         assert not [line for line in lines if "seal:" in line and re.search(old, line)]
 
 
+def test_a_file_that_is_sealed_from_now_on_voids_no_earlier_run(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It took the number of every run before it: "submit.job is not what the run ended with; put the original back"."""
+    monkeypatch.setitem(seal.AT_END, "submit.job", Link.RUN_AT_END)
+    assert broken(run) == []
+    assert State.MISSING in [found.state for found in seal.check(run, is_valid=True)]
+    end_again(run)
+    assert [found.state for found in seal.check(run, is_valid=True)] == [State.HOLDS] * (len(Link) + 1)
+    edit(run / "submit.job", r"\Z", "# changed\n")
+    assert broken(run) == [Link.RUN_AT_END]
+
+
 @pytest.mark.parametrize("at", [0, 5, 11])
 def test_a_changed_time_breaks_the_end_and_the_closing_line(run: Path, at: int) -> None:
     lines = (run / "job.out").read_text().splitlines(keepends=True)
