@@ -1,6 +1,8 @@
 """The verdict on a limit, and the words for it."""
 
 import csv
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,8 @@ from support.command import Cli
 from support.megatron_log import line
 from support.simulated import SEQUENCE, Kind, measured
 
-from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, verdict_of
+from nlp_bench.measure.contradiction import SlowerStatement
+from nlp_bench.measure.limit import FAIL, NOT_PROVEN, PASS, VERDICTS, verdict_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.outcome import Outcome
 from nlp_bench.report.explain import run_lines
@@ -32,6 +35,17 @@ def test_what_has_no_interval_or_no_number_proves_nothing() -> None:
     assert verdict_of(published, TOKENS, 560).margin == pytest.approx(1 - 554.70 / 560, abs=1e-5)
     assert verdict_of(failed, TOKENS, 560).reasons == ("the run has no number: its outcome is FAILED",)
     assert verdict_of(short, TOKENS, 5600).word == NOT_PROVEN
+
+
+def test_a_new_word_that_keeps_a_limit_is_held_to_what_a_pass_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sustained time passed by any other word than PASS, whatever the log's clock said."""
+    monkeypatch.setitem(VERDICTS, "NARROW", VERDICTS[PASS])
+    for word in (PASS, "NARROW"):
+        monkeypatch.setattr(sys.modules[verdict_of.__module__], "word_of", lambda *_, word=word: word)
+        plain = entry()
+        assert verdict_of(plain, TOKENS, 1e4).sustained == word
+        clock = SlowerStatement(source="its clock", slower=1e6)
+        assert verdict_of(replace(plain, slower_statements=(clock,)), TOKENS, 1e4).sustained == NOT_PROVEN
 
 
 @pytest.mark.parametrize("text", ["560x", "9:20", "nan", "inf", "0", "-560", "", "20M"])

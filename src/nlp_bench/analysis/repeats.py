@@ -17,8 +17,8 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import (
-    FAIL,
     NOT_PROVEN,
+    VERDICTS,
     verdict_of,
     why_broken_otherwise,
     why_interval_proves_nothing,
@@ -410,7 +410,8 @@ class Pool:
         why = why_interval_proves_nothing(interval_s, limit_s, tokens * math.fsum(ends) / len(ends))
         if why is None and interval_s[1] <= limit_s:
             broken = ((entry.source, why_broken_otherwise(entry, tokens, limit_s)) for entry in entries)
-            slow = (run.source for run in self.left_out if _word(run, tokens, limit_s) == FAIL)
+            alone = {run.source: _word(run, tokens, limit_s) for run in self.left_out}
+            slow = (source for source, word in alone.items() if word and VERDICTS[word].proves == "miss")
             reasons = [f"{source}: {text}" for source, text in broken if text]
             reasons += [f"{source}: a run of this configuration that is left out breaks the limit" for source in slow]
             why = next(iter(reasons), None)

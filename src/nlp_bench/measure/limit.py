@@ -76,7 +76,7 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     if sustained := sustained_time_ci95_s(entry, tokens):
         word = NOT_PROVEN if why_unsound(entry) else word_of(sustained, limit_s)
         has_untimed = entry.throughput and entry.throughput.sustained and entry.throughput.sustained.num_untimed
-        if word == PASS and (has_untimed or _broken_by_statement(entry, tokens, limit_s)):
+        if VERDICTS[word].proves == "keep" and (has_untimed or _broken_by_statement(entry, tokens, limit_s)):
             word = NOT_PROVEN
     return Verdict(
         word=NOT_PROVEN if reasons else word_of(interval, limit_s),
