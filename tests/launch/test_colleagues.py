@@ -92,6 +92,20 @@ def test_what_jube_has_for_failed_stays_without_an_outcome(
     assert f"000000: JUBE: ERROR; why: cat {step}/error; once that is mended: rm {step}/error; jube continue" in said
 
 
+def test_commands_to_type_hold_a_folder_whose_name_has_a_blank(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    above = tmp_path / "night runs"
+    step = above / "000000/000003_train"
+    Submission().write(write_our_run(step / "work"))
+    (step.parent / "configuration.xml").write_text("")
+    monkeypatch.setattr(runs, "_jube", lambda *_: "000000 FINISHED")
+    said = cli("watch", "--once", "--continue", above).err
+    assert f"000000: JUBE: FINISHED; next: jube result -a '{above}' --id 0" in said
+    said = cli("history", "list", "--file", above / "none.sqlite3", code=2).err
+    assert f"fill it with: nlp-bench history add PATH --file '{above}/none.sqlite3'" in said
+
+
 @pytest.mark.slow
 def test_a_colleagues_report_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     """In a folder that a group may write to, everybody may replace everybody's files."""

@@ -10,6 +10,7 @@ import fcntl
 import functools
 import mmap
 import re
+import shlex
 import sqlite3
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -170,7 +171,9 @@ def _refuse_other_kinds(path: Path) -> None:
 
 
 def _patience(path: Path) -> contextlib.AbstractContextManager[object]:
-    return reported_late(f"waiting for another process that is writing {path} (`fuser {path}` names it)")
+    return reported_late(
+        f"waiting for another process that is writing {path} (`fuser {shlex.quote(str(path))}` names it)"
+    )
 
 
 def lock_of(path: Path) -> Path:
@@ -183,7 +186,9 @@ def open_to_read(path: Path) -> Iterator[Store]:
     """Open the history at `path`; nothing is written. Raises UsageError when there is none, NlpBenchError when it is no history or newer than this program."""
     _refuse_other_kinds(path)
     if not path.is_file():
-        raise UsageError(f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {path}")
+        raise UsageError(
+            f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {shlex.quote(str(path))}"
+        )
     with _explained_errors(path), contextlib.ExitStack() as stack:
         # Keep writers out, where there is a lock file that we may open.
         with contextlib.suppress(OSError), _patience(path):
@@ -287,7 +292,9 @@ def named(file: Path | None, word: str) -> list[Observation]:
         if not rows and _DIGEST.fullmatch(word):
             rows = store.rows(Filter(identity=word), COLUMNS)
     if not rows:
-        raise UsageError(f"history:{word} is not in {path}; give {_FORMS}; see: nlp-bench history list --file {path}")
+        raise UsageError(
+            f"history:{word} is not in {path}; give {_FORMS}; see: nlp-bench history list --file {shlex.quote(str(path))}"
+        )
     return [row.observation() for row in rows]
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Iterable
@@ -65,7 +66,7 @@ def jube_status(run: Path) -> str:
     said = _jube("status", run).split()
     if not said or said[-1] not in {"RUNNING", "FINISHED", "ERROR"}:
         raise NlpBenchError(
-            f"jube status of {run} says {' '.join(said)[-300:] or 'nothing'}; the runs themselves: nlp-bench report {run}"
+            f"jube status of {run} says {' '.join(said)[-300:] or 'nothing'}; the runs themselves: nlp-bench report {shlex.quote(str(run))}"
         )
     return said[-1]
 

@@ -112,7 +112,7 @@ def _sync(run_dir: Path) -> tuple[Ending | None, str]:
     record = read_record(run_dir, submission.job_id)
     owner = (run_dir / seal.SUBMISSION).stat().st_uid
     if job and job.state is State.GONE and record is None and scheduler.hides_jobs_of(owner):
-        text = f"{scheduler.title} shows job {submission.job_id} to {user_name(owner)} alone, who can tell how it stands: nlp-bench sync {run_dir}"
+        text = f"{scheduler.title} shows job {submission.job_id} to {user_name(owner)} alone, who can tell how it stands: nlp-bench sync {shlex.quote(str(run_dir))}"
         return None, RunState(text, Kind.SILENT)
     exit_status = None
     if job and job.state is State.ENDED and job.outcome in {None, Outcome.FAILED}:
@@ -304,7 +304,7 @@ def _once_more(run_dir: Path, submission: Submission, ending: Ending, exit_statu
     if is_job:
         return f"{ending.text()}; it will be submitted again"
     if not once.may_act(run_dir, submission):
-        return f"{ending.text()}; whoever submitted it can submit it again: nlp-bench sync {run_dir}"
+        return f"{ending.text()}; whoever submitted it can submit it again: nlp-bench sync {shlex.quote(str(run_dir))}"
     try:
         return retry.again(read_run(run_dir), run_dir, submission, ending, exit_status)
     except SilentError:

@@ -228,7 +228,7 @@ class _Watching:
 def _next_of_jube(run: Path, word: str) -> str:
     """Return what to type where JUBE has come to its end, in one clause; nothing while it goes on."""
     if word == "FINISHED":
-        return f"; next: jube result -a {run.parent} --id {int(run.name)}"
+        return f"; next: jube result -a {shlex.quote(str(run.parent))} --id {int(run.name)}"
     failed = sorted(run.glob(f"*/{JUBE_ERROR}")) if word == "ERROR" else []
     if not failed:
         return ""
