@@ -102,6 +102,9 @@ def test_a_configuration_is_told_which_other_is_nearest(
     night = write_log(tmp_path / "night.log", 61000, 9, **{change: 1})
     said = cli("compare", "history:last-3", night, "--file", file, code=2).err
     assert f"(the nearest one there is {rows(file)[0].identity}, {words})" in said
+    # What states less may be the same, added by a version that read less.
+    anew = said.partition(f"measures it anew: nlp-bench history add --file {file} ")[2].split()
+    assert set(anew) == ({row.source for row in rows(file)} if is_in_trend else set())
     history("add", night)
     assert (words in history("trend").out) is is_in_trend
 

@@ -31,7 +31,7 @@ from nlp_bench.analysis.repeats import (
 from nlp_bench.analysis.row import COLUMNS, SHORT, Row, row_of
 from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
-from nlp_bench.escape import one_line
+from nlp_bench.escape import one_line, some
 from nlp_bench.files import locked, reported_late
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import read_sources
@@ -314,18 +314,28 @@ def before(file: Path | None, word: str, others: list[Observation]) -> tuple[lis
             found += runs[-number:]
             earlier += runs[:-number]
         if not found:
-            near = _nearest(store, identity_of(others[-1].settings))
-            raise UsageError(
-                f"history:{word}: {path} has no earlier valid run of this configuration{near}; add one with: nlp-bench history add PATH"
-            )
+            near = _nearest(store, path, identity_of(others[-1].settings))
+            raise UsageError(f"history:{word}: {path} has no earlier valid run of this configuration{near}")
     return found, earlier
 
 
-def _nearest(store: Store, own: Identity) -> str:
-    """Return which configuration with a valid run is nearest to `own`, in brackets; nothing where there is no other one."""
-    runs = [row.observation() for row in reversed(store.rows(Filter(), COLUMNS)) if row.outcome == Outcome.VALID.value]
-    near = nearest(own, (identity_of(run.settings) for run in runs))
-    return f" (the nearest one there is {digest_of(near)}, {apart_words(near, own)})" if near else ""
+def _nearest(store: Store, file: Path, own: Identity) -> str:
+    """Return which configuration with a valid run is nearest to `own`, in brackets, and how a run of `own` gets there.
+
+    One that only states less may be `own`, added by a version that read less: its runs that are still there can be measured anew.
+    """
+    rows = [row for row in reversed(store.rows(Filter(), COLUMNS)) if row.outcome == Outcome.VALID.value]
+    known = [identity_of(row.observation().settings) for row in rows]
+    near, add = nearest(own, known), "; add one with: nlp-bench history add PATH"
+    if not near:
+        return add
+    text = f" (the nearest one there is {digest_of(near)}, {apart_words(near, own)}){add}"
+    paths = dict.fromkeys(row.source for row, identity in zip(rows, known, strict=True) if identity == near)
+    again = some((shlex.quote(path) for path in paths if Path(path).exists()), 20, " ")
+    if not again or not set(near) < set(own):
+        return text
+    command = f"nlp-bench history add --file {shlex.quote(str(file))} {again}"
+    return f"{text}; an older nlp-bench that read less may have added the nearest: this measures it anew: {command}"
 
 
 def _last(store: Store, identity: str, others: list[Observation], number: int) -> list[Observation]:
