@@ -312,6 +312,13 @@ def test_a_record_names_what_it_was_made_from(log: Path, cli: Cli) -> None:
     assert "no whole training line" in other
 
 
+@pytest.mark.usefixtures("here")
+def test_a_bid_sheet_is_said_to_be_predicted(cli: Cli) -> None:
+    cli("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2", "--bid", "--output", "bid.json")
+    said = cli("compare", "bid.json", "bid.json", code=2).err
+    assert "a bid is predicted: give the logs of a run that proves it, or hold two sheets side by side" in said
+
+
 @pytest.mark.parametrize("name", ["out", "out/report.csv", "out/report.md", "out/report.html", "out/report.json"])
 @pytest.mark.usefixtures("here")
 def test_the_files_of_a_report_name_what_they_were_made_from(log: Path, name: str, cli: Cli) -> None:

@@ -50,6 +50,8 @@ def refusal_of_record(path: Path, source: str) -> RunResult | None:
     if sources:
         command = some(map(shlex.quote, sources), _MAX_SOURCES, " ")
         reason += f"; give what it was made from, with the same options: nlp-bench report {command}"
+    elif schema.startswith(f"{FAMILY}bid/"):
+        reason += "; a bid is predicted: give the logs of a run that proves it, or hold two sheets side by side, by eye"
     page = path.with_suffix(".html")
     if page.is_file():
         reason += f"; its table is in {page}"
