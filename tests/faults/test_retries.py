@@ -61,6 +61,8 @@ def test_a_lost_node_is_tried_again(slurm: Sandbox, stub_run: Callable[..., Run]
     (entry,) = json.loads(slurm(*NLP_BENCH, "report", str(retried.run_dir), "--format", "json"))["runs"]
     assert (entry["outcome"], entry["num_records"]) == ("VALID", 4)
     assert "2 attempts in job.out; the last is judged" in str(entry["reasons"])
+    said = f"VALID: 1 earlier job(s) of this run were lost ({first}: NODE_FAIL)"
+    assert said in slurm.ask(*NLP_BENCH, "watch", "--once", str(retried.run_dir)).stderr
 
 
 def test_a_retry_that_is_used_up(slurm: Sandbox, stub_run: Callable[..., Run], tmp_path: Path) -> None:

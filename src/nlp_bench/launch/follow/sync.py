@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from nlp_bench import marker, seal
 from nlp_bench.config.run import read_run
@@ -23,7 +24,7 @@ from nlp_bench.config.scheduler import (
     UnsureError,
 )
 from nlp_bench.errors import NlpBenchError
-from nlp_bench.escape import some
+from nlp_bench.escape import one_line, some
 from nlp_bench.files import age_s, user_name
 from nlp_bench.last_start import STARTED_ERR, says_finished
 from nlp_bench.launch import chain, lock, once
@@ -231,12 +232,20 @@ def _settle(  # noqa: PLR0913  # one fact each
         ending = replace(ending, reasons=(Reason("max-pending", submission.given_up),))
     scheduler.cancel(_left_jobs(run_dir, submission, own_id, others))
     job_id = own_id or (submission.job_id if submission else None)
-    ending = ending.also(*_shared_nodes(scheduler, job_id, ending))
+    ending = ending.also(*_lost_before(attempts, ending), *_shared_nodes(scheduler, job_id, ending))
     try:
         write_ending(run_dir, ending, exit_status=exit_status, job_id=job_id, attempts=attempts)
     except NlpBenchError as error:  # another user's run: how it ended is known all the same
         raise NlpBenchError(f"{run_dir}: {ending.text()}; but {error}") from error
     return read_ending(run_dir), "ended"
+
+
+def _lost_before(attempts: list[dict[str, Any]], ending: Ending) -> list[Reason]:
+    """Say so where a run that has a number was submitted again after jobs that were lost."""
+    if not attempts or ending.outcome is not Outcome.VALID:
+        return []
+    lost = some((f"{one_line(attempt['job_id'])}: {one_line(attempt.get('outcome'))}" for attempt in attempts), 3)
+    return [Reason("lost-before", f"{len(attempts)} earlier job(s) of this run were lost ({lost})")]
 
 
 def _shared_nodes(scheduler: Scheduler, job_id: str | None, ending: Ending) -> list[Reason]:
