@@ -321,6 +321,14 @@ def test_dots_are_sorted_and_one_far_away_does_not_flatten_them(tmp_path: Path) 
     assert "00.log" in dots.note
 
 
+def test_one_loss_of_many_runs_is_a_dot(tmp_path: Path) -> None:
+    for number in range(14):
+        text = simulated_log(12, seed=number)
+        (tmp_path / f"{number}.log").write_text(re.sub(r" lm loss: \S+ \|", "", text) if number else text)
+    (dots,) = in_files(CHARTS[1], report_of(tmp_path).entries)
+    assert [len(series.ys) for series in dots.series] == [1]
+
+
 def test_a_few_runs_far_apart_have_logarithmic_axes(tmp_path: Path) -> None:
     assert CHARTS[0](made_entries(tmp_path, 5.0, 5.5)).log_axes == ""  # type: ignore[union-attr]
     (tmp_path / "far").mkdir()

@@ -216,7 +216,7 @@ def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
 
 def _apart(found: list[_Value]) -> tuple[list[_Value], list[_Value]]:
     """Return what is drawn, and the outliers: further than a factor FAR_APART from the middle 96 %."""
-    few = max(1, len(found) // 50)
+    few = min(max(1, len(found) // 50), len(found) - 1)
     low, high = found[few][0] / FAR_APART, found[-1 - few][0] * FAR_APART
     drawn = [each for each in found if low <= each[0] <= high]
     return (drawn, [each for each in found if not low <= each[0] <= high]) if low > 0 else (found, [])
