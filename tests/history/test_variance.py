@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,18 @@ def test_the_table_says_what_is_cheapest_and_a_long_start_up_moves_it(tmp_path: 
         line = next(line for line in said.splitlines() if line.startswith("all runs of one day"))
         cheapest.append(int(line.split(": ")[1].split(" runs of ")[0]))
     assert cheapest[1] <= cheapest[0]
+
+
+def test_what_ran_before_a_checkpoint_that_a_log_goes_on_from_is_not_bought_again(tmp_path: Path, history: Cli) -> None:
+    for number in range(3):
+        log = write_log(tmp_path / f"{number}.log", 1000 + number, seed=number)
+        text = re.sub(
+            r"iteration +(\d+)/ +300", lambda found: f"iteration {50000 + int(found[1])}/ 60000", log.read_text()
+        )
+        log.write_text(text)
+    history("add", *tmp_path.glob("*.log"))
+    (one,) = history("variance", "--allow-measured", "--format", "json").json["configurations"]
+    assert one["cost"]["warm_up_iterations"] == 10
 
 
 def test_a_single_run_is_not_enough_to_plan_by(tmp_path: Path, history: Cli) -> None:

@@ -289,7 +289,8 @@ def _analysis(rows: Sequence[Row], within: float, start_up_s: float) -> Analysis
         nodes, window = (entry.get("machine") or {}).get("nodes"), entry.get("window") or {}
         first, last = window.get("first_iteration"), window.get("last_iteration")
         first, last = (first, last) if first is not None and last is not None and first <= last else (1, 1)
-        warm_ups.append(first - 1)
+        # A log that goes on from a checkpoint begins later than with iteration 1.
+        warm_ups.append(first - min([first, *(one["iterations"][0] for one in window.get("excluded", ()))]))
         seconds.append((entry.get("seconds_per_iteration") or {}).get("mean"))
         mean = RunMean(
             log_time=-math.log(rate),
