@@ -208,6 +208,12 @@ def test_logs_of_others_packed_and_from_a_pipe(bundle: Bundle, tmp_path: Path, m
         assert found.runs[0]["numbers"][0]["tokens_per_second"]["steady"] == pytest.approx(36361.59, rel=1e-6)
 
 
+def test_a_log_with_a_long_name_is_verified(bundle: Bundle, tmp_path: Path) -> None:
+    log = tmp_path / f"job.{'n' * 75}.out"  # a dot where the name is cut
+    log.write_text(published_log())
+    assert verify(bundle("evidence", log, sequence_length=2048).path).is_verified
+
+
 def test_a_step_of_jubes_that_failed_before_its_run_is_left_out(bundle: Bundle, our_run: Path, tmp_path: Path) -> None:
     (tmp_path / "jube/000000_check/work").mkdir(parents=True)
     (tmp_path / "jube/000000_check/work/stderr").write_text("nlp-bench: error: model: no such\n")

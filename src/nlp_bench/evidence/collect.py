@@ -175,7 +175,7 @@ def _plain_name(name: str) -> str:
     """Return the name of a file in plain characters, without the suffix of a compressed one."""
     for suffix in (".gz", ".xz", ".zst", ".bz2"):
         name = name.removesuffix(suffix)
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip("._")[-80:] or "train.log"
+    return re.sub(r"[^A-Za-z0-9_.-]+", "_", name)[-80:].strip("._") or "train.log"
 
 
 def _refuse_change(source: Path | str, change: str | None) -> None:
