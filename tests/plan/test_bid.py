@@ -70,7 +70,7 @@ def test_what_cannot_be_offered_is_refused(answered: Answer, points: Path) -> No
     with pytest.raises(NlpBenchError, match="nothing to offer"):
         bid(replace(answered, rows=()), points=points)
     other = replace(answered, problem=replace(answered.problem, precision="fp16"))
-    with pytest.raises(UsageError, match="planned in fp16, but a run trains in the model file's number format"):
+    with pytest.raises(UsageError, match="--bid: planned in fp16, but a run trains in bf16; leave --precision out"):
         bid(other, points=points)
 
 
@@ -213,7 +213,7 @@ def test_a_format_that_no_run_trains_in_is_named_and_hides_nothing(answered: Ans
     own = beyond_published(answered, known_points())
     other = beyond_published(replace(answered, problem=replace(answered.problem, precision="fp16")), known_points())
     assert any("software: " in text for text in own)
-    assert other[0] == "number format: planned in fp16, but a run trains in the model file's (bf16)"
+    assert other[0] == "number format: planned in fp16, but a run trains in bf16"
     assert other[1:] == own
     assert beyond_published(replace(answered, rows=()), known_points()) == ()
 

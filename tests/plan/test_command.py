@@ -93,6 +93,7 @@ def test_nothing_fits_is_exit_code_1_and_says_what_would_help(cli: Cli) -> None:
         (["--precision", "fp64"], "precision 'fp64' is no number format"),
         (["--why", "--time", "500"], "--why and --time are two questions"),
         (["--why", "--emit-jube", "x.yaml"], "--emit-jube goes with the ranking"),
+        (["--nodes", "96", "--precision", "fp16", "--rehearse", "1"], "--rehearse: planned in fp16, but a run trains in bf16; leave --precision out"),
         (["--days", "5"], "--days goes with --model-size"),
         (["--format", "html"], "--format html is of --bid"),
         (["--bid", "--format", "csv"], "--bid has no --format csv"),

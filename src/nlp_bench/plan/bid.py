@@ -101,12 +101,7 @@ def bid(  # noqa: PLR0913  # each is a file or an option
             "--bid: no configuration is predicted to fit the GPU, so there is nothing to offer; add --nodes"
         )
     row, problem = answer.rows[0], answer.problem
-    own = problem.model.training.precision
-    if problem.precision != own:
-        raise UsageError(
-            f"--bid: planned in {problem.precision}, but a run trains in the model file's number format ({own}), so no command "
-            "could prove it; leave --precision out, or write a model file of your own"
-        )
+    problem.refuse_other_format("--bid")
     commitment_s, basis = _commitment(row, margin)
     offer, rows, made = offered(problem, row.sizes), read_points(points), origin()
     table = _identity(constants or catalog.table("plan.toml"))

@@ -279,6 +279,17 @@ class Problem:
         return doubts_of(self.system, self.constants) + batch
 
     @property
+    def other_format(self) -> str | None:
+        """That the number format is none that a run trains in; None where it is."""
+        own = trained_in(self.model, self.system)
+        return None if self.precision == own else f"planned in {self.precision}, but a run trains in {own}"
+
+    def refuse_other_format(self, option: str) -> None:
+        """Raise UsageError, which begins with `option`, for a number format that no run trains in."""
+        if self.other_format:
+            raise UsageError(f"{option}: {self.other_format}; leave --precision out, or write a model file of your own")
+
+    @property
     def tokens_per_iteration(self) -> float:
         """Tokens of one iteration."""
         return self.global_batch_size * float(self.network.sequence_length)
@@ -332,8 +343,7 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
     if sequence_length is not None:
         model = replace(model, architecture=replace(model.architecture, sequence_length=sequence_length))
     system = _with_gpus(_as_measured(system, constants), gpus_per_node or system.layout_of(model).gpus_per_node)
-    # the trainer's default
-    precision = precision_of(precision or ("fp32" if system.accelerator == "cpu" else model.training.precision))
+    precision = precision_of(precision or trained_in(model, system))
     fixed = fixed or Fixed()
     nodes = nodes or proposed_layout(model, system)["nodes"]
     if nodes * int(system.gpus_per_node) > MOST_GPUS:
@@ -362,6 +372,11 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
         frozen_recompute=frozen,
         fixed=replace(fixed, recompute=None if fixed.recompute == "any" else fixed.recompute),
     )
+
+
+def trained_in(model: Model, system: System) -> str:
+    """Return the number format of a run: CPU ranks train in fp32 whatever the model file says."""
+    return "fp32" if system.accelerator == "cpu" else model.training.precision
 
 
 def proposed_layout(model: Model, system: System) -> dict[str, Any]:

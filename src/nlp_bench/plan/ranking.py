@@ -232,7 +232,5 @@ def beyond_published(answer: Answer, points: Sequence[Point] | None) -> tuple[st
     problem = answer.problem
     if not answer.rows or problem.constants.machine is not None:
         return ()
-    own = problem.model.training.precision
-    said = f"number format: planned in {problem.precision}, but a run trains in the model file's ({own})"
-    other = () if problem.precision == own else (said,)
+    other = (f"number format: {problem.other_format}",) if problem.other_format else ()
     return other if points is None else (*other, *extrapolated(offered(problem, answer.rows[0].sizes), points))

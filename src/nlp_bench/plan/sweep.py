@@ -37,11 +37,7 @@ def sweep_text(rows: list[Row], problem: Problem, *, model: str, system: str) ->
     and 2.7.1 let a set override. Raises UsageError where the workflow has no parameter for what was planned.
     """
     root, workflow = catalog.root(), catalog.root() / catalog.WORKFLOW
-    if problem.precision != problem.model.training.precision:
-        raise UsageError(
-            f"--emit-jube: planned in {problem.precision}, but the workflow trains in the model file's number format "
-            f"({problem.model.training.precision}); leave --precision out, or write a model file of your own"
-        )
+    problem.refuse_other_format("--emit-jube")
     if not workflow.is_file():
         raise UsageError(
             f"--emit-jube: {root} holds no {catalog.WORKFLOW}; make a working folder by `nlp-bench init DIR` and call it there"

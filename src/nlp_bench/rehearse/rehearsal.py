@@ -108,6 +108,7 @@ def rehearsed(run: Run, works: Sequence[Work], notes: tuple[str, ...], reports: 
 
 def rehearse_rows(answer: Answer, count: int, *, model: str, system: str) -> Iterator[str]:
     """Rehearse the fullest ranks of the first `count` rows of a plan, one after the other, and yield a sentence on each."""
+    answer.problem.refuse_other_format("--rehearse")
     for row in answer.rows[:count]:
         words = run_words(answer.problem, row.sizes, model=model, system=system)
         run = resolve(read_request(words), ask_scheduler=False)
