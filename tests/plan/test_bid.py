@@ -207,6 +207,9 @@ def test_the_published_run_of_the_reference_machine_is_found(answered: Answer) -
     (text,) = measured_by_others(answered.problem, row.sizes, row.report_s, points)
     assert text.startswith("554.7 s (JSC-001: GPT3-175B, Megatron-LM, ")
     assert f"{100 * abs(row.report_s / 554.7 - 1):.0f} %" in text
+    for word, number in (("bf16", 1), ("fp32", 0)):  # what was measured in 16 bit is no run in 32
+        other = replace(answered.problem, precision=word)
+        assert len(measured_by_others(other, row.sizes, row.report_s, points)) == number
 
 
 def test_a_format_that_no_run_trains_in_is_named_and_hides_nothing(answered: Answer) -> None:

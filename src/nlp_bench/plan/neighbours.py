@@ -44,6 +44,7 @@ RANGES = {
 """Columns whose published range is checked."""
 _OTHER_GPU, _OTHER_GENERATION, _OTHER_SETTING = 0.5, 3.0, 0.5
 _SAME_SIZE = 0.02
+_HALF = ("bf16", "fp16")
 Point = dict[str, str]  # one row of the file of points
 
 
@@ -206,7 +207,10 @@ def measured_by_others(problem: Problem, sizes: Setting, report_s: float, rows: 
 
 
 def _is_same(point: Point, wanted: Offered) -> bool:
-    """Whether a point has every size of `wanted`; the number format may be another of 16 bit."""
+    """Whether a point has every size of `wanted` and its number format, of 16 bit either one."""
+    formats = _HALF if wanted.precision in _HALF else (wanted.precision,)
+    if not any(word in (point.get("precision") or "") for word in formats):
+        return False
     values = [(number(point, column), wanted.numbers[column]) for column in LABELS]
     sizes = all(value is not None and math.isclose(value, own, rel_tol=_SAME_SIZE) for value, own in values)
     return sizes and _same_gpu(point.get("gpu") or "", wanted.gpu) and point.get("recompute") == wanted.recompute
