@@ -1,6 +1,10 @@
 """Which configurations may be the best: the guarantee by simulation, and the power to tell."""
 
+from pathlib import Path
+
 import pytest
+from support.command import Cli
+from support.repeated import write_log
 from support.winners_study import study
 
 from nlp_bench.analysis.sweep import winners
@@ -49,3 +53,13 @@ def test_more_rivals_need_more_evidence() -> None:
     close = [estimate(1.0, 0.005), estimate(1.0135, 0.005)]
     assert winners(close) == [True, False]
     assert winners([*close, *(estimate(1.0, 0.005) for _ in range(20))])[1]
+
+
+def test_a_lead_within_what_one_run_may_hide_is_no_win(tmp_path: Path, cli: Cli) -> None:
+    """Of one run each a stall that neither log has seen counts, as in the interval that the sweep prints."""
+    for size, rate in ((1, 1000), (2, 1004)):
+        write_log(tmp_path / f"{size}.log", rate, seed=size, scatter=0.001, micro_batch_size=size)
+    (sweep,) = cli("report", tmp_path, "--sweep", "--format", "json").json["sweeps"]
+    first, second = sweep["configurations"]
+    assert second["of_fastest_ci95_low"] < second["of_fastest"] < 1 < second["of_fastest_ci95_high"]
+    assert first["standing"] == second["standing"] == "tied for best"

@@ -1,6 +1,7 @@
 """Sweeps: all configurations of one workload on one machine with equal GPUs, and which of them may be the best.
 
-A configuration is ruled out where another one is faster by a one-sided Welch test at (1 - level) / (number of configurations - 1).
+A configuration is ruled out where another one is faster by a one-sided Welch test at (1 - level) / (number of configurations - 1), and
+beyond what an interval holds besides (`ratio_of`).
 The truly best one is then kept with a probability of at least `level`: it has number - 1 rivals, each of which beats it by chance
 with at most that share (Bonferroni), however the best one of the data was chosen. This is subset selection (Gupta 1965,
 doi:10.1080/00401706.1965.10490251) as it follows from comparisons with the best (Hsu 1984, doi:10.1214/aos/1176346725), with Welch's
@@ -32,7 +33,7 @@ from nlp_bench.analysis.points import (
 from nlp_bench.analysis.repeats import digest, grouped
 from nlp_bench.escape import end_of, some
 from nlp_bench.immutable import immutable
-from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of, student_cdf, welch_degrees
+from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, Value, heading
@@ -70,9 +71,7 @@ def winners(estimates: Sequence[Estimate]) -> list[bool]:
         leads = (seconds[index] - seconds) / np.sqrt(errors[index] ** 2 + errors**2)
         ahead = np.flatnonzero(leads > least)
         rivals = ahead[np.argsort(-leads[ahead])].tolist()  # the clearest first: one is enough
-        # How probable such a lead is if both are equally fast, with Welch's degrees of freedom.
-        chances = (1 - student_cdf(float(leads[one]), welch_degrees(slower, estimates[one])) for one in rivals)
-        kept.append(not any(chance < share for chance in chances))
+        kept.append(not any(ratio_of(slower, estimates[one], 1 - 2 * share).low > 1 for one in rivals))
     return kept
 
 
