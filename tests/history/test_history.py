@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -103,10 +104,14 @@ def test_a_configuration_is_told_which_other_is_nearest(
     said = cli("compare", "history:last-3", night, "--file", file, code=2).err
     assert f"(the nearest one there is {rows(file)[0].identity}, {words})" in said
     # What states less may be the same, added by a version that read less.
-    anew = said.partition(f"measures it anew: nlp-bench history add --file {file} ")[2].split()
+    assert f"add one with: nlp-bench history add PATH --file {file}" in said
+    anew = said.partition("measures it anew: nlp-bench history add ")[2].removesuffix(f" --file {file}\n").split()
     assert set(anew) == ({row.source for row in rows(file)} if is_in_trend else set())
     history("add", night)
-    assert (words in history("trend").out) is is_in_trend
+    *_, said = history("trend").out.splitlines()
+    assert (words in said) is is_in_trend
+    if is_in_trend:
+        assert "B/A" in cli(*shlex.split(said.partition("see: nlp-bench ")[2])).out
 
 
 def test_a_run_of_the_history_is_known_to_have_stopped_early(tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
@@ -155,8 +160,8 @@ def test_names_numbers_and_configurations(tmp_path: Path, file: str, history: Cl
         (["compare", "history:99999999999999999999", "history:1"], "is not in"),
         (["history", "list", "somewhere"], "takes no PATH or ID"),
         (["history", "add"], "PATH is missing"),
-        (["history", "show", "x"], "takes one ID"),
-        (["history", "show", "7"], "has no run 7"),
+        (["history", "show", "x"], "takes one ID, the number in the first column of: nlp-bench history list --file "),
+        (["history", "show", "7"], "has no run 7; see: nlp-bench history list --file "),
         (["history", "list", "--output", "x"], "--output does not go with history list"),
         (["history", "trend", "--format", "csv"], "history trend has no --format csv"),
         (["history", "trend", "--within", "1%"], "--within does not go with history trend"),

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from support.nights import row
@@ -25,7 +26,7 @@ def test_a_steady_machine_has_one_level() -> None:
     assert found.flags == ()
     assert [len(level.rows) for level in found.levels] == [30]
     assert found.levels[0].mean == pytest.approx(1000, rel=0.005)
-    assert "no run leaves its level" in trend_text([found])
+    assert "no run leaves its level" in trend_text([found], Path("runs.sqlite3"))
 
 
 def test_one_bad_night_is_a_drop_and_no_new_level() -> None:
@@ -35,7 +36,7 @@ def test_one_bad_night_is_a_drop_and_no_new_level() -> None:
     assert (flag.kind, flag.row.ended_s / 86400, flag.num_before) == (Kind.DROP, 12, 12)
     assert flag.change == pytest.approx(-0.1, abs=0.01)
     assert [len(level.rows) for level in found.levels] == [20]
-    assert "% below the level of the 12 runs before it" in trend_text([found])
+    assert "% below the level of the 12 runs before it" in trend_text([found], Path("runs.sqlite3"))
 
 
 def test_a_lasting_change_is_a_new_level_from_its_first_run() -> None:
@@ -45,7 +46,7 @@ def test_a_lasting_change_is_a_new_level_from_its_first_run() -> None:
     assert [len(level.rows) for level in found.levels] == [15, 15]
     assert found.levels[1].mean == pytest.approx(970, rel=0.005)
     assert flag.change == pytest.approx(found.levels[1].mean / found.levels[0].mean - 1)
-    assert ": a new level begins, " in trend_text([found])
+    assert ": a new level begins, " in trend_text([found], Path("runs.sqlite3"))
 
 
 def test_five_runs_in_a_row_make_a_level() -> None:

@@ -296,6 +296,9 @@ def test_what_was_kept_is_fitted_again_to_the_same(calibrated: Path, tmp_path: P
     assert printed["constants"]["product_flops_per_s.fp32"]["value"] > 0
     text = cli(*again).out
     assert "stand for no GPU" in text
+    mine = tmp_path / "my cpu.toml"
+    assert f"use it with: nlp-bench plan --constants '{mine}'\n" in cli(*again, "--output", mine).err
+    assert "plan calibrate --from 'my cpu.json' --output 'my cpu.toml'\n" in mine.read_text()
     assert "not measured: 8-bit and 4-bit products" in text
 
 

@@ -176,6 +176,11 @@ def _patience(path: Path) -> contextlib.AbstractContextManager[object]:
     )
 
 
+def command(words: str, file: Path) -> str:
+    """Return a command on the history at `file`, as it is typed."""
+    return f"nlp-bench {words} --file {shlex.quote(str(file))}"
+
+
 def lock_of(path: Path) -> Path:
     """Return the lock file of a history: one writer at a time, or readers."""
     return path.with_name(f"{path.name}.lock")
@@ -186,9 +191,7 @@ def open_to_read(path: Path) -> Iterator[Store]:
     """Open the history at `path`; nothing is written. Raises UsageError when there is none, NlpBenchError when it is no history or newer than this program."""
     _refuse_other_kinds(path)
     if not path.is_file():
-        raise UsageError(
-            f"--file {path} does not exist; fill it with: nlp-bench history add PATH --file {shlex.quote(str(path))}"
-        )
+        raise UsageError(f"--file {path} does not exist; fill it with: {command('history add PATH', path)}")
     with _explained_errors(path), contextlib.ExitStack() as stack:
         # Keep writers out, where there is a lock file that we may open.
         with contextlib.suppress(OSError), _patience(path):
@@ -292,9 +295,7 @@ def named(file: Path | None, word: str) -> list[Observation]:
         if not rows and _DIGEST.fullmatch(word):
             rows = store.rows(Filter(identity=word), COLUMNS)
     if not rows:
-        raise UsageError(
-            f"history:{word} is not in {path}; give {_FORMS}; see: nlp-bench history list --file {shlex.quote(str(path))}"
-        )
+        raise UsageError(f"history:{word} is not in {path}; give {_FORMS}; see: {command('history list', path)}")
     return [row.observation() for row in rows]
 
 
@@ -326,7 +327,7 @@ def _nearest(store: Store, file: Path, own: Identity) -> str:
     """
     rows = [row for row in reversed(store.rows(Filter(), COLUMNS)) if row.outcome == Outcome.VALID.value]
     known = [identity_of(row.observation().settings) for row in rows]
-    near, add = nearest(own, known), "; add one with: nlp-bench history add PATH"
+    near, add = nearest(own, known), f"; add one with: {command('history add PATH', file)}"
     if not near:
         return add
     text = f" (the nearest one there is {digest_of(near)}, {apart_words(near, own)}){add}"
@@ -334,8 +335,8 @@ def _nearest(store: Store, file: Path, own: Identity) -> str:
     again = some((shlex.quote(path) for path in paths if Path(path).exists()), 20, " ")
     if not again or not set(near) < set(own):
         return text
-    command = f"nlp-bench history add --file {shlex.quote(str(file))} {again}"
-    return f"{text}; an older nlp-bench that read less may have added the nearest: this measures it anew: {command}"
+    anew = command(f"history add {again}", file)
+    return f"{text}; an older nlp-bench that read less may have added the nearest: this measures it anew: {anew}"
 
 
 def _last(store: Store, identity: str, others: list[Observation], number: int) -> list[Observation]:

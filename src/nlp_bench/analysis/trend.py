@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.analysis.repeats import Identity, apart_words, digest_of, grouped, identity_of, is_known, nearest
 from nlp_bench.analysis.row import Row, rows_csv, table
+from nlp_bench.analysis.store import command
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.series import scatter_around
@@ -179,21 +180,22 @@ def _split(seconds: NDArray[np.float64]) -> int | None:
     return MIN_RUNS + int(np.argmin(np.cumsum(nearer)[MIN_RUNS - 1 : -1]))
 
 
-def trend_text(trends: Sequence[Trend]) -> str:
-    """Return a line per configuration, then a line per flag."""
+def trend_text(trends: Sequence[Trend], file: Path) -> str:
+    """Return a line per configuration of the history at `file`, then a line per flag."""
     flags = [f"{trend.rows[0].identity}: {flag.sentence()}" for trend in trends for flag in trend.flags]
-    below = "\n" + "\n".join([*(flags or ["no run leaves its level"]), *_nearest_lines(trends)]) + "\n"
+    below = "\n" + "\n".join([*(flags or ["no run leaves its level"]), *_nearest_lines(trends, file)]) + "\n"
     return table([_line(trend) for trend in trends]) + (below if trends else "")
 
 
-def _nearest_lines(trends: Sequence[Trend]) -> Iterator[str]:
+def _nearest_lines(trends: Sequence[Trend], file: Path) -> Iterator[str]:
     """Yield a line for each configuration that differs from an earlier one in nothing but what one of them does not state: a program that prints more arguments."""
     before: list[Identity] = []
     found = (trend.rows[-1].observation().settings for trend in trends)
     for own in map(identity_of, filter(is_known, found)):
         if near := nearest(own, reversed(before), agreeing=True):
             one, two = digest_of(near), digest_of(own)
-            yield f"{two}: what sets it apart from {one} is {apart_words(near, own)}; see: nlp-bench compare history:{one} history:{two}"
+            see = command(f"compare history:{one} history:{two}", file)
+            yield f"{two}: what sets it apart from {one} is {apart_words(near, own)}; see: {see}"
         before.append(own)
 
 

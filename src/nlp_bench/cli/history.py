@@ -189,14 +189,15 @@ class History(Command, HistoryOption, PatternOptions):
 
     def _show(self, path: Path, form: str) -> int:
         from nlp_bench.analysis.row import COLUMNS, rows_json, shown
-        from nlp_bench.analysis.store import Filter, open_to_read
+        from nlp_bench.analysis.store import Filter, command, open_to_read
 
+        see = command("history list", path)
         if len(self.words) != 1 or not self.words[0].isdecimal() or len(self.words[0]) > 17:
-            raise UsageError("history show takes one ID, the number in the first column of: nlp-bench history list")
+            raise UsageError(f"history show takes one ID, the number in the first column of: {see}")
         with open_to_read(path) as store:
             rows = store.rows(Filter(ids=[int(self.words[0])]), COLUMNS)
         if not rows:
-            raise UsageError(f"history show: {path} has no run {self.words[0]}; see: nlp-bench history list")
+            raise UsageError(f"history show: {path} has no run {self.words[0]}; see: {see}")
         print(rows_json(rows) if form == "json" else shown(rows[0]), end="")
         return 0
 
@@ -211,8 +212,8 @@ class History(Command, HistoryOption, PatternOptions):
         found = trends(rows)
         if not found:
             _report_empty(rows, path)
-        print({"table": trend_text, "json": trend_json}[form](found), end="")
-        _report_unplaced(rows, {row.identity for trend in found for row in trend.rows})
+        print(trend_json(found) if form == "json" else trend_text(found, path), end="")
+        _report_unplaced(rows, {row.identity for trend in found for row in trend.rows}, path)
         if self.output:
             say_written(write_trend(found, rows, self.output))
         return 0
@@ -245,15 +246,17 @@ class History(Command, HistoryOption, PatternOptions):
         return kept
 
 
-def _report_unplaced(rows: "list[Row]", identities: set[str]) -> None:
+def _report_unplaced(rows: "list[Row]", identities: set[str], path: Path) -> None:
     """Report the runs in no line of the trend: one that ended early has no known configuration."""
+    from nlp_bench.analysis.store import command
+
     lost = [row for row in rows if row.identity not in identities]
     if identities and lost:
         named = ", ".join(f"run {row.id} {row.outcome}" for row in lost[-3:])
         more = f" and {len(lost) - 3} before" if len(lost) > 3 else ""
         say(
             f"{len(lost)} without a number, of configurations that never had one or not known ({named}{more}); "
-            "see: nlp-bench history list"
+            f"see: {command('history list', path)}"
         )
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -81,7 +82,7 @@ def _check_constants_file(output: Path | None) -> None:
 
 
 def _say_constants_file(output: Path) -> None:
-    print(f"wrote {output}; use it with: nlp-bench plan --constants {output}", file=sys.stderr)
+    print(f"wrote {output}; use it with: nlp-bench plan --constants {shlex.quote(str(output))}", file=sys.stderr)
 
 
 def _minutes(text: str) -> float:

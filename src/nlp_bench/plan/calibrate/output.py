@@ -1,6 +1,7 @@
 """What a calibration leaves: the constants file that `nlp-bench plan --constants` takes, a table for people, a JSON object."""
 
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -87,13 +88,13 @@ def write_constants(
     path: Path, calibration: Calibration, constants: Mapping[str, Constant], system: str | None
 ) -> None:
     """Write the tables of benchmark/plan.toml with only what differs; raises NlpBenchError where too little was measured to predict."""
-    c, kept = calibration, path.with_suffix(".json").name
+    c, (kept, own) = calibration, (shlex.quote(path.with_suffix(ending).name) for ending in (".json", ".toml"))
     sheet, machine = sheet_or_measured(calibration, constants, system)
     ranks = f"{c.ranks} rank{'s' if c.ranks > 1 else ''}"
     about = f"{c.source}; {ranks}, {c.seconds:.0f} s; before: {c.state_before}; after: {c.state_after}"
     lines = [
         f"# Constants of {c.device}, for `nlp-bench plan --constants`; everything else is as in benchmark/plan.toml.",
-        f"# The measurements lie in {kept}; fit again: nlp-bench plan calibrate --from {kept} --output {Path(kept).stem}.toml",
+        f"# The measurements lie in {kept}; fit again: nlp-bench plan calibrate --from {kept} --output {own}",
         f'schema = "{SCHEMA}"',
         f"about = {json.dumps(about)}",
         "",
