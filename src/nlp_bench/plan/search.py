@@ -260,12 +260,14 @@ def batches_nearby(problem: Problem) -> list[int]:
         return []
     c = plain(free, layouts)
     legal = ~np.any([flags for code, flags in broken_by_rule(c).items() if code not in OF_BATCH], axis=0)
+    wanted, gas, micro = problem.global_batch_size, problem.fixed.gas, problem.fixed.micro_batch_size
     interleaved = np.where(c.spread.virtual > 1, c.spread.pipeline, 1)
-    each = (c.spread.data * interleaved)[legal] * (problem.fixed.micro_batch_size or 1)
-    if problem.fixed.gas is not None or not len(each):
-        return sorted({int(value) * (problem.fixed.gas or 1) for value in each})[:2]
-    below, above = np.floor(problem.global_batch_size / each) * each, np.ceil(problem.global_batch_size / each) * each
-    return sorted({int(value) for value in (below.max(), above.min()) if value > 0})
+    if gas is not None:
+        legal &= gas % interleaved == 0
+    each = (c.spread.data * (interleaved if gas is None else gas))[legal] * (micro or 1)
+    found = each if gas and micro else np.concatenate([np.floor(wanted / each) * each, np.ceil(wanted / each) * each])
+    below, above = found[found < wanted].max(initial=0), found[found > wanted].min(initial=np.inf)
+    return [int(value) for value in (below, above) if 0 < value < np.inf]
 
 
 def nodes_nearby(problem: Problem) -> list[int]:
