@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.command import Cli
+from support.repeated import write_log as repeated_log
 from support.series import keep_two_lines, write_log, write_series_run, write_sweep
 
 from nlp_bench.analysis.sweep import sweep_charts, sweep_of
@@ -40,6 +41,15 @@ def test_a_tie_is_a_tie_and_failures_stay(report: Cli, runs: Path) -> None:
     assert [(row["num_counted"], row["num_runs"]) for row in rows] == [(3, 3)] * 5 + [(0, 3)]
     assert rows[-1]["cause"] == "OUT_OF_MEMORY: CUDA out of memory on rank 3"
     assert rows[-1]["tokens_per_second"] is None
+
+
+def test_a_setting_that_differs_at_its_end_alone_is_told(cli: Cli, tmp_path: Path) -> None:
+    for size, word in enumerate(("mlp", "moe_act")):
+        modules = f"['core_attn', 'layernorm', '{word}']"
+        repeated_log(tmp_path / f"{word}.log", 1000 + 200 * size, recompute_modules=modules)
+    (sweep,) = cli("report", tmp_path, "--sweep", "--format", "json").json["sweeps"]
+    assert sweep["varies"] == ["recompute_modules"]
+    assert sweep["sentence"].startswith("winner: recompute modules ...n', 'layernorm', 'moe_act'], faster than ")
 
 
 def test_a_repeat_that_failed_is_counted_beside_those_that_ran(report: Cli, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from nlp_bench.analysis.repeats import NAMES, Observation, Pool, grouped, pooled
-from nlp_bench.escape import one_line
+from nlp_bench.escape import end_of, one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.contradiction import Code
 from nlp_bench.measure.estimate import Estimate
@@ -86,11 +86,12 @@ def _machine_of(entry: RunResult) -> str | None:
 
 
 def cell(value: Value | None) -> str:
-    """Return a setting as text for a table; missing is empty."""
-    if value is None:
-        return ""
-    text = f"{value:g}" if isinstance(value, float) else one_line(value)
-    return text if len(text) <= _MAX_CELL else text[: _MAX_CELL - 3] + "..."
+    """Return a setting as text for a table, of a long one the end; missing is empty."""
+    return "" if value is None else end_of(_words(value), _MAX_CELL)
+
+
+def _words(value: Value) -> str:
+    return f"{value:g}" if isinstance(value, float) else one_line(value)
 
 
 @immutable
@@ -222,7 +223,7 @@ def varying_in(points: Sequence[Point]) -> tuple[str, ...]:
     others = dict.fromkeys(name for known, is_measured in settings if is_measured for name in known)
     found = []
     for name in (*usual, *(name for name in others if name not in usual and name not in _WHERE)):
-        values = {cell(known[name].value) for known, _ in settings if name in known}
+        values = {_words(known[name].value) for known, _ in settings if name in known}
         is_missing = any(name not in known for known, is_measured in settings if is_measured)
         if len(values) + is_missing > 1:
             found.append(name)
