@@ -119,6 +119,14 @@ def test_a_chosen_baseline(report: Cli, tmp_path: Path) -> None:
         assert "--baseline-gpus 24: no run has so many GPUs; there are 8, 16, 32" in err
 
 
+def test_sizes_below_a_chosen_baseline_are_not_super_linear(report: Cli, tmp_path: Path) -> None:
+    for gpus, seconds in ((8, 1.0), (16, 0.55), (32, 0.35)):  # as curves are: efficiency falls as the size grows
+        write_log(tmp_path / f"{gpus}.log", gpus=gpus, batch=64, mean_s=seconds)
+    (curve,) = curves_of(report, tmp_path, "--baseline-gpus", 32)
+    assert curve["points"][0]["efficiency"] > 1.3
+    assert not any("super-linear" in point["flags"] for point in curve["points"])
+
+
 def test_a_single_logged_interval_is_flagged(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
     short = write_log(tmp_path / "16.log", gpus=16, batch=64, mean_s=0.5)

@@ -107,8 +107,9 @@ class Place:
 
     @property
     def is_super_linear(self) -> bool:
-        """Whether the efficiency is above 100 % beyond its interval, or beyond TOLERANCE where there is none."""
-        if self.efficiency is None or self.is_baseline or self.efficiency <= 1:
+        """Whether the efficiency is above 100 % beyond its interval, or beyond TOLERANCE where there is none; a size below the baseline's usually has more."""
+        is_smaller = self.baseline and self.point.num_gpus < self.baseline.num_gpus
+        if self.efficiency is None or self.is_baseline or is_smaller or self.efficiency <= 1:
             return False
         interval = self.efficiency_ci95
         return interval[0] > 1 if interval else self.efficiency > 1 + TOLERANCE
