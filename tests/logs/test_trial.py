@@ -63,12 +63,13 @@ def test_a_resumed_trainer_is_timed_by_its_bar(reported: Reported, start: int, d
     "text",
     [
         trained(200, has_bar=False) + summary(500.0),
+        HEADER + trained(200, has_bar=False) + summary(500.0),
         trained(290, has_bar=True, draws_zero=True) + summary(50.0),
         "  Continuing training from global step 200\n" + summary(500.0),
         "  Continuing training from checkpoint, will skip to saved global_step\n" + summary(500.0),
         HEADER + "  Continuing training from checkpoint\n" + summary(500.0),
     ],
-    ids=["epochs", "a brief bar", "no total", "no start", "neither"],
+    ids=["epochs", "epochs under the header of the start", "a brief bar", "no total", "no start", "neither"],
 )
 def test_the_summary_of_a_resumed_trainer_is_refused(reported: Reported, text: str) -> None:
     run = reported(text, *SIZES)

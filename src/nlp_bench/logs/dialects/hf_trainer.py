@@ -585,10 +585,10 @@ def _counts_on(attempt: _Attempt) -> bool | None:
     series = _bar_of(attempt)
     if attempt.start_step is not None or (series and series.is_resumed):
         return True
-    if attempt.is_trainer or (series and series.mean_s):
-        return False
     epochs = [entry.epoch for entry in attempt.entries if entry.epoch]
-    return _is_late([epochs[0][0], *(epoch[1] for epoch in epochs[1:])]) if len(epochs) > 1 else None
+    if len(epochs) > 1 and _is_late([epochs[0][0], *(epoch[1] for epoch in epochs[1:])]):
+        return True  # the header too, where its line of that was filtered out
+    return False if attempt.is_trainer or (series and series.mean_s) or len(epochs) > 1 else None
 
 
 def _shares_done(attempt: _Attempt, batch: float | None) -> list[float]:
