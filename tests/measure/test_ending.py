@@ -192,3 +192,28 @@ def test_how_a_log_ends(
     run = reported(written(tmp_path, content, "a.log.gz" if isinstance(content, bytes) else "a.log"), *OPTIONS)
     assert facts(run) == (outcome, shown, outcome in {"VALID", "MEASURED"}, limit)
     assert run["reasons"] == [] if reason is None else reason in "; ".join(run["reasons"])
+
+
+@pytest.mark.parametrize(
+    ("notice", "limit", "sustained", "words"),
+    [
+        ("2026-01-01T12:30:00 DUE TO TIME LIMIT", "NOT PROVEN", "NOT PROVEN", "2 h 26 min passed after its last line"),
+        ("2026-01-01T12:30:00", "NOT PROVEN", "NOT PROVEN", "2 h 26 min passed after its last line"),
+        ("2026-01-01T07:30:00 DUE TO TIME LIMIT", "NOT PROVEN", "NOT PROVEN", "26 min passed after its last line"),
+        ("2026-01-01T10:04:40 DUE TO TIME LIMIT", "PASS", "PASS", ""),
+        ("2026-01-01T12:04:20 DUE TO TIME LIMIT", "PASS", "PASS", "passed after its last line, unless they are of different time zones"),
+    ],
+    ids=["a hang", "a hang that a person ended", "in another zone", "none", "none, or two hours"],
+)  # fmt: skip
+def test_a_hang_before_the_end_from_outside_keeps_no_limit(
+    reported: Reported, notice: str, limit: str, sustained: str, words: str
+) -> None:
+    text = "".join(
+        f"[2026-01-01 10:{6 * i // 60:02d}:{6 * i % 60:02d}] {one}"
+        for i, one in enumerate(lines(range(1, 41), total=400, more_s=1).splitlines(keepends=True), 1)
+    )
+    text += f"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT {notice} ***\n"
+    run = reported(text, *OPTIONS[:-1], "1500")
+    assert (run["limit"], run["verdict"]["sustained"]) == (limit, sustained)
+    assert words in run["reasons"][0]
+    assert ("passed after" in run["reasons"][0]) is bool(words)

@@ -8,6 +8,7 @@ launcher looks for some of them too (`launch.end.log_facts`).
 import math
 from typing import TYPE_CHECKING
 
+from nlp_bench.logs.clean import stamp_s
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.record import EndMark
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import re
 
 NOTICE = late(
-    r"\*\*\* (?P<what>JOB|STEP) (?P<job>[^\s.]+)\S* .*?(?:CANCELLED|FAILED) AT \S+(?: DUE TO (?P<cause>[A-Z ]+?)(?:,[^*]*)?)? \*\*\*"
+    r"\*\*\* (?P<what>JOB|STEP) (?P<job>[^\s.]+)\S* .*?(?:CANCELLED|FAILED) AT (?P<at>\S+)(?: DUE TO (?P<cause>[A-Z ]+?)(?:,[^*]*)?)? \*\*\*"
 )
 """slurmstepd's notice in the error file, for example: *** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***"""
 CAUSES = {
@@ -146,7 +147,9 @@ def _add_mark(findings: Findings, line: Line, outcome: Outcome, text: str) -> No
     text = text.strip()[:300]
     found = _NUM_DONE.search(text)
     num_done = float(found[1] or math.inf) if found else None
-    findings.ends.append(EndMark(outcome, line.offset, line.number, text, num_done))
+    notice = NOTICE.search(text)
+    ended_s = stamp_s(notice["at"].encode() if notice else line.text)
+    findings.ends.append(EndMark(outcome, line.offset, line.number, text, num_done, ended_s))
 
 
 def _outcome_of(text: str) -> Outcome | None:

@@ -271,6 +271,7 @@ class EndMark:
     line_number: int  # line of the file, counted from 1
     text: str  # the line, or the exception in it
     num_done: float | None = None  # iterations that it says were trained, inf for all; None where it does not say
+    stamp_s: float | None = None  # its time of day, as that of a record
 
 
 @immutable(kw_only=False)

@@ -103,6 +103,7 @@ class Claims:
     overrides: Overrides
     workload: Workload
     error: EndMark | None = None  # `LogEnd.error`
+    silent_s: float = 0.0  # `LogEnd.silent_s`
     seals: tuple[Contradiction, ...] = ()  # what the trainer's closing hash says, of a log without its run folder
     recorders: Sequence[NDArray[np.float64]] = ()  # times of day at which the recorders of the nodes took their samples
     is_ours: bool = False  # whether our own trainer ran, with a run.json: its statements are of one measurement

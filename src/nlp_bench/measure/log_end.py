@@ -17,6 +17,12 @@ from nlp_bench.logs.record import Attempt, EndMark, Log, Records
 from nlp_bench.measure.series import median
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
+from nlp_bench.terminal import duration_text
+
+MIN_STAMPS = 3
+SILENT, SILENT_S = 3, 60.0
+"""Usual intervals and seconds after the last line in which a run that goes on may be ended: one of them, a last checkpoint, the grace of a signal."""
+HALF_HOUR_S = 1800.0
 
 
 class Shown(str, Enum):
@@ -42,6 +48,9 @@ class LogEnd:
     text: str | None = None  # the same in a sentence; None for VALID, and where contradictions made it MEASURED
     remark: str | None = None  # an error after the last iteration
     mark: EndMark | None = None  # the line that shows it
+    silent_s: float = (
+        0.0  # seconds from the last line of the measured start to its end from outside; 0 where that is no long time
+    )
     error: EndMark | None = None
     """Where the log stops early, an error before its last record, behind which no program starts."""
 
@@ -74,7 +83,7 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     mark = decisive(tuple(mark for mark in log.ends if begin <= mark.offset < end))
     is_failure = mark is not None and mark.outcome is not Outcome.VALID
     if mark and is_failure and not _is_over(last.records, log.counts_from):
-        return _broken_off(log, attempts, mark)
+        return _broken_off(log, attempts, measured, mark)
     is_done = _is_over(measured.records, log.counts_from) or (mark is not None and not is_failure and measured is last)
     if mark and not is_failure and (said_done := _more_than_shown(last.records, mark)):
         return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED, text=said_done, mark=mark)
@@ -108,15 +117,42 @@ def _more_than_shown(records: Records, mark: EndMark) -> str | None:
     return f"{_stop(records)}, and line {mark.line_number} says: {one_line(mark.text)}"
 
 
-def _broken_off(log: Log, attempts: Sequence[Attempt], mark: EndMark) -> LogEnd:
-    where = f"{_stop(attempts[-1].records)}, and line {mark.line_number} says: {one_line(mark.text)}"
+def _broken_off(log: Log, attempts: Sequence[Attempt], measured: Attempt, mark: EndMark) -> LogEnd:
+    last = attempts[-1]
+    where = f"{_stop(last.records)}, and line {mark.line_number} says: {one_line(mark.text)}"
     if mark.outcome in OUTSIDE:
         text = f"the run was ended from outside ({mark.outcome.value}): {where}"
-        return LogEnd(outcome=Outcome.MEASURED, shown=Shown.ENDED_FROM_OUTSIDE, text=text, mark=mark)
+        silent_s, of_zone = _silent(last.records, mark)
+        if silent_s:
+            text += f"; by the two times of day {duration_text(silent_s)} passed after its last line"
+            text += ", unless they are of different time zones" if of_zone else ""
+        counts = measured is last and not of_zone
+        return LogEnd(
+            outcome=Outcome.MEASURED,
+            shown=Shown.ENDED_FROM_OUTSIDE,
+            text=text,
+            mark=mark,
+            silent_s=silent_s if counts else 0.0,
+        )
     if _is_excerpt(log, attempts[0]):  # a few lines cut out of a run
         text = f"an excerpt of a run that failed: {where}"
         return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CRASHED, text=text, mark=mark)
     return LogEnd(outcome=mark.outcome, shown=Shown.CRASHED, text=where, mark=mark)
+
+
+def _silent(records: Records, mark: EndMark) -> tuple[float, bool]:
+    """Return the seconds from the last line to the end where that is many intervals, else 0, and whether time zones may be the cause.
+
+    A scheduler's clock is that of its node; a program's may be that of its container, whole half hours away.
+    """
+    stamps = records.column("stamp_s")
+    known = stamps[np.isfinite(stamps)]
+    if mark.stamp_s is None or len(known) < MIN_STAMPS:
+        return 0.0, False
+    passed_s, usual_s = mark.stamp_s - float(known[-1]), SILENT * median(np.diff(known)) + SILENT_S
+    if passed_s < 0:  # of different zones: at least so much of it is no difference of zones
+        passed_s %= HALF_HOUR_S
+    return (passed_s, passed_s % HALF_HOUR_S <= usual_s) if passed_s > usual_s else (0.0, False)
 
 
 def _lacking(log: Log, first: Attempt, measured: Attempt, *, is_done: bool) -> Iterator[tuple[Shown, str]]:

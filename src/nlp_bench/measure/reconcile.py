@@ -387,6 +387,10 @@ def _slower_statements(claims: Claims, found: list[Restated]) -> Iterator[Slower
     window, has_times = claims.measured.window.spans, claims.sizes.has_times
     if clock := slower_by_clock(claims):
         yield SlowerStatement("the times of day of its lines", clock)
+    if claims.silent_s:
+        stamps = claims.records.column("stamp_s")[claims.records.has("stamp_s")]
+        whole = 1 + claims.silent_s / max(float(stamps[-1] - stamps[0]), 1.0)
+        yield SlowerStatement("the times of day of its lines and of its end", whole)
     for field in found:
         if field.is_absolute and OTHER_UNIT < field.high < 1:
             yield SlowerStatement(f"the {WORDS[field.name]} of its lines", 1 / field.high)
