@@ -66,6 +66,24 @@ def test_what_a_log_gives_and_what_is_asked_for(
         assert reason in "; ".join(entry.reason_texts)
 
 
+@pytest.mark.parametrize("has_stamps", [True, False])
+def test_rates_alone_name_the_sizes_that_let_their_clock_be_held_against_them(tmp_path: Path, has_stamps: bool) -> None:
+    """What an iteration leaves out is half as long again as what its rate counts, which the rates alone do not show."""
+    text = "".join(
+        f"[rank0]:[titan] {f'2026-01-01 10:{n // 20:02}:{3 * n % 60:02},000 - ' if has_stamps else ''}step: {n:2}  loss: {9 - n / 50:8.5f}  "
+        f"memory: 4.0GiB(5.0%)  tps: {4090 + n * 7 % 10:,}  mfu: 20.0%\n"
+        for n in range(1, 60)
+    )
+    entry = entry_of(tmp_path, text, num_gpus=16)
+    assert (entry.outcome.value, entry.has_number) == ("MEASURED", True)
+    said = [each for each in entry.remarks if "give --sequence-length N and --global-batch-size N" in each]
+    assert len(said) == has_stamps
+    if has_stamps:
+        entry = entry_of(tmp_path, text, num_gpus=16, sequence_length=2048, global_batch_size=64)
+        assert (entry.outcome.value, not entry.remarks) == ("INVALID", True)
+        assert "from line to line 1.499 times as much time passed" in entry.reason_texts[0]
+
+
 def test_several_configurations_give_several_entries(tmp_path: Path) -> None:
     first, second = entries_of(tmp_path, DUMP + FIVE + DUMP.replace("2048", "4096") + FIVE)
     assert (first.sequence_length, second.sequence_length) == (2048, 4096)

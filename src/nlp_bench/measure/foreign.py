@@ -260,7 +260,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         reasons=(*([first] if first else []), *reasons),
         contradictions=found,
         slower_statements=slower,
-        remarks=(*([ending.remark] if ending.remark else []), *_remarks(attempt)),
+        remarks=(*([ending.remark] if ending.remark else []), *_remarks(attempt, sizes)),
         ending=ending,
         num_records=len(records),
         total_iterations=last.total_iterations,
@@ -404,8 +404,15 @@ def _qualifications(attempt: Attempt, measured: Throughput, counts_from: int) ->
     return said
 
 
-def _remarks(attempt: Attempt) -> list[str]:
+def _remarks(attempt: Attempt, sizes: Sizes) -> list[str]:
     remarks = []
+    known = {"sequence_length": sizes.sequence_length, "global_batch_size": sizes.global_batch_size}
+    options = " and ".join(f"{OPTIONS[name]} N" for name, value in known.items() if not value)
+    if options and sizes.is_measurable and not sizes.has_times and attempt.records.has("stamp_s").any():
+        remarks.append(
+            "the log states rates and no size of an iteration, so that time which every iteration leaves out does not show: "
+            f"give {options}, and the times of day of its lines are held against its rates"
+        )
     if has_placeholder_loss(attempt.records):
         line = attempt.records[0].line_number
         remarks.append(f"line {line} prints nan before there is a loss; all later ones are finite")
