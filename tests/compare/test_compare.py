@@ -316,6 +316,25 @@ def test_further_starts_may_break_the_gate(before: str, tmp_path: Path, cli: Cli
         assert word in said
 
 
+@pytest.mark.parametrize(("both", "word"), [(False, "GATE NOT PROVEN: at the speeds at which the runs end B"), (True, "GATE PASS")])  # fmt: skip
+def test_a_slow_end_of_b_may_break_the_gate(tmp_path: Path, cli: Cli, both: bool, word: str) -> None:
+    """Throttling in the last quarter of each run is outside of the window; where A's runs have it too, nothing has changed."""
+
+    def slowed(match: re.Match[str]) -> str:
+        return f"{int(match[1]):8d}/     300{match[2]}{float(match[3]) * (1.3 if int(match[1]) > 225 else 1):.1f}"
+
+    file = ("--file", tmp_path / "history.sqlite3")
+    for name, seed, is_slow in (("a", 0, both), ("b", 50, True)):
+        folder = write_runs(tmp_path / name, *STEADY, seed=seed)
+        for log in folder.iterdir() if is_slow else ():
+            log.write_text(re.sub(r" (\d+)/ *300(.*?iteration \(ms\): )([\d.]+)", slowed, log.read_text()))
+        cli("history", "add", folder, "--name", name, *file)
+    for a, b in ((tmp_path / "a", tmp_path / "b"), ("history:a", "history:b")):
+        out = cli("compare", a, b, "--gate", 3, *file).out
+        assert word in out
+        assert "B: 5 of 5 runs end at a slower speed" in out or both
+
+
 def test_even_runs_that_begin_alike_by_a_clock_of_whole_seconds_are_no_copies(tmp_path: Path, cli: Cli) -> None:
     """As by tqdm's bars: 20 s every 4 steps; a cut copy is still one."""
     for name, period in (("a", 5.0), ("b", 5.05)):

@@ -468,6 +468,12 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
         stopped = [f"{run.source} is {run.outcome.value}: {run.stopped}" for run in pool.runs if run.stopped]
         some = (*_some(pool.start_lines, "have several starts"), *_some(stopped, "stopped early"))
         yield from (f"{name}: {line}" for line in (*pool.doubts, *pool_lines(pool), *some, *failed))
+    if (shown := pair.statistic) and shown.at_ends != 1:
+        for name, pool in (("A", pair.a), ("B", pair.b)):
+            if number := sum(run.ending_seconds_per_token is not None for run in pool.runs):
+                slower = percentage(pool.slower_by_ends - 1)
+                yield f"{name}: {number} of {len(pool.runs)} runs end at a slower speed, by {slower} in the mean of all; a longer run has to show which one lasts"
+        yield f"at the speeds at which the runs end B/A is {shown.value * shown.at_ends:.4f}"
     if pair.num_shared:
         yield f"{pair.num_shared} run(s) of B are runs of A, whole or cut: the same run is on both sides"
     for gate in found.gates:
@@ -534,6 +540,8 @@ def _why_open(found: Comparison, gate: Gate) -> str:
     if any(gate.is_broken_by_starts(one) for one in unsure):
         by = f"by more than {gate.percent:g} %"
         return f"if the slowest start in each log counted, {which} {by}; give the starts as files of their own"
+    if any(gate.is_broken_by_ends(one) for one in unsure):
+        return f"at the speeds at which the runs end {which} by more than {gate.percent:g} %; longer runs have to show which speed lasts"
     numbers = [gate.runs_each(one) for one in unsure]
     known = [number for number in numbers if number is not None]
     enough = f"about {max(known)}" if len(known) == len(numbers) else f"more than {MAX_EACH}"
@@ -633,7 +641,8 @@ def _compared_json(pair: Compared, found: Comparison) -> dict[str, Any]:
     for gate in found.gates:
         word = gate.word(shown) if pair.a.runs else None
         record[_key(gate)] = word.value if word else None
-        is_open = shown and word is Word.NOT_PROVEN and not (shown.is_doubted or gate.is_broken_by_starts(shown))
+        is_broken = shown and (shown.is_doubted or gate.is_broken_by_starts(shown) or gate.is_broken_by_ends(shown))
+        is_open = shown and word is Word.NOT_PROVEN and not is_broken
         record[f"{_key(gate)}_num_runs_each"] = gate.runs_each(shown) if shown and is_open else None
         if not gate.equivalence:
             record["unexpectedly_fast"] = gate.is_unexpected(shown)

@@ -110,6 +110,7 @@ class Statistic:
     is_doubted: bool = False  # whether a log contradicts the number of one of the runs
     a_slower: float = 1.0  # factor on A's time if the slowest start in each of its logs counted
     b_slower: float = 1.0  # the same of B
+    at_ends: float = 1.0  # factor on `value` if each run took as long as it does at its end
     level: float  # of the interval: 95 % for all comparisons of one table together (Bonferroni)
 
     @property
@@ -177,6 +178,7 @@ def statistic(
         is_doubted=bool(a.doubts or b.doubts),
         a_slower=a.slower_by_starts,
         b_slower=b.slower_by_starts,
+        at_ends=a.slower_by_ends / b.slower_by_ends,
         level=1 - wrong,
     )
 
@@ -240,12 +242,20 @@ class Gate:
         if ratio.high < self.lowest or ratio.low > self.highest:
             return bad
         is_within = ratio.low >= self.lowest and ratio.high <= self.highest
-        return good if is_within and not self.is_broken_by_starts(found) else Word.NOT_PROVEN
+        is_broken = self.is_broken_by_starts(found) or self.is_broken_by_ends(found)
+        return good if is_within and not is_broken else Word.NOT_PROVEN
 
     def is_broken_by_starts(self, found: Statistic) -> bool:
         """Return whether B/A, which is not beyond the threshold, would be if the slowest start in the logs of one side counted."""
         others = (found.value / found.b_slower, found.value * found.a_slower)
         return self.lowest <= found.value <= self.highest and not all(self.lowest <= v <= self.highest for v in others)
+
+    def is_broken_by_ends(self, found: Statistic) -> bool:
+        """Return whether B/A, which is not beyond the threshold, is at the speeds at which the runs end."""
+        return (
+            self.lowest <= found.value <= self.highest
+            and not self.lowest <= found.value * found.at_ends <= self.highest
+        )
 
     def runs_each(self, found: Statistic) -> int | None:
         """Return how many runs of each side would decide, as `Statistic.runs_each` counts them; the nearer bound is the harder one."""

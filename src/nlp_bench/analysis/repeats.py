@@ -367,6 +367,12 @@ class Pool:
         own = [run.seconds_per_token or 0.0 for run in self.runs if run.starts]
         return 1 + (math.fsum(slower) - math.fsum(own)) / math.fsum(self.seconds_per_token)
 
+    @cached_property
+    def slower_by_ends(self) -> float:
+        """Factor on the time of its runs if each took as long as it does at its end."""
+        ends = [run.ending_seconds_per_token or run.seconds_per_token or 0.0 for run in self.runs]
+        return math.fsum(ends) / math.fsum(self.seconds_per_token)
+
     @property
     def copy_lines(self) -> list[str]:
         """Why each of its copies is none of the runs, a sentence each."""
@@ -406,8 +412,8 @@ class Pool:
         interval_s = self.time_interval_s(tokens)
         if interval_s is None:
             return NOT_PROVEN, "no 95 % interval over runs"
-        ends = [run.ending_seconds_per_token or run.seconds_per_token or 0.0 for run in self.runs]
-        why = why_interval_proves_nothing(interval_s, limit_s, tokens * math.fsum(ends) / len(ends))
+        mean_s = tokens * math.fsum(self.seconds_per_token) / len(self.runs)
+        why = why_interval_proves_nothing(interval_s, limit_s, mean_s * self.slower_by_ends)
         if why is None and interval_s[1] <= limit_s:
             broken = ((entry.source, why_broken_otherwise(entry, tokens, limit_s)) for entry in entries)
             alone = {run.source: _word(run, tokens, limit_s) for run in self.left_out}

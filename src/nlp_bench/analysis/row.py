@@ -68,7 +68,7 @@ def run_folder(entry: RunResult) -> Path | None:
 
 
 _ESTIMATE, _OPENING, _TRACE, _STOPPED, _STARTS = "estimate", "opening", "trace", "stopped", "starts"
-_DATED = "dated_by_file"
+_DATED, _AT_END = "dated_by_file", "ending_seconds_per_token"
 _WITH_YEAR_S = 978_307_200.0  # 2001 in seconds since 1970: a stamp without a year counts as in 2000
 _CLOCKS_S = 86_400.0
 """By how much the clock, or the time zone, of where a run ended may be ahead of this one's: no run ends after it was added."""
@@ -126,7 +126,7 @@ class Row:
         return (self.ci95_low, self.ci95_high) if self.ci95_low and self.ci95_high else None
 
     def observation(self) -> Observation:
-        """Return the run as one observation, as `Observation.of` does with a fresh entry, without its slower end and the sizes that a person overruled."""
+        """Return the run as one observation, as `Observation.of` does with a fresh entry, without the sizes that a person overruled; a row of before its slower end was kept lacks that too."""
         rate, estimate, where = self.tokens_per_second_steady, None, f"history run {self.id}"
         entry: dict[str, Any] = json.loads(self.entry)
         if parts := entry.get(_ESTIMATE):
@@ -144,6 +144,7 @@ class Row:
             reasons=tuple(entry.get("reasons", ())),
             doubts=tuple(entry.get(_DOUBTS, ())) if rate else (),
             sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
+            ending_seconds_per_token=entry.get(_AT_END),
             stopped=entry.get(_STOPPED),
             starts=Starts(*said) if (said := entry.get(_STARTS)) else None,
             opening=entry.get(_OPENING),
@@ -166,6 +167,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         _OPENING: run.opening,
         _STOPPED: run.stopped,
         _STARTS: run.starts,
+        _AT_END: run.ending_seconds_per_token,
     }
     kept[_TRACE] = run.trace.to_json() if run.trace else None
     folder, files = run_folder(entry), files_of(entry)
