@@ -467,12 +467,8 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
         failed = [] if pool.runs else [f"{run.source}: {run.outcome.value}" for run in pool.without_number]
         stopped = [f"{run.source} is {run.outcome.value}: {run.stopped}" for run in pool.runs if run.stopped]
         some = (*_some(pool.start_lines, "have several starts"), *_some(stopped, "stopped early"))
-        yield from (f"{name}: {line}" for line in (*pool.doubts, *pool_lines(pool), *some, *failed))
+        yield from (f"{name}: {line}" for line in (*pool.doubts, *pool_lines(pool), *pool.end_lines, *some, *failed))
     if (shown := pair.statistic) and shown.at_ends != 1:
-        for name, pool in (("A", pair.a), ("B", pair.b)):
-            if number := sum(run.ending_seconds_per_token is not None for run in pool.runs):
-                slower = percentage(pool.slower_by_ends - 1)
-                yield f"{name}: {number} of {len(pool.runs)} runs end at a slower speed, by {slower} in the mean of all; a longer run has to show which one lasts"
         yield f"at the speeds at which the runs end B/A is {shown.value * shown.at_ends:.4f}"
     if pair.num_shared:
         yield f"{pair.num_shared} run(s) of B are runs of A, whole or cut: the same run is on both sides"

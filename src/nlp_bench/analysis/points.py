@@ -174,12 +174,13 @@ class Point:
 
     @property
     def cause(self) -> str | None:
-        """Why runs of it have no number, each cause once; next to a number also which runs these are, which stopped early or are copies, and what speaks against the number."""
+        """Why runs of it have no number, each cause once; next to a number also which runs these are, which stopped early, end slower or are copies, and what speaks against the number."""
         lost = [entry for entry in self.entries if not entry.has_number]
         failed = [": ".join((entry.outcome.value, *entry.reason_texts[:1])) for entry in lost]
         if self.tokens_per_second:
             failed = [f"{entry.source}: {why}" for entry, why in zip(lost, failed, strict=True)]
-        failed += [f"{run.source}: {run.stopped}" for run in self.pool.runs if run.stopped] + self.pool.copy_lines
+        failed += [f"{run.source}: {run.stopped}" for run in self.pool.runs if run.stopped]
+        failed += [*self.pool.copy_lines, *(f"{self.entries[0].source}: {line}" for line in self.pool.end_lines)]
         return "; ".join(dict.fromkeys(self.contradictions or (*failed, *self.doubts))) or None
 
     @property

@@ -374,6 +374,17 @@ class Pool:
         return math.fsum(ends) / math.fsum(self.seconds_per_token)
 
     @property
+    def end_lines(self) -> list[str]:
+        """Say how many of its runs end at a slower speed, in a sentence; empty where none does."""
+        number = sum(run.ending_seconds_per_token is not None for run in self.runs)
+        runs = "run ends" if len(self.runs) == 1 else "runs end"
+        slower = f"by {percentage(self.slower_by_ends - 1, 1)} in the mean of all" if number else ""
+        text = (
+            f"{number} of {len(self.runs)} {runs} at a slower speed, {slower}: a longer run has to show which one lasts"
+        )
+        return [text] if number else []
+
+    @property
     def copy_lines(self) -> list[str]:
         """Why each of its copies is none of the runs, a sentence each."""
         return [f"{run.source}: {why.value}" for run, why in zip(self.copies, self.kin, strict=True)]

@@ -10,6 +10,7 @@ JSON, CSV, markdown and plots.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import Enum
 from statistics import NormalDist
 from typing import Any
@@ -226,8 +227,14 @@ def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
     points.sort(key=lambda point: (not point.tokens_per_second, bool(point.doubts), -(point.tokens_per_second or 0)))
     sound = [point for point in points if point.tokens_per_second and not point.doubts]
     judged = [(point, point.estimate) for point in sound if point.estimate]
-    kept = winners([estimate for _, estimate in judged])
-    best = [id(point) for (point, _), is_kept in zip(judged, kept, strict=True) if is_kept]
+    # At the speeds at which the runs end another one may be the best: nobody knows which speed lasts.
+    slower = [point.pool.slower_by_ends for point, _ in judged]
+    ends = [
+        replace(one, seconds_per_token=by * one.seconds_per_token, standard_error=by * one.standard_error)
+        for by, (_, one) in zip(slower, judged, strict=True)
+    ]
+    kept = zip(winners([estimate for _, estimate in judged]), winners(ends), strict=True)
+    best = [id(point) for (point, _), is_kept in zip(judged, kept, strict=True) if any(is_kept)]
     is_alone = len(judged) == 1 and sum(point.tokens_per_second is not None for point in points) > 1
 
     def row(rank: int, point: Point) -> Ranked:
