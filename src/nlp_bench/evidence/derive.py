@@ -107,16 +107,22 @@ def _through_json(record: dict[str, Any]) -> dict[str, Any]:
 _NOTHING = object()
 
 
-def differences(stated: Any, derived: Any, place: str = "", *, ignore_new: bool = False) -> Iterator[str]:
-    """Yield a sentence for each field of `stated` (by a bundle) that is not as `derived` (from its log), with both values; with `ignore_new`, what only `derived` has is none."""
+_LOGGED = ".workload.logged"
+"""Place of the settings that a log states. Numbers and verdicts that rest on one are fields of their own, so that its absence hides none."""
+
+
+def differences(stated: Any, derived: Any, place: str = "", added: list[str] | None = None) -> Iterator[str]:
+    """Yield a sentence for each field of `stated` (by a bundle) that is not as `derived` (from its log), with both values; with a list `added`, logged settings that only `derived` has go there."""
     if isinstance(stated, Mapping) and isinstance(derived, Mapping):
-        for key in [*stated, *(() if ignore_new else (key for key in derived if key not in stated))]:
+        for key in [*stated, *(key for key in derived if key not in stated)]:
+            if added is not None and key not in stated and place.endswith(_LOGGED):
+                added.append(key)
+                continue
             below = f"{place}.{key}" if place else str(key)
-            both = stated.get(key, _NOTHING), derived.get(key, _NOTHING)
-            yield from differences(*both, below, ignore_new=ignore_new)
+            yield from differences(stated.get(key, _NOTHING), derived.get(key, _NOTHING), below, added)
     elif isinstance(stated, list) and isinstance(derived, list) and len(stated) == len(derived):
         for index, pair in enumerate(zip(stated, derived, strict=True)):
-            yield from differences(*pair, f"{place}[{index}]", ignore_new=ignore_new)
+            yield from differences(*pair, f"{place}[{index}]", added)
     elif isinstance(stated, list) and isinstance(derived, list):
         yield f"{place}: bundle has {len(stated)} entries, the log gives {len(derived)}"
     elif not _is_equal(stated, derived):

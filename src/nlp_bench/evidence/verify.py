@@ -38,10 +38,11 @@ class Verification:
     made_by: Mapping[str, Any]  # version and commit of the nlp-bench that made it, as it states
     options: Options  # those of its report, as it states: the tokens, and what its maker stated in place of the logs
     num_files: int
-    num_fields: int  # numbers and words that were derived again
+    num_fields: int  # numbers and words that were derived again and compared
     num_lines: int  # log lines whose statements were compared with each other
     faults: Sequence[str]
     differences: Mapping[str, Sequence[str]]  # what does not follow from the logs, by the file that states it
+    added: Sequence[str]  # logged settings that it lacks, and that the other commit which made it may not read
     contradictions: Sequence[str]  # contradictions within the logs, by the checks of `nlp-bench report`
     chain: Mapping[str, Sequence[Finding]]  # by the path of a run of ours, the links between its records
     broken_links: Sequence[str]  # links that are broken, and nonces that are not the requested one
@@ -90,7 +91,8 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
     derived, why = _derived(folder, manifest)
     pairs = list(zip(manifest.runs, derived.entries, strict=True)) if derived else []
     entries = [(member, entry) for member, found in pairs for entry in found if (folder / member.log).is_file()]
-    differing = _differing(folder, manifest, derived) if derived else {"logs": [why]}
+    differing, added = _differing(folder, manifest, derived) if derived else ({"logs": [why]}, {})
+    settings = sorted({name for names in added.values() for name in names})
     seals = {member.path: entry.seals for member, found in pairs for entry in found if member.is_ours}
     broken = [f"{at}: {link.text}" for at, links in seals.items() for link in links if link.state is State.BROKEN]
     beside, signers = signature.path_of(path), demands.allowed_signers
@@ -104,17 +106,18 @@ def _verified(path: Path, folder: Path, demands: Demands) -> Verification:
         made_by=manifest.nlp_bench,
         options=manifest.options,
         num_files=len(manifest.files),
-        num_fields=_count(derived.record) if derived else 0,
+        num_fields=_count(derived.record) - len(added[REPORT]) if derived else 0,
         num_lines=sum(int(e.records.whole.sum()) for _, e in entries if e.has_number and stating(e.records)),
         faults=_limited([*_other_digest(digest, demands.digest), *faults(folder, manifest)]),
         differences=differing,
+        added=settings,
         contradictions=_limited(f"{m.log}: {found.text}" for m, e in entries for found in doubts(e.contradictions)),
         chain=seals,
         broken_links=_limited([*broken, *_other_nonces(folder, manifest, demands.nonce)]),
         signature=signed,
         remarks=[
             *_other_tables(folder),
-            *_other_program(manifest, is_differing=bool(differing)),
+            *_other_program(manifest, settings, is_differing=bool(differing)),
             *_remarks(entries),
             *([f"{beside} was not checked; give --allowed-signers FILE"] if is_unchecked else []),
         ],
@@ -146,33 +149,34 @@ def _why_unread(folder: Path, member: Member) -> str | None:
     return f"{member.log} is compressed; a bundle holds plain logs, nothing was derived" if is_packed(head) else None
 
 
-def _differing(folder: Path, manifest: Manifest, derived: Derived) -> dict[str, list[str]]:
-    """Return the differences of each file from what follows from the logs."""
-    is_other = manifest.nlp_bench.get("version") != __version__
+def _differing(folder: Path, manifest: Manifest, derived: Derived) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return by file what does not follow from the logs, and which logged settings it lacks because another commit made it."""
+    is_other = _made_by(manifest) != _own()
     stated = {member.path: list(member.numbers) for member in manifest.runs}
     numbers = dict(zip(stated, derived.numbers, strict=False))
-    fields = _other_fields(folder, manifest, is_other=is_other)
-    found = {
-        REPORT: _other_record(folder / REPORT, derived.record, is_other=is_other),
-        MANIFEST: chain(fields, differences(stated, numbers, ignore_new=is_other)),
+    found: dict[str, Iterator[str]] = {
+        REPORT: iter(()),
+        MANIFEST: chain(_other_fields(folder, manifest), differences(stated, numbers)),
     }
-    for path, result in derived.results.items():
-        found[f"{path}/{RESULT}"] = _other_record(folder / path / RESULT, result, is_other=is_other)
+    added: dict[str, list[str]] = {}
+    for name, record in [(REPORT, derived.record), *((f"{at}/{RESULT}", one) for at, one in derived.results.items())]:
+        added[name] = []
+        found[name] = _other_record(folder / name, record, added[name] if is_other else None)
     found[REPORT_TEXT] = _other_text(folder / REPORT_TEXT, derived.text)
-    return {name: listed for name, sentences in found.items() if (listed := _limited(sentences))}
+    return {name: listed for name, sentences in found.items() if (listed := _limited(sentences))}, added
 
 
-def _other_fields(folder: Path, manifest: Manifest, *, is_other: bool) -> Iterator[str]:
+def _other_fields(folder: Path, manifest: Manifest) -> Iterator[str]:
     """Yield where the manifest holds what no manifest has, or what does not follow from the rest of it."""
     stated, known = parse_record(record_text(folder / MANIFEST)), manifest.to_json()
-    for name in [*stated, *(() if is_other else (name for name in known if name not in stated))]:
+    for name in [*stated, *(name for name in known if name not in stated)]:
         if name not in known:
             yield f"{name}: no manifest has this key"
         elif stated.get(name) != known[name]:
             yield f"{name}: it is not what the rest of the manifest makes it"
 
 
-def _other_record(path: Path, derived: dict[str, Any], *, is_other: bool) -> Iterator[str]:
+def _other_record(path: Path, derived: dict[str, Any], added: list[str] | None) -> Iterator[str]:
     try:
         stated = parse_record(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -180,7 +184,7 @@ def _other_record(path: Path, derived: dict[str, Any], *, is_other: bool) -> Ite
     except (OSError, ValueError) as error:
         yield f"is not JSON: {one_line(error)[:200]}"
     else:
-        yield from differences(stated, derived, ignore_new=is_other)
+        yield from differences(stated, derived, added=added)
 
 
 def _other_text(path: Path, derived: str) -> Iterator[str]:
@@ -222,11 +226,19 @@ def _other_tables(folder: Path) -> Iterator[str]:
             yield f"data/rules/{path.name} is of the bundle's maker, this nlp-bench has no rules of that name: read what they ask for"
 
 
-def _other_program(manifest: Manifest, *, is_differing: bool) -> Iterator[str]:
-    made_by = (manifest.nlp_bench.get("version"), manifest.nlp_bench.get("commit"))
-    own = (__version__, checkout()[1])
+def _made_by(manifest: Manifest) -> tuple[Any, Any]:
+    return manifest.nlp_bench.get("version"), manifest.nlp_bench.get("commit")
+
+
+def _own() -> tuple[Any, Any]:
+    return __version__, checkout()[1]
+
+
+def _other_program(manifest: Manifest, added: Sequence[str], *, is_differing: bool) -> Iterator[str]:
+    made_by, own = _made_by(manifest), _own()
     if made_by != own:
-        more = "; a difference may come from that: install the other one to be sure" if is_differing else ""
+        more = f"; it lacks logged settings that its commit may not read: {', '.join(added)}" if added else ""
+        more += "; a difference may come from that: install the other one to be sure" if is_differing else ""
         yield f"made by {_program(*made_by)}, verified by {_program(*own)}{more}"
 
 
