@@ -324,3 +324,13 @@ def test_the_command_line_prints_the_line_for_the_bid(our_run: Path, tmp_path: P
     assert said in cli("verify", archive, "--digest", "0" * 64, code=1).out
     assert cli("verify", archive, "--format", "json").json["schema"] == "nlp-bench/verification/1"
     assert "is not a bundle: there is no manifest.json" in cli("verify", our_run, code=2).err
+
+
+@pytest.mark.usefixtures("here")
+def test_a_bid_sheet_is_neither_evidence_nor_a_bundle(cli: Cli) -> None:
+    Path("bid.json").write_text(json.dumps({"schema": "nlp-bench/bid/1"}))
+    for command, what in (("bundle", "no evidence but"), ("verify", "not a bundle but")):
+        said = cli(command, "bid.json", code=2).err
+        assert f"bid.json is {what} a record of nlp-bench (nlp-bench/bid/1)" in said
+        assert "a bid is predicted: give the logs of a run that proves it" in said
+    assert not Path("evidence.tar.gz").exists()

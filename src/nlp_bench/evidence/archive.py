@@ -21,6 +21,8 @@ from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line, some
 from nlp_bench.evidence.manifest import is_safe
 from nlp_bench.files import open_for_reading, temporary_folder, writing
+from nlp_bench.inputs.find import is_record
+from nlp_bench.inputs.read import refusal_of_record
 from nlp_bench.walk import MANIFEST, MAX_DEPTH, TOP
 
 MTIME = 315532800  # 1980-01-01: GNU tar warns of earlier ones
@@ -65,6 +67,10 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
         _check_folder(folder, max_bytes)
         yield folder
         return
+    if is_record(path) and (refusal := refusal_of_record(path, str(path))):
+        raise UsageError(
+            f"{path} is not a bundle but {refusal.reasons[0].text}; what can be verified is made by: nlp-bench bundle RUN_DIR"
+        )
     made = tempfile.TemporaryDirectory(prefix="nlp-bench-verify-", dir=temporary_folder(), ignore_cleanup_errors=True)
     with made as private:
         folder = Path(private)

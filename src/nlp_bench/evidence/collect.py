@@ -19,7 +19,7 @@ from nlp_bench.evidence.derive import RESULT
 from nlp_bench.evidence.manifest import LOG, RULES, RUN_FOLDER, Member, Options, is_safe
 from nlp_bench.files import opened, real
 from nlp_bench.inputs.find import Item, Kind, find
-from nlp_bench.inputs.read import ReadOptions, read_item
+from nlp_bench.inputs.read import ReadOptions, read_item, refusal_of_record
 from nlp_bench.logs.source import HEAD_BYTES, Snapshot, is_packed, open_log
 from nlp_bench.marker import MARKER
 from nlp_bench.measure.sizes import Overrides
@@ -85,6 +85,8 @@ def collect(paths: Sequence[str], folder: Path, overrides: Overrides, *, with_ra
             collected.remarks.append(f"left out: {one_line(item.path)}, published results without a log to prove them")
         elif item.kind is Kind.RUN:
             _add_run(item, collected, with_ranks=with_ranks)
+        elif item.kind is Kind.RECORD and (refusal := refusal_of_record(item.file, item.path)):
+            raise UsageError(f"{item.path} is no evidence but {refusal.reasons[0].text}")
         elif not item.is_found or read_item(item, ReadOptions(overrides=overrides)).entries:
             _add_log(item, collected)
     if not collected.members:
