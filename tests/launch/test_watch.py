@@ -15,6 +15,8 @@ from support.following import Says, undecided
 
 from nlp_bench.config.run import Run
 from nlp_bench.launch.follow.progress import TAIL_BYTES, BoundTracker, progress
+from nlp_bench.launch.submission import Submission
+from nlp_bench.train.checkpoint.folder import clear, publish
 
 LINE = "[default0]: iteration {:8d}/      40 | consumed samples: 480 | elapsed time per iteration (s): 0.5000 | lm loss: 1.0E+00 |\n"
 
@@ -76,6 +78,27 @@ def test_the_queues_reason_is_shown(submitted: Path, says: Says, cli: Cli) -> No
     says("PENDING", reason="QOSMaxJobsPerUserLimit")
     record = json.loads(cli("watch", "--once", "--format", "json", submitted, code=1).out)
     assert (record["state"], record["outcome"], record["next"]) == ("PENDING (QOSMaxJobsPerUserLimit)", None, [])
+
+
+def test_a_chain_whose_job_has_no_line_yet_says_how_far_it_is(run: Run, submitted: Path, says: Says, cli: Cli) -> None:
+    kept = submitted / "checkpoints"
+    chained = replace(run, tuning=replace(run.tuning, train_args=("--save", str(kept), "--load", str(kept))))
+    chained.write(submitted)
+    Submission(comment="nlp-bench:1", job_ids=["6", "7", "8"]).write(submitted)
+    (submitted / "job.out").write_text(f"Submitted batch job 6\n{LINE.format(30)}Submitted batch job 7\n")
+    path = clear(kept, 30)
+    for name in ("metadata.json", "nlp-bench.json"):
+        (path / name).write_text("{}")
+    publish(kept, 30, None)
+    assert cli("watch", "--once", submitted, code=1).err.endswith(": RUNNING, job 2 of 3, 30/40 saved\n")
+    (submitted / "starts").mkdir()
+    start = submitted / "starts/7-0-1795886692-4577-1.json"
+    start.write_text("{}")
+    os.utime(start, (time.time() - 330,) * 2)
+    said = cli("watch", "--once", submitted, code=1).err
+    assert said.endswith(": RUNNING, job 2 of 3, 30/40 saved, starting for more than 4 min\n")
+    says("PENDING", reason="Dependency")
+    assert cli("watch", "--once", submitted, code=1).err.endswith(": PENDING (Dependency), 30/40 saved\n")
 
 
 def test_an_end_says_what_to_type(submitted: Path, says: Says, cli: Cli) -> None:

@@ -1,5 +1,6 @@
 """Follow runs to their end: one line per run whenever it has moved; unattended, JUBE's next steps are driven too."""
 
+import contextlib
 import json
 import shlex
 import sys
@@ -10,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from nlp_bench.config.request import WatchOptions
-from nlp_bench.config.run import read_run
-from nlp_bench.errors import NlpBenchError, with_file
+from nlp_bench.config.run import read_run, value_of
+from nlp_bench.errors import NlpBenchError, UsageError, with_file
 from nlp_bench.escape import one_line
-from nlp_bench.files import real
+from nlp_bench.files import age_s, real
 from nlp_bench.immutable import immutable
+from nlp_bench.last_start import STARTED, tail
 from nlp_bench.launch.end.advice import advice, short
 from nlp_bench.launch.end.ending import Ending
 from nlp_bench.launch.follow.progress import BoundTracker, Growth, Progress, progress
@@ -24,6 +26,7 @@ from nlp_bench.launch.submission import asked_scheduler, read_submission
 from nlp_bench.marker import JUBE_ERROR, why_failed
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
+from nlp_bench.train.checkpoint.folder import iteration_of, newest
 
 SCHEMA = "nlp-bench/watch/1"
 MAX_FAULTS = 12  # looks in a row after which a folder whose records cannot be read is no longer waited for
@@ -39,6 +42,7 @@ class Look:
     state: RunState  # the queue's word and reason, "running here", or what is wrong
     progress: Progress | None  # how far it is, None where its log tells nothing yet
     to_type: tuple[str, ...] = ()  # what to type for a run that stands still, or has been measured well enough
+    before: str = ""  # what is known of a job without a line: which of a chain it is, what is saved, how long it starts
     bound: Bound | None = None  # how well its mean time is known, where --until or its run.json asks
 
     @property
@@ -52,7 +56,7 @@ class Look:
             text = self.ending.text()
             return text if self.outcome is Outcome.VALID else f"{text} ({short(self.ending, self.folder)})"
         if not self.progress:
-            return self.state
+            return f"{self.state}{self.before}"
         text = self.progress.text()
         if self.progress.is_stalled:
             text += f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
@@ -130,9 +134,11 @@ class _Watching:
             return self.ended[folder]
         try:
             ending, state = sync(folder)
-            far = bound = None
+            far, bound, before = None, None, ""
             if not ending and state.kind is not Kind.WAITS:  # its log, if any, is of a start before it
                 far, bound = self._far(folder)
+            if not ending and not far and state.kind in {Kind.GOES_ON, Kind.WAITS}:
+                before = _before_its_lines(folder, is_waiting=state.kind is Kind.WAITS)
             to_type = _to_type(folder) if far and far.is_stalled and state.kind is not Kind.SILENT else ()
         except (NlpBenchError, OSError) as error:
             self.faults[folder] = self.faults.get(folder, 0) + 1
@@ -140,7 +146,9 @@ class _Watching:
         if bound and bound.is_enough and not to_type and not self.bounds[folder].ends_itself:
             to_type = _to_read(folder)
         self.faults.pop(folder, None)
-        look = Look(folder=folder, ending=ending, state=state, progress=far, to_type=to_type, bound=bound)
+        look = Look(
+            folder=folder, ending=ending, state=state, progress=far, to_type=to_type, before=before, bound=bound
+        )
         if ending:
             self.ended[folder] = look
         return look
@@ -244,6 +252,24 @@ def _in_words(bound: Bound) -> str:
         return f"{text}: enough for {100 * bound.within:g} %"
     needed = "" if bound.needed is None else f", about {bound.needed} iterations for {100 * bound.within:g} %"
     return f"{text}{needed}" if bound.is_steady else f"{text}, still changing its speed"
+
+
+def _before_its_lines(folder: Path, *, is_waiting: bool) -> str:
+    """Return which job of a chain starts, what the next one resumes from, and how long it has been starting: in minutes that double, or every line would have moved."""
+    run, found = read_run(folder), read_submission(folder)
+    job = f"\n{tail(folder / 'job.out')}".rpartition(STARTED)[2].partition("\n")[0]
+    parts, minutes = [], 0
+    if found and job in found.job_ids and not is_waiting:
+        number, total = found.job_ids.index(job) + 1, len(found.job_ids) + found.parts_left
+        parts += [f"job {number} of {total}"] if total > 1 else []
+        minutes = int(min(map(age_s, (folder / "starts").glob(f"{job}-*.json")), default=0) / 60)
+    for where in filter(None, (value_of(run.tuning.train_args, option) for option in ("--save", "--load"))):
+        with contextlib.suppress(UsageError, OSError):
+            if saved := newest(folder / where):
+                parts.append(f"{iteration_of(saved)}/{run.training.iterations} saved")
+                break
+    parts += [f"starting for more than {1 << minutes.bit_length() - 1} min"] if minutes else []
+    return "".join(f", {part}" for part in parts)
 
 
 def _to_type(folder: Path) -> tuple[str, ...]:
