@@ -301,8 +301,8 @@ def test_a_rehearsal_of_more_gpus_than_any_machine_has_is_refused_at_once(cli: C
 @pytest.mark.slow
 def test_a_long_rehearsal_says_what_takes_so_long(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nlp_bench.files.PATIENCE_S", 0.001)
-    said = cli("rehearse", "--model", "tiny", "--system", "local", "--nodes", "1").err
-    assert "each makes the process groups of all" in said
+    said = cli("rehearse", "--model", "tiny", "--system", "local", "--gpus-per-node", "1", "--gas", "64").err
+    assert "each makes the process groups of all 1 and executes all 64 micro-batches, which may take minutes" in said
 
 
 def test_the_planners_own_file_is_no_file_of_changes(cli: Cli) -> None:

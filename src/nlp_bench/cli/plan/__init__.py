@@ -99,7 +99,7 @@ class Plan(Command, ConstantsOption):
     """Write the answer here, in the form of its ending, or into this folder, instead of printing it."""
     plot: Path | None = value(metavar="FILE", group=ANSWER)  # Draw time over memory into FILE.svg or FILE.png.
     rehearse: int | None = value(read=size, group=ANSWER)
-    """Rehearse the N best as well: the trainer's own step, without a GPU (some seconds each)."""
+    """Rehearse the N best as well: the trainer's own step, without a GPU (some seconds each, minutes with hundreds of micro-batches)."""
     emit_jube: Path | None = value(metavar="FILE", group=ANSWER)
     """Write the best and the published configuration as a sweep: jube run FILE."""
     overwrite: bool = overwriting("replace a FILE that exists", ANSWER)

@@ -75,7 +75,10 @@ def _with_progress(works: "Sequence[Work]") -> "Iterator[RankReport]":
     from nlp_bench.rehearse.ranks import rehearse_ranks
 
     world, count, line = works[0].layout.world_size, len(works), StatusLine(sys.stderr)
-    begun = f"rehearsing {count} of {world} ranks; each makes the process groups of all {world}, which may take minutes"
+    begun = (
+        f"rehearsing {count} of {world} ranks; each makes the process groups of all {world} and executes all "
+        f"{works[0].layout.num_microbatches} micro-batches, which may take minutes"
+    )
     started_s = time.monotonic()
     next_s = started_s if line.is_terminal else started_s + STEP_S
     with reported_late(begun, patience=1 if world > MANY_RANKS else 10) as is_going_on:
