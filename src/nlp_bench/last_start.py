@@ -15,6 +15,11 @@ STARTED, STARTED_ERR = "\nSubmitted batch job ", "nlp-bench: begin of job "
 """What the job script prints first into job.out and job.err: anything before is of an earlier job of the chain, or start of the job."""
 ATTEMPT = "nlp-bench: attempt "
 """What `sync` writes into both files before it submits a lost run again (launch/follow/retry.py): anything before is of an earlier job."""
+ITERATION = r"iteration +(\d{1,12})/"  # in words of `re`: how the line of a logging interval begins (train/logline.py)
+TIMED = re.compile(
+    rf"{ITERATION} *\d+ \|.*?elapsed time per iteration \((s|ms)\): *([0-9.]+(?:[eE][-+]?\d+)?) *\|".encode()
+)
+"""Our trainer's line, or Megatron-LM's with its milliseconds."""
 TAIL_BYTES = 2_000_000  # bytes at the end of a log that are read; a flood of errors before them is not
 BLOCK_BYTES = 1 << 20
 _STAMP = re.compile(

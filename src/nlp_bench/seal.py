@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_object, sha256_of
 from nlp_bench.immutable import immutable
+from nlp_bench.last_start import ITERATION
 
 RUN, LOG, SUBMISSION, OUTCOME = "run.json", "job.out", "submit.json", "outcome.json"
 VARIABLE = "NLP_BENCH_RUN_SHA256"  # SHA-256 of the run.json that the launcher read, for the rank that prints the log
@@ -27,13 +28,13 @@ _OPENED = re.compile(
 )
 _CLOSED = re.compile(r" > seal: closed; (?P<lines>\d{1,12}) lines, SHA-256 (?P<sha256>[0-9a-f]{64})")
 _COUNTED = re.compile(
-    rb" iteration +\d{1,12}/|  \w{1,100} \.{3,50} |(?P<marking> > (?!binding:)[A-Za-z]| checkpoint | profiling iteration )"
+    rf" {ITERATION}|  \w{{1,100}} \.{{3,50}} |(?P<marking> > (?!binding:)[A-Za-z]| checkpoint | profiling iteration )".encode()
 )
 """Beginnings of the trainer's lines that the closing hash covers: iterations, facts, arguments, and what marks iterations.
 
 Not covered: the places of the ranks, which other ranks print too, and tables of timers. Lines of other programs begin otherwise.
 """
-_RECORD = re.compile(rb" ?iteration +\d{1,12}/")
+_RECORD = re.compile(f" ?{ITERATION}".encode())
 _PREFIX = re.compile(rb"\[default(\d{1,4})\]:")
 """What torchrun's `--tee` puts before a line of one of its ranks; it may cut a line in two and repeat the prefix before the rest."""
 

@@ -19,7 +19,7 @@ from nlp_bench.config.values import clock
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.launch import starts
-from nlp_bench.launch.end.log_facts import ITERATION, LogFacts, gather
+from nlp_bench.launch.end.log_facts import LogFacts, gather
 from nlp_bench.marker import read_outcome, write_marker
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome, read_word
@@ -370,7 +370,7 @@ def _lost_end(facts: Facts) -> str:
     folders = (facts.run_log.parent / RANKS).glob("*")
     latest = max(folders, key=lambda one: one.stat().st_mtime, default=None)
     for path in sorted(latest.glob("**/stdout.log")) if latest else ():
-        done = max(map(int, ITERATION.findall(last_start.tail(path, _RANK_BYTES))), default=0)
+        done = max(map(int, re.findall(last_start.ITERATION, last_start.tail(path, _RANK_BYTES))), default=0)
         if done > facts.last_iteration:
             return f"{path} goes on to iteration {done}: {facts.run_log.name} was replaced (by an editor, sed -i), or cut, while the run wrote to it; "
     return ""

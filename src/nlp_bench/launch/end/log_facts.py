@@ -12,7 +12,7 @@ from nlp_bench.config.scheduler import Scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, refuse_types, write_json
 from nlp_bench.immutable import immutable
-from nlp_bench.last_start import ATTEMPT, FINISHED, STARTED, STARTED_ERR, enough_after, of_this_start, tail
+from nlp_bench.last_start import ATTEMPT, FINISHED, ITERATION, STARTED, STARTED_ERR, enough_after, of_this_start, tail
 from nlp_bench.logs.end_marks import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import NO_RECORDS, Records
@@ -103,7 +103,6 @@ RENDEZVOUS = re.compile(
 )
 """Nodes that did not meet: our own check, or torchrun's words (c10d: RendezvousTimeoutError; static: DistStoreError)."""
 KILLED = "killed by SIGKILL: mostly Linux, out of memory (dmesg tells)"  # which leaves no message in the log
-ITERATION = re.compile(r"iteration +(\d+)/")
 BEGUN = re.compile(r"([1-9]\d*)$", re.MULTILINE)  # the job number after STARTED_ERR; 0 is a local run
 
 
@@ -149,7 +148,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     node = next((line for line in lines if NODE_FAILURE.search(line)), None)
     # Before this attempt has logged, all records are of an earlier one.
     _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
-    has_logged = not mark or ITERATION.search(behind) is not None
+    has_logged = not mark or re.search(ITERATION, behind) is not None
     num_starts, records = _last_start(run_dir / "job.out") if has_logged else (0, NO_RECORDS)
     exceeded = next(filter(None, map(scheduler.memory_limit.search, lines)), None)
     failed = {rank: (local, status) for rank, local, status in FAILURES.findall(said)}

@@ -2,22 +2,17 @@
 
 import math
 import os
-import re
 import time
 from pathlib import Path
 
 from nlp_bench.config.run import Run, value_of
 from nlp_bench.files import age_s
 from nlp_bench.immutable import immutable
-from nlp_bench.last_start import ATTEMPT, STARTED
+from nlp_bench.last_start import ATTEMPT, STARTED, TIMED
 from nlp_bench.measure.anytime import Bound, ConfidenceSequence, percent
 
 TAIL_BYTES = 64 << 10
 SURE_S = 60.0  # silence from which the clock of the file server is asked, which may be another than ours
-LINE = re.compile(
-    rb"iteration +(\d+)/ *\d+ \|.*?elapsed time per iteration \((s|ms)\): *([0-9.]+(?:[eE][-+]?\d+)?) *\|"
-)
-"""Our trainer's line, or Megatron-LM's with its milliseconds."""
 
 
 @immutable
@@ -55,7 +50,7 @@ def progress(run: Run, log: Path) -> Progress | None:
     except OSError:
         return None
     text = text.rpartition(STARTED.encode())[2].rpartition(f"\n{ATTEMPT}".encode())[2]
-    found = LINE.findall(text)
+    found = TIMED.findall(text)
     if not found:
         return None
     number, unit, word = found[-1]
@@ -135,6 +130,6 @@ class BoundTracker:
         if not newline:
             self._rest = self._rest[-BLOCK_BYTES:]  # no line of ours is so long
             return
-        for number, unit, word in LINE.findall(whole):
+        for number, unit, word in TIMED.findall(whole):
             if self._sequence:
                 self._sequence.add(int(number), float(word) / (1000 if unit == b"ms" else 1))

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from nlp_bench.config.run import Limits, Run, value_of
+from nlp_bench.last_start import ITERATION
 from nlp_bench.launch.arguments import STOP_WORD, training_arguments
 from nlp_bench.orphans import ANCESTOR, STOPS, die_with_parent, stat_of
 from nlp_bench.terminal import say
@@ -103,7 +104,7 @@ def _rank(pid: int) -> int | None:
     return int(text) if text.isdigit() and b"TORCHELASTIC_RUN_ID" in values else None
 
 
-ITERATION = re.compile(rb"iteration +(\d+)/ *(\d+)")
+_OF_ALL = re.compile(rf"{ITERATION} *(\d+)".encode())
 BLOCK_BYTES = 1 << 20
 
 
@@ -148,7 +149,7 @@ class LogWatch:
             stream.seek(max(begin, size - BLOCK_BYTES))
             text = stream.read(BLOCK_BYTES)
         self.offset = size
-        found = ITERATION.findall(text)
+        found = _OF_ALL.findall(text)
         if not found:
             return
         if self.iteration is not None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import temporary_folder
+from nlp_bench.last_start import TIMED
 from nlp_bench.machine.timing import summary
 from nlp_bench.plan.calibrate.record import Facts, Measurement, measured
 
@@ -17,7 +17,6 @@ RUNS = ((2, 1), (8, 1), (2, 4), (8, 4))  # layers and micro-batches of each run:
 ITERATIONS, WARM_UP = 40, 10
 MEAN_OF = 5
 ENDING_S = 60
-LINE = re.compile(r"iteration +(\d+)/.*elapsed time per iteration \(s\): ([0-9.]+)")  # of train/logline.py
 SMALL = (
     "--hidden-size 64 --num-attention-heads 4 --seq-length 32 --max-position-embeddings 32 --position-embedding-type rope "
     "--attention-dropout 0 --hidden-dropout 0 --micro-batch-size 1 --lr 1e-3 --log-interval 1 --mock-data --vocab-size 512"
@@ -38,7 +37,7 @@ def _run(layers: int, batches: int, device_kind: str, precision: str) -> Measure
     command = [sys.executable, "-m", "nlp_bench.train", *words]
     environment = inherited | {"NLP_BENCH_ACCELERATOR": device_kind} | hidden
     with tempfile.TemporaryFile("w+", dir=temporary_folder()) as errors:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment) as process:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, env=environment) as process:
             try:
                 seconds = _seconds(process, own=own)
                 process.wait(ENDING_S)
@@ -54,15 +53,15 @@ def _run(layers: int, batches: int, device_kind: str, precision: str) -> Measure
     return measured(Facts(kind="trainer", name="iteration", precision=precision, sizes=sizes), summary(seconds, 1))
 
 
-def _seconds(process: "subprocess.Popen[str]", *, own: bool) -> list[float]:
+def _seconds(process: "subprocess.Popen[bytes]", *, own: bool) -> list[float]:
     """Return the seconds of iterations after the warm-up, none where the training did not come to its end.
 
     By the log's clock, or of the process's `own` processor time the means of some iterations each.
     """
     logged, used = [], []
     for line in process.stdout or ():
-        if found := LINE.search(line):
-            logged.append(float(found[2]))
+        if found := TIMED.search(line):
+            logged.append(float(found[3]))
             used.append(processor_seconds(process.pid))
             if int(found[1]) == ITERATIONS:
                 break  # before the process has ended, while its processor time can be read
