@@ -10,7 +10,7 @@ from pathlib import Path
 from nlp_bench.build.environment import build_folder
 from nlp_bench.config import catalog
 from nlp_bench.config.run import Run
-from nlp_bench.config.scheduler import get_scheduler
+from nlp_bench.config.scheduler import BUILT_IN, get_scheduler
 from nlp_bench.config.system import Container, System, is_inherited
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.files import real
@@ -121,7 +121,7 @@ def _mounts(run: Run, root: Path, run_dir: Path) -> list[str]:
 
 TOKEN = re.compile(r"#([A-Z][A-Z_]*)#")
 SHELL_FUNCTIONS = "set +u  # the shell functions of environment modules read unset variables"
-OPTIONS = "#SBATCH "  # beginning of the template's lines of options, which are those of one scheduler
+OPTIONS = tuple(filter(None, (get_scheduler(name).directive for name in BUILT_IN)))  # begin the template's options
 
 
 def environment_folder(root: Path) -> Path:
