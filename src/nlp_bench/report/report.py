@@ -39,8 +39,7 @@ class Field:
     of: Of | str  # its cell of a run, None for what is missing; or where the run has it, as `energy.joules_per_token`
     title: str = ""  # heading on the page, where the name would not do
     unit: str = ""  # below that heading
-    heading: str = ""  # on a terminal, a line break splits it over two lines; empty: only for data and the page
-    wide: str = ""  # in markdown, where the words of `heading` stand below those of its neighbour
+    wide: str = ""  # in markdown, where the words of its heading in PEOPLE stand below those of its neighbour
     is_text: bool = False  # whether it is no number even where all cells are digits: a model may be called 175
     form: Callable[[Any], str] = plain  # how a cell is written on a terminal and in markdown
     people: Of | None = None  # the cell there, where it is not that of the data
@@ -94,74 +93,70 @@ def sustained_s(entry: RunResult, report: "Report") -> float | None:
 
 
 FIELDS: dict[str, Field] = {
-    "source": Field("source", "run", heading="source", is_text=True),
-    "model": Field("model", heading="model", is_text=True),
-    "outcome": Field("outcome.value", heading="outcome", is_text=True),
-    "num_gpus": Field("num_gpus", "GPUs", heading="GPUs", people=_ranks),
+    "source": Field("source", "run", is_text=True),
+    "model": Field("model", is_text=True),
+    "outcome": Field("outcome.value", is_text=True),
+    "num_gpus": Field("num_gpus", "GPUs", people=_ranks),
     "accelerator": Field("accelerator", is_text=True),
-    "global_batch_size": Field("global_batch_size", "global batch", "samples", "batch"),
+    "global_batch_size": Field("global_batch_size", "global batch", "samples"),
     "sequence_length": Field("sequence_length", "sequence", "tokens"),
     "supplied": Field(
         lambda e, _: "; ".join(each.cell for each in e.supplied) or None, "supplied by hand", is_text=True
     ),
     "num_records": Field("num_records", "logged intervals"),
-    "tokens_per_second_reference": Field(
-        "reference", "rate, reference", "tokens/s", "\ntokens/s", "reference tokens/s"
-    ),
-    "time_to_report_reference_s": Field(_time("reference"), "time, reference", "s", "reference\ntime s"),
-    "tokens_per_second_steady": Field("steady", "rate, steady", "tokens/s", "\ntokens/s", "steady tokens/s"),
+    "tokens_per_second_reference": Field("reference", "rate, reference", "tokens/s", "reference tokens/s"),
+    "time_to_report_reference_s": Field(_time("reference"), "time, reference", "s"),
+    "tokens_per_second_steady": Field("steady", "rate, steady", "tokens/s", "steady tokens/s"),
     "tokens_per_second_ci95_low": Field(lambda e, _: _end(e.ci95, 0), "95 % interval from", "tokens/s"),
     "tokens_per_second_ci95_high": Field(lambda e, _: _end(e.ci95, 1), "to", "tokens/s"),
-    "time_to_report_steady_s": Field(_time("steady"), "time, steady", "s", "steady\ntime s"),
+    "time_to_report_steady_s": Field(_time("steady"), "time, steady", "s"),
     "time_to_report_ci95_low_s": Field(lambda e, r: _end(e.time_ci95_s(r.tokens), 0), "95 % interval from", "s"),
     "time_to_report_ci95_high_s": Field(lambda e, r: _end(e.time_ci95_s(r.tokens), 1), "to", "s"),
     "tokens_per_second_sustained": Field("sustained", "rate, sustained", "tokens/s"),
-    "time_to_report_sustained_s": Field(
-        _time("sustained"), "time, sustained", "s", "sustained\ntime s", people=sustained_s
-    ),
+    "time_to_report_sustained_s": Field(_time("sustained"), "time, sustained", "s", people=sustained_s),
     "tokens_per_second_per_gpu": Field("tokens_per_second_per_gpu", "rate per GPU", "tokens/s"),
     "seconds_per_iteration_mean": Field("throughput.seconds_per_iteration.mean", "mean iteration", "s"),
-    "joules_per_token": Field("energy.joules_per_token", "energy per token", "J", "energy\nJ/token", form=small),
-    "energy_kwh": Field(_kwh, "energy", "kWh", "\nkWh", "energy kWh", form=small),
+    "joules_per_token": Field("energy.joules_per_token", "energy per token", "J", form=small),
+    "energy_kwh": Field(_kwh, "energy", "kWh", "energy kWh", form=small),
     "mean_power_w_per_gpu": Field("energy.mean_power_w_per_gpu", "mean power per GPU", "W"),
-    "cost": Field(_cost, heading="\ncost", form=small),
+    "cost": Field(_cost, form=small),
     "window_first_iteration": Field("throughput.window.first_iteration", "steady window from", "iteration"),
     "window_last_iteration": Field("throughput.window.last_iteration", "to", "iteration"),
-    "dialect": Field("dialect", heading="dialect", is_text=True),
-    "rules": Field("rules.result", heading="rules", is_text=True),
+    "dialect": Field("dialect", is_text=True),
+    "rules": Field("rules.result", is_text=True),
     "reasons": Field(lambda e, _: "; ".join(e.reason_texts) or None, is_text=True),
-    "model_tflops_per_gpu": Field(
-        "efficiency.model_tflops_per_gpu", "model FLOP/s per GPU", "TFLOP/s", "TFLOP/s\nper GPU", form=tflops
-    ),
+    "model_tflops_per_gpu": Field("efficiency.model_tflops_per_gpu", "model FLOP/s per GPU", "TFLOP/s", form=tflops),
     "model_tflops_full_attention_per_gpu": Field(
         "efficiency.model_tflops_full_attention_per_gpu", "the same, full attention", "TFLOP/s"
     ),
     "hardware_tflops_per_gpu": Field("efficiency.hardware_tflops_per_gpu", "hardware FLOP/s per GPU", "TFLOP/s"),
     "legacy_tflops_per_gpu": Field("efficiency.legacy_tflops_per_gpu", "legacy count, x 4/3, per GPU", "TFLOP/s"),
-    "mfu": Field("efficiency.mfu", "MFU", "share of the peak", "MFU\n%", form=lambda share: f"{100 * share:.1f}"),
+    "mfu": Field("efficiency.mfu", "MFU", "share of the peak", form=lambda share: f"{100 * share:.1f}"),
     "hfu": Field("efficiency.hfu", "HFU", "share of the peak"),
     "mfu_full_attention": Field("efficiency.mfu_full_attention", "MFU, full attention", "share of the peak"),
 }
 """Columns of the CSV and the data frame, and of the tables for people; docs/report.md says what each means."""
 LIMIT_FIELDS: dict[str, Field] = {
-    "limit": Field("verdict.word", heading="limit", is_text=True),
+    "limit": Field("verdict.word", is_text=True),
     "limit_s": Field(lambda _, r: r.limit_s, "limit", "s"),
     "limit_margin": Field("verdict.margin"),
     "limit_worst_margin": Field("verdict.worst_margin"),
 }
 PEOPLE_FIELDS: dict[str, Field] = {
-    "ci95": Field("ci95", heading="95 %\ninterval", form=interval),
-    "window": Field(_window, heading="\nwindow"),
+    "ci95": Field("ci95", form=interval),
+    "window": Field(_window),
     "bar": Field(lambda _, __: None, "95 % interval", "s; left is faster", is_text=True),
 }
 """Columns that data do not have: two of the terminal and markdown, one of the page, which draws it."""
 ALL_FIELDS = FIELDS | LIMIT_FIELDS | PEOPLE_FIELDS
-PEOPLE = (
-    "source", "model", "outcome", "limit", "rules", "time_to_report_steady_s", "tokens_per_second_steady", "ci95", "window",
-    "time_to_report_reference_s", "tokens_per_second_reference", "time_to_report_sustained_s", "num_gpus", "global_batch_size",
-    "dialect", "joules_per_token", "energy_kwh", "cost", "model_tflops_per_gpu", "mfu",
-)  # fmt: skip
-"""Columns of a terminal and of markdown, what is decided on first."""
+PEOPLE = {
+    "source": "source", "model": "model", "outcome": "outcome", "limit": "limit", "rules": "rules",
+    "time_to_report_steady_s": "steady\ntime s", "tokens_per_second_steady": "\ntokens/s", "ci95": "95 %\ninterval", "window": "\nwindow",
+    "time_to_report_reference_s": "reference\ntime s", "tokens_per_second_reference": "\ntokens/s",
+    "time_to_report_sustained_s": "sustained\ntime s", "num_gpus": "GPUs", "global_batch_size": "batch", "dialect": "dialect",
+    "joules_per_token": "energy\nJ/token", "energy_kwh": "\nkWh", "cost": "\ncost", "model_tflops_per_gpu": "TFLOP/s\nper GPU", "mfu": "MFU\n%",
+}  # fmt: skip
+"""Columns of a terminal and of markdown, what is decided on first, with their headings: a line break splits one over two lines."""
 
 
 def title_of(column: str) -> tuple[str, str]:
@@ -249,7 +244,7 @@ _BY_NAME = {
 
 def readable(report: Report, *, style: Style = TEXT) -> list[Column]:
     """Return the columns that are worth showing; a cell that rests on a value that the log does not show ends in a star."""
-    names: tuple[str, ...] = PEOPLE
+    names = tuple(PEOPLE)
     if is_many(report) and style is TEXT:
         has_other = any(entry.has_number and entry.steady is None for entry in report.entries)
         names = (*BRIEF, "time_to_report_reference_s") if has_other else BRIEF  # else the reason has more room
@@ -272,8 +267,8 @@ def _column(name: str, report: Report, stars: list[set[str]], style: Style) -> C
     marks = ["*" if cell and name in found else "" for cell, found in zip(cells, stars, strict=True)]
     width = max(map(len, marks), default=0)  # the digits of the others stay below each other
     cells = [cell and cell + mark.ljust(width) for cell, mark in zip(cells, marks, strict=True)]
-    heading = field.heading if style is TEXT else field.wide or field.heading
-    return Column(name=name, heading=heading, cells=cells, is_text=field.is_text)
+    heading = "" if style is TEXT else field.wide
+    return Column(name=name, heading=heading or PEOPLE[name], cells=cells, is_text=field.is_text)
 
 
 def _said(entry: RunResult) -> str:
