@@ -4,6 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+from nlp_bench.analysis import scaling, sweep
 from nlp_bench.cli.plan import Plan
 from nlp_bench.config.model import PRECISIONS as TRAINED
 from nlp_bench.config.options import spellings
@@ -13,6 +14,8 @@ from nlp_bench.layout.shape import FAMILIES as SHAPES
 from nlp_bench.layout.shape import NETWORKS
 from nlp_bench.plan.configurations import PRECISIONS, SPELLINGS, Spread
 from nlp_bench.plan.problem import AXES, OPTIONS, Fixed, Setting
+from nlp_bench.report import formats
+from nlp_bench.show.table import FORMS
 from nlp_bench.train.settings.families import FAMILIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,3 +55,8 @@ def test_a_kind_of_network_has_a_shape_and_a_trainer() -> None:
 def test_a_number_format_that_is_trained_or_read_is_planned() -> None:
     assert set(SPELLINGS) == set(PRECISIONS)
     assert set(TRAINED) <= set(PRECISIONS)
+
+
+def test_a_format_of_a_report_is_written_by_each_view_that_has_it() -> None:
+    assert set(formats.FORMATS) == set(FORMS)
+    assert set(scaling.FORMATS) == set(sweep.FORMATS) == set(FORMS) - {"records-csv", "html"}
