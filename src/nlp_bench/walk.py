@@ -14,7 +14,7 @@ from pathlib import Path
 from nlp_bench.errors import explained
 from nlp_bench.escape import end_of, one_line
 from nlp_bench.files import opened
-from nlp_bench.seal import RUN, UNPACK
+from nlp_bench.seal import OUTCOME, RUN, SUBMISSION, UNPACK
 from nlp_bench.terminal import say
 
 MAX_DEPTH = 64  # levels of folders that are read; a path has at most 4096 bytes on Linux
@@ -27,7 +27,7 @@ OF_A_BUNDLE = frozenset({LINES, "report", "data", "rules", "software"})  # its f
 _BUNDLE = b'"nlp-bench/bundle/'
 MACHINE, RANKS, SNAPSHOT = "machine", "ranks", "snapshot"
 """The own folders of a run folder of ours: records of the nodes, what each rank printed, a copy of the code with the site's files."""
-_RECORDS = {"outcome.json": b'"nlp-bench/outcome/', "submit.json": b'"nlp-bench/submit/'}
+_RECORDS = {OUTCOME: b'"nlp-bench/outcome/', SUBMISSION: b'"nlp-bench/submit/'}
 """Records that only a run folder holds, by their name and schema; run.json is also in folders that plan one."""
 RUNS = frozenset((RUN, *(RUN + suffix for suffix in UNPACK)))
 """Names of run.json, packed by a cleaning job of the site, too: the log beside it is no stranger's."""

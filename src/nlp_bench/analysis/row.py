@@ -22,6 +22,7 @@ from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.trace import Kin, Trace
 from nlp_bench.measure.workload import Setting, lookup
 from nlp_bench.outcome import Outcome
+from nlp_bench.seal import LOG, OUTCOME, RUN
 from nlp_bench.show.table import as_csv, as_text, columns_of, interval, number
 from nlp_bench.walk import is_run
 
@@ -45,8 +46,8 @@ def key_of(entry: RunResult) -> str:
     first = entry.provenance.first_record if entry.provenance else None
     found.update(f"{first.line if first else None}".encode())
     folder = run_folder(entry)
-    if folder and not first and (folder / "outcome.json").is_file():
-        found.update((folder / "outcome.json").read_bytes())
+    if folder and not first and (folder / OUTCOME).is_file():
+        found.update((folder / OUTCOME).read_bytes())
     if not files:
         numbers = (entry.steady, entry.reference, entry.num_records, entry.throughput and entry.throughput.estimate)
         found.update(f"{digest(entry)} {numbers}".encode())
@@ -56,14 +57,14 @@ def key_of(entry: RunResult) -> str:
 def files_of(entry: RunResult) -> list[Path]:
     """Return run.json and log of a run folder of ours, the log of others; empty where there is no file of that name."""
     folder = run_folder(entry)
-    paths = [folder / "run.json", folder / "job.out"] if folder else [Path(entry.source)]
+    paths = [folder / RUN, folder / LOG] if folder else [Path(entry.source)]
     return [path for path in paths if path.is_file()]
 
 
 def run_folder(entry: RunResult) -> Path | None:
     """Return the run folder of ours that `entry` was read from, None for logs of others."""
     path = Path(entry.source)
-    folder = path.parent if path.name == "job.out" else path
+    folder = path.parent if path.name == LOG else path
     return folder if is_run(folder) else None
 
 
@@ -171,7 +172,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     }
     kept[_TRACE] = run.trace.to_json() if run.trace else None
     folder, files = run_folder(entry), files_of(entry)
-    requested, ending = (read_object(folder / file) if folder else {} for file in ("run.json", "outcome.json"))
+    requested, ending = (read_object(folder / file) if folder else {} for file in (RUN, OUTCOME))
     present = dt.datetime.fromisoformat(added)
     moment = _moment(ending.get("ended")) or _last_stamp(entry, files[-1] if files else None)
     # A machine that has just started may not know the year: then nothing is later than now.

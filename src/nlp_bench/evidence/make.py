@@ -21,7 +21,7 @@ from nlp_bench.measure.contradiction import doubts
 from nlp_bench.measure.result import RunResult, refuse_against_log
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome
-from nlp_bench.seal import State
+from nlp_bench.seal import RUN, State
 from nlp_bench.show.table import Column, as_text, json_text
 from nlp_bench.walk import LINES, MANIFEST
 
@@ -150,7 +150,7 @@ def _write_records(collected: Collected, derived: Derived, options: Options) -> 
 def _other_commits(collected: Collected, own: str | None) -> Iterator[str]:
     """Yield where a run was made by another nlp-bench than the one whose patch is in the bundle."""
     for member in collected.members:
-        run = read_object(collected.folder / member.path / "run.json") if member.is_ours else {}
+        run = read_object(collected.folder / member.path / RUN) if member.is_ours else {}
         commit = lookup(run, "nlp_bench.commit")
         if isinstance(commit, str) and commit.split("+")[0] != own:
             yield f"{member.path} was made by nlp-bench at commit {one_line(commit)}, the bundle at {own or 'one that is not known'}"

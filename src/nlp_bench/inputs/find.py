@@ -15,7 +15,7 @@ from nlp_bench.files import opened
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.reference import is_reference_table
 from nlp_bench.marker import JUBE_ERROR, why_failed
-from nlp_bench.seal import LOG, UNPACK, packed
+from nlp_bench.seal import LOG, OUTCOME, SUBMISSION, UNPACK, packed
 from nlp_bench.walk import JUBE_FILES, NAME_IT, is_run, report_skipped, walk
 
 Key = tuple[object, ...]
@@ -24,7 +24,7 @@ _MAGIC = frozenset("*?[")
 FAMILY = "nlp-bench/"  # prefix of the schema of each record
 _HEAD = 4096
 _LONGEST = 4096  # bytes of a path, Linux's PATH_MAX
-_OF_RUNS = frozenset(name + suffix for name in (LOG, "outcome.json", "submit.json") for suffix in ("", *UNPACK))
+_OF_RUNS = frozenset(name + suffix for name in (LOG, OUTCOME, SUBMISSION) for suffix in ("", *UNPACK))
 _LOG = re.compile(r"\.(log|out)(\.(gz|xz|zst|bz2))?$")
 
 

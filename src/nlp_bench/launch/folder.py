@@ -34,12 +34,13 @@ from nlp_bench.launch.arguments import check_arguments
 from nlp_bench.launch.script import environment_folder, job_script, variables
 from nlp_bench.launch.submission import read_submission
 from nlp_bench.packages import installed_version, is_missing, remedy
+from nlp_bench.seal import LOG, OUTCOME, RUN, SUBMISSION
 from nlp_bench.terminal import say
 from nlp_bench.walk import SNAPSHOT
 
-WRITTEN = ("run.json", "submit.job", "command.txt", "environment.json")
+WRITTEN = (RUN, "submit.job", "command.txt", "environment.json")
 """What a run writes into its folder under names that other programs may use, too."""
-OWN = ("job.out", "job.err", "sync.log", "submit.json", "ended.json", "outcome.json", "ready", lock.NAME)
+OWN = (LOG, "job.err", "sync.log", SUBMISSION, "ended.json", OUTCOME, "ready", lock.NAME)
 """What a run and its scheduler append to, lock or go by under these names in its folder."""
 TRIAL_BYTES = 65536  # what the records of a run need at least, before its log
 
@@ -87,7 +88,7 @@ def run_folder(root: Path, run: Run, named: Path | None, *, recorded: Path | Non
 def _refuse_foreign(run_dir: Path) -> None:
     """Refuse a folder in which another user's submission was cut off: its job, if there is one, is not among those that we may ask for."""
     found = read_submission(run_dir)
-    path = next((run_dir / name for name in ("submit.json", lock.NAME) if os.path.lexists(run_dir / name)), None)
+    path = next((run_dir / name for name in (SUBMISSION, lock.NAME) if os.path.lexists(run_dir / name)), None)
     if path is None or (found and found.is_complete):
         return
     if path.lstat().st_uid != new_owner(run_dir):
@@ -108,7 +109,7 @@ def _refuse_prepared(run_dir: Path) -> None:
             raise UsageError(
                 f"--run-dir: {path} is {kind}, and the run would write into it; remove it, or name a new folder"
             )
-    if (run_dir / "job.out").is_file() and not any((run_dir / name).exists() for name in ("submit.json", lock.NAME)):
+    if (run_dir / LOG).is_file() and not any((run_dir / name).exists() for name in (SUBMISSION, lock.NAME)):
         raise UsageError(
             f"--run-dir: {run_dir} holds job.out, the log of a run that was not submitted there, and this run's would be appended to it; "
             "name a new folder"
@@ -117,8 +118,8 @@ def _refuse_prepared(run_dir: Path) -> None:
 
 def _is_ours(run_dir: Path, run: Run, recorded: Path | None) -> bool:
     """Whether the files of a run in its folder are those of an earlier submission of it, or the record that is submitted now."""
-    there = run_dir / "run.json"
-    if (run_dir / "submit.json").exists():
+    there = run_dir / RUN
+    if (run_dir / SUBMISSION).exists():
         return True
     found = read_object(there)
     if (run_dir / lock.NAME).exists() and str(found.get("schema")).startswith(schemas.RUN.rpartition("/")[0]):
@@ -142,14 +143,14 @@ def writable_folder(path: Path, *, may_have_ended: bool = False, option: str = "
             trial.flush()
     except OSError as error:
         raise UsageError(f"{option}: {path} is not writable: {explained(error)}; or name another folder") from error
-    if not may_have_ended and (path / "outcome.json").exists():
+    if not may_have_ended and (path / OUTCOME).exists():
         raise UsageError(f"{option}: {path} holds a finished run (outcome.json); name a new folder")
     return real(path)
 
 
 def record_folder(path: Path, name: str, schema: str) -> Path:
     """Return the folder of --output for the record `name`; raises UsageError where a run was started in it, or `name` is somebody else's file."""
-    if found := next((one for one in ("submit.json", "outcome.json", "job.out") if os.path.lexists(path / one)), None):
+    if found := next((one for one in (SUBMISSION, OUTCOME, LOG) if os.path.lexists(path / one)), None):
         raise UsageError(
             f"--output: {path} holds {found}: a run was started there, and its records stay as they were; name another folder"
         )
@@ -188,9 +189,9 @@ def prepare(run: Run, *, root: Path, run_dir: Path, is_snapshot: bool = False) -
     """
     refuse_importable(run_dir)
     code = take_snapshot(run, run_dir) if is_snapshot else None
-    found = read_object(run_dir / "run.json")
+    found = read_object(run_dir / RUN)
     is_written = bool(found) and json.loads(json.dumps(run.record())) == {**found, "created": run.created}
-    sealed = sha256_of(run_dir / "run.json" if is_written else run.write(run_dir))
+    sealed = sha256_of(run_dir / RUN if is_written else run.write(run_dir))
     earlier = read_submission(run_dir)  # of a submission that was cut off
     if earlier:
         replace(earlier, run_sha256=sealed).write(run_dir)

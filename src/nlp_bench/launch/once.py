@@ -19,7 +19,7 @@ from nlp_bench.clock import now
 from nlp_bench.config.scheduler import ACTIVE, Job, Listed, Scheduler, SilentError, State, UnsureError, patiently
 from nlp_bench.files import real, sha256_of
 from nlp_bench.launch.submission import Submission
-from nlp_bench.seal import RUN
+from nlp_bench.seal import RUN, SUBMISSION
 from nlp_bench.terminal import say
 
 SETTLE_S = 3.0
@@ -64,7 +64,7 @@ def may_act(run_dir: Path, submission: Submission, own_id: str | None = None) ->
     """
     if own_id is not None:
         return True
-    paths = [run_dir, *(run_dir / name for name in ("run.json", "submit.json", "submit.job"))]
+    paths = [run_dir, *(run_dir / name for name in (RUN, SUBMISSION, "submit.job"))]
     owners = {path.lstat().st_uid for path in paths if os.path.lexists(path)}
     return owners == {os.geteuid()} and (submission.comment or "").startswith(folder_comment(real(run_dir)))
 

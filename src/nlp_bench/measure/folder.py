@@ -43,6 +43,7 @@ from nlp_bench.measure.window import LogConventions
 from nlp_bench.measure.workload import lookup, workload_of
 from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason, recorded
+from nlp_bench.seal import LOG, OUTCOME, RUN
 
 LARGEST = 10**15  # no count of a run is larger; an integer of 400 digits overflows a float
 
@@ -101,7 +102,7 @@ def goes_on(run: Mapping[str, Any]) -> bool:
 
 def requested(folder: Path, run: dict[str, Any]) -> Requested:
     """Return what the run.json of `folder` asks for; raises NlpBenchError that names the file, the field and the value."""
-    path = folder / "run.json"
+    path = folder / RUN
 
     def positive(dotted: str) -> int:
         value = lookup(run, dotted)
@@ -155,8 +156,8 @@ def _measured(
     asked = requested(folder, run)
     check_types(Run, run, f"{folder / 'run.json'}: run")
     ended = ended or _outcome(folder)
-    refuse_types({"reasons": [], **ended}, folder / "outcome.json", reasons=list | None)
-    given = read_word(ended.get("outcome"), folder / "outcome.json")
+    refuse_types({"reasons": [], **ended}, folder / OUTCOME, reasons=list | None)
+    given = read_word(ended.get("outcome"), folder / OUTCOME)
     if given is Outcome.VALID:  # no other end has a number to lose
         seal.refuse_packed(folder)
     log, sealed = _read(folder)
@@ -249,7 +250,7 @@ def _refuse_packed(path: Path) -> None:
 
 
 def _outcome(folder: Path) -> dict[str, Any]:
-    path = folder / "outcome.json"
+    path = folder / OUTCOME
     if not path.exists():
         _refuse_packed(path)
         remedy = f"decide it with: nlp-bench sync {shlex.quote(str(folder))}"
@@ -259,7 +260,7 @@ def _outcome(folder: Path) -> dict[str, Any]:
 
 def _read(folder: Path) -> tuple[Log | None, seal.SealedLog]:
     """Return job.out as it is measured, and its seals."""
-    path = folder / "job.out"
+    path = folder / LOG
     if not path.is_file():
         return None, seal.NO_LOG
     sealed = seal.sealed_log_of(path)
@@ -288,7 +289,7 @@ def _objection(
 def _against_log(folder: Path, asked: Requested, log: Log | None, records: Records) -> Iterator[tuple[Outcome, Reason]]:
     """Yield what the log says against VALID; `records` are the whole ones of the last attempt."""
     if log is None:
-        is_there = os.path.lexists(folder / "job.out")
+        is_there = os.path.lexists(folder / LOG)
         odd = "job.out is no regular file (a pipe, a folder, a link to nothing), and was not read; put the log itself there"
         yield Outcome.INCOMPLETE, Reason("no-log", odd if is_there else "there is no job.out")
     if broken := why_broken(records):

@@ -24,7 +24,7 @@ from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.workload import lookup
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
-from nlp_bench.seal import OUTCOME
+from nlp_bench.seal import LOG, OUTCOME, RUN
 from nlp_bench.train.checkpoint.folder import TRACKER
 
 NO_RETRY = "it would end the same way"
@@ -195,7 +195,7 @@ class Advice:
 def advice(ending: Ending, run_dir: Path) -> Advice:
     """Return the advice for `ending` of the run in `run_dir`."""
     text, *commands = remedy_of(ending.outcome, ending.reasons)
-    logs = tuple(path for name in ("job.out", "job.err") if (path := run_dir / name).is_file())
+    logs = tuple(path for name in (LOG, "job.err") if (path := run_dir / name).is_file())
     words = _words(run_dir, logs)
     pattern = re.compile(rf"\b({'|'.join(words)})\b")
     if words["CHECKPOINTS"]:  # beginning anew would be refused: it would write among them
@@ -218,7 +218,7 @@ def advice(ending: Ending, run_dir: Path) -> Advice:
 
 def _words(run_dir: Path, logs: Sequence[Path]) -> dict[str, str]:
     """Return what stands for the words of REMEDIES, quoted for a shell; empty where this run has none."""
-    run, scheduler = read_object(run_dir / "run.json"), scheduler_of(run_dir)
+    run, scheduler = read_object(run_dir / RUN), scheduler_of(run_dir)
     limit_s = seconds_of(str(lookup(run, "launch.timelimit")))
     found = {"NODES": lookup(run, "parallel.nodes")}
     for word, kind in {"MODEL": "models", "SYSTEM": "systems"}.items():

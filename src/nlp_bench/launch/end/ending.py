@@ -115,7 +115,7 @@ def decide(run: Run, run_dir: Path, *, exit_status: int | None, job: Job | None 
         exit_status=exit_status,
         job=job,
         signal=signal,
-        run_log=run_dir / "job.out",
+        run_log=run_dir / seal.LOG,
         log=log,
         scheduler=scheduler,
     )
@@ -445,13 +445,13 @@ def write_ending(
         "starts": tries,
         "sealed": seal.at_end(run_dir),
     }
-    files.write_json(run_dir / "outcome.json", record, once=True)
+    files.write_json(run_dir / seal.OUTCOME, record, once=True)
     write_marker(run_dir)
 
 
 def read_ending(run_dir: Path) -> Ending | None:
     """Return the decision that stands, or None while there is none."""
-    path = run_dir / "outcome.json"
+    path = run_dir / seal.OUTCOME
     if not path.exists():
         return None
     record = read_outcome(run_dir)

@@ -37,6 +37,7 @@ from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, asked_scheduler, read_submission, repeat_command, scheduler_of
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
+from nlp_bench.seal import LOG, OUTCOME, SUBMISSION
 from nlp_bench.terminal import say
 
 GONE_S = 300  # seconds for which the scheduler must answer "not there" before a job without a record counts as lost
@@ -92,7 +93,7 @@ def _is_read_only(run_dir: Path) -> bool:
 
 
 def _sync(run_dir: Path) -> tuple[Ending | None, str]:
-    if (run_dir / "outcome.json").exists():
+    if (run_dir / OUTCOME).exists():
         marker.repair(run_dir)
         return read_ending(run_dir), "ended"
     if marker.remove_bare(run_dir):
@@ -288,7 +289,7 @@ def _late(scheduler: Scheduler, run_dir: Path, job: Job, record: ScriptRecord | 
 
 def _unseen(run_dir: Path, ending: Ending) -> str:
     """Return what of a job without records is not visible: its log, or the end of it where it stops early and the job did not fail."""
-    if not (run_dir / "job.out").exists():
+    if not (run_dir / LOG).exists():
         return "job.out and the job's own records are not visible"
     is_cut = ending.outcome is Outcome.INCOMPLETE and not says_finished(run_dir)
     return "the end of job.out and the job's own records are not visible" if is_cut else ""
@@ -411,7 +412,7 @@ def _where(submission: Submission) -> str:
 def _stall_s(run_dir: Path) -> float:
     """Return the seconds of silence after which a run of another machine has ended: none of its own pauses is so long."""
     run = read_run(run_dir)
-    far = progress(run, run_dir / "job.out")
+    far = progress(run, run_dir / LOG)
     return max(ELSEWHERE_S, far.stall_limit_s if far else run.limits.silence_s(0.0, has_pauses=True))
 
 
@@ -432,7 +433,7 @@ def _unknown_state(scheduler: Scheduler, run_dir: Path, job: Job) -> str | None:
 
 def _unchanged_for(run_dir: Path, time_s: float) -> bool:
     """Whether the run's files have not changed for so long: a record that is late would have arrived."""
-    return min(age_s(path) for path in (run_dir / "submit.json", run_dir / "job.out") if path.exists()) > time_s
+    return min(age_s(path) for path in (run_dir / SUBMISSION, run_dir / LOG) if path.exists()) > time_s
 
 
 def wait(run_dir: Path, *, poll_s: float) -> Ending | None:

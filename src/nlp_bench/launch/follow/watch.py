@@ -26,6 +26,7 @@ from nlp_bench.launch.submission import asked_scheduler, read_submission
 from nlp_bench.marker import JUBE_ERROR, why_failed
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.outcome import Outcome
+from nlp_bench.seal import LOG, OUTCOME
 from nlp_bench.train.checkpoint.folder import iteration_of, newest
 
 SCHEMA = "nlp-bench/watch/1"
@@ -130,7 +131,7 @@ class _Watching:
 
     def _look(self, folder: Path) -> Look:
         """Look at one run; one that has ended is not read again, and a damaged one does not hide the others."""
-        if folder in self.ended and (folder / "outcome.json").exists():
+        if folder in self.ended and (folder / OUTCOME).exists():
             return self.ended[folder]
         try:
             ending, state = sync(folder)
@@ -185,7 +186,7 @@ class _Watching:
 
     def _far(self, folder: Path) -> tuple[Progress | None, Bound | None]:
         """Return how far a run is, and how well its mean time is known."""
-        run, log = read_run(folder), folder / "job.out"
+        run, log = read_run(folder), folder / LOG
         bounds = self.bounds.setdefault(folder, BoundTracker(run, log, self.options.until))
         far = progress(run, log)
         if far:
