@@ -31,7 +31,7 @@ from nlp_bench.data import shards
 from nlp_bench.data.indexed import check_indexed
 from nlp_bench.data.maker import DataRequest, documents, make_data
 from nlp_bench.data.prepare import PrepareRequest, find_shards, prepare
-from nlp_bench.data.shards import Progress, Reading
+from nlp_bench.data.shards import Reading, ShardProgress
 from nlp_bench.data.text import Block, split_sentences
 from nlp_bench.data.tokenizer import TokenizerChoice, byte_pairs
 from nlp_bench.errors import NlpBenchError, UsageError
@@ -361,7 +361,7 @@ def test_a_slip_on_the_command_line_is_named(folder: Path, cli: Cli, more: list[
 
 
 def test_the_time_left_counts_only_what_is_done_now() -> None:
-    progress = Progress([1_000_000, 1_000_000])
+    progress = ShardProgress([1_000_000, 1_000_000])
     for position in (500_000, 700_000):
         progress.begin(0, position)  # an earlier run had come to the first
     progress.add(0, Block(data=b"", end=0, number=1, position=1_000_000), text_bytes=4_000_000, documents=100)
@@ -375,7 +375,7 @@ def test_the_time_left_counts_only_what_is_done_now() -> None:
 def test_a_terminal_has_one_line_and_a_file_has_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     for stream, expected in ((Terminal(), "\r"), (io.StringIO(), "nlp-bench: preparing ")):
         monkeypatch.setattr(sys, "stderr", stream)
-        progress = Progress([1])
+        progress = ShardProgress([1])
         progress.show()
         assert stream.getvalue() == ""  # short work needs no progress
         progress.next_s = 0

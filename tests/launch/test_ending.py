@@ -15,7 +15,7 @@ from nlp_bench.config.scheduler import Job, State
 from nlp_bench.launch.end.advice import advice
 from nlp_bench.launch.end.ending import decide, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import KILLED
-from nlp_bench.launch.nodes.torchrun import write_provenance
+from nlp_bench.launch.nodes.torchrun import write_launched
 from nlp_bench.launch.scheduler import slurm
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -128,7 +128,7 @@ def test_a_local_run_that_ended_with_the_job_around_it_names_that(
     local = offline("tiny", "local", data_path="mock")
     local.write(folder(tmp_path, last=8, err="nlp-bench: *** JOB local CANCELLED AT 2026-01-01T00:00:00 ***\n"))
     monkeypatch.setenv(name, "123.pbs01")
-    write_provenance(tmp_path, ["torchrun"], {}, "")
+    write_launched(tmp_path, ["torchrun"], {}, "")
     ending = decide(local, tmp_path, exit_status=143, signal="TERM")
     assert ending.texts == [f"the job was ended from outside by signal TERM, inside job 123.pbs01 ({name})"]
     assert advice(ending, tmp_path).remedy.startswith("mostly the walltime of that job was used up")

@@ -15,7 +15,7 @@ from support.command import Terminal
 from support.published import published_log
 
 from nlp_bench.inputs import sources as progress
-from nlp_bench.inputs.sources import Progress
+from nlp_bench.inputs.sources import ReadProgress
 from nlp_bench.terminal import StatusLine
 
 
@@ -30,7 +30,7 @@ class Clock:
 
 def test_it_is_silent_for_a_second_and_then_speaks_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = Clock(monkeypatch), Terminal()
-    with contextlib.closing(Progress(10, 8_000_000, stream)) as line:
+    with contextlib.closing(ReadProgress(10, 8_000_000, stream)) as line:
         for now_s in (100.0, 100.9):
             clock.now_s = now_s
             line.show(1, 1_000_000)
@@ -52,7 +52,7 @@ def test_it_is_silent_for_a_second_and_then_speaks_in_steps(monkeypatch: pytest.
 
 def test_a_pipe_has_no_end_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch)
-    assert Progress(1, None, Terminal()).text(0, 3_000_000, 2.0) == "reading 3.00 MB, 1.50 MB/s"
+    assert ReadProgress(1, None, Terminal()).text(0, 3_000_000, 2.0) == "reading 3.00 MB, 1.50 MB/s"
 
 
 def test_it_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_it_never_wraps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = Clock(monkeypatch), io.StringIO()
-    with contextlib.closing(Progress(10, 8_000_000, stream)) as line:
+    with contextlib.closing(ReadProgress(10, 8_000_000, stream)) as line:
         clock.now_s = 200.0
         line.show(3, 2_000_000)
     assert not stream.getvalue()

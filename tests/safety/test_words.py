@@ -16,7 +16,7 @@ from support.processes import ROOT, execute
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.launch.folder import prepare
-from nlp_bench.launch.nodes.torchrun import write_provenance
+from nlp_bench.launch.nodes.torchrun import write_launched
 from nlp_bench.launch.script import interpreter, software_lines, variables
 from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.redact import is_secret
@@ -137,7 +137,7 @@ def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.M
         monkeypatch.setenv(name, f"two words {SECRET}")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")
     added = {"WANDB_API_KEY": SECRET, "HF_TOKEN": "$HF_TOKEN", "A": "it's"}
-    write_provenance(tmp_path, ["torchrun", "--wandb-api-key", SECRET, "--lr", "1"], added, "")
+    write_launched(tmp_path, ["torchrun", "--wandb-api-key", SECRET, "--lr", "1"], added, "")
     texts = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert not [name for name, text in texts.items() if SECRET in text]
     assert json.loads(texts["environment.json"])["variables"]["NCCL_DEBUG"] == "INFO"
@@ -151,7 +151,7 @@ def test_no_record_of_a_run_holds_a_secret(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(("nodes", "said"), [("1", ""), ("2", "to be typed on each of 2 nodes within a minute")])
 def test_the_command_of_several_nodes_says_so(tmp_path: Path, nodes: str, said: str) -> None:
     """Typed on one of two it waited for 83 s without a word, and ended in a traceback of torchrun's."""
-    write_provenance(tmp_path, ["true", "--nnodes", nodes], {}, "")
+    write_launched(tmp_path, ["true", "--nnodes", nodes], {}, "")
     found = execute("bash", tmp_path / "command.txt", check=True).stderr
     assert said in found
     assert bool(said) == bool(found)

@@ -17,7 +17,7 @@ from nlp_bench.launch.end.ending import Ending, read_ending, write_ending
 from nlp_bench.launch.end.log_facts import ScriptRecord, write_record
 from nlp_bench.launch.folder import prepare as prepare_run
 from nlp_bench.launch.jube_rehearsal import row
-from nlp_bench.launch.nodes.torchrun import write_provenance
+from nlp_bench.launch.nodes.torchrun import write_launched
 from nlp_bench.launch.prediction import warnings_of
 from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.machine import recorder
@@ -107,7 +107,7 @@ WRITERS = (
     Writer(name="outcome.json and ready", write=lambda folder: write_ending(folder, FAILED, exit_status=5, job_id="7"), check=_ending_is_read),
     Writer(name="ended.json", write=lambda folder: write_record(folder, ScriptRecord(exit_status=5, signal="TERM", job_id="7", restarts=0))),
     Writer(name="ready of a rehearsal", write=_rehearsed, check=_marker_is_ours),
-    Writer(name="command.txt and environment.json", write=lambda folder: write_provenance(folder, ["torchrun", "x"], {"A": "1"}, "")),
+    Writer(name="command.txt and environment.json", write=lambda folder: write_launched(folder, ["torchrun", "x"], {"A": "1"}, "")),
     Writer(name="machine", write=_facts),
     Writer(name="doctor's test", write=_test_of_nodes, check=_node_is_read, steps=_NODE),
     Writer(name="measure", prepare=ended_run, write=command("measure", "HERE/run"), is_command=True),

@@ -28,7 +28,7 @@ from nlp_bench.train.logline import Interval, format_line
 from nlp_bench.train.watching.startup import now_s as boot_s
 from nlp_bench.train.watching.startup import process_start_s
 from nlp_bench.train.watching.timing import PHASES, TIMERS, PhaseSum, Timers, phases_of, table_lines
-from nlp_bench.train.watching.watchers import Console, Progress, memory_text
+from nlp_bench.train.watching.watchers import Console, ProgressLine, memory_text
 from nlp_bench.train.watching.writers import TensorBoard
 
 INTERVAL = Interval(
@@ -159,7 +159,7 @@ def test_progress_gives_way_to_the_log_and_tells_what_is_left() -> None:
     screen, log, times = Terminal(), io.StringIO(), iter([0.0, 1.0, 1.1, 3.0])
     console = Console(log, screen)
     layout = SimpleNamespace(global_batch_size=4, train_iters=600)
-    progress = Progress(console.line, settings(), layout, lambda: next(times))  # type: ignore[arg-type]
+    progress = ProgressLine(console.line, settings(), layout, lambda: next(times))  # type: ignore[arg-type]
     for iteration in (1, 2, 3):
         progress.after(iteration)
     shown = screen.getvalue().split("\r")

@@ -387,7 +387,7 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
     from nlp_bench.config.catalog import root
     from nlp_bench.launch import ambient
     from nlp_bench.launch.nodes.supervise import supervise
-    from nlp_bench.launch.nodes.torchrun import check_rendezvous, rank_environment, write_provenance
+    from nlp_bench.launch.nodes.torchrun import check_rendezvous, rank_environment, write_launched
     from nlp_bench.machine.recorder import start_recorder
     from nlp_bench.packages import is_of_pythonpath
 
@@ -404,7 +404,7 @@ def _train(resolved: "Run", run_dir: Path, rendezvous: "Rendezvous", command: li
             say(ambient.message(foreign))
         if warning := build_warning(environment):
             print(warning, flush=True)
-        write_provenance(run_dir, command, environment, resolved.data.path, taken_out=foreign)
+        write_launched(run_dir, command, environment, resolved.data.path, taken_out=foreign)
     os.chdir(run_dir)
     start_recorder(resolved, run_dir)
     watches = "NLP_BENCH_NODES" in os.environ and rendezvous.is_host  # by hand, the log is a terminal

@@ -184,7 +184,7 @@ class Preparation:
         self.num_open = max(min(len(shards), workers, MAX_OPEN_SHARDS), 1)
         self.window = max(2 * workers // self.num_open, 2)
         self.stop = threading.Event()
-        self.progress = Progress([shard.path.stat().st_size for shard in shards])
+        self.progress = ShardProgress([shard.path.stat().st_size for shard in shards])
         # Spawned, not forked: a fork would copy locks that threads hold.
         context = multiprocessing.get_context("spawn")
         self.processes = ProcessPoolExecutor(workers, context, begin, (choice, reading, shards[0].token_bytes))
@@ -323,7 +323,7 @@ class _ShardJob:
             self.writer.close()
 
 
-class Progress:
+class ShardProgress:
     """Progress, updated by several threads: a line that is rewritten on a terminal, a new one every 30 s elsewhere."""
 
     def __init__(self, sizes: Sequence[int]) -> None:

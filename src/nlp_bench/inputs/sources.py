@@ -46,7 +46,7 @@ QUIET_S, STEP_S = 1.0, 0.1
 _BAR_WIDTH = 20
 
 
-class Progress:
+class ReadProgress:
     """Progress of the reading: one line on standard error, if that is a terminal, after QUIET_S; wiped at the end."""
 
     def __init__(self, num_files: int, num_bytes: int | None, stream: TextIO | None = None) -> None:
@@ -154,7 +154,7 @@ def _assembled(group: Group, results: list[Read], options: ReadOptions) -> tuple
 def _read_all(work: list[tuple[int, Item, ReadOptions]], alone_s: float) -> list[Read]:
     """Read in this process until starting others pays off; pipes are always read here."""
     num_files, num_bytes = len(work), sum(item.num_bytes for _, item, _ in work)
-    progress = Progress(num_files, num_bytes if all(item.is_regular for _, item, _ in work) else None)
+    progress = ReadProgress(num_files, num_bytes if all(item.is_regular for _, item, _ in work) else None)
     results: dict[int, Read] = {}
     done_bytes = 0
 

@@ -20,7 +20,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, least, student_t
 
 WARM_UP = 20  # iterations never counted, one line at least: what is left out is fixed before anything is seen
-UNSEEN = 2.0
+UNSEEN_EVENT = 2.0
 """Iterations' worth of one event that was not seen yet: a stall, or a cluster of some, is added to the variance as if it had come once.
 Without it an even run would end before its first stall. Chosen on real runs (docs/until.md): 1 misses the truth in 22 % of them."""
 NUM_BATCHES = 32  # batches are merged in pairs when there are twice as many
@@ -196,4 +196,4 @@ def _half_width(variance: float, mean: float, iterations: int) -> float:
     """Return the half width in seconds per iteration, one unseen event allowed for."""
     mixture = iterations * _RHO_SQUARED
     factor = math.sqrt(2 * (mixture + 1) / mixture * math.log(math.sqrt(mixture + 1) / (1 - LEVEL)))
-    return factor * math.sqrt((variance + (UNSEEN * mean) ** 2 / iterations) / iterations)
+    return factor * math.sqrt((variance + (UNSEEN_EVENT * mean) ** 2 / iterations) / iterations)

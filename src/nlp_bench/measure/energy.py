@@ -115,7 +115,7 @@ class Energy:
 
 
 @immutable
-class Job:
+class Due:
     """What a run's nodes should have recorded."""
 
     num_nodes: int
@@ -146,8 +146,8 @@ def with_energy_and_machine(
         if nodes and isinstance(num_nodes, int) and entry.num_gpus:
             is_on_gpus = lookup(run, "system.accelerator") == "cuda"
             spread_s = float(spread.value) if spread and not isinstance(spread.value, str) else None
-            job = Job(num_nodes=num_nodes, num_gpus=entry.num_gpus, is_on_gpus=is_on_gpus, clock_spread_s=spread_s)
-            energy = _metered(nodes, measured, job)
+            due = Due(num_nodes=num_nodes, num_gpus=entry.num_gpus, is_on_gpus=is_on_gpus, clock_spread_s=spread_s)
+            energy = _metered(nodes, measured, due)
         if energy is None or energy.joules_per_token is None:
             energy = _stated(measured, entry.num_gpus) or energy
     said = [*(truth.warnings if truth else ()), *(energy.remarks if energy else ())]
@@ -166,22 +166,22 @@ def _times_of_day(measured: Throughput | None) -> tuple[float, float] | None:
     return (begin, end) if begin < end else None
 
 
-def _metered(nodes: Sequence[NodeRecord], measured: Throughput, job: Job) -> Energy:
+def _metered(nodes: Sequence[NodeRecord], measured: Throughput, due: Due) -> Energy:
     try:
         begins, ends = _intervals(measured)
-        counters, missing = _gpus(nodes) if job.is_on_gpus else _packages(nodes)
-        _check_complete(nodes, counters, missing, job)
+        counters, missing = _gpus(nodes) if due.is_on_gpus else _packages(nodes)
+        _check_complete(nodes, counters, missing, due)
         joules = sum(counter.joules_in(begins, ends) for counter in counters)
     except MeterError as error:
         return Energy(why_none=str(error))
     tokens, seconds = measured.window.num_tokens, float(np.sum(ends - begins))
     return Energy(
-        boundary=GPUS.format(len(counters), job.num_gpus) if job.is_on_gpus else CPUS.format(len(nodes), job.num_nodes),
+        boundary=GPUS.format(len(counters), due.num_gpus) if due.is_on_gpus else CPUS.format(len(nodes), due.num_nodes),
         joules=joules,
         joules_per_token=joules / tokens,
-        mean_power_w_per_gpu=joules / seconds / job.num_gpus if job.is_on_gpus else None,
-        cpu_joules_per_token=_of_cpus_beside(nodes, job, begins, ends, tokens) if job.is_on_gpus else None,
-        **_sampling(counters, job, begins, ends),
+        mean_power_w_per_gpu=joules / seconds / due.num_gpus if due.is_on_gpus else None,
+        cpu_joules_per_token=_of_cpus_beside(nodes, due, begins, ends, tokens) if due.is_on_gpus else None,
+        **_sampling(counters, due, begins, ends),
     )
 
 
@@ -237,25 +237,25 @@ def _packages(nodes: Sequence[NodeRecord]) -> Metering:
 
 
 def _check_complete(
-    nodes: Sequence[NodeRecord], counters: Sequence[EnergyCounter], missing: Sequence[str], job: Job
+    nodes: Sequence[NodeRecord], counters: Sequence[EnergyCounter], missing: Sequence[str], due: Due
 ) -> None:
     """Raise MeterError unless every node and every GPU of the run was metered: a part of the energy is no energy of the run."""
-    if len(nodes) < job.num_nodes:
+    if len(nodes) < due.num_nodes:
         names = ", ".join(node.name for node in nodes[:5])
-        raise MeterError(f"{len(nodes)} of {job.num_nodes} nodes have machine records ({names})")
+        raise MeterError(f"{len(nodes)} of {due.num_nodes} nodes have machine records ({names})")
     broken = next((node for node in nodes if node.problem), None)
     if broken:
         raise MeterError(f"node {broken.name}: {broken.problem}")
-    if job.is_on_gpus and len(counters) != job.num_gpus:
+    if due.is_on_gpus and len(counters) != due.num_gpus:
         reasons = [*filter(None, (node.text("no_meter") for node in nodes)), *missing, "the others have no record"]
-        raise MeterError(f"{len(counters)} of {job.num_gpus} GPUs have a meter: {reasons[0]}")
-    if not job.is_on_gpus and (missing or not counters):
+        raise MeterError(f"{len(counters)} of {due.num_gpus} GPUs have a meter: {reasons[0]}")
+    if not due.is_on_gpus and (missing or not counters):
         raise MeterError(next(iter(missing), "no meter"))
 
 
-def _of_cpus_beside(nodes: Sequence[NodeRecord], job: Job, begins: Column, ends: Column, tokens: float) -> float | None:
+def _of_cpus_beside(nodes: Sequence[NodeRecord], due: Due, begins: Column, ends: Column, tokens: float) -> float | None:
     counters, missing = _packages(nodes)
-    if missing or not counters or len(nodes) < job.num_nodes:
+    if missing or not counters or len(nodes) < due.num_nodes:
         return None
     try:
         return sum(counter.joules_in(begins, ends) for counter in counters) / tokens
@@ -263,7 +263,7 @@ def _of_cpus_beside(nodes: Sequence[NodeRecord], job: Job, begins: Column, ends:
         return None
 
 
-def _sampling(counters: Sequence[EnergyCounter], job: Job, begins: Column, ends: Column) -> dict[str, Any]:
+def _sampling(counters: Sequence[EnergyCounter], due: Due, begins: Column, ends: Column) -> dict[str, Any]:
     """Return how densely the nodes were sampled within the window, and what that is too little for, by the fields of Energy."""
     begin, end = float(begins[0]), float(ends[-1])
     rates, counts, gaps = [], [], []
@@ -273,7 +273,7 @@ def _sampling(counters: Sequence[EnergyCounter], job: Job, begins: Column, ends:
         rates.append((len(around) - 1) / float(around[-1] - around[0]))
         counts.append(int(np.count_nonzero((times >= begin) & (times <= end))))
         gaps.append(float(np.diff(around).max()))
-    rate, count, gap_s, spread_s = min(rates), min(counts), max(gaps), job.clock_spread_s
+    rate, count, gap_s, spread_s = min(rates), min(counts), max(gaps), due.clock_spread_s
     said = []
     if gap_s > LONG_GAP_S:
         said.append(f"the samples pause for up to {gap_s:.1f} s ({counters[gaps.index(gap_s)].name})")
@@ -281,9 +281,9 @@ def _sampling(counters: Sequence[EnergyCounter], job: Job, begins: Column, ends:
         said.append(f"{rate:.2f} samples per second; MLPerf's rules ask for at least 1")
     if count < FEW_SAMPLES:
         said.append(f"{count} samples in the window; MLPerf's rules ask for at least {FEW_SAMPLES}")
-    if job.num_nodes > 1 and spread_s is None:
+    if due.num_nodes > 1 and spread_s is None:
         said.append("the log does not say how far the nodes' clocks are apart")
-    elif job.num_nodes > 1 and spread_s and spread_s > CLOCKS_APART_S:
+    elif due.num_nodes > 1 and spread_s and spread_s > CLOCKS_APART_S:
         share = 100 * spread_s / float(np.sum(ends - begins))
         said.append(f"the nodes' clocks are {spread_s:.1f} s apart, {share:.1f} % of the window")
     remarks = tuple(f"energy: {text}" for text in said)

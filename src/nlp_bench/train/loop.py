@@ -324,6 +324,6 @@ def watchers_of(trainer: Trainer, say: Say, console: Console | None) -> list[Wat
             (settings.tensorboard_dir, lambda: TensorBoard(settings, say)),
             (settings.wandb_project, lambda: WeightsBiases(settings, layout, say)),
             (settings.mllog, lambda: MlLog(settings, layout, device.type, say)),
-            (shows, lambda: watching.Progress(line, settings, layout)),
+            (shows, lambda: watching.ProgressLine(line, settings, layout)),
         ]
     return [make() for condition, make in wanted if condition]

@@ -283,7 +283,7 @@ def _exit_status(facts: Facts) -> Ending | None:
     if status is None:
         said = f"{facts.scheduler.title}: {facts.job.word}" if facts.job else ""
     else:
-        said = _in_words(status) if status == facts.exit_status else _first_task(facts)
+        said = _status_in_words(status) if status == facts.exit_status else _first_task(facts)
     if facts.exit_status == 128 + 9 and facts.job and facts.job.is_memory_suspect:
         said += " (mostly out of memory)"
     is_killed = _signal_of(status) == SIGKILL and not facts.log.is_step_cancelled
@@ -294,7 +294,7 @@ def _exit_status(facts: Facts) -> Ending | None:
 def _first_task(facts: Facts) -> str:
     """Return in words how the task ended that failed first, by srun's words; empty where they do not say it."""
     first = facts.log.failed_status
-    return f"{_in_words(first)} on {facts.log.failed_node}" if first else ""
+    return f"{_status_in_words(first)} on {facts.log.failed_node}" if first else ""
 
 
 def _failed(facts: Facts, status: str, code: str = "exit-status") -> Ending:
@@ -317,7 +317,7 @@ def _failed_after_the_end(facts: Facts) -> Ending | None:
         return None
     if facts.last_iteration < facts.iterations or facts.log.notice_outcome or _without_beginning(facts):
         return None
-    text = f"completed with errors: {_in_words(facts.exit_status or 0)} after the last iteration, when the training was done"
+    text = f"completed with errors: {_status_in_words(facts.exit_status or 0)} after the last iteration, when the training was done"
     return Ending.of(Outcome.VALID, "completed-with-errors", text, facts.log.error)
 
 
@@ -327,7 +327,7 @@ def _signal_of(status: int | None) -> int | None:
     return number if 0 < number < 65 else None
 
 
-def _in_words(status: int) -> str:
+def _status_in_words(status: int) -> str:
     """Return an exit status for a person."""
     number = _signal_of(status)
     return f"killed by signal {number}" if number else f"exit status {status}"

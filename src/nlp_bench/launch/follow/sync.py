@@ -281,7 +281,7 @@ def _late(scheduler: Scheduler, run_dir: Path, job: Job, record: ScriptRecord | 
     looked = run_dir / NOT_VISIBLE.format(job_id=job.job_id)
     unseen = _unseen(run_dir, ending) if record is None and is_by_log else ""
     if unseen and not _waited(looked):
-        return f"{scheduler.title}: {_in_words(job)}; {unseen} from here yet; waiting up to {GONE_S} s"
+        return f"{scheduler.title}: {_word_and_remedy(job)}; {unseen} from here yet; waiting up to {GONE_S} s"
     with contextlib.suppress(OSError):
         looked.unlink(missing_ok=True)
     return ""
@@ -373,11 +373,11 @@ def _still_going(scheduler: Scheduler, run_dir: Path, submission: Submission, jo
         waited_s = max(0.0, waited_s - job.delay_s)
         is_own = once.may_act(run_dir, submission)
         if is_own and (done := retry.cancel_overdue(read_run(run_dir), run_dir, submission, job, waited_s)):
-            return f"{_in_words(job)}; {done}"
+            return f"{_word_and_remedy(job)}; {done}"
         cancel = scheduler.commands([job.job_id])[1]
         lost = f"{why}: give it that name back, or {cancel}" if (why := job.lost_folder()) else ""
-        return RunState(_in_words(job) + lost, Kind.WAITS)
-    return _in_words(job) if job.state in ACTIVE else None
+        return RunState(_word_and_remedy(job) + lost, Kind.WAITS)
+    return _word_and_remedy(job) if job.state in ACTIVE else None
 
 
 def _local_state(run_dir: Path, submission: Submission) -> str | None:
@@ -416,7 +416,7 @@ def _stall_s(run_dir: Path) -> float:
     return max(ELSEWHERE_S, far.stall_limit_s if far else run.limits.silence_s(0.0, has_pauses=True))
 
 
-def _in_words(job: Job) -> str:
+def _word_and_remedy(job: Job) -> str:
     text = f"{job.word} ({job.reason})" if job.reason not in {"", "None"} else job.word
     return f"{text}; {job.remedy}" if job.remedy else text
 

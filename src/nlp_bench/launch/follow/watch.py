@@ -63,7 +63,7 @@ class Look:
             text += f"; STALLED: the log has not grown for more than {self.progress.stall_limit_s:.0f} s"
         if self.progress.is_stalled or self.state.kind in {Kind.SILENT, Kind.READ_ONLY}:
             text += f"; {self.state}"
-        text += f"; {_in_words(self.bound)}" if self.bound else ""
+        text += f"; {_bound_in_words(self.bound)}" if self.bound else ""
         return text + (": see {}, or end it with {}".format(*self.to_type) if self.to_type else "")
 
     def record(self) -> dict[str, Any]:
@@ -246,7 +246,7 @@ def _next_of_jube(run: Path, word: str) -> str:
     return f"; why: cat {why}; once that is mended: {again}; a wrong value of a parameter is mended in a new run"
 
 
-def _in_words(bound: Bound) -> str:
+def _bound_in_words(bound: Bound) -> str:
     """Return how well the mean is known in one clause, and that it is enough."""
     text = f"known to +-{100 * bound.half_width:.1f} %"
     if bound.is_enough:

@@ -218,7 +218,7 @@ FROM_ENVIRONMENT = 'export {name}="${{{name}:?is a secret and is not kept here; 
 """How command.txt names a secret: it is taken from the environment of whoever types the command again."""
 
 
-def write_provenance(
+def write_launched(
     run_dir: Path,
     command: list[str],
     added: dict[str, str],

@@ -93,7 +93,7 @@ class Garbage(Watcher):
 STEP_S = 0.2  # shortest time between two updates of the line
 
 
-class Progress(Watcher):
+class ProgressLine(Watcher):
     """Progress and remaining time: one line that is redrawn on a terminal; elsewhere, with --progress on, a line after each log line."""
 
     def __init__(
