@@ -13,10 +13,11 @@ from support.published import published_log, write_run
 
 from nlp_bench.measure.rows import MEANING
 
-DUMP = dump(
-    hidden_size=12288, num_layers=96, num_attention_heads=96, ffn_hidden_size=49152, seq_length=2048, padded_vocab_size=51200,
-    world_size=384, bf16=True, swiglu=False,
-)  # fmt: skip
+ARGUMENTS: dict[str, object] = {
+    "hidden_size": 12288, "num_layers": 96, "num_attention_heads": 96, "ffn_hidden_size": 49152, "seq_length": 2048,
+    "padded_vocab_size": 51200, "world_size": 384, "bf16": True, "swiglu": False,
+}  # fmt: skip
+DUMP = dump(**ARGUMENTS)
 
 
 @pytest.fixture
@@ -35,6 +36,25 @@ def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, cli:
     shown = cli("report", dumped, "--gpu", "A100", code=None).out
     assert "  100.6  32.2*\n" in shown
     assert "causal attention counted as half" in shown
+
+
+@pytest.mark.parametrize(
+    ("family", "words"),
+    [
+        ({}, "causal attention as half (newer Megatron-LM)"),
+        ({"model_family": "bert", "bert_no_binary_head": True}, "attention in full, the head that guesses tokens at every token"),
+        ({"model_family": "t5", "decoder_seq_length": 128}, "the decoder's causal attention counted as half, the encoder's and"),
+    ],
+)  # fmt: skip
+def test_the_explanation_counts_attention_as_the_family_does(
+    family: dict[str, object], words: str, tmp_path: Path, cli: Cli
+) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(dump(**ARGUMENTS, **family) + published_log())
+    said = [
+        line for line in cli("report", path, "--explain", code=None).out.splitlines() if " per token: model, " in line
+    ]
+    assert [words in line for line in said] == [True, False], said
 
 
 def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(dumped: str, cli: Cli) -> None:

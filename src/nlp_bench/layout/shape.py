@@ -99,6 +99,7 @@ class ModelShape(Layer[int, bool]):
     """The sizes that determine FLOPs and parameters of a dense GPT. Raises UsageError where they are inconsistent."""
 
     padded_vocab_size: int  # rows of the embedding table, padding included: the padding rows are multiplied too
+    counted = "causal attention as half (newer Megatron-LM)"  # what the model's FLOPs count of the attention
 
     def __post_init__(self) -> None:
         if self.head_width is None and self.hidden_size % self.num_attention_heads:
@@ -178,6 +179,7 @@ class T5Shape(ModelShape):
     num_decoder_layers: int  # layers of the decoder
     decoder_sequence_length: int  # tokens of the decoder per sample
     relative_positions: bool = False  # whether each stack has a table of relative positions
+    counted = "the decoder's causal attention counted as half, the encoder's and the cross-attention in full"
 
     @property
     def depth(self) -> int:
@@ -225,6 +227,7 @@ class BertShape(ModelShape):
     """An encoder with a head that predicts masked tokens (computed at every token) and one for the next sentence."""
 
     binary_head: bool = True  # whether there is a next-sentence prediction, with its embedding of two token types
+    counted = "attention in full, the head that guesses tokens at every token"
 
     @property
     def stacks(self) -> tuple[Stack, ...]:

@@ -12,6 +12,7 @@ from nlp_bench.config.accelerators import Peak, peak_of, variants
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.flops import hardware_flops_per_token, legacy_flops_per_iteration, model_flops_per_token
+from nlp_bench.layout.shape import ModelShape
 from nlp_bench.measure.shape import Shaped, shaped
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -20,15 +21,20 @@ if TYPE_CHECKING:
     from nlp_bench.measure.result import RunResult
 
 COUNTS = {
-    "model": "model, causal attention as half (newer Megatron-LM)",
+    "model": f"model, {ModelShape.counted}",
     "model_full_attention": "model, full attention (PaLM, Narayanan 2021)",
     "hardware": "hardware, with the recompute that ran",
     "legacy": "legacy x4/3 count of the published tables",
 }
-"""The four countings, by their names in the fields."""
+"""The four countings, by their names in the fields, of a GPT."""
 SAME = 0.02  # two FLOP/s that differ by no more than this share are called the same
 LEAST_FLOPS = 6  # floating-point operations per parameter and token of a training step, at least (Kaplan et al. 2020)
 _DIGITS = 0.005  # half of the last digit that logs print of a TFLOP/s
+
+
+def words_of(known: Shaped) -> dict[str, str]:
+    """Return `COUNTS` in the words of the shape's own family."""
+    return {**COUNTS, "model": f"model, {known.shape.counted}"} if known.shape else COUNTS
 
 
 def flops_per_token(known: Shaped) -> dict[str, float | None]:
@@ -47,9 +53,9 @@ def flops_per_token(known: Shaped) -> dict[str, float | None]:
     }
 
 
-def stated_countings(entry: "RunResult", per_token: dict[str, float | None]) -> Iterator[str]:
+def stated_countings(entry: "RunResult", shape: Shaped) -> Iterator[str]:
     """Say for each FLOP/s that the log prints which counting it is: by its last line that also has a time."""
-    known = {name: flops for name, flops in per_token.items() if flops}
+    known = {name: flops for name, flops in flops_per_token(shape).items() if flops}
     if not known or not entry.num_gpus or entry.throughput is None:
         return
     last = [*reversed(entry.records[-3:])]
@@ -60,11 +66,11 @@ def stated_countings(entry: "RunResult", per_token: dict[str, float | None]) -> 
             if stated and tokens and record.elapsed_s:
                 said = f"the log's {words} {stated:g} (line {record.line_number})"
                 scale = tokens / record.elapsed_s / entry.num_gpus / 1e12
-                yield _which(said, stated, known, scale)
+                yield _which(said, stated, known, scale, words_of(shape))
                 break
 
 
-def _which(words: str, stated: float, known: dict[str, float], scale: float) -> str:
+def _which(words: str, stated: float, known: dict[str, float], scale: float, counts: dict[str, str]) -> str:
     """Name the counting that gives `stated`, the nearest of those within `SAME`."""
     if stated * SAME < _DIGITS:
         return f"{words} has too few digits to tell its counting"
@@ -75,7 +81,7 @@ def _which(words: str, stated: float, known: dict[str, float], scale: float) -> 
         return f"{words} is none of the counts ({ours}), the nearest is {100 * off[nearest]:+.1f} % off"
     others = [name for name in off if name != nearest and abs(off[name] - off[nearest]) < _DIGITS / stated]
     also = "".join(f" (and the {name.replace('_', ' ')} count, which is the same here)" for name in others)
-    return f"{words} is the count: {COUNTS[nearest]}{also}; it differs by {100 * abs(off[nearest]):.2f} %"
+    return f"{words} is the count: {counts[nearest]}{also}; it differs by {100 * abs(off[nearest]):.2f} %"
 
 
 @immutable
@@ -191,7 +197,7 @@ def efficiency_of(entry: "RunResult") -> Efficiency | None:
         peak=peak,
         why_not=tuple(why_not),
         assumed=(*known.assumed, *overridden),
-        stated=tuple(stated_countings(entry, per_token)),
+        stated=tuple(stated_countings(entry, known)),
         **per_gpu,
     )
 

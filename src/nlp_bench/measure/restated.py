@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named, so_do_others
-from nlp_bench.measure.efficiency import COUNTS, SAME, flops_per_token
+from nlp_bench.measure.efficiency import SAME, flops_per_token, words_of
 from nlp_bench.measure.series import SAME_DIGITS, half_unit, median, misread_midnights, steps_of, zone_change
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.sizes import Sizes, Spans, mean_batch
@@ -262,8 +262,8 @@ def against_shape(claims: Claims, found: list[Restated]) -> Iterator[Contradicti
     fields = [field for field in found if field.name in _FLOPS]
     if not (fields and sizes.num_devices and np.isfinite(sizes.tokens).any() and sizes.has_times):
         return
-    counts = flops_per_token(shaped(claims.workload, sizes.sequence_length))
-    known = {name: flops for name, flops in counts.items() if flops}
+    shape = shaped(claims.workload, sizes.sequence_length)
+    known = {name: flops for name, flops in flops_per_token(shape).items() if flops}
     for field in fields if known else ():
         with np.errstate(divide="ignore", invalid="ignore"):
             per_token = field.rate * sizes.elapsed_s * sizes.num_devices * 1e12 / sizes.tokens
@@ -278,7 +278,7 @@ def against_shape(claims: Claims, found: list[Restated]) -> Iterator[Contradicti
         if abs(ratios[name] - 1) > SAME + digits:
             text = (
                 f"the {WORDS[field.name]} of the log are {ratios[name]:.4g} times what the model of its arguments gives at the "
-                f"logged times, by the nearest of the usual counts ({COUNTS[name]})"
+                f"logged times, by the nearest of the usual counts ({words_of(shape)[name]})"
             )
             weight = Weight.VOID if claims.is_ours or 1 / ratios[name] > GROSS_SHAPE else Weight.DOUBT
             yield Contradiction(Code.FLOPS_VS_SHAPE, weight, text)

@@ -9,7 +9,7 @@ from nlp_bench.config.accelerators import Peak
 from nlp_bench.escape import from_to
 from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.shape import ModelShape, T5Shape
-from nlp_bench.measure.efficiency import COUNTS, Efficiency, field_of, flops_per_token
+from nlp_bench.measure.efficiency import Efficiency, field_of, flops_per_token, words_of
 from nlp_bench.measure.estimate import Uncertainty
 from nlp_bench.measure.limit import VERDICTS, Verdict
 from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of
@@ -158,13 +158,13 @@ def efficiency_facts(entry: RunResult) -> Facts:
     found = entry.efficiency
     if found is None:
         return
-    shape = found.shaped.shape
+    shape, counts = found.shaped.shape, words_of(found.shaped)
     if shape:
         yield "shape", _shape_words(shape)
         for name, flops in flops_per_token(found.shaped).items():
             if flops is not None:
-                yield "FLOPs", f"{flops:.6e} per token: {COUNTS[name]} = {_formula(name, found.shaped)}"
-    for name, words in COUNTS.items():
+                yield "FLOPs", f"{flops:.6e} per token: {counts[name]} = {_formula(name, found.shaped)}"
+    for name, words in counts.items():
         value = getattr(found, field_of(name))
         if value is not None:
             rate = f"{found.tokens_per_second:.2f} tokens/s ({found.rate}) / {found.num_gpus} GPUs"
@@ -178,10 +178,11 @@ def efficiency_facts(entry: RunResult) -> Facts:
 
 
 def _shares(found: Efficiency, peak: Peak) -> Facts:
+    counts = words_of(found.shaped)
     rows = (
-        ("MFU", found.mfu, found.model_tflops_per_gpu, COUNTS["model"]),
-        ("MFU", found.mfu_full_attention, found.model_tflops_full_attention_per_gpu, COUNTS["model_full_attention"]),
-        ("HFU", found.hfu, found.hardware_tflops_per_gpu, COUNTS["hardware"]),
+        ("MFU", found.mfu, found.model_tflops_per_gpu, counts["model"]),
+        ("MFU", found.mfu_full_attention, found.model_tflops_full_attention_per_gpu, counts["model_full_attention"]),
+        ("HFU", found.hfu, found.hardware_tflops_per_gpu, counts["hardware"]),
     )
     for name, share, tflops, words in rows:
         if share is not None:
@@ -218,8 +219,7 @@ def _of_family(name: str, known: Shaped) -> str:
         return f"{4 if known.is_recomputed else 3} x forward of all layers with full attention + 3 x head (a GPT's formula does not fit)"
     if name == "hardware":
         return "model + what is computed again, summed over the layers that run"
-    half = ", the decoder's own scores as half" if name == "model" and isinstance(known.shape, T5Shape) else ""
-    return f"3 x (all layers + head) / s{half}"
+    return "3 x (all layers + head) / s"
 
 
 def _hardware(recompute: Recompute, shape: ModelShape) -> str:

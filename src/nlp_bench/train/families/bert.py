@@ -20,6 +20,7 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy, gelu
 
+from nlp_bench.layout.shape import BertShape
 from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean_over
 from nlp_bench.train.model import Job, Place, stack
 from nlp_bench.train.samples import Batch, Rows, Samples, open_rows, padded
@@ -189,5 +190,5 @@ FAMILY = Family(
     build=BertPart,
     open_samples=_open_samples,
     forward=_forward,
-    facts=lambda _: {"model FLOPs": "3 x forward, attention in full, the head that guesses tokens at every token"},
+    facts=lambda _: {"model FLOPs": f"3 x forward, {BertShape.counted}"},
 )

@@ -31,6 +31,7 @@ from megatron.core.transformer.utils import sharded_state_dict_default
 from megatron.core.utils import make_sharded_tensor_for_checkpoint, scaled_init_method_normal
 
 from nlp_bench.immutable import immutable
+from nlp_bench.layout.shape import T5Shape
 from nlp_bench.train.families import Family, Loss, Part, key_mask, loss_of, mean_over
 from nlp_bench.train.model import Job, Place, layer
 from nlp_bench.train.samples import Batch, Rows, Samples, Tokens, open_rows, padded
@@ -277,7 +278,7 @@ def _facts(job: Job) -> dict[str, str]:
     source, target = job.settings.seq_length, job.settings.decoder_seq_length
     return {
         "tokens": f"{source} per sample, those of the encoder; the {target} of the decoder are not counted",
-        "model FLOPs": "3 x forward, the decoder's causal attention counted as half, the encoder's and the cross-attention in full",
+        "model FLOPs": f"3 x forward, {T5Shape.counted}",
     }
 
 
