@@ -30,11 +30,21 @@ CAUSES = {
     "JOB REQUEUE": Outcome.PREEMPTED,
     "DEADLINE": Outcome.TIMEOUT,
 }
-OUT_OF_MEMORY = late(
-    r"OutOfMemoryError|CUDA out of memory|oom[-_]kill|OOM Killed|Out Of Memory|std::bad_alloc|DefaultCPUAllocator: can't allocate"
-    r"|\bMemoryError\b|[Ee]xceeded (?:job )?memory limit"
-)
-"""For the log of a program that is known to have failed; some of these words are in warnings, too."""
+FAILURES = {
+    Outcome.OUT_OF_MEMORY: (
+        late(
+            r"OutOfMemoryError|CUDA out of memory|oom[-_]kill|OOM Killed|Out Of Memory|std::bad_alloc|DefaultCPUAllocator: can't allocate"
+            r"|\bMemoryError\b|[Ee]xceeded (?:job )?memory limit"
+        ),
+        late(
+            r"\bOutOfMemoryError: |(?:CUDA|HIP) out of memory\. Tried|[Dd]etected \d+ oom[-_]kill event|\bOOM ?Killed\b|std::bad_alloc"
+            r"|RESOURCE_EXHAUSTED: Out of memory|srun: error: .*: Out Of Memory|[Ee]xceeded (?:job )?memory limit|\bTERM_MEMLIMIT\b"
+            r"|\bOut of memory: Killed process"  # the kernel
+            r"|=>> PBS: job killed: p?v?mem\b|\bCgroup mem(?:sw)? limit exceeded"  # Torque and PBS, the cgroups hook of PBS
+        ),
+    ),
+}
+"""How a program failed, to its words where it is known to have failed (some are in warnings, too), and to those that by themselves say so."""
 NODE_FAILURE = late(
     r"srun: error: (?:.*?Node failure on \S+.*|Task launch for \S+ failed on node \S+: "
     r"(?:Communication (?:connection|shutdown) failure|Message (?:send|receive) failure|Socket timed out|Zero Bytes were transmitted).*)"
@@ -51,15 +61,7 @@ _EXCEPTION = late(r"(?:^|[\s\]>:])(?P<text>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Err
 _SIGNALLED = late(r"KeyboardInterrupt|SignalException|got signal: (?:2|10|12|15)\b")
 _FORMS = (
     (Outcome.NODE_FAIL, NODE_FAILURE),
-    (
-        Outcome.OUT_OF_MEMORY,
-        late(
-            r"\bOutOfMemoryError: |(?:CUDA|HIP) out of memory\. Tried|[Dd]etected \d+ oom[-_]kill event|\bOOM ?Killed\b|std::bad_alloc"
-            r"|RESOURCE_EXHAUSTED: Out of memory|srun: error: .*: Out Of Memory|[Ee]xceeded (?:job )?memory limit|\bTERM_MEMLIMIT\b"
-            r"|\bOut of memory: Killed process"  # the kernel
-            r"|=>> PBS: job killed: p?v?mem\b|\bCgroup mem(?:sw)? limit exceeded"  # Torque and PBS, the cgroups hook of PBS
-        ),
-    ),
+    *((outcome, form) for outcome, (_, form) in FAILURES.items()),
     (Outcome.TIMEOUT, late(r"=>> PBS: job killed: walltime|\bTERM_RUNLIMIT\b|\bAirflowTaskTimeout\b")),
     (
         Outcome.CANCELLED,
@@ -109,6 +111,11 @@ def meaning(notice: "re.Match[str]") -> Outcome:
     return CAUSES.get(notice["cause"], Outcome.CANCELLED)
 
 
+def failure(lines: list[str]) -> Outcome:
+    """Return how a program that has failed did so, FAILED where its `lines` tell no more."""
+    return next((one for one, (form, _) in FAILURES.items() if any(map(form.search, lines))), Outcome.FAILED)
+
+
 class _Parser(Parser):
     """Reports the end marks; the exception of a traceback is some lines below it."""
 
@@ -126,9 +133,8 @@ class _Parser(Parser):
         elif self.open and (exception := _EXCEPTION.search(text)):
             (_, is_harmless), self.open = self.open, None
             what = exception["text"]
-            failed = Outcome.OUT_OF_MEMORY if OUT_OF_MEMORY.search(what) else Outcome.FAILED
             if not is_harmless:
-                _add_mark(findings, line, Outcome.CANCELLED if _SIGNALLED.search(what) else failed, what)
+                _add_mark(findings, line, Outcome.CANCELLED if _SIGNALLED.search(what) else failure([what]), what)
         elif outcome := _outcome_of(text):
             _add_mark(findings, line, outcome, text)
 
@@ -171,7 +177,7 @@ def decisive(marks: "tuple[EndMark, ...]") -> EndMark | None:
     if first is None or first.outcome is Outcome.VALID:
         return first
     exact = {
-        Outcome.FAILED: (Outcome.OUT_OF_MEMORY, Outcome.NODE_FAIL),
+        Outcome.FAILED: (*FAILURES, Outcome.NODE_FAIL),
         Outcome.CANCELLED: (Outcome.TIMEOUT, Outcome.PREEMPTED, Outcome.NODE_FAIL),
     }.get(first.outcome, ())
     return next((mark for mark in marks if mark.outcome in exact), first)

@@ -303,8 +303,7 @@ def _failed(facts: Facts, status: str, code: str = "exit-status") -> Ending:
     text = ", ".join(filter(None, (cause.text, status, _last(facts))))
     if facts.log.memory_kill:
         return Ending.of(Outcome.OUT_OF_MEMORY, "host-memory", text, facts.log.memory_kill)
-    word = Outcome.OUT_OF_MEMORY if facts.log.out_of_memory else Outcome.FAILED
-    return Ending.of(word, cause.code, text, facts.log.error)
+    return Ending.of(facts.log.failure, cause.code, text, facts.log.error)
 
 
 def _last(facts: Facts) -> str:

@@ -13,7 +13,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_json, refuse_types, write_json
 from nlp_bench.immutable import immutable
 from nlp_bench.last_start import ATTEMPT, FINISHED, ITERATION, STARTED, STARTED_ERR, enough_after, of_this_start, tail
-from nlp_bench.logs.end_marks import NODE_FAILURE, NOTICE, OUT_OF_MEMORY, meaning
+from nlp_bench.logs.end_marks import NODE_FAILURE, NOTICE, failure, meaning
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import NO_RECORDS, Records
 from nlp_bench.outcome import Outcome
@@ -114,7 +114,7 @@ class LogFacts:
     error: str | None  # the first line that names an error
     notice: str | None  # the scheduler's notice
     notice_outcome: Outcome | None  # what the notice means
-    out_of_memory: bool  # whether memory was exhausted
+    failure: Outcome  # how it failed, by its words, where it did
     memory_limit: str | None  # the scheduler's words when it killed the job for its memory
     prolog_failure: str | None  # the scheduler's words where a node could not be prepared for the job
     memory_kill: str | None  # the scheduler's words where Linux killed a process for lack of host memory
@@ -160,7 +160,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
         error=_first_error(lines, said, failed, first),
         notice=notice.group(0) if notice else node,
         notice_outcome=_meaning(notice, node),
-        out_of_memory=any(OUT_OF_MEMORY.search(line) for line in lines),
+        failure=failure(lines),
         memory_limit=exceeded and exceeded.group(),
         prolog_failure=next(filter(scheduler.prolog_failure.search, lines), None),
         memory_kill=next(filter(scheduler.memory_kill.search, lines), None),
