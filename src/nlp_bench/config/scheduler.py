@@ -162,6 +162,8 @@ class Scheduler:
     in_own_allocation: Mapping[str, str] = {}  # with which a script may start ranks inside a user's allocation
     step_variables = NEVER
     """Variables of the user's shell in that allocation from which the starter would take what binds another step, or hides the log."""
+    task_ended = ends_step = NEVER
+    """The starter's line on a task that failed, its `node` and `status`; its words before it ends all tasks: without them they were cancelled from outside."""
     memory_limit = NEVER  # its message in the log when it killed a job for its memory
     prolog_failure = NEVER  # its message where a node could not be prepared for the job, whose script then never ran
     memory_kill = NEVER  # its message in the log where Linux killed a process of the job for lack of host memory

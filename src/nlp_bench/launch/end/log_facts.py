@@ -67,14 +67,6 @@ ERROR = re.compile(
     r"|[^:]*python[\d.]*: (?:No module named |Error while finding module specification for |can't open file ).*"  # python -m of an image without it
     r"|slurmstepd\S*: error: (?:pyxis: +\[ERROR\] |execve\(\): |(?:--task-prolog|TaskProlog) failed ).*|FATAL: .*))$"  # enroot under pyxis, Apptainer
 )
-TASK_ENDED = re.compile(
-    r"srun: error: (?P<node>\S+): tasks? \S+: (?:Exited with exit code (?P<status>\d+)|(?!Exited).+)"
-)
-"""srun's line on a task that failed: it then ends the tasks of all other nodes by a signal (--kill-on-bad-exit)."""
-ENDS_STEP = re.compile(
-    r"srun: (?:error: (?:\S+: tasks? |Task launch |Application launch |Node failure|Unable to )|First task exited)"
-)
-"""srun's words before it ends its step by itself; one that is cancelled without them was cancelled from outside."""
 LAST_ERROR = re.compile(r"^(?P<head>.*)Last error:\n(?P=head)(?P<text>.+)$", re.MULTILINE)
 """NCCL's own words, some lines below torch's "unhandled system error"."""
 ROOT_CAUSE = re.compile(
@@ -142,9 +134,9 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
     lines = said.splitlines()
     is_finished = any(FINISHED.match(line) for line in lines)
     notices = _notices(lines, begun.group(1) if (begun := BEGUN.match(err)) else "")
-    step = None if is_finished else _cancelled_step(lines, notices)
+    step = None if is_finished else _cancelled_step(scheduler, lines, notices)
     notice = _last_notice(notices) or step
-    task = TASK_ENDED.search(said)
+    task, tasks = scheduler.task_ended.search(said), scheduler.task_ended.finditer(f"{whole_err}\n{text}")
     node = next((line for line in lines if NODE_FAILURE.search(line)), None)
     # Before this attempt has logged, all records are of an earlier one.
     _, mark, behind = text.rpartition(f"\n{ATTEMPT}")
@@ -171,9 +163,7 @@ def gather(run_dir: Path, scheduler: Scheduler) -> LogFacts:
         num_starts=num_starts,
         failed_node=task and task["node"],
         failed_status=int(task["status"]) if task and task["status"] else None,
-        num_failed_nodes=len(
-            {one["node"] for one in TASK_ENDED.finditer(f"{whole_err}\n{text}") if 0 < int(one["status"] or 0) < 128}
-        ),
+        num_failed_nodes=len({one["node"] for one in tasks if 0 < int(one["status"] or 0) < 128}),
         ranks_failed=bool(failed or task),
         is_step_cancelled=step is not None,
     )
@@ -315,7 +305,7 @@ def _last_notice(notices: Notices) -> "re.Match[str] | None":
     return next((match for match in found if match["cause"]), found[-1] if found else None)
 
 
-def _cancelled_step(lines: list[str], notices: Notices) -> "re.Match[str] | None":
-    """Return the notice of a step that was cancelled although srun had no reason to end it: by `scancel JOB.STEP`."""
-    ends = next((number for number, line in enumerate(lines) if ENDS_STEP.search(line)), len(lines))
+def _cancelled_step(scheduler: Scheduler, lines: list[str], notices: Notices) -> "re.Match[str] | None":
+    """Return the notice of a step that was cancelled although the starter had no reason to end it."""
+    ends = next((number for number, line in enumerate(lines) if scheduler.ends_step.search(line)), len(lines))
     return next((match for number, match in notices if match["what"] == "STEP" and number < ends), None)

@@ -156,6 +156,13 @@ class Slurm(Scheduler):
     step_variables = re.compile(
         r"SLURM_(?:(?:CPU|MEM)_BIND\w*|LABELIO|STD(?:IN|OUT|ERR)MODE|KILL_BAD_EXIT|MULTI_PROG|REMOTE_CWD|WORKING_DIR)"
     )
+    # It then ends the tasks of all other nodes by a signal (--kill-on-bad-exit).
+    task_ended = re.compile(
+        r"srun: error: (?P<node>\S+): tasks? \S+: (?:Exited with exit code (?P<status>\d+)|(?!Exited).+)"
+    )
+    ends_step = re.compile(
+        r"srun: (?:error: (?:\S+: tasks? |Task launch |Application launch |Node failure|Unable to )|First task exited)"
+    )
     # OverMemoryKill, whose job ends as FAILED or CANCELLED. Source: slurmstepd of Slurm 22.05.
     memory_limit = re.compile(
         r"slurmstepd\S*: error: (?:StepId=|Step |JobId=|Job )\S+ exceeded memory limit \(\d+ > \d+\), being killed"
