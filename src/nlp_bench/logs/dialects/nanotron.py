@@ -1,13 +1,15 @@
-"""nanotron: `iteration: N / M | name: value | ...`, numbers with three digits and a suffix (`4.71K`).
+"""nanotron: `iteration: N / M | name: value | ...`, numbers with three digits and a suffix (`4.71K`; `2K` is 2.00K).
 
 The sequence length is not in the line; tokens per second x time / batch and consumed tokens / iteration / batch both bound it. Within
 these bounds the integer with most factors of two is used; its error is below that of the rounding in any case.
 """
 
+import math
+
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.pattern import Match, late
-from nlp_bench.logs.quantity import LARGEST, Bracket, Counted, bounds, numbers
+from nlp_bench.logs.quantity import LARGEST, Bracket, Counted, bounds, number, numbers
 from nlp_bench.logs.scan import Line
 
 _START = late(rb"(?<![\w-])iteration: (\d{1,12}) / (\d{1,12}) \|")
@@ -23,6 +25,15 @@ _KEYS = {
 _NEVER_LAST = (*_TIMES, b"consumed_tokens", b"tokens_per_sec", b"tokens_per_sec_per_gpu", b"global_batch_size")
 """Fields that are never the last in any version: a line that ends with one was cut."""
 _NEAREST = "the sequence length {} is the roundest number that the printed digits allow ({:.0f} to {:.0f})"
+
+
+def _bounds(text: bytes) -> tuple[float, float] | None:
+    """Return the bounds of a number: the program rounds to three digits and leaves out zeros at the end (`human_format`)."""
+    value, between = number(text), bounds(text)
+    if not value or not between or not math.isfinite(value):
+        return None
+    third = 0.5 * 10.0 ** (math.floor(math.log10(abs(value))) - 2)
+    return max(between[0], value - third), min(between[1], value + third)
 
 
 class _Parser(Parser):
@@ -54,21 +65,22 @@ class _Parser(Parser):
             fields.popitem()  # its number may be cut
         values = {"iteration": float(start[1]), "total_iterations": float(start[2])}
         values |= numbers((name, fields.get(key)) for key, name in _KEYS.items())
-        batch = bounds(fields.get(b"global_batch_size", b""))
+        batch = _bounds(fields.get(b"global_batch_size", b""))
         if batch and batch[1] < LARGEST:
             values["global_batch_size"] = float(Bracket(*batch).roundest or round((batch[0] + batch[1]) / 2))
             self._narrow(int(start[1]), fields, batch)
-        self._devices.quotient(line, fields.get(b"tokens_per_sec"), fields.get(b"tokens_per_sec_per_gpu"))
+        self._devices.line = line
+        self._devices.ratio(*(_bounds(fields.get(key, b"")) for key in (b"tokens_per_sec", b"tokens_per_sec_per_gpu")))
         findings.record(line, values, label=label_of(text[: start.start()]), is_whole=is_ended)
 
     def _narrow(self, iteration: int, fields: dict[bytes, bytes], batch: tuple[float, float]) -> None:
         if batch[1] - batch[0] <= 1:
             batch = (round(batch[0] + 0.5), round(batch[0] + 0.5))
-        rate = bounds(fields.get(b"tokens_per_sec", b""))
-        time = next((bounds(fields[key]) for key in _TIMES if key in fields), None)
+        rate = _bounds(fields.get(b"tokens_per_sec", b""))
+        time = next((_bounds(fields[key]) for key in _TIMES if key in fields), None)
         if rate and time:
             self._rate.ratio((rate[0] * time[0] / 1000, rate[1] * time[1] / 1000), batch)
-        consumed = bounds(fields.get(b"consumed_tokens", b""))
+        consumed = _bounds(fields.get(b"consumed_tokens", b""))
         if consumed and iteration:
             self._total.ratio((consumed[0] / iteration, consumed[1] / iteration), batch)
 
