@@ -149,14 +149,16 @@ class _DeepSpeed(PatternParser):
         return float(batch) if batch and is_clear else None
 
     def _report_means(self, findings: Findings) -> None:
-        """Report the rates between lines from the cumulative means, until the count of steps falls."""
+        """Report the rates between lines from the cumulative means, which begin anew where the count of steps falls."""
         before: tuple[float, float] | None = None
         for timed in self.timed:
             count = float(timed.step - _FIRST_STEPS)
             if count <= 0 or not 0 < timed.mean < float("inf"):
                 continue
-            if before and count <= before[0]:
-                break
+            if before and count == before[0]:
+                continue  # another process
+            if before and count < before[0]:
+                before = None
             time = count / timed.mean
             rate = timed.mean if before is None else (count - before[0]) / max(time - before[1], 1e-30)
             if before is None or time > before[1]:
