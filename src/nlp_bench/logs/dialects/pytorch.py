@@ -135,7 +135,9 @@ class _Lingua(Parser):
         except (ValueError, RecursionError):
             data = {}
         values = {name: float(data[key]) for key, name in self._names.items() if type(data.get(key)) in {int, float}}
-        if not math.isfinite(values.get("iteration", math.nan)) or data.get("acc_step"):
+        if data.get("acc_step"):
+            return  # a micro-step, which `acc_freq` logs, too
+        if not math.isfinite(values.get("iteration", math.nan)):
             findings.record(line, {}, is_whole=bool(data))
             return
         now = stamp_s(str(data.get("created_at", "")).encode(), is_fine=True)
