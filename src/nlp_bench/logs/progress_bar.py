@@ -109,15 +109,18 @@ class Series:
     last: tuple[Line, Bar] | None = None
     base: tuple[float, float] = (0.0, 0.0)
     first: tuple[float, float] = (0.0, 0.0)  # units and seconds of the first drawing that counts any unit
+    aside: Bar | None = None  # a drawing long before the last one: another one behind it is of a bar that was resumed
 
     def add(self, line: Line, bar: Bar) -> None:
         """Add the next drawing."""
         if self.last:
-            before = self.last[1]
-            if 2 * bar.done < before.done and 2 * bar.clock_s < before.clock_s:
-                self.base = self.base[0] + before.done, self.base[1] + before.clock_s
+            before, aside, self.aside = self.last[1], self.aside, None
+            is_resumed = aside and aside.done <= bar.done and 2 * bar.clock_s < before.clock_s
+            if is_resumed or (2 * bar.done < before.done and 2 * bar.clock_s < before.clock_s):
+                self.base = self.base[0] + (0 if is_resumed else before.done), self.base[1] + before.clock_s
                 self.num_bars += 1
             elif bar.done <= before.done or bar.clock_s < before.clock_s:
+                self.aside = bar if 2 * max(bar.clock_s, COARSE_S) < before.clock_s else None
                 return  # drawn again, or by another process
         self.last = line_of(line, bar), bar
         done, clock = self.base[0] + bar.done, self.base[1] + bar.clock_s
