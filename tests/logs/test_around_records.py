@@ -320,3 +320,11 @@ def test_a_shape_alone_states_no_number_of_parameters(reported: Reported) -> Non
     run = reported(f"{shape}{lines.replace('16700.0', '2.0')}", "--num-gpus", "8")
     assert run["outcome"] == "REFUSED"
     assert "implausible" in run["reasons"][0]
+
+
+def test_thousands_of_drawings_without_a_loss_in_one_line_are_read_at_once(tmp_path: Path) -> None:
+    drawings = "\r".join(f" {i // 100}% {i}/10000 [10:00<1:13:20, 2.00it/s]" for i in range(1, 8000))
+    lines = f"{{'gradient_norm': 1.2,\n 'param_norm': 300.0}}\n{drawings}\n"
+    begin = time.process_time()
+    assert log_of(tmp_path, lines).num_records == 7999
+    assert time.process_time() - begin < 3

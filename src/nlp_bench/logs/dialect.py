@@ -99,9 +99,14 @@ def _is_possible(name: str, value: float) -> bool:
 def _possible(values: Mapping[str, float], text: bytes) -> dict[str, float]:
     """Return the quantities that can be, and a loss that is no number also where none is read of the line."""
     row = {name: value for name, value in values.items() if _is_possible(name, value)}
-    if "lm_loss" not in row and any(word in text for word in _NANS) and _NOT_FINITE.search(text):
+    if "lm_loss" not in row and _has_no_loss(text):
         row["lm_loss"] = math.nan
     return row
+
+
+@lru_cache(maxsize=1)  # a line may hold thousands of records, behind carriage returns
+def _has_no_loss(text: bytes) -> bool:
+    return any(word in text for word in _NANS) and _NOT_FINITE.search(text) is not None
 
 
 class Findings:
