@@ -68,6 +68,11 @@ def test_layers_that_do_not_divide(layers: int, expected: tuple[int, ...]) -> No
         ("torchtitan", "bf16", "gradients", 16 / 8),
         ("torchtitan", "bf16", "none", 16),
         ("NeMo", "bf16", "parameters", 16 / 8),
+        ("Megatron-LM", "fp32", "none", 16),
+        ("Megatron-LM", "fp32", "optimizer", 8 + 8 / 8),
+        ("Megatron-DeepSpeed", "fp32", "optimizer", 8 + 8 / 8),
+        ("InternEvo", "fp32", "optimizer", 8 + (K.memory.internevo_state_bytes - 12) / 8),
+        ("torchtitan", "fp32", "parameters", 16 / 8),
     ],
 )
 def test_bytes_per_parameter(framework: str, precision: str, sharding: str, bytes_per_parameter: float) -> None:

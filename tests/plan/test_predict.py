@@ -319,6 +319,15 @@ def test_number_formats() -> None:
     assert reason(precision="tf32").startswith("precision 'tf32' is no number format")
 
 
+@pytest.mark.parametrize("framework", ["Megatron-LM", "InternEvo", "torchtitan"])
+def test_fp32_needs_more_memory_than_16_bits(framework: str, tmp_path: Path, cli: Cli) -> None:
+    """Twice the activations, and weights of 4 bytes without a copy."""
+    table = [row(id=word, precision=word, framework=framework) for word in ("bf16", "fp32")]
+    (tmp_path / "points.csv").write_text(as_csv(list(table[0]), table))
+    bf16, fp32 = (float(one["peak_mem_gb"]) for one in rows_of(cli("plan", "predict", tmp_path / "points.csv").out))
+    assert 1.2 * bf16 < fp32 < 2 * bf16
+
+
 def test_variants_of_gpus_fall_to_their_data_sheet() -> None:
     names = "H200-SXM-141GB,H200,GH200,A100-SXM4-40GB,A100-SXM4-80GB,H100-SXM-96GB-HBM2e-500W,H100 PCIe,GB300,MI300X"
     found = points_of([row(id=name, gpu=name) for name in names.split(",")], constants())

@@ -8,6 +8,7 @@ from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.fits import Memory, fullest, num_communicators, overhead_bytes
 from nlp_bench.plan.work import (
     Stage,
+    element_bytes,
     fullest_stages,
     is_float16,
     layer_parameters,
@@ -86,30 +87,34 @@ def in_flight(c: Configurations, stage: Stage) -> Numbers:
     return np.minimum(np.maximum(c.spread.num_microbatches, 1.0), np.where(virtual > 1, interleaved, plain))
 
 
-_WEIGHT = 2.0  # bf16 or fp16
-_ADAM = 12.0  # fp32 master weights and both moments
-
-
 def state_parts(c: Configurations, constants: Constants, stage: Stage) -> dict[str, Numbers]:
     """Return bytes of the weights, gradients and optimizer state that a rank of this stage holds; arrays of shape [N].
 
-    Bytes per parameter, S ranks share (S = 1 where nothing is sharded):
+    Bytes per parameter in 16 bits, S ranks share (S = 1 where nothing is sharded):
     megatron 2 + 4 + 12 / S (Megatron-LM docs, distributed optimizer);
     deepspeed 2 + 2 + (12 + 4) / S in fp16 (ZeRO-1 keeps an fp32 copy of its share of the gradients, DeepSpeed
     runtime/zero/stage_1_and_2.py), 2 + g + 12 / S in bf16 (runtime/bf16_optimizer.py), the gradients / S too under ZeRO-2;
     fsdp (4 + 4 + 8) / S (fp32 shards, under SHARD_GRAD_OP too; PyTorch FSDP2, Liang et al. 2024, arXiv 2410.06511);
     internevo 2 + 2 + (x - 4) / S, or x / S where all is sharded.
+    In fp32 weights and gradients have 4 bytes, and no fp32 copy of theirs is kept beside them: 4 + 4 + 8 / S.
     """
     parameters, half, memory = _rank_parameters(c, stage), is_float16(c), constants.memory
+    weight = element_bytes(c)
+    copy = 2 * (4 - weight)  # the fp32 master weights
+    adam = 8.0 + copy  # and both moments
     weights, gradients, optimizer = (
         np.where(c.spread.sharding >= SHARDING.index(name), np.maximum(c.spread.shard_group, 1.0), 1.0)
         for name in ("parameters", "gradients", "optimizer")
     )
-    deepspeed_gradient = np.where(half, 2.0, memory.deepspeed_bf16_gradient_bytes)
+    deepspeed_gradient = np.where(half, 2.0, np.where(copy > 0, memory.deepspeed_bf16_gradient_bytes, 4.0))
     each = {
-        "megatron": (_WEIGHT / weights, 4.0 / gradients, _ADAM / optimizer),
-        "deepspeed": (_WEIGHT / weights, deepspeed_gradient / gradients, (_ADAM + 4.0 * half) / optimizer),
-        "internevo": (_WEIGHT / weights, 2.0 / gradients, (memory.internevo_state_bytes - 4.0) / optimizer),
+        "megatron": (weight / weights, 4.0 / gradients, adam / optimizer),
+        "deepspeed": (weight / weights, deepspeed_gradient / gradients, (adam + 4.0 * half) / optimizer),
+        "internevo": (
+            weight / weights,
+            weight / gradients,
+            (memory.internevo_state_bytes - 12.0 + 2 * copy) / optimizer,
+        ),
         "fsdp": (4.0 / gradients, 4.0 / gradients, 8.0 / optimizer),
     }
     return {
@@ -123,9 +128,9 @@ def _rank_parameters(c: Configurations, stage: Stage) -> Numbers:
     return stage.layers * layer_parameters(c) + num_tables(c, stage) * table_parameters(c)
 
 
-_FUSED_LOSS, _DEEPSPEED_LOSS, _PLAIN_LOSS = 6.0, 10.0, 14.0
-"""Bytes per logit at the peak. Fused: bf16 (2) and fp32 in place (4). DeepSpeed (Megatron's older vocabulary-parallel loss): the fp32
-gradient (4) too. PyTorch's own: bf16 (2), the fp32 log-softmax (4), its gradient (4) and that of the loss (4)."""
+_FUSED_LOSS, _DEEPSPEED_LOSS, _PLAIN_LOSS = 4.0, 8.0, 12.0
+"""Bytes per logit at the peak besides 16-bit logits (2). Fused: fp32 in place (4). DeepSpeed (Megatron's older vocabulary-parallel
+loss): the fp32 gradient (4) too. PyTorch's own: the fp32 log-softmax (4), its gradient (4) and that of the loss (4)."""
 _UNFUSED = ("before flash", "nemo-megatron")
 
 
@@ -145,7 +150,7 @@ def activation_bytes(c: Configurations, constants: Constants, stage: Stage) -> N
 
 
 def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:
-    """Bytes of all tensors that the backward pass of one layer needs, one micro-batch.
+    """Bytes of all tensors that the backward pass of one layer needs, one micro-batch; in 16 bits, in fp32 twice that but for masks.
 
     s b (8 h + 4 q + 4 k + (4 or, gated, 6) f), and 2 h more for dropout masks where linear layers have biases (the GPT-3 recipe);
     q, k: width of all query and of all key heads. For a GPT with f = 4 h this is the 34 s b h of Korthikanti et al. 2022. What lies
@@ -156,13 +161,14 @@ def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:
     small = np.array(["fp8" in name or "fp4" in name for name in PRECISIONS])[c.precision]
     short = 1.0 * (small & (families(c, constants) == FAMILIES.index("megatron")))
     # dropout masks, judged by the shape: biases and no gate are the GPT-3 recipe, which drops out 10 %
-    outside = n.hidden_size * (8.0 - 2.0 * short + 2.0 * (n.linear_biases & ~n.gated))
+    wide = element_bytes(c) / 2
+    outside = n.hidden_size * (wide * (8.0 - 2.0 * short) + 2.0 * (n.linear_biases & ~n.gated))
     inside = (4 - short) * n.query_width + 4 * n.key_value_width + n.ffn_hidden_size * (4.0 - short + 2.0 * n.gated)
-    return np.asarray(tokens(c) * (outside / _sequence_split(c) + (inside + _core_width(c, constants)) / tensor))
+    return np.asarray(tokens(c) * (outside / _sequence_split(c) + (wide * inside + _core_width(c, constants)) / tensor))
 
 
 def _core_width(c: Configurations, constants: Constants) -> Numbers:
-    """Bytes per token of scores, their softmax and its dropout where attention is not fused: 5 a s (Korthikanti et al. 2022).
+    """Bytes per token of scores, their softmax and its dropout where attention is not fused: 5 a s (Korthikanti et al. 2022), in fp32 9 a s.
 
     That is assumed for DeepSpeed's rows and for Megatron's from before flash attention (2023), by the name of the framework's entry, without
     any recomputation; selective recomputation drops it.
@@ -170,12 +176,13 @@ def _core_width(c: Configurations, constants: Constants) -> Numbers:
     old = np.array([any(word in name.lower() for word in _UNFUSED) for name in constants.frameworks])[c.framework]
     unfused = old & (c.spread.recompute == RECOMPUTE.index("none"))
     unfused = unfused | (families(c, constants) == FAMILIES.index("deepspeed"))
-    return np.asarray(5.0 * c.network.num_attention_heads * c.network.sequence_length / c.spread.context * unfused)
+    each = 2 * element_bytes(c) + 1.0  # and a mask
+    return np.asarray(each * c.network.num_attention_heads * c.network.sequence_length / c.spread.context * unfused)
 
 
 def boundary_bytes(c: Configurations) -> Numbers:
     """Bytes of the tensor between two layers."""
-    return 2 * tokens(c) * c.network.hidden_size / _sequence_split(c)
+    return element_bytes(c) * tokens(c) * c.network.hidden_size / _sequence_split(c)
 
 
 def logit_bytes(c: Configurations, constants: Constants) -> Numbers:
@@ -188,8 +195,11 @@ def logit_bytes(c: Configurations, constants: Constants) -> Numbers:
         for name in constants.frameworks
     ]
     deepspeed = families(c, constants) == FAMILIES.index("deepspeed")
-    each = np.select([np.array(fused)[c.framework], deepspeed], [_FUSED_LOSS, _DEEPSPEED_LOSS], _PLAIN_LOSS)
-    return np.asarray(each * tokens(c) * padded_vocab_size(c) / c.spread.tensor)
+    plain = ~np.array(fused)[c.framework] & ~deepspeed
+    each = np.select([plain, deepspeed], [_PLAIN_LOSS, _DEEPSPEED_LOSS], _FUSED_LOSS)
+    # the losses of Megatron-LM work in fp32 logits themselves
+    logits = np.where(element_bytes(c) < 4, 2.0, 4.0 * plain)
+    return np.asarray((logits + each) * tokens(c) * padded_vocab_size(c) / c.spread.tensor)
 
 
 def _sequence_split(c: Configurations) -> Numbers:
@@ -199,7 +209,7 @@ def _sequence_split(c: Configurations) -> Numbers:
 def buffer_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbers:
     """Bytes besides state and activations, by family.
 
-    megatron: placeholders of the weight gradients that are summed in place, bf16, one per shape of weight: a layer and a table
+    megatron: placeholders of the weight gradients that are summed in place, of the weights' format, one per shape of weight: a layer and a table
     (Transformer Engine `get_dummy_wgrad`; megatron-core tensor_parallel/layers.py);
     deepspeed: outputs of the stage, one per micro-batch in flight (DeepSpeed runtime/pipe/engine.py), and under
     ZeRO a fitted constant;
@@ -208,7 +218,7 @@ def buffer_bytes(c: Configurations, constants: Constants, stage: Stage) -> Numbe
     zero = constants.memory.deepspeed_buffer_bytes * (c.spread.sharding > 0)
     sharded = _sharded(c, stage)
     options = {
-        "megatron": 2 * (layer_parameters(c) + table_parameters(c)),
+        "megatron": element_bytes(c) * (layer_parameters(c) + table_parameters(c)),
         "deepspeed": boundary_bytes(c) * in_flight(c, stage) + zero,
         "internevo": np.where(c.spread.sharding == SHARDING.index("parameters"), sharded, 0.0),
         "fsdp": sharded,
@@ -230,8 +240,9 @@ def _sharded(c: Configurations, stage: Stage) -> Numbers:
     stays = piped | (c.spread.sharding < SHARDING.index("parameters"))
     alone = c.spread.shard_group <= 1
     passed = (2 * np.maximum(c.spread.num_microbatches, 1.0) + in_flight(c, stage)) * boundary_bytes(c)
-    weights = np.where(stays, 2 * all_of_it, 4 * layer + 2 * table)
-    gradients = np.where(piped & ~alone, 4 * all_of_it, 0.0) + 6 * layer
+    element = element_bytes(c)
+    weights = element * np.where(stays, all_of_it, 2 * layer + table)
+    gradients = np.where(piped & ~alone, 4 * all_of_it, 0.0) + (element + 4) * layer
     return weights + gradients + np.where(piped, passed, 0.0)
 
 
