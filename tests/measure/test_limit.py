@@ -70,6 +70,11 @@ def test_a_limit_far_from_the_time(log: Path, report: Cli, limit: str, said: str
     assert said in report(log, *LENGTH, "--limit", limit).out
 
 
+def test_no_time_keeps_a_limit_that_is_not_in_seconds(log: Path, report: Cli) -> None:
+    said = report(log, *LENGTH, "--limit", "1e9", "--format", "json").json["runs"][0]["verdict"]
+    assert (said["verdict"], said["sustained"]) == (NOT_PROVEN, NOT_PROVEN)
+
+
 def test_a_csv_has_the_margins(log: Path, report: Cli) -> None:
     (found,) = csv.DictReader(report(log, *LENGTH, "--limit", 560, "--format", "csv").out.splitlines())
     assert (found["limit"], found["limit_s"]) == (NOT_PROVEN, "560.0")

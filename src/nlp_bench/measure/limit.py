@@ -74,7 +74,8 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     reasons = _why_not_proven(entry, tokens, limit_s)
     word = None
     if sustained := sustained_time_ci95_s(entry, tokens):
-        word = NOT_PROVEN if why_unsound(entry) else word_of(sustained, limit_s)
+        is_open = why_unsound(entry) or why_interval_proves_nothing(sustained, limit_s, None)
+        word = NOT_PROVEN if is_open else word_of(sustained, limit_s)
         has_untimed = entry.throughput and entry.throughput.sustained and entry.throughput.sustained.num_untimed
         if VERDICTS[word].proves == "keep" and (has_untimed or _broken_by_statement(entry, tokens, limit_s)):
             word = NOT_PROVEN
