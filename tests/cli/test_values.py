@@ -32,7 +32,8 @@ def test_what_is_no_count_is_said_with_the_forms(text: str, cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "values"), [("2k", "2000 or 2048"), ("8K", "8000 or 8192"), ("1M", "1000000 or 1048576")]
+    ("text", "values"),
+    [("2k", "2000 or 2048"), ("8K", "8000 or 8192"), ("1M", "1000000 or 1048576"), ("1.5k", "1500 or 1536")],
 )
 @pytest.mark.parametrize("words", ["check --seq-length", "report x.log --sequence-length", "plan --sequence-length"])
 def test_a_length_of_2k_is_not_guessed(words: str, text: str, values: str, cli: Cli) -> None:

@@ -41,7 +41,7 @@ def size(text: str) -> int:
     """
     value, suffix = _whole(text)
     if value and suffix in {"k", "m", "b", "g", "t"}:
-        binary = value // FACTORS[suffix] * 2 ** (10 * "kmgt".index(suffix.replace("b", "g")) + 10)
+        binary = value * FACTORS[suffix.replace("b", "g") + "i"] // FACTORS[suffix]
         raise argparse.ArgumentTypeError(f"{text[:40]!r} may mean {value} or {binary}; {_SIZE_FORMS}")
     return _within(text, value, MAX_SIZE, _SIZE_FORMS)
 
