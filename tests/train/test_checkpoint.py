@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pickle
+import shlex
 import shutil
 import signal
 import subprocess
@@ -54,7 +55,7 @@ def made_by_hand(folder: Path, iteration: int, words: str = "", world_size: int 
 
 
 def start(words: str, world_size: int = 1) -> str | None:
-    settings = parse(f"{TINY} {words}".split())
+    settings = parse(shlex.split(f"{TINY} {words}"))
     return check_start(settings, Layout.of(settings, world_size))
 
 
@@ -84,6 +85,13 @@ def test_a_tracker_that_was_purged_takes_no_checkpoint_with_it(tmp_path: Path) -
     assert newest(tmp_path) == checkpoint_path(tmp_path, 10)
     with pytest.raises(UsageError, match=r"save: .* holds iter_0000010 of another training"):
         start(f"--save {tmp_path}")
+
+
+def test_the_option_that_continues_a_training_can_be_copied(tmp_path: Path) -> None:
+    folder = tmp_path / "my ck"
+    made_by_hand(folder, 10)
+    with pytest.raises(UsageError, match=f"or continue it with --load '{folder}'$"):
+        start(f"--save '{folder}'")
 
 
 def test_the_newest_ones_are_kept(tmp_path: Path) -> None:

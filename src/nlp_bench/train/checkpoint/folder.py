@@ -7,6 +7,7 @@ Source: Megatron-LM, megatron/training/checkpointing.py (`get_checkpoint_name`, 
 
 import os
 import re
+import shlex
 import shutil
 import stat
 import tempfile
@@ -278,7 +279,7 @@ def check_save(settings: Settings) -> None:
     if settings.load is not None and real(folder) == real(settings.load):
         return
     if earlier := newest(folder, option="save"):
-        remedy = f"name a new folder, or continue it with --load {folder}"
+        remedy = f"name a new folder, or continue it with --load {shlex.quote(str(folder))}"
         raise UsageError(f"save: {folder} holds {earlier.name} of another training; {remedy}")
 
 
