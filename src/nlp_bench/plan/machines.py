@@ -100,7 +100,8 @@ def _peak(entry: Accelerator, number_format: str) -> float:
     peaks = entry.peak_tflops
     if (value := peaks.get(number_format)) is None:
         raise UsageError(
-            f"{TABLE} has no {number_format} peak for {entry.name}, only {', '.join(peaks)}: plan --precision {_usual(entry)}"
+            f"{TABLE} has no {number_format} peak for {entry.name}, only {', '.join(peaks)}; "
+            f"plan --precision {_usual(entry)}, or {_usual(entry)} in the column precision of the points"
         )
     return value * 1e12
 
