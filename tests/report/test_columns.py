@@ -35,7 +35,7 @@ def test_the_columns_are_there_where_they_are_known(dumped: str, log: Path, cli:
     assert "MFU\n" not in shown
     shown = cli("report", dumped, "--gpu", "A100", code=None).out
     assert "  100.6  32.2*\n" in shown
-    assert "causal attention counted as half" in shown
+    assert "model FLOPs, causal attention as half (newer Megatron-LM); MFU" in shown
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,7 @@ def test_the_explanation_counts_attention_as_the_family_does(
         line for line in cli("report", path, "--explain", code=None).out.splitlines() if " per token: model, " in line
     ]
     assert [words in line for line in said] == [True, False], said
+    assert f"TFLOP/s per GPU: model FLOPs, {words}" in cli("report", path, code=None).out
 
 
 def test_the_csv_has_every_count_and_nothing_for_what_is_not_known(dumped: str, cli: Cli) -> None:

@@ -358,9 +358,11 @@ def legend(report: Report, *, is_brief: bool = False) -> list[str]:
             lines.append(
                 f"sustained: over the wall clock from the first counted iteration to the last, nothing left out{but}."
             )
-        if any(entry.efficiency and entry.efficiency.model_tflops_per_gpu for entry in report.entries):
+        known = [entry.efficiency for entry in report.entries]
+        if shapes := [each.shaped.shape for each in known if each and each.model_tflops_per_gpu]:
+            counted = "; or ".join(dict.fromkeys(shape.counted for shape in shapes if shape))
             lines.append(
-                "TFLOP/s per GPU: model FLOPs, causal attention counted as half; MFU: their share of the peak (--explain has all countings)."
+                f"TFLOP/s per GPU: model FLOPs, {counted}; MFU: their share of the peak (--explain has all countings)."
             )
     lines += supplied_lines(((entry.source, entry.supplied) for entry in report.entries), MAX_ALIKE)
     if report.limit_s is not None:
