@@ -72,8 +72,13 @@ def test_the_best_can_be_rehearsed(cli: Cli) -> None:
 
 
 def test_nothing_fits_is_exit_code_1_and_says_what_would_help(cli: Cli) -> None:
+    """What recomputing saves is no help where the state alone is too much."""
     text = cli(*CASE, "--nodes", "2", code=1).out
     assert "none surely fits: the least memory is" in text
+    assert "what would help: more nodes, or GPUs with more memory" in text
+    text = cli(
+        "plan", "--model", "13", "--system", "juwels-booster", "--nodes", "4", "--sequence-length", "131072", code=1
+    ).out
     assert "what would help: more nodes, --recompute full" in text
 
 

@@ -210,7 +210,9 @@ def _nothing(answer: Answer) -> list[str]:
     if row is None:
         return []
     help_ = ["more nodes"]
-    help_ += ["--recompute full"] if "full" not in problem.recompute else []
+    recomputed = sum(row.memory_parts_gib.get(name, 0.0) for name in ("activations", "temporary"))
+    is_help = "full" not in problem.recompute and row.memory_gib - recomputed < row.capacity_gib
+    help_ += ["--recompute full"] if is_help else []
     help_ += ["leaving a fixed size free"] if problem.fixed.given else []
     return [
         f"none surely fits: the least memory is {row.memory}: {row.sizes.layout}; {switches(row)}",
