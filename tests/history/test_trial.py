@@ -72,7 +72,10 @@ def test_a_copy_moves_no_date(tmp_path: Path, history: Cli) -> None:
         assert dates(history) == [wanted]
 
 
-@pytest.mark.parametrize("ended", ["2099-01-01T00:00:00+00:00", "1970-01-01T00:20:00+00:00"])
+@pytest.mark.parametrize(
+    "ended",
+    ["2099-01-01T00:00:00+00:00", "1970-01-01T00:20:00+00:00", "0001-01-01T00:00:00", "9999-12-31T23:59:59"],
+)
 def test_a_node_whose_clock_is_years_off_dates_no_run(tmp_path: Path, history: Cli, ended: str) -> None:
     """The run was the last one for every night behind it; its file has the file server's time, which is no later than now."""
     run = write_night(tmp_path / "run", "175")

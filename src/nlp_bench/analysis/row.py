@@ -223,9 +223,9 @@ def _text(value: object) -> str | None:
 def _moment(text: object) -> dt.datetime | None:
     try:
         found = dt.datetime.fromisoformat(str(text))
-    except ValueError:
+        return found if found.tzinfo else found.astimezone()
+    except (ValueError, OverflowError):  # no time, or one at an end of the calendar that no time zone has
         return None
-    return found if found.tzinfo else found.astimezone()
 
 
 def _last_stamp(entry: RunResult, log: Path | None) -> dt.datetime | None:
