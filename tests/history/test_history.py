@@ -50,6 +50,23 @@ def test_what_has_not_ended_or_says_nothing_is_not_added(tmp_path: Path, file: s
     assert not Path(file).exists()
 
 
+def test_runs_that_end_slower_than_their_number_are_named(tmp_path: Path, history: Cli) -> None:
+    """Six nights alike are one level, whose speed may not be the one that lasts."""
+    for night in range(6):
+        path = write_log(tmp_path / f"{night}.log", 65000 + 50 * night, night)
+        head, *lines = re.split("(?m)^(?= iteration )", path.read_text())
+        slow = [
+            re.sub(r"(?<=per iteration \(ms\): )[0-9.]+", lambda ms: f"{1.3 * float(ms[0]):.1f}", one) for one in lines
+        ]
+        path.write_text("".join([head, *lines[:24], *(slow[24:] if night != 2 else lines[24:])]))
+        history("add", path)
+    said = history("trend").out
+    assert "no run leaves its level" in said
+    assert (
+        "run 1, 2, 4, 5, 6: 5 of 6 runs end at a slower speed, by 25.0 % in the mean of all: a longer run has" in said
+    )
+
+
 def test_logs_of_others(tmp_path: Path, file: str, history: Cli) -> None:
     write_runs(tmp_path / "logs", 65000, 66000)
     silent = write_log(tmp_path / "silent.log", 64000, stated=False)

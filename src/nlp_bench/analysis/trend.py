@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nlp_bench.analysis.repeats import Identity, apart_words, digest_of, grouped, identity_of, is_known, nearest
+from nlp_bench.analysis.repeats import Identity, Pool, apart_words, digest_of, grouped, identity_of, is_known, nearest
 from nlp_bench.analysis.row import Row, rows_csv, table
 from nlp_bench.analysis.store import command
+from nlp_bench.escape import some
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import student_t
 from nlp_bench.measure.series import scatter_around
@@ -35,6 +36,7 @@ MIN_RUNS = 3  # runs of a level from which on a further one is tested against it
 MIN_LEVEL = 5  # runs that make a new level: machines of two speeds have some in a row at one of them
 SPLIT_ALPHA = 2e-4  # of each split: a false level in 3 of 100 series of 60 runs
 CLIP = 2.0
+_MAX_IDS = 10  # runs that a sentence names
 _LONG = 200  # runs from which Student's t is near its limit, and a change further back would have been seen
 
 
@@ -183,8 +185,17 @@ def _split(seconds: NDArray[np.float64]) -> int | None:
 def trend_text(trends: Sequence[Trend], file: Path) -> str:
     """Return a line per configuration of the history at `file`, then a line per flag."""
     flags = [f"{trend.rows[0].identity}: {flag.sentence()}" for trend in trends for flag in trend.flags]
-    below = "\n" + "\n".join([*(flags or ["no run leaves its level"]), *_nearest_lines(trends, file)]) + "\n"
+    ends = [f"{trend.rows[0].identity}: {text}" for trend in trends for text in _end_lines(trend.rows)]
+    below = "\n" + "\n".join([*(flags or ["no run leaves its level"]), *ends, *_nearest_lines(trends, file)]) + "\n"
     return table([_line(trend) for trend in trends]) + (below if trends else "")
+
+
+def _end_lines(rows: Sequence[Row]) -> list[str]:
+    """Name the runs that end at a slower speed than the one that counts, in a sentence; empty where none does."""
+    runs = [(row, row.observation()) for row in rows]
+    slow = [row.id for row, run in runs if run.ending_seconds_per_token is not None]
+    lines = Pool(runs=tuple(run for _, run in runs)).end_lines
+    return [f"run {some(slow, _MAX_IDS)}: {line}" for line in lines]
 
 
 def _nearest_lines(trends: Sequence[Trend], file: Path) -> Iterator[str]:
