@@ -155,7 +155,7 @@ def test_a_doubted_configuration_wins_no_sweep(tmp_path: Path, cli: Cli, honest:
     assert [(row["standing"], row["rank"]) for row in sweep["configurations"]] == [
         ("winner", 1), ("slower", 2), ("doubted", None)
     ]  # fmt: skip
-    assert sweep["sentence"].startswith("winner: TP 4, faster than each of the 1 others at 95 %; 1 cannot be judged")
+    assert sweep["sentence"].startswith("winner: TP 4, faster than the other one at 95 %; 1 cannot be judged")
     assert sweep["configurations"][2]["cause"] == f"{odd}: {DOUBT}"
     assert DOUBT in (output / "sweep.csv").read_text()
     assert f"16 GPUs: {sweep['sentence']}" in cli("report", honest, odd, slow, code=None).out

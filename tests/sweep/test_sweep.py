@@ -51,7 +51,20 @@ def test_a_setting_that_differs_at_its_end_alone_is_told(cli: Cli, tmp_path: Pat
         repeated_log(tmp_path / f"{word}.log", 1000 + 200 * size, recompute_modules=modules)
     (sweep,) = cli("report", tmp_path, "--sweep", "--format", "json").json["sweeps"]
     assert sweep["varies"] == ["recompute_modules"]
-    assert sweep["sentence"].startswith("winner: recompute modules ...n', 'layernorm', 'moe_act'], faster than ")
+    assert (
+        sweep["sentence"]
+        == "winner: recompute modules ...n', 'layernorm', 'moe_act'], faster than the other one at 95 %"
+    )
+
+
+def test_a_long_setting_that_differs_at_its_beginning_alone_is_told(cli: Cli, tmp_path: Path) -> None:
+    for size, word in enumerate(("mlp", "moe_act")):
+        modules = f"['{word}', 'core_attn', 'layernorm', 'shared_experts']"
+        repeated_log(tmp_path / f"{word}.log", 1000 + 200 * size, recompute_modules=modules)
+    (sweep,) = cli("report", tmp_path, "--sweep", "--format", "json").json["sweeps"]
+    assert "'moe_act'" in sweep["sentence"]
+    shown = cli("report", tmp_path, "--sweep").out
+    assert ("['mlp'" in shown, "['moe_act'" in shown) == (True, True), shown
 
 
 def test_a_repeat_that_failed_is_counted_beside_those_that_ran(report: Cli, tmp_path: Path) -> None:

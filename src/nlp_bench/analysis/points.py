@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any
 
 from nlp_bench.analysis.repeats import NAMES, Observation, Pool, grouped, pooled
-from nlp_bench.escape import end_of, one_line
+from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.contradiction import Code
 from nlp_bench.measure.estimate import Estimate
@@ -30,7 +30,7 @@ LAYOUT = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "micro_b
 """Logs that do not print these may differ in them: they are never repeats."""
 FOLLOWS = ("global_batch_size", "data_parallel_size", "gradient_accumulation_steps")  # settings that follow from others
 _WHERE = ("model", "system", "gpu", "accelerator")
-_MAX_CELL = 30
+MAX_CELL = 30
 
 
 def workload_key(entry: RunResult) -> object:
@@ -85,13 +85,9 @@ def _machine_of(entry: RunResult) -> str | None:
     return one_line(name.value) if name else "CPU" if is_cpu(entry) else None
 
 
-def cell(value: Value | None) -> str:
-    """Return a setting as text for a table, of a long one the end; missing is empty."""
-    return "" if value is None else end_of(_words(value), _MAX_CELL)
-
-
-def _words(value: Value) -> str:
-    return f"{value:g}" if isinstance(value, float) else one_line(value)
+def words_of(value: Value | None) -> str:
+    """Return a setting as text; missing is empty."""
+    return "" if value is None else f"{value:g}" if isinstance(value, float) else one_line(value)
 
 
 @immutable
@@ -224,7 +220,7 @@ def varying_in(points: Sequence[Point]) -> tuple[str, ...]:
     others = dict.fromkeys(name for known, is_measured in settings if is_measured for name in known)
     found = []
     for name in (*usual, *(name for name in others if name not in usual and name not in _WHERE)):
-        values = {_words(known[name].value) for known, _ in settings if name in known}
+        values = {words_of(known[name].value) for known, _ in settings if name in known}
         is_missing = any(name not in known for known, is_measured in settings if is_measured)
         if len(values) + is_missing > 1:
             found.append(name)

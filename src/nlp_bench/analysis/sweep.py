@@ -12,6 +12,7 @@ JSON, CSV, markdown and plots.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -19,9 +20,9 @@ import numpy as np
 
 from nlp_bench.analysis.points import (
     FOLLOWS,
+    MAX_CELL,
     Point,
     below_tables,
-    cell,
     is_cpu,
     num_gpus_of,
     points_of,
@@ -29,10 +30,11 @@ from nlp_bench.analysis.points import (
     title,
     unplaced_json,
     varying_in,
+    words_of,
     workload_key,
 )
 from nlp_bench.analysis.repeats import digest, grouped
-from nlp_bench.escape import end_of, some
+from nlp_bench.escape import end_of, ends_of, some
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of
 from nlp_bench.measure.result import RunResult
@@ -139,14 +141,22 @@ class Sweep:
         is_named = self.is_of_single_runs and self.winners
         return "; one run each, so what runs differ by is not in it: repeat them" if is_named else ""
 
+    @cached_property
+    def _cells(self) -> dict[str, dict[str, str]]:
+        texts = {name: sorted({words_of(_value(row, name)) for row in self.rows}) for name in self.names}
+        return {name: dict(zip(all_, ends_of(all_, MAX_CELL), strict=True)) for name, all_ in texts.items()}
+
+    def cell(self, row: Ranked, name: str) -> str:
+        """Return a setting that varies as text for a table, of a long one what tells it from the others; missing is empty."""
+        return self._cells[name][words_of(_value(row, name))]
+
     def of(self, *standings: Standing) -> list[Ranked]:
         """Return the configurations with one of these standings."""
         return [row for row in self.rows if row.standing in standings]
 
     def words(self, row: Ranked) -> str:
         """Return the settings in which the configuration differs from the others, or the source where none is known."""
-        found = ((name, row.point.settings.get(name)) for name in self.names)
-        settings = [f"{heading(name)} {cell(setting.value) if setting else 'not stated'}" for name, setting in found]
+        settings = [f"{heading(name)} {self.cell(row, name) or 'not stated'}" for name in self.names]
         return ", ".join(settings) or row.point.entries[0].source
 
     def sentence(self) -> str:
@@ -167,7 +177,8 @@ class Sweep:
             named = some(map(self.words, found), MAX_NAMED, "; ")
             text = f"a tie: {len(found)} configurations cannot be told from the best at 95 %: {named}"
         elif judged := self.of(Standing.SLOWER):
-            text = f"winner: {self.words(found[0])}, faster than each of the {len(judged)} others at 95 %"
+            others = f"each of the {len(judged)} others" if len(judged) > 1 else "the other one"
+            text = f"winner: {self.words(found[0])}, faster than {others} at 95 %"
         else:
             text = f"the only configuration with a number: {self.words(found[0])}"
         is_some = 0 < len(doubted) < len(self.rows) - len(lost)
@@ -342,7 +353,7 @@ def _cells(sweep: Sweep, row: Ranked, tokens: int, *, has_failed: bool) -> Itera
     yield "rank", number(row.rank)
     yield "standing", point.starred(row.standing.value, "num_gpus")
     for name in sweep.names:
-        yield heading(name), cell(_value(row, name))
+        yield heading(name), sweep.cell(row, name)
     yield "runs", str(total) if counted == total else f"{counted} of {total}"
     yield "tokens/s", point.starred(rate(point.tokens_per_second))
     yield "95 %\ninterval", interval(point.interval)
@@ -389,8 +400,8 @@ def _heat_map(sweep: Sweep, key: str) -> HeatMap | None:
     if len(names) != 2:
         return None
     x_name, y_name = names
-    across, down = _texts(rows, x_name), _texts(rows, y_name)
-    place = {(down.index(_text(row, y_name)), across.index(_text(row, x_name))): row for row in rows}
+    across, down = _texts(sweep, rows, x_name), _texts(sweep, rows, y_name)
+    place = {(down.index(_text(sweep, row, y_name)), across.index(_text(sweep, row, x_name))): row for row in rows}
     if len(place) < len(rows) or min(len(across), len(down)) < 2 or max(len(across), len(down)) > MAX_CELLS:
         return None
     cells = [[place.get((line, column)) for column in range(len(across))] for line in range(len(down))]
@@ -446,13 +457,13 @@ def _value(row: Ranked, name: str) -> Value | None:
     return found.value if found else None
 
 
-def _text(row: Ranked, name: str) -> str:
-    return cell(_value(row, name)) or "none"
+def _text(sweep: Sweep, row: Ranked, name: str) -> str:
+    return sweep.cell(row, name) or "none"
 
 
-def _texts(rows: list[Ranked], name: str) -> list[str]:
+def _texts(sweep: Sweep, rows: list[Ranked], name: str) -> list[str]:
     """Return the values of a setting, numbers before words."""
-    values = {_text(row, name): _value(row, name) for row in rows}
+    values = {_text(sweep, row, name): _value(row, name) for row in rows}
 
     def order(text: str) -> tuple[bool, float, str]:
         value = values[text]
