@@ -173,6 +173,13 @@ def test_other_free_parameters_and_machine_are_shown_in_json(before: str, tmp_pa
     assert found["differences"]["machine"][0]["b"] == {"value": 32, "from": "log line 4"}
 
 
+def test_the_ratio_per_gpu_stands_beside_that_of_other_numbers_of_gpus(before: str, tmp_path: Path, cli: Cli) -> None:
+    said = cli("compare", before, after(tmp_path, 1.42, world_size=32), "--gate", "3").out
+    assert "GATE PASS" in said
+    line = r"per GPU B/A is 0\.7093 \(A on 16, B on 32\): each of B's is 29\.07 % slower, which no gate judges"
+    assert re.search(line, said), said
+
+
 @pytest.mark.parametrize("num_gpus", [16, 32])
 def test_a_sweep_is_matched_point_by_point_on_another_machine_too(tmp_path: Path, cli: Cli, num_gpus: int) -> None:
     for side, rates in (("a", (65000, 65200)), ("b", (60000, 60100))):

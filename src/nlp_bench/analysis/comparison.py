@@ -463,6 +463,7 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
         yield _sentence(pair, pair.statistic)
         a, b = (time_to_report_s(found.tokens, pool.tokens_per_second) or 0.0 for pool in (pair.a, pair.b))
         yield f"time for {found.tokens:,} tokens: A {a:.2f} s, B {b:.2f} s"
+        yield from _per_gpu(pair, pair.statistic)
     for name, pool in (("A", pair.a), ("B", pair.b)):
         failed = [] if pool.runs else [f"{run.source}: {run.outcome.value}" for run in pool.without_number]
         stopped = [f"{run.source} is {run.outcome.value}: {run.stopped}" for run in pool.runs if run.stopped]
@@ -475,6 +476,15 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
     for gate in found.gates:
         if not gate.equivalence and gate.is_unexpected(pair.statistic):
             yield f"B is faster by more than {gate.percent:g} %: check that it did the same work before you believe it"
+
+
+def _per_gpu(pair: Compared, shown: Statistic) -> Iterator[str]:
+    """Say what the ratio is per GPU, where both are known to have run on other numbers of them."""
+    a, b = (pool.settings.get("num_gpus") or pool.settings.get("world_size") for pool in (pair.a, pair.b))
+    if a and b and a.value != b.value and isinstance(a.value, int) and isinstance(b.value, int):
+        ratio = shown.value * a.value / b.value
+        how = f"{percentage(abs(ratio - 1))} {'faster' if ratio > 1 else 'slower'}"
+        yield f"per GPU B/A is {ratio:.4f} (A on {a.value}, B on {b.value}): each of B's is {how}, which no gate judges"
 
 
 def _some(lines: list[str], what: str) -> list[str]:
