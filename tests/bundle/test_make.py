@@ -326,6 +326,12 @@ def test_the_command_line_prints_the_line_for_the_bid(our_run: Path, tmp_path: P
     assert "is not a bundle: there is no manifest.json" in cli("verify", our_run, code=2).err
 
 
+def test_the_folder_around_a_manifest_is_named(our_run: Path, tmp_path: Path, cli: Cli) -> None:
+    cli("bundle", our_run, "--output", tmp_path / "my bundle")
+    said = cli("verify", tmp_path / "my bundle/manifest.json", code=2).err
+    assert f"verify the folder around it: nlp-bench verify '{tmp_path / 'my bundle'}'" in said
+
+
 @pytest.mark.usefixtures("here")
 def test_a_bid_sheet_is_neither_evidence_nor_a_bundle(cli: Cli) -> None:
     Path("bid.json").write_text(json.dumps({"schema": "nlp-bench/bid/1"}))

@@ -8,6 +8,7 @@ devices, sparse files, names that lead out, are odd or are given twice, and more
 import contextlib
 import errno
 import gzip
+import shlex
 import stat
 import tarfile
 import tempfile
@@ -23,7 +24,7 @@ from nlp_bench.evidence.manifest import is_safe
 from nlp_bench.files import open_for_reading, temporary_folder, writing
 from nlp_bench.inputs.find import is_record
 from nlp_bench.inputs.read import refusal_of_record
-from nlp_bench.walk import MANIFEST, MAX_DEPTH, TOP
+from nlp_bench.walk import MANIFEST, MAX_DEPTH, TOP, is_bundle
 
 MTIME = 315532800  # 1980-01-01: GNU tar warns of earlier ones
 SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
@@ -67,6 +68,9 @@ def opened(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[Path]:
         _check_folder(folder, max_bytes)
         yield folder
         return
+    if path.name == MANIFEST and is_bundle(path.parent):
+        around = shlex.quote(str(path.absolute().parent))
+        raise UsageError(f"{path} is the manifest of a bundle; verify the folder around it: nlp-bench verify {around}")
     if is_record(path) and (refusal := refusal_of_record(path, str(path))):
         raise UsageError(
             f"{path} is not a bundle but {refusal.reasons[0].text}; what can be verified is made by: nlp-bench bundle RUN_DIR"
