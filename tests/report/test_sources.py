@@ -315,8 +315,18 @@ def test_a_record_names_what_it_was_made_from(log: Path, cli: Cli) -> None:
 @pytest.mark.usefixtures("here")
 def test_a_bid_sheet_is_said_to_be_predicted(cli: Cli) -> None:
     cli("plan", "--model", "13", "--system", "juwels-booster", "--nodes", "2", "--bid", "--output", "bid.json")
-    said = cli("compare", "bid.json", "bid.json", code=2).err
-    assert "a bid is predicted: give the logs of a run that proves it, or hold two sheets side by side" in said
+    for words in (("compare", "bid.json", "bid.json"), ("export", "bigger", "bid.json")):
+        said = cli(*words, code=None).err
+        assert "a bid is predicted: give the logs of a run that proves it, or hold two sheets side by side" in said
+
+
+@pytest.mark.parametrize("name", ["out", "out/rehearsal.json"])
+@pytest.mark.usefixtures("here")
+def test_a_rehearsal_is_said_to_have_no_times(name: str, cli: Cli) -> None:
+    Path("out").mkdir()
+    Path("out/rehearsal.json").write_text('{"schema": "nlp-bench/rehearsal/1", "ranks": []}')
+    said = cli("report", name, "--format", "csv", code=1).out
+    assert "a rehearsal has no times: give the logs of a run" in said
 
 
 @pytest.mark.parametrize("name", ["out", "out/report.csv", "out/report.md", "out/report.html", "out/report.json"])

@@ -25,7 +25,8 @@ from nlp_bench.evidence.derive import measure
 from nlp_bench.evidence.manifest import LOG, RUN_FOLDER
 from nlp_bench.files import read_object
 from nlp_bench.immutable import immutable
-from nlp_bench.inputs.find import Kind, find
+from nlp_bench.inputs.find import Item, Kind, find
+from nlp_bench.inputs.read import refusal_of_record
 from nlp_bench.measure.result import RunResult, refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
@@ -82,6 +83,16 @@ class Subject:
         return time_to_report_s(self.tokens, self.rate[1]) or 0.0
 
 
+def _why_none(item: Item) -> str | None:
+    """Return why an item is no run that could be exported, None where it may be one."""
+    if item.kind is Kind.STEP:
+        return item.problem
+    if item.kind is Kind.TABLE:
+        return f"{item.path}: a table of published results has no runs to export"
+    refusal = refusal_of_record(item.file, item.path) if item.kind is Kind.RECORD else None
+    return f"{item.path}: {refusal.reasons[0].text}" if refusal else None
+
+
 def subjects(
     paths: Sequence[str], overrides: Overrides, tokens: int, *, allow_measured: bool = False
 ) -> tuple[list[Subject], list[str]]:
@@ -92,11 +103,8 @@ def subjects(
     for item in (item for group in find(paths) for item in group.items):
         if item.kind is Kind.BROKEN:
             raise UsageError(item.problem)
-        if item.kind is Kind.STEP:
-            refused.append(item.problem)
-            continue
-        if item.kind is Kind.TABLE:
-            refused.append(f"{item.path}: a table of published results has no runs to export")
+        if why := _why_none(item):
+            refused.append(why)
             continue
         is_ours = item.kind is Kind.RUN
         place, kind = (item.folder, RUN_FOLDER) if is_ours else (Path(item.path), LOG)

@@ -52,6 +52,8 @@ def refusal_of_record(path: Path, source: str) -> RunResult | None:
         reason += f"; give what it was made from, with the same options: nlp-bench report {command}"
     elif schema.startswith(f"{FAMILY}bid/"):
         reason += "; a bid is predicted: give the logs of a run that proves it, or hold two sheets side by side, by eye"
+    elif schema.startswith(f"{FAMILY}rehearsal/"):
+        reason += "; a rehearsal has no times: give the logs of a run"
     page = path.with_suffix(".html")
     if page.is_file():
         reason += f"; its table is in {page}"
