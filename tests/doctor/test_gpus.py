@@ -36,6 +36,18 @@ def test_as_many_as_the_ranks_and_of_the_right_kind(booster: Place) -> None:
     assert "CUDA_VISIBLE_DEVICES=0,1" in found.evidence
 
 
+def test_a_display_gpu_that_no_rank_uses(booster: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_DISPLAY", "1")
+    mixed = finding("gpus", booster)
+    assert (mixed.summary, mixed.remedy) == (
+        "the GPUs of the ranks are not alike",
+        "choose alike ones with CUDA_VISIBLE_DEVICES",
+    )
+    three = replace(booster.run, parallel=replace(booster.run.parallel, gpus_per_node=3, nodes=4, tensor=1, pipeline=1))
+    chosen = replace(booster, run=three, variables=INSIDE | {"CUDA_VISIBLE_DEVICES": "0,1,2"})
+    assert finding("gpus", chosen).summary.endswith("NVML says NVIDIA Fake-40GB")
+
+
 @pytest.mark.parametrize(
     ("sheet", "told", "is_like"),
     [

@@ -27,7 +27,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *device)
   *device = (device_t)&boards[index];
   return 0;
 }
-int nvmlDeviceGetName(device_t device, char *name, unsigned size) { (void)device; return text(name, size, "NVIDIA Fake-40GB"); }
+int nvmlDeviceGetName(device_t device, char *name, unsigned size) { return text(name, size, getenv("FAKE_DISPLAY") && device->index == 3 ? "NVIDIA Fake-Display" : "NVIDIA Fake-40GB"); }
 int nvmlDeviceGetUUID(device_t device, char *uuid, unsigned size)
 {
   char words[32];

@@ -58,18 +58,19 @@ def gpus(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
     facts = [f"driver {nvml.driver()['driver']}", *variables]
     if place.accelerator != "cuda":
         return skipped(f"the ranks run on the CPU; this node has {what}")
-    shown = visible_gpus(place.variables.get(VISIBLE), nvml)
-    wanted = place.run.parallel.gpus_per_node if place.run else 0
-    if shown is not None and len(shown) < wanted:
+    shown = visible_gpus(place.variables.get(VISIBLE), nvml) or []
+    wanted = place.run.parallel.gpus_per_node if place.run else len(shown)
+    if len(shown) < wanted:
         remedy = "nvidia-smi -L; ask Slurm for all GPUs of the node (system.slurm.gres), or start fewer ranks per node"
         return failed(f"{wanted} rank(s) per node, but {len(shown)} GPU(s) are visible", what, *facts, remedy=remedy)
-    if len(set(kinds)) > 1:
+    used = [kinds[index] for index in shown[:wanted] if index is not None] or kinds
+    if len(set(used)) > 1:
         remedy = "choose alike ones with CUDA_VISIBLE_DEVICES"
-        return warning("the GPUs of this node are not alike", *kinds, remedy=remedy)
+        return warning("the GPUs of the ranks are not alike", *used, remedy=remedy)
     sheet = place.system.gpu.name if place.system and place.system.gpu else ""
-    if sheet and not is_like(sheet, kinds[0]):
+    if sheet and not is_like(sheet, used[0]):
         remedy = "correct [gpu] of benchmark/systems, on which efficiency and predictions rest"
-        return warning(f"the system file says {sheet}, NVML says {kinds[0]}", what, *facts, remedy=remedy)
+        return warning(f"the system file says {sheet}, NVML says {used[0]}", what, *facts, remedy=remedy)
     return ok(what, *facts)
 
 
