@@ -236,8 +236,7 @@ def _examine_lock(place: Place, lock: Path) -> Iterator[Finding]:
         pid = _holder(place, lock)
         command = command_of(place, pid)[:120] if pid else "its command line cannot be seen here"
         who = f"process {pid}" if pid else "a process of another node"
-        what = f"{who} holds {lock} since {age_s(lock) / 60:.0f} min"
-        yield warning(what, command, remedy=f"wait for it, or look at it: ps -fp {pid or 'PID'}")
+        yield warning(f"{who} holds {lock}", command, remedy=f"wait for it, or look at it: ps -fp {pid or 'PID'}")
     except OSError as error:
         what = f"{lock}: {error.strerror}: nobody can tell whether it is held"
         yield warning(what, remedy=f"ls -l {shlex.quote(str(lock))}")
