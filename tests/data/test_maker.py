@@ -66,12 +66,12 @@ def test_a_link_to_another_file_system_stays(tmp_path: Path) -> None:
     assert (tmp_path / f"scratch/{PREFIX}.bin").exists()
 
 
-def test_damaged_data_are_made_anew(tmp_path: Path) -> None:
-    request = DataRequest(output=tmp_path / "data", documents=50, vocab_size=300)
-    make_data(request)
-    (request.output / f"{PREFIX}.bin").write_bytes(b"")
-    assert make_data(request)[1]
-    check_indexed(str(request.output / PREFIX))
+def test_damaged_data_are_made_anew(tmp_path: Path, cli: Cli) -> None:
+    words = ["data", "--output", tmp_path / "data", "--documents", "50", "--vocab-size", "300"]
+    cli(*words)
+    (tmp_path / f"data/{PREFIX}.bin").write_bytes(b"")
+    assert "(made anew: what was there was not whole, or of other parameters)" in cli(*words).out
+    check_indexed(str(tmp_path / "data" / PREFIX))
 
 
 def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,13 @@ class Data(Command):
         output = Path(self.output) if self.output else default_folder(root())
         existed = (output / "data.json").exists()
         record, made = make_data(DataRequest(**given(self, DataRequest) | {"output": output}))
-        state = "already there" if not made else "made anew: the parameters are other ones" if existed else "made"
+        state = (
+            "already there"
+            if not made
+            else "made anew: what was there was not whole, or of other parameters"
+            if existed
+            else "made"
+        )
         print(f"{output / PREFIX}: {_counts(record)} ({state})")
         return 0
 
