@@ -158,7 +158,7 @@ def test_words_of_a_log_are_no_markup(our_run: Path, cli: Cli) -> None:
     assert "[x](y)" not in text
 
 
-def test_collectors_get_value_and_interval(our_run: Path, cli: Cli) -> None:
+def test_collectors_get_value_and_interval(our_run: Path, tmp_path: Path, cli: Cli) -> None:
     (rate,) = cli("export", "bigger", our_run).json
     assert rate["unit"] == "tokens/s"
     assert rate["name"] == "175 machine 384 tp8 pp8 mbs1 gbs96: tokens per second (steady)"
@@ -168,6 +168,11 @@ def test_collectors_get_value_and_interval(our_run: Path, cli: Cli) -> None:
     (measures,) = cli("export", "bencher", our_run).json.values()
     metric = measures["tokens-per-second"]
     assert metric["lower_value"] < metric["value"] < metric["upper_value"]
+    (tmp_path / "bencher.json").write_text(
+        '{\n "of the night before": {\n  "tokens-per-second": {\n   "value": 1.0\n  }\n }\n}\n'
+    )
+    cli("export", "bencher", our_run, "--output", tmp_path)
+    assert "of the night before" not in (tmp_path / "bencher.json").read_text()
 
 
 def test_two_runs_with_one_name_are_both_kept(our_run: Path, tmp_path: Path, cli: Cli) -> None:
