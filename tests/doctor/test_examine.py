@@ -78,6 +78,9 @@ def test_checks_are_chosen_by_name() -> None:
     assert chosen("disk, jube,disk") == ["disk", "jube"]
     with pytest.raises(UsageError, match=r"'jub' is no check; did you mean jube\?"):
         chosen("jub")
+    with pytest.raises(UsageError) as unknown:
+        chosen("spoon")
+    assert str(unknown.value).count("gpu_health") == 1
     with pytest.raises(UsageError, match="names no check"):
         chosen(" , ")
 

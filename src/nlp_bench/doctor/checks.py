@@ -81,8 +81,7 @@ def chosen(words: str | None) -> list[str]:
     names = [word.strip() for word in words.split(",") if word.strip()]
     for name in names:
         if name not in CHECKS:
-            near = nearest(name, list(CHECKS))
-            raise UsageError(f"--checks: {name!r} is no check{near}; they are: {' '.join(CHECKS)}")
+            raise UsageError(f"--checks: {name!r} is no check{nearest(name, list(CHECKS))}")
     if not names:
         raise UsageError(f"--checks: names no check; they are: {' '.join(CHECKS)}")
     return list(dict.fromkeys(names))

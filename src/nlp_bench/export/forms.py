@@ -152,7 +152,7 @@ def given_fields(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or name not in FIELDS:
-            near = nearest(name, list(FIELDS)) or f" (known: {', '.join(FIELDS)})"
+            near = nearest(name, list(FIELDS))
             raise UsageError(f"--set {word[:80]!r}: expected FIELD=VALUE with a field of MLPerf{near}")
         if name in given:
             raise UsageError(f"--set {name} is given twice; give it once")
