@@ -72,6 +72,11 @@ FULL = "--recompute-granularity full --recompute-method"
         ("--data-path 1 x 1 ~/x", "data_path: ~/x: no shell has replaced the ~"),
         ("--data-path 1 x 1 /y/$USER/x", "data_path: /y/$USER/x: no shell has replaced the $USER"),
         ("--save ${SCRATCH}/c", "save: ${SCRATCH}/c: no shell has replaced the ${SCRATCH}"),
+        *(
+            (f"--split {word}", f"split: '{word}' is no list of up to three")
+            for word in ("1,1,1,1", "9e2,30,1", "inf,1")
+        ),
+        ("--split 0,1,0", "split: '0,1,0' leaves no documents for training"),
         ("--adam-beta1 1", "adam_beta1: 1.0 is not in [0, 1)"),
         ("--train-samples 8", "train_iters: 4 and train_samples 8 exclude each other"),
         ("--data-path x", "data_path: give exactly one of --data-path PREFIX and --mock-data"),

@@ -226,7 +226,9 @@ def _check_data(s: "Settings") -> None:
         weights = [float(word) for word in s.split.split(",")]
     except ValueError as error:
         raise UsageError(f"split: {s.split!r} is no list of weights like 969,30,1") from error
-    require(weights[0] > 0 and min(weights) >= 0, f"split: {s.split!r} leaves no documents for training")
+    is_plain = len(weights) <= 3 and set(s.split) <= set("0123456789., ")  # as megatron-core parses it
+    require(is_plain, f"split: {s.split!r} is no list of up to three weights in plain digits, like 969,30,1")
+    require(weights[0] > 0, f"split: {s.split!r} leaves no documents for training")
     entries = vocabulary_entries(s)
     if s.vocab_size is None:
         require(entries is not None, NO_VOCABULARY)
