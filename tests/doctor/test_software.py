@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.examining import Make, Program, finding
 from support.jube_versions import both_jubes
+from support.processes import ROOT
 
 from nlp_bench.build.environment import MANIFEST, SCHEMA, this_machine
 from nlp_bench.config.system import Container
@@ -29,6 +32,13 @@ def test_python(place: Make, monkeypatch: pytest.MonkeyPatch, version: tuple[int
     found = finding("python", place())
     assert (found.status != "failed") == is_good
     assert is_good or "NLP_BENCH_PYTHON" in found.remedy
+
+
+def test_a_run_that_cannot_be_is_checked_by_the_command_that_is_printed(tmp_path: Path, cli: Cli) -> None:
+    own = shutil.copy(ROOT / "benchmark/systems/local.toml", tmp_path / "my machine.toml")
+    said = cli("doctor", "--system", own, "--model", "175", "--checks", "system", code=1).out
+    words = shlex.split(said.partition("next: nlp-bench ")[2])
+    assert "parallel.nodes: 96 nodes, but the local launcher has this machine only" in cli(*words, code=2).err
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,15 @@ def test_what_contradicts_itself_or_is_no_folder_of_checkpoints_is_refused(
         start(words.replace("FOLDER", str(tmp_path)))
 
 
+@pytest.mark.parametrize("words", [["--save", "FOLDER"], ["--load", "FOLDER/iter_0000004"]])
+def test_the_option_that_is_named_can_be_typed_for_a_folder_with_a_blank(tmp_path: Path, words: list[str]) -> None:
+    folder = str(tmp_path / "my run")
+    made_by_hand(Path(folder), 4)
+    settings = parse([*TINY.split(), *(word.replace("FOLDER", folder) for word in words)])
+    with pytest.raises(UsageError, match=f"--load '{folder}'"):
+        check_start(settings, Layout.of(settings, 1))
+
+
 class _Bomb:
     def __reduce__(self) -> tuple[Any, ...]:
         return print, ("boom",)

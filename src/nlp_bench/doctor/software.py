@@ -49,7 +49,7 @@ def system(place: Place) -> Finding:
         return failed(place.no_system, remedy="nlp-bench doctor --system NAME (the files of benchmark/systems)")
     name, run = place.system.name, place.run
     if run is None:
-        remedy = f"nlp-bench check --model {place.model} --system {name} --offline"
+        remedy = shlex.join(["nlp-bench", "check", "--model", place.model, "--system", place.system_name, "--offline"])
         return failed(f"model {place.model} cannot run on {name}: {place.no_run}", remedy=remedy)
     ranks = f"{run.parallel.nodes} node(s) x {run.parallel.gpus_per_node} {run.system.accelerator} rank(s)"
     what, launcher = f"{name}, model {run.model.name}", f"{ranks}, launcher {run.launch.launcher}"

@@ -220,7 +220,7 @@ def found_checkpoint(settings: Settings) -> Path | None:
     folder = Path(settings.load)
     if NAME.fullmatch(folder.absolute().name) and is_whole(folder):
         raise UsageError(
-            f"load: {folder} is itself a checkpoint; give --load {folder.parent}, whose {TRACKER} says which one is meant"
+            f"load: {folder} is itself a checkpoint; give --load {shlex.quote(str(folder.parent))}, whose {TRACKER} says which one is meant"
         )
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"load: {folder} is no folder; give the folder that --save was given")
