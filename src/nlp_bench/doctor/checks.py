@@ -99,7 +99,7 @@ def examine(place: Place, names: Iterable[str]) -> list[Examined]:
 
 
 def _examined(place: Place, name: str) -> Examined:
-    start, again = time.monotonic(), f"mend that, then ask again: nlp-bench doctor --checks {name}"
+    start, again = time.monotonic(), f"mend that, then ask again: {place.again} --checks {name}"
     try:
         found = CHECKS[name].look(place)
         finding = found if isinstance(found, Finding) else together(list(found))
@@ -108,7 +108,7 @@ def _examined(place: Place, name: str) -> Examined:
     except Exception as error:  # noqa: BLE001  # a check that breaks must not hide what the others find
         broke = failed(
             f"the check itself broke: {type(error).__name__}: {error}",
-            remedy=f"run the others without it, and please report this: nlp-bench doctor --checks {name}",
+            remedy=f"run the others without it, and please report this: {place.again} --checks {name}",
         )
         why = cut_bytecode(error)
         finding = failed(why, remedy=again) if why else broke

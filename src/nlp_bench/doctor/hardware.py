@@ -224,7 +224,7 @@ def _interface(place: Place, name: str, here: Sequence[str]) -> Iterator[Finding
         yield ok("", where)
     elif place.is_login_node:
         what = f"{name} names {value}, which this login node does not have"
-        yield warning(what, where, remedy="nlp-bench doctor --nodes all")
+        yield warning(what, where, remedy=f"{place.again} --nodes all")
     else:
         remedy = f"ip -brief link; correct {name} in [environment] of benchmark/systems"
         yield failed(f"{name} names {value}, which this node does not have", where, remedy=remedy)
@@ -258,7 +258,7 @@ def _no_ports(place: Place, wanted: int | None) -> Finding:
     if wanted is None or not place.is_slurm:
         return skipped("no InfiniBand here, and none is expected")
     if place.is_login_node:
-        return skipped("no InfiniBand on this login node; look at the compute nodes: nlp-bench doctor --nodes all")
+        return skipped(f"no InfiniBand on this login node; look at the compute nodes: {place.again} --nodes all")
     return failed(f"{wanted} link(s) per node are expected, Linux lists none", remedy="ibstat; tell the site")
 
 

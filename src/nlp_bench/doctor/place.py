@@ -4,11 +4,12 @@ import contextlib
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 
 from nlp_bench.build.environment import build_folder
 from nlp_bench.config import catalog, machine
+from nlp_bench.config.options import spellings
 from nlp_bench.config.request import Request
 from nlp_bench.config.resolve import resolve
 from nlp_bench.config.run import Run
@@ -44,6 +45,7 @@ class Place:
     no_nvml: str = ""
     variables: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     """The environment; the system's own [environment] is laid over it, as a job does."""
+    again: str = "nlp-bench doctor"  # the command that asks about the same run, to which --checks or --nodes is added
     files: Path = Path("/")  # where this node's file system begins (another folder in tests)
 
     def bash(self, script: str, otherwise: str = SET_UP) -> str:
@@ -93,7 +95,7 @@ class Place:
             return "the ranks run on the CPU"
         if not self.is_login_node:
             return ""
-        return f"{self.no_nvml or 'the driver lists no GPU'}; look at the compute nodes: nlp-bench doctor --nodes all"
+        return f"{self.no_nvml or 'the driver lists no GPU'}; look at the compute nodes: {self.again} --nodes all"
 
     def written_folders(self) -> dict[str, Path]:
         """Return what is written where: the run folder, the index cache of the data, the build, temporary files.
@@ -127,6 +129,8 @@ def look_around(request: Request, *, runs: Path | None = None) -> Place:
     silent = (None, f"NVIDIA's driver does not answer within {DRIVER_S:g} s: dmesg | grep -i nvrm; tell the site")
     nvml, no_nvml = answers({"nvml": _nvml}, DRIVER_S).get("nvml", silent)
     stated = system.environment.items() if system else ()
+    asked = {one.name: word for one in fields(request) if (word := getattr(request, one.name)) is not None}
+    words = [word for name in asked for word in (spellings(Request, name)[0], str(asked[name]))]
     return Place(
         root=root,
         runs=(runs or root / "reports" / "runs").absolute(),
@@ -139,6 +143,7 @@ def look_around(request: Request, *, runs: Path | None = None) -> Place:
         slurm=slurm,
         nvml=nvml,
         no_nvml=no_nvml,
+        again=shlex.join(["nlp-bench", "doctor", *words]),
         variables={**os.environ, **{n: v for n, v in stated if not is_inherited(n, v)}},
     )
 

@@ -174,10 +174,10 @@ def job(place: Place) -> Finding:  # noqa: PLR0911  # one answer per case
     nodes = run_nodes(place) if NO_NODES in text else []
     if (num_up := sum(not node.is_down for node in nodes)) < place.run.parallel.nodes <= len(nodes):
         why = f"while {num_up} of {len(nodes)} nodes are up, which says nothing of the job: it would wait"
-        again = "sinfo -R; when they are back, ask again: nlp-bench doctor --checks job"
+        again = f"sinfo -R; when they are back, ask again: {place.again} --checks job"
         return warning(f"sbatch --test-only finds no nodes {why} ({text})", *lines, remedy=again)
     options = "--queue, --account, --timelimit, --gres, --nodes"
-    remedy = f"change what it names ({options}), then ask again: nlp-bench doctor --checks job"
+    remedy = f"change what it names ({options}), then ask again: {place.again} --checks job"
     return failed(f"sbatch refuses the job: {text}", *lines, remedy=remedy)
 
 
