@@ -393,8 +393,11 @@ def _without_halves(attempt: _Attempt) -> list[_Entry]:
 
 
 def _are_paired(attempt: _Attempt) -> bool:
-    """Say whether dicts and bars match: where one was lost, tokens per step jump."""
-    known = [(entry.tokens, entry.bar[0]) for entry in attempt.entries if entry.tokens and entry.bar]
+    """Say whether dicts and bars match: most dicts have one, and where one was lost, tokens per step jump."""
+    counted = [entry for entry in attempt.entries if entry.tokens]
+    known = [(entry.tokens, entry.bar[0]) for entry in counted if entry.tokens and entry.bar]
+    if 2 * len(known) < len(counted):
+        return False
     counts = [(0.0, 0), *known] if attempt.start_step is None else known
     shares = [(b[0] - a[0]) / (b[1] - a[1]) for a, b in pairwise(counts) if b[1] > a[1] and b[0] > a[0]]
     return not shares or max(shares) < _LARGEST_JUMP * min(shares)
