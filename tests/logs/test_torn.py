@@ -10,6 +10,8 @@ import pytest
 from support.fixtures import fixtures
 from support.texts import entries_of
 
+from nlp_bench.logs.dialect import FAILED
+
 KNOWN = dict(fixtures())
 NOISE = "2026-01-01 10:00:00,000 [WARNING] something that takes 12.5 s and 1,024 words"
 CASES = {
@@ -34,6 +36,9 @@ CASES = {
     ),
     "a time that is not that of the tokens": (
         "hf_trainer_quoted", r"(?s)(8192', 'train_runtim)e.*?num_input(_tokens_seen': '16384.*?'1536.0)'.*", r"\1\2", (),
+    ),
+    "a bar of another program within a dict, and no summary": (
+        "hf_trainer_trl_summary", r"(?s)('epoch': 0\.50\}\n[^\n]*'grad_norm': 1\.5, )(.*train_steps_per_).*", r"\1\r 10%|#         | 10/100 [00:10<01:30]\2", (),
     ),
     "a rate of an evaluation": ("cerebras", r"(Step=200, Lo)ss=9\.4.*\n.*GlobalSt(ep=200, Batch)", r"\1\2", (81920.0,)),
     "a comment of another field": (
@@ -67,5 +72,7 @@ def test_no_rate_comes_from_halves(tmp_path: Path, name: str) -> None:
     )
     changed, number = re.subn(pattern, new, text, count=1)
     assert number == 1
-    found = [entry.steady for entry in entries_of(tmp_path, changed, **options) if entry.steady is not None]
+    entries = entries_of(tmp_path, changed, **options)
+    assert not any(remark.startswith(FAILED) for entry in entries for remark in entry.remarks)
+    found = [entry.steady for entry in entries if entry.steady is not None]
     assert found == [pytest.approx(rate, rel=0.01) for rate in rates]

@@ -386,10 +386,10 @@ def _without_halves(attempt: _Attempt) -> list[_Entry]:
     odd = {key for key, number in numbers.items() if number == 1 and is_joined(key, usual)}
     kept = [entry for entry in attempt.entries if odd.isdisjoint(entry.keys)] if odd else attempt.entries
     stated = [(e, e.tokens / e.clock_s / e.stated_rate) for e in kept if e.tokens and e.clock_s and e.stated_rate]
-    wrong = [entry for entry, ratio in stated if attempt.start_step is None and abs(ratio - 1) > _CONTRADICTION]
+    wrong = {id(entry) for entry, ratio in stated if attempt.start_step is None and abs(ratio - 1) > _CONTRADICTION}
     # Where most dicts contradict, the program defines its rate differently.
     is_few = len(wrong) == 1 or 2 * len(wrong) < len(kept)
-    return [entry for entry in kept if entry not in wrong] if wrong and is_few else kept
+    return [entry for entry in kept if id(entry) not in wrong] if wrong and is_few else kept
 
 
 def _are_paired(attempt: _Attempt) -> bool:
