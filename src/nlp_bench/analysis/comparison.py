@@ -647,8 +647,7 @@ def _compared_json(pair: Compared, found: Comparison) -> dict[str, Any]:
     for gate in found.gates:
         word = gate.word(shown) if pair.a.runs else None
         record[_key(gate)] = word.value if word else None
-        is_broken = shown and (shown.is_doubted or gate.is_broken_by_starts(shown) or gate.is_broken_by_ends(shown))
-        is_open = shown and word is Word.NOT_PROVEN and not is_broken
+        is_open = shown and word is Word.NOT_PROVEN and not (shown.is_doubted or gate.is_broken(shown))
         record[f"{_key(gate)}_num_runs_each"] = gate.runs_each(shown) if shown and is_open else None
         if not gate.equivalence:
             record["unexpectedly_fast"] = gate.is_unexpected(shown)

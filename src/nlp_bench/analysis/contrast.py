@@ -242,20 +242,22 @@ class Gate:
         if ratio.high < self.lowest or ratio.low > self.highest:
             return bad
         is_within = ratio.low >= self.lowest and ratio.high <= self.highest
-        is_broken = self.is_broken_by_starts(found) or self.is_broken_by_ends(found)
-        return good if is_within and not is_broken else Word.NOT_PROVEN
+        return good if is_within and not self.is_broken(found) else Word.NOT_PROVEN
+
+    def is_broken(self, found: Statistic) -> bool:
+        """Return whether B/A, which is not beyond the threshold, would be if other lines of the same logs counted."""
+        return self.is_broken_by_starts(found) or self.is_broken_by_ends(found)
 
     def is_broken_by_starts(self, found: Statistic) -> bool:
         """Return whether B/A, which is not beyond the threshold, would be if the slowest start in the logs of one side counted."""
-        others = (found.value / found.b_slower, found.value * found.a_slower)
-        return self.lowest <= found.value <= self.highest and not all(self.lowest <= v <= self.highest for v in others)
+        return self._leaves(found, found.value / found.b_slower, found.value * found.a_slower)
 
     def is_broken_by_ends(self, found: Statistic) -> bool:
         """Return whether B/A, which is not beyond the threshold, is at the speeds at which the runs end."""
-        return (
-            self.lowest <= found.value <= self.highest
-            and not self.lowest <= found.value * found.at_ends <= self.highest
-        )
+        return self._leaves(found, found.value * found.at_ends)
+
+    def _leaves(self, found: Statistic, *others: float) -> bool:
+        return self.lowest <= found.value <= self.highest and not all(self.lowest <= v <= self.highest for v in others)
 
     def runs_each(self, found: Statistic) -> int | None:
         """Return how many runs of each side would decide, as `Statistic.runs_each` counts them; the nearer bound is the harder one."""

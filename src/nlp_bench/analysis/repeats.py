@@ -377,12 +377,11 @@ class Pool:
     def end_lines(self) -> list[str]:
         """Say how many of its runs end at a slower speed, in a sentence; empty where none does."""
         number = sum(run.ending_seconds_per_token is not None for run in self.runs)
-        runs = "run ends" if len(self.runs) == 1 else "runs end"
-        slower = f"by {percentage(self.slower_by_ends - 1, 1)} in the mean of all" if number else ""
-        text = (
-            f"{number} of {len(self.runs)} {runs} at a slower speed, {slower}: a longer run has to show which one lasts"
-        )
-        return [text] if number else []
+        if not number:
+            return []
+        runs = f"{number} of {len(self.runs)} {'run ends' if len(self.runs) == 1 else 'runs end'}"
+        slower = f"by {percentage(self.slower_by_ends - 1, 1)} in the mean of all"
+        return [f"{runs} at a slower speed, {slower}: a longer run has to show which one lasts"]
 
     @property
     def copy_lines(self) -> list[str]:

@@ -77,13 +77,8 @@ class Data(Command):
         output = Path(self.output) if self.output else default_folder(root())
         existed = (output / "data.json").exists()
         record, made = make_data(DataRequest(**given(self, DataRequest) | {"output": output}))
-        state = (
-            "already there"
-            if not made
-            else "made anew: what was there was not whole, or of other parameters"
-            if existed
-            else "made"
-        )
+        anew = "made anew: what was there was not whole, or of other parameters" if existed else "made"
+        state = anew if made else "already there"
         print(f"{output / PREFIX}: {_counts(record)} ({state})")
         return 0
 

@@ -48,9 +48,8 @@ class LogEnd:
     text: str | None = None  # the same in a sentence; None for VALID, and where contradictions made it MEASURED
     remark: str | None = None  # an error after the last iteration
     mark: EndMark | None = None  # the line that shows it
-    silent_s: float = (
-        0.0  # seconds from the last line of the measured start to its end from outside; 0 where that is no long time
-    )
+    silent_s: float = 0.0
+    """Seconds from the last line of the measured start to its end from outside; 0 where that is no long time."""
     error: EndMark | None = None
     """Where the log stops early, an error before its last record, behind which no program starts."""
 

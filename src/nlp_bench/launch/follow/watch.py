@@ -258,7 +258,7 @@ def _bound_in_words(bound: Bound) -> str:
 def _before_its_lines(folder: Path, *, is_waiting: bool) -> str:
     """Return which job of a chain starts, what the next one resumes from, and how long it has been starting: in minutes that double, or every line would have moved."""
     run, found = read_run(folder), read_submission(folder)
-    job = f"\n{tail(folder / 'job.out')}".rpartition(STARTED)[2].partition("\n")[0]
+    job = f"\n{tail(folder / LOG)}".rpartition(STARTED)[2].partition("\n")[0]
     parts, minutes = [], 0
     if found and job in found.job_ids and not is_waiting:
         number, total = found.job_ids.index(job) + 1, len(found.job_ids) + found.parts_left
