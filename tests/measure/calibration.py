@@ -81,7 +81,7 @@ def estimates_of(kind: Kind, runs: int, dice: np.random.Generator) -> list[Estim
 def shares_of(estimates: list[Estimate | None]) -> tuple[float, float, float, float]:
     """Return shares of runs: interval holds the truth, false pass, A/A alarm; and the median half width."""
     pairs = zip(estimates[::2], estimates[1::2], strict=False)
-    widths = [e.half_width() / e.seconds_per_token for e in estimates if e]
+    widths = [e.relative_half_width() for e in estimates if e]
     return (
         float(np.mean([holds(e) for e in estimates])),
         float(np.mean([passes(e) for e in estimates])),

@@ -202,7 +202,7 @@ def statistics() -> dict[str, Any]:
     runs = over_runs([1.0e-5, 1.01e-5, 0.99e-5, 1.03e-5])
     return {
         "sides": [calm.sides(), calm.sides(4), stalled.sides(), stalled.sides(0.5), stalled.sides(9)],
-        "intervals": [one.interval(), two.interval(), runs.interval(), one.half_width()],
+        "intervals": [one.interval(), two.interval(), runs.interval(), one.relative_half_width()],
         "ratios": [list(vars_of(ratio_of(*pair))) for pair in ((one, two), (two, one), (two, runs))],
         "student_t": [student_t(p, n) for p in (0.6, 0.975, 0.9999) for n in (1, 2.5, 30, 1e6)],
         "variance ratio": [variance_ratio_tail(ratio, 4, 9) for ratio in (0.3, 1.0, 5.0)],

@@ -182,8 +182,7 @@ def test_a_damaged_number_in_the_last_line_hides_a_stall_and_breaks_nothing(tmp_
     times[30], times[-1] = 503.0, 5e9
     text = "".join(line(n, 60, ms=ms, batch=64, loss=9 - n / 20) for n, ms in enumerate(times, 1))
     entry = entry_of(tmp_path, text, sequence_length=2048)
-    assert entry.ci95
-    assert entry.ci95[1] > 1000 * (entry.steady or 0.0)
+    assert entry.ci95 is None
 
 
 @pytest.mark.parametrize(("length", "is_mixed"), [(3, True), (4, False)])

@@ -435,7 +435,7 @@ def _rate(pool: Pool) -> str:
         return "no number"
     found = pool.estimate
     is_known = found and found.interval()  # without one the scatter is as large as the number
-    scatter = f" +-{percentage(found.half_width() / found.seconds_per_token, 1)}" if found and is_known else ""
+    scatter = f" +-{percentage(found.relative_half_width(), 1)}" if found and is_known else ""
     return f"{pool.tokens_per_second:.2f}{scatter} ({len(pool.runs)} run{'s' if len(pool.runs) > 1 else ''})"
 
 

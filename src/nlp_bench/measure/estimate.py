@@ -19,6 +19,7 @@ _TINY = 1e-300
 SLOWER_TAIL, FASTER_TAIL = 0.01, 0.0425
 _SLOWER_Z, _FASTER_Z = 2.32635, 1.72238  # quantiles of the normal distribution at 1 - tail
 UNSEEN, UNSEEN_WHERE_SEEN, PRIOR = 1.0, 3.0, 500.0  # iterations
+MAX_HALF_WIDTH = 0.5  # share of the mean above which no interval is given
 
 
 @immutable
@@ -80,22 +81,36 @@ class Estimate:
     standard_error: float  # of the mean, in the same unit, above 0
     degrees: float  # degrees of freedom of Student's t, above 0
     uncertainty: Uncertainty | None = None  # what its interval is made of, None where that is Student's t alone
+    fastest: float = 0.0  # seconds per token of the fastest interval that counts; 0 where no bound is known
 
-    def half_width(self) -> float:
-        """Return half the width of the 95 % interval of the mean, in seconds per token; its two sides may differ."""
+    def sides(self) -> tuple[float, float]:
+        """Return how far the 95 % interval of the time reaches below and above the mean, as shares of it."""
         if self.uncertainty:
-            return sum(self.uncertainty.sides()) / 2 * self.seconds_per_token
-        return student_t(0.5 + LEVEL / 2, self.degrees) * self.standard_error
+            return self.uncertainty.sides()
+        half = student_t(0.5 + LEVEL / 2, self.degrees) * self.standard_error / self.seconds_per_token
+        return half, half
+
+    def relative_half_width(self) -> float:
+        """Return half the width of the 95 % interval as a share of the mean, of time or rate: the larger."""
+        below, above = self._bounded_sides()
+        of_rate = (1 / (1 - below) - 1 / (1 + above)) / 2 if below < 1 else math.inf
+        return max((below + above) / 2, of_rate)
 
     def interval(self) -> tuple[float, float] | None:
-        """Return the 95 % interval of the rate in tokens per second, lowest first; None where it has no bound."""
-        if self.uncertainty:
-            below, above = (side * self.seconds_per_token for side in self.uncertainty.sides())
-        else:
-            below = above = self.half_width()
-        if below >= self.seconds_per_token:
+        """Return the 95 % interval of the rate in tokens per second, lowest first.
+
+        It ends at the fastest interval that counts. None where the half width exceeds MAX_HALF_WIDTH.
+        """
+        if self.relative_half_width() > MAX_HALF_WIDTH:
             return None
-        return 1 / (self.seconds_per_token + above), 1 / (self.seconds_per_token - below)
+        below, above = self._bounded_sides()
+        slow = 1 / (self.seconds_per_token * (1 + above))
+        fast = 1 / (self.seconds_per_token * (1 - below))
+        return slow, min(fast, 1 / self.fastest) if self.fastest else fast
+
+    def _bounded_sides(self) -> tuple[float, float]:
+        below, above = self.sides()
+        return min(below, max(1 - self.fastest / self.seconds_per_token, 0.0)), above
 
 
 @immutable
@@ -121,19 +136,11 @@ def ratio_of(first: Estimate, second: Estimate, level: float = LEVEL) -> Ratio:
     p_value = 2 * (1 - student_cdf(abs(difference) / error, degrees))
     below = above = half
     if first.uncertainty or second.uncertainty:
-        (fast_first, slow_first), (fast_second, slow_second) = _sides(first), _sides(second)
+        (fast_first, slow_first), (fast_second, slow_second) = first.sides(), second.sides()
         below, above = max(half, math.hypot(slow_second, fast_first)), max(half, math.hypot(fast_second, slow_first))
     return Ratio(
         ratio=math.exp(difference), low=math.exp(difference - below), high=math.exp(difference + above), p_value=p_value
     )
-
-
-def _sides(found: Estimate) -> tuple[float, float]:
-    """Return how far the 95 % interval of the time reaches below and above the mean, as shares of it."""
-    if found.uncertainty:
-        return found.uncertainty.sides()
-    half = found.half_width() / found.seconds_per_token
-    return half, half
 
 
 def _relative_variance(found: Estimate) -> float:

@@ -73,6 +73,7 @@ def estimate_of(spans: Spans, printed: Column | None = None) -> Estimate | None:
         standard_error=CHOICE_FACTOR * error * mean,
         degrees=_degrees(found, error),
         uncertainty=found,
+        fastest=float(spans.seconds_per_token.min()),
     )
 
 

@@ -1,5 +1,6 @@
 """The verdict on a limit of the report time: PASS, FAIL or NOT PROVEN, with the margin and the reasons."""
 
+import math
 from typing import Any
 
 from nlp_bench.immutable import immutable
@@ -68,7 +69,7 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     broken by another statement of the log, such as its clock.
     """
     time_s = time_to_report_s(tokens, entry.rate)
-    interval = entry.time_ci95_s(tokens)
+    interval = _decided_by(entry, tokens, limit_s)
     rates = [choice.tokens_per_second for choice in entry.throughput.sensitivity] if entry.throughput else []
     rates += [entry.rate] if entry.rate else []
     reasons = _why_not_proven(entry, tokens, limit_s)
@@ -83,12 +84,24 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
         word=NOT_PROVEN if reasons else word_of(interval, limit_s),
         limit_s=limit_s,
         margin=None if time_s is None else 1 - time_s / limit_s,
-        worst_margin=1 - interval[1] / limit_s if interval else None,
+        worst_margin=1 - interval[1] / limit_s if interval and math.isfinite(interval[1]) else None,
         num_windows=len(rates),
         num_within=sum(tokens / rate <= limit_s for rate in rates),
         reasons=tuple(reasons),
         sustained=word,
     )
+
+
+def _decided_by(entry: RunResult, tokens: int, limit_s: float) -> tuple[float, float] | None:
+    """Return the interval of the time that decides, shortest first; None where nothing does.
+
+    A run without an interval misses a limit that not even its fastest interval keeps.
+    """
+    if interval := entry.time_ci95_s(tokens):
+        return interval
+    estimate = entry.throughput.estimate if entry.throughput else None
+    fastest_s = tokens * estimate.fastest if estimate else 0.0
+    return (fastest_s, math.inf) if fastest_s > limit_s else None
 
 
 def sustained_time_ci95_s(entry: RunResult, tokens: int) -> tuple[float, float] | None:
@@ -105,7 +118,7 @@ def word_of(interval_s: tuple[float, float] | None, limit_s: float) -> str:
 
 
 def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
-    interval, measured = entry.time_ci95_s(tokens), entry.throughput
+    interval, measured = _decided_by(entry, tokens, limit_s), entry.throughput
     if interval is None or measured is None:
         if not entry.has_number:
             return [f"the run has no number: its outcome is {entry.outcome.value}"]

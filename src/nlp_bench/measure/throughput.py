@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Records
-from nlp_bench.measure.estimate import Estimate
+from nlp_bench.measure.estimate import MAX_HALF_WIDTH, Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
 from nlp_bench.measure.series import median, misread_midnights, quantile, steps_of, zone_change
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
@@ -244,7 +244,7 @@ class Throughput:
             return f"no 95 % interval: the window has {intervals}, {MIN_RECORDS} are needed"
         if self.estimate is None:
             return "no 95 % interval: the times are rounded to one value, which hides how much they scatter"
-        return "no 95 % interval: the times scatter too much to bound the rate"
+        return f"no 95 % interval: it would be wider than +-{100 * MAX_HALF_WIDTH:.0f} %"
 
 
 def reference_tokens_per_second(sizes: Sizes) -> float | None:

@@ -498,7 +498,7 @@ def num_more(estimate: Estimate, number: int) -> int | None:
     found = estimate.uncertainty
     if found is None or estimate.degrees < 1:
         return None
-    if estimate.half_width() <= TARGET * estimate.seconds_per_token:
+    if estimate.relative_half_width() <= TARGET:
         return 0
     low, high = 1.0, (MAX_MORE + number) / number  # how many times as long the log is
     if sum(found.sides(high)) > 2 * TARGET:
