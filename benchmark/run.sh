@@ -3,7 +3,7 @@
 #   bash benchmark/run.sh [TAG …]     without a tag: the tiny model on this machine, in about a minute
 #   bash benchmark/run.sh 175 juwels-booster
 #   bash benchmark/run.sh 175 rehearse    no job: the training step without data and GPUs (docs/bids.md)
-# Afterwards: the table is printed; CSV, markdown, HTML and plots lie in reports/.
+# Afterwards: the answer is printed; CSV, markdown, HTML and plots are in reports/latest.
 # shellcheck disable=SC2128,SC2317 # other shells have none, and a sourced script would change, or end, the user's own
 [ "${BASH_SOURCE:-}" = "$0" ] || { echo "nlp-bench: error: run it with bash: bash ${BASH_SOURCE:-$0}" >&2; return 2 2> /dev/null || exit 2; }
 set -euo pipefail
@@ -120,7 +120,17 @@ if [[ $status == RUNNING ]]; then
   ask_status
 fi
 failed_steps "$run"
-say "4/4 table: jube result -a $runs --id $id"
-jube result -a "$runs" --id "$id" || true
-if "$rehearse"; then [[ $status == FINISHED ]]; exit; fi # nothing was measured
-"${nlp_bench[@]}" report "$run" --output "$latest" && [[ $status == FINISHED ]]
+say "4/4 result: jube result -a $runs --id $id"
+if "$rehearse"; then # nothing was measured
+  jube result -a "$runs" --id "$id" || true
+  [[ $status == FINISHED ]]
+  exit
+fi
+jube result -a "$runs" --id "$id" > "$log" || cat "$log" >&2
+code=0
+"${nlp_bench[@]}" report "$run" --output "$latest" || code=$?
+echo
+for file in "$latest/report.html" "$latest/report.csv" "$run/result/result.dat"; do # JUBE's table is the last
+  [[ ! -e $file ]] || echo "open       $file"
+done
+[[ $code == 0 && $status == FINISHED ]]

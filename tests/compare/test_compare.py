@@ -150,7 +150,7 @@ def test_two_routings_are_different_work_of_experts_alone(
 def test_random_tokens_are_no_repeat_of_data(before: str, tmp_path: Path, cli: Cli) -> None:
     other = after(tmp_path, 1, mock_data=True)
     assert "mock_data" in cli("compare", before, other).out
-    assert "5 runs: " in cli("report", before, other).out
+    assert "5 runs: " in cli("report", before, other).flat
 
 
 def test_what_one_side_does_not_show_needs_somebodys_word(before: str, tmp_path: Path, cli: Cli) -> None:

@@ -146,7 +146,7 @@ def test_a_pattern_is_marked_as_supplied(
     (pattern,) = PATTERNS["table"]
     supplied = reported(path, "--pattern", pattern)["supplied"]
     assert supplied == [{"name": "pattern", "value": pattern, "logged": None, "changes_rate": True}]
-    assert main(["report", str(path), "--pattern", pattern]) == 0
+    assert main(["report", str(path), "--pattern", pattern, "--explain"]) == 0
     assert f"--pattern {pattern}" in capsys.readouterr().out
 
 

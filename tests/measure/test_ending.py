@@ -91,8 +91,8 @@ def test_an_error_behind_the_last_iteration_is_only_told(reported: Reported, rep
     text, _, evidence = CRASHES[name]
     run = reported(lines(range(1, 41)) + text, *OPTIONS)
     assert facts(run) == ("VALID", "ended", True, "PASS")
-    out = report(run["source"], *OPTIONS).out
-    (said,) = [line for line in out.splitlines() if ", after the last iteration: " in line]
+    out = report(run["source"], *OPTIONS, "--explain").out
+    *_, said = [line for line in out.splitlines() if ", after the last iteration: " in line]
     assert evidence in said
 
 

@@ -260,7 +260,8 @@ def test_the_report_shows_energy_and_money(tmp_path: Path, cli: Cli) -> None:
     joules = WATTS * ITERATION_S / TOKENS_PER_ITERATION
     kwh = joules * 20e6 / 3.6e6
     text = cli("report", folder, "--price-per-kwh", 250, "--currency", "EUR").out
-    assert f"{joules:.4g}  {kwh:.4g}  {250 * kwh:.4g}" in " ".join(text.split("\n"))
+    assert f"energy     {joules:.4g} J/token, {kwh:.4g} kWh, cost {250 * kwh:.4g} EUR\n" in text
+    text = cli("report", folder, "--price-per-kwh", 250, "--currency", "EUR", "--explain").out
     assert "Metered: GPU boards by NVML's energy counter, 4 of 4 GPUs; without" in text
     assert "cost: kWh x 250 EUR." in text
     report = cli("report", folder, "--price-per-kwh", 250, "--format", "json").json
@@ -271,7 +272,7 @@ def test_the_report_shows_energy_and_money(tmp_path: Path, cli: Cli) -> None:
     text = cli("report", folder, "--explain").out
     assert f"  energy    {joules:.6g} J/token = " in text
     assert "  power     115.0 W per GPU" in text
-    silent = cli("report", write_machine_run(tmp_path / "silent", [], num_nodes=1), "--price-per-kwh", 0.3).out
+    silent = cli("report", write_machine_run(tmp_path / "silent", [], num_nodes=1), "--price-per-kwh", 0.3).flat
     assert "no cost: no meter was read during the run, and the log states no energy" in silent
 
 

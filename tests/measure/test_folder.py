@@ -253,7 +253,7 @@ def test_a_run_whose_records_were_packed_is_no_strangers_log(
     for named in (run, next(run.glob("job.out*"))):
         said = cli("report", named, code=1)
         remedy = f"{first}.json was packed; unpack the records of the run and repeat: gunzip -k {run}/*.gz"
-        assert remedy in said.out + said.err
+        assert remedy in said.flat + said.err
         assert "VALID" not in said.out
 
 

@@ -9,6 +9,7 @@ from support.megatron_log import dump, line
 from support.published import published_log
 from support.texts import entries_of, entry_of
 
+from nlp_bench.measure.quality import Quality
 from nlp_bench.train.logline import Interval, format_line
 
 VISION = dump(decoder_seq_length=4096, seq_length=256, vision_model_type="internvit", world_size=384)
@@ -183,6 +184,7 @@ def test_a_damaged_number_in_the_last_line_hides_a_stall_and_breaks_nothing(tmp_
     text = "".join(line(n, 60, ms=ms, batch=64, loss=9 - n / 20) for n, ms in enumerate(times, 1))
     entry = entry_of(tmp_path, text, sequence_length=2048)
     assert entry.ci95 is None
+    assert entry.quality is Quality.NOISY
 
 
 @pytest.mark.parametrize(("length", "is_mixed"), [(3, True), (4, False)])

@@ -188,7 +188,7 @@ def test_runs_that_all_end_too_slow_do_not_pass_together(tmp_path: Path, report:
     assert found["limit"] == "NOT PROVEN"
     assert "ends at a slower speed" in found["limit_reasons"][0]
     assert repeats_of(folder, 500, report)["limit"] == "PASS"
-    said = report(folder, "--limit", "320").out
+    said = report(folder, "--limit", "320").flat
     assert "limit of 320 s: NOT PROVEN (the run ends at a slower speed" in said
 
 

@@ -89,7 +89,7 @@ def test_contradicted_repeats_are_named_and_prove_nothing(tmp_path: Path, cli: C
     said = cli("compare", honest, odd, "--equivalent", "2", "--allow-measured").out
     assert said.count(f"(MEASURED): {DOUBT}") == 4  # each run, and the first of them as the reason
     assert "EQUIVALENCE NOT PROVEN" in said
-    said = cli("report", odd, "--limit", "400", "--allow-measured").out
+    said = cli("report", odd, "--limit", "400", "--allow-measured").flat
     assert f"limit of 400 s: NOT PROVEN ({odd}/r0.log (MEASURED): {DOUBT})" in said
     text = cli("compare", f"{honest}/run1.log", f"{honest}/run2.log", "--scatter", odd, "--allow-measured", code=2).err
     assert "a contradicted number shows no scatter: leave that run out" in text
@@ -158,7 +158,7 @@ def test_a_doubted_configuration_wins_no_sweep(tmp_path: Path, cli: Cli, honest:
     assert sweep["sentence"].startswith("winner: TP 4, faster than the other one at 95 %; 1 cannot be judged")
     assert sweep["configurations"][2]["cause"] == f"{odd}: {DOUBT}"
     assert DOUBT in (output / "sweep.csv").read_text()
-    assert f"16 GPUs: {sweep['sentence']}" in cli("report", honest, odd, slow, code=None).out
+    assert f"16 GPUs: {sweep['sentence']}" in cli("report", honest, odd, slow, code=None).flat
 
 
 @pytest.mark.slow

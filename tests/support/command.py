@@ -28,6 +28,11 @@ class Done(NamedTuple):
     err: str
 
     @property
+    def flat(self) -> str:
+        """Standard output in one line: lines are broken where they are long."""
+        return " ".join(self.out.split())
+
+    @property
     def json(self) -> Any:
         return json.loads(self.out)
 

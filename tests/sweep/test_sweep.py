@@ -220,7 +220,7 @@ def test_logs_that_are_measured_are_pooled_where_that_is_allowed(report: Cli, tm
     assert len(apart["configurations"]) == 4
     (pooled,) = sweeps_of(report, tmp_path, "--allow-measured")
     assert [len(row["sources"]) for row in pooled["configurations"]] == [2, 2]
-    assert "one run each, so what runs differ by is not in it" in report(tmp_path)[1]
+    assert "one run each, so what runs differ by is not in it" in report(tmp_path).flat
     assert "one run each" not in report(tmp_path, "--allow-measured")[1]
 
 

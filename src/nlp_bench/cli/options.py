@@ -149,7 +149,10 @@ def say_written(paths: Sequence[Path]) -> None:
     """Name the files of --output, and what is missing where they hold no plots."""
     from nlp_bench.show.chart import why_no_plots  # --help stays light
 
+    folders: dict[Path, list[str]] = {}
     for path in paths:
-        print(f"wrote {path}", file=sys.stderr)
+        folders.setdefault(path.parent, []).append(path.name)
+    for folder, names in folders.items():
+        print(f"wrote {', '.join(names)} in {folder}", file=sys.stderr)
     if not any(path.suffix == ".png" for path in paths) and (why := why_no_plots()):
         say(f"no plots: {why}")

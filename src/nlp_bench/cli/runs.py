@@ -501,7 +501,9 @@ class Measure(Command):
         from nlp_bench.launch.end.advice import advice
         from nlp_bench.launch.end.ending import Ending
         from nlp_bench.launch.end.log_facts import read_record
+        from nlp_bench.measure import REPORT_TOKENS
         from nlp_bench.measure.folder import metrics_text, result_record
+        from nlp_bench.report.answer import answer_lines, answer_of
         from nlp_bench.rules.apply import measured_folder, wanted
         from nlp_bench.seal import LOG, log_missing
 
@@ -542,6 +544,9 @@ class Measure(Command):
         write_text(self.metrics or folder / "metrics.txt", text)
         print(text, end="")
         entry = measured.entry
+        if not_ended is None:
+            answer = answer_of(replace(entry, source=str(folder)), REPORT_TOKENS)
+            print("", *answer_lines(answer), sep="\n")
         if not_ended is None and entry.outcome is not Outcome.VALID:
             ending = Ending(outcome=entry.outcome, reasons=entry.reasons, evidence=measured.ended.get("evidence"))
             print(advice(ending, folder).text(), file=sys.stderr)

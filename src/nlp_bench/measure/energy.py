@@ -151,7 +151,7 @@ def with_energy_and_machine(
         if energy is None or energy.joules_per_token is None:
             energy = _stated(measured, entry.num_gpus) or energy
     said = [*(truth.warnings if truth else ()), *(energy.remarks if energy else ())]
-    if energy and energy.why_none:
+    if energy and energy.why_none and entry.accelerator != "cpu":  # few CPUs have a meter
         said.append(f"no energy: {energy.why_none}")
     return replace(entry, energy=energy, machine=truth, remarks=(*entry.remarks, *said))
 

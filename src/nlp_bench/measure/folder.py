@@ -466,6 +466,7 @@ def _numbers(entry: RunResult, throughput: Throughput) -> dict[str, object]:
         "tokens_per_second_per_gpu": _fixed(entry.tokens_per_second_per_gpu),
         "seconds_per_iteration_mean": _fixed(times.mean if times else None, 4),
         "window": f"{window.first_iteration}-{window.last_iteration}",
+        "quality": entry.quality.value if entry.quality else None,
     }
 
 

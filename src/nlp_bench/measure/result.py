@@ -19,6 +19,7 @@ from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
 from nlp_bench.measure.log_end import LogEnd
 from nlp_bench.measure.provenance import Provenance
+from nlp_bench.measure.quality import Quality, quality_of
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
 from nlp_bench.measure.throughput import Summary, Throughput, time_to_report_s, times_to_report_s
 from nlp_bench.measure.trace import Trace
@@ -190,6 +191,11 @@ class RunResult:
         """95 % interval of `steady`."""
         return self.throughput.ci95 if self.throughput else None
 
+    @cached_property
+    def quality(self) -> Quality | None:
+        """How good `steady` is, None without it."""
+        return quality_of(self.throughput) if self.throughput else None
+
     @property
     def sustained(self) -> float | None:
         """Tokens per second over the wall clock, nothing left out."""
@@ -237,6 +243,7 @@ class RunResult:
             "source": self.source,
             "dialect": self.dialect,
             "outcome": self.outcome.value,
+            "quality": self.quality.value if self.quality else None,
             "reasons": list(self.reason_texts),
             "contradictions": [found.to_json() for found in self.contradictions],
             "num_records": self.num_records,

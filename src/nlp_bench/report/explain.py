@@ -11,13 +11,14 @@ from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.shape import ModelShape, T5Shape
 from nlp_bench.measure.efficiency import Efficiency, field_of, flops_per_token, words_of
 from nlp_bench.measure.estimate import Uncertainty
-from nlp_bench.measure.limit import VERDICTS, Verdict
+from nlp_bench.measure.limit import Verdict
 from nlp_bench.measure.provenance import Arithmetic, LogPosition, Provenance, arithmetic_of
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.shape import Shaped
 from nlp_bench.measure.throughput import Clock, Summary, Sustained, Throughput, times_to_report_s
 from nlp_bench.measure.window import span_of
-from nlp_bench.report.report import Report
+from nlp_bench.report.answer import verdict_words
+from nlp_bench.report.report import Report, legend, notes, pooled
 from nlp_bench.show.table import Column, Table, as_document, as_text, exact, fact, number
 
 Facts = Iterator[tuple[str, str]]  # what each line is about, and the line
@@ -25,15 +26,14 @@ Facts = Iterator[tuple[str, str]]  # what each line is about, and the line
 
 def explain(report: Report) -> str:
     """Return the explanation of all runs, with an empty line between two."""
-    is_spoken = len(report.entries) <= MAX_RUNS  # by the table already
-    parts = []
+    parts = [[*pooled(report), *notes(report)]] if len(report.entries) > 1 else []
     for entry in report.entries:
         head = f"{entry.source}: {entry.outcome.value}, dialect {entry.dialect or 'unknown'}"
-        words = [] if is_spoken else [f"  {line}" for line in run_lines(entry, report)]
         rules, energy = entry.rules.lines() if entry.rules else (), energy_facts(entry, report.tokens)
         found = (*number_facts(entry, report.tokens), *rules, *energy, *origin_facts(entry))
+        words = [f"  {line}" for line in run_lines(entry, report)]
         parts.append([head, *(fact(name, text).rstrip() for name, text in found), *words])
-    return as_document(*parts)
+    return as_document(*parts, legend(report))
 
 
 def number_facts(entry: RunResult, tokens: int) -> Facts:
@@ -263,11 +263,8 @@ def energy_facts(entry: RunResult, tokens: int) -> Facts:
         yield from (("machine", line) for line in machine_lines(entry.machine))
 
 
-MAX_RUNS = 3  # with more runs in one report the words are left to --explain
 ONE_RUN = "This is one run: how much runs differ from each other is not in it; repeat it (repeats: 5) to know."
 OTHER_WINDOWS = "The number under other windows"
-UNIT_MARGIN = 30  # excess over the limit, in limits, from which it may be meant in minutes or hours
-LARGE_MARGIN = 10  # the same from which the time is given as a multiple of the limit
 
 
 def run_lines(entry: RunResult, report: Report) -> Iterator[str]:
@@ -311,18 +308,6 @@ def sentences(entry: RunResult, measured: Throughput, tokens: int, judgement: Ve
     yield from (f"Note: {said}." for said in measured.steadiness.words())
     if judgement:
         yield _dependence(judgement)
-
-
-def verdict_words(judgement: Verdict) -> str:
-    """Return what the verdict says, without its word."""
-    margin = judgement.margin or 0.0
-    where = f"{100 * abs(margin):.1f} % {'below' if margin >= 0 else 'above'}"
-    where = f"{where if margin > -LARGE_MARGIN else f'{1 - margin:.3g} times'} the limit of {judgement.limit_s:g} s"
-    if margin <= -UNIT_MARGIN:
-        where += " (is that limit in seconds?)"
-    if does := VERDICTS[judgement.word].proves:
-        return f"the run is proven to {does} the limit; its time is {where}."
-    return f"the run neither keeps nor misses the limit for certain; its time is {where}, but {'; '.join(judgement.reasons)}."
 
 
 def _sustained(found: Sustained, steady: float, tokens: int, judgement: Verdict | None) -> str:

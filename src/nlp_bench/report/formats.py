@@ -7,24 +7,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.escape import end_of, shortened
+from nlp_bench.escape import end_of, inert, shortened
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.rows import MEANING, Record, rows_of
 from nlp_bench.packages import lacking
-from nlp_bench.report.explain import MAX_RUNS, run_lines
-from nlp_bench.report.report import Report, is_many, legend, notes, readable
+from nlp_bench.report.answer import WIDTH, answer_lines, answer_of, wrapped
+from nlp_bench.report.report import Report, cost_words, is_many, legend, notes, pooled, readable, without_cost
 from nlp_bench.show.table import TEXT, Column, Style, as_csv, as_document, as_text, documents
 
 if TYPE_CHECKING:
     from nlp_bench.show.chart import Chart, HeatMap
 
 MAX_SOURCE = 28
-MAX_WIDTH, MIN_REASON = 120, 20  # characters of a line of many runs, and of its reason at least, after a long path
+MIN_REASON = 20  # characters of a run's reason in a table of many, at least
+MAX_NOTES, NOTE_LINES = 8, 2  # notes below a table, and lines of each; --explain has all of them
 
 
 def table(report: Report) -> str:
-    """Return the table for a terminal, at most 120 columns wide for many runs, with what to know about the runs below it."""
+    """Return what a terminal shows: the answer of one run, or a table of several with what to know about them."""
+    if len(report.entries) == 1:
+        (entry,) = report.entries
+        answer = answer_of(entry, report.tokens, cost_words(entry, report))
+        below = [*without_cost(report), *(passed.sentence() for passed in report.passed_over)]
+        return as_document(answer_lines(answer), [line for note in below for line in _cut(inert(note))])
     source, *others = readable(report)
     short = [end_of(name, MAX_SOURCE) for name in source.shown]
     if len(set(short)) == len(set(source.shown)):  # else the ends of two paths are alike
@@ -32,9 +38,18 @@ def table(report: Report) -> str:
     lines = as_text([source, *others])
     if is_many(report):
         lines = _with_reasons(report, lines, source)
-    spoken = report.entries if len(report.entries) <= MAX_RUNS else ()
-    words = (run_lines(entry, report) for entry in spoken)
-    return as_document(lines, notes(report), legend(report, is_brief=is_many(report)), *words)
+    said = notes(report)
+    shown = [line for note in pooled(report) for line in wrapped(inert(note), WIDTH, "  ")]
+    shown += [line for note in said[:MAX_NOTES] for line in _cut(inert(note))]
+    if len(said) > MAX_NOTES:
+        shown.append(f"{len(said) - MAX_NOTES} more notes: --explain")
+    meaning = [line for text in legend(report, is_brief=True) for line in wrapped(inert(text), WIDTH)]
+    return as_document(lines, shown, meaning)
+
+
+def _cut(note: str) -> list[str]:
+    lines = wrapped(note, WIDTH, "  ")
+    return lines if len(lines) <= NOTE_LINES else [lines[0], shortened(f"{lines[1]} {lines[2]}", WIDTH)]
 
 
 def _with_reasons(report: Report, lines: list[str], source: Column) -> list[str]:
@@ -42,12 +57,12 @@ def _with_reasons(report: Report, lines: list[str], source: Column) -> list[str]
     first = len(lines) - len(report.entries)
     after = len(lines[first - 1]) + 2
     instead = max(map(len, source.shown)) + max(len(entry.outcome.value) for entry in report.entries) + 4
-    head = [*lines[: first - 2], lines[first - 2].ljust(after) + "reason", "-" * MAX_WIDTH]
+    head = [*lines[: first - 2], lines[first - 2].ljust(after) + "reason", "-" * WIDTH]
     for line, entry in zip(map(str.rstrip, lines[first:]), report.entries, strict=True):
         # A verdict of limit or rules may stand behind the outcome.
         begin = max(after if entry.has_number else instead, len(line) + 2)
         why = (*entry.reason_texts, *entry.remarks, "")[0]
-        head.append(line.ljust(begin) + shortened(why, max(MAX_WIDTH - begin, MIN_REASON)))
+        head.append(line.ljust(begin) + shortened(why, max(WIDTH - begin, MIN_REASON)))
     return [line.rstrip() for line in head]
 
 
@@ -55,8 +70,8 @@ def _document(report: Report, style: Style) -> str:
     """Return the readable table, notes and legend; a terminal has a table of its own."""
     if style is TEXT:
         return table(report)
-    below = map(style.text, legend(report))
-    return as_document(style.table(readable(report, style=style)), map(style.sentence, notes(report)), below)
+    said, below = [*pooled(report), *notes(report)], map(style.text, legend(report))
+    return as_document(style.table(readable(report, style=style)), map(style.sentence, said), below)
 
 
 def records_csv(report: Report) -> str:

@@ -1,6 +1,7 @@
 """The page of a report as data for its template: head, table, plots, runs, legend."""
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
@@ -15,9 +16,9 @@ from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import SHAPE
 from nlp_bench.outcome import Outcome
-from nlp_bench.report.explain import verdict_words
+from nlp_bench.report.answer import MAX_NOTES, answer_of
 from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
-from nlp_bench.report.report import ALL_FIELDS, Report, is_many, legend, starred, title_of
+from nlp_bench.report.report import ALL_FIELDS, Report, cost_words, is_many, legend, starred, title_of
 from nlp_bench.report.sections import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
 from nlp_bench.show.chart import Chart, why_no_plots
 from nlp_bench.show.page import Section
@@ -29,9 +30,11 @@ MAX_DETAILED, MAX_WHOLE, MAX_DRAWN, MAX_PRINTED = 1000, 100, 30, 3
 """Runs with details (the others are in the table only), runs up to which each has all of its sections, and its plots (they take 0.2 s a run),
 and runs that are printed whole (of more, words and plots are; of many, neither)."""
 ALL_POINTS, MAX_POINTS = 15_000, 400  # points of all plots of one kind, and of one curve: a page stays below 5 MB
-NUMBER = ("time_to_report_steady_s", "bar", "tokens_per_second_steady")
-"""Columns of the number; REFERENCE stands in their place where no run has a steady one."""
 REFERENCE = ("time_to_report_reference_s", "tokens_per_second_reference")
+NUMBER = ("quality", REFERENCE[0], "time_to_report_steady_s", "bar", "tokens_per_second_steady")
+"""Columns of the number; REFERENCE alone where no run has a steady one."""
+DIGITS = ("time_to_report_steady_s", "tokens_per_second_steady", "num_gpus")
+"""Columns with the digits that people read."""
 WORDS = ("outcome", "limit", "rules")  # columns whose cells are outcomes or verdicts
 FILTERS = ("outcome", "dialect", "model")  # columns by which the page filters and groups: each row carries their values
 MAX_REASON, MAX_SHOWN = 100, 28  # letters of a reason, and of a path where the column is full
@@ -71,10 +74,8 @@ def subject(report: Report) -> str:
     """Return what the report is about, in a few words."""
     if len(report.entries) != 1:
         return f"Training speed of {len(report.entries):,} runs" if report.entries else "Training speed: no run"
-    (entry,) = report.entries
-    what = f"model {entry.model}" if entry.model else entry.source
-    where = f" on {entry.num_gpus:,} {_rank(entry)}{'s' if entry.num_gpus > 1 else ''}" if entry.num_gpus else ""
-    return f"Training speed: {what}{where}"
+    answer = answer_of(report.entries[0], report.tokens)
+    return ", ".join(part for part in (answer.source, answer.what) if part)
 
 
 def _rank(entry: RunResult) -> str:
@@ -93,24 +94,23 @@ def _head(report: Report) -> dict[str, Any]:
         return _head_of_many(report, numbered)
     (entry,) = numbered
     word = entry.verdict.word if entry.verdict else ""
-    line = _line(" ".join((*_sentences(entry, report), *_broken([entry]))), pills=[(word, None)] if word else [])
     kind = VERDICTS[word].kind if word else "plain"
-    return {"kind": kind, "lines": [line], "tiles": list(_tiles(entry, report))}
+    return {"kind": kind, "lines": _answer_lines(entry, report), "tiles": list(_tiles(entry, report))}
+
+
+def _answer_lines(entry: RunResult, report: Report) -> list[dict[str, Any]]:
+    """Return what the terminal says of the run below its numbers, at most MAX_NOTES notes."""
+    answer = answer_of(entry, report.tokens, cost_words(entry, report))
+    lines = [_line(text, name) for name, text in answer.lines]
+    lines += [_line(text, "note") for text in answer.notes[:MAX_NOTES]]
+    if len(answer.notes) > MAX_NOTES:
+        lines.append(_line(f"{len(answer.notes) - MAX_NOTES} more below", "note"))
+    return [*lines, _line(answer.next_command, "next")]
 
 
 def _line(text: str = "", strong: str = "", pills: Sequence[tuple[str, int | None]] = ()) -> dict[str, Any]:
     """Return a line of the head: bold words, then outcomes or verdicts with their numbers, then text."""
     return {"strong": strong, "pills": pills, "text": text}
-
-
-def _sentences(entry: RunResult, report: Report) -> Iterator[str]:
-    interval_s = entry.time_ci95_s(report.tokens)
-    rate = "the measured steady rate" if entry.steady else "the published rate"
-    within = f" (95 % interval {seconds(interval_s[0])} to {seconds(interval_s[1])})" if interval_s else ""
-    time = seconds(time_to_report_s(report.tokens, entry.rate))
-    yield f"A training on {report.tokens:,} tokens takes {time} at {rate}{within}."
-    if entry.verdict:
-        yield f"By that {verdict_words(entry.verdict)}"
 
 
 def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
@@ -123,8 +123,8 @@ def _head_of_many(report: Report, numbered: list[RunResult]) -> dict[str, Any]:
         said.append(f"They are repeats of one configuration: {pool_words(whole, report.tokens, report.limit_s)}.")
     elif len({(entry.model, *entry.workload.values(SHAPE).items()) for entry in numbered}) == 1:
         best = max(numbered, key=lambda entry: entry.rate or 0.0)
-        shortest = seconds(time_to_report_s(report.tokens, best.rate))
-        said.append(f"The shortest time for a training on {report.tokens:,} tokens is {shortest} ({best.source}).")
+        shortest, kind = seconds(time_to_report_s(report.tokens, best.rate)), "steady" if best.steady else "reference"
+        said.append(f"The shortest {kind} time for {report.tokens:,} tokens is {shortest} ({best.source}).")
     else:
         said.append("They trained different models: their times are no ranking.")
     lines = [_line(" ".join((*said, *_broken(numbered))))]
@@ -145,21 +145,30 @@ def _broken(numbered: list[RunResult]) -> list[str]:
     return [f"{who} rules of the benchmark: see which in the part of the run."]
 
 
-def _tiles(entry: RunResult, report: Report) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and note of each figure."""
-    interval_s = entry.time_ci95_s(report.tokens)
-    within = f"95 %: {interval_s[0]:,.1f} to {interval_s[1]:,.1f} s" if interval_s else f"{report.tokens:,} tokens"
-    yield "Time to report", seconds(time_to_report_s(report.tokens, entry.rate)), within
-    yield "Throughput", f"{entry.rate:,.0f}", "tokens per second, steady" if entry.steady else "tokens per second"
-    per_gpu = entry.tokens_per_second_per_gpu
-    if per_gpu and entry.num_gpus:
-        yield f"Per {_rank(entry)}", f"{per_gpu:,.1f}", f"tokens per second, {entry.num_gpus:,} of them"
-    if entry.efficiency and entry.efficiency.mfu is not None:
-        yield "MFU", f"{100 * entry.efficiency.mfu:.1f} %", "model FLOP/s as a share of the peak"
-    if entry.throughput:
-        window = entry.throughput.window
-        where = f"logged intervals; iterations {window.first_iteration:,} to {window.last_iteration:,}"
-        yield "Steady window", f"{window.num_records:,} of {entry.throughput.num_records:,}", where
+def _tiles(entry: RunResult, report: Report) -> Iterator[dict[str, Any]]:
+    """Yield the cards of a run: its numbers, the one to hand in first, their quality, and what else is known."""
+    answer = answer_of(entry, report.tokens, cost_words(entry, report))
+    for found in sorted(answer.numbers, key=lambda one: not one.is_deciding):
+        notes = [f"{found.time_interval} s (95 %)"] if found.time_interval else []
+        between = f" ({found.rate_interval})" if found.rate_interval else ""
+        notes = [_unbroken(note) for note in (*notes, f"{found.rate} tokens/s{between}")]
+        name = f"{found.name} time for {answer.tokens} tokens"
+        badge = "hand this in" if found.is_deciding else ""
+        yield _tile(name, _unbroken(f"{found.time} s"), [*notes, found.where], badge)
+    if answer.quality:
+        yield _tile("quality of the steady number", answer.quality.value, [answer.quality_words, answer.quality.rule])
+
+
+def _unbroken(text: str) -> str:
+    """Return a text whose numbers are not broken between their groups of three digits."""
+    return _GROUP.sub("\N{NO-BREAK SPACE}", text)
+
+
+_GROUP = re.compile(r"(?<=\d) (?=\d{3}\b)")
+
+
+def _tile(name: str, value: str, notes: Sequence[str], badge: str = "") -> dict[str, Any]:
+    return {"name": name, "value": value, "notes": notes, "badge": badge}
 
 
 def _results(report: Report, num_detailed: int) -> dict[str, Any]:
@@ -178,6 +187,7 @@ def _results(report: Report, num_detailed: int) -> dict[str, Any]:
     for index, (row, entry) in enumerate(zip(cells, report.entries, strict=True)):
         is_replaced = len(cells) > 1 and not entry.has_number and "reasons" in names
         replaced = [name for name in number if name in names] if is_replaced else []
+        row |= {name: ALL_FIELDS[name].shown(entry, report) for name in DIGITS if row.get(name) is not None}
         row["reasons"] = row["reasons"] and shortened(row["reasons"], MAX_REASON)
         line = {
             "index": index,
@@ -255,7 +265,9 @@ def _run(entry: RunResult, report: Report, index: int, num_detailed: int) -> dic
         "index": index,
         "source": entry.source,
         "outcome": entry.outcome.value,
-        "time": seconds(time_to_report_s(report.tokens, entry.rate)),
+        "time": ", ".join(
+            f"{one.name} {one.time} s" for one in answer_of(entry, report.tokens, cost_words(entry, report)).numbers
+        ),
         "sections": [section for section in sections if section],
     }
 

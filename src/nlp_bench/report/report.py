@@ -13,7 +13,8 @@ from nlp_bench.inputs.sources import PassedOver
 from nlp_bench.measure.limit import verdict_of
 from nlp_bench.measure.result import RunResult, supplied_lines
 from nlp_bench.measure.throughput import Clock, time_to_report_s
-from nlp_bench.show.table import TEXT, Column, Style, interval, plain, small, tflops
+from nlp_bench.report.answer import WIDTH, digits_of
+from nlp_bench.show.table import TEXT, Column, Style, plain, small, tflops, widest
 
 MAX_WORD = 12
 
@@ -62,6 +63,20 @@ def _time(rate: str) -> Of:
     return lambda e, r: time_to_report_s(r.tokens, getattr(e, rate))
 
 
+def _steady_rate(entry: RunResult, _: "Report") -> str | None:
+    return digits_of(entry.steady, entry.ci95)[0] if entry.steady else None
+
+
+def _steady_time(entry: RunResult, report: "Report") -> str | None:
+    time_s = time_to_report_s(report.tokens, entry.steady)
+    return digits_of(time_s, entry.time_ci95_s(report.tokens))[0] if time_s else None
+
+
+def _time_interval(entry: RunResult, report: "Report") -> str | None:
+    time_s = time_to_report_s(report.tokens, entry.steady)
+    return "-".join(digits_of(time_s, entry.time_ci95_s(report.tokens))[1]) or None if time_s else None
+
+
 def _end(pair: tuple[float, float] | None, index: int) -> float | None:
     return pair[index] if pair else None
 
@@ -73,6 +88,12 @@ def _window(entry: RunResult, _: "Report") -> str | None:
 
 def _cost(entry: RunResult, report: "Report") -> float | None:
     return entry.energy.cost(report.tokens, report.price_per_kwh) if entry.energy else None
+
+
+def cost_words(entry: RunResult, report: "Report") -> str:
+    """Return the cost of the training's energy with its unit, empty where it is not known."""
+    cost = _cost(entry, report)
+    return "" if cost is None else f"cost {small(cost)} {report.currency or ''}".rstrip()
 
 
 def _kwh(entry: RunResult, report: "Report") -> float | None:
@@ -104,12 +125,13 @@ FIELDS: dict[str, Field] = {
         lambda e, _: "; ".join(each.cell for each in e.supplied) or None, "supplied by hand", is_text=True
     ),
     "num_records": Field("num_records", "logged intervals"),
+    "quality": Field(lambda e, _: e.quality.value if e.quality else None, is_text=True),
     "tokens_per_second_reference": Field("reference", "rate, reference", "tokens/s", "reference tokens/s"),
     "time_to_report_reference_s": Field(_time("reference"), "time, reference", "s"),
-    "tokens_per_second_steady": Field("steady", "rate, steady", "tokens/s", "steady tokens/s"),
+    "tokens_per_second_steady": Field("steady", "rate, steady", "tokens/s", "steady tokens/s", people=_steady_rate),
     "tokens_per_second_ci95_low": Field(lambda e, _: _end(e.ci95, 0), "95 % interval from", "tokens/s"),
     "tokens_per_second_ci95_high": Field(lambda e, _: _end(e.ci95, 1), "to", "tokens/s"),
-    "time_to_report_steady_s": Field(_time("steady"), "time, steady", "s"),
+    "time_to_report_steady_s": Field(_time("steady"), "time, steady", "s", people=_steady_time),
     "time_to_report_ci95_low_s": Field(lambda e, r: _end(e.time_ci95_s(r.tokens), 0), "95 % interval from", "s"),
     "time_to_report_ci95_high_s": Field(lambda e, r: _end(e.time_ci95_s(r.tokens), 1), "to", "s"),
     "tokens_per_second_sustained": Field("sustained", "rate, sustained", "tokens/s"),
@@ -143,16 +165,16 @@ LIMIT_FIELDS: dict[str, Field] = {
     "limit_worst_margin": Field("verdict.worst_margin"),
 }
 PEOPLE_FIELDS: dict[str, Field] = {
-    "ci95": Field("ci95", form=interval),
+    "ci95": Field(_time_interval),
     "window": Field(_window),
     "bar": Field(lambda _, __: None, "95 % interval", "s; left is faster", is_text=True),
 }
 """Columns that data do not have: two of the terminal and markdown, one of the page, which draws it."""
 ALL_FIELDS = FIELDS | LIMIT_FIELDS | PEOPLE_FIELDS
 PEOPLE = {
-    "source": "source", "model": "model", "outcome": "outcome", "limit": "limit", "rules": "rules",
-    "time_to_report_steady_s": "steady\ntime s", "tokens_per_second_steady": "\ntokens/s", "ci95": "95 %\ninterval", "window": "\nwindow",
+    "source": "source", "model": "model", "outcome": "outcome", "limit": "limit", "rules": "rules", "quality": "quality",
     "time_to_report_reference_s": "reference\ntime s", "tokens_per_second_reference": "\ntokens/s",
+    "time_to_report_steady_s": "steady\ntime s", "ci95": "95 %\ninterval s", "tokens_per_second_steady": "\ntokens/s", "window": "\nwindow",
     "time_to_report_sustained_s": "sustained\ntime s", "num_gpus": "GPUs", "global_batch_size": "batch", "dialect": "dialect",
     "joules_per_token": "energy\nJ/token", "energy_kwh": "\nkWh", "cost": "\ncost", "model_tflops_per_gpu": "TFLOP/s\nper GPU", "mfu": "MFU\n%",
 }  # fmt: skip
@@ -226,7 +248,7 @@ class Report:
 # Cells for people: few columns, two decimals, an interval in one cell.
 
 BRIEF = (
-    "source", "outcome", "limit", "rules", "time_to_report_steady_s", "tokens_per_second_steady", "ci95"
+    "source", "outcome", "limit", "rules", "quality", "time_to_report_reference_s", "time_to_report_steady_s", "ci95"
 )  # fmt: skip
 """Columns for a terminal where there are many runs, before the reason."""
 MAX_ALIKE = 3  # runs with the same note that are named one by one, at most
@@ -246,8 +268,7 @@ def readable(report: Report, *, style: Style = TEXT) -> list[Column]:
     """Return the columns that are worth showing; a cell that rests on a value that the log does not show ends in a star."""
     names = tuple(PEOPLE)
     if is_many(report) and style is TEXT:
-        has_other = any(entry.has_number and entry.steady is None for entry in report.entries)
-        names = (*BRIEF, "time_to_report_reference_s") if has_other else BRIEF  # else the reason has more room
+        names = BRIEF
     elif all(entry.model is not None for entry in report.entries):  # runs of ours: the dialect says nothing new
         names = tuple(name for name in names if name != "dialect")
     stars = [starred(entry) for entry in report.entries]
@@ -257,7 +278,24 @@ def readable(report: Report, *, style: Style = TEXT) -> list[Column]:
         after = max(index for index, column in enumerate(found) if column.name in BRIEF) + 1
         whys = [_said(entry) for entry in report.entries]
         found.insert(after, Column(heading="reason", cells=whys, is_text=True))
-    return found
+    return found if style is not TEXT else _fitting(found)
+
+
+FIRST = (
+    "source", "outcome", "limit", "rules", "quality", "time_to_report_reference_s", "time_to_report_steady_s", "ci95",
+    "tokens_per_second_steady", "num_gpus", "global_batch_size", "mfu", "model_tflops_per_gpu", "model",
+)  # fmt: skip
+"""Columns of a terminal by weight; the others follow in their order."""
+
+
+def _fitting(columns: list[Column]) -> list[Column]:
+    """Return the columns that fit in WIDTH, the most important ones first considered."""
+    weight = {name: index for index, name in enumerate(FIRST)}
+    kept: list[Column] = []
+    for column in sorted(columns, key=lambda one: weight.get(one.name, len(weight))):
+        if sum(map(widest, [*kept, column])) + 2 * len(kept) <= WIDTH or column.name in BRIEF:
+            kept.append(column)
+    return [column for column in columns if column in kept]
 
 
 def _column(name: str, report: Report, stars: list[set[str]], style: Style) -> Column:
@@ -289,21 +327,25 @@ def starred(entry: RunResult) -> set[str]:
     return names
 
 
+def pooled(report: Report) -> list[str]:
+    """Return a line for each configuration that was run more than once, as one measurement."""
+    return repeat_lines(report.repeats, report.tokens, report.limit_s)
+
+
 def notes(report: Report) -> list[str]:
-    """Return one line per thing to know of runs; a note on several is there once, with the first. Of more than MAX_LISTED runs each has its reason in its row."""
+    """Return one line per thing to know of runs, below those of `pooled`; a note on several is there once, with the first. Of more than MAX_LISTED runs each has its reason in its row."""
     lines = list(_tally(report) if is_many(report) else _notes_of_each(report))
-    lines += repeat_lines(report.repeats, report.tokens, report.limit_s)
     if not report.allow_measured and (apart := apart_line(report.entries)):
         lines.append(apart)
     if len(report.entries) > 1:
         from nlp_bench.analysis.sweep import winner_notes  # noqa: PLC0415  # one run has no rival
 
         lines += winner_notes(report.entries, allow_measured=report.allow_measured)
-    lines += _without_cost(report)
+    lines += without_cost(report)
     return lines + [passed.sentence() for passed in report.passed_over]
 
 
-def _without_cost(report: Report) -> list[str]:
+def without_cost(report: Report) -> list[str]:
     """Return why there is no cost although a price was given."""
     if report.price_per_kwh is None:
         return []
@@ -342,10 +384,11 @@ def legend(report: Report, *, is_brief: bool = False) -> list[str]:
     """Return what the columns mean, in plain sentences; `is_brief` where the table has those of BRIEF alone."""
     lines = [
         f"time s: seconds for a training on {report.tokens:,} tokens = tokens / (tokens per second).",
-        "reference: batch x sequence / mean of every logged time, warm-up included. steady: over the window of iterations only.",
+        "reference: the published formula, batch x sequence / mean of every logged time: hand this in.",
+        "steady: over the window of steady iterations, with its 95 % interval.",
     ]
     if is_brief:
-        lines.append("The whole reasons and all columns: --format csv, json or html, or --explain.")
+        lines.append("More columns and whole reasons: --explain, --format csv, json or html.")
     else:
         if any(sustained_s(entry, report) for entry in report.entries):
             found = [entry.throughput.sustained for entry in report.entries if entry.throughput]

@@ -6,6 +6,7 @@ Numbers for people are rounded, grouped and named by the functions below; what i
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -48,6 +49,27 @@ def small(value: float | None) -> str:
 def tflops(value: float | None) -> str:
     """Return a rate of work: one decimal from 10 on, three digits below."""
     return "" if value is None else f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def with_spaces(value: int) -> str:
+    """Return a whole number with a space between groups of three digits."""
+    return f"{value:,}".replace(",", " ")
+
+
+def significant(value: float, digits: int, half_width: float | None = None) -> str:
+    """Return a number with `digits` significant digits, of `half_width` where it is given.
+
+    36361.6 with 2 digits of 1750 is 36400; with 5 of its own it is 36362.
+    """
+    decimals = digits - 1 - math.floor(math.log10(half_width or value))
+    rounded = round(value, decimals)
+    return f"{rounded:.{max(decimals, 0)}f}"
+
+
+def spaced(text: str) -> str:
+    """Return a number with a space between groups of three digits of its whole part."""
+    whole, point, rest = text.partition(".")
+    return f"{with_spaces(int(whole))}{point}{rest}"
 
 
 def exact(value: float) -> str:
@@ -153,6 +175,11 @@ def _is_numeric(cells: Sequence[object]) -> bool:
 def is_number(value: object) -> bool:
     """Say whether a value is one that is aligned to the right."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def widest(column: Column) -> int:
+    """Return the width of a column on a terminal."""
+    return max(map(len, (*column.heading.split("\n"), *column.shown)), default=0)
 
 
 def shown(columns: Table) -> list[Column]:
