@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.command import Cli
 from support.following import offline
 
 from nlp_bench.config import catalog
@@ -326,3 +327,47 @@ def test_shellcheck_is_content(system: str, tmp_path: Path) -> None:
     path.write_text(text(offline("tiny", system)))
     done = subprocess.run(["shellcheck", "-x", str(path)], capture_output=True, text=True, check=False)
     assert done.stdout == ""
+
+
+def shown(script: str) -> list[str]:
+    """Return the words of torchrun's command, which stand in a comment."""
+    lines = [line for line in script.splitlines() if line.startswith("#   ")]
+    return shlex.split(" ".join(line.removeprefix("#").removesuffix("\\") for line in lines))
+
+
+@pytest.mark.parametrize("system", ["slurm-sandbox", "local"])
+def test_the_script_shows_the_command_that_launch_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, system: str
+) -> None:
+    """Who reviewed a job of 96 nodes saw neither torchrun's options nor the trainer's."""
+    monkeypatch.setenv("NLP_BENCH_VENV", str(tmp_path / "none"))
+    cli("check", "--model", "tiny", "--system", system, "--mock-data", "--offline", "--output", tmp_path)
+    words = shown(cli("submit", "--run", tmp_path / "run.json", "--run-dir", tmp_path, "--print").out)
+    for name, value in {"JOB_ID": "7", "NODEID": "1"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("NLP_BENCH_NODES", "node1 node2")
+    monkeypatch.setenv("NLP_BENCH_PORT", "20007")
+    started = shlex.split(cli("launch", tmp_path, "--print").out)
+    of_the_node = {
+        "FIRST_NODE:PORT": "node1:20007",
+        "JOB_ID": "7" if system != "local" else started[started.index("--rdzv_id") + 1],
+        "NODE_ADDRESS": "node2",
+    }
+    assert [of_the_node.get(word, word.replace("IS_FIRST_NODE", "0")) for word in words] == started
+
+
+def test_the_command_in_the_script_stays_a_comment_and_holds_no_secret() -> None:
+    secret = "s3cr3tV4lue9876543210"  # noqa: S105  # made up
+    run = replace(offline("tiny", "slurm-sandbox"), nonce=f"api_key={secret}")
+    script = text(run, run_dir="/runs/a\n#SBATCH --nodes=9\nexit 1")
+    before, _, after = script.partition("set -euo pipefail\n")
+    assert [line for line in before.splitlines() if not line.startswith("#")] == []
+    assert re.findall("^#SBATCH --nodes.*", before, re.MULTILINE) == ["#SBATCH --nodes=2"]
+    assert secret not in before + after
+    assert "--nonce 'api_key=[redacted]'" in before or "--nonce api_key=[redacted]" in before
+
+
+def test_the_command_wraps_at_a_width_that_can_be_read() -> None:
+    lines = [line for line in booster().splitlines() if line.startswith("#   ")]
+    assert [line for line in lines if len(line) > 100 and len(re.findall(" -", line)) > 1] == []
+    assert [line.endswith(" \\") for line in lines] == [True] * (len(lines) - 1) + [False]

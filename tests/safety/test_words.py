@@ -15,9 +15,10 @@ from support.processes import ROOT, execute
 
 from nlp_bench.config.run import Run, read_run
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.launch.ambient import variables
 from nlp_bench.launch.folder import prepare
 from nlp_bench.launch.nodes.torchrun import write_launched
-from nlp_bench.launch.script import interpreter, software_lines, variables
+from nlp_bench.launch.script import interpreter, software_lines
 from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.redact import is_secret
 

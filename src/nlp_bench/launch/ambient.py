@@ -9,6 +9,8 @@ import re
 from collections.abc import Collection, Mapping
 
 from nlp_bench.config.scheduler import get_scheduler, scheduler_names
+from nlp_bench.config.system import System, is_inherited
+from nlp_bench.errors import UsageError
 from nlp_bench.escape import some
 from nlp_bench.redact import is_secret
 
@@ -44,3 +46,16 @@ def without(environment: Mapping[str, str], kind: "re.Pattern[str]", kept: Colle
 def message(out: Collection[str]) -> str:
     """Return one line for a person about variables that were taken out: all names, or the first of many."""
     return f"not handed on, for run.json does not know them: {some(sorted(out), 6)}"
+
+
+def variables(system: System, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the system's variables, those that it inherits with their value in `environment`; raises UsageError for one that is not set there."""
+    asked = system.environment.items()
+    values = {name: environment.get(name) if is_inherited(name, value) else value for name, value in asked}
+    found = {name: value for name, value in values.items() if value is not None}
+    if missing := [name for name in values if name not in found]:
+        raise UsageError(
+            f"system.environment.{missing[0]}: {system.name} takes it from your environment, where it is not set; "
+            f"export {missing[0]} first"
+        )
+    return found

@@ -30,8 +30,9 @@ from nlp_bench.errors import NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line
 from nlp_bench.files import new_owner, read_object, real, sha256_of, user_name, write_json, write_text
 from nlp_bench.launch import lock
+from nlp_bench.launch.ambient import variables
 from nlp_bench.launch.arguments import check_arguments
-from nlp_bench.launch.script import environment_folder, job_script, variables
+from nlp_bench.launch.script import environment_folder, job_script
 from nlp_bench.launch.submission import read_submission
 from nlp_bench.packages import installed_version, is_missing, remedy
 from nlp_bench.seal import LOG, OUTCOME, RUN, SUBMISSION

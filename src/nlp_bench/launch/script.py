@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from nlp_bench.build.environment import build_folder
@@ -13,7 +12,10 @@ from nlp_bench.config.run import Run
 from nlp_bench.config.scheduler import BUILT_IN, get_scheduler
 from nlp_bench.config.system import Container, System, is_inherited
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.escape import one_line
 from nlp_bench.files import real
+from nlp_bench.launch.nodes.torchrun import torchrun_command, unknown_rendezvous
+from nlp_bench.redact import without_secrets
 from nlp_bench.seal import MADE_FOR
 
 PURGE = "module purge || echo 'nlp-bench: module purge did not unload all modules' >&2"
@@ -29,19 +31,6 @@ def software_lines(system: System) -> list[str]:
         quoted = f"'{value}'" if value.startswith("=") and shlex.quote(value) == value else shlex.quote(value)
         lines.append(f"export {name}" if is_inherited(name, value) else f"export {name}={quoted}")
     return lines
-
-
-def variables(system: System, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the system's variables, those that it inherits with their value in `environment`; raises UsageError for one that is not set there."""
-    asked = system.environment.items()
-    values = {name: environment.get(name) if is_inherited(name, value) else value for name, value in asked}
-    found = {name: value for name, value in values.items() if value is not None}
-    if missing := [name for name in values if name not in found]:
-        raise UsageError(
-            f"system.environment.{missing[0]}: {system.name} takes it from your environment, where it is not set; "
-            f"export {missing[0]} first"
-        )
-    return found
 
 
 IMAGE = re.compile(
@@ -196,6 +185,7 @@ def _commands(run: Run, root: Path, run_dir: Path, python: str) -> dict[str, lis
     title = f"model {run.model.name}, tensor {parallel.tensor} x pipeline {parallel.pipeline} x data {parallel.data}, global batch"
     return {
         "TITLE": [f"{title} {run.batch.global_batch_size}"],
+        "TORCHRUN": command_lines(torchrun_command(run, unknown_rendezvous(run), run_dir, python=inside)),
         "NLP_BENCH": [here],
         "LAUNCH": [shlex.join([inside, "-m", "nlp_bench"])],
         "JOB_ID": [scheduler.job_id_variable],
@@ -207,3 +197,25 @@ def _commands(run: Run, root: Path, run_dir: Path, python: str) -> dict[str, lis
         "BUILDS": [],
         "SOFTWARE": [SHELL_FUNCTIONS, *software, "set -u"] if software else [],
     }
+
+
+WIDTH = 100  # columns at which the command in the script wraps
+
+
+def command_lines(command: list[str]) -> list[str]:
+    """Return a command as a comment: each word quoted, wrapped between options, a path on a line of its own, secrets blacked out."""
+    options: list[str] = []
+    for before, word in zip(["", *command], command, strict=False):
+        quoted = one_line(shlex.quote(word))
+        if before.startswith("-") and not word.startswith("-"):
+            options[-1] += f" {quoted}"
+        else:
+            options.append(quoted)
+    lines = ["#  "]
+    for option in without_secrets("\n".join(options)).split("\n"):
+        is_long = len(f"{lines[-1]} {option} \\") > WIDTH
+        is_split = len(lines) > 1 and (is_long or "/" in option or "/" in lines[-1])
+        if is_split or option.startswith("-m "):
+            lines.append("#    ")
+        lines[-1] += f" {option}"
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]

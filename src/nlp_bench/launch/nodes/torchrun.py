@@ -9,7 +9,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from nlp_bench.config.origin import origin
@@ -18,9 +18,9 @@ from nlp_bench.config.scheduler import LOCAL, Allocation, get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import read_object, write_json, write_text
 from nlp_bench.immutable import immutable
+from nlp_bench.launch.ambient import variables
 from nlp_bench.launch.arguments import training_arguments, upstream_command, upstream_environment
 from nlp_bench.launch.nodes.resources import node_environment
-from nlp_bench.launch.script import variables
 from nlp_bench.machine.addresses import look_up
 from nlp_bench.machine.node import NCCL_PACKAGES, cpu_model, loaded_modules
 from nlp_bench.packages import installed_version
@@ -38,7 +38,9 @@ class Rendezvous:
     """One node's view of the rendezvous."""
 
     endpoint: str  # host:port of the first node; port 0 means: any free one
-    node: int  # number of this node in the scheduler's order; the first one serves the rendezvous
+    node: (
+        int | None
+    )  # number of this node in the scheduler's order, the first serves the rendezvous; None: any of several
     local_address: str  # this node's own address on the fast network
     job_id: str  # its id, the same on all nodes
 
@@ -93,6 +95,14 @@ def rendezvous_of(run: Run) -> Rendezvous:
     own = get_scheduler(run.launch.launcher).allocation() or Allocation(job_id="0")
     port = os.environ.get("NLP_BENCH_PORT") or port_of(own.job_id)
     return Rendezvous(endpoint=f"{nodes[0]}:{port}", node=own.node, local_address=nodes[own.node], job_id=own.job_id)
+
+
+def unknown_rendezvous(run: Run) -> Rendezvous:
+    """Return the rendezvous before there is a job: in capitals what only a node knows."""
+    if run.launch.launcher == LOCAL:
+        return replace(rendezvous_of(run), job_id="JOB_ID")
+    node = 0 if run.parallel.nodes == 1 else None
+    return Rendezvous(endpoint="FIRST_NODE:PORT", node=node, local_address="NODE_ADDRESS", job_id="JOB_ID")
 
 
 NAME_TIMEOUT_S = 20.0
@@ -152,10 +162,10 @@ def _owner(port: int) -> str:
     return "a process of another user"
 
 
-def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path) -> list[str]:
+def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path, python: str = sys.executable) -> list[str]:
     """Return the words that start this node's ranks, as in the JUPITER suite's NLP benchmark; their output goes to ranks/ and, by `--tee 3`, to the log."""
     return [
-        sys.executable, "-u", "-m", "torch.distributed.run",
+        python, "-u", "-m", "torch.distributed.run",
         "--nproc_per_node", str(run.parallel.gpus_per_node),
         "--nnodes", str(run.parallel.nodes),
         *_rendezvous_words(run, rendezvous),
@@ -163,14 +173,14 @@ def torchrun_command(run: Run, rendezvous: Rendezvous, run_dir: Path) -> list[st
         "--max_restarts", "0",
         "--tee", "3",
         "--log_dir", str(run_dir / RANKS),
-        *program_words(run),
+        *program_words(run, python),
     ]  # fmt: skip
 
 
-def program_words(run: Run) -> list[str]:
+def program_words(run: Run, python: str = sys.executable) -> list[str]:
     """Return what torchrun starts in each rank: our trainer, or the user's Megatron-LM."""
     if run.tuning.trainer == "megatron-lm":
-        return ["-m", "nlp_bench.launch.nodes.bound", "--", sys.executable, "-u", *upstream_command(run)]
+        return ["-m", "nlp_bench.launch.nodes.bound", "--", python, "-u", *upstream_command(run)]
     return ["-m", "nlp_bench.train", *training_arguments(run)]
 
 
@@ -178,12 +188,15 @@ def _rendezvous_words(run: Run, rendezvous: Rendezvous) -> list[str]:
     """Return torchrun's options for static, or c10d (nodes in the order of addresses as words); `read_timeout` is else 60 s, short for a large job."""
     join_s = int(max(1, run.limits.join_s(run.parallel.nodes, is_packed=bool(run.system.container.image))))
     words = ["--rdzv_endpoint", rendezvous.endpoint, "--rdzv_id", rendezvous.job_id]
+    rank, is_host = "NODE_RANK", "IS_FIRST_NODE"
+    if rendezvous.node is not None:
+        rank, is_host = str(rendezvous.node), str(int(rendezvous.is_host))
     if run.system.network.rendezvous == "static" and run.launch.launcher != LOCAL:
-        own = ["--node_rank", str(rendezvous.node)]
+        own = ["--node_rank", rank]
         return ["--rdzv_backend", "static", *own, *words, "--rdzv_conf", f"timeout={join_s}"]
     # Heartbeats are held against the other node's time of day: with clocks 15 s apart (3 of 5 s) it counted as dead, and was left out.
     limits = f"join_timeout={join_s},read_timeout={join_s},keep_alive_max_attempt={KEPT_ALIVE}"
-    return ["--rdzv_backend", "c10d", *words, "--rdzv_conf", f"is_host={int(rendezvous.is_host)},{limits}"]
+    return ["--rdzv_backend", "c10d", *words, "--rdzv_conf", f"is_host={is_host},{limits}"]
 
 
 def rank_environment(run: Run, build: dict[str, str]) -> dict[str, str]:

@@ -20,10 +20,10 @@ from nlp_bench.config.scheduler import LOCAL, get_scheduler
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import real
 from nlp_bench.launch import ambient
+from nlp_bench.launch.ambient import variables
 from nlp_bench.launch.end.ending import DUE_TO_SIGNAL, OUT_OF_TIME, Ending, decide, read_ending, write_ending
 from nlp_bench.launch.lock import POLL_S
 from nlp_bench.launch.nodes.resources import VISIBLE
-from nlp_bench.launch.script import variables
 from nlp_bench.launch.submission import Submission, read_submission
 from nlp_bench.orphans import ANCESTOR, STOPS, die_with_parent
 from nlp_bench.outcome import Outcome
