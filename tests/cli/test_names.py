@@ -1,5 +1,7 @@
 """One spelling for each thing in all subcommands, and Megatron-LM's and Slurm's names beside it."""
 
+import re
+
 import pytest
 from support.command import Capture, Cli
 
@@ -24,6 +26,18 @@ def test_every_subcommand_has_short_usage_and_an_example(name: str, capsys: Capt
     assert f"example:\n  nlp-bench {name.split(maxsplit=1)[0]}" in shown or name == "launch"
     for action in parser_of(name).arguments:
         assert action.help, action.dest
+
+
+def test_the_overview_is_grouped_by_task_with_what_programs_call_last(cli: Cli) -> None:
+    """A flat list of 19 commands had those of the job script between daily ones."""
+    text = cli("--help").out
+    assert len(text.splitlines()) <= 35
+    assert max(map(len, text.splitlines())) <= 80
+    tasks = re.findall(r"^(\w.*)\n((?:  .*\n)+)", text, re.MULTILINE)
+    assert [task for task, _ in tasks[:-1]] == ["measure", "plan", "run", "judge", "node"]
+    words = [line.split()[0] for _, lines in tasks for line in lines.splitlines()]
+    assert sorted(words) == sorted(SUBCOMMANDS)
+    assert words[-2:] == ["launch", "completion"]
 
 
 def test_one_thing_has_the_same_names_everywhere() -> None:

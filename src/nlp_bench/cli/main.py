@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from nlp_bench import __version__, safe_path
-from nlp_bench.cli.registry import SUBCOMMANDS
+from nlp_bench.cli.registry import SUBCOMMANDS, TASKS
 from nlp_bench.errors import NlpBenchError, UsageError, explained, nearest
 
 WITH_TORCH = {"build", "data", "launch", "plan", "rehearse"}  # subcommands that compile with torch, or start what does
@@ -187,16 +187,18 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _overview() -> str:
-    subcommands = "\n".join(f"  {name:<10} {entry.text}" for name, entry in SUBCOMMANDS.items())
+    lines = (
+        f"{task}\n" + "\n".join(f"  {name:<11} {entry.text}" for name, entry in entries.items())
+        for task, entries in TASKS.items()
+    )
+    subcommands = "\n".join(lines)
     return f"""nlp-bench {__version__}: how fast a machine trains large language models
 
 usage: nlp-bench SUBCOMMAND …
 
 {subcommands}
 
-example:
-  nlp-bench report job.out
-
+example: nlp-bench report job.out
 nlp-bench SUBCOMMAND --help shows its options and an example."""
 
 
