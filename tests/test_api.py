@@ -194,11 +194,12 @@ def test_a_whole_number_may_be_written_as_python_writes_millions(log: Path) -> N
         (lambda _: nlp_bench.plan("14", "juwels-booster"), "model: '14'"),
         (lambda log: nlp_bench.compare(*[nlp_bench.read_log(log)] * 2, same_workload="no"), "same_workload: 'no' is neither True"),
         (lambda _: nlp_bench.plan(13, "juwels-booster"), "model: 13 is neither a text nor a path; give it in quotes"),
-        (lambda log: nlp_bench.read_logs([log]), r"give each as an argument of its own \(\*paths\)"),
-        (lambda log: nlp_bench.read_logs(log.parent.glob("*.log")), r"give each as an argument of its own \(\*paths\)"),
+        (lambda log: nlp_bench.read_log([log]), "path: .* is neither a text nor a path"),
+        (lambda log: nlp_bench.read_logs(log.parent.glob("*.none")), "paths: none is given"),
+        (lambda log: nlp_bench.read_logs([log, 3]), "path: 3 is neither a text nor a path"),
         (lambda _: nlp_bench.read_log(io.StringIO()), "give the name of the file"),
         (lambda log: nlp_bench.read_log(log, pattern=5), "pattern: 5 is no text"),
-        (lambda _: nlp_bench.read_logs(""), "PATH is empty"),
+        (lambda _: nlp_bench.read_logs(""), "path is empty"),
         (lambda log: nlp_bench.read_log(log, gpu=3), "gpu: 3 is no name"),
         (lambda log: nlp_bench.measure(nlp_bench.read_log(log), limit=True), "limit: True"),
         (lambda log: nlp_bench.to_frame(nlp_bench.read_log(log)), "results: one of them is no Result"),
@@ -207,6 +208,71 @@ def test_a_whole_number_may_be_written_as_python_writes_millions(log: Path) -> N
 def test_a_wrong_argument_is_named(log: Path, wrong: Call, said: str) -> None:
     with pytest.raises(nlp_bench.NlpBenchError, match=said):
         wrong(log)
+
+
+def test_a_list_of_paths_is_as_good_as_each(tmp_path: Path) -> None:
+    """`read_logs([...])` was refused."""
+    write_runs(tmp_path, 65000.0, 65600.0, 64700.0)
+    paths = sorted(tmp_path.iterdir())
+    wanted = [log.source for log in nlp_bench.read_logs(*paths)]
+    for given in ([paths], [tmp_path.glob("*")], [paths[:1], *paths[1:]]):
+        assert sorted(log.source for log in nlp_bench.read_logs(*given)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda log: nlp_bench.read_log(log).reasons[0], "(give sequence_length=N)"),
+        (lambda log: repr(nlp_bench.measure(nlp_bench.read_log(log))), "(give sequence_length=N)"),
+        (lambda log: nlp_bench.read_log(log, pattern="no (?P<elapsed_ms>x)").reasons[0], "no line matches pattern"),
+        (lambda log: nlp_bench.read_log(log, pattern="step"), r"an example: pattern=r'step (?P<iteration>\d+)"),
+        (lambda log: nlp_bench.compare(*[nlp_bench.read_log(log, sequence_length=2048)] * 2), "say so with same_workload=True"),
+        (lambda log: nlp_bench.read_logs(log, gpu="H100"), "say which with gpu=NAME"),
+        (lambda _: nlp_bench.plan("13", "juwels-booster", 10**9), "nodes: 1000000000 nodes"),
+    ],
+)  # fmt: skip
+def test_what_is_said_names_arguments_and_no_options(log: Path, call: Call, said: str) -> None:
+    try:
+        text = call(log)
+    except nlp_bench.NlpBenchError as error:
+        text = str(error)
+    assert said in text
+    assert not re.findall(r"(?<![\w-])--[a-z]", text)
+
+
+def test_a_command_in_a_message_keeps_its_options(log: Path) -> None:
+    log.write_bytes(b"SQLite format 3\0" + bytes(100))
+    assert "nlp-bench history list --file FILE" in nlp_bench.read_log(log).reasons[0]
+
+
+def test_a_notebook_shows_a_table(tmp_path: Path, log: Path) -> None:
+    odd = tmp_path / "<b>&.log"
+    odd.write_text(log.read_text())
+    read = nlp_bench.read_logs([odd, log], sequence_length=2048)
+    of_all, of_one = read._repr_html_(), nlp_bench.measure(read[1], tokens=40_000_000)._repr_html_()
+    assert of_all.count("<tr>") == 3
+    assert "&lt;b&gt;&amp;.log</td><td>MEASURED</td><td>36,362 (" in of_all
+    assert ">34,063</td><td>587.14 s<" in of_all
+    assert "40,000,000 tokens" in of_one
+    refused = nlp_bench.measure(nlp_bench.read_log(log))._repr_html_()
+    assert "REFUSED</td><td></td><td></td><td></td><td></td>" in refused
+
+
+def test_a_plot_is_a_figure_of_matplotlib(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    found = nlp_bench.measure(nlp_bench.read_log(log, sequence_length=2048, num_gpus=384))
+    for kind in ("throughput", "loss", "step-times"):
+        drawn = found.plot(kind)
+        assert isinstance(drawn, figures.Figure)
+        assert drawn._repr_png_().startswith(b"\x89PNG")
+    assert found.plot().axes[0].get_ylabel() == "tokens per second"
+    with pytest.raises(nlp_bench.NlpBenchError, match="kind: 'loss2' is not one of throughput, loss, step-times"):
+        found.plot("loss2")
+    with pytest.raises(nlp_bench.NlpBenchError, match=r"plot: .* has no number; .*sequence_length=N"):
+        nlp_bench.measure(nlp_bench.read_log(log)).plot()
+    monkeypatch.setattr("nlp_bench.show.chart.is_missing", lambda module: module == "matplotlib")
+    with pytest.raises(nlp_bench.NlpBenchError, match=r"plot: they need matplotlib.*pip install 'nlp-bench\[report\]'"):
+        found.plot()
 
 
 def test_frames(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,6 +313,7 @@ def shown(code: str, names: dict[str, Any]) -> str:
 @pytest.mark.usefixtures("here")
 def test_the_page_shows_what_is_printed() -> None:
     pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
     names: dict[str, Any] = {}
 
     def cell(block: re.Match[str]) -> str:

@@ -1,18 +1,22 @@
 """What `import nlp_bench` offers: the numbers and words of `nlp-bench report`, `compare` and `plan` as Python objects.
 
 Nothing is computed here. The names of fields are those of the JSON records; rates are tokens per second of the whole machine, times are
-seconds, and what is missing is None, never 0.
+seconds, and what is missing is None, never 0. Messages name options; `in_arguments` makes arguments of them.
 """
 
 import contextlib
+import functools
+import html
+import inspect
 import math
 import numbers
 import operator
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from nlp_bench.analysis import comparison
 from nlp_bench.analysis.comparison import Reading, Side
@@ -20,8 +24,8 @@ from nlp_bench.analysis.contrast import Gate
 from nlp_bench.analysis.repeats import Observation
 from nlp_bench.config.accelerators import FORMATS, forget
 from nlp_bench.config.values import MAX_COUNT
-from nlp_bench.errors import UsageError, nearest
-from nlp_bench.escape import some
+from nlp_bench.errors import NlpBenchError, UsageError, nearest
+from nlp_bench.escape import some, visible
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure import REPORT_TOKENS
@@ -40,10 +44,67 @@ from nlp_bench.rules.apply import wanted as wanted_rules
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from nlp_bench.plan.ranking import Answer, Row
 
 PathLike = str | os.PathLike[str]
+P = ParamSpec("P")
+R = TypeVar("R")
+OPTION = re.compile(
+    r"(?P<command>\bnlp-bench [a-z]+ [^;,`)\n]*)|^(?P<path>PATH)\b|(?<![\w-])(?P<name>--[a-z][a-z-]*)"
+    r"(?:[ =](?P<value>[A-Z][A-Z_]*\b|\d+(?:\.\d+)?\w*|'[^'\n]*'|(?:none|selective|full|any|[a-z]+\d+)\b))?"
+)
+"""An option in a message with its value, or a command, whose options stay."""
+
+
+@functools.cache
+def _arguments() -> dict[str, tuple[str, bool]]:
+    """Return the arguments of this interface, and whether each is a switch, by every spelling of their options."""
+    from nlp_bench.config.options import spellings  # noqa: PLC0415  # only an error needs it
+    from nlp_bench.config.request import Request  # noqa: PLC0415  # likewise
+    from nlp_bench.plan.problem import Fixed  # noqa: PLC0415  # likewise
+
+    found = {f"--{field.name.replace('_', '-')}": (field.name, "bool" in str(field.type)) for field in fields(Fixed)}
+    for function in (read_log, measure, compare, plan):
+        for name, argument in inspect.signature(function).parameters.items():
+            found[f"--{name.replace('_', '-')}"] = name, argument.annotation is bool
+    for field in fields(Request):
+        words = spellings(Request, field.name)
+        own = [found[word] for word in (f"--{field.name}", *words) if word in found]
+        found |= dict.fromkeys(words, own[0]) if own else {}
+    return found
+
+
+def in_arguments(text: str) -> str:
+    """Return a message with the arguments of this interface in place of the command's options: sequence_length=N for --sequence-length N."""
+
+    def argument(option: "re.Match[str]") -> str:
+        if option["path"]:
+            return "path"
+        if option["name"] not in _arguments():
+            return option[0]
+        (name, is_switch), value = _arguments()[option["name"]], option["value"]
+        if value is None:
+            return f"{name}=True" if is_switch else name
+        raw = "r" if "\\" in value else ""
+        return f"{name}={value!r}" if value[0].islower() else f"{name}={raw}{value}"
+
+    return OPTION.sub(argument, text)
+
+
+def _in_own_words(function: Callable[P, R]) -> Callable[P, R]:
+    """Let the errors of a function name its arguments."""
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except NlpBenchError as error:
+            error.args = (in_arguments(str(error)), *error.args[1:])
+            raise
+
+    return called
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,8 +131,8 @@ class Log:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it has no number, or what to know about it. `--sequence-length N` in one is `sequence_length=N` of `read_log`."""
-        return self.entry.reason_texts
+        """Why it has no number, or what to know about it."""
+        return tuple(map(in_arguments, self.entry.reason_texts))
 
     @property
     def global_batch_size(self) -> int | None:
@@ -105,6 +166,14 @@ class Log:
         return f"<Log {self.source}: {self.dialect or 'no dialect'}, {self.outcome.value}, {number} records>"
 
 
+class Logs(list[Log]):
+    """A list of logs that a notebook shows as a table. `read_logs` makes it."""
+
+    def _repr_html_(self) -> str:
+        return _html([log.entry for log in self], REPORT_TOKENS)
+
+
+@_in_own_words
 def read_log(  # noqa: PLR0913  # the options of nlp-bench report
     path: PathLike,
     *,
@@ -126,7 +195,7 @@ def read_log(  # noqa: PLR0913  # the options of nlp-bench report
     is wrong, and where the path holds several runs (differently configured ones in one file, or a folder): `read_logs` gives them all.
     """
     logs = read_logs(
-        path,
+        _path("path", path),
         sequence_length=sequence_length,
         global_batch_size=global_batch_size,
         num_gpus=num_gpus,
@@ -140,8 +209,9 @@ def read_log(  # noqa: PLR0913  # the options of nlp-bench report
     return logs[0]
 
 
+@_in_own_words
 def read_logs(  # noqa: PLR0913  # likewise
-    *paths: PathLike,
+    *paths: PathLike | Iterable[PathLike],
     sequence_length: int | None = None,
     global_batch_size: int | None = None,
     num_gpus: int | None = None,
@@ -149,8 +219,8 @@ def read_logs(  # noqa: PLR0913  # likewise
     precision: str | None = None,
     pattern: str | Sequence[str] = (),
     rules: str | None = None,
-) -> list[Log]:
-    """Read every run of all paths: logs, folders of logs or runs, patterns such as "runs/**/*.log"; arguments as of `read_log`.
+) -> "Logs":
+    """Read every run of all paths: logs, folders of logs or runs, patterns such as "runs/**/*.log", lists of them; arguments as of `read_log`.
 
     Differently configured runs in one file are several logs. Files below a folder that hold no training line are left out; a path that
     cannot be read is a REFUSED log among others, and raises NlpBenchError when it is the only one.
@@ -163,7 +233,8 @@ def read_logs(  # noqa: PLR0913  # likewise
         num_gpus=_count("num_gpus", num_gpus),
         pattern=(pattern,) if isinstance(pattern, str) else tuple(pattern),
     )
-    if not paths:
+    named = [one for path in paths for one in _several(path)]
+    if not named:
         raise UsageError("paths: none is given; give a log, a folder, or a pattern")
     if precision is not None and precision not in FORMATS:
         raise UsageError(f"precision: {precision!r:.60} is not one of {', '.join(FORMATS)}")
@@ -174,9 +245,17 @@ def read_logs(  # noqa: PLR0913  # likewise
     requested = wanted_rules(rules)
     # No other processes: they would run the caller's script again.
     sources = read_sources(
-        [_path("path", path) for path in paths], overrides, with_records=True, rules=requested, alone_s=math.inf
+        [_path("path", path) for path in named], overrides, with_records=True, rules=requested, alone_s=math.inf
     )
-    return [Log(entry) for entry in with_given(sources.entries, given)]
+    return Logs(Log(entry) for entry in with_given(sources.entries, given))
+
+
+def _several(path: object) -> Iterable[Any]:
+    """Return the paths of a list, a generator or another collection; of one path itself."""
+    is_several = (
+        isinstance(path, Iterable) and not isinstance(path, str | bytes | os.PathLike) and not hasattr(path, "read")
+    )
+    return path if is_several else [path]  # type: ignore[return-value]  # as was just asked
 
 
 @immutable
@@ -273,6 +352,34 @@ class Result:
         """Return one row, as `nlp_bench.to_frame` does."""
         return to_frame(self)
 
+    @_in_own_words
+    def plot(self, kind: str = "throughput") -> "Figure":
+        """Return a plot of the report's page as a matplotlib figure, which a notebook shows: throughput, loss or step-times.
+
+        Raises NlpBenchError where matplotlib is missing, the run has no number, or its log nothing to draw.
+        """
+        from nlp_bench.measure.curves import curves_of  # noqa: PLC0415  # who reads numbers needs no plots
+        from nlp_bench.report.plots import CHARTS, PLOTS  # noqa: PLC0415  # likewise
+        from nlp_bench.show.chart import why_no_plots  # noqa: PLC0415  # likewise
+
+        entry = self.log.entry
+        if kind not in PLOTS:
+            raise UsageError(f"kind: {kind!r:.60} is not one of {', '.join(PLOTS)}")
+        if why := why_no_plots():
+            raise NlpBenchError(f"plot: {why}")
+        if entry.throughput is None:
+            raise NlpBenchError(f"plot: {entry.source} has no number; {'; '.join(self.reasons[:1])}")
+        drawn = replace(entry, curves=curves_of(entry.records, entry.throughput))
+        chart = CHARTS[[*PLOTS].index(kind)]([drawn])
+        if chart is None:
+            raise NlpBenchError(f"plot: {entry.source} states nothing for {kind}")
+        from nlp_bench.show.draw import figure  # noqa: PLC0415  # matplotlib
+
+        return figure(chart)
+
+    def _repr_html_(self) -> str:
+        return _html([self.log.entry], self.tokens)
+
     def __str__(self) -> str:
         return table(self._report)
 
@@ -293,6 +400,31 @@ class Result:
         return f"<Result {self.log.source}: {self.outcome.value}, {', '.join(said)}>"
 
 
+def _html(entries: Sequence[RunResult], tokens: int) -> str:
+    """Return what a notebook shows of runs: outcome, and both rates with the steady one's interval and the time of the training."""
+    # The answer block of the report belongs here, once there is one for all outputs.
+    heads = ("run", "outcome", "steady tokens/s (95 %)", "steady time", "reference tokens/s", "reference time")
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(visible(cell))}</td>' for cell in _cells(entry, tokens))}</tr>"
+        for entry in entries
+    )
+    said = f"time: of a training on {tokens:,} tokens; reference: published formula, warm-up included"
+    head = "".join(f"<th>{name}</th>" for name in heads)
+    return f"<table><caption>{said}</caption><tr>{head}</tr>{rows}</table>"
+
+
+def _cells(entry: RunResult, tokens: int) -> list[str]:
+    def seconds(rate: float | None) -> str:
+        time_s = time_to_report_s(tokens, rate)
+        return "" if time_s is None else f"{time_s:,.2f} s"
+
+    between = f" ({entry.ci95[0]:,.0f} to {entry.ci95[1]:,.0f})" if entry.ci95 else ""
+    steady = f"{entry.steady:,.0f}{between}" if entry.steady else ""
+    reference = f"{entry.reference:,.0f}" if entry.reference else ""
+    return [entry.source, entry.outcome.value, steady, seconds(entry.steady), reference, seconds(entry.reference)]
+
+
+@_in_own_words
 def measure(log: Log, *, tokens: int = REPORT_TOKENS, limit: float | None = None) -> Result:
     """Return the numbers of a run for a training on `tokens` tokens, and with `limit` (seconds) whether it is proven to be within.
 
@@ -304,6 +436,7 @@ def measure(log: Log, *, tokens: int = REPORT_TOKENS, limit: float | None = None
     return Result(log, _count("tokens", tokens) or REPORT_TOKENS, limit_s)
 
 
+@_in_own_words
 def to_frame(results: Result | Iterable[Result]) -> "pd.DataFrame":
     """Return a row for each result as a pandas data frame with the columns of `nlp-bench report --format csv` (docs/report.md has their units).
 
@@ -377,6 +510,7 @@ class Comparison:
         return f"<Comparison {'; '.join([*said, *gates])}>"
 
 
+@_in_own_words
 def compare(  # noqa: PLR0913  # the options of nlp-bench compare
     a: Log | Iterable[Log],
     b: Log | Iterable[Log],
@@ -474,6 +608,7 @@ class Plan:
         return f"<Plan {problem.model.name} on {problem.nodes} nodes of {problem.system.name}, predicted: {best}>"
 
 
+@_in_own_words
 def plan(  # noqa: PLR0913  # the options of nlp-bench plan
     model: PathLike,
     system: PathLike,
@@ -557,7 +692,7 @@ def _path(name: str, value: object) -> str:
     if isinstance(value, str | os.PathLike):
         return os.fspath(value)
     is_several = isinstance(value, Iterable) and not isinstance(value, bytes)
-    remedy = "give each as an argument of its own (*paths)" if is_several else "give it in quotes"
+    remedy = "read_logs takes several" if is_several else "give it in quotes"
     remedy = "give the name of the file" if hasattr(value, "read") else remedy
     raise UsageError(f"{name}: {value!r:.60} is neither a text nor a path; {remedy}")
 

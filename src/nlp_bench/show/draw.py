@@ -68,6 +68,20 @@ def inline(plot: Chart | HeatMap) -> str:
     return "data:image/svg+xml," + quote(svg, safe=" !$'()*+,-./:;=?@[]^_`{|}~")
 
 
+class _Shown(Figure):
+    """A figure that a notebook shows without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        with _our_style():
+            return _saved(self, "png")
+
+
+def figure(plot: Chart | HeatMap) -> Figure:
+    """Return a plot as a figure, which its reader may change and save."""
+    with _our_style():
+        return _side_by_side([plot], 1)
+
+
 @contextmanager
 def _our_style() -> Iterator[None]:
     date = os.environ.pop(
@@ -94,7 +108,8 @@ def _saved(figure: Figure, kind: Kind) -> bytes:
 def _side_by_side(plots: Sequence[Chart | HeatMap], columns: int) -> Figure:
     across = min(len(plots), columns)
     down = -(-len(plots) // across)
-    figure = Figure(figsize=(9, 4.5) if len(plots) == 1 else (max(9, 4.2 * across), 2.8 * down), layout="constrained")
+    size = (9, 4.5) if len(plots) == 1 else (max(9, 4.2 * across), 2.8 * down)
+    figure = _Shown(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     places = figure.subplots(down, across, squeeze=False).flat
     for axes in list(places)[len(plots) :]:
