@@ -1,5 +1,6 @@
 """The plots of runs: throughput, loss and step times, of one run, of a few in one plot, of some side by side, or of many as sorted dots."""
 
+import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -7,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from nlp_bench.escape import end_of, ends_of
+from nlp_bench.escape import end_of, ends_of, one_line
 from nlp_bench.measure.curves import IN_WINDOW, Curve, Curves
 from nlp_bench.measure.result import RunResult
-from nlp_bench.show.chart import EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
+from nlp_bench.show.chart import BEHIND, EXCLUDED, MAX_LEGEND, NUM_COLOURS, Band, Chart, Rule, Series, Shape
 from nlp_bench.show.table import MAX_LABEL, label
 
 PLOTS = {
@@ -29,13 +30,38 @@ SHAPES: dict[str, Shape] = {
 }
 """Reason for which an interval does not count (`window.REASONS`) to its mark; any other is a cross."""
 FEWER = "in each group of neighbours the lowest and the highest, so that the envelope is whole"
-TOGETHER = "A flat line is a steady rate over its window; crosses and other single marks do not count."
+TOGETHER = "A flat line is a steady rate over its window, the band around it its 95 % interval; crosses and other single marks do not count."
 MAX_TOGETHER, MAX_SIDE_BY_SIDE = 6, 12  # as many runs are drawn in one plot, and as many side by side
 FAR_APART = 8  # from such a ratio of the highest to the lowest on, an axis is logarithmic
 MAX_NAME = 50  # letters of the end of a path
 MAX_GROUPS, OTHERS = 11, "others"  # as many groups of runs have a name of their own; the legend has room for one more
 _GROUP_SHAPES: tuple[Shape, ...] = ("dot", "diamond", "triangle")
 Drawn = Sequence[RunResult]
+SINCE_S = 1_000_000_000  # time stamps before (2001) are of a log that states no year (logs/clean.py)
+
+
+def subtitle(entries: Drawn) -> str:
+    """Return what runs have in common of model and GPUs, and their dates (UTC, or as the log has them), as far as they are known."""
+    models, ranks = {entry.model or "" for entry in entries}, {_ranks(entry) for entry in entries}
+    dates = sorted(filter(None, map(_date, entries)))
+    parts = [*(models if len(models) == 1 else ()), *(ranks if len(ranks) == 1 else ()), *dates[:1]]
+    last = f" to {dates[-1]}" if dates and dates[-1] != dates[0] else ""
+    return ", ".join(filter(None, parts)) + last
+
+
+def _ranks(entry: RunResult) -> str:
+    if not entry.num_gpus:
+        return ""
+    is_cpu, gpu = entry.accelerator == "cpu", entry.given.gpu or entry.workload.value("gpu")
+    if gpu and not is_cpu:
+        return f"{entry.num_gpus:,} x {one_line(gpu)}"
+    return f"{entry.num_gpus:,} {'CPU rank' if is_cpu else 'GPU'}{'s' if entry.num_gpus > 1 else ''}"
+
+
+def _date(entry: RunResult) -> str:
+    stamps = [entry.trace.first.stamp_s] if entry.trace else entry.records.column("stamp_s")[:1].tolist()
+    known = [stamp for stamp in stamps if stamp is not None and stamp > SINCE_S]
+    return dt.datetime.fromtimestamp(known[0], dt.timezone.utc).date().isoformat() if known else ""
 
 
 def drawable(entries: Iterable[RunResult]) -> list[RunResult]:
@@ -45,7 +71,7 @@ def drawable(entries: Iterable[RunResult]) -> list[RunResult]:
 
 
 def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
-    """Return tokens per second over iterations, what does not count marked by its reason; one run's window is shaded, a flat line at the steady rate spans each of several."""
+    """Return tokens per second over iterations, what does not count marked by its reason; a flat line at the steady rate with its interval spans each window, one run's is shaded."""
     is_one = len(entries) == 1
     bands: list[Band] = []
     rules: list[Rule] = []
@@ -60,13 +86,18 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
             continue
         window = measured.window
         ends = float(window.first_iteration), float(window.last_iteration)
+        steady = 1 if is_one else colour
         if is_one:
-            bands.append(Band(name="steady window", low=ends[0], high=ends[1], colour=colour))
+            bands.append(Band(name="steady window", low=ends[0], high=ends[1], colour=BEHIND))
+        if entry.ci95:
+            low, high = entry.ci95
+            name = "95 % interval" if is_one else ""
+            bands.append(Band(name=name, low=low, high=high, axis="y", span=ends, colour=steady))
         where = f"iterations {window.first_iteration} to {window.last_iteration}"
         words.append(f"steady rate {measured.steady:,.0f} tokens per second over {where}")
         drawn += curves.rates.values()
         name = "steady rate" if is_one else ""
-        rules.append(Rule(name=name, value=measured.steady, span=ends, colour=colour))
+        rules.append(Rule(name=name, value=measured.steady, span=ends, colour=steady))
         for why, curve in curves.rates.items():
             if why == IN_WINDOW:
                 lines.append(_line(curve, "logged interval" if is_one else names[colour], colour))
@@ -75,6 +106,7 @@ def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
     return Chart(
         key="throughput",
         title=PLOTS["throughput"],
+        subtitle=subtitle(entries),
         description=f"Tokens per second of each logged interval; {'; '.join(words[:3])}.",
         x_label="iteration",
         y_label="tokens per second",
@@ -97,6 +129,7 @@ def loss(entries: Drawn, max_points: int | None = None) -> Chart | None:
     return Chart(
         key="loss",
         title=PLOTS["loss"],
+        subtitle=subtitle(entries),
         description=f"Training loss from the first to the last logged iteration: {ends}.",
         x_label="iteration",
         y_label="lm loss",
@@ -121,12 +154,13 @@ def step_times(entries: Drawn, max_points: int | None = None) -> Chart | None:
         if is_one:
             rules.append(Rule(name=f"median {times.median:.4g} s", value=times.median, axis="x", colour=1))
             p95 = f"p95 {times.p95:.4g} s"
-            rules.append(Rule(name=p95, value=times.p95, axis="x", colour=EXCLUDED, is_dashed=True))
+            rules.append(Rule(name=p95, value=times.p95, axis="x", colour=2, is_dashed=True))
     if not series:
         return None
     return Chart(
         key="step-times",
         title=PLOTS["step-times"],
+        subtitle=subtitle(entries),
         description=f"Share of the steady window's records that are as fast or faster: {'; '.join(words[:3])}.",
         x_label="seconds per iteration",
         y_label="records as fast or faster, %",
@@ -205,6 +239,7 @@ def many(make: Callable[..., Chart | None], entries: Drawn) -> Chart | None:
     return Chart(
         key=[*PLOTS][CHARTS.index(make)],
         title=title,
+        subtitle=subtitle(entries),
         description=f"{title}. {ends}",
         x_label=f"runs, sorted{group} by value",
         y_label=y_label,

@@ -9,8 +9,8 @@ from nlp_bench.immutable import immutable
 from nlp_bench.packages import is_missing, not_loadable, remedy
 
 Shape = Literal["dot", "cross", "plus", "square", "triangle", "diamond", "circle"]
-EXCLUDED, LIMIT = -1, -2  # colours other than those of the runs, which are counted from 0
-NUM_COLOURS = 10  # of the palette; further runs begin again
+EXCLUDED, LIMIT, BEHIND = -1, -2, -3  # colours other than those of the runs, which are counted from 0
+NUM_COLOURS = 7  # of the palette; further runs begin again
 MAX_LEGEND = 12  # as many parts of a plot are named
 COLUMNS = 3  # plots side by side in a file
 
@@ -31,11 +31,13 @@ class Series:
 
 @immutable
 class Band:
-    """A stretch of the x axis, shaded."""
+    """A stretch of an axis, shaded."""
 
     name: str = ""
     low: float
     high: float
+    axis: Literal["x", "y"] = "x"  # the axis that `low` and `high` are on
+    span: tuple[float, float] | None = None  # from where to where on the x axis, of a band on y; None: all of it
     colour: int = 0
 
 
@@ -60,6 +62,7 @@ class Plot:
     description: str  # the same for somebody who cannot see it, with the main figures
     x_label: str
     y_label: str
+    subtitle: str = ""  # what it is of: model, GPUs, date
     note: str = ""  # what a reader must know, below the plot
 
 
@@ -69,7 +72,7 @@ class Chart(Plot):
 
     series: Sequence[Series] = ()
     bands: Sequence[Band] = ()  # drawn below everything
-    rules: Sequence[Rule] = ()  # drawn above the series
+    rules: Sequence[Rule] = ()  # drawn above the series, those with a span below them
     y_from: float | None = None  # where the y axis begins (rates at 0), None for the data's lowest
     y_to: float | None = None  # where it ends, None for the data's highest
     log_axes: str = ""  # axes with a logarithmic scale: "", "x", "y" or "xy"; all values on them are above 0

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from nlp_bench.escape import end_of
 from nlp_bench.files import working_in
-from nlp_bench.show.chart import EXCLUDED, LIMIT, MAX_LEGEND, NUM_COLOURS, Chart, HeatMap, Rule, Series
+from nlp_bench.show.chart import BEHIND, EXCLUDED, LIMIT, MAX_LEGEND, NUM_COLOURS, Band, Chart, HeatMap, Rule, Series
 from nlp_bench.show.table import MAX_LABEL, label
 
 # As it is imported, matplotlib reads a matplotlibrc of the current folder, whoever wrote it, and MPLBACKEND, which Jupyter sets.
@@ -38,7 +38,10 @@ MAX_NOTE = 130  # letters of a line of the note
 MAX_MARKED = 40  # a line of as many points shows each of them
 MIN_BAND = 0.005  # of the axis: a window of one interval is seen too
 HEIGHT, LINE = 2.9, 0.17  # inches of a plot within a page, and of each name of its legend below it
-_COLOURS = {EXCLUDED: "#a8480b", LIMIT: "#b3261e"}
+SHADE = {"x": 0.12, "y": 0.25}  # opacity of a band on each axis
+_PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Colours that the colour-blind tell apart, without the yellow, which is faint on white. Source: Okabe and Ito, Color Universal Design (2008)."""
+_COLOURS = {EXCLUDED: "#595959", LIMIT: "#b3261e", BEHIND: "#7f7f7f"}
 _MARKERS = {"dot": ".", "cross": "x", "plus": "+", "square": "s", "triangle": "^", "diamond": "D", "circle": "o"}
 _NEEDLESS = re.compile(r' id="[a-z2.]+_\d+"| transform="rotate\(-0 [^"]*"')
 """What an image of a page can do without: names that nothing refers to, turns by nothing."""
@@ -117,8 +120,9 @@ def _side_by_side(plots: Sequence[Chart | HeatMap], columns: int) -> Figure:
     most = MAX_LABEL if across > 1 else 2 * MAX_LABEL
     for axes, plot in zip(figure.axes, plots, strict=True):
         is_empty = isinstance(plot, Chart) and not plot.series
-        axes.set_title("" if is_empty else _plain(plot.title, most), fontsize="medium", loc="left")
         _draw(axes, plot)
+        if not is_empty:
+            _head(axes, _plain(plot.title, most), plot.subtitle)
     handles, names = figure.axes[0].get_legend_handles_labels()
     if 0 < len(names) <= MAX_LEGEND:
         # Many names would cover what is drawn.
@@ -127,6 +131,14 @@ def _side_by_side(plots: Sequence[Chart | HeatMap], columns: int) -> Figure:
     if note := " ".join(dict.fromkeys(plot.note for plot in plots if plot.note)):
         figure.supxlabel(textwrap.fill(_plain(note, len(note)), MAX_NOTE), fontsize="x-small", color="0.35")
     return figure
+
+
+def _head(axes: "Axes", title: str, subtitle: str) -> None:
+    axes.set_title(title, fontsize="medium", loc="left", pad=18 if title and subtitle else None)
+    if subtitle:
+        place: dict[str, Any] = {"xy": (0, 1), "xytext": (0, 5), "textcoords": "offset points"}
+        words = _plain(subtitle, len(subtitle))
+        axes.annotate(words, xycoords="axes fraction", fontsize="small", color="0.35", **place)
 
 
 def _within_page(plot: Chart | HeatMap) -> Figure:
@@ -140,9 +152,11 @@ def _within_page(plot: Chart | HeatMap) -> Figure:
     axes = figure.add_subplot()
     _draw(axes, plot)
     handles, names = axes.get_legend_handles_labels()
+    _head(axes, "", plot.subtitle)
+    top = 0.1 + LINE * bool(plot.subtitle)
     height = HEIGHT + LINE * len(names[:MAX_LEGEND])
     figure.set_size_inches(4.8, height)
-    figure.subplots_adjust(left=0.17, right=0.98, top=1 - 0.1 / height, bottom=1 - (HEIGHT - 0.5) / height)
+    figure.subplots_adjust(left=0.17, right=0.98, top=1 - top / height, bottom=1 - (HEIGHT - 0.5) / height)
     if names:
         named = handles[:MAX_LEGEND], names[:MAX_LEGEND]
         figure.legend(*named, fontsize=9, loc="lower left", frameon=False, borderpad=0.2, labelspacing=0.3)
@@ -167,11 +181,9 @@ def _draw(axes: "Axes", plot: Chart | HeatMap) -> None:
         if axis.axis_name in plot.log_axes:
             scale("log")
         _set_ticks(axis, *((plot.x_ticks, plot.x_names) if axis is axes.xaxis else ()))
-    axes.set_ylim(plot.y_from, plot.y_to)
     for band in plot.bands:
-        low, high = axes.get_xlim()
-        right = max(band.high, band.low + MIN_BAND * (high - low))
-        axes.axvspan(band.low, right, color=_colour(band.colour), alpha=0.12, label=_label(band.name), zorder=0)
+        _draw_band(axes, band)
+    axes.set_ylim(plot.y_from, plot.y_to)
     axes.grid(axis="y", color="0.9")
     axes.tick_params(axis="y", left=False)
     axes.set_axisbelow(True)
@@ -218,10 +230,27 @@ def _draw_rule(axes: "Axes", rule: Rule) -> None:
         "linestyle": "--" if rule.is_dashed else "-",
         "label": _label(rule.name),
     }
-    if rule.span:
+    if rule.span:  # what was measured stays above it
+        style["zorder"] = 1.5
         (axes.hlines if rule.axis == "y" else axes.vlines)(rule.value, *rule.span, **style)
     else:
         (axes.axhline if rule.axis == "y" else axes.axvline)(rule.value, **style)
+
+
+def _draw_band(axes: "Axes", band: Band) -> None:
+    style: dict[str, Any] = {
+        "color": _colour(band.colour),
+        "alpha": SHADE[band.axis],
+        "linewidth": 0,
+        "label": _label(band.name),
+        "zorder": 0,
+    }
+    if band.axis == "y":
+        axes.fill_between(band.span or axes.get_xlim(), band.low, band.high, **style)
+        return
+    low, high = axes.get_xlim()
+    axes.axvspan(band.low, max(band.high, band.low + MIN_BAND * (high - low)), **style)
+    axes.set_xlim(low, high)
 
 
 def _draw_heat(axes: "Axes", heat: HeatMap) -> None:
@@ -241,7 +270,7 @@ def _draw_heat(axes: "Axes", heat: HeatMap) -> None:
 
 
 def _colour(colour: int) -> str:
-    return _COLOURS.get(colour, f"C{colour % NUM_COLOURS}")
+    return _COLOURS.get(colour) or _PALETTE[colour % NUM_COLOURS]
 
 
 def _label(name: str) -> str:
