@@ -268,7 +268,7 @@ def test_a_plot_is_a_figure_of_matplotlib(log: Path, monkeypatch: pytest.MonkeyP
     assert found.plot().axes[0].get_ylabel() == "tokens per second"
     with pytest.raises(nlp_bench.NlpBenchError, match="kind: 'loss2' is not one of throughput, loss, step-times"):
         found.plot("loss2")
-    with pytest.raises(nlp_bench.NlpBenchError, match=r"plot: .* has no number; .*sequence_length=N"):
+    with pytest.raises(nlp_bench.NlpBenchError, match=r"plot: .* has nothing to draw: .*sequence_length=N"):
         nlp_bench.measure(nlp_bench.read_log(log)).plot()
     monkeypatch.setattr("nlp_bench.show.chart.is_missing", lambda module: module == "matplotlib")
     with pytest.raises(nlp_bench.NlpBenchError, match=r"plot: they need matplotlib.*pip install 'nlp-bench\[report\]'"):

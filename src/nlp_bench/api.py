@@ -1,7 +1,7 @@
 """What `import nlp_bench` offers: the numbers and words of `nlp-bench report`, `compare` and `plan` as Python objects.
 
 Nothing is computed here. The names of fields are those of the JSON records; rates are tokens per second of the whole machine, times are
-seconds, and what is missing is None, never 0. Messages name options; `in_arguments` makes arguments of them.
+seconds, and what is missing is None, never 0. `in_arguments` names arguments in place of options.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ OPTION = re.compile(
 
 @functools.cache
 def _arguments() -> dict[str, tuple[str, bool]]:
-    """Return the arguments of this interface, and whether each is a switch, by every spelling of their options."""
+    """Return by every spelling of an option its argument's name, and whether it is a switch."""
     from nlp_bench.config.options import spellings  # noqa: PLC0415  # only an error needs it
     from nlp_bench.config.request import Request  # noqa: PLC0415  # likewise
     from nlp_bench.plan.problem import Fixed  # noqa: PLC0415  # likewise
@@ -77,7 +77,7 @@ def _arguments() -> dict[str, tuple[str, bool]]:
 
 
 def in_arguments(text: str) -> str:
-    """Return a message with the arguments of this interface in place of the command's options: sequence_length=N for --sequence-length N."""
+    """Return a message with arguments for options: sequence_length=N for --sequence-length N."""
 
     def argument(option: "re.Match[str]") -> str:
         if option["path"]:
@@ -220,8 +220,9 @@ def read_logs(  # noqa: PLR0913  # likewise
     pattern: str | Sequence[str] = (),
     rules: str | None = None,
 ) -> "Logs":
-    """Read every run of all paths: logs, folders of logs or runs, patterns such as "runs/**/*.log", lists of them; arguments as of `read_log`.
+    """Read every run of all paths; the other arguments are those of `read_log`.
 
+    A path is a log, a folder of logs or runs, a pattern such as "runs/**/*.log", or a list of them.
     Differently configured runs in one file are several logs. Files below a folder that hold no training line are left out; a path that
     cannot be read is a REFUSED log among others, and raises NlpBenchError when it is the only one.
     """
@@ -354,9 +355,9 @@ class Result:
 
     @_in_own_words
     def plot(self, kind: str = "throughput") -> "Figure":
-        """Return a plot of the report's page as a matplotlib figure, which a notebook shows: throughput, loss or step-times.
+        """Return a plot of the report, throughput, loss or step-times, as a figure of matplotlib.
 
-        Raises NlpBenchError where matplotlib is missing, the run has no number, or its log nothing to draw.
+        A notebook shows it. Raises NlpBenchError without matplotlib, a number, or data to draw.
         """
         from nlp_bench.measure.curves import curves_of  # noqa: PLC0415  # who reads numbers needs no plots
         from nlp_bench.report.plots import CHARTS, PLOTS  # noqa: PLC0415  # likewise
@@ -368,11 +369,11 @@ class Result:
         if why := why_no_plots():
             raise NlpBenchError(f"plot: {why}")
         if entry.throughput is None:
-            raise NlpBenchError(f"plot: {entry.source} has no number; {'; '.join(self.reasons[:1])}")
+            raise NlpBenchError(f"plot: {entry.source} has nothing to draw: {self!r}")
         drawn = replace(entry, curves=curves_of(entry.records, entry.throughput))
         chart = CHARTS[[*PLOTS].index(kind)]([drawn])
         if chart is None:
-            raise NlpBenchError(f"plot: {entry.source} states nothing for {kind}")
+            raise NlpBenchError(f"plot: {entry.source} has nothing to draw of {kind}")
         from nlp_bench.show.draw import figure  # noqa: PLC0415  # matplotlib
 
         return figure(chart)
@@ -401,7 +402,7 @@ class Result:
 
 
 def _html(entries: Sequence[RunResult], tokens: int) -> str:
-    """Return what a notebook shows of runs: outcome, and both rates with the steady one's interval and the time of the training."""
+    """Return what a notebook shows of runs: outcome, steady value with interval, reference."""
     # The answer block of the report belongs here, once there is one for all outputs.
     heads = ("run", "outcome", "steady tokens/s (95 %)", "steady time", "reference tokens/s", "reference time")
     rows = "".join(

@@ -1,4 +1,4 @@
-"""What the plots of `report --output` say beside their lines: of what they are, how sure the rate is, which run is which."""
+"""The plots of `report --output` say of what they are, how sure the rate is, which run is which."""
 
 import datetime as dt
 import json

@@ -49,7 +49,10 @@ def message(out: Collection[str]) -> str:
 
 
 def variables(system: System, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the system's variables, those that it inherits with their value in `environment`; raises UsageError for one that is not set there."""
+    """Return the system's variables, those that it inherits with their value in `environment`.
+
+    Raises UsageError for one that is not set there.
+    """
     asked = system.environment.items()
     values = {name: environment.get(name) if is_inherited(name, value) else value for name, value in asked}
     found = {name: value for name, value in values.items() if value is not None}

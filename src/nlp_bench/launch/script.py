@@ -203,7 +203,10 @@ WIDTH = 100  # columns at which the command in the script wraps
 
 
 def command_lines(command: list[str]) -> list[str]:
-    """Return a command as a comment: each word quoted, wrapped between options, a path on a line of its own, secrets blacked out."""
+    """Return a command as a comment of quoted words, wrapped between options, without secrets.
+
+    A path has a line of its own: the other lines do not depend on where a checkout lies.
+    """
     options: list[str] = []
     for before, word in zip(["", *command], command, strict=False):
         quoted = one_line(shlex.quote(word))

@@ -30,18 +30,18 @@ SHAPES: dict[str, Shape] = {
 }
 """Reason for which an interval does not count (`window.REASONS`) to its mark; any other is a cross."""
 FEWER = "in each group of neighbours the lowest and the highest, so that the envelope is whole"
-TOGETHER = "A flat line is a steady rate over its window, the band around it its 95 % interval; crosses and other single marks do not count."
+TOGETHER = "A flat line is a steady rate, the band its 95 % interval; single marks do not count."
 MAX_TOGETHER, MAX_SIDE_BY_SIDE = 6, 12  # as many runs are drawn in one plot, and as many side by side
 FAR_APART = 8  # from such a ratio of the highest to the lowest on, an axis is logarithmic
 MAX_NAME = 50  # letters of the end of a path
 MAX_GROUPS, OTHERS = 11, "others"  # as many groups of runs have a name of their own; the legend has room for one more
 _GROUP_SHAPES: tuple[Shape, ...] = ("dot", "diamond", "triangle")
 Drawn = Sequence[RunResult]
-SINCE_S = 1_000_000_000  # time stamps before (2001) are of a log that states no year (logs/clean.py)
+DATED_S = (1e9, 1e10)  # 2001 to 2286; a log that states no year has stamps of 2000 (logs/clean.py)
 
 
 def subtitle(entries: Drawn) -> str:
-    """Return what runs have in common of model and GPUs, and their dates (UTC, or as the log has them), as far as they are known."""
+    """Return model and GPUs that runs have in common, and their dates as their logs have them."""
     models, ranks = {entry.model or "" for entry in entries}, {_ranks(entry) for entry in entries}
     dates = sorted(filter(None, map(_date, entries)))
     parts = [*(models if len(models) == 1 else ()), *(ranks if len(ranks) == 1 else ()), *dates[:1]]
@@ -60,7 +60,7 @@ def _ranks(entry: RunResult) -> str:
 
 def _date(entry: RunResult) -> str:
     stamps = [entry.trace.first.stamp_s] if entry.trace else entry.records.column("stamp_s")[:1].tolist()
-    known = [stamp for stamp in stamps if stamp is not None and stamp > SINCE_S]
+    known = [stamp for stamp in stamps if stamp is not None and DATED_S[0] < stamp < DATED_S[1]]
     return dt.datetime.fromtimestamp(known[0], dt.timezone.utc).date().isoformat() if known else ""
 
 
@@ -71,7 +71,10 @@ def drawable(entries: Iterable[RunResult]) -> list[RunResult]:
 
 
 def throughput(entries: Drawn, max_points: int | None = None) -> Chart:
-    """Return tokens per second over iterations, what does not count marked by its reason; a flat line at the steady rate with its interval spans each window, one run's is shaded."""
+    """Return tokens per second over iterations, what does not count marked by its reason.
+
+    The steady rate is a flat line over its window within its interval; one run's window is shaded.
+    """
     is_one = len(entries) == 1
     bands: list[Band] = []
     rules: list[Rule] = []

@@ -37,7 +37,7 @@ class Band:
     low: float
     high: float
     axis: Literal["x", "y"] = "x"  # the axis that `low` and `high` are on
-    span: tuple[float, float] | None = None  # from where to where on the x axis, of a band on y; None: all of it
+    span: tuple[float, float] | None = None  # of a band on y: from where to where on x, None for all
     colour: int = 0
 
 

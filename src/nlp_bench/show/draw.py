@@ -40,7 +40,10 @@ MIN_BAND = 0.005  # of the axis: a window of one interval is seen too
 HEIGHT, LINE = 2.9, 0.17  # inches of a plot within a page, and of each name of its legend below it
 SHADE = {"x": 0.12, "y": 0.25}  # opacity of a band on each axis
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Colours that the colour-blind tell apart, without the yellow, which is faint on white. Source: Okabe and Ito, Color Universal Design (2008)."""
+"""Colours that the colour-blind tell apart, without the yellow, which is faint on white.
+
+Source: Okabe and Ito, Color Universal Design (2008), https://jfly.uni-koeln.de/color/.
+"""
 _COLOURS = {EXCLUDED: "#595959", LIMIT: "#b3261e", BEHIND: "#7f7f7f"}
 _MARKERS = {"dot": ".", "cross": "x", "plus": "+", "square": "s", "triangle": "^", "diamond": "D", "circle": "o"}
 _NEEDLESS = re.compile(r' id="[a-z2.]+_\d+"| transform="rotate\(-0 [^"]*"')

@@ -38,9 +38,7 @@ class Rendezvous:
     """One node's view of the rendezvous."""
 
     endpoint: str  # host:port of the first node; port 0 means: any free one
-    node: (
-        int | None
-    )  # number of this node in the scheduler's order, the first serves the rendezvous; None: any of several
+    node: int | None  # its number in the scheduler's order, 0 serves the rendezvous; None: any of several
     local_address: str  # this node's own address on the fast network
     job_id: str  # its id, the same on all nodes
 
