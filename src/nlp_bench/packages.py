@@ -135,7 +135,7 @@ def _folders(variable: str) -> dict[str, Path]:
     return {entry: real(entry) for entry in entries}
 
 
-OLD_LIBRARY = re.compile(r"(/\S+): version `\S+' not found \(required by (?:\S+/site-packages/)?([\w-]+)")
+TOO_OLD = re.compile(r"(/.+): version .+ not found \(required by (?:.+/site-packages/)?([\w-]+)")
 """The loader's words, for example on libstdc++.so.6. Source: elf/dl-version.c of glibc."""
 
 
@@ -144,7 +144,7 @@ def not_loadable(error: ImportError) -> NlpBenchError | None:
 
     PYTHONPATH names it, mostly another Python's, or LD_LIBRARY_PATH a library that is too old for it.
     """
-    old = OLD_LIBRARY.search(str(_root(error)))
+    old = TOO_OLD.search(str(_root(error)))
     if old and real(Path(old[1]).parent) in _folders("LD_LIBRARY_PATH").values():
         return NlpBenchError(
             f"LD_LIBRARY_PATH brings {old[1]}, too old for {old[2]}\n"

@@ -241,14 +241,14 @@ def test_another_nlp_bench_of_pythonpath_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [("report", "x.log"), ("doctor", "--checks", "environment")])
 def test_a_library_that_is_too_old_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
     """A module for gcc 4 brings its libstdc++ on LD_LIBRARY_PATH: 60 lines of traceback, and doctor found all well."""
-    (tmp_path / "gcc").mkdir()
+    (tmp_path / "gcc 4").mkdir()
     (tmp_path / "versions").write_text("GLIBCXX_3.4 { global: x; };\nCXXABI_1.3 { global: y; };\n")
     (tmp_path / "old.c").write_text("int x, y;\n")
     compiler = shutil.which("cc") or shutil.which("gcc") or pytest.skip("no C compiler")
-    library = tmp_path / "gcc/libstdc++.so.6"
+    library = tmp_path / "gcc 4/libstdc++.so.6"
     versions = f"-Wl,-soname,libstdc++.so.6,--version-script,{tmp_path}/versions"
     execute(compiler, "-shared", "-fPIC", versions, "-o", library, tmp_path / "old.c", check=True)
-    said = said_with(tmp_path, words, LD_LIBRARY_PATH=f"{tmp_path}/gcc")
+    said = said_with(tmp_path, words, LD_LIBRARY_PATH=f"{tmp_path}/gcc 4")
     assert f"LD_LIBRARY_PATH brings {library}, too old for numpy" in said
     assert "unset LD_LIBRARY_PATH, or unload the gcc or conda module that sets it" in said
 
