@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 from support.command import Cli
 from support.ours import bundled, seal_run, sealed_again, write_our_run
-from support.processes import execute
+from support.processes import NLP_BENCH, execute
 from support.published import published_log, write_run
 from support.users import ANNA, ROOT, as_user, open_folder, run_as
 
@@ -90,8 +90,7 @@ def test_an_earlier_bundle_below_a_run_is_left_out_and_reported_once(tmp_path: P
 def test_what_a_machine_lacks_is_said_of_no_bundle(tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     run, bundle = write_our_run(tmp_path / "run"), tmp_path / "evidence.tar.gz"
     assert main(["bundle", str(run), "--output", str(bundle)]) == 0
-    words = f"ulimit -f 4; exec {sys.executable} -m nlp_bench verify {bundle}"
-    found = execute("bash", "-c", words)
+    found = execute("bash", "-c", 'ulimit -f 4; exec "$@"', "bash", *NLP_BENCH, "verify", bundle)
     assert found.returncode == 1
     assert "cannot be unpacked in" in found.stderr
     assert "not a bundle" not in found.stderr

@@ -1,6 +1,8 @@
 """Exactly once: what is recorded before sbatch, how its answers are read, and what a Slurm that is silent does not mean."""
 
 import fcntl
+import io
+import itertools
 import json
 import os
 import subprocess
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 from support.command import Cli
 from support.following import Site, ending_of, submission_of
+from support.processes import until
 
 from nlp_bench.config.run import Run
 from nlp_bench.errors import NlpBenchError
@@ -328,14 +331,22 @@ def test_a_file_system_without_locks(
     assert lock.is_held(tmp_path) is None
 
 
-def test_a_lock_daemon_that_does_not_answer_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_lock_daemon_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nlp_bench.files.PATIENCE_S", 0.05)
-    monkeypatch.setattr(fcntl, "flock", lambda *_: time.sleep(0.3))
+    monkeypatch.setattr(sys, "stderr", said := io.StringIO())
+    calls = itertools.count(1)
+
+    def reported() -> int:
+        return said.getvalue().count("waiting for the file system to answer for the lock")
+
+    def answer_once_reported(*_: object) -> None:
+        number = next(calls)
+        until(lambda: reported() >= number, shown=said.getvalue)
+
+    monkeypatch.setattr(fcntl, "flock", answer_once_reported)
     with lock.held(tmp_path), locked(tmp_path / "x", "another"):
         pass
-    assert capsys.readouterr().err.count("waiting for the file system to answer for the lock") == 2
+    assert reported() == 2
 
 
 def local_run(run_dir: Path, **fields: object) -> Path:

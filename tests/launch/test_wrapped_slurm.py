@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from support.command import Cli
 from support.following import Says, Site, ending_of, forgets, iterations, submission_of
+from support.shims import python_script
 
 from nlp_bench import safe_path
 from nlp_bench.config.run import Limits, Run
@@ -105,8 +105,7 @@ def test_commands_that_are_python_scripts_import_what_stands_beside_them(
     for name in answer:
         (site.tools / name).rename(site.tools / f"{name}.own")
     for name, text in {**answer, "srun": "print(sys.argv[1])"}.items():
-        (site.tools / name).write_text(f"#!{sys.executable}\nfrom sitelib import *\n{text}\n")
-        (site.tools / name).chmod(0o755)
+        python_script(site.tools / name, f"from sitelib import *\n{text}\n")
     submit()
     lines = (run_dir / "submit.job").read_text().splitlines()
     start = [line.removesuffix("&") for line in lines if safe_path.NAME in line]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.processes import ROOT, execute, text_of
+from support.shims import python_script
 
 from nlp_bench.errors import UsageError
 from nlp_bench.launch.folder import refuse_importable
@@ -70,9 +71,7 @@ def test_the_scripts_that_look_for_a_python(trap: Path, word: str) -> None:
 @since_3_11
 def test_what_a_command_starts(trap: Path) -> None:
     """`nlp-bench build` asks other Pythons what they can import; the shell's folder is theirs. A script of the site has what stands beside it."""
-    tool = trap.parent / "tool"
-    tool.write_text(f"#!{sys.executable}\nimport sitelib\n")
-    tool.chmod(0o755)
+    tool = python_script(trap.parent / "tool", "import sitelib\n")
     (trap.parent / "sitelib.py").write_text("print('found')")
     asks = f"from nlp_bench.programs import ask; print(ask({str(tool)!r}).out)"
     child = f"import subprocess; subprocess.run([{sys.executable!r}, '-c', 'import random'])"

@@ -436,7 +436,8 @@ def test_what_the_system_has_open_is_written_to_and_stays(tmp_path: Path) -> Non
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_that_does_not_fit_is_said_with_unbuffered_streams_too(tmp_path: Path, unbuffered: str) -> None:
     run = write_our_run(tmp_path / "run")
-    words = f"ulimit -f 8; exec {sys.executable} -m nlp_bench report {run} --format json --explain > {tmp_path}/cut"
-    found = execute("bash", "-c", words, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
+    limited = ("bash", "-c", 'ulimit -f 8; exec "$@" > "$0"', tmp_path / "cut")
+    words = (*NLP_BENCH, "report", run, "--format", "json", "--explain")
+    found = execute(*limited, *words, env={**os.environ, "PYTHONUNBUFFERED": unbuffered})
     assert found.returncode == 1
     assert "File too large" in found.stderr

@@ -1,7 +1,8 @@
-"""Programs of Slurm that answer late, wrongly or not at all: wrappers on PATH around the real ones."""
+"""Programs on PATH: wrappers around Slurm's that answer late or wrongly, scripts of this Python."""
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 
@@ -16,3 +17,14 @@ def shim(folder: Path, name: str, before: str = "", after: str = "") -> str:
     path.write_text(f'#!/bin/bash\n{before}\n"{real}" "$@"\nstatus=$?\n{after}\nexit $status\n')
     path.chmod(0o755)
     return f"{folder}:{os.environ['PATH']}"
+
+
+def python_script(path: Path, text: str) -> Path:
+    """Write a program of this Python and return its path.
+
+    A first line `#!PYTHON` takes no path with a blank. To Python, the line that starts it is a text.
+    """
+    start = f"''''exec \"{sys.executable}\" \"$0\" \"$@\" # '''"
+    path.write_text(f"#!/bin/sh\n{start}\n{text}")
+    path.chmod(0o755)
+    return path
