@@ -15,10 +15,12 @@ from support.sandbox import Sandbox, sandbox
 
 pytestmark = pytest.mark.slurm
 SLOW = """
-import os
-if os.environ.get("SLURMD_NODENAME") == "{name}":
-    os.environ["MKL_CBWR"] = "COMPATIBLE"  # MKL then computes as on a processor of 2004
+import itertools, os, time
+slower = 3 if os.environ.get("SLURMD_NODENAME") == "{name}" else 1
+looks = itertools.count()
+time.thread_time = lambda: next(looks) * slower * 0.05
 """
+"""A clock by which each timed call takes 50 ms, on one node 150 ms: the nodes share this machine, whose load would decide."""
 DOCTOR = (*NLP_BENCH, "doctor", "--data-path", "mock")
 NODES = [f"node{number}" for number in range(1, 6)]
 
@@ -43,7 +45,7 @@ def doctor(slurm: Sandbox, tmp_path: Path) -> Doctor:
 
     def call(*words: str) -> tuple[int, dict[str, Any], str]:
         command = [*DOCTOR, "--format", "json", *words]
-        done = execute(*command, cwd=tmp_path, env=environment(slurm), timeout=240)
+        done = execute(*command, cwd=tmp_path, env=environment(slurm), timeout=900)
         assert done.returncode in {0, 1}, done.stderr
         return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -114,13 +116,8 @@ def test_one_slow_one_down_both_named(doctor: Doctor, slurm: Sandbox, tmp_path: 
     (tmp_path / "slow.toml").write_text(system)
     update(slurm, "node2", "drain", "reason=a bad cable")
     try:
-        words = ["--system", str(tmp_path / "slow.toml"), "--nodes", "all", "--wait", "150"]
-        # All nodes are this machine, beside other tests: where their rates are too far apart, no node can be an outlier.
-        for number in range(3):
-            code, found, _ = doctor(*words, "--output", str(tmp_path / f"out{number}"))
-            gemm = found["nodes"]["spread"]["gemm"]
-            if gemm["mad"] < 0.08 * gemm["median"]:
-                break
+        words = ["--system", tmp_path / "slow.toml", "--nodes", "all", "--output", tmp_path / "out"]
+        code, found, _ = doctor(*map(str, words), "--wait", "800", "--join", "600")
         _, at_rest, _ = doctor("--checks", "partition")
     finally:
         update(slurm, "node2", "resume")
@@ -130,10 +127,10 @@ def test_one_slow_one_down_both_named(doctor: Doctor, slurm: Sandbox, tmp_path: 
     assert sorted(rows) == NODES
     assert "not tested" in rows["node2"]["faults"][0]
     assert "a bad cable" in rows["node2"]["faults"][0]
-    assert any("gemm" in fault and "times slower than the median" in fault for fault in rows["node3"]["faults"]), found
+    assert any("gemm" in fault and "3.0 times slower than the median" in fault for fault in rows["node3"]["faults"])
     assert not any("gemm" in fault for name in ("node1", "node4", "node5") for fault in rows[name]["faults"])
-    others = min(rows[name]["gemm_tflops"][0] for name in ("node1", "node4", "node5"))
-    assert rows["node3"]["gemm_tflops"][0] < others / 1.3
+    for name in ("node1", "node4", "node5"):
+        assert rows[name]["gemm_tflops"] == pytest.approx([3 * rows["node3"]["gemm_tflops"][0]])
     assert all(rows[name]["link_gb_per_s"] > 0 for name in ("node1", "node3", "node4", "node5"))
     assert found["nodes"]["tested"] == 4
     assert by_name(at_rest)["partition"]["status"] == "warning"
