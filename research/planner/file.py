@@ -8,7 +8,6 @@ from pathlib import Path
 from nlp_bench.config.catalog import root, table
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.files import write_text
-from nlp_bench.plan.configurations import FAMILIES
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.interval import Seen
 from research.planner.reach import Intervals
@@ -22,7 +21,10 @@ def write_fit(path: Path, points: Path, learned: Intervals, fitted: Constants) -
     today = dt.datetime.now(dt.timezone.utc).date().isoformat()
     where = _named(points)
     text = table("plan.toml").read_text(encoding="utf-8")
-    interval = f"quantiles of published / predicted time, each source left out of the fit in turn; {where}, {today}"
+    interval = (
+        "published / predicted time of each framework family, each source left out of the fit in turn: quantiles as far "
+        f"out as hold 90 % of a source that they were not learned from; {where}, {today}"
+    )
     write_text(path, with_fit(text, fitted, f"fitted on {where}, {today}", learned, interval))
 
 
@@ -47,9 +49,8 @@ def with_fit(
 
 
 def _with_interval(text: str, learned: Intervals, source: str) -> str:
-    low, high = learned.ends
-    for family in FAMILIES:
-        line = f"{family} = {{ low = {low:.3f}, high = {high:.3f} }}"
+    for family, ends in learned.ends.items():
+        line = f"{family} = {{ low = {ends.low:.3f}, high = {ends.high:.3f} }}"
         text = _replaced(text, rf"^{family} = \{{ low = .*$", line, f"[interval] {family}")
     for name, one in learned.terms.items():
         line = f"{name} = {{ below = {one.below:.3f}, above = {one.above:.3f}, source = {_quoted(one.source)} }}"
@@ -65,6 +66,7 @@ def _seen(one: Seen) -> str:
     ranges = "".join(f"{name} = [{low:.6g}, {high:.6g}]\n" for name, (low, high) in one.ranges.items())
     return (
         f'\n[[seen]]\nkind = "{one.kind}"\nchip = "{one.chip}"\nrows = {one.rows}\nsources = {one.sources}\nformats = {json.dumps(list(one.formats))}\n'
+        f"fabrics = {json.dumps(list(one.fabrics))}\n"
         f"[seen.ranges]\n{ranges}"
     )
 

@@ -1,18 +1,19 @@
-"""How much wider the interval is away from the fitted rows: learned by leaving out whole sources, chips, families, formats, ends of sizes."""
+"""How much wider the interval is away from the fitted rows: learned by leaving out whole sources, chips, families, formats, fabrics, sizes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.config.system import FABRICS
 from nlp_bench.immutable import immutable
-from nlp_bench.plan.configurations import PRECISIONS, Numbers
+from nlp_bench.plan.configurations import FAMILIES, PRECISIONS, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.interval import CHIPS, KIND_NAMES, Reach, Seen, Term, kind_of, sizes_of
+from nlp_bench.plan.interval import CHIPS, KIND_NAMES, Reach, Seen, Term, fabric_of, kind_of, sizes_of
 from research.planner.data import Measured
-from research.planner.validate import SHARE, Held, held_by, interval_ends, quantile, residuals
+from research.planner.validate import SHARE, Ends, Held, family_ends, held_by, quantile, residuals
 
 _ENDS = (0.3, 0.7)  # shares of a cell's rows beyond which the small and the large of a size are left out
 _LEAST = 15  # rows that are worth leaving out, or fitting on
@@ -31,10 +32,41 @@ class LeftOut(Held):
 class Intervals:
     """What makes the 90 % interval."""
 
-    ends: tuple[float, float]  # factors on the time near the fitted rows
+    shared: Ends  # near the fitted rows, of all framework families together
+    ends: dict[str, Ends]  # the same by framework family
     terms: dict[str, Term]  # what distances add
     reach: Reach  # the same with what was fitted
     found: list[LeftOut]  # what they were learned from
+
+
+@immutable
+class FamilyCoverage:
+    """Of the rows of one framework family that fits had not seen."""
+
+    family: str
+    rows: int  # how many rows the table has
+    sources: int  # from how many sources
+    share: float  # inside the ends of the family
+
+
+def family_coverages(
+    measured: Measured, constants: Constants, ends: Mapping[str, Ends], held: Sequence[Held]
+) -> list[FamilyCoverage]:
+    """Return how many held-out rows of each framework family its ends hold, near the fitted rows."""
+    places, errors = residuals(measured, held)
+    of, found = families(measured, constants), []
+    for family in (one for one in FAMILIES if one in of):
+        low, high = np.log([ends[family].low, ends[family].high])
+        own = errors[of[places] == family]
+        found.append(
+            FamilyCoverage(
+                family=family,
+                rows=int(np.count_nonzero(of == family)),
+                sources=len(np.unique(measured.sources[of == family])),
+                share=float(np.mean((own >= low) & (own <= high))),
+            )
+        )
+    return found
 
 
 @immutable
@@ -53,9 +85,14 @@ def intervals(measured: Measured, constants: Constants, fitted: Constants) -> In
     """Learn the interval; about forty fits, half a minute."""
     found = list(left_out(measured, constants))
     sources = [one for one in found if one.kind == SOURCE]
-    ends = interval_ends(measured, sources) if sources else (1.0, 1.0)
-    terms = _terms_of(measured, constants, fitted, ends, found)
-    return Intervals(ends=ends, terms=terms, reach=reach_of(measured, constants, terms), found=found)
+    shared, ends = family_ends(measured, families(measured, constants), sources)
+    terms = _terms_of(measured, constants, fitted, shared, found)
+    return Intervals(shared=shared, ends=ends, terms=terms, reach=reach_of(measured, constants, terms), found=found)
+
+
+def families(measured: Measured, constants: Constants) -> npt.NDArray[Any]:
+    """Return the framework family of each row."""
+    return np.asarray(constants.trait("family")[measured.configurations.framework])
 
 
 def left_out(measured: Measured, constants: Constants) -> Iterator[LeftOut]:
@@ -63,15 +100,22 @@ def left_out(measured: Measured, constants: Constants) -> Iterator[LeftOut]:
     for kind, mask in _parts(measured, constants):
         rows = int(np.count_nonzero(mask))
         if rows and len(measured) - rows >= _LEAST:
-            held = held_by(measured, constants, ~mask)
+            held = held_by(_unnamed(measured, mask) if kind == FABRIC else measured, constants, ~mask)
             _, errors = residuals(measured, [held])
             yield LeftOut(**vars(held), kind=kind, errors=errors, reach=reach_of(measured.take(~mask), constants))
+
+
+def _unnamed(measured: Measured, mask: npt.NDArray[np.bool_]) -> Measured:
+    """Return the rows with those of the mask on a fabric that nothing says, as which one that was not fitted is predicted."""
+    c = measured.configurations
+    fabric = np.where(mask, FABRICS.index("unknown"), c.machines.fabric)
+    return replace(measured, configurations=replace(c, machines=replace(c.machines, fabric=fabric)))
 
 
 def _parts(measured: Measured, constants: Constants) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     c = measured.configurations
     chip = CHIPS[c.machines.gpu].astype(object)
-    family = constants.trait("family")[c.framework].astype(object)
+    family = families(measured, constants).astype(object)
     number_format = np.array(PRECISIONS)[c.precision].astype(object)
     labels = {
         SOURCE: measured.sources.astype(object),
@@ -80,6 +124,8 @@ def _parts(measured: Measured, constants: Constants) -> Iterator[tuple[str, npt.
         "a framework family on a chip": family + " " + chip,
         FORMAT: number_format + " " + chip,
     }
+    fabric = np.array(FABRICS)[fabric_of(c)]
+    yield from ((FABRIC, fabric == one) for one in sorted(set(fabric) - {"nvlink-domain", "unknown"}))
     for kind, label in labels.items():
         yield from ((kind, np.asarray(label == one)) for one in sorted(set(label)))
     cells = family + " " + chip
@@ -93,7 +139,9 @@ def _parts(measured: Measured, constants: Constants) -> Iterator[tuple[str, npt.
                 yield SIZE, mask
 
 
-SOURCE, FAMILY, FORMAT, SIZE = "a source", "a framework family", "a number format on a chip", "small or large sizes"
+SOURCE, FAMILY, FORMAT, FABRIC, SIZE = (
+    "a source", "a framework family", "a number format on a chip", "a fabric", "small or large sizes",
+)  # fmt: skip
 
 
 def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | None = None) -> Reach:
@@ -102,6 +150,7 @@ def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | 
     kind = np.broadcast_to(kind_of(constants.traits)[c.framework], count)
     chip = CHIPS[np.broadcast_to(c.machines.gpu, count)]
     words = np.array(PRECISIONS)[np.broadcast_to(c.precision, count)]
+    fabric = np.array(FABRICS)[np.broadcast_to(fabric_of(c), count)]
     sizes = {name: np.broadcast_to(values, count) for name, values in sizes_of(c).items()}
     seen = [
         Seen(
@@ -110,6 +159,7 @@ def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | 
             rows=int(np.count_nonzero(rows)),
             sources=len(np.unique(measured.sources[rows])),
             formats=tuple(sorted({str(word) for word in words[rows]})),
+            fabrics=tuple(sorted({str(word) for word in fabric[rows]} - {"unknown"})),
             ranges={size: (float(values[rows].min()), float(values[rows].max())) for size, values in sizes.items()},
         )
         for place, name in enumerate(KIND_NAMES)
@@ -120,7 +170,7 @@ def reach_of(measured: Measured, constants: Constants, terms: dict[str, Term] | 
 
 
 def _terms_of(
-    measured: Measured, constants: Constants, fitted: Constants, ends: tuple[float, float], found: list[LeftOut]
+    measured: Measured, constants: Constants, fitted: Constants, ends: Ends, found: list[LeftOut]
 ) -> dict[str, Term]:
     """Return what each kind of distance adds to the ends."""
     from scipy import stats  # noqa: PLC0415  # fitting only
@@ -134,7 +184,7 @@ def _terms_of(
         f"range of one more, Student's t with {count - 1} degrees of freedom"
     )
     chip = Term(below=spread, above=spread, source=said)
-    base = [abs(float(np.log(end))) for end in ends]
+    base = [abs(float(np.log(end))) for end in (ends.low, ends.high)]
     return {
         "maker": replace(chip, source="as much again, for the libraries of another maker: nothing was fitted there"),
         "chip": chip,
@@ -142,6 +192,7 @@ def _terms_of(
         "format": _beyond(
             measured, base, found, FORMAT, "rows of each number format on each chip, left out: beyond the ends"
         ),
+        "fabric": _beyond(measured, base, found, FABRIC, "rows of each fabric, left out: beyond the ends"),
         "size": _size(measured, constants, found),
     }
 
@@ -185,7 +236,9 @@ def coverages(measured: Measured, constants: Constants, given: Intervals) -> lis
     """Return how many rows of each kind the interval holds."""
     columns: dict[str, list[tuple[Any, ...]]] = {}
     for one in given.found:
-        c, ends = measured.configurations.take(one.places), (np.asarray(given.ends[0]), np.asarray(given.ends[1]))
+        part = measured.take(one.places)
+        c, family = part.configurations, families(part, constants)
+        ends = np.array([given.ends[each].low for each in family]), np.array([given.ends[each].high for each in family])
         reach = replace(one.reach, terms=given.terms)
         low, high = (np.broadcast_to(end, one.errors.shape) for end in reach.widened(c, constants.traits, ends))
         plain = (one.errors >= np.log(ends[0])) & (one.errors <= np.log(ends[1]))

@@ -9,12 +9,12 @@ from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.text import column
 from nlp_bench.show.table import as_text
 from research.planner.data import Measured
-from research.planner.reach import Intervals, coverages
+from research.planner.reach import Intervals, coverages, family_coverages
 from research.planner.solve import seconds_of
 from research.planner.validate import (
+    FITTED_SHARE,
     Held,
     Score,
-    coverage,
     held_out,
     mean_score,
     out_of_fit,
@@ -62,8 +62,6 @@ def accuracy(measured: Measured, constants: Constants, fitted: Constants) -> lis
     }
     figures = [(name, *map(_percent, (one.median, one.macro, one.p90))) for name, one in tracks.items()]
     names, medians, macros, p90s = zip(*figures, *BASELINES, strict=True)
-    sources = list(left.values())
-    held = coverage(measured, two, sources), coverage(measured, sources, sources)
     return [
         f"{len(measured)} rows, {int(measured.groups.max()) + 1} configuration groups; error = |predicted - published| / published; means of 5 splits",
         *as_text([
@@ -72,7 +70,6 @@ def accuracy(measured: Measured, constants: Constants, fitted: Constants) -> lis
             column("macro\n%", macros),
             column("p90\n%", p90s),
         ]),
-        f"90 % interval near the fitted rows holds {held[0]:.1%} of the rows of the splits and {held[1]:.1%} of the sources left out",
         "",
         *_by_source(measured, split, left),
         "",
@@ -148,11 +145,29 @@ def _percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
+def _by_family(found: Intervals, measured: Measured, constants: Constants) -> list[str]:
+    """Return the ends by framework family, and how many rows they hold that fits had not seen."""
+    rows = family_coverages(measured, constants, found.ends, held_out(measured, constants, FITTED_SHARE))
+    ends = [found.ends[one.family] for one in rows]
+    return as_text([
+        column("family", [one.family for one in rows], is_text=True),
+        column("rows", [str(one.rows) for one in rows]),
+        column("sources", [str(one.sources) for one in rows]),
+        column("lower\nend", [f"{one.low:.3f}" for one in ends]),
+        column("upper\nend", [f"{one.high:.3f}" for one in ends]),
+        column("groups left out,\nheld %", [_percent(one.share) for one in rows]),
+        column("sources left out of fit\nand ends, held %", [_percent(one.held) for one in ends]),
+    ])  # fmt: skip
+
+
 def interval_tables(found: Intervals, measured: Measured, constants: Constants) -> list[str]:
     """Return what widens the interval, and how many rows it holds of each kind that fits had not seen."""
     rows = coverages(measured, constants, found)
     return [
-        f"ends of the 90 % interval near the fitted rows, as factors on the time: {found.ends[0]:.3f} to {found.ends[1]:.3f}",
+        f"ends of the 90 % interval near the fitted rows, all families together: {found.shared.low:.3f} to {found.shared.high:.3f}",
+        "",
+        *_by_family(found, measured, constants),
+        "",
         *as_text([
             column("away in", list(found.terms), is_text=True),
             column("lower end\n(log)", [f"{one.below:.3f}" for one in found.terms.values()]),

@@ -4,12 +4,14 @@ The figures are those of the protocol of the published points.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from nlp_bench.immutable import immutable
-from nlp_bench.plan.configurations import Numbers
+from nlp_bench.plan.configurations import FAMILIES, Numbers
 from nlp_bench.plan.constants import Constants
 from research.planner.data import Measured
 from research.planner.solve import WHOLE, Variant, seconds_of, solve
@@ -130,17 +132,56 @@ def residuals(measured: Measured, held: Sequence[Held]) -> tuple[npt.NDArray[np.
     return places, np.concatenate([np.log(measured.seconds[one.places] / one.predicted) for one in held])
 
 
-def interval_ends(measured: Measured, held: Sequence[Held], leave_group: int | None = None) -> tuple[float, float]:
-    """Return factors on the predicted time that hold SHARE of the held-out rows (split conformal prediction).
+@immutable
+class Ends:
+    """The 90 % interval near the fitted rows, as factors on the predicted time."""
 
-    Of all framework families together: a run is of a source that no fit has seen, and a family has too few sources for ends of its own.
-    `leave_group` leaves a configuration group out, to see how often the ends hold it.
+    low: float
+    high: float
+    held: float  # share of the rows of each source that the ends of the other sources hold, a source counting as the root of its rows
+
+
+def ends_of(errors: Numbers, weights: Numbers, sources: npt.NDArray[Any]) -> Ends:
+    """Return ends that hold SHARE of the rows of a source that they were not learned from; `errors` are of fits without the source.
+
+    A run is of a source that no fit has seen. Quantiles of few sources are too near for one more, so their level rises until the
+    ends of all other sources leave at most 5 % beyond on either side (nested cross-validation).
+    """
+    sides, beyond = [], 0.0
+    for sign in (-1.0, 1.0):
+        away = sign * errors
+        for level in _LEVELS:
+            missed = 0.0
+            for one in np.unique(sources):
+                own = sources == one
+                missed += float(weights[own & (away > _end(away[~own], weights[~own], level))].sum())
+            if missed <= (1 - SHARE) / 2 * weights.sum():
+                break
+        sides.append(_end(away, weights, level))
+        beyond += missed / float(weights.sum())
+    return Ends(low=float(np.exp(-sides[0])), high=float(np.exp(sides[1])), held=1.0 - beyond)
+
+
+_LEVELS = np.linspace((1 + SHARE) / 2, 1.0, 11)  # of quantiles, from those of the rows themselves to the farthest row
+
+
+def _end(away: Numbers, weights: Numbers, level: float) -> float:
+    return max(quantile(away, weights, level), 0.0) if len(away) else 0.0
+
+
+def family_ends(measured: Measured, families: npt.NDArray[Any], held: Sequence[Held]) -> tuple[Ends, dict[str, Ends]]:
+    """Return the ends of all framework families together and those of each; a family of a single source has the former.
+
+    `families` has the family of each row, `held` leaves sources out.
     """
     places, errors = residuals(measured, held)
-    kept = measured.groups[places] != (-1 if leave_group is None else leave_group)
-    weight = measured.weights()[places]
-    low, high = (quantile(errors[kept], weight[kept], q) for q in ((1 - SHARE) / 2, (1 + SHARE) / 2))
-    return min(float(np.exp(low)), 1.0), max(float(np.exp(high)), 1.0)
+    weights, sources = measured.weights()[places], measured.sources[places]
+    shared, found = ends_of(errors, weights, sources), {}
+    for family in FAMILIES:
+        own = families[places] == family
+        several = len(np.unique(sources[own])) > 1
+        found[family] = ends_of(errors[own], weights[own], sources[own]) if several else shared
+    return shared, found
 
 
 def quantile(values: Numbers, weights: Numbers, share: float) -> float:
@@ -148,17 +189,6 @@ def quantile(values: Numbers, weights: Numbers, share: float) -> float:
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) / weights.sum()
     return float(values[order][min(int(np.searchsorted(reached, share)), len(values) - 1)])
-
-
-def coverage(measured: Measured, held: Sequence[Held], ends_from: Sequence[Held]) -> float:
-    """Return the share of held-out rows inside the interval that the other groups' residuals give."""
-    places, errors = residuals(measured, held)
-    inside = np.zeros(len(places), dtype=bool)
-    for group in np.unique(measured.groups[places]):
-        low, high = np.log(interval_ends(measured, ends_from, int(group)))
-        rows = measured.groups[places] == group
-        inside[rows] = (errors[rows] >= low) & (errors[rows] <= high)
-    return float(inside.mean())
 
 
 _NOTHING = 1e-9
@@ -196,3 +226,5 @@ def ablations(measured: Measured, constants: Constants) -> Iterator[tuple[str, S
     variants |= {name: Variant(frozen=frozen) for name, frozen in _SET.items()}
     for name, variant in variants.items():
         yield name, mean_score(measured, held_out(measured, constants, FITTED_SHARE, variant=variant))
+    alike = replace(constants, time={name: one for name, one in constants.time.items() if name != "fabric_share_ethernet"})
+    yield "Ethernet as the other fabrics", mean_score(measured, held_out(measured, alike, FITTED_SHARE))

@@ -31,7 +31,7 @@ def test_at_most_forty_constants_are_fitted_and_each_has_a_source() -> None:
 
 def test_every_constant_is_used() -> None:
     source = "".join(path.read_text() for path in (Path(__file__).parents[2] / "src/nlp_bench/plan").rglob("*.py"))
-    prefixes = ("products", "products_8bit", "attention", "stream")
+    prefixes = ("products", "products_8bit", "attention", "stream", "fabric_share")
     for name in constants().time:
         assert f'"{name}"' in source or any(name.startswith(f"{one}_") for one in prefixes), name
 

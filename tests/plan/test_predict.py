@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,7 @@ def test_a_table_may_be_empty_and_saved_by_a_spreadsheet(tmp_path: Path) -> None
         ({"tp": "64", "pp": "1"}, "tp: num_attention_heads = 32 is not a multiple of tp = 64"),
         ({"heads": "30", "tp": "2"}, "hidden = 4096 is not a multiple of heads = 30 \\(remainder 16\\)"),
         ({"head_dim": "64"}, "head_dim = 64 is not hidden / heads = 128"),
+        ({"fabric": "token ring"}, "fabric = 'token ring' is none of nvlink-domain, infiniband, efa, slingshot, omni-path, ethernet, unknown"),
         ({"ep": "8"}, "ep = '8': expert parallelism is not predicted"),
         ({"ep": "many"}, "ep = 'many': expert parallelism"),
         ({"ep": "\x1b[31m8"}, r"ep = '\\x1b\[31m8': expert"),
@@ -259,6 +261,18 @@ def test_overlap_by_userbuffers_is_not_taken_for_granted_on_ampere() -> None:
     assert framework(framework="Megatron-LM", software_version="2024-07", gpu="A100-SXM4-40GB") == "Megatron-LM"
 
 
+def seconds(**changes: Any) -> float:
+    return float(predictions_of([row(**changes)], constants())[0][0]["iter_time_s"])
+
+
+def test_ethernet_reaches_less_of_its_adapters_than_the_other_fabrics() -> None:
+    """The published rows on RoCE, of two sources; nothing in them tells the others apart from each other."""
+    infiniband = seconds(fabric="infiniband")
+    assert seconds(fabric="Ethernet") > infiniband
+    assert {seconds(fabric=one) for one in ("", "unknown", "efa", "slingshot", "omni-path")} == {infiniband}
+    assert seconds(fabric="ethernet", n_gpus=8, pp=1) == seconds(fabric="infiniband", n_gpus=8, pp=1)  # a single node
+
+
 def told(**changes: Any) -> tuple[float, float, str]:
     """Return the interval's ends as factors on the time, and in what the row is away from what was fitted."""
     ((found,), _) = predictions_of([row(**changes)], constants())
@@ -267,30 +281,53 @@ def told(**changes: Any) -> tuple[float, float, str]:
 
 
 ALONE = {"pp": "1", "tp": "1"}
+FAMILY_OF = {"torchtitan": "eager", "MaxText": "xla"}
 
 
 @pytest.mark.parametrize(
     ("changes", "words", "width"),
     [
-        ({}, "", 1.52),
-        ({"gpu": "MI300X"}, "GPU: none of this maker was fitted", 5.35),
-        ({"gpu": "B200", "framework": "torchtitan", **ALONE}, "none of this kind (eager) was fitted on blackwell", 3.41),
-        ({"framework": "MaxText", **ALONE}, "its kind (xla) was fitted on hopper of one source only", 1.62),
-        ({"framework": "nanotron"}, "framework: none that is known", 1.58),
-        ({"gpu": "GB200", "precision": "fp32"}, "number format: fp32 was not fitted on blackwell", 1.56),
-        ({"seq": "131072"}, "sequence length: 131072, fitted are 2048 to 8192", 1.69),
-        ({"cp": "8", "pp": "1", "tp": "8"}, "context-parallel size: 8, fitted are 1 to 2", 1.61),
-        ({"mbs": "16"}, "micro batch size: 16, fitted are 1 to 4", 1.61),
-        ({"internode_gbps_per_node": "100"}, "network of a GPU in Gbit/s: 12.5, fitted are 400 to 400", 1.72),
+        ({}, "", 1.575),
+        ({"gpu": "MI300X"}, "GPU: none of this maker was fitted", 5.71),
+        ({"gpu": "B200", "framework": "torchtitan", **ALONE}, "none of this kind (eager) was fitted on blackwell", 3.635),
+        ({"framework": "MaxText", **ALONE}, "its kind (xla) was fitted on hopper of one source only", 1.60),
+        ({"framework": "nanotron"}, "framework: none that is known", 1.60),
+        ({"gpu": "GB200", "precision": "fp32"}, "number format: fp32 was not fitted on blackwell", 1.65),
+        ({"seq": "131072"}, "sequence length: 131072, fitted are 2048 to 8192", 1.71),
+        ({"cp": "8", "pp": "1", "tp": "8"}, "context-parallel size: 8, fitted are 1 to 2", 1.645),
+        ({"mbs": "16"}, "micro batch size: 16, fitted are 1 to 4", 1.645),
+        ({"fabric": "efa"}, "fabric: efa was not fitted, predicted as InfiniBand", 1.583),
+        ({"fabric": "infiniband"}, "", 1.575),
+        ({"fabric": "efa", "n_gpus": "8", "pp": "1"}, "", 1.575),  # a single node has no other fabric than NVLink
+        ({"internode_gbps_per_node": "100"}, "network of a GPU in Gbit/s: 12.5, fitted are 400 to 400", 1.74),
     ],
 )  # fmt: skip
 def test_the_interval_is_wider_away_from_what_was_fitted(changes: dict[str, Any], words: str, width: float) -> None:
     low, high, away = told(**changes)
     assert words in away if words else away == ""
     assert high / low == pytest.approx(width, rel=0.02)
-    near = told()
-    assert low <= near[0] + 1e-5
-    assert high >= near[1] - 1e-5
+    own = constants().ends[FAMILY_OF.get(changes.get("framework", ""), "megatron")]
+    assert low <= own[0] + 1e-5
+    assert high >= own[1] - 1e-5
+
+
+def extrapolated(cli: Cli, system: str, nodes: int = 8) -> list[str]:
+    shown = cli("plan", "--model", "13", "--system", system, "--nodes", nodes, "--format", "json").out
+    return [one for one in json.loads(shown)["extrapolated"] if one.startswith("fabric: ")]
+
+
+@pytest.mark.parametrize(
+    ("system", "other", "said"),
+    [
+        ("aws-p5", "dgx-h100", "fabric: efa, which no measurement on H100 names; predicted as InfiniBand"),
+        ("slingshot11-gh200", "jupiter-booster", "fabric: slingshot, which no measurement on any GPU names; predicted as InfiniBand"),
+    ],
+)  # fmt: skip
+def test_a_fabric_without_measurements_is_named(cli: Cli, system: str, other: str, said: str) -> None:
+    """Both machines of a pair have the same GPUs and the same rate per GPU."""
+    assert extrapolated(cli, system) == [said]
+    assert extrapolated(cli, other) == []
+    assert extrapolated(cli, system, nodes=1) == []
 
 
 def test_an_own_machine_has_its_own_interval() -> None:

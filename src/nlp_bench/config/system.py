@@ -17,6 +17,9 @@ MODES = ("all", "single", "single_unique", "unique_interleaved", "unique_contigu
 MEMORY_GIB = (0.1, 16384)
 """Least and most memory of a GPU: what is beyond is stated in another unit."""
 
+FABRICS = ("nvlink-domain", "infiniband", "efa", "slingshot", "omni-path", "ethernet", "unknown")
+"""What joins the nodes of a machine."""
+
 
 @immutable
 class Binding(Checked, where="system.binding"):
@@ -86,6 +89,8 @@ class Network(Checked, where="system.network"):
     links_per_node: int | None = within(1, 1024, "adapters", default=None)  # Network adapters of one node.
     link_gbit_per_s: float | None = within(0.01, 100_000, "Gbit/s", default=None)
     """Rate of one adapter in Gbit/s and direction."""
+    fabric: str = one_of(*FABRICS, default="unknown")
+    """What joins the nodes; nvlink-domain: NVLink beyond a node (NVL72). `plan` says where no measurement has it."""
     master_addr_suffix: str = ""
     """Appended to a node's name in Slurm to get the name of its fast address; empty: Slurm's NodeAddr is used."""
     rendezvous: str = one_of("c10d", "static", default="c10d")

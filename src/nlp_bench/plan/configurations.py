@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from nlp_bench.config.system import FABRICS
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout import rules, shape
@@ -74,6 +75,8 @@ class Machines:
     link_bytes_per_s: Numbers  # NVLink of one GPU, one direction
     fabric_bytes_per_s: Numbers  # network of one node, one direction, all adapters
     memory_bytes: Numbers
+    fabric: Codes = field(default_factory=lambda: np.asarray(FABRICS.index("unknown")))
+    """Index into FABRICS: what joins the nodes."""
 
 
 @immutable

@@ -11,6 +11,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from nlp_bench.config import catalog
+from nlp_bench.config.system import FABRICS
 from nlp_bench.config.table import build, read_toml
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.escape import some
@@ -144,6 +145,10 @@ class Constants:
         kin = {"blackwell ultra": "blackwell", "ampere": "other"}
         words = [one if f"{name}_{one}" in self.time else kin.get(one, "other") for one in GENERATIONS]
         return self.chosen([f"{name}_{word}" for word in words], gpu)
+
+    def by_fabric(self, name: str, fabric: Codes) -> Numbers:
+        """Return `NAME_ethernet`, ... by the index in FABRICS; a fabric without a constant of its own has NAME."""
+        return self.chosen([f"{name}_{one}" if f"{name}_{one}" in self.time else name for one in FABRICS], fabric)
 
     def chosen(self, names: Sequence[str], place: Codes) -> Numbers:
         """Return the constant `names[place]` for each place."""
@@ -279,7 +284,7 @@ _RANGES = (
     (r"products_\w+", 0.0, 1.0, "is a share of the peak: no product is faster than that"),
     (r"attention_(?!short$|narrow$)\w+", 0.0, 1.0, "is a share of the peak: no attention is faster than that"),
     ("memory_share", 0.0, 1.0, "is a share of the memory's bandwidth: nothing is copied faster than that"),
-    ("fabric_share", 0.0, 1.0, "is a share of the adapters' bandwidth: nothing is sent faster than that"),
+    (r"fabric_share\w*", 0.0, 1.0, "is a share of the adapters' bandwidth: nothing is sent faster than that"),
     # NVLink's switches add up on the way (NVLS): a ring's count of bytes is then up to twice what is sent.
     ("link_share", 0.0, 2.0, "is a share of the links' bandwidth: nothing is sent faster than that, or twice where switches add up"),
     ("score_traffic|cast_traffic|stream_(?:eager|xla)", 1.0, float("inf"), "is the bytes moved over their least count"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nlp_bench.config.system import FABRICS
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Codes, Configurations, Flags, Framework, Numbers
 
@@ -22,7 +23,7 @@ SIZES = {
 KINDS = {"megatron": "3d", "nvidia": "3d", "eager": "eager", "xla": "xla"}
 """Framework family to the kind that shares its kernels: NeMo is built of megatron-core's."""
 KIND_NAMES = ("3d", "eager", "xla")
-TERMS = ("maker", "chip", "family", "format", "size")
+TERMS = ("maker", "chip", "family", "format", "fabric", "size")
 """Kinds of distance; each widens either end of the interval by a logarithm, and the squares add up."""
 CHIPS = np.array([name.split()[0] for name in GENERATIONS])  # of each generation: that of blackwell ultra is blackwell
 _HALF = ("bf16", "fp16")  # number formats with one constant
@@ -46,6 +47,7 @@ class Seen:
     rows: int
     sources: int  # from how many sources
     formats: tuple[str, ...]
+    fabrics: tuple[str, ...]  # of FABRICS; nvlink-domain: no traffic left the NVLink domain
     ranges: dict[str, tuple[float, ...]]  # least and greatest of each of SIZES
 
 
@@ -55,6 +57,12 @@ class Reach:
 
     seen: Sequence[Seen]  # by family and chip
     terms: Mapping[str, Term]  # by TERMS
+
+    @cached_property
+    def _fabrics(self) -> Flags:
+        """Whether rows of each fabric were fitted, on any GPU, shape [FABRICS]; what no source names counts as fitted."""
+        fitted = {"unknown", *(fabric for one in self.seen for fabric in one.fabrics)}
+        return np.array([one in fitted for one in FABRICS])
 
     @cached_property
     def _known(self) -> tuple[Any, Any, dict[str, Any]]:
@@ -79,8 +87,9 @@ class Reach:
     ) -> tuple[dict[str, Flags], dict[str, Numbers]]:
         """Return how N configurations differ from the fitted rows; `unknown` marks those of an unknown framework.
 
-        Whether no GPU of this maker was fitted at all, no row of this kind of framework on this chip, rows of a single source only, and
-        (where the chip was) no row of this number format; and the factors of two by which each of SIZES is outside the fitted range.
+        Whether no GPU of this maker was fitted at all, no row of this kind of framework on this chip, rows of a single source only,
+        (where the chip was) no row of this number format, and no row of this fabric; and the factors of two by which each of SIZES is
+        outside the fitted range.
         """
         cells, formats, ranges = self._known
         kind, gpu = kind_of(traits)[c.framework], c.machines.gpu
@@ -95,6 +104,7 @@ class Reach:
             "single": np.asarray(sources == 1),
             "unknown": np.asarray(False if unknown is None else unknown),
             "format": np.asarray(~maker & ~formats[gpu, c.precision]),
+            "fabric": np.asarray(~self._fabrics[fabric_of(c)]),
         }, octaves
 
     def widened(
@@ -116,8 +126,9 @@ class Reach:
     def reasons(self, c: Configurations, traits: Sequence[Framework], unknown: Flags | None = None) -> list[list[str]]:
         """Return, for each of N configurations, a sentence per difference from the fitted rows."""
         (flags, octaves), ranges = self.distance(c, traits, unknown), self._known[2]
-        gpu, precision, kinds = (
-            np.broadcast_to(values, len(c)) for values in (c.machines.gpu, c.precision, kind_of(traits)[c.framework])
+        gpu, precision, kinds, fabric = (
+            np.broadcast_to(values, len(c))
+            for values in (c.machines.gpu, c.precision, kind_of(traits)[c.framework], c.machines.fabric)
         )
         flags["chip"] = flags["chip"] & ~flags["maker"]
         far = {name: np.broadcast_to(where, len(c)) for name, where in (flags | octaves).items()}
@@ -131,6 +142,7 @@ class Reach:
                 "unknown": f"framework: none that is known, predicted as another of its kind ({of})",
                 "single": f"framework: its kind ({of}) was fitted on {chip} of one source only",
                 "format": f"number format: {PRECISIONS[precision[place]]} was not fitted on {chip}",
+                "fabric": f"fabric: {FABRICS[fabric[place]]} was not fitted, predicted as InfiniBand",
             }
             for name, words in SIZES.items():
                 low, high = 2.0 ** ranges[name][kind, gpu[place]]
@@ -154,6 +166,12 @@ def sizes_of(c: Configurations) -> dict[str, Numbers]:
         "micro_batch": s.micro_batch_size,
         "gbit_per_gpu": 8 * m.fabric_bytes_per_s / m.gpus_per_node / 1e9,
     }
+
+
+def fabric_of(c: Configurations) -> Codes:
+    """Return the index in FABRICS of what joins the GPUs: nvlink-domain where no traffic leaves the NVLink domain."""
+    alone = c.spread.num_gpus <= c.machines.domain
+    return np.asarray(np.where(alone, FABRICS.index("nvlink-domain"), c.machines.fabric))
 
 
 def kind_of(traits: Sequence[Framework]) -> Codes:

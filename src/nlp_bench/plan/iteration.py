@@ -35,7 +35,8 @@ class Rates:
         self.link = machines.link_bytes_per_s * constants["link_share"] / network
         """Bytes per second that a GPU sends over NVLink."""
         self.latency = constants["collective_latency_s"] * network  # seconds until a collective begins to send
-        self.rail = machines.fabric_bytes_per_s / machines.gpus_per_node * constants["fabric_share"] / network
+        share = constants.by_fabric("fabric_share", machines.fabric)
+        self.rail = machines.fabric_bytes_per_s / machines.gpus_per_node * share / network
         """Bytes per second that a GPU sends over its share of the node's adapters."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, deviations, named_table, variants
-from nlp_bench.config.system import System
+from nlp_bench.config.system import FABRICS, System
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import GENERATIONS, Machines, struct
@@ -194,8 +194,8 @@ def machine_of(system: System, constants: Constants, precision: str) -> Machines
             f"system.gpu: {system.name} has no [gpu], so that there is no data sheet to plan with; measure the machine: "
             "nlp-bench plan calibrate --output cpu.toml, then --constants cpu.toml"
         )
-    fabric = _fabric(system, sheet.link_bytes_per_s if gpu is None else None)
-    return struct(Machines, machine_numbers(sheet, system.gpus_per_node, gib, fabric))
+    rate = _fabric(system, sheet.link_bytes_per_s if gpu is None else None)
+    return struct(Machines, machine_numbers(sheet, system.gpus_per_node, gib, rate, system.network.fabric))
 
 
 def measured_sheet(measured: Measured, precision: str) -> Sheet:
@@ -217,14 +217,17 @@ def measured_sheet(measured: Measured, precision: str) -> Sheet:
     )
 
 
-def machine_numbers(sheet: Sheet, gpus_per_node: float, memory_gib: float, fabric_bytes_per_s: float) -> dict[str, Any]:
-    """Return the fields of Machines for GPUs of this data sheet."""
+def machine_numbers(
+    sheet: Sheet, gpus_per_node: float, memory_gib: float, fabric_bytes_per_s: float, fabric: str
+) -> dict[str, Any]:
+    """Return the fields of Machines for GPUs of this data sheet, in nodes that a fabric of this kind (FABRICS) joins."""
     return vars(sheet) | {
         "gpu": GENERATIONS.index(sheet.generation),
         "gpus_per_node": gpus_per_node,
         "domain": float(sheet.domain or gpus_per_node),
         "memory_bytes": memory_gib * 2**30,
         "fabric_bytes_per_s": fabric_bytes_per_s,
+        "fabric": FABRICS.index(fabric),
     }
 
 

@@ -56,6 +56,7 @@ class Offered:
     precision: str
     recompute: str  # none, selective or full
     numbers: dict[str, float]  # by the columns of LABELS
+    fabric: str = "unknown"  # of FABRICS; nvlink-domain where no traffic leaves the NVLink domain
 
 
 @immutable
@@ -88,7 +89,14 @@ def offered(problem: Problem, sizes: Setting) -> Offered:
         "gpus_per_node": problem.gpus_per_node,
         "internode_gbps_per_node": (network.links_per_node or 1) * (network.link_gbit_per_s or 1),
     }
-    return Offered(gpu=gpu.name, precision=problem.precision, recompute=sizes.recompute, numbers=numbers)
+    alone = sizes.num_gpus <= float(problem.machines.domain)
+    return Offered(
+        gpu=gpu.name,
+        precision=problem.precision,
+        recompute=sizes.recompute,
+        numbers=numbers,
+        fabric="nvlink-domain" if alone else network.fabric,
+    )
 
 
 def read_points(path: Path | None = None) -> list[Point]:
@@ -241,6 +249,7 @@ def extrapolated(offer: Offered, rows: Sequence[Point]) -> Iterator[str]:
             yield f"{name}: not published {where}"
         elif not min(known) <= offer.numbers[column] <= max(known):
             yield f"{name}: {offer.numbers[column]:g}, measured {where} are {min(known):g} to {max(known):g}"
+    yield from _other_fabric(offer, own, family, where)
     # a network slows such a group: one has to have been measured
     if offer.numbers["tp"] > offer.numbers["gpus_per_node"]:
         pairs = [(number(row, "tp") or 0, number(row, "gpus_per_node") or 0) for row in own]
@@ -249,3 +258,13 @@ def extrapolated(offer: Offered, rows: Sequence[Point]) -> Iterator[str]:
             yield f"tensor-parallel group over several nodes: {count} measurements {where} have one"
     if not any(offer.precision in (row.get("precision") or "") for row in own):
         yield f"number format: {offer.precision}, which no measurement {where} has"
+
+
+def _other_fabric(offer: Offered, own: Sequence[Point], family: Sequence[Point], where: str) -> Iterator[str]:
+    """Yield a sentence for a fabric that no point of this GPU has, and for a system file that does not say which it is."""
+    measured, anywhere = ({row.get("fabric") for row in rows} for rows in (own, family))
+    if offer.fabric == "unknown":
+        yield "fabric: the system file does not say which ([network] fabric); predicted as InfiniBand"
+    elif offer.fabric not in {"nvlink-domain", *measured}:
+        alike = "" if offer.fabric in anywhere else "; predicted as InfiniBand"
+        yield f"fabric: {offer.fabric}, which no measurement {where} names{alike}"

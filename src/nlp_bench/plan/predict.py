@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from nlp_bench.config.system import MEMORY_GIB
+from nlp_bench.config.system import FABRICS, MEMORY_GIB
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.files import open_for_reading
@@ -257,7 +257,7 @@ REQUIRED = (
 )  # fmt: skip
 """Columns that a table must have; their cells may be blank, and then the row has no prediction unless a rule fills it."""
 OPTIONAL = (
-    "kv_heads", "gated_mlp", "gpu_mem_gb", "gpus_per_node", "internode_gbps_per_node", "vpp", "cp", "dp", "recompute",
+    "kv_heads", "gated_mlp", "gpu_mem_gb", "gpus_per_node", "internode_gbps_per_node", "fabric", "vpp", "cp", "dp", "recompute",
     "sequence_parallel", "distributed_optimizer", "sharding", "framework", "software_version", "params_b", *REFUSED_COLUMNS,
 )  # fmt: skip
 """Optional columns, the last of them read to refuse what is not modelled; others are ignored, and named."""
@@ -446,7 +446,15 @@ def _machine_numbers(row: Mapping[str, str], precision: str) -> dict[str, Any]:
         _check_memory(memory, said, row["gpu"])
     per_node = cell(row, "gpus_per_node", 4.0 if sheet.domain == 72 or "GH200" in sheet.name else 8.0)
     gbit = cell(row, "internode_gbps_per_node", per_node * _GBIT_PER_GPU.get(sheet.generation, 400.0))
-    return machine_numbers(sheet, per_node, memory or sheet.memory_gib, gbit * 1e9 / 8)
+    return machine_numbers(sheet, per_node, memory or sheet.memory_gib, gbit * 1e9 / 8, _fabric(row))
+
+
+def _fabric(row: Mapping[str, str]) -> str:
+    """Return the word of FABRICS in a cell; a blank is unknown. Raises UsageError for another word."""
+    word = row["fabric"].lower() or "unknown"
+    if word not in FABRICS:
+        raise UsageError(f"fabric = {row['fabric'][:40]!r} is none of {', '.join(FABRICS)}")
+    return word
 
 
 _SAME_MEMORY = 0.1
