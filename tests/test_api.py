@@ -250,12 +250,15 @@ def test_a_notebook_shows_a_table(tmp_path: Path, log: Path) -> None:
     odd.write_text(log.read_text())
     read = nlp_bench.read_logs([odd, log], sequence_length=2048)
     of_all, of_one = read._repr_html_(), nlp_bench.measure(read[1], tokens=40_000_000)._repr_html_()
-    assert of_all.count("<tr>") == 3
-    assert "&lt;b&gt;&amp;.log</td><td>MEASURED</td><td>36,362 (" in of_all
-    assert ">34,063</td><td>587.14 s<" in of_all
-    assert "40,000,000 tokens" in of_one
+    assert of_all.count("<tr><th>") == 2
+    assert "&lt;b&gt;&amp;.log MEASURED</th>" in of_all
+    assert "<td>36 400 tokens/s (34 100 to 36 900)</td>" in of_all
+    assert of_all.count("published: hand this in") == 2
+    assert "40M tokens in 1 100 s" in of_one
     refused = nlp_bench.measure(nlp_bench.read_log(log))._repr_html_()
-    assert "REFUSED</td><td></td><td></td><td></td><td></td>" in refused
+    assert "REFUSED</th>" in refused
+    assert "give --sequence-length" not in refused
+    assert "tokens/s" not in refused
 
 
 def test_a_plot_is_a_figure_of_matplotlib(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ seconds, and what is missing is None, never 0. `in_arguments` names arguments in
 
 import contextlib
 import functools
-import html
 import inspect
 import math
 import numbers
@@ -25,7 +24,7 @@ from nlp_bench.analysis.repeats import Observation
 from nlp_bench.config.accelerators import FORMATS, forget
 from nlp_bench.config.values import MAX_COUNT
 from nlp_bench.errors import NlpBenchError, UsageError, nearest
-from nlp_bench.escape import some, visible
+from nlp_bench.escape import some
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure import REPORT_TOKENS
@@ -38,6 +37,7 @@ from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.window import Window
 from nlp_bench.outcome import Outcome
+from nlp_bench.report.answer import answer_of, answers_html
 from nlp_bench.report.formats import frame, records_frame, table, typed_frame
 from nlp_bench.report.report import Report
 from nlp_bench.rules.apply import wanted as wanted_rules
@@ -170,7 +170,7 @@ class Logs(list[Log]):
     """A list of logs that a notebook shows as a table. `read_logs` makes it."""
 
     def _repr_html_(self) -> str:
-        return _html([log.entry for log in self], REPORT_TOKENS)
+        return in_arguments(answers_html([answer_of(log.entry, REPORT_TOKENS) for log in self]))
 
 
 @_in_own_words
@@ -379,7 +379,7 @@ class Result:
         return figure(chart)
 
     def _repr_html_(self) -> str:
-        return _html([self.log.entry], self.tokens)
+        return in_arguments(answers_html([answer_of(entry, self.tokens) for entry in self._report.entries]))
 
     def __str__(self) -> str:
         return table(self._report)
@@ -399,30 +399,6 @@ class Result:
         said += [f"limit {self.limit_s:g} s: {self.verdict.word}"] if self.verdict else []
         said += [f"supplied: {', '.join(each.cell for each in self.supplied)}"] if self.supplied else []
         return f"<Result {self.log.source}: {self.outcome.value}, {', '.join(said)}>"
-
-
-def _html(entries: Sequence[RunResult], tokens: int) -> str:
-    """Return what a notebook shows of runs: outcome, steady value with interval, reference."""
-    # The answer block of the report belongs here, once there is one for all outputs.
-    heads = ("run", "outcome", "steady tokens/s (95 %)", "steady time", "reference tokens/s", "reference time")
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(visible(cell))}</td>' for cell in _cells(entry, tokens))}</tr>"
-        for entry in entries
-    )
-    said = f"time: of a training on {tokens:,} tokens; reference: published formula, warm-up included"
-    head = "".join(f"<th>{name}</th>" for name in heads)
-    return f"<table><caption>{said}</caption><tr>{head}</tr>{rows}</table>"
-
-
-def _cells(entry: RunResult, tokens: int) -> list[str]:
-    def seconds(rate: float | None) -> str:
-        time_s = time_to_report_s(tokens, rate)
-        return "" if time_s is None else f"{time_s:,.2f} s"
-
-    between = f" ({entry.ci95[0]:,.0f} to {entry.ci95[1]:,.0f})" if entry.ci95 else ""
-    steady = f"{entry.steady:,.0f}{between}" if entry.steady else ""
-    reference = f"{entry.reference:,.0f}" if entry.reference else ""
-    return [entry.source, entry.outcome.value, steady, seconds(entry.steady), reference, seconds(entry.reference)]
 
 
 @_in_own_words

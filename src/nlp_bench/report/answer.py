@@ -3,6 +3,7 @@
 A terminal, the page and a notebook write the same lines.
 """
 
+import html
 import shlex
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -283,8 +284,34 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     return wrap(text, width, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
-def _number_lines(answer: Answer) -> Iterator[str]:
-    rows = [
+def answers_html(answers: Sequence[Answer]) -> str:
+    """Return what a notebook shows of runs: a table with a group of rows for each."""
+    return f"<table>{''.join(row for answer in answers for row in _html_rows(answer))}</table>"
+
+
+def _html_rows(answer: Answer) -> Iterator[str]:
+    yield _html_row("th", f"{answer.source} {answer.outcome}", answer.what)
+    for row in _number_cells(answer):
+        yield _html_row("td", *row)
+    if answer.quality:
+        yield _html_row("td", "quality", f"{answer.quality.value}: {answer.quality_words}")
+    for name, text in (*answer.lines, *(("note", note) for note in answer.notes[:MAX_NOTES])):
+        yield _html_row("td", name, text)
+
+
+def _html_row(tag: str, *cells: str) -> str:
+    """Return a row of _HTML_COLUMNS columns, the last cell over those that are left."""
+    parts = [f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells]
+    parts[-1] = parts[-1].replace(f"<{tag}>", f'<{tag} colspan="{_HTML_COLUMNS + 1 - len(cells)}">', 1)
+    return f"<tr>{''.join(parts)}</tr>"
+
+
+_HTML_COLUMNS = 4
+
+
+def _number_cells(answer: Answer) -> list[tuple[str, str, str, str]]:
+    """Return name, rate, time and window of each number, as people read them."""
+    return [
         (
             found.name,
             f"{found.rate} tokens/s{f' ({found.rate_interval})' if found.rate_interval else ''}",
@@ -293,6 +320,10 @@ def _number_lines(answer: Answer) -> Iterator[str]:
         )
         for found in answer.numbers
     ]
+
+
+def _number_lines(answer: Answer) -> Iterator[str]:
+    rows = _number_cells(answer)
     if not rows:
         return
     rates, times = (max(len(row[index]) for row in rows) for index in (1, 2))
