@@ -315,7 +315,7 @@ def test_further_starts_may_break_the_gate(before: str, tmp_path: Path, cli: Cli
     log, file = tmp_path / "loop.log", ("--file", tmp_path / "history.sqlite3")
     runs = [write_log(tmp_path / str(rate), rate, seed=rate) for rate in (65000, 62400, 62300)]
     log.write_text("".join(run.read_text() for run in runs))
-    told = "3 attempts of this training in the log"
+    told = "3 attempts, finished at iteration 300"
     assert told in cli("history", "add", log, *file).out
     for side in (log, "history:1"):
         said = cli("compare", before, side, "--gate", percent, *file).out

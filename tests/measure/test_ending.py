@@ -1,6 +1,7 @@
 """How the run of a log ended: VALID where the log shows it, MEASURED where it does not, no number where an error ended it."""
 
 import gzip
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,7 @@ DONE = "[after training is done] datetime: 2026-11-20\n"
 CRASH = CRASHES["an exception"][0]
 DUMP = "------------------------ arguments ------------------------\n  seq_length ........ 2048\n"
 ALL, FIRST, LAST = lines(range(1, 41)), lines(range(1, 25)), lines(range(31, 41))
+AGAIN = lines(range(21, 41), more_s=0.002)
 TITAN = "".join(
     f"[rank0]:2026-01-01 10:00:{i:02d},000 - root - INFO - step: {i:2d}  loss: {9 - 0.1 * i:8.4f}  "
     f"memory: 40.00GiB(50.00%)  tps: {4000 + i % 3:,}  mfu: 20.00%\n"
@@ -167,9 +169,15 @@ HARMLESS = (
         (FIRST + " training finished: 40 iterations\n", "MEASURED", "contradicted", "NOT PROVEN", SAYS_MORE),
         (FIRST + DONE, "MEASURED", "contradicted", "NOT PROVEN", SAYS_MORE),
         (ALL + DONE, "VALID", "ended", "PASS", None),
-        # Several starts: the end of the last one is not held against a longer one before it.
-        (lines(range(1, 31)) + CRASH + lines(range(28, 41), more_s=0.002) + DONE, "MEASURED", "stops-early", "PASS", "stops at iteration 30 of 40"),
-        (lines(range(1, 31)) + CRASH + lines(range(21, 41), more_s=0.002), "MEASURED", "stops-early", "PASS", ""),
+        # Several starts are one training, whose end is that of the last one.
+        *((DUMP + lines(range(1, 31)) + CRASH + text, "VALID", "ended", "PASS", "2 attempts, finished at iteration 40; the longest is measured (iterations 1 to 30, ") for text in (
+            AGAIN, AGAIN + DONE, lines(range(28, 41), more_s=0.002) + DONE, DUMP + LOADED[0] + LAST,
+        )),
+        (lines(range(1, 31)) + CRASH + lines(range(21, 31), more_s=0.002), "MEASURED", "stops-early", "PASS", "2 attempts of this training in the log"),
+        (lines(range(1, 31)) + CRASH + lines(range(21, 26), more_s=0.002), "MEASURED", "stops-early", "PASS", "the log stops at iteration 25 of 40"),
+        (ALL + DONE + AGAIN[:-1].rpartition("\n")[0] + "\n", "VALID", "ended", "PASS", "2 attempts, finished at iteration 40"),
+        (DUMP + FIRST + CRASH + DUMP + LAST, "MEASURED", "excerpt", "PASS", "iterations 25 to 30 are in none of the 2 attempts"),
+        (lines(range(1, 31)) + CRASH + re.sub(r"lm loss: \S+", "lm loss: NAN", AGAIN), "INVALID", "ended", "NOT PROVEN", "lm loss is nan at iteration 21"),
         (lines(range(1, 31)) + CRASH + lines(range(21, 31), more_s=0.002) + CRASH, "FAILED", "crashed", "NOT PROVEN", ""),
         # Lines that name no end: only the program's word shows it.
         (TITAN, "MEASURED", "end-unknown", "PASS", "iteration 20, and does not say where the training ends"),
@@ -192,6 +200,18 @@ def test_how_a_log_ends(
     run = reported(written(tmp_path, content, "a.log.gz" if isinstance(content, bytes) else "a.log"), *OPTIONS)
     assert facts(run) == (outcome, shown, outcome in {"VALID", "MEASURED"}, limit)
     assert run["reasons"] == [] if reason is None else reason in "; ".join(run["reasons"])
+
+
+def test_a_training_that_crashed_once_and_was_resumed_is_one_that_finished(reported: Reported, report: Cli) -> None:
+    """It crashes at iteration 120, goes on from the checkpoint of iteration 100, and ends at 200."""
+    loaded = " successfully loaded checkpoint from /scratch/ckpt [ t 0, p 0 ] at iteration 100\n"
+    first, second = lines(range(1, 121), total=200), lines(range(101, 201), total=200, more_s=0.002)
+    run = reported(DUMP + first + CRASH + DUMP + loaded + second + DONE, *OPTIONS)
+    assert facts(run) == ("VALID", "ended", True, "PASS")
+    assert run["window"]["last_iteration"] == 120
+    out = report(run["source"], *OPTIONS).out
+    assert "2 attempts, finished at iteration 200; the longest is measured (iterations 1 to 120, from line 3)" in out
+    assert "stops at" not in out
 
 
 @pytest.mark.parametrize(

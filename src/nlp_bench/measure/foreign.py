@@ -22,7 +22,7 @@ from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
 from nlp_bench.measure.contradiction import Claims, doubts, voiding
 from nlp_bench.measure.efficiency import LEAST_FLOPS
-from nlp_bench.measure.log_end import Shown, end_of_log
+from nlp_bench.measure.log_end import LogEnd, Shown, end_of_log
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
 from nlp_bench.measure.result import SEVERAL_STARTS, RunResult, has_placeholder_loss, supplied_sizes, why_broken
@@ -204,8 +204,8 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     records, last = attempt.records, attempt.records[-1]
     sizes = sizes_of(attempt, overrides)
     supplied, against = supplied_sizes(attempt, sizes, overrides)
-    broken = None if has_placeholder_loss(records) else why_broken(records)
     ending = end_of_log(log, attempts, attempt)
+    broken = _why_broken(records, attempts[-1].records if ending.finished_at is not None else records)
     ended = None if ending.outcome.has_number else ending.reason
     refusal = _mixed(log) or (None if sizes.is_measurable else Reason("no-size", why_no_size(attempt, sizes)))
     throughput = None
@@ -243,10 +243,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     reasons += [each.reason for each in found if each is not void]
     reasons += [ending.reason] if ending.reason and not first else []
     if len(attempts) > 1 and (first is None or first.code not in {"several-writers", "newest-first"}):
-        where = f"iterations {records[0].iteration} to {last.iteration}, from line {records[0].line_number}"
-        what = "judged" if first else "measured"
-        text = f"{len(attempts)} attempts of this training in the log; the longest is {what} ({where})"
-        reasons.insert(0, Reason(SEVERAL_STARTS, text))
+        reasons.insert(0, _several_starts(attempts, attempt, ending, "judged" if first else "measured"))
     reasons = [*_of_dialect(log, is_doubted=bool(claims)), *against, *log_reasons(log), *reasons]
     outcome = ending.outcome
     if broken or void:
@@ -275,6 +272,20 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         sizes_supplied=supplied,
         provenance=provenance_of(log, attempt, sizes, None if first else throughput, overrides),
     )
+
+
+def _why_broken(measured: Records, end: Records) -> Reason | None:
+    """Return why nothing was trained: a training that ends with a loss of NaN did not, whichever of its attempts is the longest."""
+    found = (why_broken(records) for records in (measured, end) if not has_placeholder_loss(records))
+    return next(filter(None, found), None)
+
+
+def _several_starts(attempts: Sequence[Attempt], chosen: Attempt, ending: LogEnd, what: str) -> Reason:
+    """Return that the training was started several times: how it ended as a whole, and from which attempt the number is."""
+    records, end = chosen.records, ending.finished_at
+    whole = f", finished at iteration {end}" if end is not None else " of this training in the log"
+    where = f"iterations {records[0].iteration} to {records[-1].iteration}, from line {records[0].line_number}"
+    return Reason(SEVERAL_STARTS, f"{len(attempts)} attempts{whole}; the longest is {what} ({where})")
 
 
 def _mixed(log: Log) -> Reason | None:

@@ -52,6 +52,7 @@ class LogEnd:
     """Seconds from the last line of the measured start to its end from outside; 0 where that is no long time."""
     error: EndMark | None = None
     """Where the log stops early, an error before its last record, behind which no program starts."""
+    finished_at: int | None = None  # the iteration at which the training ended well; None where it did not
 
     @property
     def reason(self) -> Reason | None:
@@ -74,7 +75,7 @@ class LogEnd:
 
 
 def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogEnd:
-    """Return how the run ended whose `attempts` are of one configuration and of which `measured` is the one with the number."""
+    """Return how the training ended whose `attempts` are of one configuration, the last one deciding; `measured` is the one with the number."""
     last = attempts[-1]
     # The marks from its last record on, up to the first one of the next start.
     begin = int(last.records.offsets[-1])
@@ -83,15 +84,17 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     is_failure = mark is not None and mark.outcome is not Outcome.VALID
     if mark and is_failure and not _is_over(last.records, log.counts_from):
         return _broken_off(log, attempts, measured, mark)
-    is_done = _is_over(measured.records, log.counts_from) or (mark is not None and not is_failure and measured is last)
+    over = [attempt for attempt in attempts if _is_over(attempt.records, log.counts_from)]
+    over = over or ([last] if mark and not is_failure else [])
+    finished_at = over[-1].records[-1].iteration if over else None
     if mark and not is_failure and (said_done := _more_than_shown(last.records, mark)):
         return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED, text=said_done, mark=mark)
     said = f"line {mark.line_number}, after the last iteration: {one_line(mark.text)}" if mark else None
-    remark = said if is_failure else None
-    for shown, text in _lacking(log, attempts[0], measured, is_done=is_done):
-        error = None if mark or is_done else _error_before(log, last)
-        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, remark=remark, mark=mark, error=error)
-    return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, remark=remark, mark=mark)
+    known: dict[str, Any] = {"remark": said if is_failure else None, "mark": mark, "finished_at": finished_at}
+    for shown, text in _lacking(log, attempts, measured, is_done=bool(over)):
+        error = None if mark or over else _error_before(log, last)
+        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, error=error, **known)
+    return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, **known)
 
 
 def _error_before(log: Log, last: Attempt) -> EndMark | None:
@@ -154,22 +157,35 @@ def _silent(records: Records, mark: EndMark) -> tuple[float, bool]:
     return (passed_s, passed_s % HALF_HOUR_S <= usual_s) if passed_s > usual_s else (0.0, False)
 
 
-def _lacking(log: Log, first: Attempt, measured: Attempt, *, is_done: bool) -> Iterator[tuple[Shown, str]]:
+def _lacking(log: Log, attempts: Sequence[Attempt], measured: Attempt, *, is_done: bool) -> Iterator[tuple[Shown, str]]:
     """Yield what a log does not show that a run which ended well, trained and whole does."""
-    records = measured.records
+    first, last = attempts[0], attempts[-1].records
     if log.damage:
         yield Shown.DAMAGED, "the log could not be read whole"
     if not is_done:
-        is_known = records[-1].total_iterations is not None
+        is_known = last[-1].total_iterations is not None
         more = "" if is_known else ", and does not say where the training ends"
-        yield Shown.STOPS_EARLY if is_known else Shown.END_UNKNOWN, _stop(records) + more
+        yield Shown.STOPS_EARLY if is_known else Shown.END_UNKNOWN, _stop(last) + more
     is_excerpt, began = _is_excerpt(log, first), f"the log begins at iteration {first.records[0].iteration}"
     if is_excerpt and not _tells_of_start(log, first):
         yield Shown.EXCERPT, f"{began}, without a start of the program"
-    if not records.has("lm_loss").any():
+    if not measured.records.has("lm_loss").any():
         yield Shown.NO_LOSS, "the log shows no loss of a training"
     if is_excerpt:
         yield Shown.EXCERPT, f"{began}, without those before it or a checkpoint that was loaded"
+    if hole := _hole(log, attempts):
+        yield Shown.EXCERPT, hole
+
+
+def _hole(log: Log, attempts: Sequence[Attempt]) -> str | None:
+    """Return which iterations lie between two attempts, as where the log of one of several jobs is missing; None where none do."""
+    reached = max(log.counts_from - 1, 0)
+    for attempt in attempts:
+        begin = attempt.records[0].iteration
+        if attempt is not attempts[0] and begin > reached + _interval(attempt.records) and _is_excerpt(log, attempt):
+            return f"iterations {reached + 1} to {begin - 1} are in none of the {len(attempts)} attempts"
+        reached = max(reached, attempt.records[-1].iteration)
+    return None
 
 
 def _is_excerpt(log: Log, attempt: Attempt) -> bool:
