@@ -5,6 +5,9 @@ from typing import Any
 
 from nlp_bench.immutable import immutable
 
+SHARED_NODES = "shared-nodes"
+"""Code of a reason: other jobs ran on the nodes of the run meanwhile."""
+
 
 @immutable(kw_only=False)
 class Reason:

@@ -1,4 +1,4 @@
-"""Numbers that a log contradicts, and sizes given by hand: marked and without proof in every view of several runs."""
+"""Numbers that a log contradicts, sizes given by hand, shared nodes: marked and without proof in every view of several runs."""
 
 import json
 import re
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from support.command import Cli
 from support.repeated import MEGATRON, write_log, write_runs
+from support.series import SHARED, write_series_run
 
 import nlp_bench
 from nlp_bench.errors import UsageError
@@ -72,14 +73,15 @@ def test_a_contradicted_number_proves_nothing_in_a_comparison(
     odd = str(doubted(tmp_path / "odd.log", 65500.0))
     said = cli("compare", honest, odd, gate, "1", "--strict", "--format", form, code=1).out
     assert DOUBT in said
-    assert "MEASURED" in said
     assert "NOT PROVEN" in said
     assert "it is proven" not in said
     if form == "json":
         (found,) = json.loads(said)["comparisons"]
         assert found["ratio"]["verdict"] == "doubted"
-        assert found["b"]["doubts"] == [{"source": odd, "outcome": "MEASURED", "doubts": [DOUBT]}]
-    assert "GATE NOT PROVEN: a contradicted number proves nothing" in cli("compare", odd, honest, "--gate", "1").out
+        assert found["b"]["doubts"] == [
+            {"source": odd, "outcome": "MEASURED", "doubts": [DOUBT], "codes": ["rates-vs-time"]}
+        ]
+    assert f"GATE NOT PROVEN: {odd} has a contradicted number\n" in cli("compare", odd, honest, "--gate", "1").out
 
 
 def test_contradicted_repeats_are_named_and_prove_nothing(tmp_path: Path, cli: Cli, honest: str) -> None:
@@ -87,12 +89,34 @@ def test_contradicted_repeats_are_named_and_prove_nothing(tmp_path: Path, cli: C
         doubted(tmp_path / f"odd/r{seed}.log", 65500.0 + 100 * seed, seed)
     odd = str(tmp_path / "odd")
     said = cli("compare", honest, odd, "--equivalent", "2", "--allow-measured").out
-    assert said.count(f"(MEASURED): {DOUBT}") == 4  # each run, and the first of them as the reason
+    assert said.count(f".log: {DOUBT}") == 3
+    assert said.count(f"{odd}/r0.log, {odd}/r1.log, {odd}/r2.log have a contradicted number") == 2
     assert "EQUIVALENCE NOT PROVEN" in said
     said = cli("report", odd, "--limit", "400", "--allow-measured").flat
-    assert f"limit of 400 s: NOT PROVEN ({odd}/r0.log (MEASURED): {DOUBT})" in said
+    assert f"limit of 400 s: NOT PROVEN ({odd}/r0.log: {DOUBT})" in said
     text = cli("compare", f"{honest}/run1.log", f"{honest}/run2.log", "--scatter", odd, "--allow-measured", code=2).err
-    assert "a contradicted number shows no scatter: leave that run out" in text
+    assert "have a contradicted number, and a doubted run shows no scatter: leave it out" in text
+
+
+def test_runs_on_shared_nodes_prove_no_difference_and_a_limit(here: Path, cli: Cli) -> None:
+    for number in range(6):
+        write_series_run(
+            here / f"{'ab'[number // 3]}/{number}", mean_s=1 + number // 3, seed=number, is_shared=number in {3, 4}
+        )
+    for number in (0, 3):
+        cli("history", "add", "ab"[number // 3], "--name", "ab"[number // 3], "--file", "h.db")
+    words = "3, b/4 ran on nodes shared with other jobs"
+    for a, b in (("a", "b"), ("history:a", "history:b")):
+        out = cli("compare", a, b, "--gate", "3", "--file", "h.db").out
+        assert out.count("ran on nodes shared with other jobs") == 3  # the sentence, the gate, and the note of B
+        assert "b/4 ran on nodes shared with other jobs: repeat with --exclusive, or leave out\n" in out
+        (found,) = cli("compare", a, b, "--format", "json", "--file", "h.db").json["comparisons"]
+        assert found["ratio"]["verdict"] == "doubted"
+        assert [doubted["codes"] for doubted in found["b"]["doubts"]] == [["shared-nodes"]] * 2
+    assert f"GATE NOT PROVEN: b/{words}\n" in cli("compare", "a", "b", "--gate", "3").out
+    (run,) = cli("report", "b/3", "--limit", "1000", "--format", "json").json["runs"]
+    assert run["limit"] == "PASS"
+    assert run["doubts"] == [{"code": "shared-nodes", "text": SHARED}]
 
 
 def test_the_history_and_python_keep_the_doubts(tmp_path: Path, cli: Cli, honest: str) -> None:
@@ -100,7 +124,7 @@ def test_the_history_and_python_keep_the_doubts(tmp_path: Path, cli: Cli, honest
     cli("history", "add", honest, *file)
     cli("history", "add", odd, "--name", "odd", *file)
     for a, b in (("history:last-3", str(odd)), (honest, "history:odd")):
-        assert f"(MEASURED): {DOUBT}" in cli("compare", a, b, "--gate", "1", "--strict", *file, code=1).out
+        assert f".log: {DOUBT}" in cli("compare", a, b, "--gate", "1", "--strict", *file, code=1).out
     logs = nlp_bench.read_logs(honest)
     found = nlp_bench.compare(logs, nlp_bench.read_log(odd), gate=1, strict=True)
     assert not found.passes
@@ -146,16 +170,19 @@ def test_scaling_marks_what_is_doubted(tmp_path: Path, cli: Cli, form: str) -> N
 def test_a_doubted_configuration_wins_no_sweep(tmp_path: Path, cli: Cli, honest: str) -> None:
     odd = str(doubted(tmp_path / "odd.log", 65500.0, tensor_model_parallel_size=8))
     said = cli("report", honest, odd, "--sweep").out
-    assert "no winner can be named: TP 4 alone has an interval that nothing contradicts; 1 cannot be judged" in said
-    assert re.search(r"\n +1  alone +4 .*\n +doubted +8 ", said)
+    assert f"\nnot decided: {odd} has a contradicted number\n" in said
+    assert re.search(r"\n +1  not decided +4 .*\n +doubted +8 ", said)
     assert f"{odd}: {DOUBT}" in said
+    odd = str(doubted(tmp_path / "odd.log", 38000.0, tensor_model_parallel_size=8))
     slow = str(write_log(tmp_path / "slow.log", 40000.0, tensor_model_parallel_size=2, pipeline_model_parallel_size=1))
     output = tmp_path / "out"
     (sweep,) = cli("report", honest, odd, slow, "--sweep", "--format", "json", "--output", output).json["sweeps"]
     assert [(row["standing"], row["rank"]) for row in sweep["configurations"]] == [
         ("winner", 1), ("slower", 2), ("doubted", None)
     ]  # fmt: skip
-    assert sweep["sentence"].startswith("winner: TP 4, faster than the other one at 95 %; 1 cannot be judged")
+    assert sweep["sentence"].startswith(
+        f"winner: TP 4, faster than the other one at 95 %; 1 cannot be judged: {odd} has a "
+    )
     assert sweep["configurations"][2]["cause"] == f"{odd}: {DOUBT}"
     assert DOUBT in (output / "sweep.csv").read_text()
     assert f"16 GPUs: {sweep['sentence']}" in cli("report", honest, odd, slow, code=None).flat

@@ -146,6 +146,20 @@ def test_a_log_that_contradicts_its_run_json_has_no_speed_up(report: Cli, tmp_pa
     assert point["cause"].startswith("TP is 4 in the log (log line ")
 
 
+def test_points_from_shared_nodes_are_marked_and_said_once(report: Cli, here: Path) -> None:
+    for nodes in (1, 2, 4):
+        write_series_run(here / str(nodes), nodes=nodes, mean_s=1 / nodes, seed=nodes, is_shared=nodes > 1)
+    (curve,) = curves_of(report, *"124")
+    assert [("doubted" in point["flags"], point["doubts"]) for point in curve["points"]] == [
+        (False, []), (True, ["shared-nodes"]), (True, ["shared-nodes"])
+    ]  # fmt: skip
+    out = report(*"124", "--scaling", code=0).out
+    assert out.count("shared") == 1
+    assert "\n2, 4 ran on nodes shared with other jobs: repeat with --exclusive, or leave out\n" in out
+    record = report("2", "4", "--scaling", "--format", "json", code=0).json
+    assert "the baseline is doubted, and every speed-up and efficiency with it" in record["curves"][0]["notes"]
+
+
 def test_a_log_without_gpus_is_named_and_not_placed(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "8.log", gpus=8, batch=64, mean_s=1)
     path = write_log(tmp_path / "x.log", gpus=8, batch=64, mean_s=1)

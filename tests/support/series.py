@@ -6,6 +6,10 @@ from pathlib import Path
 from support.megatron_log import dump, line
 from support.published import RUN, write_run
 
+SHARED = (
+    "1 other job(s) ran on its nodes meanwhile (7): the number is that of shared nodes; --exclusive asks for whole ones"
+)
+
 
 def lines(mean_s: float, seed: int, batch: int) -> str:
     """Return 40 lines of ten iterations each, whose times scatter independently around `mean_s`; the first one is a slow warm-up."""
@@ -55,9 +59,12 @@ def write_sweep(folder: Path) -> Path:
 
 def write_series_run(
     folder: Path, *, mean_s: float = 1.0, nodes: int = 1, tp: int = 1, pp: int = 1, outcome: str = "VALID", seed: int = 0,
-    logged_tp: int | None = None, reasons: tuple[str, ...] = (),
+    logged_tp: int | None = None, reasons: tuple[str, ...] = (), is_shared: bool = False,
 ) -> Path:  # fmt: skip
-    """Write a finished run of ours; `logged_tp` is what its log says where that is not what run.json asked for."""
+    """Write a finished run of ours; `logged_tp` is what its log says where that is not what run.json asked for.
+
+    With `is_shared` its outcome.json says that other jobs ran on its nodes.
+    """
     gpus = 4 * nodes
     run = {
         **RUN,
@@ -70,4 +77,5 @@ def write_series_run(
         world_size=gpus,
     )  # fmt: skip
     log = told + lines(mean_s, seed, 64) if outcome == "VALID" else ""
-    return write_run(folder, outcome, run=run, log=log, reasons=list(reasons))
+    codes = {"codes": ["shared-nodes"]} if is_shared else {}
+    return write_run(folder, outcome, run=run, log=log, reasons=[SHARED] if is_shared else list(reasons), **codes)

@@ -135,6 +135,56 @@ def test_another_library_is_another_configuration(report: Cli, tmp_path: Path, o
     assert sweep["sentence"].startswith("winner: transformer impl local")
 
 
+WON = "winner: TP 1, faster than the other one at 95 %"
+
+
+@pytest.mark.parametrize(
+    ("shared", "standings", "sentence"),
+    [
+        (1, ["not decided", "slower", "doubted"], "not decided: 1 ran on nodes shared with other jobs"),
+        (2, ["not decided", "slower", "doubted"], "not decided: 2 ran on nodes shared with other jobs"),
+        (4, ["winner", "slower", "doubted"], f"{WON}; 1 cannot be judged: 4 ran on nodes shared with other jobs"),
+        (0, ["winner", "slower", "slower"], "winner: TP 1, faster than each of the 2 others at 95 %"),
+    ],
+    ids=["the winner", "its nearest rival", "a third", "none"],
+)  # fmt: skip
+def test_a_winner_from_shared_nodes_is_no_winner(
+    report: Cli, here: Path, shared: int, standings: list[str], sentence: str
+) -> None:
+    for tp in (1, 2, 4):
+        write_series_run(here / str(tp), tp=tp, mean_s=1 + tp / 10, seed=tp, is_shared=tp == shared)
+    (sweep,) = sweeps_of(report, *"124")
+    assert sweep["sentence"] == sentence
+    assert [row["standing"] for row in sweep["configurations"]] == standings
+    assert len(sweep["winners"]) == standings.count("winner")
+    marked = [(row["sources"], row["doubts"]) for row in sweep["configurations"] if row["doubts"]]
+    assert marked == ([([str(shared)], ["shared-nodes"])] if shared else [])
+    assert f"4 GPUs: {sentence}" in report(*"124").out
+
+
+def test_a_sweep_on_shared_nodes_says_so_once(report: Cli, here: Path) -> None:
+    for number in range(8):
+        write_series_run(
+            here / f"runs/{number}", tp=1 + number // 4, mean_s=1 + number // 4, seed=number, is_shared=True
+        )
+    out = report("runs", "--sweep").out
+    named = "runs/0, runs/1, runs/2 and 5 more ran on nodes shared with other jobs"
+    assert out.count("shared") == 2
+    assert f"\nnot decided: {named}\n" in out
+    assert f"\n{named}: repeat with --exclusive, or leave out\n" in out
+    assert out.count("\ndoubted ") == 2
+    assert "tied for best" not in out
+
+
+def test_the_footnote_on_a_tie_stands_below_a_tie_alone(report: Cli, runs: Path, tmp_path: Path) -> None:
+    assert "\ntied for best: no other configuration is faster" in report(runs, "--sweep").out
+    for tp in (1, 2):
+        write_series_run(tmp_path / f"other/{tp}", tp=tp, mean_s=tp, seed=tp)
+    out = report(tmp_path / "other", "--sweep").out
+    assert "winner: TP 1" in out
+    assert "tied for best" not in out
+
+
 def test_sizes_and_models_are_not_ranked_against_each_other(report: Cli, tmp_path: Path) -> None:
     write_log(tmp_path / "a.log", gpus=8, batch=64, mean_s=1)
     write_log(tmp_path / "b.log", gpus=16, batch=64, mean_s=1)

@@ -25,11 +25,13 @@ from nlp_bench.analysis.repeats import (
     Observation,
     Pool,
     digest_of,
+    doubt_lines,
     grouped,
     is_known,
     of_these,
     pool_lines,
     pooled,
+    why_doubted,
 )
 from nlp_bench.errors import UsageError
 from nlp_bench.escape import escaped_markdown, inert, one_line
@@ -38,6 +40,7 @@ from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, FROZEN, LOW_PRECISIONS, PARTS, Setting, sets_apart
+from nlp_bench.reason import texts
 from nlp_bench.show.table import Column, as_markdown, as_text, columns_of, json_text, percentage
 
 MODEL = ("num_layers", "hidden_size", "seq_length")  # a run that shows none of these does not show what was trained
@@ -229,8 +232,8 @@ def with_scatter(first: Side, runs: Iterable[Observation], reading: Reading, nam
     if not any(pool.spread for pool in fitting):
         what = "two runs of one configuration on A's machine that differ"
         raise UsageError(f"{name} does not hold {what}; give a folder of repeats (repeats: 5 in JUBE) or history:NAME")
-    if doubts := [text for pool in fitting for text in pool.doubts]:
-        raise UsageError(f"{name} holds {doubts[0]}; a contradicted number shows no scatter: leave that run out")
+    if why := why_doubted(run for pool in fitting for run in pool.runs):
+        raise UsageError(f"{name}: {why[0]}, and a doubted run shows no scatter: leave it out")
     return replace(first, repeats=(*first.repeats, *fitting))
 
 
@@ -468,7 +471,8 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
         failed = [] if pool.runs else [f"{run.source}: {run.outcome.value}" for run in pool.without_number]
         stopped = [f"{run.source} is {run.outcome.value}: {run.stopped}" for run in pool.runs if run.stopped]
         some = (*_some(pool.start_lines, "have several starts"), *_some(stopped, "stopped early"))
-        yield from (f"{name}: {line}" for line in (*pool.doubts, *pool_lines(pool), *pool.end_lines, *some, *failed))
+        doubted = doubt_lines(pool.runs)
+        yield from (f"{name}: {line}" for line in (*doubted, *pool_lines(pool), *pool.end_lines, *some, *failed))
     if (shown := pair.statistic) and shown.at_ends != 1:
         yield f"at the speeds at which the runs end B/A is {shown.value * shown.at_ends:.4f}"
     if pair.num_shared:
@@ -498,7 +502,7 @@ def _sentence(pair: Compared, shown: Statistic) -> str:
     percent = percentage(abs(shown.value - 1))
     if shown.verdict is Verdict.DOUBTED:
         words = f"by their numbers B is {percent} {'faster' if shown.value > 1 else 'slower'} than A"
-        return f"{words}, but a log contradicts its own (below), and a contradicted number proves nothing"
+        return f"{words}; not decided: {'; '.join(why_doubted((*pair.a.runs, *pair.b.runs)))}"
     if shown.verdict is Verdict.NEEDS_REPEATS:
         words = f"these two runs differ: B's is {percent} {'faster' if shown.value > 1 else 'slower'}"
         if shown.ratio.low <= 1 <= shown.ratio.high:
@@ -558,9 +562,8 @@ def _why_open(found: Comparison, gate: Gate) -> str:
 
 def _why_nothing_proven(found: Comparison) -> str | None:
     """Return which runs prove nothing however many there are, None where none does."""
-    if doubts := [text for pair in found.compared for pool in (pair.a, pair.b) for text in pool.doubts]:
-        more = f"; and {len(doubts) - 1} more" if len(doubts) > 1 else ""
-        return f"a contradicted number proves nothing: {doubts[0]}{more}"
+    if why := why_doubted(run for pair in found.compared for pool in (pair.a, pair.b) for run in pool.runs):
+        return "; ".join(why)
     if any(pair.num_shared for pair in found.compared):
         return "a run that is on both sides says nothing about a difference; leave it out of one of them"
     if any(pool.is_too_alike for pair in found.compared for pool in (pair.a, pair.b)):
@@ -686,7 +689,12 @@ def _pool(pool: Pool, tokens: int) -> dict[str, Any]:
         "within_run_cv": pool.within_run_cv,
         "outliers": [run.source for run in pool.outliers],
         "doubts": [
-            {"source": run.source, "outcome": run.outcome.value, "doubts": list(run.doubts)}
+            {
+                "source": run.source,
+                "outcome": run.outcome.value,
+                "doubts": texts(run.doubts),
+                "codes": [each.code for each in run.doubts],
+            }
             for run in pool.runs
             if run.doubts
         ],

@@ -107,7 +107,7 @@ class Statistic:
     known: Scatter | None = None  # scatter between other runs of the machine, None where it is not known
     is_used: bool = False  # whether that is part of the interval: not where the compared runs scatter more (F test)
     scatter: Scatter | None = None  # scatter between runs, None where it is not known
-    is_doubted: bool = False  # whether a log contradicts the number of one of the runs
+    is_doubted: bool = False  # whether there is a doubt about one of the runs (`RunResult.doubts`)
     a_slower: float = 1.0  # factor on A's time if the slowest start in each of its logs counted
     b_slower: float = 1.0  # the same of B
     at_ends: float = 1.0  # factor on `value` if each run took as long as it does at its end
@@ -115,7 +115,7 @@ class Statistic:
 
     @property
     def is_provable(self) -> bool:
-        """Return whether the scatter between runs of the machine is known, and no number is contradicted: otherwise the runs prove nothing."""
+        """Return whether the scatter between runs of the machine is known, and no run is doubted: otherwise the runs prove nothing."""
         return self.ratio is not None and self.method is not Method.WITHIN and not self.is_doubted
 
     @property
@@ -175,7 +175,7 @@ def statistic(
         known=known,
         is_used=used is not None,
         scatter=common,
-        is_doubted=bool(a.doubts or b.doubts),
+        is_doubted=a.is_doubted or b.is_doubted,
         a_slower=a.slower_by_starts,
         b_slower=b.slower_by_starts,
         at_ends=a.slower_by_ends / b.slower_by_ends,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
-from nlp_bench.analysis.repeats import NAMES, Observation, Pool, grouped, pooled
+from nlp_bench.analysis.repeats import NAMES, Observation, Pool, doubt_lines, grouped, pooled
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.contradiction import Code
@@ -121,8 +121,8 @@ class Point:
 
     @cached_property
     def doubts(self) -> tuple[str, ...]:
-        """What speaks against the numbers of its runs, a sentence each, which begins with the run: the rate is shown, and proves nothing."""
-        return tuple(f"{entry.source}: {text}" for entry in self.entries for text in entry.doubts)
+        """The codes of the doubts about its runs, each once: the rate is shown, and proves nothing."""
+        return tuple(dict.fromkeys(doubt.code for entry in self.entries for doubt in entry.doubts))
 
     @cached_property
     def supplied(self) -> tuple[Supplied, ...]:
@@ -170,14 +170,20 @@ class Point:
 
     @property
     def cause(self) -> str | None:
-        """Why runs of it have no number, each cause once; next to a number also which runs these are, which stopped early, end slower or are copies, and what speaks against the number."""
+        """The `remark`, and the doubts about its runs."""
+        lines = () if self.contradictions else doubt_lines(self.entries)
+        return "; ".join(filter(None, (self.remark, *lines))) or None
+
+    @property
+    def remark(self) -> str | None:
+        """Why runs of it have no number, each cause once; next to a number also which runs these are, which stopped early, end slower or are copies."""
         lost = [entry for entry in self.entries if not entry.has_number]
         failed = [": ".join((entry.outcome.value, *entry.reason_texts[:1])) for entry in lost]
         if self.tokens_per_second:
             failed = [f"{entry.source}: {why}" for entry, why in zip(lost, failed, strict=True)]
         failed += [f"{run.source}: {run.stopped}" for run in self.pool.runs if run.stopped]
         failed += [*self.pool.copy_lines, *(f"{self.entries[0].source}: {line}" for line in self.pool.end_lines)]
-        return "; ".join(dict.fromkeys(self.contradictions or (*failed, *self.doubts))) or None
+        return "; ".join(dict.fromkeys(self.contradictions or failed)) or None
 
     @property
     def one_sample(self) -> str | None:

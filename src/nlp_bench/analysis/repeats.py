@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from nlp_bench.escape import one_line, some
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import FIRST_RECORDS, Records
+from nlp_bench.measure.contradiction import contradicting
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import (
     NOT_PROVEN,
@@ -26,12 +27,13 @@ from nlp_bench.measure.limit import (
     word_of,
 )
 from nlp_bench.measure.log_end import Shown
-from nlp_bench.measure.result import SEVERAL_STARTS, RunResult
+from nlp_bench.measure.result import AGAINST_LOG, SEVERAL_STARTS, RunResult
 from nlp_bench.measure.throughput import times_to_report_s
 from nlp_bench.measure.trace import TIMES, Kin, Trace, kin_of, trace_of
 from nlp_bench.measure.window import TARGET, num_more
 from nlp_bench.measure.workload import FREE, FROZEN, Setting, Value, sets_apart
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import SHARED_NODES, Reason
 from nlp_bench.show.table import percentage
 
 MACHINE = ("system", "accelerator", "gpu", "num_gpus")  # where it ran
@@ -147,7 +149,7 @@ class Observation:
     settings: Mapping[str, Setting] = field(default_factory=dict)  # what is known of its workload and machine
     program: str | None = None  # the dialect of its log: two programs are no repeats of each other
     reasons: tuple[str, ...] = ()  # why there is no number, or what to know about it
-    doubts: tuple[str, ...] = ()  # what speaks against the number: `RunResult.doubts`
+    doubts: tuple[Reason, ...] = ()  # `RunResult.doubts`
     stopped: str | None = None  # how its log says that it was ended before its last iteration; None where it does not
     starts: Starts | None = None  # None where its log has one start
     overruled: Identity = ()  # sizes that its log states, where a person gave others
@@ -187,6 +189,51 @@ class Observation:
         rate = self.estimate or self.seconds_per_token
         numbers = (rate, self.num_intervals, self.sustained_tokens_per_second) if rate else None
         return frozenset({numbers, self.opening} - {None})
+
+
+class Doubted(Protocol):
+    """A run with its doubts: an entry of a report, or an observation."""
+
+    @property
+    def source(self) -> str:
+        """The run."""
+
+    @property
+    def doubts(self) -> tuple[Reason, ...]:
+        """`RunResult.doubts`."""
+
+
+MAX_DOUBTED = 3  # runs of one kind of doubt that are named
+_WHAT = {
+    SHARED_NODES: "ran on nodes shared with other jobs",
+    AGAINST_LOG: "{have} a size by hand that the log contradicts",
+}
+_REMEDY = {SHARED_NODES: "repeat with --exclusive, or leave out"}
+"""Of the doubts that are alike in all runs, so that one sentence is enough for them."""
+
+
+def why_doubted(runs: Iterable[Doubted]) -> list[str]:
+    """Return why what rests on these runs is not proven, once for each kind of doubt: `a, b and 3 more ran on nodes shared with other jobs`."""
+    sources: dict[str, list[str]] = {}
+    for run in runs:
+        for doubt in run.doubts:
+            sources.setdefault(_WHAT.get(doubt.code, "{have} a contradicted number"), []).append(run.source)
+    return [_of_runs(names, what) for what, names in sources.items()]
+
+
+def doubt_lines(runs: Iterable[Doubted]) -> list[str]:
+    """Return the doubts of the runs that a table rests on, a sentence each; one that is alike in several runs once."""
+    pairs = [(run.source, doubt) for run in runs for doubt in run.doubts]
+    lines = [f"{source}: {doubt.text}" for source, doubt in pairs if doubt.code not in _REMEDY]
+    for code, remedy in _REMEDY.items():
+        if names := [source for source, doubt in pairs if doubt.code == code]:
+            lines.append(f"{_of_runs(names, _WHAT[code])}: {remedy}")
+    return list(dict.fromkeys(lines))
+
+
+def _of_runs(sources: Iterable[str], what: str) -> str:
+    names = dict.fromkeys(sources)
+    return f"{some(names, MAX_DOUBTED)} {what.format(have='has' if len(names) == 1 else 'have')}"
 
 
 _STOPPED = (Shown.ENDED_FROM_OUTSIDE, Shown.STOPS_EARLY, Shown.CRASHED)
@@ -351,9 +398,9 @@ class Pool:
         return len(kept) / math.fsum(kept) if kept else None
 
     @property
-    def doubts(self) -> list[str]:
-        """What speaks against the numbers of its runs, a sentence each, which begins with the run."""
-        return [f"{run.source} ({run.outcome.value}): {text}" for run in self.runs for text in run.doubts]
+    def is_doubted(self) -> bool:
+        """Whether there is a doubt about one of its runs, so that they prove nothing."""
+        return any(run.doubts for run in self.runs)
 
     @property
     def start_lines(self) -> list[str]:
@@ -417,7 +464,8 @@ class Pool:
     def verdict(self, tokens: int, limit_s: float) -> tuple[str, str | None]:
         """Return PASS, FAIL or NOT PROVEN for the runs as one measurement, and why they prove nothing: what keeps a run's verdict open, its own interval apart, keeps theirs open."""
         entries = [run.entry for run in self.runs if run.entry]
-        if unsound := self.doubts or [f"{entry.source}: {why}" for entry in entries for why in why_unsound(entry)]:
+        against = [f"{run.source}: {each.text}" for run in self.runs for each in contradicting(run.doubts)]
+        if unsound := against or [f"{entry.source}: {why}" for entry in entries for why in why_unsound(entry)]:
             return NOT_PROVEN, unsound[0]
         interval_s = self.time_interval_s(tokens)
         if interval_s is None:

@@ -22,12 +22,12 @@ from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.trace import Kin, Trace
 from nlp_bench.measure.workload import Setting, lookup
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import Reason
 from nlp_bench.seal import LOG, OUTCOME, RUN
 from nlp_bench.show.table import as_csv, as_text, columns_of, interval, number
 from nlp_bench.walk import is_run
 
 _BLOCK_BYTES = 1 << 20
-_DOUBTS = "doubts"  # key of `Row.entry`: what speaks against the number
 
 
 def key_of(entry: RunResult) -> str:
@@ -143,7 +143,7 @@ class Row:
             settings={name: Setting(value, f"{where}, {source}") for name, (value, source) in known.items()},
             program=entry.get("dialect"),
             reasons=tuple(entry.get("reasons", ())),
-            doubts=tuple(entry.get(_DOUBTS, ())) if rate else (),
+            doubts=tuple(map(_doubt, entry.get("doubts", ()))) if rate else (),
             sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
             ending_seconds_per_token=entry.get(_AT_END),
             stopped=entry.get(_STOPPED),
@@ -152,6 +152,11 @@ class Row:
             trace=Trace.from_json(found) if (found := entry.get(_TRACE)) else None,
             key=self.key,
         )
+
+
+def _doubt(found: dict[str, str] | str) -> Reason:
+    """Return a doubt of a row; older ones have its sentence alone."""
+    return Reason("contradicted", found) if isinstance(found, str) else Reason(**found)
 
 
 COLUMNS = tuple(field.name for field in fields(Row))
@@ -208,7 +213,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         degrees=estimate.degrees if estimate else None,
         num_intervals=run.num_intervals,
         settings=json.dumps({key: [found.value, found.source] for key, found in run.settings.items()}),
-        entry=json.dumps({**entry.to_json(REPORT_TOKENS), **kept, _DOUBTS: run.doubts}),
+        entry=json.dumps({**entry.to_json(REPORT_TOKENS), **kept}),
     )
     # SQLite takes UTF-8 alone: a path of other bytes has them as escapes.
     texts = {name: getattr(row, name) for name in COLUMNS if isinstance(getattr(row, name), str)}

@@ -25,7 +25,7 @@ from nlp_bench.analysis.points import (
     varying_in,
     workload_key,
 )
-from nlp_bench.analysis.repeats import grouped
+from nlp_bench.analysis.repeats import doubt_lines, grouped
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import ratio_of
@@ -224,6 +224,7 @@ def _curve(entries: Sequence[RunResult], baseline_gpus: int | None, *, allow_mea
             *_baseline_notes(points, base, baseline_gpus),
             *_misnamed(points, kind),
             *(note for place in places for note in _place_notes(place)),
+            *doubt_lines(entry for point in points for entry in point.entries),
             *_interval_notes(counted),
             *_published_notes(places),
         ),
@@ -298,8 +299,8 @@ def _place_notes(place: Place) -> Iterator[str]:
         yield f"{name}: one sample: {point.one_sample}"
     if place.changed:
         yield f"{name}: configured differently from the baseline: {', '.join(place.changed)}"
-    if point.cause:
-        yield f"{name}: {point.cause}"
+    if point.remark:
+        yield f"{name}: {point.remark}"
 
 
 def _interval_notes(points: Sequence[Point]) -> list[str]:
@@ -355,7 +356,7 @@ ROW = (
     "tokens_per_second_ci95_low", "tokens_per_second_ci95_high", "perfect_linear_tokens_per_second", "speed_up", "efficiency",
     "efficiency_ci95_low", "efficiency_ci95_high", "tokens_per_second_per_gpu", "time_to_train_s", "time_to_train_days",
     "published_perfect_linear_tokens_per_second", "published_speed_up", "stated_speed_up", "train_tokens", "train_days",
-    "published_train_days", "stated_train_days", "flags", "changed", "cause", "supplied", "sources",
+    "published_train_days", "stated_train_days", "flags", "changed", "cause", "supplied", "sources", "doubts",
 )  # fmt: skip
 """Columns of the CSV and keys of a point; efficiency 1 is perfect, flags, sources and the like are separated by "; " in the CSV."""
 
@@ -376,6 +377,7 @@ def row(curve: Curve, place: Place, tokens: int) -> dict[str, Any]:
         time_s / SECONDS_PER_DAY if time_s else None, *printed[:3], train_tokens,
         train_tokens / rate / SECONDS_PER_DAY if train_tokens and rate else None, *printed[3:], list(place.flags),
         list(place.changed), point.cause, [each.cell for each in point.supplied], [entry.source for entry in point.entries],
+        list(point.doubts),
     )  # fmt: skip
     return dict(zip(ROW, values, strict=True))
 
@@ -397,7 +399,7 @@ def _document(report: ScalingReport, style: Style) -> str:
         table = style.table(curve_table(places, report.tokens))
         blocks += [[*style.heading(heading_of_part), *table], [*map(style.sentence, sentences)]]
     points = (place.point for curve in report.curves for place in curve.places)
-    return as_document(*blocks, *below_tables(style, report.unplaced, _legend(report) if curves else (), points))
+    return as_document(*blocks, *below_tables(style, report.unplaced, _legend(report), points))
 
 
 FORMATS: dict[str, Callable[[ScalingReport], str]] = {
@@ -445,10 +447,14 @@ def _cells(curve: Curve, place: Place, ranks: str, tokens: int) -> Iterator[tupl
 
 def _legend(report: ScalingReport) -> list[str]:
     size = f"the runs with {report.baseline_gpus} GPUs" if report.baseline_gpus else "the smallest size"
-    return [
-        f"speed-up: rate / rate of the baseline ({size}). efficiency: speed-up / growth in GPUs; 100 % is perfect linear scaling.",
-        "strong: the batch stays the same. weak: the batch grows with the GPUs. Both are decided from the batch sizes.",
-    ]
+    speed_up = f"speed-up: rate / rate of the baseline ({size}). efficiency: speed-up / growth in GPUs; 100 % is perfect linear scaling."
+    kinds = (
+        "strong: the batch stays the same. weak: the batch grows with the GPUs. Both are decided from the batch sizes."
+    )
+    curves = [curve for curve in report.curves if curve.kind is not Kind.NONE]
+    is_compared = any(place.speed_up for curve in curves for place in curve.places)
+    is_named = any(curve.kind is not Kind.MIXED for curve in curves)
+    return [*([speed_up] if is_compared else []), *([kinds] if is_named else [])]
 
 
 MAX_CURVES = 6  # as many have a colour of their own

@@ -1,7 +1,7 @@
 """Sweeps: all configurations of one workload on one machine with equal GPUs, and which of them may be the best.
 
 A configuration is ruled out where another one is faster by a one-sided Welch test at (1 - level) / (number of configurations - 1), and
-beyond what an interval holds besides (`ratio_of`).
+beyond what an interval holds besides (`ratio_of`). Nothing is decided where one of the two fastest is doubted (`RunResult.doubts`).
 The truly best one is then kept with a probability of at least `level`: it has number - 1 rivals, each of which beats it by chance
 with at most that share (Bonferroni), however the best one of the data was chosen. This is subset selection (Gupta 1965,
 doi:10.1080/00401706.1965.10490251) as it follows from comparisons with the best (Hsu 1984, doi:10.1214/aos/1176346725), with Welch's
@@ -33,7 +33,7 @@ from nlp_bench.analysis.points import (
     words_of,
     workload_key,
 )
-from nlp_bench.analysis.repeats import digest, grouped
+from nlp_bench.analysis.repeats import digest, doubt_lines, grouped, why_doubted
 from nlp_bench.escape import end_of, ends_of, some
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of
@@ -85,7 +85,8 @@ class Standing(str, Enum):
     TIED = "tied for best"  # may be the best, as others may
     SLOWER = "slower"  # another one is faster beyond doubt
     ALONE = "alone"  # the only one with an interval, so that there is nothing to compare it with
-    DOUBTED = "doubted"  # has a rate that its log contradicts, so that it proves nothing
+    OPEN = "not decided"  # may be the best, if a doubted one is not
+    DOUBTED = "doubted"  # has a rate that proves nothing: `RunResult.doubts`
     UNDECIDED = "no interval"  # has a rate without an interval, so that it cannot be judged
     FAILED = "no number"  # no run of it has a number
     CONTRADICTED = "not ranked"  # its log says that something else ran than run.json requested
@@ -111,6 +112,7 @@ class Sweep:
     is_known: bool  # whether the model that was trained is known
     rows: tuple[Ranked, ...]  # the fastest first, then what is doubted, then what has no number
     names: tuple[str, ...]  # the settings in which configurations differ
+    open_by: tuple[str, ...] = ()  # the doubts about the two fastest, in words; with any there is no winner
 
     @property
     def heading(self) -> str:
@@ -122,7 +124,12 @@ class Sweep:
     def is_worth_a_note(self) -> bool:
         """Whether two or more configurations are known to differ, and some can be judged."""
         has_failed = all(row.rank is None for row in self.rows)
-        return len(self.rows) > 1 and bool(self.names) and self.is_known and (has_failed or bool(self.winners))
+        return (
+            len(self.rows) > 1
+            and bool(self.names)
+            and self.is_known
+            and bool(has_failed or self.winners or self.open_by)
+        )
 
     @property
     def winners(self) -> list[Ranked]:
@@ -165,11 +172,11 @@ class Sweep:
         lost, doubted = self.of(Standing.FAILED, Standing.CONTRADICTED), self.of(Standing.DOUBTED)
         if len(lost) == len(self.rows):
             return "no winner: every configuration failed"
-        if alone := self.of(Standing.ALONE):
+        if self.open_by:
+            text = f"not decided: {'; '.join(self.open_by)}"
+        elif alone := self.of(Standing.ALONE):
             but = " that nothing contradicts" if doubted else ""
             text = f"no winner can be named: {self.words(alone[0])} alone has an interval{but}"
-        elif not found and not undecided:
-            text = "no winner can be named: every number is doubted"
         elif not found:
             fastest = self.words(self.rows[0])
             text = f"no winner can be named: no rate has an interval; the fastest measured is {fastest}"
@@ -181,8 +188,9 @@ class Sweep:
             text = f"winner: {self.words(found[0])}, faster than {others} at 95 %"
         else:
             text = f"the only configuration with a number: {self.words(found[0])}"
-        is_some = 0 < len(doubted) < len(self.rows) - len(lost)
-        text += f"; {len(doubted)} cannot be judged: the logs contradict their own numbers" if is_some else ""
+        if doubted and not self.open_by:
+            why = why_doubted(entry for row in doubted for entry in row.point.entries)
+            text += f"; {len(doubted)} cannot be judged: {'; '.join(why)}"
         text += f"; {len(lost)} of {len(self.rows)} configurations have no number" if lost else ""
         return text + (f"; {len(undecided)} without an interval cannot be judged" if undecided else "")
 
@@ -246,6 +254,8 @@ def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
     ]
     kept = zip(winners([estimate for _, estimate in judged]), winners(ends), strict=True)
     best = [id(point) for (point, _), is_kept in zip(judged, kept, strict=True) if any(is_kept)]
+    fastest = sorted(filter(_rate, points), key=_rate)[-2:]
+    open_by = why_doubted(entry for point in reversed(fastest) for entry in point.entries)
     is_alone = len(judged) == 1 and sum(point.tokens_per_second is not None for point in points) > 1
 
     def row(rank: int, point: Point) -> Ranked:
@@ -256,6 +266,7 @@ def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
             else Standing.DOUBTED if point.doubts
             else Standing.UNDECIDED if not estimate
             else Standing.SLOWER if id(point) not in best
+            else Standing.OPEN if open_by
             else Standing.ALONE if is_alone
             else Standing.WINNER if len(best) == 1
             else Standing.TIED
@@ -271,7 +282,12 @@ def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
         is_known=says_model(entries[0]),
         rows=tuple(row(rank, point) for rank, point in enumerate(points, start=1)),
         names=varying_in(points),
+        open_by=tuple(open_by),
     )
+
+
+def _rate(point: Point) -> float:
+    return point.tokens_per_second or 0.0
 
 
 def record(sweep: Sweep, row: Ranked, tokens: int) -> dict[str, Any]:
@@ -298,6 +314,7 @@ def record(sweep: Sweep, row: Ranked, tokens: int) -> dict[str, Any]:
         "cause": point.cause,
         "supplied": [each.cell for each in point.supplied],
         "sources": [entry.source for entry in point.entries],
+        "doubts": list(point.doubts),
     }
 
 
@@ -329,7 +346,8 @@ def _document(report: SweepReport, style: Style) -> str:
         blocks += [[title, *space, style.sentence(sweep.sentence()), *space, *ranked]]
         blocks += [[*map(style.sentence, _notes(sweep))]]
     points = (row.point for sweep in report.sweeps for row in sweep.rows)
-    return as_document(*blocks, *below_tables(style, report.unplaced, (LEGEND,) if report.sweeps else (), points))
+    legend = (LEGEND,) if any(sweep.of(Standing.TIED) for sweep in report.sweeps) else ()
+    return as_document(*blocks, *below_tables(style, report.unplaced, legend, points))
 
 
 FORMATS: dict[str, Callable[[SweepReport], str]] = {
@@ -366,10 +384,11 @@ def _cells(sweep: Sweep, row: Ranked, tokens: int, *, has_failed: bool) -> Itera
 def _notes(sweep: Sweep) -> list[str]:
     """Return why configurations have no number, and what the intervals contain, one sentence each."""
     lines = [
-        row.point.cause if row.point.tokens_per_second else f"{sweep.words(row)}: {row.point.cause}"
+        row.point.remark if row.point.tokens_per_second else f"{sweep.words(row)}: {row.point.remark}"
         for row in sweep.rows
-        if row.point.cause
+        if row.point.remark
     ]
+    lines += doubt_lines(entry for row in sweep.rows for entry in row.point.entries)
     if sweep.is_of_single_runs:
         lines.append(
             "one run per configuration: the intervals hold the scatter within each run, not what runs differ by; repeat the winners"
@@ -380,13 +399,15 @@ def _notes(sweep: Sweep) -> list[str]:
 
 MAX_SWEEPS = 4
 MAX_CELLS = 20  # rows or columns of a heat map; larger ones become a ranking
-RANKED = (Standing.WINNER, Standing.TIED, Standing.SLOWER, Standing.ALONE, Standing.UNDECIDED)
+DRAWN = (
+    Standing.WINNER, Standing.TIED, Standing.SLOWER, Standing.ALONE, Standing.UNDECIDED, Standing.OPEN, Standing.DOUBTED
+)  # fmt: skip
 """Each has a colour of its own."""
 
 
 def sweep_charts(report: SweepReport) -> list[Chart | HeatMap]:
     """Return one plot for each sweep with a number and two configurations, those with the most of them first."""
-    sweeps = [sweep for sweep in report.sweeps if len(sweep.rows) > 1 and sweep.rows[0].rank]
+    sweeps = [sweep for sweep in report.sweeps if len(sweep.rows) > 1 and sweep.rows[0].point.tokens_per_second]
     drawn = sorted(sweeps, key=lambda sweep: -len(sweep.rows))[:MAX_SWEEPS]
     keys = ["sweep", *(f"sweep-{number}" for number in range(2, MAX_SWEEPS + 1))]
     return [_heat_map(sweep, key) or _ranking(sweep, key) for sweep, key in zip(drawn, keys, strict=False)]
@@ -404,6 +425,7 @@ def _heat_map(sweep: Sweep, key: str) -> HeatMap | None:
     place = {(down.index(_text(sweep, row, y_name)), across.index(_text(sweep, row, x_name))): row for row in rows}
     if len(place) < len(rows) or min(len(across), len(down)) < 2 or max(len(across), len(down)) > MAX_CELLS:
         return None
+    marked = frozenset(at for at, row in place.items() if row.standing in {Standing.WINNER, Standing.TIED})
     cells = [[place.get((line, column)) for column in range(len(across))] for line in range(len(down))]
     return HeatMap(
         key=key,
@@ -415,35 +437,34 @@ def _heat_map(sweep: Sweep, key: str) -> HeatMap | None:
         y_names=down,
         values=[[row.point.tokens_per_second if row else None for row in line] for line in cells],
         texts=[[_cell(row) if row else "" for row in line] for line in cells],
-        marked=frozenset(at for at, row in place.items() if row.standing in {Standing.WINNER, Standing.TIED}),
-        note="Tokens per second. Framed or bold: cannot be told from the best at 95 %.",
+        marked=marked,
+        note="Tokens per second." + (" Framed or bold: cannot be told from the best at 95 %." if marked else ""),
     )
 
 
 def _ranking(sweep: Sweep, key: str) -> Chart:
+    placed = [[pair for pair in enumerate(sweep.rows, start=1) if pair[1].standing is standing] for standing in DRAWN]
     series = [
         Series(
             name="with an interval" if standing is Standing.ALONE else standing.value,
-            xs=[float(row.rank or 0) for row in rows],
-            ys=[row.point.tokens_per_second or 0.0 for row in rows],
+            xs=[float(place) for place, _ in pairs],
+            ys=[row.point.tokens_per_second or 0.0 for _, row in pairs],
             style="points",
             colour=colour,
-            errors=[row.point.interval for row in rows],
+            errors=[row.point.interval for _, row in pairs],
         )
-        for colour, standing in enumerate(RANKED)
-        if (rows := sweep.of(standing))
+        for colour, (standing, pairs) in enumerate(zip(DRAWN, placed, strict=True))
+        if pairs
     ]
-    failed, doubted = len(sweep.of(Standing.FAILED, Standing.CONTRADICTED)), len(sweep.of(Standing.DOUBTED))
+    failed = len(sweep.of(Standing.FAILED, Standing.CONTRADICTED))
     return Chart(
         key=key,
         title=sweep.heading,
         description=sweep.sentence(),
-        x_label="rank in the table",
+        x_label="row of the table",
         y_label="tokens per second",
         series=series,
-        note="Bars are 95 % intervals."
-        + (f" {failed} configuration(s) have no number." if failed else "")
-        + (f" {doubted} doubted one(s) are not drawn." if doubted else ""),
+        note="Bars are 95 % intervals." + (f" {failed} configuration(s) have no number." if failed else ""),
     )
 
 

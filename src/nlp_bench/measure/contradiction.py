@@ -13,7 +13,7 @@ from nlp_bench.logs.record import Attempt, EndMark, Log, Records
 from nlp_bench.measure.sizes import Overrides, Sizes, Spans
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.workload import Workload
-from nlp_bench.reason import Reason
+from nlp_bench.reason import SHARED_NODES, Reason
 
 Lines = Sequence[int] | NDArray[np.int64]
 GROSS = 1.25  # factor from which a slower time by another statement of the same log voids the number
@@ -142,6 +142,14 @@ def doubts(found: Iterable[Contradiction]) -> list[Contradiction]:
     """Return those that keep a limit from being proven, the gravest first."""
     graves = [each for each in found if each.weight is not Weight.REMARK]
     return sorted(graves, key=lambda each: each.weight is not Weight.VOID)
+
+
+def contradicting(found: Iterable[Reason]) -> list[Reason]:
+    """Return those of a run's doubts that make its number untrue: they keep a limit from being proven, too.
+
+    That of a run on shared nodes is true of the run: whether it kept a limit is known, and which of two is faster is not.
+    """
+    return [each for each in found if each.code != SHARED_NODES]
 
 
 def so_do_others(lines: Lines) -> str:

@@ -4,10 +4,12 @@ import math
 from typing import Any
 
 from nlp_bench.immutable import immutable
+from nlp_bench.measure.contradiction import contradicting
 from nlp_bench.measure.judgement import Status
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import Throughput, time_to_report_s, times_to_report_s
 from nlp_bench.measure.window import MAX_MARKED
+from nlp_bench.reason import texts
 
 PASS, FAIL, NOT_PROVEN = "PASS", "FAIL", "NOT PROVEN"
 
@@ -64,7 +66,7 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     """Return PASS when the whole 95 % interval of the time is at or below `limit_s`, FAIL when all of it is above.
 
     Anything else is NOT PROVEN: an interval on both sides of the limit, no interval, no number, a limit too large to be in
-    seconds, what speaks against the number (`RunResult.doubts`), a slower speed at the end of the run which would break the limit, a limit that is kept only
+    seconds, what contradicts the number, a slower speed at the end of the run which would break the limit, a limit that is kept only
     without intervals that the log calls an evaluation or a checkpoint, or without a long or costly warm-up, and one that is
     broken by another statement of the log, such as its clock.
     """
@@ -137,7 +139,7 @@ def why_unsound(entry: RunResult) -> list[str]:
     """Return why the number of a run proves no limit, whatever its interval; empty where it may."""
     if entry.ending and entry.ending.text and not entry.ending.proves:
         return [entry.ending.text]
-    return list(entry.doubts)
+    return texts(contradicting(entry.doubts))
 
 
 def why_broken_otherwise(entry: RunResult, tokens: int, limit_s: float) -> str | None:

@@ -25,7 +25,7 @@ from nlp_bench.measure.throughput import Summary, Throughput, time_to_report_s, 
 from nlp_bench.measure.trace import Trace
 from nlp_bench.measure.workload import Workload
 from nlp_bench.outcome import Outcome
-from nlp_bench.reason import Reason, texts
+from nlp_bench.reason import SHARED_NODES, Reason, texts
 from nlp_bench.seal import Finding
 
 if TYPE_CHECKING:
@@ -166,10 +166,10 @@ class RunResult:
         return tuple(texts(self.reasons))
 
     @property
-    def doubts(self) -> tuple[str, ...]:
-        """What speaks against the number, a sentence each: a number that is contradicted, by its log or by a size given by hand, proves nothing."""
-        by_hand = (reason.text for reason in self.reasons if reason.code == AGAINST_LOG)
-        return (*(found.text for found in doubts(self.contradictions)), *by_hand) if self.has_number else ()
+    def doubts(self) -> tuple[Reason, ...]:
+        """Why nothing that rests on the number is proven: it is contradicted, by its log or by a size given by hand, or its nodes were not its own."""
+        said = (reason for reason in self.reasons if reason.code in {AGAINST_LOG, SHARED_NODES})
+        return (*(found.reason for found in doubts(self.contradictions)), *said) if self.has_number else ()
 
     @property
     def has_number(self) -> bool:
@@ -246,6 +246,7 @@ class RunResult:
             "quality": self.quality.value if self.quality else None,
             "reasons": list(self.reason_texts),
             "contradictions": [found.to_json() for found in self.contradictions],
+            **({"doubts": [asdict(doubt) for doubt in self.doubts]} if self.doubts else {}),
             "num_records": self.num_records,
             "global_batch_size": self.global_batch_size,
             "sequence_length": self.sequence_length,

@@ -134,7 +134,7 @@ def scaling(report: Report) -> Iterator[Section]:
 def sweep(report: Report) -> Iterator[Section]:
     """Yield the rankings on equal GPUs, of configurations with a number that are known to differ."""
     found = sweep_of(report.entries, report.tokens, allow_measured=report.allow_measured)
-    sweeps = [each for each in found.sweeps if each.is_worth_a_note and each.rows[0].rank]
+    sweeps = [each for each in found.sweeps if each.is_worth_a_note and each.rows[0].point.tokens_per_second]
     sweeps.sort(key=lambda each: -len(each.rows))
     plots = sweep_charts(found)
     words = _cut(sweeps, MAX_PARTS, "rankings")

@@ -11,6 +11,7 @@ from nlp_bench.errors import UsageError, nearest
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.common import ARGUMENTS
 from nlp_bench.measure import REPORT_TOKENS
+from nlp_bench.measure.contradiction import contradicting
 from nlp_bench.measure.folder import goes_on
 from nlp_bench.measure.judgement import RuleEvidence, Status, evidence
 from nlp_bench.measure.limit import VERDICTS, sustained_time_ci95_s, verdict_of
@@ -417,7 +418,7 @@ class TimeLimit(Rule, word="time-limit"):
         if self.decides not in {STEADY_INTERVAL, SUSTAINED_INTERVAL}:
             if value is None:
                 return Status.NOT_SHOWN, limit
-            if subject.entry.doubts:
+            if contradicting(subject.entry.doubts):
                 return Status.NOT_SHOWN, f"{limit}, by a number that its log does not contradict"
             return Status.PASS if value <= self.limit_s else Status.FAIL, limit
         verdict = verdict_of(subject.entry, self.tokens, self.limit_s)

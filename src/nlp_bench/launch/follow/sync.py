@@ -36,7 +36,7 @@ from nlp_bench.launch.follow.runs import gone
 from nlp_bench.launch.scheduler import local
 from nlp_bench.launch.submission import Submission, asked_scheduler, read_submission, repeat_command, scheduler_of
 from nlp_bench.outcome import Outcome
-from nlp_bench.reason import Reason
+from nlp_bench.reason import SHARED_NODES, Reason
 from nlp_bench.seal import LOG, OUTCOME, SUBMISSION
 from nlp_bench.terminal import say
 
@@ -255,7 +255,7 @@ def _shared_nodes(scheduler: Scheduler, job_id: str | None, ending: Ending) -> l
     if not others:
         return []
     text = f"{len(others)} other job(s) ran on its nodes meanwhile ({some(others, 3)}): the number is that of shared nodes; --exclusive asks for whole ones"
-    return [Reason("shared-nodes", text)]
+    return [Reason(SHARED_NODES, text)]
 
 
 def _going_on(
