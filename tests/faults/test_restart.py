@@ -33,7 +33,7 @@ def test_the_last_attempt_is_measured_and_both_are_told(rank_run: Callable[..., 
     assert nlp_bench("measure", str(run_dir)).returncode == 0
     result = json.loads((run_dir / "result.json").read_text())["run"]
     assert (result["outcome"], result["num_records"]) == ("VALID", 4)
-    assert "2 attempts in job.out; the last is judged" in result["reasons"]
+    assert "2 attempts, finished at iteration 4; the last is measured" in result["reasons"]
     assert result["seconds_per_iteration"]["mean"] == pytest.approx(0.11)  # the first start's are 0.1 s
     alone = tmp_path / "alone.log"
     alone.write_text(log)

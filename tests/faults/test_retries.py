@@ -60,7 +60,7 @@ def test_a_lost_node_is_tried_again(slurm: Sandbox, stub_run: Callable[..., Run]
     assert re.search(rf"^nlp-bench: attempt 2 of 2: job {first} ended NODE_FAIL", retried.log(), re.MULTILINE)
     (entry,) = json.loads(slurm(*NLP_BENCH, "report", str(retried.run_dir), "--format", "json"))["runs"]
     assert (entry["outcome"], entry["num_records"]) == ("VALID", 4)
-    assert "2 attempts in job.out; the last is judged" in str(entry["reasons"])
+    assert "2 attempts, finished at iteration 4; the last is measured" in str(entry["reasons"])
     said = f"VALID: 1 earlier job(s) of this run were lost ({first}: NODE_FAIL)"
     assert said in slurm.ask(*NLP_BENCH, "watch", "--once", str(retried.run_dir)).stderr
 

@@ -33,6 +33,7 @@ from nlp_bench.measure.contradiction import Claims, Contradiction, voiding
 from nlp_bench.measure.energy import with_energy_and_machine
 from nlp_bench.measure.foreign import log_reasons, with_own_events
 from nlp_bench.measure.judgement import plain_number
+from nlp_bench.measure.log_end import several_starts
 from nlp_bench.measure.machine import read_nodes
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, against_training, reconcile
@@ -335,7 +336,8 @@ def _notes(
     """Return what to know about a measurement: lines left out, several attempts, no interval, what speaks against it and is not its reason."""
     found = log_reasons(log)
     if len(log.attempts) > 1:
-        found.append(Reason(SEVERAL_STARTS, f"{len(log.attempts)} attempts in job.out; the last is judged"))
+        end, what = (records[-1].iteration, "measured") if measured else (None, "judged")
+        found.append(Reason(SEVERAL_STARTS, several_starts(len(log.attempts), end, f"the last is {what}")))
     num_expected = -(-asked.owed_iterations(records) // asked.log_interval)  # the last iteration is always logged
     if asked.goes_on and records:
         num_expected -= (int(records[0].iteration) - 1) // asked.log_interval

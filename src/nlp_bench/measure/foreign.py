@@ -22,7 +22,7 @@ from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
 from nlp_bench.measure.contradiction import Claims, doubts, voiding
 from nlp_bench.measure.efficiency import LEAST_FLOPS
-from nlp_bench.measure.log_end import LogEnd, Shown, end_of_log
+from nlp_bench.measure.log_end import LogEnd, Shown, end_of_log, several_starts
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
 from nlp_bench.measure.result import SEVERAL_STARTS, RunResult, has_placeholder_loss, supplied_sizes, why_broken
@@ -281,11 +281,10 @@ def _why_broken(measured: Records, end: Records) -> Reason | None:
 
 
 def _several_starts(attempts: Sequence[Attempt], chosen: Attempt, ending: LogEnd, what: str) -> Reason:
-    """Return that the training was started several times: how it ended as a whole, and from which attempt the number is."""
-    records, end = chosen.records, ending.finished_at
-    whole = f", finished at iteration {end}" if end is not None else " of this training in the log"
+    records = chosen.records
     where = f"iterations {records[0].iteration} to {records[-1].iteration}, from line {records[0].line_number}"
-    return Reason(SEVERAL_STARTS, f"{len(attempts)} attempts{whole}; the longest is {what} ({where})")
+    text = several_starts(len(attempts), ending.finished_at, f"the longest is {what} ({where})")
+    return Reason(SEVERAL_STARTS, text)
 
 
 def _mixed(log: Log) -> Reason | None:

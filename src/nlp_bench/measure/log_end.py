@@ -97,6 +97,12 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, **known)
 
 
+def several_starts(number: int, finished_at: int | None, chosen: str) -> str:
+    """Return that a training was started several times: how it ended as a whole, and from which attempt its number is."""
+    whole = f", finished at iteration {finished_at}" if finished_at is not None else " of this training in the log"
+    return f"{number} attempts{whole}; {chosen}"
+
+
 def _error_before(log: Log, last: Attempt) -> EndMark | None:
     """Return the error that may have ended a log that stops early although lines stand behind it: its stream is in front (`cat job.err job.out`), or was written sooner."""
     if last.records[-1].total_iterations is None or _is_over(last.records, log.counts_from):
