@@ -213,6 +213,8 @@ def test_inside_an_allocation_that_a_person_holds(slurm_jube: Jube) -> None:
     slurm_jube(nlp_bench, "measure", str(run_dir))
     assert json.loads((run_dir / "result.json").read_text())["run"]["outcome"] == "VALID"
     assert f"1 other job(s) ran on its nodes meanwhile ({other})" in slurm_jube(nlp_bench, "report", str(run_dir))
+    words = f"not decided: {run_dir} ran on nodes shared with other jobs"
+    assert words in slurm_jube(nlp_bench, "report", str(run_dir), "--sweep")
     slurm_jube("scancel", other)
 
 
