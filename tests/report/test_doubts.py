@@ -101,22 +101,38 @@ def test_contradicted_repeats_are_named_and_prove_nothing(tmp_path: Path, cli: C
 def test_runs_on_shared_nodes_prove_no_difference_and_a_limit(here: Path, cli: Cli) -> None:
     for number in range(6):
         write_series_run(
-            here / f"{'ab'[number // 3]}/{number}", mean_s=1 + number // 3, seed=number, is_shared=number in {3, 4}
+            here / f"{'ab'[number // 3]}/{number}", mean_s=1 + number // 3, seed=number, is_shared=number > 2
         )
     for number in (0, 3):
         cli("history", "add", "ab"[number // 3], "--name", "ab"[number // 3], "--file", "h.db")
-    words = "3, b/4 ran on nodes shared with other jobs"
     for a, b in (("a", "b"), ("history:a", "history:b")):
         out = cli("compare", a, b, "--gate", "3", "--file", "h.db").out
         assert out.count("ran on nodes shared with other jobs") == 3  # the sentence, the gate, and the note of B
-        assert "b/4 ran on nodes shared with other jobs: repeat with --exclusive, or leave out\n" in out
+        assert "b/5 ran on nodes shared with other jobs (--exclusive asks for whole nodes)\n" in out
         (found,) = cli("compare", a, b, "--format", "json", "--file", "h.db").json["comparisons"]
         assert found["ratio"]["verdict"] == "doubted"
-        assert [doubted["codes"] for doubted in found["b"]["doubts"]] == [["shared-nodes"]] * 2
-    assert f"GATE NOT PROVEN: b/{words}\n" in cli("compare", "a", "b", "--gate", "3").out
+        assert [doubted["codes"] for doubted in found["b"]["doubts"]] == [["shared-nodes"]] * 3
+    words = "GATE NOT PROVEN: b/3, b/4, b/5 ran on nodes shared with other jobs\n"
+    assert words in cli("compare", "a", "b", "--gate", "3").out
     (run,) = cli("report", "b/3", "--limit", "1000", "--format", "json").json["runs"]
     assert run["limit"] == "PASS"
     assert run["doubts"] == [{"code": "shared-nodes", "text": SHARED}]
+
+
+def test_a_run_on_shared_nodes_is_left_out_where_others_are_not(here: Path, cli: Cli) -> None:
+    for number in range(9):
+        side = "ab"[number // 5]
+        write_series_run(here / side / str(number), mean_s=1 + number // 5, seed=number, is_shared=number in {0, 5})
+    cli("history", "add", "a", "--file", "h.db")
+    for a in ("a", "history:last-5"):
+        found = cli("compare", a, "b", "--gate", "3", "--file", "h.db", code=1).out
+        assert "GATE FAIL" in found
+        assert "a/0 ran on nodes shared with other jobs (--exclusive asks for whole nodes)" in found
+        assert "B: left out: b/5 ran on nodes shared with other jobs (--exclusive asks for whole nodes)" in found
+        assert "(4 and 3 runs" in found
+    (row,) = cli("report", "a", "--sweep", "--format", "json").json["sweeps"][0]["configurations"]
+    assert (row["num_counted"], row["num_runs"], row["doubts"]) == (4, 5, [])
+    assert row["cause"] == "left out: a/0 ran on nodes shared with other jobs (--exclusive asks for whole nodes)"
 
 
 def test_the_history_and_python_keep_the_doubts(tmp_path: Path, cli: Cli, honest: str) -> None:

@@ -155,7 +155,7 @@ def test_points_from_shared_nodes_are_marked_and_said_once(report: Cli, here: Pa
     ]  # fmt: skip
     out = report(*"124", "--scaling", code=0).out
     assert out.count("shared") == 1
-    assert "\n2, 4 ran on nodes shared with other jobs: repeat with --exclusive, or leave out\n" in out
+    assert "\n2, 4 ran on nodes shared with other jobs (--exclusive asks for whole nodes)\n" in out
     record = report("2", "4", "--scaling", "--format", "json", code=0).json
     assert "the baseline is doubted, and every speed-up and efficiency with it" in record["curves"][0]["notes"]
 

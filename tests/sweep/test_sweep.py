@@ -171,7 +171,7 @@ def test_a_sweep_on_shared_nodes_says_so_once(report: Cli, here: Path) -> None:
     named = "runs/0, runs/1, runs/2 and 5 more ran on nodes shared with other jobs"
     assert out.count("shared") == 2
     assert f"\nnot decided: {named}\n" in out
-    assert f"\n{named}: repeat with --exclusive, or leave out\n" in out
+    assert f"\n{named} (--exclusive asks for whole nodes)\n" in out
     assert out.count("\ndoubted ") == 2
     assert "tied for best" not in out
 

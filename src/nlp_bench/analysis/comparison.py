@@ -178,8 +178,8 @@ class Reading:
     scatter: str | None = None  # repeated runs of A's machine, named as a side is
 
     def pooled(self, runs: Iterable[Observation]) -> list[Pool]:
-        """Return the configurations of `runs`."""
-        return pooled(runs, trust=self.trust, allow_measured=self.allow_measured)
+        """Return the configurations of `runs`, without those on shared nodes where there are others."""
+        return [pool.without_shared() for pool in pooled(runs, trust=self.trust, allow_measured=self.allow_measured)]
 
 
 @immutable
@@ -471,7 +471,7 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
         failed = [] if pool.runs else [f"{run.source}: {run.outcome.value}" for run in pool.without_number]
         stopped = [f"{run.source} is {run.outcome.value}: {run.stopped}" for run in pool.runs if run.stopped]
         some = (*_some(pool.start_lines, "have several starts"), *_some(stopped, "stopped early"))
-        doubted = doubt_lines(pool.runs)
+        doubted = doubt_lines(pool.runs, pool.shared)
         yield from (f"{name}: {line}" for line in (*doubted, *pool_lines(pool), *pool.end_lines, *some, *failed))
     if (shown := pair.statistic) and shown.at_ends != 1:
         yield f"at the speeds at which the runs end B/A is {shown.value * shown.at_ends:.4f}"
@@ -695,7 +695,7 @@ def _pool(pool: Pool, tokens: int) -> dict[str, Any]:
                 "doubts": texts(run.doubts),
                 "codes": [each.code for each in run.doubts],
             }
-            for run in pool.runs
+            for run in (*pool.runs, *pool.shared)
             if run.doubts
         ],
         "remarks": [*pool_lines(pool), *pool.start_lines],

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
-from nlp_bench.analysis.repeats import NAMES, Observation, Pool, doubt_lines, grouped, pooled
+from nlp_bench.analysis.repeats import NAMES, Doubted, Observation, Pool, doubt_lines, grouped, pooled
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.contradiction import Code
@@ -121,8 +122,13 @@ class Point:
 
     @cached_property
     def doubts(self) -> tuple[str, ...]:
-        """The codes of the doubts about its runs, each once: the rate is shown, and proves nothing."""
-        return tuple(dict.fromkeys(doubt.code for entry in self.entries for doubt in entry.doubts))
+        """The codes of the doubts about the runs behind its number, each once: the rate is shown, and proves nothing."""
+        return tuple(dict.fromkeys(doubt.code for run in self.counted for doubt in run.doubts))
+
+    @property
+    def counted(self) -> Sequence[Doubted]:
+        """The runs behind its number."""
+        return () if self.contradictions else self.pool.runs or self.entries
 
     @cached_property
     def supplied(self) -> tuple[Supplied, ...]:
@@ -171,7 +177,7 @@ class Point:
     @property
     def cause(self) -> str | None:
         """The `remark`, and the doubts about its runs."""
-        lines = () if self.contradictions else doubt_lines(self.entries)
+        lines = doubt_lines(self.counted, self.pool.shared)
         return "; ".join(filter(None, (self.remark, *lines))) or None
 
     @property
@@ -210,8 +216,9 @@ def points_of(entries: Iterable[RunResult], *, allow_measured: bool) -> list[Poi
     lost = {_request(group[0]) or id(group): group for group in grouped(failed, lambda one: _request(one) or id(one))}
     points = []
     for group in grouped(sound, _alike):
-        for pool in pooled(map(Observation.of, group), allow_measured=allow_measured):
-            measured = [run.entry for run in (*pool.runs, *pool.copies) if run.entry]
+        for each in pooled(map(Observation.of, group), allow_measured=allow_measured):
+            pool = each.without_shared()
+            measured = [run.entry for run in (*pool.runs, *pool.shared, *pool.copies) if run.entry]
             points.append(Point(entries=(*measured, *lost.pop(_request(measured[0]), [])), pool=pool))
     return [*points, *(Point(entries=tuple(group)) for group in lost.values()), *alone]
 
@@ -257,6 +264,12 @@ def below_tables(
     entries = (entry for point in points for entry in point.entries if entry.has_number)
     stars = supplied_lines((entry.source, entry.sizes_supplied) for entry in entries)
     return [[*map(style.sentence, lines)] for lines in (lost, (*legend, *stars))]
+
+
+def doubts_of(points: Sequence[Point]) -> list[str]:
+    """Return the doubts about the runs of all points: `doubt_lines`."""
+    counted = chain.from_iterable(point.counted for point in points)
+    return doubt_lines(counted, chain.from_iterable(point.pool.shared for point in points))
 
 
 def unplaced_json(entries: Iterable[RunResult]) -> list[dict[str, Any]]:

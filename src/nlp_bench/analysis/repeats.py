@@ -8,8 +8,10 @@ studentised residual with Bonferroni's correction (Grubbs 1969, doi:10.1080/0040
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
+from itertools import compress
+from operator import not_
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from nlp_bench.escape import one_line, some
@@ -208,7 +210,7 @@ _WHAT = {
     SHARED_NODES: "ran on nodes shared with other jobs",
     AGAINST_LOG: "{have} a size by hand that the log contradicts",
 }
-_REMEDY = {SHARED_NODES: "repeat with --exclusive, or leave out"}
+_REMEDY = {SHARED_NODES: "--exclusive asks for whole nodes"}
 """Of the doubts that are alike in all runs, so that one sentence is enough for them."""
 
 
@@ -221,13 +223,15 @@ def why_doubted(runs: Iterable[Doubted]) -> list[str]:
     return [_of_runs(names, what) for what, names in sources.items()]
 
 
-def doubt_lines(runs: Iterable[Doubted]) -> list[str]:
-    """Return the doubts of the runs that a table rests on, a sentence each; one that is alike in several runs once."""
-    pairs = [(run.source, doubt) for run in runs for doubt in run.doubts]
-    lines = [f"{source}: {doubt.text}" for source, doubt in pairs if doubt.code not in _REMEDY]
-    for code, remedy in _REMEDY.items():
-        if names := [source for source, doubt in pairs if doubt.code == code]:
-            lines.append(f"{_of_runs(names, _WHAT[code])}: {remedy}")
+def doubt_lines(runs: Iterable[Doubted], left_out: Iterable[Doubted] = ()) -> list[str]:
+    """Return the doubts of the runs that a table rests on, and of those `left_out` of it, a sentence each; one that is alike in several runs once."""
+    lines = []
+    for begin, group in (("", runs), ("left out: ", left_out)):
+        pairs = [(run.source, doubt) for run in group for doubt in run.doubts]
+        lines += [f"{begin}{source}: {doubt.text}" for source, doubt in pairs if doubt.code not in _REMEDY]
+        for code, remedy in _REMEDY.items():
+            if names := [source for source, doubt in pairs if doubt.code == code]:
+                lines.append(f"{begin}{_of_runs(names, _WHAT[code])} ({remedy})")
     return list(dict.fromkeys(lines))
 
 
@@ -321,6 +325,7 @@ class Pool:
     copies: tuple[Observation, ...] = ()  # the same runs under a second name, whole or in part: no repeats
     kin: tuple[Kin, ...] = ()  # of each of `copies`, why it is one
     left_out: tuple[Observation, ...] = ()  # other runs of the same configuration that are MEASURED, and not taken
+    shared: tuple[Observation, ...] = ()  # those that `without_shared` has left out
 
     @property
     def settings(self) -> Mapping[str, Setting]:
@@ -396,6 +401,17 @@ class Pool:
         """Without the fastest and the slowest run (MLPerf's way to score); None for fewer than three runs."""
         kept = sorted(self.seconds_per_token)[1:-1]
         return len(kept) / math.fsum(kept) if kept else None
+
+    def without_shared(self) -> "Pool":
+        """Return the pool without its runs on shared nodes, unless all are: one such night leaves the others what they are.
+
+        A contradicted run stays, since it may be the slow one.
+        """
+        are_shared = [bool(run.doubts and not contradicting(run.doubts)) for run in self.runs]
+        if all(are_shared) or not any(are_shared):
+            return self
+        shared, others = (tuple(compress(self.runs, which)) for which in (are_shared, map(not_, are_shared)))
+        return replace(self, runs=others, shared=shared)
 
     @property
     def is_doubted(self) -> bool:

@@ -16,6 +16,7 @@ from nlp_bench.analysis.points import (
     FOLLOWS,
     Point,
     below_tables,
+    doubts_of,
     is_cpu,
     num_gpus_of,
     points_of,
@@ -25,7 +26,7 @@ from nlp_bench.analysis.points import (
     varying_in,
     workload_key,
 )
-from nlp_bench.analysis.repeats import doubt_lines, grouped
+from nlp_bench.analysis.repeats import grouped
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import ratio_of
@@ -224,7 +225,7 @@ def _curve(entries: Sequence[RunResult], baseline_gpus: int | None, *, allow_mea
             *_baseline_notes(points, base, baseline_gpus),
             *_misnamed(points, kind),
             *(note for place in places for note in _place_notes(place)),
-            *doubt_lines(entry for point in points for entry in point.entries),
+            *doubts_of(points),
             *_interval_notes(counted),
             *_published_notes(places),
         ),

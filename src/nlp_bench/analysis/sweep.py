@@ -23,6 +23,7 @@ from nlp_bench.analysis.points import (
     MAX_CELL,
     Point,
     below_tables,
+    doubts_of,
     is_cpu,
     num_gpus_of,
     points_of,
@@ -33,7 +34,7 @@ from nlp_bench.analysis.points import (
     words_of,
     workload_key,
 )
-from nlp_bench.analysis.repeats import digest, doubt_lines, grouped, why_doubted
+from nlp_bench.analysis.repeats import digest, grouped, why_doubted
 from nlp_bench.escape import end_of, ends_of, some
 from nlp_bench.immutable import immutable
 from nlp_bench.measure.estimate import LEVEL, Estimate, Ratio, ratio_of
@@ -189,7 +190,7 @@ class Sweep:
         else:
             text = f"the only configuration with a number: {self.words(found[0])}"
         if doubted and not self.open_by:
-            why = why_doubted(entry for row in doubted for entry in row.point.entries)
+            why = why_doubted(run for row in doubted for run in row.point.counted)
             text += f"; {len(doubted)} cannot be judged: {'; '.join(why)}"
         text += f"; {len(lost)} of {len(self.rows)} configurations have no number" if lost else ""
         return text + (f"; {len(undecided)} without an interval cannot be judged" if undecided else "")
@@ -255,7 +256,7 @@ def _sweep(entries: Sequence[RunResult], *, allow_measured: bool) -> Sweep:
     kept = zip(winners([estimate for _, estimate in judged]), winners(ends), strict=True)
     best = [id(point) for (point, _), is_kept in zip(judged, kept, strict=True) if any(is_kept)]
     fastest = sorted(filter(_rate, points), key=_rate)[-2:]
-    open_by = why_doubted(entry for point in reversed(fastest) for entry in point.entries)
+    open_by = why_doubted(run for point in reversed(fastest) for run in point.counted)
     is_alone = len(judged) == 1 and sum(point.tokens_per_second is not None for point in points) > 1
 
     def row(rank: int, point: Point) -> Ranked:
@@ -388,7 +389,7 @@ def _notes(sweep: Sweep) -> list[str]:
         for row in sweep.rows
         if row.point.remark
     ]
-    lines += doubt_lines(entry for row in sweep.rows for entry in row.point.entries)
+    lines += doubts_of([row.point for row in sweep.rows])
     if sweep.is_of_single_runs:
         lines.append(
             "one run per configuration: the intervals hold the scatter within each run, not what runs differ by; repeat the winners"
