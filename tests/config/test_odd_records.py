@@ -71,7 +71,7 @@ def test_a_run_json_that_readers_would_read_differently_is_refused(
         ('"hidden_size": 256', '"hidden_size": 4096', "model.parameters_billion: 0.0042, but the architecture has"),
         ('"parameters_billion": 0.0042', '"parameters_billion": 175', "model.parameters_billion: 175, but the architecture"),
         ('"global_batch_size": 8', '"global_batch_size": 1001', "batch: global_batch_size = 1001 is not a multiple of"),
-        ('"gradient_accumulation_steps": 2', '"gradient_accumulation_steps": 3', "batch: global_batch_size = 8 is not dp*"),
+        ('"gradient_accumulation_steps": 4', '"gradient_accumulation_steps": 3', "batch: global_batch_size = 8 is not dp*"),
         ('"sequence_length": 256', '"sequence_length": 64', "batch.sequence_length: 256, but model.architecture"),
     ],
 )  # fmt: skip

@@ -55,12 +55,6 @@ def test_the_option_takes_the_words_that_tables_take() -> None:
         problem(system="dgx-h100", precision="nvfp4")
 
 
-def test_a_default_that_does_not_divide_asks_for_the_batch() -> None:
-    with pytest.raises(UsageError, match="480 GPUs are not a multiple of tp\\*pp = 64; give --global-batch-size"):
-        problem(gpus_per_node=5)
-    assert problem(gpus_per_node=5, global_batch_size=96).num_gpus == 480
-
-
 def test_dropout_is_the_models() -> None:
     assert bool(problem("175").network.dropout)
     assert not bool(problem("llama_8b").network.dropout)

@@ -52,7 +52,7 @@ class Check(Command, Request):
     set-up script: cuda or cpu, whether the site's Python packages are seen, and those shell lines."""
 
     def run(self) -> int:
-        from nlp_bench.config.catalog import find, here, root
+        from nlp_bench.config.catalog import find, here, load_model, root
         from nlp_bench.config.resolve import resolve, resolve_system
         from nlp_bench.launch.arguments import check_arguments
         from nlp_bench.launch.chain import check_checkpoint, check_save
@@ -83,9 +83,10 @@ class Check(Command, Request):
         job_script(resolved, root=root(), run_dir=place.absolute())  # raises for what no script can hold
         if self.output:
             resolved.write(record_folder(self.output, "run.json", schemas.RUN))
-        print(summary(resolved))
+        model = request.model or resolved.model.name
+        print(summary(resolved, load_model(model).defaults.global_batch_size))
         system = request.system or os.environ.get("NLP_BENCH_SYSTEM") or resolved.system.name
-        print(f"files   {find('models', request.model or resolved.model.name)}, {find('systems', system)}")
+        print(f"files   {find('models', model)}, {find('systems', system)}")
         if resolved.system.accelerator == "cuda":
             found = prediction(resolved)
             print(f"plan    {found if isinstance(found, str) else found.line()}")

@@ -74,7 +74,6 @@ class _Preferred(Checked):
     tensor_parallel: int | None = None  # Ranks that share each layer.
     pipeline_parallel: int | None = None  # Stages that the layers are cut into.
     micro_batch_size: int | None = None  # Samples in one forward pass of one pipeline.
-    gradient_accumulation_steps: int | None = None  # Micro batches per optimizer step and pipeline (GAS).
     timelimit: str | None = None  # Time limit of the job, HH:MM:SS.
 
 
@@ -88,6 +87,8 @@ class Layout(_Preferred, where="system.layout"):
 @immutable
 class Defaults(_Preferred, where="model.defaults"):
     """What a run of a model uses where no option says otherwise; free to optimise. None may be missing."""
+
+    global_batch_size: int  # Samples of one optimizer step, on every machine; GAS follows from it.
 
     def _check(self) -> None:
         for name, value in vars(self).items():

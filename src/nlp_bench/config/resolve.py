@@ -12,7 +12,7 @@ from typing import Any
 
 from nlp_bench.clock import now
 from nlp_bench.config import catalog, machine, scheduler
-from nlp_bench.config.model import Architecture, Layout, RunModel, Training, check_size, num_parameters
+from nlp_bench.config.model import Architecture, Layout, Model, RunModel, Training, check_size, num_parameters
 from nlp_bench.config.options import given, spellings
 from nlp_bench.config.origin import origin, upstream
 from nlp_bench.config.request import (
@@ -62,7 +62,10 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
         "tensor": layout.tensor_parallel,
         "pipeline": layout.pipeline_parallel,
     }
-    sizes: dict[str, Any] = preferred | given(request, ParallelOptions)
+    chosen_sizes = given(request, ParallelOptions)
+    sizes: dict[str, Any] = preferred | chosen_sizes
+    if system.gpus_per_node == "auto" and not layout.gpus_per_node and "gpus_per_node" not in chosen_sizes:
+        sizes["gpus_per_node"] = _sharing(request, model, layout, sizes)
     if launcher == LOCAL and sizes["nodes"] != 1:
         raise UsageError(
             f"parallel.nodes: {sizes['nodes']} nodes, but the local launcher has this machine only; model {model.name} needs a "
@@ -88,7 +91,7 @@ def resolve(request: Request, *, ask_scheduler: bool = True) -> Run:
             | _launch(request, launcher),
         ),
         parallel=parallel,
-        batch=_batch(request, layout, parallel, architecture),
+        batch=_batch(request, model, layout, parallel, architecture),
         training=training,
         data=_data(request),
         tuning=_tuning(request, training),
@@ -207,19 +210,17 @@ def _launch(request: Request, launcher: str) -> dict[str, Any]:
     return chosen | {"queue": "", "account": ""}
 
 
-def _batch(request: Request, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:
-    """Derive GAS from the global batch or the reverse; both given must agree: global = dp * micro * GAS."""
+def _batch(request: Request, model: Model, layout: Layout, parallel: Parallel, shape: Architecture) -> Batch:
+    """Derive GAS from the global batch, or the reverse where GAS is given; both given must agree: global = dp * micro * GAS."""
     chosen, replicas = given(request, BatchOptions), parallel.data
-    known: dict[str, Any] = {**vars(layout), **chosen}
-    each = replicas * known["micro_batch_size"]
-    gas, total = chosen.get("gradient_accumulation_steps"), chosen.get("global_batch_size")
+    micro, total = _samples(request, model, layout)
     if total is None:
-        total = each * known["gradient_accumulation_steps"]
-    elif total % each:
-        raise _unshared(parallel, total, known["micro_batch_size"])
+        total = replicas * micro * chosen["gradient_accumulation_steps"]
+    if total % (replicas * micro):
+        raise _unshared(parallel, total, micro)
     batch = Batch(
-        micro_batch_size=known["micro_batch_size"],
-        gradient_accumulation_steps=gas or total // each,
+        micro_batch_size=micro,
+        gradient_accumulation_steps=chosen.get("gradient_accumulation_steps", total // (replicas * micro)),
         global_batch_size=total,
         sequence_length=shape.sequence_length,
     )
@@ -227,19 +228,41 @@ def _batch(request: Request, layout: Layout, parallel: Parallel, shape: Architec
     return batch
 
 
+def _samples(request: Request, model: Model, layout: Layout) -> tuple[int, int | None]:
+    """Return the micro batch and the global one: the model's, the same on every machine, or None where it follows from a given GAS."""
+    known: dict[str, Any] = {**vars(layout), **given(request, BatchOptions)}
+    own = None if "gradient_accumulation_steps" in known else model.defaults.global_batch_size
+    return known["micro_batch_size"], known.get("global_batch_size", own)
+
+
+def _sharing(request: Request, model: Model, layout: Layout, sizes: Mapping[str, int]) -> int:
+    """Return the most ranks of a node that share the global batch evenly: a laptop of 6 cores has 3, which 8 samples do not suit."""
+    (micro, total), counted = _samples(request, model, layout), sizes["gpus_per_node"]
+    replica = sizes["tensor"] * sizes["pipeline"] * sizes.get("context", 1)
+    for ranks in range(counted if total else 0, 0, -1):
+        replicas, left = divmod(sizes["nodes"] * ranks, replica)
+        if not left and total % (replicas * micro) == 0:  # type: ignore[operator]  # the loop is empty without it
+            if ranks < counted:
+                say(f"{ranks} of {counted} ranks are started: {total} samples, {micro} at a time, are for no more")
+            return ranks
+    return counted
+
+
 _NUM_NAMED = 5  # numbers of nodes that a refusal names
 
 
 def _unshared(parallel: Parallel, total: int, micro: int) -> UsageError:
-    """Return the refusal of a global batch that the replicas cannot share; it names the nearest numbers of nodes that can."""
-    ranks, group = parallel.gpus_per_node, parallel.ranks_per_replica
+    """Return the refusal of a global batch that the replicas cannot share; it names the nearest batches, and numbers of nodes, that work."""
+    ranks, group, each = parallel.gpus_per_node, parallel.ranks_per_replica, parallel.data * micro
     replicas = [] if total % micro else divisors(total // micro)
     works = [number * group // ranks for number in replicas if number * group % ranks == 0]
     works.sort(key=lambda nodes: abs(nodes - parallel.nodes))
+    batches = ", ".join(str(near) for near in (total // each * each, total // each * each + each) if near)
     of = f"dp*micro_batch_size = {parallel.data}*{micro}"
+    nodes = some(works, _NUM_NAMED) or ("none; lower --micro-batch-size" if micro > 1 else "none")
     return UsageError(
-        f"batch: {multiple('global_batch_size', total, of, parallel.data * micro)}; with {ranks} ranks per node these numbers of "
-        f"nodes work: {some(works, _NUM_NAMED) or 'none; lower --micro-batch-size'}"
+        f"batch: {multiple('global_batch_size', total, of, each)}; batches that work on these nodes: {batches}; with {ranks} ranks "
+        f"per node these numbers of nodes work: {nodes}"
     )
 
 

@@ -278,8 +278,13 @@ def read_run(path: Path) -> Run:
     return build(Run, record, "run")
 
 
-def summary(run: Run) -> str:
-    """Return the run as aligned lines: model, machine, layout with its arithmetic, batch, length, data."""
+def batch_in_words(samples: int, usual: int) -> str:
+    """Return a global batch in words; one that is not the model's own is said to be another amount of work."""
+    return f"global batch {samples}" + ("" if samples == usual else f" (the model's is {usual})")
+
+
+def summary(run: Run, usual_batch: int) -> str:
+    """Return the run as aligned lines: model with its batch, machine, layout with its arithmetic, length, data."""
     shape, parallel, batch, launch = run.model.architecture, run.parallel, run.batch, run.launch
     tokens = batch.global_batch_size * batch.sequence_length
     unit = "GPUs" if run.system.accelerator == "cuda" else "CPU ranks"
@@ -288,7 +293,8 @@ def summary(run: Run) -> str:
     sequence = ["--sequence-parallel"] if run.sizes.sequence_parallel else []
     rows = {
         "model": f"{run.model.name}: {shape.num_layers} layers, hidden {shape.hidden_size}, "
-        f"{shape.num_attention_heads} heads, sequence {shape.sequence_length}",
+        f"{shape.num_attention_heads} heads, sequence {shape.sequence_length}, "
+        + batch_in_words(batch.global_batch_size, usual_batch),
         "system": f"{run.system.name} ({run.system.description}), launcher {launch.launcher}"
         + (f", queue {launch.queue}" if launch.queue else ""),
         "ranks": f"{parallel.nodes} node(s) x {parallel.gpus_per_node} = {parallel.num_gpus} {unit}",

@@ -1,7 +1,7 @@
 """One machine: its nodes, scheduler, software and environment; the only place for site facts."""
 
 import re
-from dataclasses import field, fields, replace
+from dataclasses import field, fields
 
 from nlp_bench.config import scheduler
 from nlp_bench.config.model import Layout, Model
@@ -198,8 +198,10 @@ class System(Checked, where="system"):
 
     def layout_of(self, model: Model) -> Layout:
         """Return the layout of a run without options: this machine's for the model, else the model's own."""
-        own = self.layout.get(model.name, Layout())
-        return replace(own, **{name: one for name, one in vars(model.defaults).items() if getattr(own, name) is None})
+        own = vars(self.layout.get(model.name, Layout()))
+        return Layout(
+            **{name: getattr(model.defaults, name, None) if one is None else one for name, one in own.items()}
+        )
 
 
 def is_inherited(name: str, value: str) -> bool:

@@ -163,7 +163,7 @@ def _rules(problem: Problem, deviations: tuple[str, ...]) -> list[str]:
         if name in table.get("models", ())
     ]
     return [
-        f"global batch {problem.global_batch_size} samples, sequence {shape.sequence_length} tokens, {problem.precision}",
+        f"{problem.batch} samples, sequence {shape.sequence_length} tokens, {problem.precision}",
         f"report time: time of {problem.tokens:,} tokens at the predicted tokens per second",
         *(titles or [f"no file of benchmark/rules is about model {name}"]),
     ]

@@ -10,7 +10,7 @@ from nlp_bench.config import catalog
 from nlp_bench.config.machine import settle
 from nlp_bench.config.model import Architecture, Model, Training, model_shape
 from nlp_bench.config.request import Request
-from nlp_bench.config.run import Run
+from nlp_bench.config.run import Run, batch_in_words
 from nlp_bench.config.system import Gpu, System
 from nlp_bench.config.system import Network as Fabric
 from nlp_bench.errors import UsageError
@@ -255,12 +255,9 @@ class Problem:
         return self.nodes * self.gpus_per_node
 
     @property
-    def usual_batch_size(self) -> int | None:
-        """The default batch of model and system; None where their default layout gives none."""
-        try:
-            return default_batch(self.model, self.system)
-        except UsageError:
-            return None
+    def batch(self) -> str:
+        """The global batch in words; one that is not the model's own is said to be another."""
+        return batch_in_words(self.global_batch_size, self.model.defaults.global_batch_size)
 
     @property
     def deviations(self) -> tuple[str, ...]:
@@ -350,11 +347,11 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
         raise UsageError(
             f"--nodes: {nodes} nodes x {system.gpus_per_node} GPUs are more than the {MOST_GPUS} that are planned for"
         )
-    samples = global_batch_size or default_batch(model, system)
+    samples = global_batch_size or model.defaults.global_batch_size
     if samples > MOST_SAMPLES:
         raise UsageError(
             f"batch: {samples} samples in an iteration are more than the {MOST_SAMPLES} that are planned for; --global-batch-size "
-            f"counts samples, not tokens: correct it, or the defaults of model {model.name} and system {system.name}"
+            f"counts samples, not tokens: correct it, or the defaults of model {model.name}"
         )
     frozen = catalog.has_rules(model.name)
     return Problem(
@@ -383,19 +380,6 @@ def proposed_layout(model: Model, system: System) -> dict[str, Any]:
     """Return the layout of a run without options, by the fields of Layout: the system's for this model, else the model's defaults."""
     layout = system.layout_of(model)
     return vars(layout) | {"gpus_per_node": layout.gpus_per_node or system.gpus_per_node}
-
-
-def default_batch(model: Model, system: System) -> int:
-    """Return the batch of a run without options, dp x micro batch x GAS; raises UsageError where its layout does not divide the GPUs."""
-    proposed = proposed_layout(model, system)
-    model_parallel = proposed["tensor_parallel"] * proposed["pipeline_parallel"]
-    num_gpus = proposed["nodes"] * int(proposed["gpus_per_node"])
-    if num_gpus % model_parallel:
-        raise UsageError(
-            f"batch: the default of {model.name} gives none here: {num_gpus} GPUs are not a multiple of tp*pp = {model_parallel}; "
-            "give --global-batch-size"
-        )
-    return int(num_gpus // model_parallel * proposed["micro_batch_size"] * proposed["gradient_accumulation_steps"])
 
 
 def _as_measured(system: System, constants: Constants) -> System:

@@ -197,9 +197,7 @@ def notes(problem: Problem) -> list[str]:
     """Return the assumptions of the prediction."""
     gpu, network, shape = problem.system.gpu, problem.system.network, problem.model.architecture
     assert gpu is not None  # noqa: S101  # a problem has one
-    usual = problem.global_batch_size == problem.usual_batch_size
-    whose = "the default of model and system; --global-batch-size sets another" if usual else "as asked for"
-    batch = f"global batch {problem.global_batch_size} x {shape.sequence_length} tokens at every layout ({whose})"
+    batch = f"{problem.batch} x {shape.sequence_length} tokens at every layout and on every machine"
     machine = (
         f"{problem.precision} on {gpu.name}, {gpu.memory_gib:g} GiB; {problem.gpus_per_node} GPUs and {network.links_per_node} links of "
         f"{network.link_gbit_per_s or 0:g} Gbit/s per node; {rates(problem)}"

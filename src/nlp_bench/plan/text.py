@@ -31,7 +31,7 @@ def question(problem: Problem) -> str:
 
 def batch(problem: Problem) -> str:
     """Return the batch and the tokens."""
-    return f"global batch {problem.global_batch_size}, {tokens_in_words(problem.tokens)} tokens"
+    return f"{problem.batch}, {tokens_in_words(problem.tokens)} tokens"
 
 
 def columns(rows: Sequence[Row]) -> list[Column]:
