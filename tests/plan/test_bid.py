@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from support.browsing import NEEDS_BROWSER, browser, contrast, looked_at
+from support.command import Cli
+from support.planning import problem
 
 from nlp_bench.cli.parser import parser_of
 from nlp_bench.cli.plan.bid import FORMATS
@@ -24,10 +26,11 @@ from nlp_bench.plan.neighbours import (
     known_points,
     measured_by_others,
     nearest,
+    offered,
     read_points,
 )
 from nlp_bench.plan.problem import configuration_of, sizes_of
-from nlp_bench.plan.ranking import Answer, beyond_published, rows_of
+from nlp_bench.plan.ranking import Answer, beyond_published, configuration, rows_of
 
 COLUMNS = (
     "id,source_id,grade,model,params_b,seq,gpu,gpus_per_node,internode_gbps_per_node,n_gpus,tp,pp,vpp,cp,mbs,gbs,recompute,"
@@ -193,6 +196,44 @@ def test_what_is_inside_or_not_used_is_not_named(points: Path) -> None:
 def test_the_name_of_a_data_sheet_is_that_of_its_points(points: Path) -> None:
     rows = [{**row, "gpu": "MI325X"} for row in read_points(points)]
     assert nearest(replace(OFFER, gpu="AMD Instinct MI325X"), rows)[0].differences == ()
+
+
+H100, SXM = "NVIDIA H100 80GB HBM3", "H100-SXM5-80GB"
+
+
+@pytest.mark.parametrize(
+    ("offer", "other", "is_one"),
+    [
+        (H100, SXM, True),
+        (H100, "H100-SXM-96GB-HBM2e-500W", False),
+        (H100, "NVIDIA H100 PCIe", False),
+        ("NVIDIA H200", "H200-SXM-141GB", True),
+        ("NVIDIA B200", "B200-SXM", True),
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-80GB", False),
+        ("NVIDIA A100-SXM4-40GB", "A100", False),  # of 40 or of 80 GB
+    ],
+)
+def test_one_product_in_two_spellings_is_no_difference(points: Path, offer: str, other: str, is_one: bool) -> None:
+    rows = [{**row, "gpu": other} for row in read_points(points)]
+    found = nearest(replace(OFFER, gpu=offer), rows)[0]
+    assert found.differences == (() if is_one else (f"GPU {other} (offer {offer})",))
+    assert found.distance == (0 if is_one else 0.5)
+
+
+def test_an_h100_can_be_measured_by_others(points: Path) -> None:
+    asked = problem("175", "dgx-h100", nodes=48)
+    (row,) = rows_of(configuration(asked, asked.published), asked)
+    same = {name: f"{value:g}" for name, value in offered(asked, row.sizes).numbers.items()}
+    rows = [{**read_points(points)[0], **same, "gpu": gpu} for gpu in (SXM, "H100-SXM-96GB-HBM2e-500W")]
+    (said,) = measured_by_others(asked, row.sizes, row.report_s, rows)
+    assert said.startswith("554.7 s (J1: GPT3-175B, Megatron-LM, bf16)")
+
+
+def test_a_sheet_of_an_h100_has_no_difference_of_its_name(cli: Cli) -> None:
+    words = ("--model", "175", "--system", "dgx-h100", "--nodes", "64", "--tp", "4", "--pp", "8", "--vpp", "6")
+    near = cli("plan", *words, "--bid", "--format", "json").json["nearest_measurements"]
+    assert any(f" x {SXM}, " in point["what"] for point in near)
+    assert not [said for point in near for said in point["differences"] if said.startswith(f"GPU {SXM}")]
 
 
 def test_without_points_nothing_is_near(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The peaks of benchmark/accelerators.toml: found by the exact name of a device in a log or an option, or refused."""
+"""benchmark/accelerators.toml, and which of its entries the name of a device means: of a log exactly, of a plan by its family and form."""
 
 import re
 from collections.abc import Sequence
@@ -14,6 +14,10 @@ FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")  # number formats of ma
 SHARED = {"mxfp8": "fp8", "fp8-rowwise": "fp8"}  # number formats that have the peak of another one
 _VENDOR = re.compile(r"^(?:nvidia tesla|nvidia|tesla|amd instinct|amd|intel|google) ")
 _MEMORY = re.compile(r"[ -]\d{2,3} ?gb?$")
+_SIZE = re.compile(r"(?<![0-9])(\d{2,3}) ?gb?(?![a-z])")
+_SAME_SIZE = (
+    0.1  # relative difference of two statements of one memory: in GB or GiB, with or without what the driver keeps
+)
 _PROSE = re.compile(r"(?: (?:[a-z]+|GPUs?)[.,:;]?)*")
 """What may follow a name in a sentence; words with capitals or digits may name a variant or a slice."""
 
@@ -159,10 +163,71 @@ def peak_of(words: str, number_format: str) -> Peak:
 
 def bound_of(words: str) -> tuple[str, float] | None:
     """Return the family that `words` name and the TFLOP/s that no device of it exceeds in any format; None where none is named."""
-    for family in sorted({entry.family for entry in accelerators()}, key=lambda family: (-len(family), family)):
-        if re.search(rf"(?<![a-z0-9]){re.escape(family.lower())}(?![0-9])", words.lower()):
-            return family, max(max(e.peak_tflops.values()) for e in accelerators() if e.family == family)
-    return None
+    found = _of_family(words)
+    return (found[0].family, max(max(one.peak_tflops.values()) for one in found)) if found else None
+
+
+@cache
+def entry_of(words: str) -> Accelerator:
+    """Return the entry of an exact name, or the variant of a named family whose form `words` have: SXM where they say none.
+
+    A slice (MIG) is not its GPU. Raises UsageError, which names the table, for a device that it does not have.
+    """
+    try:
+        found = variants(words)
+    except UsageError:
+        found = () if "mig" in _plain(words) else _of_family(words)
+        if not found:
+            raise
+    forms = [_form(one.name) for one in found]
+    wanted = next((form for form in (_form(words), "", "sxm") if form in forms), forms[0])
+    return found[forms.index(wanted)]
+
+
+def product_of(words: str) -> tuple[str, float | None]:
+    """Return what devices of one product share, however they are spelt: the entry's name and GiB of memory, None where they are not told.
+
+    The number of a superchip's CPU memory is none of the GPU's. A device that the table does not have is its own words.
+    """
+    try:
+        entry = entry_of(words)
+    except UsageError:
+        return product(words), None
+    sizes, stated = [one.gib for one in entry.memory], _SIZE.search(words.casefold())
+    same = [gib for gib in sizes if stated and abs(float(stated[1]) / gib - 1) <= _SAME_SIZE]
+    return entry.name, next(iter(same), sizes[0] if len(sizes) == 1 else None)
+
+
+def family_of(words: str) -> str:
+    """Return the name that variants of one chip share: A100 of "NVIDIA A100-SXM4-40GB"; of a device that the table does not have its first word."""
+    try:
+        return entry_of(words).family
+    except UsageError:
+        return (_plain(product(words)) or [""])[0].upper()
+
+
+def is_same(one: str, other: str) -> bool:
+    """Return whether two names mean one entry of the table, or, of devices that it lacks, whether one has all words of the other."""
+    names = [product_of(words)[0] for words in (one, other)]
+    known = {entry.name for entry in accelerators()}
+    first, second = (set(_plain(name)) for name in names)
+    return names[0] == names[1] or (known.isdisjoint(names) and (first <= second or second <= first))
+
+
+def _of_family(words: str) -> tuple[Accelerator, ...]:
+    """Return the entries of the family that `words` name anywhere, the longest one where they name several."""
+    plain = f" {' '.join(_plain(words))} "
+    named = [one.family for one in accelerators() if f" {' '.join(_plain(one.family))} " in plain]
+    return tuple(one for one in accelerators() if one.family == max(named, key=len, default=""))
+
+
+def _plain(words: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", words.casefold())
+
+
+def _form(words: str) -> str:
+    found = re.search(r"sxm|pcie|nvl(?![0-9a-z])", words.casefold())
+    return found[0] if found else ""
 
 
 def product(words: str) -> str:
@@ -181,8 +246,8 @@ def _names() -> tuple[tuple[str, Accelerator], ...]:
 
 def forget() -> None:
     """Clear the caches, so that the table is read again: in a session of Python it may have been edited."""
-    accelerators.cache_clear()
-    _names.cache_clear()
+    for cached in (accelerators, _names, entry_of):
+        cached.cache_clear()
 
 
 def _longest(named: Sequence[tuple[str, Accelerator]], words: str) -> tuple[Accelerator, ...]:

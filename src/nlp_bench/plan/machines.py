@@ -1,11 +1,10 @@
 """A system file, or a GPU's name in any spelling, as the planner's machine: data sheets from benchmark/accelerators.toml."""
 
-import contextlib
 import re
 from collections.abc import Iterable
 from typing import Any
 
-from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, accelerators, deviations, named_table, variants
+from nlp_bench.config.accelerators import SHARED, TABLE, Accelerator, deviations, entry_of, is_same, named_table
 from nlp_bench.config.system import FABRICS, System
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
@@ -70,30 +69,12 @@ def sheet_of(words: str, precision: str, memory_gib: float | None = None) -> She
 
 
 def _entry(words: str) -> Accelerator:
-    """Return the entry of an exact name, or of the family that `words` begin with: the SXM part unless they name another."""
     try:
-        found = variants(words)
+        return entry_of(words)
     except UsageError:
-        plain = " ".join(re.split(r"[^a-z0-9]+", words.casefold()))
-        families = {one.family for one in accelerators()}
-        named = [one for one in families if re.search(rf"(?<![a-z0-9]){re.escape(one.casefold())}(?![0-9a-z])", plain)]
-        longest = "" if "mig" in plain.split() else max(named, key=len, default="")  # a slice is not its GPU
-        found = tuple(one for one in accelerators() if one.family == longest)
-    if not found:
         raise UsageError(
             f"{words[:80]!r} is not in {named_table()}, so that nothing can be predicted for it; describe it from its data sheet:\n{_LINES}"
-        )
-    forms = [_form(one.name) for one in found]
-    for wanted in ({_form(words)} - {""}, {"", "sxm"}):
-        for one, form in zip(found, forms, strict=True):
-            if form in wanted:
-                return one
-    return found[0]
-
-
-def _form(words: str) -> str:
-    found = re.search(r"sxm|pcie|nvl(?![0-9a-z])", words.casefold())
-    return found[0] if found else ""
+        ) from None
 
 
 def _peak(entry: Accelerator, number_format: str) -> float:
@@ -150,26 +131,14 @@ def measured_elsewhere(constants: Constants, names: Iterable[str]) -> tuple[str,
     return tuple(
         f"the constants were measured on {theirs}, not on {name}: neither they nor the interval hold for it; plan without --constants"
         for name in names
-        if theirs and not _is_same(theirs, name)
+        if theirs and not is_same(theirs, name)
     )
-
-
-def _is_same(one: str, other: str) -> bool:
-    """Return whether two names mean one entry of the table, or, of GPUs that it lacks, whether one has all words of the other."""
-    entries = []
-    for words in (one, other):
-        with contextlib.suppress(UsageError):
-            entries.append(_entry(words).name)
-    if entries:
-        return len(entries) == 2 and entries[0] == entries[1]
-    plain = [set(re.split(r"[^a-z0-9]+", words.casefold())) - {"", "nvidia", "amd"} for words in (one, other)]
-    return plain[0] <= plain[1] or plain[1] <= plain[0]
 
 
 def _measured(system: System, constants: Constants) -> Measured | None:
     """Return what `nlp-bench plan calibrate` measured of the system's GPU, or of its CPU where it has no GPU."""
     measured, gpu = constants.machine, system.gpu
-    return measured if measured is not None and (gpu is None or _is_same(measured.name, gpu.name)) else None
+    return measured if measured is not None and (gpu is None or is_same(measured.name, gpu.name)) else None
 
 
 def machine_of(system: System, constants: Constants, precision: str) -> Machines:

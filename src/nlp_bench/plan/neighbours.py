@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from nlp_bench.config import catalog
-from nlp_bench.config.accelerators import product
+from nlp_bench.config.accelerators import family_of, product_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.problem import Problem, Setting
@@ -130,21 +130,10 @@ def number(row: Point, column: str) -> float | None:
     return value if math.isfinite(value) and value > 0 else None
 
 
-def generation(gpu: str) -> str:
-    """Return the name that variants of one chip share: A100 of "NVIDIA A100-SXM4-40GB"."""
-    words = product(gpu).upper().replace("-", " ").replace("_", " ").split()
-    return words[0] if words else ""
-
-
 def is_of_family(row: Point) -> bool:
     """Whether a point was measured with a framework of the trainer's family."""
     framework = (row.get("framework") or "").lower()
     return any(word in framework for word in MEGATRON)
-
-
-def _same_gpu(one: str, other: str) -> bool:
-    """Whether two names mean one product: that of a data sheet may hold the maker's name."""
-    return product(one) == product(other)
 
 
 def nearest(offer: Offered, rows: Sequence[Point]) -> tuple[Near, ...]:
@@ -176,15 +165,15 @@ def _distance(offer: Offered, row: Point) -> float:
         value = number(row, column)
         total += weight * (0.5 if value is None else abs(math.log2(value / offer.numbers[column])))
     gpu = row.get("gpu") or ""
-    total += _OTHER_GENERATION if generation(gpu) != generation(offer.gpu) else 0
-    total += _OTHER_GPU if not _same_gpu(gpu, offer.gpu) else 0
+    total += _OTHER_GENERATION if family_of(gpu) != family_of(offer.gpu) else 0
+    total += _OTHER_GPU if product_of(gpu) != product_of(offer.gpu) else 0
     total += _OTHER_SETTING * (offer.recompute != (row.get("recompute") or offer.recompute))
     return total + _OTHER_SETTING * (offer.precision not in (row.get("precision") or ""))
 
 
 def _differences(offer: Offered, row: Point) -> Iterable[str]:
     gpu = row.get("gpu") or ""
-    if not _same_gpu(gpu, offer.gpu):
+    if product_of(gpu) != product_of(offer.gpu):
         yield f"GPU {gpu} (offer {offer.gpu})"
     for column, (label, _) in LABELS.items():
         value = number(row, column)
@@ -221,7 +210,11 @@ def _is_same(point: Point, wanted: Offered) -> bool:
         return False
     values = [(number(point, column), wanted.numbers[column]) for column in LABELS]
     sizes = all(value is not None and math.isclose(value, own, rel_tol=_SAME_SIZE) for value, own in values)
-    return sizes and _same_gpu(point.get("gpu") or "", wanted.gpu) and point.get("recompute") == wanted.recompute
+    return (
+        sizes
+        and product_of(point.get("gpu") or "") == product_of(wanted.gpu)
+        and point.get("recompute") == wanted.recompute
+    )
 
 
 def extrapolated(offer: Offered, rows: Sequence[Point]) -> Iterator[str]:
@@ -233,8 +226,8 @@ def extrapolated(offer: Offered, rows: Sequence[Point]) -> Iterator[str]:
         f"({', '.join(frameworks) or 'none of this family'}); identical published configurations differ by 3 % in the "
         "median and 19 % at most between software versions, dates and sites"
     )
-    own = [row for row in family if generation(row.get("gpu") or "") == generation(offer.gpu)]
-    where = f"on {generation(offer.gpu)}"
+    own = [row for row in family if family_of(row.get("gpu") or "") == family_of(offer.gpu)]
+    where = f"on {family_of(offer.gpu)}"
     if not own:
         yield (
             f"GPU type: no published measurement {where}; its constants follow from the data sheet and other GPUs, and the "
