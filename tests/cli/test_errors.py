@@ -28,7 +28,7 @@ from nlp_bench.cli.main import main
         ("plan -n 3", "no option -n"),
         ("report x.log --json", "no option --json; write --format json"),
         ("plan --mod 175", "no option --mod; did you mean --model?"),
-        ("report --precision fp61 x.log", "--precision: 'fp61' is not one of fp32, tf32, bf16, fp16, fp8, fp4; did you mean fp16?"),
+        ("report --precision fp61 x.log", "--precision: 'fp61' is not one of fp32, tf32, bf16, fp16, fp8, mxfp8, fp4; did you mean fp16?"),
         ("report --format tabel x.log", "did you mean table?"),
         ("submit --recompute-granularity ful", "--recompute-granularity: 'ful' is not one of none, selective, full; did you mean full?"),
         ("submit --launcher sulrm", "did you mean slurm?"),

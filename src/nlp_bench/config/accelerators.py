@@ -10,8 +10,8 @@ from nlp_bench.immutable import immutable
 
 SCHEMA = "nlp-bench/accelerators/3"
 TABLE = "benchmark/accelerators.toml"
-FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "fp4")  # number formats of matrix products
-SHARED = {"mxfp8": "fp8", "fp8-rowwise": "fp8"}  # number formats that have the peak of another one
+FORMATS = ("fp32", "tf32", "bf16", "fp16", "fp8", "mxfp8", "fp4")  # number formats of matrix products
+SHARED = {"fp8-rowwise": "fp8"}  # number formats that have the peak of another one
 _VENDOR = re.compile(r"^(?:nvidia tesla|nvidia|tesla|amd instinct|amd|intel|google) ")
 _MEMORY = re.compile(r"[ -]\d{2,3} ?gb?$")
 _SIZE = re.compile(r"(?<![0-9])(\d{2,3}) ?gb?(?![a-z])")

@@ -8,6 +8,7 @@ import os
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+from nlp_bench.config.accelerators import FORMATS, TABLE, entry_of
 from nlp_bench.config.model import PRECISIONS
 from nlp_bench.config.origin import SCRIPT
 from nlp_bench.config.run import Run, Tuning
@@ -126,9 +127,30 @@ def check_arguments(run: Run, *, files: bool = False) -> None:
     bare = replace(run, tuning=replace(run.tuning, train_args=()))
     _refuse_overrides(parse(training_arguments(bare)), settings)
     Layout.of(settings, run.parallel.num_gpus)
+    _check_format(run, settings)
     _check_until(run)
     if files:
         check_files(settings)
+
+
+def _check_format(run: Run, settings: "Settings") -> None:
+    """Raise UsageError for a format of 8-bit products that the system's GPU does not have, by the peaks of its entry in the table."""
+    gpu, recipe = run.system.gpu, settings.fp8_recipe
+    if not settings.fp8_format or gpu is None or run.system.accelerator != "cuda":
+        return
+    needed = recipe if recipe in FORMATS else "fp8"
+    try:
+        entry = entry_of(gpu.name)
+    except UsageError:  # the trainer asks the GPU itself
+        return
+    if needed not in entry.peak_tflops:
+        known = ", ".join(entry.peak_tflops)
+        remedy = (
+            "use --fp8-recipe delayed" if "fp8" in entry.peak_tflops else 'write precision = "bf16" into the model file'
+        )
+        raise UsageError(
+            f"fp8_recipe: {recipe} needs {needed} products, and {TABLE} has no {needed} peak for {entry.name}, only {known}; {remedy}"
+        )
 
 
 WITHOUT_EFFECT = {
