@@ -1,11 +1,13 @@
 """Answers as JSON objects and as rows of a CSV file."""
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from nlp_bench.plan.capacity import Recommendation, Size, TimeAnswer, nemo_days, parameters_of
 from nlp_bench.plan.problem import AXES, Problem, Setting
 from nlp_bench.plan.ranking import Answer, Row
+from nlp_bench.plan.systems import Side
 from nlp_bench.plan.why import Why
 
 SCHEMA = "nlp-bench/plan-answer/1"
@@ -82,6 +84,39 @@ def plan_record(answer: Answer) -> dict[str, Any]:
         "measured_by_others": list(answer.measured),
         "rehearsed": list(answer.rehearsed),
         "extrapolated": list(answer.extrapolated),
+    }
+
+
+SYSTEM_COLUMNS = ("system", "gpu", *COLUMNS, "reason")
+
+
+def system_row(side: Side) -> dict[str, Any]:
+    """Return a row of the CSV file of several systems; without a configuration it has the reason."""
+    problem, gpu = side.problem, side.system.gpu
+    size = {"nodes": problem.nodes, "num_gpus": problem.num_gpus} if problem else {}
+    best = flat(side.best) if side.best else {}
+    return {"system": side.system.name, "gpu": gpu.name if gpu else None, **size, **best, "reason": side.reason}
+
+
+def systems_record(sides: Sequence[Side]) -> dict[str, Any]:
+    """Return the answer to: what is the best configuration on each of several systems, for equal work."""
+    own = ("system", "gpu", "nodes", "gpus_per_node", "num_gpus", "deviations", "doubts")
+    records = [_problem_record(side.problem, "systems") if side.problem else {} for side in sides]
+    equal = {key: one for record in records for key, one in record.items() if key not in own}
+    return {
+        **(equal or {"schema": SCHEMA, "kind": "systems"}),
+        "systems": [
+            {
+                **{name: system_row(side).get(name) for name in ("system", "gpu", "nodes", "num_gpus")},
+                "gpus_per_node": side.problem.gpus_per_node if side.problem else None,
+                "configuration": row_record(side.best),
+                "limits": side.best.limits if side.best else None,
+                "reason": side.reason,
+                **{name: record.get(name, []) for name in ("deviations", "doubts")},
+                "extrapolated": list(side.answer.extrapolated) if side.answer else [],
+            }
+            for side, record in zip(sides, records, strict=True)
+        ],
     }
 
 

@@ -7,8 +7,9 @@ from nlp_bench.machine.topology import ranges_of
 from nlp_bench.plan.capacity import DAY_S, NEMO_FLOPS, SHAPES, Recommendation, TimeAnswer, nemo_days, parameters_of
 from nlp_bench.plan.problem import ENDS, Problem
 from nlp_bench.plan.ranking import Answer, Row
+from nlp_bench.plan.systems import Side
 from nlp_bench.plan.why import Why
-from nlp_bench.show.table import TEXT, Column, Style, shown, tokens_in_words
+from nlp_bench.show.table import TEXT, Column, Style, as_text, shown, tokens_in_words
 
 MARK = "*"  # follows the rank of the published configuration
 WITH_COLUMN = ("tp", "pp", "vpp", "cp", "micro_batch_size")  # sizes that have a column of the table
@@ -161,6 +162,60 @@ def ranking_lines(answer: Answer, style: Style) -> list[str]:
     lines += say(style, *_published(answer), *measured, *answer.rehearsed, *_tight(answer), *_nothing(answer))
     lines += say(style, f"taken for granted: {'; '.join(answer.notes)}")
     return lines + say(style, *(f"extrapolated: {text}" for text in answer.extrapolated))
+
+
+WRAPPED = 28  # columns of a cell of several systems, on a terminal
+
+
+def systems_lines(sides: Sequence[Side], style: Style) -> list[str]:
+    """Return the answer to: what is the best configuration on each of several systems, for equal work."""
+    problems = [side.problem for side in sides if side.problem]
+    lines = []
+    if problems:
+        one = problems[0]
+        work = f"{one.batch} x {one.model.architecture.sequence_length} tokens, {tokens_in_words(one.tokens)} tokens"
+        heading = (
+            f"{one.model.name} on {len(sides)} systems, equal work: {work}, {one.precision}: predicted, not measured"
+        )
+        lines = [*style.heading(heading), ""]
+    best = [side.best for side in sides if side.best]
+    usual = common(best) if best else []
+    table = _system_columns(sides, usual)
+    lines += style.table(table) if style is not TEXT else as_text(table, [_width(column) for column in table])
+    counts = sorted({problem.num_gpus for problem in problems})
+    other = f"they have {' and '.join(map(str, counts))} GPUs; --gpus N takes the same number on each"
+    own = "each is the best configuration that surely fits; nlp-bench plan with one --system ranks all, and says what is extrapolated"
+    alike = [f"all of these: {', '.join(usual)}"] if usual else []
+    return [*lines, "", *say(style, *alike, *([other] if len(counts) > 1 else []), own)]
+
+
+def _width(one: Column) -> int:
+    return min(WRAPPED, max(map(len, (*one.heading.split("\n"), *one.shown))))
+
+
+def _system_columns(sides: Sequence[Side], usual: Sequence[str]) -> list[Column]:
+    rows, problems = [side.best for side in sides], [side.problem for side in sides]
+    gpus = [side.system.gpu.name if side.system.gpu else "" for side in sides]
+    rates = [f"{row.tokens_per_second / row.sizes.num_gpus:.0f}" if row else "" for row in rows]
+    held = [
+        ", ".join([row.sizes.layout, *(word for word in row.sizes.switches.values() if word not in usual)])
+        if row
+        else ""
+        for row in rows
+    ]
+    return shown([
+        column("system", [side.system.name for side in sides], is_text=True),
+        column("GPU", gpus, is_text=True),
+        column("nodes", [problem.nodes if problem else "" for problem in problems]),
+        column("GPUs", [problem.num_gpus if problem else "" for problem in problems]),
+        column("report\ntime s", [digits(row.report_s) if row else "none" for row in rows]),
+        column("90 %\ninterval", [f"{digits(row.low_s)}-{digits(row.high_s)}" if row else "" for row in rows]),
+        column("tokens/s\nper GPU", rates),
+        column("memory\nGiB", [f"{row.memory_gib:.1f}" if row else "" for row in rows]),
+        column("\nof", [f"{row.capacity_gib:g}" if row else "" for row in rows]),
+        column("what limits it", [side.reason or (side.best.limits if side.best else "") for side in sides], is_text=True),
+        column("configuration", held, is_text=True),
+    ])  # fmt: skip
 
 
 def _searched(answer: Answer) -> list[str]:

@@ -50,16 +50,19 @@ class Plan(Command, ConstantsOption):
 
     EXAMPLE = """nlp-bench plan --model 175 --system juwels-booster --nodes 96
   nlp-bench plan --model 175 --system juwels-booster --time 560
+  nlp-bench plan --model 175 --system juwels-booster dgx-a100 dgx-h100 --gpus 384
   nlp-bench plan --model 175 --system juwels-booster --tp 4 --pp 16 --vpp 6 --why
   nlp-bench plan --model 175 --system juwels-booster --emit-jube sweep.yaml && jube run sweep.yaml
   nlp-bench plan --model-size auto --days 5 --tokens 300B --nodes 20 --system dgx-a100"""
 
     model: str | None = shared("model", group=ASKED)  # File of benchmark/models (175, 13, llama_8b), or a path.
-    system: str | None = shared("system", group=ASKED)
+    system: tuple[str, ...] = value(nargs="+", read=str, default=(), metavar="S", group=ASKED)
+    """Files of benchmark/systems, or paths (default: this machine's); several make one table of equal work."""
     nodes: int | None = shared("nodes", group=ASKED)  # Nodes of the job (default: the model's); with --time the most.
+    gpus: int | None = value(read=size, group=ASKED)  # GPUs of the job in place of --nodes: as many on each system.
     gpus_per_node: int | None = shared("gpus_per_node", group=ASKED)  # GPUs of each (default: the system's).
     global_batch_size: int | None = shared("global_batch_size", group=ASKED)
-    """Samples of an iteration (default: the benchmark's; it stays fixed)."""
+    """Samples of an iteration (default: the model's, on every machine; it stays fixed)."""
     sequence_length: int | None = shared("sequence_length", group=ASKED)
     """Tokens of a sample (frozen by the rules); 2048 or 2Ki."""
     precision: str | None = value(metavar="WORD", group=ASKED)
@@ -126,7 +129,7 @@ class Plan(Command, ConstantsOption):
             from nlp_bench.cli.plan.constants import learned
             from nlp_bench.plan.learn import report
 
-            lesson = learned(constants, self.learn, self.system)
+            lesson = learned(constants, self.learn, next(iter(self.system), None))
             print(report(lesson), end="", file=sys.stderr)
             constants = lesson.constants
         return self._answer(constants)
@@ -144,6 +147,7 @@ class Plan(Command, ConstantsOption):
         if len(asked) > 1:
             raise UsageError(f"plan: {' and '.join(asked)} are two questions; ask one at a time")
         drawn = {"--plot": self.plot, "--emit-jube": self.emit_jube, "--rehearse": self.rehearse}
+        self._check_machines([*asked, *(name for name, given in {**drawn, "--learn": self.learn}.items() if given)])
         for name, file in drawn.items():
             if file and asked and asked != ["--bid"]:
                 raise UsageError(f"plan: {name} goes with the ranking, not with {asked[0]}")
@@ -163,6 +167,13 @@ class Plan(Command, ConstantsOption):
                 f"plan: --model M is missing; known: {', '.join(names('models'))}; or --model-size auto --days D --tokens T"
             )
 
+    def _check_machines(self, of_one: list[str]) -> None:
+        """Raise UsageError for several systems with what is `of_one` machine, and for two sizes of a job."""
+        if len(self.system) > 1 and of_one:
+            raise UsageError(f"plan: {of_one[0]} goes with one --system, not with {len(self.system)}")
+        if self.nodes is not None and self.gpus is not None:
+            raise UsageError("plan: --nodes and --gpus exclude each other; give one of them")
+
     def _check_size(self) -> None:
         if self.model_size != "auto":
             raise UsageError(f"--model-size: {(self.model_size or '')[:40]!r} is not auto; a known size is --model M")
@@ -178,8 +189,8 @@ class Plan(Command, ConstantsOption):
         """Return the system that the options name, or this machine's."""
         from nlp_bench.config import catalog
 
-        if self.system is not None:
-            return catalog.load_system(self.system)
+        if self.system:
+            return catalog.load_system(self.system[0])
         from nlp_bench.config.resolve import resolve_system
 
         return resolve_system(Request())
@@ -192,7 +203,7 @@ class Plan(Command, ConstantsOption):
             model,
             system,
             constants,
-            nodes=self.nodes,
+            nodes=self.nodes if self.gpus is None else self._nodes_of(model, system, self.gpus),
             gpus_per_node=self.gpus_per_node,
             global_batch_size=self.global_batch_size,
             sequence_length=self.sequence_length,
@@ -201,25 +212,60 @@ class Plan(Command, ConstantsOption):
             fixed=Fixed(**{name: getattr(self, option) for name, option in OPTIONS.items()}),
         )
 
+    def _nodes_of(self, model: "Model", system: "System", gpus: int) -> int:
+        """Return the nodes that have so many GPUs; raises UsageError where no number of them does."""
+        ranks = self.gpus_per_node or system.layout_of(model).gpus_per_node or system.gpus_per_node
+        if not isinstance(ranks, int):
+            raise UsageError(f"--gpus: {system.name} counts the GPUs of its nodes where the job runs; give --nodes")
+        if left := gpus % ranks:
+            near = " and ".join(str(one) for one in (gpus - left, gpus - left + ranks) if one)
+            raise UsageError(
+                f"--gpus: {gpus} are no whole number of nodes of {system.name} with {ranks} GPUs; {near} are"
+            )
+        return gpus // ranks
+
     def _answer(self, constants: "Constants") -> int:
         """Answer the question that the options ask; return the exit code."""
         if self.model_size:
             return self._answer_size(constants)
         from nlp_bench.config import catalog
 
-        problem = self._problem(catalog.load_model(self.model or ""), self._named_system(), constants)
+        model = catalog.load_model(self.model or "")
+        if len(self.system) > 1:
+            return self._compare(model, constants)
+        problem = self._problem(model, self._named_system(), constants)
         say(*(f"warning: {deviation}: not the benchmark" for deviation in problem.deviations))
         say(*(f"warning: {doubt}" for doubt in problem.doubts))
         if self.time is not None:
             return self._answer_time(problem, self.time)
         return self._explain(problem) if self.why else self._rank(problem)
 
+    def _compare(self, model: "Model", constants: "Constants") -> int:
+        """Plan on each system and print one table; exit code 1 where nothing fits on any of them."""
+        from nlp_bench.config import catalog
+        from nlp_bench.plan.record import SYSTEM_COLUMNS, system_row, systems_record
+        from nlp_bench.plan.systems import compare
+        from nlp_bench.plan.text import systems_lines
+
+        systems = [catalog.load_system(name) for name in self.system]
+        sides = compare(systems, lambda system: self._problem(model, system, constants))
+        for problem in (side.problem for side in sides if side.problem):
+            warned = (*(f"{deviation}: not the benchmark" for deviation in problem.deviations), *problem.doubts)
+            say(*(f"warning: {problem.system.name}: {doubt}" for doubt in warned))
+        if self.format == "csv":
+            from nlp_bench.show.table import as_csv
+
+            self._out(as_csv(SYSTEM_COLUMNS, [system_row(side) for side in sides]))
+        else:
+            self._say(lambda style: systems_lines(sides, style), lambda: systems_record(sides))
+        return 0 if any(side.best for side in sides) else 1
+
     def _rank(self, problem: "Problem") -> int:
         """Rank, rehearse the best if requested, print the ranking or the bid sheet, write the sweep and the plot."""
         from nlp_bench.plan.ranking import ranking
 
         found = ranking(problem, top=self.top or 10)
-        words = {"model": _word(self.model or ""), "system": _word(self.system or problem.system.name)}
+        words = {"model": _word(self.model or ""), "system": _word(next(iter(self.system), problem.system.name))}
         if self.rehearse:
             found = replace(found, rehearsed=_rehearsed(found, min(self.rehearse, len(found.rows)), words))
         if self.bid:
@@ -265,7 +311,7 @@ class Plan(Command, ConstantsOption):
         from nlp_bench.plan.record import nodes_record
         from nlp_bench.plan.text import nodes_lines
 
-        if self.nodes is None:
+        if self.nodes is None and self.gpus is None:
             problem = replace(problem, nodes=MOST * problem.nodes)
         found = smallest(problem, limit_s)
         self._say(lambda style: nodes_lines(found, style), lambda: nodes_record(found))
