@@ -68,7 +68,7 @@ def nothing(_: Path) -> None:
         ("first-run.md", 5, first_run),
         ("logs.md", 4, nothing),
         ("number.md", 1, nothing),
-        ("planning.md", 7, nothing),
+        ("planning.md", 8, nothing),
         pytest.param("rehearse.md", 1, nothing, marks=pytest.mark.torchrun),
         ("rules.md", 2, nothing),
         ("scaling.md", 3, scaling),

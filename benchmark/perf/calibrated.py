@@ -20,11 +20,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+TINY: dict[str, Any] = {"model": "tiny", "micro_batch_size": 2, "gradient_accumulation_steps": 2}
 RUNS: dict[str, tuple[int, dict[str, Any]]] = {
-    "tiny": (1, {"model": "tiny"}),
+    "tiny": (1, TINY),
     "tiny, micro batch 8": (1, {"model": "tiny", "micro_batch_size": 8, "gradient_accumulation_steps": 1}),
-    "tiny, 8 layers of 512": (1, {"model": "tiny", "hidden_size": 512, "num_layers": 8}),
-    "tiny, sequence 1024": (1, {"model": "tiny", "sequence_length": 1024, "micro_batch_size": 1}),
+    "tiny, 8 layers of 512": (1, TINY | {"hidden_size": 512, "num_layers": 8}),
+    "tiny, sequence 1024": (1, TINY | {"sequence_length": 1024, "micro_batch_size": 1}),
     "tiny, GAS 8": (1, {"model": "tiny", "micro_batch_size": 1, "gradient_accumulation_steps": 8}),
     "126M": (1, {"model": "gpt_126m", "sequence_length": 256, "micro_batch_size": 1, "gradient_accumulation_steps": 1}),
     "126M without dropout": (
@@ -35,9 +36,9 @@ RUNS: dict[str, tuple[int, dict[str, Any]]] = {
         1,
         {"model": "gpt_126m*", "sequence_length": 128, "micro_batch_size": 1, "gradient_accumulation_steps": 2},
     ),
-    "tiny, DP 2": (2, {"model": "tiny"}),
-    "tiny, TP 2": (2, {"model": "tiny", "tensor": 2}),
-    "tiny, PP 2": (2, {"model": "tiny", "pipeline": 2, "gradient_accumulation_steps": 4}),
+    "tiny, DP 2": (2, TINY),
+    "tiny, TP 2": (2, TINY | {"tensor": 2}),
+    "tiny, PP 2": (2, TINY | {"pipeline": 2, "gradient_accumulation_steps": 4}),
 }
 """Ranks, and what differs from the model file; a star: without dropout, which no fused attention kernel of torch has on CPUs."""
 ITERATIONS, WARM_UP = 14, 4

@@ -111,9 +111,9 @@ class BatchOptions:
 
     micro_batch_size: int = _spread(jube="micro_batch_size", default=MISSING)  # Samples in one forward pass.
     gradient_accumulation_steps: int = _spread("--gas", "--gradient-accumulation-steps", jube="gas", default=MISSING)
-    """Gradient accumulation steps: micro-batches of an optimizer step."""
+    """Gradient accumulation steps: micro-batches of an optimizer step (default: as many as make the global batch)."""
     global_batch_size: int = _spread(jube="global_batch_size", default=MISSING)
-    """Samples of one optimizer step over all replicas, instead of --gas."""
+    """Samples of one optimizer step over all replicas (default: the model's, on every machine; with --gas alone as it makes)."""
 
 
 @immutable
