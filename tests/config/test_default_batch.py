@@ -48,9 +48,8 @@ def test_a_batch_that_the_replicas_cannot_share_is_refused_with_what_works(cli: 
     words = ("--model", "175", "--system", "juwels-booster", "--nodes", "80", *OFFLINE)
     said = cli("check", *words, code=2).err
     assert "global_batch_size = 96 is not a multiple of dp*micro_batch_size = 5*1 = 5 (remainder 1)" in said
-    assert (
-        "batches that work on these nodes: 95, 100; with 4 ranks per node these numbers of nodes work: 64, 96, " in said
-    )
+    assert "batches that work here: 95, 100; layouts that do: nlp-bench plan; with 4 ranks per node" in said
+    assert "these numbers of nodes work: 64, 96, 48, " in said
     assert "80 samples" in cli("check", *words, "--gas", "16").out
 
 

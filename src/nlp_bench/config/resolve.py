@@ -261,8 +261,8 @@ def _unshared(parallel: Parallel, total: int, micro: int) -> UsageError:
     of = f"dp*micro_batch_size = {parallel.data}*{micro}"
     nodes = some(works, _NUM_NAMED) or ("none; lower --micro-batch-size" if micro > 1 else "none")
     return UsageError(
-        f"batch: {multiple('global_batch_size', total, of, each)}; batches that work on these nodes: {batches}; with {ranks} ranks "
-        f"per node these numbers of nodes work: {nodes}"
+        f"batch: {multiple('global_batch_size', total, of, each)}; batches that work here: {batches}; layouts that do: nlp-bench "
+        f"plan; with {ranks} ranks per node these numbers of nodes work: {nodes}"
     )
 
 

@@ -88,6 +88,8 @@ def plan_record(answer: Answer) -> dict[str, Any]:
 
 
 SYSTEM_COLUMNS = ("system", "gpu", *COLUMNS, "reason")
+EQUAL = ("schema", "kind", "what", "model", "global_batch_size", "sequence_length", "precision", "tokens", "fixed")
+"""What several systems have in common; null where none of them can be planned."""
 
 
 def system_row(side: Side) -> dict[str, Any]:
@@ -100,11 +102,10 @@ def system_row(side: Side) -> dict[str, Any]:
 
 def systems_record(sides: Sequence[Side]) -> dict[str, Any]:
     """Return the answer to: what is the best configuration on each of several systems, for equal work."""
-    own = ("system", "gpu", "nodes", "gpus_per_node", "num_gpus", "deviations", "doubts")
     records = [_problem_record(side.problem, "systems") if side.problem else {} for side in sides]
-    equal = {key: one for record in records for key, one in record.items() if key not in own}
+    equal = next(filter(None, records), {"schema": SCHEMA, "kind": "systems", "what": "predicted, not measured"})
     return {
-        **(equal or {"schema": SCHEMA, "kind": "systems"}),
+        **{name: equal.get(name) for name in EQUAL},
         "systems": [
             {
                 **{name: system_row(side).get(name) for name in ("system", "gpu", "nodes", "num_gpus")},
