@@ -101,6 +101,24 @@ def test_another_family_is_told_how_to_know(tmp_path: Path) -> None:
     assert not (tmp_path / "forecast.json").exists()
 
 
+PARTIAL = "--model gpt_5b --system dgx-a100 --nodes 1 --tp 2 --micro-batch-size 24 --gas 1"
+
+
+@pytest.mark.parametrize(
+    "recompute",
+    [
+        "full --recompute-method block --recompute-num-layers 1",
+        "full --recompute-method uniform --recompute-num-layers 2",
+        "selective --recompute-modules mlp",
+    ],
+)
+def test_recompute_of_a_part_does_not_fit_unseen(cli: Cli, recompute: str) -> None:
+    """The first had "33.4 of 80 GiB, fits: yes", where a rehearsal has 103.3 GiB."""
+    out = cli("check", *PARTIAL.split(), "--recompute", *recompute.split(), "--offline").out
+    assert "no prediction: training.recompute: not predicted: recompute" in out
+    assert "fits: yes" not in out
+
+
 def test_a_cpu_run_says_nothing(tmp_path: Path) -> None:
     assert warnings_of(run_of(model="tiny", system="local", gpus_per_node=1), tmp_path) == []
 

@@ -45,6 +45,7 @@ UPSTREAM = "Megatron-LM"  # framework of a run whose trainer is Megatron-LM's ow
 
 def configuration_of(run: Run, constants: Constants) -> Configurations:
     """Return a run as N = 1 configurations, shape [1] in its spread; raises UsageError for what the planner does not know."""
+    _refuse_partial_recompute(run)
     trainer = UPSTREAM if run.tuning.trainer == "megatron-lm" else FRAMEWORK
     precision, sizes, parallel = run.training.precision, run.sizes, run.parallel
     own = {
@@ -58,6 +59,21 @@ def configuration_of(run: Run, constants: Constants) -> Configurations:
         machines=machine_of(run.system, constants, precision),
         framework=np.asarray(_place(constants.frameworks, trainer, "tuning.trainer")),
         precision=np.asarray(_place(PRECISIONS, precision, "training.precision")),
+    )
+
+
+def _refuse_partial_recompute(run: Run) -> None:
+    """Refuse recompute whose memory is not counted: full is each layer alone, selective the attention core."""
+    asked, tuning = run.training.recompute, run.tuning
+    modules = [name for name in tuning.recompute_modules if asked == "selective" and name != "core_attn"]
+    method, layers = tuning.recompute_method, tuning.recompute_num_layers
+    partial = asked == "full" and (method, layers) != ("uniform", 1)
+    if not partial and not modules:
+        return
+    words = f"method {method}, number of layers {layers}" if partial else f"modules {' '.join(modules)}"
+    raise UsageError(
+        f"training.recompute: not predicted: recompute {asked}, {words}; "
+        "`nlp-bench rehearse` with the same options says whether it fits"
     )
 
 
