@@ -101,22 +101,31 @@ def test_another_family_is_told_how_to_know(tmp_path: Path) -> None:
     assert not (tmp_path / "forecast.json").exists()
 
 
-PARTIAL = "--model gpt_5b --system dgx-a100 --nodes 1 --tp 2 --micro-batch-size 24 --gas 1"
+PARTIAL = "--model gpt_5b --system dgx-a100 --nodes 1 --tp 2 --micro-batch-size 24 --gas 1 --offline --recompute"
 
 
 @pytest.mark.parametrize(
-    "recompute",
+    ("recompute", "needed_gib", "fits"),
     [
-        "full --recompute-method block --recompute-num-layers 1",
-        "full --recompute-method uniform --recompute-num-layers 2",
-        "selective --recompute-modules mlp",
+        ("full --recompute-method block --recompute-num-layers 1", 103.3, "no"),
+        ("full --recompute-method uniform --recompute-num-layers 4", 40.4, "yes"),
+        ("selective --recompute-modules mlp", 69.6, "yes"),
     ],
 )
-def test_recompute_of_a_part_does_not_fit_unseen(cli: Cli, recompute: str) -> None:
-    """The first had "33.4 of 80 GiB, fits: yes", where a rehearsal has 103.3 GiB."""
-    out = cli("check", *PARTIAL.split(), "--recompute", *recompute.split(), "--offline").out
-    assert "no prediction: training.recompute: not predicted: recompute" in out
-    assert "fits: yes" not in out
+def test_recompute_of_a_part_is_no_recompute_of_all(cli: Cli, recompute: str, needed_gib: float, fits: str) -> None:
+    """The first had "33.4 of 80 GiB, fits: yes"; `needed_gib` is what a rehearsal has."""
+    out = cli("check", *PARTIAL.split(), *recompute.split()).out
+    predicted = re.search(r"predicted memory ([0-9.]+) of 80 GiB per GPU, fits: (\w+)", out)
+    assert predicted, out
+    assert float(predicted[1]) == pytest.approx(needed_gib, rel=0.03)
+    assert predicted[2] == fits
+
+
+def test_modules_of_another_trainer_are_not_predicted() -> None:
+    run = run_of(recompute="selective", recompute_modules=("core_attn", "mlp"))
+    run = dataclasses.replace(run, tuning=dataclasses.replace(run.tuning, trainer="megatron-lm"))
+    (line,) = warnings_of(run, None)
+    assert line.startswith("no prediction: tuning.recompute_modules: mlp is not predicted for Megatron-LM's trainer")
 
 
 def test_a_cpu_run_says_nothing(tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ def test_the_benchmark_is_legal() -> None:
         ({"pipeline": 1, "virtual": 2}, "interleaving", "tuning.num_virtual_stages_per_pipeline_rank: vpp = 2 needs pp above 1"),
         ({"virtual": 5}, "virtual stages", "num_layers = 96 is not a multiple of pp*vpp = 8*5 = 40 (remainder 16)"),
         ({"virtual": 2, "first_layers": 9, "last_layers": 9}, "virtual stages", "stages of 9, 13, 9 layers are not all multiples of vpp = 2"),
+        ({"recompute_num_layers": 5}, "recomputed layers", "recompute_num_layers: 5 does not divide the 12 layers of a (virtual) stage; give a number"),
+        ({"recompute_num_layers": 4, "first_layers": 6, "last_layers": 6}, "recomputed layers", "4 does not divide the 6 layers of a (virtual)"),
+        ({"recompute_num_layers": 7, "recompute_method": 1, "virtual": 2}, "recomputed layers", "7 is more than the 6 layers of a (virtual) stage"),
+        ({"recompute_num_layers": 5, "recompute_method": 1}, None, None),
+        ({"recompute_num_layers": 5, "decoder_sequence_length": 2048}, None, None),  # T5's stacks
         ({"micro_batch_size": 5}, "global batch", "batch: global_batch_size = 96 is not a multiple of dp*micro_batch_size = 6*5 = 30 (remainder 6)"),
         ({"virtual": 2, "microbatch_group": 4}, "micro-batch group size", "tuning.microbatch_group_size_per_virtual_pipeline_stage: 4 is less than pp = 8"),
         ({"virtual": 2, "micro_batch_size": 4}, "micro-batch groups", "number of micro-batches = 4 is not a multiple of pp = 8"),
@@ -102,6 +107,8 @@ def draw(chance: random.Random) -> dict[str, Any]:
         "num_query_groups": chance.choice([2, 4, 6, 8]),
         "ffn_hidden_size": chance.choice([16, 24, 30]),
         "sequence_length": chance.choice([48, 64, 96, 256]),
+        "recompute_method": chance.choice([0, 0, 1]),
+        "recompute_num_layers": chance.choice([0, 0, 1, 2, 3]),
     }
 
 
@@ -133,6 +140,7 @@ def test_arrays_are_judged_as_each_of_their_numbers(dtype: Any) -> None:
         {"model": "13", "tensor": 1, "use_distributed_optimizer": False},
         {"model": "llama_8b", "tensor": 2, "context": 2, "sequence_parallel": False, "overlap_grad_reduce": True},
         {"model": "175", "num_virtual_stages_per_pipeline_rank": 2, "overlap_grad_reduce": True, "overlap_param_gather": True},
+        {"model": "13", "recompute": "full", "recompute_method": "block", "recompute_num_layers": 3},
         {"model": "175", "num_layers_per_virtual_pipeline_stage": 3},
         {"model": "175", "decoder_first_pipeline_num_layers": 11, "decoder_last_pipeline_num_layers": 13},
         {"model": "t5_3b", "nodes": 4},

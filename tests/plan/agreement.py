@@ -22,10 +22,11 @@ def main(words: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default 1)")
     parser.add_argument("--worst", type=int, default=10, help="lines of the table: those whose memory differs most")
     parser.add_argument("--real", action="store_true", help="13B and 175B in some layouts instead")
+    parser.add_argument("--partial", action="store_true", help="with recompute of a part of the layers or modules")
     asked = parser.parse_args(words)
     if asked.num < 1:
         parser.error(f"--num: {asked.num} is not at least 1")
-    pairs = list(compare(real_cases() if asked.real else sample(asked.num, asked.seed)))
+    pairs = list(compare(real_cases() if asked.real else sample(asked.num, asked.seed, partial=asked.partial)))
     pairs.sort(key=lambda pair: -abs(pair.memory_error))
     print("memory   counts  configuration")
     wrong = [pair for pair in pairs if pair.differences]

@@ -1,24 +1,30 @@
 """The trainer's memory, tensor by tensor; what a GPU needs beyond tensors, and the three-way answer."""
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from support.agreement import planned, side_by_side
+from support.command import Cli
 from support.framework_runs import constants, run
 from support.jobs import Case, sample
+from support.planning import problem
 
 from nlp_bench.config.catalog import root
 from nlp_bench.config.table import read_toml
 from nlp_bench.errors import UsageError
-from nlp_bench.layout.rules import RECOMPUTE, SHARDING
+from nlp_bench.layout.rules import METHODS, RECOMPUTE, SHARDING
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.constants import FITTED, memory_constants, read_constants
 from nlp_bench.plan.forecast import peak_memory
 from nlp_bench.plan.memory.fits import Memory, num_communicators, overhead_bytes
 from nlp_bench.plan.memory.published import published_memory
 from nlp_bench.plan.memory.trainer import EndMemory, LayerBytes, rank_memory
+from nlp_bench.plan.problem import Fixed
+from nlp_bench.plan.search import search
 from nlp_bench.plan.work import fullest_stages, stage_of
 
 CONSTANTS = read_constants()
@@ -131,3 +137,49 @@ def test_a_bad_table_is_named(name: str, entry: object, words: str) -> None:
     with pytest.raises(UsageError, match=r"my\.toml: \[memory\]") as raised:
         memory_constants({**TABLE, name: entry}, "my.toml")
     assert words in str(raised.value)
+
+
+LARGE = "plan --model gpt_20b --system juwels-booster --nodes 8 --tp 4 --pp 4 --vpp 1 --cp 1 --micro-batch-size 8 --format json"
+
+
+def test_any_recompute_finds_the_fewest_layers_that_fit(cli: Cli, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep.yaml"
+    best = cli(*LARGE.split(), "--recompute", "any", "--top", "1", "--emit-jube", sweep).json["configurations"][0]
+    assert (best["recompute"], best["recompute_method"]) == ("full", "block")
+    layers = best["recompute_num_layers"]
+    assert 1 < layers < 11, "of 11 layers of a stage"
+    block = (*LARGE.split(), "--recompute", "full", "--recompute-method", "block")
+    assert cli(*block, "--top", "1").json["configurations"][0] == best, "a number that is not given is searched"
+    why = cli(*block, "--recompute-num-layers", layers, "--why").json["configuration"]
+    assert (why["memory_gib"], why["fits"]) == (best["memory_gib"], "yes")
+    fewer = cli(*block, "--recompute-num-layers", layers - 1, "--why", code=1).json["configuration"]
+    assert fewer["fits"] != "yes"
+    assert fewer["report_s"] < why["report_s"]
+    sets = yaml.safe_load(sweep.read_text(encoding="utf-8"))["parameterset"]
+    of_point = {one["name"]: str(one["_"]) for own in sets for one in own.get("parameter", ())}
+    assert "block" in of_point["recompute_method"]
+    assert str(layers) in of_point["recompute_num_layers"]
+
+
+def test_groups_of_layers_where_each_alone_does_not_fit() -> None:
+    """Groups keep fewer inputs, and more of a layer while one of them runs."""
+    asked = problem(nodes=96, fixed=Fixed(tp=8, pp=8, vpp=1, cp=1, recompute="any"), global_batch_size=384)
+    legal = search(asked).space.legal.spread
+    grouped = (legal.recompute == RECOMPUTE.index("full")) & (legal.recompute_num_layers > 1)
+    assert (grouped & (legal.recompute_method == METHODS.index("uniform"))).any()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--recompute-method block", "--recompute-method needs --recompute full"),
+        ("--recompute any --recompute-num-layers 2", "--recompute-num-layers needs --recompute full"),
+        ("--recompute full --recompute-modules mlp", "--recompute-modules needs --recompute selective"),
+        ("--recompute selective --recompute-modules moe", "--recompute-modules: moe is none of core_attn, mlp, layernorm"),
+        ("--recompute full --recompute-method block --recompute-num-layers 12", "12 is more than the 11 layers of a"),
+    ],
+)  # fmt: skip
+def test_parts_that_there_are_not_are_refused(cli: Cli, words: str, said: str) -> None:
+    done = cli(*LARGE.split(), *words.split(), "--why", code=None)
+    assert done.code in {1, 2}
+    assert said in done.out + done.err

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 from support.agreement import side_by_side
 from support.jobs import Case, sample
+from support.planning import constants, problem
 
+from nlp_bench.plan.iteration import Seconds, step_seconds
+from nlp_bench.plan.problem import Fixed, recompute_of
 from nlp_bench.plan.search import judge
 from nlp_bench.plan.work import fullest_stages, rank_parameters, stage_of
 from nlp_bench.train.layout import model_shape
@@ -41,3 +44,34 @@ def test_what_the_trainer_takes_the_planner_calls_legal(cases: list[Case]) -> No
     c = side_by_side(cases)
     legal, _ = judge(c)
     assert legal.all(), [cases[place].describe() for place in np.flatnonzero(~legal)]
+
+
+def seconds(word: str, **parts: object) -> Seconds:
+    """Return the seconds of 175B's published configuration, 12 layers a stage, with another recompute."""
+    asked = problem()
+    own = recompute_of(word, Fixed(**parts))  # type: ignore[arg-type]  # the fields' own types
+    return step_seconds(asked.configurations(asked.published | own), constants())
+
+
+def test_each_layer_that_is_computed_again_takes_as_long() -> None:
+    times = [float(seconds("none").total)]
+    times += [float(seconds("full", recompute_method="block", recompute_num_layers=n).total) for n in (3, 6, 9, 12)]
+    assert np.diff(times) == pytest.approx(np.full(4, (times[4] - times[0]) / 4), rel=1e-6)
+    assert times[4] == pytest.approx(float(seconds("full").total))
+    assert float(seconds("full", recompute_num_layers=4).total) == pytest.approx(times[4])
+
+
+def test_modules_take_the_time_of_what_they_make_again() -> None:
+    """The feed-forward block has two thirds of a GPT's products; normalisations are bound by memory."""
+    none, full = seconds("none").parts, seconds("full").parts
+    inner = seconds("selective", recompute_modules=("mlp",)).parts
+    norms = seconds("selective", recompute_modules=("layernorm",)).parts
+    products, streams = "matrix products", "memory-bound"
+    share = (inner[products] - none[products]) / (full[products] - none[products])
+    assert share == pytest.approx(2 / 3, abs=0.02)
+    assert inner["attention"] == norms["attention"] == none["attention"]
+    assert norms[products] == none[products]
+    assert none[streams] < norms[streams] < full[streams]
+    assert inner["tensor parallel"] - none["tensor parallel"] == pytest.approx(
+        0.5 * (full["tensor parallel"] - none["tensor parallel"])
+    )

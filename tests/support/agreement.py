@@ -16,6 +16,7 @@ from support.framework_runs import run
 from support.jobs import Case
 
 import nlp_bench
+from nlp_bench.layout.rules import MODULES
 from nlp_bench.plan.configurations import Configurations
 from nlp_bench.plan.memory.trainer import rank_memory
 from nlp_bench.plan.work import rank_parameters, stage_of
@@ -58,6 +59,9 @@ def numbers_of(case: Case) -> dict[str, Any]:
         shard_group=layout.data_parallel_size * s.context_parallel_size if s.use_distributed_optimizer else 1,
         sequence_parallel=layout.sequence_parallel,
         recompute=s.granularity or "none",
+        recompute_method=s.recompute_method or "uniform",
+        recompute_num_layers=s.recompute_num_layers or 1,
+        recompute_modules=tuple(name for name in MODULES[-1] if name in s.recompute_modules),
         sharding="optimizer" if s.use_distributed_optimizer else "none",
     )
 

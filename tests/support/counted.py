@@ -7,7 +7,6 @@ package, train/attention.py, train/kernels, train/trainer.py.
 
 import numpy as np
 
-from nlp_bench.layout.rules import RECOMPUTE
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.work import (
     SINGLE,
@@ -19,6 +18,8 @@ from nlp_bench.plan.work import (
     keeps_scores,
     layer_core,
     layer_products,
+    recomputed_layers,
+    recomputes,
     shard_ranks,
     shares_optimizer,
     table_parameters,
@@ -26,22 +27,30 @@ from nlp_bench.plan.work import (
     visible_share,
 )
 
-FULL = RECOMPUTE.index("full")
-
 
 def operations(c: Configurations, stage: Stage) -> Numbers:
     """Return the FLOPs of products with weights and of attention that a rank of this stage executes in one iteration.
 
     The gradients of a product take two products. Of attention the backward pass makes the scores again: five products in place
     of two (Dao et al. 2022, https://arxiv.org/abs/2205.14135, algorithm 4), four where no fused kernel applies. Selective recompute
-    adds nothing: the fused kernel keeps no scores whatever is asked for. The whole rectangle of scores is counted, as a rehearsal
-    counts it, although a causal kernel skips about half.
+    of attention adds nothing: the fused kernel keeps no scores whatever is asked for. The whole rectangle of scores is counted, as a
+    rehearsal counts it, although a causal kernel skips about half.
     """
-    again = c.spread.recompute == FULL
+    again, inner = _again(c, stage)
     layers, micro = stage.layers, c.spread.num_microbatches
-    products = layers * (3.0 + again) * layer_products(c) + stage.last * 3 * head_products(c)
-    times = np.where(keeps_scores(c), 3.0, 3.5) + again
-    return np.asarray(micro * products + micro * layers * times * layer_core(c) * visible_share(c))
+    block = (
+        2 * tokens(c) * c.network.hidden_size * c.network.ffn_hidden_size * (2.0 + c.network.gated) / c.spread.tensor
+    )
+    products = (3 * layers + again) * layer_products(c) + inner * block + stage.last * 3 * head_products(c)
+    times = layers * np.where(keeps_scores(c), 3.0, 3.5) + again
+    return np.asarray(micro * products + micro * times * layer_core(c) * visible_share(c))
+
+
+def _again(c: Configurations, stage: Stage) -> tuple[Numbers, Numbers]:
+    """Return how many of a rank's layers run forward again, and of how many the feed-forward block alone does."""
+    virtual = c.spread.virtual
+    whole = np.asarray(virtual * recomputed_layers(c, stage.layers / virtual))
+    return whole, np.asarray(stage.layers * recomputes(c, "mlp"))
 
 
 Traffic = dict[tuple[str, str], tuple[Numbers, Numbers]]
@@ -68,18 +77,18 @@ def stream_bytes(c: Configurations) -> Numbers:
 
 
 def _layers(c: Configurations, stage: Stage) -> list[Part]:
-    """Two products by columns and two by rows in every layer, each forward and backward, and forward again in full recompute.
+    """Two products by columns and two by rows in every layer, each forward and backward, and forward again where recomputed.
 
     Under sequence parallelism an all-reduce becomes an all-gather or a reduce-scatter, and the backward pass gathers the input
     of a product by columns once more: only its share was kept.
     """
     stream, split = stream_bytes(c), _split(c)
-    again = np.where(c.spread.recompute == FULL, 2.0, 0.0)
-    micro = stage.layers * c.spread.num_microbatches
+    whole, inner = _again(c, stage)
+    again, layers, micro = 2 * whole + inner, stage.layers, c.spread.num_microbatches
     return [
-        ("all_reduce", "tensor", stream, micro * np.where(split, 0, 4 + again)),
-        ("all_gather", "tensor", stream, micro * np.where(split, 6 + again, 0)),
-        ("reduce_scatter", "tensor", stream, micro * np.where(split, 4 + again, 0)),
+        ("all_reduce", "tensor", stream, micro * np.where(split, 0, 4 * layers + again)),
+        ("all_gather", "tensor", stream, micro * np.where(split, 6 * layers + again, 0)),
+        ("reduce_scatter", "tensor", stream, micro * np.where(split, 4 * layers + again, 0)),
     ]
 
 
@@ -99,9 +108,11 @@ def _ends(c: Configurations, stage: Stage) -> list[Part]:
 def _context(c: Configurations, stage: Stage) -> list[Part]:
     """Keys and values of the whole sequence in every layer (train/attention.py)."""
     both = 2 * c.spread.context * tokens(c) * c.network.key_value_width / c.spread.tensor * element_bytes(c)
-    micro = stage.layers * c.spread.num_microbatches
-    again = c.spread.recompute == FULL
-    return [("all_gather", "context", both, micro * (1.0 + again)), ("reduce_scatter", "context", both, micro)]
+    layers, micro, (again, _) = stage.layers, c.spread.num_microbatches, _again(c, stage)
+    return [
+        ("all_gather", "context", both, micro * (layers + again)),
+        ("reduce_scatter", "context", both, micro * layers),
+    ]
 
 
 def _pipeline(c: Configurations, stage: Stage) -> list[Part]:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from nlp_bench.layout.rules import RECOMPUTE, SHARDING
+from nlp_bench.layout.rules import METHODS, MODULES, RECOMPUTE, SHARDING
 from nlp_bench.plan.configurations import PRECISIONS, Configurations, Machines, Network, Spread
 from nlp_bench.plan.constants import Constants, MemoryConstants, read_constants
 
@@ -19,12 +19,18 @@ GPT = {
 }  # fmt: skip
 ALONE = {
     "num_gpus": 1, "tensor": 1, "pipeline": 1, "virtual": 1, "context": 1, "data": 1, "micro_batch_size": 1, "global_batch_size": 64,
-    "first_layers": 0, "last_layers": 0, "recompute": "none", "sequence_parallel": False, "sharding": "none", "shard_group": 1,
+    "first_layers": 0, "last_layers": 0, "recompute": "none", "recompute_method": "uniform", "recompute_num_layers": 1,
+    "recompute_modules": (), "sequence_parallel": False, "sharding": "none", "shard_group": 1,
     "overlap_grad_reduce": False, "overlap_param_gather": False,
 }  # fmt: skip
 A100 = {
     "gpu": 0, "gpus_per_node": 8, "domain": 8, "peak_flops": 312e12, "half_flops": 312e12, "memory_bytes_per_s": 2.0e12,
     "link_bytes_per_s": 300e9, "fabric_bytes_per_s": 200e9, "memory_bytes": 80 * 2**30,
+}  # fmt: skip
+
+
+CODES: dict[str, tuple[Any, ...]] = {
+    "recompute": RECOMPUTE, "recompute_method": METHODS, "recompute_modules": MODULES, "sharding": SHARDING, "precision": PRECISIONS,
 }  # fmt: skip
 
 
@@ -54,7 +60,7 @@ def run(framework: str = "Megatron-LM", precision: str | list[str] = "bf16", **c
 
 def _array(name: str, value: Any, length: int) -> Any:
     values = value if isinstance(value, list) else [value] * length
-    if words := {"recompute": RECOMPUTE, "sharding": SHARDING, "precision": PRECISIONS}.get(name):
+    if words := CODES.get(name):
         return np.array([words.index(word) for word in values])
     kind = np.int64 if name == "gpu" else bool if isinstance(values[0], bool) else np.float64
     return np.array(values, dtype=kind)

@@ -40,15 +40,15 @@ class Case:
         return f"rank {self.rank} of {self.world_size}, stage {self.stage}: {' '.join(self.words)}"
 
 
-def sample(number: int, seed: int) -> list[Case]:
+def sample(number: int, seed: int, *, partial: bool = False) -> list[Case]:
     chance = random.Random(seed)  # noqa: S311  # no secret
-    return [drawn(chance) for _ in range(number)]
+    return [drawn(chance, partial=partial) for _ in range(number)]
 
 
-def drawn(chance: random.Random) -> Case:
-    """Draw until a configuration passes the trainer's own checks."""
+def drawn(chance: random.Random, *, partial: bool = False) -> Case:
+    """Draw until a configuration passes the trainer's own checks; `partial`: with recompute of a part of the layers or modules."""
     while True:
-        words, world_size = draw(chance)
+        words, world_size = (draw_partial if partial else draw)(chance)
         case = Case(words=as_words(words), world_size=world_size, rank=0)
         try:
             settings, layout = case.settings, case.layout
@@ -112,6 +112,36 @@ def draw(chance: random.Random) -> tuple[Words, int]:
         "kernels": "torch",
     }
     return words, tensor * pipeline * context * data
+
+
+WIDTHS = ((1024, 16), (2048, 16), (4096, 32), (5120, 40))  # hidden size and heads of 0.35B to 13B
+
+
+def draw_partial(chance: random.Random) -> tuple[Words, int]:
+    """Draw several layers per stage, half of them of real widths, and recompute of a part of the layers or modules."""
+    words, world_size = draw(chance)
+    stages = words["pipeline_model_parallel_size"] * (words["num_virtual_stages_per_pipeline_rank"] or 1)
+    layers = chance.choice((2, 3, 4, 6))
+    words = {name: value for name, value in words.items() if not name.startswith(("decoder_", "recompute_"))}
+    words["num_layers"] = stages * layers
+    if chance.random() < 0.5:
+        hidden, heads = chance.choice(WIDTHS)
+        words |= {
+            "hidden_size": hidden,
+            "num_attention_heads": heads,
+            "kv_channels": hidden // heads,
+            "num_query_groups": None,
+        }
+        words |= {"group_query_attention": False, "ffn_hidden_size": 4 * hidden, "vocab_size": 50257}
+        words |= {"seq_length": 2048, "max_position_embeddings": 2048}
+    divisors = [number for number in range(2, layers + 1) if layers % number == 0]
+    kind = chance.choice(("block", "block", "uniform", "mlp", "layernorm", "mlp layernorm"))
+    if kind in {"block", "uniform"}:
+        number = chance.choice(divisors if kind == "uniform" else range(1, layers + 1))
+        words |= {"recompute_granularity": "full", "recompute_method": kind, "recompute_num_layers": number}
+    else:
+        words |= {"recompute_granularity": "selective", "recompute_modules": kind}
+    return words, world_size
 
 
 def draw_shape(chance: random.Random, tensor: int, stages: int, context: int) -> Words:

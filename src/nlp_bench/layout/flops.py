@@ -5,10 +5,8 @@ Two FLOPs per multiply-add; only matrix products are counted, as in every source
 
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
-from nlp_bench.layout.rules import RECOMPUTE
+from nlp_bench.layout.rules import METHODS, RECOMPUTE
 from nlp_bench.layout.shape import ModelShape, Stack
-
-METHODS = ("uniform", "block")
 
 
 @immutable

@@ -23,7 +23,10 @@ _OFF: Any = False
 SHARDING = ("none", "optimizer", "gradients", "parameters")
 """What is sharded over the ranks of a group: nothing, the optimizer state (Megatron's distributed optimizer, ZeRO-1), the gradients
 too (ZeRO-2), the parameters too (FSDP full shard, ZeRO-3)."""
-RECOMPUTE = ("none", "selective", "full")  # what is computed again: nothing, the attention core, whole layers
+RECOMPUTE = ("none", "selective", "full")  # what is computed again: nothing, some modules, whole layers
+METHODS = ("uniform", "block")  # of full: all layers, N at a time; the first N of every (virtual) stage, each alone
+MODULES = ((), ("mlp",), ("layernorm",), ("mlp", "layernorm"))
+"""Of selective: what is computed again besides the scores of attention, which every kernel here does by itself."""
 
 
 def _not(flag: Any) -> Any:
@@ -59,6 +62,8 @@ class Sizes(Spread[Any, Any]):
     sharding: Any = 0  # place in SHARDING
     layers_per_virtual: Any = 0  # layers of one virtual stage, where these were given instead of their number; else 0
     microbatch_group: Any = 0  # micro-batches that a virtual stage takes in a row; 0: as many as pipeline stages
+    recompute_method: Any = 0  # place in METHODS
+    recompute_num_layers: Any = 0  # layers of a group (uniform), of a virtual stage (block); 0: not given
     num_layers: Any  # layers that the pipeline divides into stages: of T5 encoder's and decoder's
     num_attention_heads: Any  # query heads
     num_query_groups: Any  # key and value heads
@@ -123,6 +128,8 @@ def asked_sizes(asked: Any, *, num_layers: int, pipeline: int) -> dict[str, Any]
         "sharding": SHARDING.index("optimizer" if asked.use_distributed_optimizer else "none"),
         "overlap_grad_reduce": asked.overlap_grad_reduce,
         "overlap_param_gather": asked.overlap_param_gather,
+        "recompute_method": METHODS.index(asked.recompute_method or "uniform"),
+        "recompute_num_layers": asked.recompute_num_layers or 0,
     }
 
 
@@ -220,6 +227,31 @@ def _groups_text(s: Sizes) -> str:
     return f"{text}; {remedy}"
 
 
+def _kinds_of_stages(s: Sizes) -> tuple[Any, Any, Any]:
+    """Return the layers of a virtual stage of the first, a middle and the last pipeline rank."""
+    middle = s.middle_layers // s.virtual
+    first, last = (own // s.virtual + (own == 0) * middle for own in (s.first_layers, s.last_layers))
+    return first, middle + (s.num_others < 1) * (first - middle), last
+
+
+def _recomputed_parts(s: Sizes) -> Any:
+    """Whether megatron-core would look for layers beyond a stage's last one; T5 divides its layers by stacks."""
+    layers, found = s.recompute_num_layers, False
+    for held in _kinds_of_stages(s):
+        found = found | (s.recompute_method == 0) & (held % _at_least_one(layers) != 0)
+        found = found | (s.recompute_method == 1) & (layers > held)
+    return found & (s.decoder_sequence_length == 0)
+
+
+def _recomputed_text(s: Sizes) -> str:
+    layers, kinds = s.recompute_num_layers, sorted({*_kinds_of_stages(s)})
+    if METHODS[s.recompute_method] == "block":
+        return f"{layers} is more than the {kinds[0]} layers of a (virtual) stage"
+    held = next(held for held in kinds if held % layers)
+    remedy = "give a number that divides it, or --recompute-method block"
+    return f"{layers} does not divide the {held} layers of a (virtual) stage; {remedy}"
+
+
 VIRTUAL = "tuning.num_virtual_stages_per_pipeline_rank"
 RULES = (
     Rule(
@@ -277,6 +309,13 @@ RULES = (
         ),
         text=_virtual_text,
         after=("pipeline stages", "layers of a virtual stage"),
+    ),
+    Rule(
+        code="recomputed layers",
+        field="tuning.recompute_num_layers",
+        broken=_recomputed_parts,
+        text=_recomputed_text,
+        after=("pipeline stages", "layers of a virtual stage", "virtual stages"),
     ),
     Rule(
         code="global batch",

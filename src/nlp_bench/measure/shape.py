@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from nlp_bench.errors import NlpBenchError, UsageError
 from nlp_bench.immutable import immutable
-from nlp_bench.layout.flops import METHODS, Recompute
-from nlp_bench.layout.rules import RECOMPUTE
+from nlp_bench.layout.flops import Recompute
+from nlp_bench.layout.rules import METHODS, RECOMPUTE
 from nlp_bench.layout.shape import FAMILIES, NETWORKS, OWN, ModelShape, padded_vocab_size, shape_of
 from nlp_bench.logs.common import OTHER_NETWORKS
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, is_on

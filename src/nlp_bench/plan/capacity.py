@@ -10,7 +10,7 @@ import numpy as np
 from nlp_bench.config import catalog
 from nlp_bench.config.model import Architecture, Model, num_parameters
 from nlp_bench.immutable import immutable
-from nlp_bench.plan.problem import Problem
+from nlp_bench.plan.problem import Problem, recompute_of
 from nlp_bench.plan.ranking import Row, rows_of
 from nlp_bench.plan.search import has_layout, search
 from nlp_bench.plan.work import least_seconds
@@ -66,7 +66,7 @@ def smallest(problem: Problem, limit_s: float) -> TimeAnswer:
 
 def fewest_nodes(problem: Problem, limit_s: float) -> int:
     """Return the fewest nodes that do the model's FLOPs in the time at the data sheet's peak."""
-    alone = {**problem.published, "tp": 1, "pp": 1, "micro_batch_size": 1, "recompute": 0}
+    alone = {**problem.published, "tp": 1, "pp": 1, "micro_batch_size": 1, **recompute_of("none")}
     one = replace(problem, nodes=1).configurations(alone)
     of_one_node_s = float(least_seconds(one)) * problem.tokens / problem.tokens_per_iteration
     return max(1, int(np.ceil(of_one_node_s / limit_s)))

@@ -53,7 +53,11 @@ class Spread(rules.Spread[Numbers, Flags]):
     sharding: Codes  # index into SHARDING
     shard_group: Numbers
     """Ranks that hold one share each; the data-parallel times the context-parallel size unless a framework says otherwise."""
-    recompute: Codes  # index into RECOMPUTE; full is uniform, each layer alone; selective is the attention core
+    recompute: Codes  # index into RECOMPUTE
+    recompute_method: Codes = field(default_factory=lambda: np.asarray(0))  # of full: index into METHODS
+    recompute_num_layers: Numbers = field(default_factory=lambda: np.asarray(1.0))
+    """Of full: layers of a group (uniform), recomputed layers of a virtual stage (block)."""
+    recompute_modules: Codes = field(default_factory=lambda: np.asarray(0))  # of selective: index into MODULES
 
     @property
     def num_microbatches(self) -> Numbers:

@@ -6,7 +6,15 @@ from nlp_bench.immutable import immutable
 from nlp_bench.layout.rules import RECOMPUTE, SHARDING
 from nlp_bench.plan.configurations import GENERATIONS, PRECISIONS, Configurations, Numbers
 from nlp_bench.plan.constants import Constants
-from nlp_bench.plan.work import layer_parameters, padded_vocab_size, stage_layers, table_parameters, tokens
+from nlp_bench.plan.work import (
+    layer_parameters,
+    padded_vocab_size,
+    recomputed_layers,
+    recomputes,
+    stage_layers,
+    table_parameters,
+    tokens,
+)
 
 
 class Rates:
@@ -55,23 +63,30 @@ class Recompute:
 
     full: the layer's forward pass (Chen et al. 2016, arXiv 1604.06174); torch's checkpoint and XLA stop before the layer's last product
     (torch.utils.checkpoint, early_stop). selective: the attention core (Korthikanti et al. 2022), which a fused kernel does in any
-    case; torchtitan's: every other product and what lies between. XLA without a stated policy: a share.
+    case; with modules the feed-forward block, or the normalisations; torchtitan's: every other product and what lies between. XLA without a
+    stated policy: a share. Of layers of which a part is recomputed: the share of the longest stage's.
     """
 
     def __init__(self, c: Configurations, constants: Constants) -> None:
         full, selective, none = (
             np.where(c.spread.recompute == RECOMPUTE.index(word), 1.0, 0.0) for word in ("full", "selective", "none")
         )
+        longest = np.maximum.reduce(np.broadcast_arrays(*stage_layers(c)))
+        full = full * recomputed_layers(c, longest / c.spread.virtual) * c.spread.virtual / longest
+        inner, norms = (np.where(recomputes(c, module), 1.0, 0.0) for module in ("mlp", "layernorm"))
         xla = (constants.trait("family") == "xla")[c.framework] & (none > 0)
         whole = np.where(xla, constants["xla_recompute"], full)
         halved = selective * constants.trait("half_recomputed")[c.framework]
-        self.products = whole + 0.5 * halved  # products but the last
-        self.last_product = np.where(constants.trait("early_stop")[c.framework], 0.0, whole)
+        self.products = whole + 0.5 * halved  # products of attention
+        self.first_product = self.products + inner  # the first of the feed-forward block
+        self.last_product = np.where(constants.trait("early_stop")[c.framework], 0.0, whole) + inner
         """The last product of the layer, whose result is not needed where recomputation stops early."""
         self.attention = whole  # a fused attention kernel
         self.scores = np.maximum(whole, selective)  # attention whose scores are stored
         self.streams = whole + halved  # the memory-bound operators between the products
-        self.collectives = full
+        self.norm_streams, self.inner_streams = norms, inner  # of normalisations alone, of the activation alone
+        self.collectives = full + 0.5 * inner  # one of two
+        self.kernels = self.products + 0.5 * inner  # about half of the layer's
 
 
 _WIDE = 128.0  # head width at which the rates of fused attention kernels are stated
@@ -106,7 +121,7 @@ def _product_seconds(c: Configurations, constants: Constants, rates: Rates, reru
     for columns, depth, share in (  # on one rank: query-key-value, projection, up, down
         ((n.query_width + 2 * n.key_value_width) / tensor, n.hidden_size, rerun.products),
         (n.hidden_size, n.query_width / tensor, rerun.products),
-        (n.ffn_hidden_size * (1.0 + n.gated) / tensor, n.hidden_size, rerun.products),
+        (n.ffn_hidden_size * (1.0 + n.gated) / tensor, n.hidden_size, rerun.first_product),
         (n.hidden_size, n.ffn_hidden_size / tensor, rerun.last_product),
     ):
         flops = 2.0 * rows * columns * depth
@@ -133,6 +148,10 @@ def _attention_seconds(c: Configurations, constants: Constants, rates: Rates, re
     return np.asarray(np.where(unfused, 2.0 * causal * (3.0 + rerun.scores) / rates.half + moved / rates.memory, fused))
 
 
+_NORM_PASSES = 8.0
+"""Of normalisations made again: both read and write, and each result is copied into the tensor that was emptied."""
+
+
 def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, rerun: Recompute) -> Numbers:
     """Bytes between products, counted in passes over 16-bit tensors: normalisation and residual, activation, rotation; casts to 8 bit.
 
@@ -142,8 +161,9 @@ def _stream_seconds(c: Configurations, constants: Constants, rates: Rates, rerun
     """
     n, tensor = c.network, c.spread.tensor
     query, key, ffn = n.query_width, n.key_value_width, n.ffn_hidden_size
-    passes = (24.0 + 10.0 * rerun.streams) * n.hidden_size / np.where(c.spread.sequence_parallel, tensor, 1.0)
-    passes = passes + (5.0 + 3.0 * n.gated + (2.0 + n.gated) * rerun.streams) * ffn / tensor
+    hidden = 24.0 + 10.0 * rerun.streams + _NORM_PASSES * rerun.norm_streams
+    passes = hidden * n.hidden_size / np.where(c.spread.sequence_parallel, tensor, 1.0)
+    passes = passes + (5.0 + 3.0 * n.gated + (2.0 + n.gated) * (rerun.streams + rerun.inner_streams)) * ffn / tensor
     passes = passes + (4.0 + 2.0 * rerun.streams) * (query + key) / tensor
     moved = _stream_factor(c, constants) * 2.0 * passes
     if np.any(rates.low_bit):
@@ -342,7 +362,7 @@ def step_seconds(c: Configurations, constants: Constants) -> Seconds:
         "parameter gathers": _gather_seconds(c, constants, rates, compute),
     }
     layer = sum(of_layer.values(), np.zeros(()))
-    of_layer["host"] = _host(c, constants, layer, rerun.products)
+    of_layer["host"] = _host(c, constants, layer, rerun.kernels)
     embedding, output = _end_seconds(c, constants, rates)
     pace, m = Pace(c, layer + of_layer["host"], embedding, output), s.num_microbatches
     parts = {name: m * pace.layers * seconds for name, seconds in of_layer.items()}

@@ -15,7 +15,7 @@ from nlp_bench.config.system import Gpu, System
 from nlp_bench.config.system import Network as Fabric
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
-from nlp_bench.layout.rules import RECOMPUTE, SHARDING
+from nlp_bench.layout.rules import METHODS, MODULES, RECOMPUTE, SHARDING
 from nlp_bench.plan.configurations import PRECISIONS, Configurations, Machines, Network, Spread, struct
 from nlp_bench.plan.constants import Constants, precision_of
 from nlp_bench.plan.machines import doubts_of, machine_of
@@ -45,13 +45,13 @@ UPSTREAM = "Megatron-LM"  # framework of a run whose trainer is Megatron-LM's ow
 
 def configuration_of(run: Run, constants: Constants) -> Configurations:
     """Return a run as N = 1 configurations, shape [1] in its spread; raises UsageError for what the planner does not know."""
-    _refuse_partial_recompute(run)
     trainer = UPSTREAM if run.tuning.trainer == "megatron-lm" else FRAMEWORK
     precision, sizes, parallel = run.training.precision, run.sizes, run.parallel
     own = {
         "data": parallel.data,
         "shard_group": parallel.data * parallel.context if sizes.sharding else 1,
         "recompute": RECOMPUTE.index(run.training.recompute),
+        "recompute_modules": _modules_of(run),
     }
     return Configurations(
         network=network_of(run.model.family, run.model.architecture, run.training),
@@ -62,19 +62,20 @@ def configuration_of(run: Run, constants: Constants) -> Configurations:
     )
 
 
-def _refuse_partial_recompute(run: Run) -> None:
-    """Refuse recompute whose memory is not counted: full is each layer alone, selective the attention core."""
-    asked, tuning = run.training.recompute, run.tuning
-    modules = [name for name in tuning.recompute_modules if asked == "selective" and name != "core_attn"]
-    method, layers = tuning.recompute_method, tuning.recompute_num_layers
-    partial = asked == "full" and (method, layers) != ("uniform", 1)
-    if not partial and not modules:
-        return
-    words = f"method {method}, number of layers {layers}" if partial else f"modules {' '.join(modules)}"
-    raise UsageError(
-        f"training.recompute: not predicted: recompute {asked}, {words}; "
-        "`nlp-bench rehearse` with the same options says whether it fits"
-    )
+def _modules_of(run: Run) -> int:
+    """Return the place in MODULES of what selective recompute covers; raises UsageError where its memory is not counted.
+
+    Transformer Engine's normalisations are a part of the product behind them, and megatron-core makes none of them again.
+    """
+    asked = set(run.tuning.recompute_modules if run.training.recompute == "selective" else ())
+    asked -= {"layernorm"} if run.tuning.kernels == "te" else set()
+    modules = tuple(name for name in MODULES[-1] if name in asked)
+    if modules and run.tuning.trainer == "megatron-lm":
+        raise UsageError(
+            f"tuning.recompute_modules: {' '.join(modules)} is not predicted for Megatron-LM's trainer; leave it out, or "
+            "`nlp-bench rehearse` says whether it fits this package's"
+        )
+    return MODULES.index(modules)
 
 
 def _place(known: tuple[str, ...], word: str, field: str) -> int:
@@ -99,6 +100,9 @@ class Setting:
     first_layers: int  # layers of the first stage where it differs, else 0
     last_layers: int  # layers of the last stage where it differs, else 0
     recompute: str
+    recompute_method: str  # of full: uniform or block
+    recompute_num_layers: int  # of full: layers of a group (uniform) or of a virtual stage (block); else 0
+    recompute_modules: tuple[str, ...]  # of selective: mlp, layernorm
     sequence_parallel: bool
     distributed_optimizer: bool
     overlap_grad_reduce: bool
@@ -123,15 +127,33 @@ class Setting:
         return {name: one.text.format(n) for name, one, n in sizes if one.default is MISSING or n != one.usual}
 
     @property
+    def partial_recompute(self) -> dict[str, str | int]:
+        """The options of recompute beyond the granularity; none where they are as in a run without them."""
+        if self.recompute == "selective" and self.recompute_modules:
+            return {"recompute_modules": " ".join(self.recompute_modules)}
+        method, layers = self.recompute_method, self.recompute_num_layers
+        usual = self.recompute != "full" or (method, layers) == ("uniform", 1)
+        return {} if usual else {"recompute_method": method, "recompute_num_layers": layers}
+
+    @property
+    def recompute_words(self) -> str:
+        """What is computed again."""
+        own = self.partial_recompute
+        if "recompute_method" in own:
+            layers = f"{self.recompute_num_layers} layer{'s' * (self.recompute_num_layers > 1)}"
+            return f"{self.recompute} ({self.recompute_method} of {layers})"
+        return f"{self.recompute} ({' and '.join(self.recompute_modules)})" if own else self.recompute
+
+    @property
     def switches(self) -> dict[str, str]:
         """What is on or off, in words, by what it is about; with one tensor-parallel rank nothing is split along the sequence."""
-        single = {name: axis.text for name, axis in SWITCHES.items() if axis.aspect != "overlap"}
+        single = {name: axis.text for name, axis in SWITCHES.items() if not axis.aspect}
         if self.tp == 1:
             del single["sequence_parallel"]
         found = {name: text if getattr(self, name) else f"no {text}" for name, text in single.items()}
         both = [axis.text for name, axis in SWITCHES.items() if axis.aspect == "overlap" and getattr(self, name)]
         overlap = f"overlapped {' and '.join(both)}" if both else "no overlap"
-        return {**found, "recompute": single["recompute"].format(self.recompute), "overlap": overlap}
+        return {"recompute": SWITCHES["recompute"].text.format(self.recompute_words), **found, "overlap": overlap}
 
 
 _OF_RUN = {one.name: one.metadata for one in fields(Request)}
@@ -143,11 +165,12 @@ class Axis:
 
     array: str  # the array of Spread that holds it
     option: str  # its option: a field of config/request.py and of `nlp-bench plan`
-    absent: int = 1  # its value where the option is not given and has no default
+    absent: Any = 1  # its value where the option is not given and has no default
     text: str  # its words: of a size with {} for its value, of a switch where it is on
     word: str = ""  # its option in a command, where that differs from JUBE's parameter
     aspect: str = ""  # topic of a change of it, where another one shares it
     values: tuple[Any, ...] = ()  # values of a switch that are searched; none for a size
+    is_coded: bool = False  # whether the array holds places in `values`
 
     @property
     def jube(self) -> str:
@@ -164,6 +187,10 @@ class Axis:
         """Its value in a run without the option."""
         return self.absent if self.default in {None, MISSING} else self.default
 
+    def code(self, value: Any) -> Any:
+        """Return what the array holds for a value of Setting or Fixed; an array stays."""
+        return self.values.index(value) if self.is_coded and isinstance(value, str | tuple) else value
+
 
 _ON_OFF, _OFF_ON = (True, False), (False, True)
 AXES = {
@@ -174,7 +201,10 @@ AXES = {
     "first_layers": Axis(array="first_layers", option="decoder_first_pipeline_num_layers", text="first stage {} layers", absent=0, aspect="ends"),
     "last_layers": Axis(array="last_layers", option="decoder_last_pipeline_num_layers", text="last stage {} layers", absent=0, aspect="ends"),
     "micro_batch_size": Axis(array="micro_batch_size", option="micro_batch_size", text="micro batch {}"),
-    "recompute": Axis(array="recompute", option="recompute", text="recompute {}", values=RECOMPUTE),
+    "recompute": Axis(array="recompute", option="recompute", text="recompute {}", values=RECOMPUTE, is_coded=True, aspect="recompute"),
+    "recompute_method": Axis(array="recompute_method", option="recompute_method", text="", absent="uniform", aspect="recompute", values=METHODS, is_coded=True),
+    "recompute_num_layers": Axis(array="recompute_num_layers", option="recompute_num_layers", text="", absent=0, aspect="recompute", values=(0, 1)),
+    "recompute_modules": Axis(array="recompute_modules", option="recompute_modules", text="", aspect="recompute", values=MODULES, is_coded=True),
     "sequence_parallel": Axis(array="sequence_parallel", option="sequence_parallel", text="sequence parallel", values=_ON_OFF),
     "distributed_optimizer": Axis(array="sharding", option="use_distributed_optimizer", text="distributed optimizer", values=_ON_OFF),
     "overlap_grad_reduce": Axis(array="overlap_grad_reduce", option="overlap_grad_reduce", text="gradients", values=_OFF_ON, aspect="overlap"),
@@ -196,8 +226,8 @@ def sizes_of(c: Configurations, place: int) -> Setting:
         axis = AXES.get(one.name)
         values = np.asarray(arrays.get(axis.array if axis else _OTHERS.get(one.name, one.name), 0))
         value = values.reshape(-1)[place if values.ndim else 0].item()
-        found[one.name] = value if isinstance(value, bool) else int(value)
-    found["recompute"] = RECOMPUTE[found["recompute"]]
+        value = value if isinstance(value, bool) else int(value)
+        found[one.name] = axis.values[value] if axis and axis.is_coded else value
     found["distributed_optimizer"] = found["distributed_optimizer"] >= SHARDING.index("optimizer")
     samples = np.asarray(c.spread.data * c.spread.micro_batch_size).reshape(-1)
     each = round(samples[place if len(samples) > 1 else 0].item())
@@ -224,6 +254,9 @@ class Fixed:
     first_layers: int | None = None  # layers of the first stage; 0: as the others
     last_layers: int | None = None  # layers of the last stage; 0: as the others
     recompute: str | None = None  # none, selective or full
+    recompute_method: str | None = None  # of full: uniform or block
+    recompute_num_layers: int | None = None  # of full
+    recompute_modules: tuple[str, ...] | None = None  # of selective
     sequence_parallel: bool | None = None
     distributed_optimizer: bool | None = None
     overlap_grad_reduce: bool | None = None
@@ -233,6 +266,39 @@ class Fixed:
     def given(self) -> dict[str, Any]:
         """What is fixed, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+
+def recompute_of(word: str, fixed: Fixed | None = None) -> dict[str, Any]:
+    """Return all that belongs to a word of RECOMPUTE, by the names of AXES: each layer alone and no module but what is fixed."""
+    own = fixed or Fixed()
+    is_full = word == "full"
+    return {
+        "recompute": word,
+        "recompute_method": (own.recompute_method if is_full else None) or "uniform",
+        "recompute_num_layers": (own.recompute_num_layers or 1) if is_full else 0,
+        "recompute_modules": own.recompute_modules or () if word == "selective" else (),
+    }
+
+
+def _in_order(fixed: Fixed) -> Fixed:
+    """Return it with the modules as MODULES has them; none of them are the same as no option."""
+    given = fixed.recompute_modules
+    if not given:
+        return replace(fixed, recompute_modules=None)
+    known = tuple(name for name in MODULES[-1] if name in given)
+    return replace(fixed, recompute_modules=(*known, *(name for name in given if name not in {*known, "core_attn"})))
+
+
+def _check_recompute(fixed: Fixed) -> None:
+    """Raise UsageError for a part of the layers or modules without the granularity that has it."""
+    for name, granularity in (
+        ("recompute_method", "full"), ("recompute_num_layers", "full"), ("recompute_modules", "selective")
+    ):  # fmt: skip
+        if getattr(fixed, name) is not None and fixed.recompute != granularity:
+            raise UsageError(f"plan: --{name.replace('_', '-')} needs --recompute {granularity}; give it, too")
+    modules = fixed.recompute_modules
+    if modules is not None and modules not in MODULES:
+        raise UsageError(f"--recompute-modules: {' '.join(modules)} is none of core_attn, mlp, layernorm")
 
 
 def oversized(global_batch_size: int, sequence_length: int, tokens: float) -> tuple[str, ...]:
@@ -263,6 +329,9 @@ class Problem:
     precision: str
     recompute: tuple[str, ...]  # recompute settings that are searched
     frozen_recompute: bool  # whether the benchmark's rules freeze it
+    searched_methods: tuple[str, ...] = ()  # methods of full recompute whose number of layers is searched
+    searched_modules: tuple[tuple[str, ...], ...] = ()
+    """Modules of selective recompute that are searched besides; not layernorm, which Transformer Engine's layers ignore."""
     fixed: Fixed = field(default_factory=Fixed)  # what the search leaves as it is
 
     @property
@@ -316,15 +385,15 @@ class Problem:
             "tp": tensor,
             "pp": proposed["pipeline_parallel"],
             "micro_batch_size": proposed["micro_batch_size"],
-            "recompute": self.model.training.recompute,
+            **recompute_of(self.model.training.recompute),
             "sequence_parallel": tensor > 1,
         }
 
     def configurations(self, columns: Columns) -> Configurations:
-        """Return the configurations that columns of sizes and switches describe; a number applies to all of them."""
+        """Return the configurations that columns of sizes and switches describe; a number applies to all of them, what has no column is as usual."""
         tensor, pipeline, context = (np.asarray(columns[name], dtype=np.float64) for name in ("tp", "pp", "cp"))
         data = self.num_gpus / (tensor * pipeline * context)
-        own = {axis.array: columns[name] for name, axis in AXES.items()} | {
+        own = {axis.array: axis.code(columns.get(name, axis.usual)) for name, axis in AXES.items()} | {
             "num_gpus": self.num_gpus,
             "data": data,
             "global_batch_size": self.global_batch_size,
@@ -357,7 +426,8 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
         model = replace(model, architecture=replace(model.architecture, sequence_length=sequence_length))
     system = _with_gpus(_as_measured(system, constants), gpus_per_node or system.layout_of(model).gpus_per_node)
     precision = precision_of(precision or trained_in(model, system))
-    fixed = fixed or Fixed()
+    fixed = _in_order(fixed or Fixed())
+    _check_recompute(fixed)
     nodes = nodes or proposed_layout(model, system)["nodes"]
     if nodes * int(system.gpus_per_node) > MOST_GPUS:
         raise UsageError(
@@ -383,6 +453,8 @@ def make_problem(  # noqa: PLR0913  # each is an option of the command line
         precision=precision,
         recompute=searched_recompute(model.training.recompute, fixed.recompute, frozen=frozen),
         frozen_recompute=frozen,
+        searched_methods=searched_methods(fixed),
+        searched_modules=(("mlp",),) if fixed.recompute == "any" else (),
         fixed=replace(fixed, recompute=None if fixed.recompute == "any" else fixed.recompute),
     )
 
@@ -436,6 +508,14 @@ def _gpu_systems() -> list[str]:
         with contextlib.suppress(UsageError):  # a broken file is no example
             found += [name] if catalog.load_system(name).gpu is not None else []
     return found
+
+
+def searched_methods(fixed: Fixed) -> tuple[str, ...]:
+    """Return the methods of full recompute of which the number of layers is searched."""
+    if fixed.recompute == "any":
+        return METHODS
+    is_free = fixed.recompute_method is not None and fixed.recompute_num_layers is None
+    return (str(fixed.recompute_method),) if is_free else ()
 
 
 def searched_recompute(own: str, fixed: str | None, *, frozen: bool) -> tuple[str, ...]:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from nlp_bench.immutable import immutable
-from nlp_bench.layout.rules import RECOMPUTE
 from nlp_bench.plan.configurations import Codes, Configurations
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.forecast import forecast
@@ -127,8 +126,8 @@ def published_row(problem: Problem, found: Search) -> tuple[Row | None, list[tup
 
 
 def configuration(problem: Problem, columns: dict[str, Any]) -> Configurations:
-    """Return one configuration (N = 1) by its sizes and switches, recompute as a word."""
-    numbers = {**columns, "recompute": RECOMPUTE.index(columns["recompute"])}
+    """Return one configuration (N = 1) by its sizes and switches, recompute as words."""
+    numbers = {name: AXES[name].code(value) for name, value in columns.items()}
     return problem.configurations({name: np.asarray([value]) for name, value in numbers.items()})
 
 

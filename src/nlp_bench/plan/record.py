@@ -12,6 +12,7 @@ from nlp_bench.plan.why import Why
 
 SCHEMA = "nlp-bench/plan-answer/1"
 SIZES = tuple(one.name for one in fields(Setting) if one.name in {*AXES, "dp", "gas", "global_batch_size"})
+PARTIAL_RECOMPUTE = ("recompute_method", "recompute_num_layers", "recompute_modules")
 FIGURES = (
     "report_s", "low_s", "high_s", "iteration_s", "tokens_per_second", "memory_gib", "capacity_gib", "fits",
 )  # fmt: skip
@@ -19,9 +20,10 @@ COLUMNS = ("rank", "published", "nodes", "num_gpus", *SIZES, *FIGURES, "limits")
 
 
 def sizes_record(sizes: Setting) -> dict[str, Any]:
-    """Return sizes and switches; a stage like the others has no number of layers of its own, null."""
+    """Return sizes and switches; null: a stage like the others, recompute of each layer alone and of no module besides."""
     found = {name: getattr(sizes, name) for name in SIZES}
-    return found | {name: found[name] or None for name in ("first_layers", "last_layers")}
+    partial = {name: sizes.partial_recompute.get(name) for name in PARTIAL_RECOMPUTE}
+    return found | {name: found[name] or None for name in ("first_layers", "last_layers")} | partial
 
 
 def flat(row: Row) -> dict[str, Any]:

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout import rules
-from nlp_bench.layout.rules import RECOMPUTE, RULES, Sizes, divisors
-from nlp_bench.plan.configurations import Codes, Configurations, Flags, Numbers, taken
-from nlp_bench.plan.forecast import forecast
-from nlp_bench.plan.problem import AXES, SWITCHES, Columns, Problem
-from nlp_bench.plan.work import head_products, layer_core, layer_products
+from nlp_bench.layout.rules import METHODS, RECOMPUTE, RULES, Sizes, divisors
+from nlp_bench.plan.configurations import Codes, Configurations, Flags, Numbers, Spread, taken
+from nlp_bench.plan.forecast import forecast, peak_memory
+from nlp_bench.plan.problem import AXES, SWITCHES, Columns, Fixed, Problem, recompute_of
+from nlp_bench.plan.work import head_products, layer_core, layer_products, stage_layers
 
 MOST_UNEVEN = 1.15  # largest ratio of the longest stage to the mean where layers do not divide evenly
 MOST_LAYOUTS = 2**23  # more, of GPUs and batches with hundreds of divisors each, would fill a login node's memory
@@ -92,7 +92,7 @@ def space(problem: Problem) -> Space:
 def plain(problem: Problem, layouts: dict[str, Codes]) -> Configurations:
     """Return layouts with switches that break no rule, so that what is left are the rules of the sizes."""
     usual = {name: axis.usual for name, axis in SWITCHES.items()}
-    return problem.configurations({**usual, "recompute": 0, "sequence_parallel": False, **layouts})
+    return problem.configurations({**usual, **recompute_of("none"), "sequence_parallel": False, **layouts})
 
 
 def layouts_of(problem: Problem) -> dict[str, Codes]:
@@ -167,7 +167,7 @@ def _ends(
 
 def layers_of_head(problem: Problem) -> float:
     """Return how many layers the output layer is worth, by its matrix products."""
-    one = problem.configurations({**problem.published, "tp": 1, "recompute": 0})
+    one = problem.configurations({**problem.published, "tp": 1, **recompute_of("none")})
     return float(head_products(one) / (layer_products(one) + layer_core(one) / 2))
 
 
@@ -187,12 +187,16 @@ def _switches(problem: Problem, sequence: Sequence[bool]) -> Codes:
     """Return rows of SWITCHES; with one value in `sequence` nothing is split along it, whatever is fixed."""
     held = problem.fixed.given
     free: dict[str, Sequence[Any]] = {
-        name: [held[name]] if name in held else axis.values for name, axis in SWITCHES.items()
+        name: [held[name]] if name in held else axis.values
+        for name, axis in SWITCHES.items()
+        if axis.aspect != "recompute"
     }
-    free["recompute"] = [RECOMPUTE.index(word) for word in problem.recompute]
     if len(sequence) == 1 or "sequence_parallel" not in held:
         free["sequence_parallel"] = sequence
-    rows = [dict(zip(free, row, strict=True)) for row in itertools.product(*free.values())]
+    rows = [
+        {**again, **dict(zip(free, row, strict=True))}
+        for again, *row in itertools.product(recomputes(problem), *free.values())
+    ]
     # the rule "overlap", before each layout is multiplied by what it refuses
     kept = [
         row
@@ -204,7 +208,15 @@ def _switches(problem: Problem, sequence: Sequence[bool]) -> Codes:
             "plan: overlap_param_gather needs use_distributed_optimizer and overlap_grad_reduce, and one of them is held off; "
             "leave it free"
         )
-    return np.asarray([list(row.values()) for row in kept], dtype=np.int64).reshape(-1, len(SWITCHES))
+    coded = [[axis.code(row[name]) for name, axis in SWITCHES.items()] for row in kept]
+    return np.asarray(coded, dtype=np.int64).reshape(-1, len(SWITCHES))
+
+
+def recomputes(problem: Problem) -> list[dict[str, Any]]:
+    """Return the settings of recompute that every layout has; `with_parts` adds those of a number of layers."""
+    found = [recompute_of(word, problem.fixed) for word in problem.recompute]
+    selective = (Fixed(recompute_modules=modules) for modules in problem.searched_modules)
+    return found + [recompute_of("selective", one) for one in selective]
 
 
 REACH = 64  # numbers of nodes on each side that are tried
@@ -360,6 +372,81 @@ def figures_of(c: Configurations, problem: Problem) -> Figures:
     return Figures(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
 
 
+def with_parts(problem: Problem, found: Space) -> Space:
+    """Return the space with a number of layers for each method of full recompute that is searched, where it makes a configuration fit.
+
+    block: the fewest layers, for each costs time; uniform: the smallest groups, where each layer alone does not fit. Each is legal.
+    """
+    legal = found.legal
+    full = np.flatnonzero(np.broadcast_to(legal.spread.recompute == RECOMPUTE.index("full"), (len(legal),)))
+    if not problem.searched_methods or not len(full):
+        return found
+    whole = legal.take(full)
+    parts = {"block": _fewest_layers, "uniform": _smallest_groups}
+    for method in problem.searched_methods:
+        number = parts[method](problem, whole)
+        legal = _joined(legal, _partly(whole, method, number).take(np.flatnonzero(number)))
+    return replace(found, legal=legal)
+
+
+def _partly(c: Configurations, method: str, number: Numbers) -> Configurations:
+    """Return configurations with full recompute of this method and number of layers."""
+    code = np.full(len(c), METHODS.index(method))
+    return replace(c, spread=replace(c.spread, recompute_method=code, recompute_num_layers=number))
+
+
+def _fits(problem: Problem, c: Configurations) -> Flags:
+    chunks = (c.take(np.arange(first, min(first + CHUNK, len(c)))) for first in range(0, len(c), CHUNK))
+    fits = [np.broadcast_to(peak_memory(one, problem.constants).fits, (len(one),)) for one in chunks]
+    return np.concatenate([np.zeros(0, dtype=np.bool_), *fits])
+
+
+def _stage_ends(c: Configurations) -> tuple[Numbers, Numbers]:
+    """Return the layers of the shortest and of the longest virtual stage."""
+    held = np.stack([np.broadcast_to(layers / c.spread.virtual, (len(c),)) for layers in stage_layers(c)])
+    return np.where(held > 0, held, np.inf).min(axis=0), held.max(axis=0)
+
+
+def _fewest_layers(problem: Problem, c: Configurations) -> Numbers:
+    """Return the fewest layers of each virtual stage whose recompute makes it fit; 0: none needed, or all of them."""
+    shortest, longest = _stage_ends(c)
+    below, number = np.full(len(c), -1.0), shortest.copy()  # the answer is above the one, and at most the other
+    ends = _fits(problem, _partly(c, "block", number))
+    while (apart := np.flatnonzero(ends & (number - below > 1))).size:
+        middle = np.floor((below + number)[apart] / 2)
+        fits = _fits(problem, _partly(c.take(apart), "block", middle))
+        number[apart], below[apart] = np.where(fits, middle, number[apart]), np.where(fits, below[apart], middle)
+    return np.where(ends & (number < longest), number, 0.0)
+
+
+def _smallest_groups(problem: Problem, c: Configurations) -> Numbers:
+    """Return the layers of the smallest groups that make it fit; 0: each layer alone does, or none."""
+    found = np.zeros(len(c))
+    open_ = np.flatnonzero(~_fits(problem, _partly(c, "uniform", np.ones(len(c)))))
+    longest = _stage_ends(c)[1]
+    for layers in range(2, int(longest.max()) + 1):
+        some = c.take(open_)
+        whole = np.ones(len(open_), dtype=np.bool_)
+        for held in stage_layers(some):
+            whole &= np.broadcast_to(held / some.spread.virtual % layers == 0, whole.shape)
+        places = open_[whole]
+        if not len(places):
+            continue
+        fits = _fits(problem, _partly(c.take(places), "uniform", np.full(len(places), float(layers))))
+        found[places[fits]] = layers
+        open_ = np.setdiff1d(open_, places[fits], assume_unique=True)
+    return found
+
+
+def _joined(c: Configurations, more: Configurations) -> Configurations:
+    """Return the configurations of both, of which all but the spread is the same."""
+    spread = {
+        name: np.concatenate([one, getattr(more.spread, name)]) if one.ndim else one
+        for name, one in vars(c.spread).items()
+    }
+    return replace(c, spread=Spread(**spread))
+
+
 def order(c: Configurations, figures: Figures, among: Flags) -> npt.NDArray[np.int64]:
     """Return positions where `among` is true, fastest first, without twins, so that a table shows different layouts.
 
@@ -407,6 +494,6 @@ def layout_keys(c: Configurations) -> npt.NDArray[np.int64]:
 
 def search(problem: Problem) -> Search:
     """Forecast every legal configuration of the problem and rank the layouts that fit."""
-    found = space(problem)
+    found = with_parts(problem, space(problem))
     figures = figures_of(found.legal, problem)
     return Search(space=found, figures=figures, ranked=order(found.legal, figures, figures.fits))

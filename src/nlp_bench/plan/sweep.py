@@ -79,11 +79,15 @@ def _parameter_set(name: str, parts: str, values: dict[str, str]) -> str:
 def _values(rows: list[Row], problem: Problem, *, model: str, system: str) -> dict[str, str]:
     """Return YAML values: a list by point where rows differ, one word where they do not; what is as the files have it is left out."""
     own = problem.model.training.recompute
-    points = {axis.jube: [getattr(row.sizes, name) for row in rows] for name, axis in AXES.items()}
-    for axis in AXES.values():
+    axes = {name: axis for name, axis in AXES.items() if axis.aspect != "recompute"}
+    points = {axis.jube: [getattr(row.sizes, name) for row in rows] for name, axis in axes.items()}
+    for axis in axes.values():
         if axis.default is None:
             points[axis.jube] = ["default" if value == axis.usual else value for value in points[axis.jube]]
     points["sequence_parallel"] = [row.sizes.sequence_parallel or row.sizes.tp == 1 for row in rows]
+    for name, axis in AXES.items():
+        if axis.aspect == "recompute":
+            points[axis.jube] = [row.sizes.partial_recompute.get(name, "default") for row in rows]
     points["recompute_granularity"] = ["default" if row.sizes.recompute == own else row.sizes.recompute for row in rows]
     found = {
         "point": f'"{",".join(str(place) for place in range(len(rows)))}"',
@@ -111,10 +115,12 @@ def run_words(problem: Problem, sizes: Setting, *, model: str, system: str) -> l
         "nodes": sizes.num_gpus // problem.gpus_per_node,
         "gpus-per-node": problem.gpus_per_node,
     }
-    switches = {}
+    switches: dict[str, object] = {}
     for name, axis in AXES.items():
         value = getattr(sizes, name)
-        if axis.values:
+        if axis.aspect == "recompute" and name != "recompute":
+            switches |= {key: one for key, one in sizes.partial_recompute.items() if key == name}
+        elif axis.values:
             switches[axis.word or axis.jube] = value
         elif axis.default is MISSING or value != axis.usual:
             words[axis.word or axis.jube] = value

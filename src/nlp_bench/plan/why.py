@@ -7,7 +7,7 @@ import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags
-from nlp_bench.plan.problem import AXES, ENDS, Fixed, Problem, Setting, searched_recompute, sizes_of
+from nlp_bench.plan.problem import AXES, ENDS, Fixed, Problem, Setting, recompute_of, searched_recompute, sizes_of
 from nlp_bench.plan.ranking import Row, configuration, rows_of, with_one
 from nlp_bench.plan.search import Search, broken_rules, layout_keys, search
 
@@ -74,6 +74,7 @@ def target(problem: Problem) -> dict[str, Any]:
     """Return the model file's sizes and switches with what the problem fixes."""
     given = {name: value for name, value in problem.fixed.given.items() if name != "gas"}
     wanted = {**problem.published, **given}
+    wanted |= recompute_of(wanted["recompute"], problem.fixed)
     if "sequence_parallel" not in given or wanted["tp"] == 1:  # with one rank the trainer switches it off
         wanted["sequence_parallel"] = wanted["tp"] > 1
     if problem.fixed.gas is not None and problem.fixed.micro_batch_size is None:

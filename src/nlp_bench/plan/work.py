@@ -4,6 +4,7 @@ import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.layout import shape
+from nlp_bench.layout.rules import METHODS, MODULES, RECOMPUTE
 from nlp_bench.plan.configurations import PRECISIONS, Configurations, Flags, Numbers
 
 
@@ -92,6 +93,32 @@ def fullest_stages(c: Configurations, layers: Layers | None = None) -> tuple[Sta
     last = c.spread.pipeline - 1
     first, second = np.zeros(()), np.minimum(1.0, last)
     return stage_of(c, first, layers), stage_of(c, second, layers), stage_of(c, last, layers)
+
+
+def is_full(c: Configurations) -> Flags:
+    """Whether whole layers are computed again."""
+    return np.asarray(c.spread.recompute == RECOMPUTE.index("full"))
+
+
+def recomputed_layers(c: Configurations, layers: Numbers) -> Numbers:
+    """Return how many of the `layers` of a virtual stage are computed again as a whole.
+
+    Source: megatron-core's transformer_block.py, `_checkpointed_forward`: all (uniform), or the first of each (block).
+    """
+    block = c.spread.recompute_method == METHODS.index("block")
+    return np.where(is_full(c), np.where(block, np.minimum(c.spread.recompute_num_layers, layers), layers), 0.0)
+
+
+def group_layers(c: Configurations) -> Numbers:
+    """Layers of a group that is computed again together, of which the input alone is kept."""
+    block = c.spread.recompute_method == METHODS.index("block")
+    return np.where(block, 1.0, np.maximum(c.spread.recompute_num_layers, 1.0))
+
+
+def recomputes(c: Configurations, module: str) -> Flags:
+    """Whether selective recompute covers this module of every layer: mlp or layernorm."""
+    covered = np.array([module in modules for modules in MODULES])[c.spread.recompute_modules]
+    return np.asarray(covered & (c.spread.recompute == RECOMPUTE.index("selective")))
 
 
 SINGLE = 4  # bytes of a float32 number: of gradient sums, losses and norms

@@ -84,7 +84,10 @@ class Plan(Command, ConstantsOption):
     overlap_grad_reduce: bool | None = shared("overlap_grad_reduce", group=HELD)
     overlap_param_gather: bool | None = shared("overlap_param_gather", group=HELD)
     recompute: str | None = shared("recompute", group=HELD, read=OneOf(*RECOMPUTE, "any"))
-    """none, selective, full, or any to search all three."""
+    """none, selective, full, or any to search all three, with parts of the layers and modules."""
+    recompute_method: str | None = shared("recompute_method", group=HELD)
+    recompute_num_layers: int | None = shared("recompute_num_layers", group=HELD)
+    recompute_modules: tuple[str, ...] = shared("recompute_modules", group=HELD)
     why: bool = flag(group=OTHERS)  # Explain one configuration: the published one, changed by what is held fixed.
     time: float | None = value("--time", "--limit", read=duration("s"), metavar="SECONDS", group=OTHERS)
     """The fewest nodes on which the report time is at most this; 560, 560s or 10min."""

@@ -10,10 +10,12 @@ from nlp_bench.plan.work import (
     Stage,
     element_bytes,
     fullest_stages,
+    group_layers,
     is_float16,
     layer_parameters,
     num_tables,
     padded_vocab_size,
+    recomputed_layers,
     stage_layers,
     table_parameters,
     tokens,
@@ -139,14 +141,16 @@ def activation_bytes(c: Configurations, constants: Constants, stage: Stage) -> N
 
     A layer keeps without or with selective recompute `full_layer_bytes`, half of it in torchtitan's selective one, which keeps every
     second matrix product (torchtitan/parallelisms/parallelize_llama.py); with full its input, 2 s b h, divided by the tensor-parallel
-    size under sequence parallelism (Korthikanti et al. 2022).
+    size under sequence parallelism (Korthikanti et al. 2022): of each layer, or of each group of layers that is computed again together.
     """
     whole = full_layer_bytes(c, constants)
     selective = np.where(families(c, constants) == FAMILIES.index("fsdp"), 0.5, 1.0) * whole
-    full = c.spread.recompute == RECOMPUTE.index("full")
-    kept = np.where(full, boundary_bytes(c), np.where(c.spread.recompute == RECOMPUTE.index("none"), whole, selective))
-    again = np.where(full, whole, 0.0)
-    return stage.layers * in_flight(c, stage) * kept + again + stage.last * logit_bytes(c, constants)
+    kept = np.where(c.spread.recompute == RECOMPUTE.index("none"), whole, selective)
+    again, virtual = recomputed_layers(c, stage.layers / c.spread.virtual), c.spread.virtual
+    groups, stored = virtual * again / group_layers(c), stage.layers - virtual * again
+    rerun = np.where((again > 0) & (stored == 0), group_layers(c) * whole, 0.0)
+    kept = groups * boundary_bytes(c) + stored * kept
+    return in_flight(c, stage) * kept + rerun + stage.last * logit_bytes(c, constants)
 
 
 def full_layer_bytes(c: Configurations, constants: Constants) -> Numbers:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nlp_bench.layout.rules import RECOMPUTE
+from nlp_bench.immutable import immutable
 from nlp_bench.plan.configurations import Configurations, Flags, Numbers
 from nlp_bench.plan.constants import Constants
 from nlp_bench.plan.memory.fits import Memory, fullest, num_communicators, overhead_bytes
@@ -12,11 +12,14 @@ from nlp_bench.plan.work import (
     element_bytes,
     fullest_stages,
     gradient_buffers,
+    group_layers,
     has_flash,
     keeps_scores,
     padded_vocab_size,
     position_parameters,
     rank_parameters,
+    recomputed_layers,
+    recomputes,
     round_up,
     shard_ranks,
     shares_optimizer,
@@ -28,7 +31,6 @@ from nlp_bench.plan.work import (
 FLASH_ROWS, FLASH_WIDTH = 128, 32
 """To multiples of these flash attention 2 rounds queries and the width of heads (torch, flash_attn/flash_api.cpp, `mha_bwd`)."""
 EFFICIENT_ROWS = 32  # the memory-efficient kernel's logarithms have a multiple of it (torch, meta_registrations.py)
-FULL = RECOMPUTE.index("full")
 INDEX = 8  # bytes of a token's number
 
 
@@ -176,38 +178,62 @@ def attention_backward(t: Timeline, z: LayerBytes) -> None:
 
 
 class LayerMemory:
-    """Bytes of one layer and micro-batch; arrays of shape [N] or []."""
+    """Bytes of one layer and micro-batch that is not computed again as a whole; arrays of shape [N] or []."""
 
-    def __init__(self, z: LayerBytes, full: Flags) -> None:
-        """Follow one layer forward and backward; `full`: where it is computed again.
-
-        There it keeps its input alone, and its backward pass runs it again. Its first forward pass then keeps less than that second
-        one, whose peak is the greater: that one is used for both.
-        """
+    def __init__(self, z: LayerBytes, again: "Again") -> None:
+        """Follow one layer forward and backward."""
         first, back = Timeline(), Timeline()
-        _forward(first, z)
-        _feed_forward_backward(back, z)
+        _forward(first, z, again)
+        _feed_forward_backward(back, z, again)
         early, back.peak = back.peak, back.level
-        _attention_block_backward(back, z)
-        backward = np.maximum(early, back.peak)
-        again = first.level  # its own output lives on, its input lived before
-        self.kept = np.where(full, z.share, first.level)  # its output takes the place of its input
+        _attention_block_backward(back, z, again)
+        self.kept = first.level  # its output takes the place of its input
         """What it keeps for its backward pass, its input included."""
         self.forward = first.peak  # peak of the forward pass above what lived before; the input lived
-        self.backward = np.where(full, np.maximum(first.peak, again + backward), backward)
+        self.backward = np.maximum(early, back.peak)
         """Peak of the backward pass above what lived before; what is kept and the gradient of the output lived."""
-        self.late = np.where(full, again + back.peak, back.peak)
+        self.late = back.peak
         """The same from where the gradient of the output is needed no more."""
 
 
-def _forward(t: Timeline, z: LayerBytes) -> None:
+@immutable
+class Again:
+    """What selective recompute makes again; arrays of shape [N] or []."""
+
+    inner: Flags  # the feed-forward block's inside
+    norms: Flags  # the outputs of both normalisations
+
+
+class GroupMemory:
+    """Bytes of a group of layers that keeps its input alone, and whose backward pass runs it again; arrays of shape [N] or []."""
+
+    def __init__(self, z: LayerBytes, layer: LayerMemory, layers: Numbers) -> None:
+        """Follow a group of `layers`.
+
+        Its first forward pass keeps less than that second one, whose peak is the greater.
+        """
+        again = layers * layer.kept  # the group's own output lives on, its input lived before
+        running = again - layer.kept + layer.forward
+        self.kept = z.share
+        self.backward = np.maximum(running, again + layer.backward)
+        self.late = again + layer.late
+
+
+def _forward(t: Timeline, z: LayerBytes, again: Again) -> None:
+    norm, statistics = z.share * again.norms, z.statistics * again.norms
     t.allocate(z.statistics, z.share)
+    t.free(statistics)
     attention_forward(t, z)
     _reduced(t, z)
+    t.free(norm)
     t.allocate(z.share, z.mask)
     t.free(z.share)
-    t.allocate(z.statistics, z.share, z.joined, z.inner)
+    t.allocate(z.statistics, z.share)
+    t.free(statistics)
+    t.allocate(z.joined, z.inner)
+    t.free(z.joined * again.inner)
     _reduced(t, z)
+    t.free(z.inner * again.inner, norm)
     t.allocate(z.share, z.mask)
     t.free(z.share)
 
@@ -218,31 +244,50 @@ def _reduced(t: Timeline, z: LayerBytes) -> None:
     t.free(np.where(z.split, z.stream, 0.0))
 
 
-def _feed_forward_backward(t: Timeline, z: LayerBytes) -> None:
+def _feed_forward_backward(t: Timeline, z: LayerBytes, again: Again) -> None:
     _, _, first, second = z.weights
-    _into_rows(t, z)
+    _undo_dropout(t, z)
+    _renew_norm(t, z, again)
+    # a checkpoint holds its output, and the gradient of it, to its end
+    held = (z.share + z.dropped) * again.inner
+    t.allocate(z.joined * again.inner, z.inner * again.inner)
+    t.briefly(z.stream * again.inner, z.share * (again.inner & z.split))
+    t.allocate(held)
+    t.free(z.dropped * again.inner)
+    _gather(t, z)
     t.allocate(z.inner, second)
     t.free(z.gathered, z.inner, second)
     t.allocate(z.joined)
     t.free(z.inner, z.joined)
     _out_of_columns(t, z, first, z.joined)
-    _norm(t, z)
+    t.free(held)
+    _norm(t, z, again)
 
 
-def _attention_block_backward(t: Timeline, z: LayerBytes) -> None:
+def _attention_block_backward(t: Timeline, z: LayerBytes, again: Again) -> None:
     qkv, projection, _, _ = z.weights
-    _into_rows(t, z)
+    _undo_dropout(t, z)
+    _renew_norm(t, z, again)
+    _gather(t, z)
     t.allocate(z.queries, projection)
     t.free(z.gathered, projection)
     attention_backward(t, z)
     _out_of_columns(t, z, qkv, z.queries + 2 * z.keys)
-    _norm(t, z)
+    _norm(t, z, again)
 
 
-def _into_rows(t: Timeline, z: LayerBytes) -> None:
-    """Undo the dropout, and gather the gradient of all sequence-parallel ranks."""
+def _undo_dropout(t: Timeline, z: LayerBytes) -> None:
     t.allocate(z.dropped)
     t.free(z.mask)
+
+
+def _renew_norm(t: Timeline, z: LayerBytes, again: Again) -> None:
+    """Make a normalisation's output again, and a copy of it in the tensor that was emptied (megatron-core, CheckpointWithoutOutput)."""
+    t.allocate(z.statistics * again.norms, 2 * z.share * again.norms)
+
+
+def _gather(t: Timeline, z: LayerBytes) -> None:
+    """Gather the gradient of all sequence-parallel ranks."""
     t.allocate(np.where(z.split, z.stream, 0.0))
     t.free(np.where(z.split, z.dropped, 0.0))
 
@@ -253,10 +298,10 @@ def _out_of_columns(t: Timeline, z: LayerBytes, weight: Numbers, output: Numbers
     t.free(np.where(z.split, z.stream, 0.0), output, z.share, weight)
 
 
-def _norm(t: Timeline, z: LayerBytes) -> None:
+def _norm(t: Timeline, z: LayerBytes, again: Again) -> None:
     """Go back through a normalisation and add the gradient of the residual stream."""
     t.allocate(z.share)
-    t.free(z.share, z.share, z.statistics)
+    t.free(z.share, z.share, z.statistics, z.share * again.norms)
     t.allocate(z.share)
     t.free(z.share, z.share)
 
@@ -365,9 +410,11 @@ class Blocks:
     """What all stages have in common."""
 
     def __init__(self, c: Configurations) -> None:
-        """Count a layer as it is trained, recomputed or not, and both ends."""
+        """Count a layer as it is trained, a group that is computed again, and both ends."""
         self.sizes = LayerBytes(c)
-        self.layer = LayerMemory(self.sizes, c.spread.recompute == FULL)
+        again = Again(inner=recomputes(c, "mlp"), norms=recomputes(c, "layernorm"))
+        self.layer = LayerMemory(self.sizes, again)
+        self.group = GroupMemory(self.sizes, self.layer, group_layers(c))
         self.ends = EndMemory(c, self.sizes)
 
 
@@ -375,25 +422,30 @@ def rank_memory(c: Configurations, stage: Stage, blocks: Blocks | None = None) -
     """Return the peak bytes of a rank's tensors at this stage: weights, gradients, optimizer, buffers, activations, temporary.
 
     The peak is the greatest of some moments, one of which it must be: a forward pass while all others are under way, the output
-    layer, the backward pass of the last layer, that of the embedding. The optimizer's step needs nothing of its own: torch's fused
-    Adam works in place.
+    layer, the backward pass of the last layer, that of the last layers which are computed again, that of the embedding. The
+    optimizer's step needs nothing of its own: torch's fused Adam works in place.
     """
     blocks, flight = blocks or Blocks(c), Flight(c, stage)
-    z, layer, ends = blocks.sizes, blocks.layer, blocks.ends
+    z, layer, group, ends = blocks.sizes, blocks.layer, blocks.group, blocks.ends
     layers = stage.layers / c.spread.virtual
-    kept = flight.passes * layers * layer.kept  # by all passes under way, without the output layer
+    again = recomputed_layers(c, layers)
+    stored, last_kept = (layers - again) * layer.kept, np.where(again < layers, layer.kept, group.kept)
+    of_pass = stored + again / group_layers(c) * group.kept
+    kept = flight.passes * of_pass  # by all passes under way, without the output layer
     kept = kept + flight.first_passes * (ends.embedding_kept * stage.first)
     received = z.share * ~stage.last
     sent = z.share * (~stage.first & flight.steady)
     batch = ends.batch * (stage.first | stage.last)
     base = kept + batch + flight.streams * z.share
     at_head = kept + batch + np.minimum(flight.streams, 3) * z.share
-    one = layers * layer.kept + ends.embedding_kept * stage.first
+    one = of_pass + ends.embedding_kept * stage.first
     held = ends.held * stage.last
-    forward = base - layer.kept + z.share + layer.forward + np.where(flight.steady, received, 0.0) + sent
+    forward = base - last_kept + z.share + layer.forward + np.where(flight.steady, received, 0.0) + sent
     head = stage.last * (at_head + z.share + ends.head + sent)
-    full = c.spread.recompute == FULL  # a checkpoint holds the gradient of its output to its end
-    grown = np.maximum(layer.backward, layer.late + z.share * (full | ~stage.last))
+    # a group holds the gradient of its output to its end, the schedule that of the stage's
+    grown = np.where(again < layers, np.maximum(layer.backward, layer.late + received), 0.0)
+    rerun = np.maximum(group.backward, group.late + z.share) + np.where(again < layers, received, 0.0) - stored
+    grown = np.maximum(grown, np.where(again > 0, rerun, 0.0))
     backward = base + z.share + grown + sent + held
     embedding = stage.first * (flight.at_embedding * one - one + batch + received + ends.embedding_backward)
     looked_up = stage.first * (base - one + ends.embedding_forward)

@@ -147,7 +147,6 @@ def _check_parallel(s: "Settings") -> None:
     if sizes.virtual > 1 and s.no_overlap_p2p_communication:  # Megatron-LM refuses it too
         rule = "needs pipeline_model_parallel_size above 2, or a rank takes an activation for a gradient"
         require(sizes.pipeline > 2, f"no_overlap_p2p_communication: with interleaving it {rule}; leave it out")
-    _check_recompute(s, sizes)
     if (parts := s.context_parallel_size) > 1:
         why = f"{s.model_family} has no causal sequence to share"
         require(FAMILIES[s.model_family].is_causal, f"context_parallel_size: {parts} is for gpt; {why}")
@@ -157,20 +156,6 @@ def _check_parallel(s: "Settings") -> None:
     if s.tp_comm_overlap:
         many = s.sequence_parallel and s.tensor_model_parallel_size > 1
         require(many, "tp_comm_overlap: needs --sequence-parallel and --tensor-model-parallel-size above 1")
-
-
-def _check_recompute(s: "Settings", sizes: Sizes) -> None:
-    """Refuse groups of layers that do not divide a stage: megatron-core would access layers beyond the last one."""
-    layers = s.recompute_num_layers
-    if not layers or FAMILIES[s.model_family].has_decoder:
-        return
-    for held in sorted(set(sizes.stage_layers())):
-        stage = f"the {held} layers of a (virtual) stage"
-        if s.recompute_method == "uniform":
-            remedy = "give a number that divides it, or --recompute-method block"
-            require(held % layers == 0, f"recompute_num_layers: {layers} does not divide {stage}; {remedy}")
-        elif s.recompute_method == "block":
-            require(layers <= held, f"recompute_num_layers: {layers} is more than {stage}")
 
 
 def _check_run(s: "Settings") -> None:
