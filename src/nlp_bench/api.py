@@ -604,7 +604,8 @@ def plan(  # noqa: PLR0913  # the options of nlp-bench plan
 
     `model` and `system` are names of benchmark/models and benchmark/systems, or paths of such files; what is not given is as they have
     it. `fixed` holds sizes and switches: tp, pp, vpp, cp, micro_batch_size, gas, first_layers, last_layers, recompute (none, selective, full,
-    any), sequence_parallel, distributed_optimizer, overlap_grad_reduce, overlap_param_gather. `constants` is a file as of `nlp-bench plan
+    any), recompute_method, recompute_num_layers, recompute_modules (a tuple), sequence_parallel, distributed_optimizer, overlap_grad_reduce,
+    overlap_param_gather. `constants` is a file as of `nlp-bench plan
     calibrate`.
 
     Raises NlpBenchError where no configuration is legal, and on a wrong argument.

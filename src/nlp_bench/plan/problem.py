@@ -267,6 +267,12 @@ class Fixed:
         """What is fixed, by name."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
+    @property
+    def words(self) -> str:
+        """What is fixed, in words."""
+        values = {name: " ".join(value) if isinstance(value, tuple) else value for name, value in self.given.items()}
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+
 
 def recompute_of(word: str, fixed: Fixed | None = None) -> dict[str, Any]:
     """Return all that belongs to a word of RECOMPUTE, by the names of AXES: each layer alone and no module but what is fixed."""
@@ -282,11 +288,13 @@ def recompute_of(word: str, fixed: Fixed | None = None) -> dict[str, Any]:
 
 def _in_order(fixed: Fixed) -> Fixed:
     """Return it with the modules as MODULES has them; none of them are the same as no option."""
-    given = fixed.recompute_modules
+    modules = fixed.recompute_modules
+    given = tuple(modules.split()) if isinstance(modules, str) else modules  # a word of a caller's
     if not given:
         return replace(fixed, recompute_modules=None)
     known = tuple(name for name in MODULES[-1] if name in given)
-    return replace(fixed, recompute_modules=(*known, *(name for name in given if name not in {*known, "core_attn"})))
+    others = tuple(name for name in given if name not in {*known, "core_attn"})
+    return replace(fixed, recompute_modules=known + others or None)
 
 
 def _check_recompute(fixed: Fixed) -> None:
@@ -296,7 +304,9 @@ def _check_recompute(fixed: Fixed) -> None:
     ):  # fmt: skip
         if getattr(fixed, name) is not None and fixed.recompute != granularity:
             raise UsageError(f"plan: --{name.replace('_', '-')} needs --recompute {granularity}; give it, too")
-    modules = fixed.recompute_modules
+    method, modules = fixed.recompute_method, fixed.recompute_modules
+    if method is not None and method not in METHODS:
+        raise UsageError(f"--recompute-method: {method!r:.60} is not one of {', '.join(METHODS)}")
     if modules is not None and modules not in MODULES:
         raise UsageError(f"--recompute-modules: {' '.join(modules)} is none of core_attn, mlp, layernorm")
 

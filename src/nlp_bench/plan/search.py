@@ -228,9 +228,8 @@ def refuse(problem: Problem) -> UsageError:
     model, nodes = problem.model.name, problem.nodes
     where = f"{nodes} nodes x {problem.gpus_per_node} = {problem.num_gpus} GPUs"
     message = f"plan: no legal configuration of {model} on {where} with global batch {problem.global_batch_size}"
-    given = problem.fixed.given
-    if given:
-        message += " and " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+    if problem.fixed.given:
+        message += f" and {problem.fixed.words}"
     return UsageError(f"{message}: {'; '.join([*_reasons(problem), *_remedies(problem)])}")
 
 

@@ -219,7 +219,7 @@ def _system_columns(sides: Sequence[Side], usual: Sequence[str]) -> list[Column]
 
 
 def _searched(answer: Answer) -> list[str]:
-    found, given = answer.search, answer.problem.fixed.given
+    found, fixed = answer.search, answer.problem.fixed
     space = found.space
     illegal = ", ".join(f"{name} {count}" for name, count in sorted(space.illegal.items(), key=lambda part: -part[1]))
     lines = [
@@ -227,8 +227,8 @@ def _searched(answer: Answer) -> list[str]:
         f"{space.num_legal_layouts} layouts of {space.num_layouts}"
         + (f", the others break a rule ({illegal})" if illegal else "")
     ]
-    if given:
-        lines.append("held fixed: " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items()))
+    if fixed.given:
+        lines.append(f"held fixed: {fixed.words}")
     return lines
 
 
