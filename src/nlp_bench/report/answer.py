@@ -18,6 +18,7 @@ from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.throughput import times_to_report_s
 from nlp_bench.measure.window import Steadiness
 from nlp_bench.outcome import Outcome
+from nlp_bench.reason import texts
 from nlp_bench.show.table import plain, significant, small, spaced, tflops, tokens_in_words, with_spaces
 
 WIDTH, MAX_LINES, MAX_NOTES, NOTE_LINES = 110, 14, 3, 2
@@ -82,8 +83,8 @@ def _notes(entry: RunResult) -> list[str]:
     if not entry.has_number:
         return [inert(text) for text in entry.remarks]
     supplied = "; ".join(each.words for each in entry.supplied)
-    others = [reason.text for reason in entry.reasons if reason.code not in SAID_BY_QUALITY]
-    found = [*entry.doubts, *([f"supplied by hand: {supplied}"] if supplied else []), *others, *entry.remarks]
+    others = texts(reason for reason in entry.reasons if reason.code not in SAID_BY_QUALITY)
+    found = [*texts(entry.doubts), *([f"supplied by hand: {supplied}"] if supplied else []), *others, *entry.remarks]
     return list(dict.fromkeys(map(inert, found)))
 
 
