@@ -317,7 +317,7 @@ def _number_cells(answer: Answer) -> list[tuple[str, str, str, str]]:
             found.name,
             f"{found.rate} tokens/s{f' ({found.rate_interval})' if found.rate_interval else ''}",
             f"{answer.tokens} tokens in {found.time} s{f' ({found.time_interval})' if found.time_interval else ''}",
-            _HAND_IN[found.name] if found.is_deciding else found.where,
+            found.where if not found.is_deciding else _HAND_IN[0 if found.name == "reference" else -1],
         )
         for found in answer.numbers
     ]
@@ -329,20 +329,17 @@ def _number_lines(answer: Answer) -> Iterator[str]:
         return
     rates, times = (max(len(row[index]) for row in rows) for index in (1, 2))
     for name, rate, time, where in rows:
-        line = f"{name:<{_NAME}}{rate:<{rates}}   {time:<{times}}   {where}"
-        if len(line) <= WIDTH:
-            yield line
-        else:
-            yield line[: -len(where)].rstrip()
+        line = f"{name:<{_NAME}}{rate:<{rates}}   {time:<{times}}   "
+        short = _HAND_IN if where in _HAND_IN else (where,)
+        fitting = [text for text in short if len(line) + len(text) <= WIDTH]
+        yield line.rstrip() if not fitting else line + fitting[0]
+        if not fitting:
             yield f"{'':<{_NAME}}{where}"
 
 
 _NAME = 11
-_HAND_IN = {
-    "reference": "published: hand this in",
-    "steady": "hand this in",
-    "sustained": "hand this in",
-}
+_HAND_IN = ("published formula: hand this in", "published: hand this in", "hand this in")
+"""What marks the number to hand in, the longest that fits; of another than the reference only the last."""
 
 
 def _wrapped(name: str, text: str, most: int) -> list[str]:
