@@ -1,7 +1,8 @@
 """Sweeps: all configurations of one workload on one machine with equal GPUs, and which of them may be the best.
 
 A configuration is ruled out where another one is faster by a one-sided Welch test at (1 - level) / (number of configurations - 1), and
-beyond what an interval holds besides (`ratio_of`). Nothing is decided where one of the two fastest is doubted (`RunResult.doubts`).
+beyond what an interval holds besides (`ratio_of`). Nothing is decided where one of the two fastest
+is doubted (`RunResult.doubts`).
 The truly best one is then kept with a probability of at least `level`: it has number - 1 rivals, each of which beats it by chance
 with at most that share (Bonferroni), however the best one of the data was chosen. This is subset selection (Gupta 1965,
 doi:10.1080/00401706.1965.10490251) as it follows from comparisons with the best (Hsu 1984, doi:10.1214/aos/1176346725), with Welch's
@@ -113,7 +114,7 @@ class Sweep:
     is_known: bool  # whether the model that was trained is known
     rows: tuple[Ranked, ...]  # the fastest first, then what is doubted, then what has no number
     names: tuple[str, ...]  # the settings in which configurations differ
-    open_by: tuple[str, ...] = ()  # the doubts about the two fastest, in words; with any there is no winner
+    open_by: tuple[str, ...] = ()  # the doubts about the two fastest: with any there is no winner
 
     @property
     def heading(self) -> str:

@@ -147,7 +147,8 @@ def doubts(found: Iterable[Contradiction]) -> list[Contradiction]:
 def contradicting(found: Iterable[Reason]) -> list[Reason]:
     """Return those of a run's doubts that make its number untrue: they keep a limit from being proven, too.
 
-    That of a run on shared nodes is true of the run: whether it kept a limit is known, and which of two is faster is not.
+    The number of a run on shared nodes is true of that run: it kept its limit or did not. Which of two
+    machines or configurations is faster is not known.
     """
     return [each for each in found if each.code != SHARED_NODES]
 

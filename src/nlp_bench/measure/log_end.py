@@ -52,7 +52,7 @@ class LogEnd:
     """Seconds from the last line of the measured start to its end from outside; 0 where that is no long time."""
     error: EndMark | None = None
     """Where the log stops early, an error before its last record, behind which no program starts."""
-    finished_at: int | None = None  # the iteration at which the training ended well; None where it did not
+    finished_at: int | None = None  # iteration at which the training ended well; None: it did not
 
     @property
     def reason(self) -> Reason | None:
