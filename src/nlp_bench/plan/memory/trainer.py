@@ -249,18 +249,17 @@ def _feed_forward_backward(t: Timeline, z: LayerBytes, again: Again) -> None:
     _undo_dropout(t, z)
     _renew_norm(t, z, again)
     # a checkpoint holds its output, and the gradient of it, to its end
-    held = (z.share + z.dropped) * again.inner
+    output, gradient = z.share * again.inner, z.dropped * again.inner
     t.allocate(z.joined * again.inner, z.inner * again.inner)
     t.briefly(z.stream * again.inner, z.share * (again.inner & z.split))
-    t.allocate(held)
-    t.free(z.dropped * again.inner)
+    t.allocate(output)
     _gather(t, z)
-    t.allocate(z.inner, second)
+    t.allocate(gradient * z.split, z.inner, second)
     t.free(z.gathered, z.inner, second)
-    t.allocate(z.joined)
+    t.allocate(gradient * ~z.split, z.joined)
     t.free(z.inner, z.joined)
     _out_of_columns(t, z, first, z.joined)
-    t.free(held)
+    t.free(output, gradient)
     _norm(t, z, again)
 
 
