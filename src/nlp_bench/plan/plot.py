@@ -11,7 +11,7 @@ from nlp_bench.show.chart import EXCLUDED, LIMIT, Band, Chart, Rule, Series, Sha
 
 MAX_TIMES, MAX_FILL = 4.0, 1.5  # of the shortest time and the GPU's memory; above, a configuration is not drawn
 MAX_CAUSES = 4  # causes with a colour of their own
-GRID = 160  # cells along each axis; of the dots in one cell the first is drawn
+GRID = 80  # cells along each axis; of the dots in one cell the first is drawn
 OTHER, BEST = 5, 4  # colours
 
 
