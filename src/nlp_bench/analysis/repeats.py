@@ -661,7 +661,7 @@ def _word(run: Observation, tokens: int, limit_s: float) -> str | None:
 def pool_words(found: Pool, tokens: int, limit_s: float | None) -> str:
     """Return the time of one configuration, and its verdict where there is a limit."""
     rate, interval_s = found.tokens_per_second, found.time_interval_s(tokens)
-    words = f"{tokens:,} tokens take {tokens / rate:.2f} s" if rate else "no time"
+    words = f"{tokens:,} tokens take {tokens / rate:.2f} s at the steady rate" if rate else "no time"
     words += f" ({interval_s[0]:.2f} to {interval_s[1]:.2f} s, 95 % over runs)" if interval_s else ""
     if limit_s is not None:
         word, why = found.verdict(tokens, limit_s)

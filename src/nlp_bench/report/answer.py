@@ -11,6 +11,7 @@ from textwrap import wrap
 from nlp_bench.config.accelerators import product
 from nlp_bench.escape import end_of, inert, shortened
 from nlp_bench.immutable import immutable
+from nlp_bench.measure.judgement import INVALID
 from nlp_bench.measure.limit import VERDICTS, Verdict
 from nlp_bench.measure.quality import Quality
 from nlp_bench.measure.result import RunResult
@@ -56,7 +57,8 @@ class Answer:
     quality_words: str
     lines: Sequence[tuple[str, str]]  # limit, rules, why there is no number
     notes: Sequence[str]
-    next_command: str  # empty where the lines above say what to do
+    next_step: str  # what to do now, empty where the lines above say it
+    details: str  # the command that explains the number
 
 
 def answer_of(entry: RunResult, tokens: int, cost: str = "") -> Answer:
@@ -64,17 +66,19 @@ def answer_of(entry: RunResult, tokens: int, cost: str = "") -> Answer:
 
     `tokens` is the length of the hypothetical training, `cost` that of its energy with the unit.
     """
+    numbers = list(_numbers(entry, tokens))
     return Answer(
         source=inert(end_of(entry.source, MAX_SOURCE)),
         outcome=entry.outcome.value,
         what=", ".join(_what(entry)),
         tokens=tokens_in_words(tokens),
-        numbers=tuple(_numbers(entry, tokens)),
+        numbers=tuple(numbers),
         quality=entry.quality,
         quality_words=_quality_words(entry),
         lines=tuple(_lines(entry, tokens, cost)),
         notes=tuple(_notes(entry)),
-        next_command=_next_command(entry),
+        next_step=_next_step(entry, numbers),
+        details=_details(entry),
     )
 
 
@@ -146,13 +150,13 @@ def _numbers(entry: RunResult, tokens: int) -> Iterator[Number]:
 def _rates(entry: RunResult) -> Iterator[tuple[str, float, tuple[float, float] | None, str]]:
     """Yield name, tokens per second, 95 % interval and window of each number."""
     measured = entry.throughput
+    if entry.reference:
+        yield "reference", entry.reference, None, "warm-up included" if measured else "published value"
     if measured:
         window, found = measured.window, measured.sustained
         yield "steady", measured.steady, measured.ci95, f"iterations {window.first_iteration}-{window.last_iteration}"
         if found and abs(measured.steady / found.tokens_per_second - 1) > SUSTAINED_APART:
             yield "sustained", found.tokens_per_second, found.ci95, "nothing left out"
-    if entry.reference:
-        yield "reference", entry.reference, None, "published formula" if measured else "published value"
 
 
 def deciding_number(entry: RunResult) -> str:
@@ -186,19 +190,44 @@ def _quality_words(entry: RunResult) -> str:
     measured, word = entry.throughput, entry.quality
     if measured is None or word is None:
         return ""
-    number, more = measured.window.num_records, measured.num_more
-    intervals = f"{with_spaces(number)} interval{'' if number == 1 else 's'}"
+    intervals = _intervals(measured.window.num_records)
     spread = measured.why_no_interval or ""
     if measured.ci95 and measured.estimate:
-        spread = f"+-{significant(100 * measured.estimate.relative_half_width(), 2)} %, {intervals}"
-    if word is Quality.GOOD:
-        return spread
-    if word is Quality.DRIFTING:
-        return f"{_drift(measured.steadiness)}; run longer"
-    if word is Quality.NOISY:
-        return f"{spread}; the machine was busy, repeat the run"
-    wanted = f"about {with_spaces(more)} more for 1 %" if more and measured.ci95 else "run longer"
-    return f"{spread}; {wanted}"
+        half_width = 100 * measured.estimate.relative_half_width()
+        spread = f"the steady speed is known to +-{significant(half_width, 2)} % from {intervals}"
+    elif measured.estimate:
+        spread += f", from {intervals}"
+    return f"{_drift(measured.steadiness)}; {spread}" if word is Quality.DRIFTING else spread
+
+
+def _intervals(number: int) -> str:
+    return f"{with_spaces(number)} logged interval{'' if number == 1 else 's'}"
+
+
+def _next_step(entry: RunResult, numbers: Sequence[Number]) -> str:
+    """Return what to do now, by the rules, the outcome and the quality."""
+    word, measured = entry.quality, entry.throughput
+    if word is None or measured is None:
+        return ""
+    if entry.rules and entry.rules.result == INVALID:
+        return "keep the rules that are broken, and run again"
+    if entry.outcome is Outcome.MEASURED:
+        return "let the run finish first: MEASURED is not VALID"
+    if word in {Quality.DRIFTING, Quality.NOISY}:
+        return "run longer: which speed lasts is not known" if word is Quality.DRIFTING else "repeat on a quiet machine"
+    more = measured.num_more if measured.ci95 else None
+    longer = f"run longer: about {_intervals(more)} more for +-1 %" if more else "run longer"
+    if word is Quality.SHORT:
+        return longer
+    bundle = f": nlp-bench bundle {shlex.quote(entry.source)}" if entry.workload.is_of_run else ""
+    hand_in = [f"hand in {found.time} s{bundle}" for found in numbers if found.is_deciding]
+    return "; ".join([*hand_in, *([longer] if more else [])])
+
+
+def _details(entry: RunResult) -> str:
+    """Return the command that explains the number, with the options that it rests on."""
+    given = [word for each in entry.supplied for word in (f"--{each.name.replace('_', '-')}", str(each.value))]
+    return shlex.join(["nlp-bench", "report", entry.source, *given, "--explain"]) if entry.has_number else ""
 
 
 def _drift(steadiness: Steadiness) -> str:
@@ -225,7 +254,7 @@ def _lines(entry: RunResult, tokens: int, cost: str) -> Iterator[tuple[str, str]
 def _per_gpu(entry: RunResult) -> list[str]:
     """Return tokens/s, model FLOP/s and MFU of one device, as far as they are known."""
     rate, found = entry.tokens_per_second_per_gpu, entry.efficiency
-    parts = [f"{significant(rate, 4)} tokens/s"] if rate else []
+    parts = [f"{significant(rate, 4)} tokens/s steady"] if rate else []
     if found and found.model_tflops_per_gpu:
         parts.append(f"{tflops(found.model_tflops_per_gpu)} TFLOP/s")
     if found and found.mfu is not None:
@@ -248,16 +277,6 @@ def verdict_words(judgement: Verdict) -> str:
     return f"{'; '.join(judgement.reasons)}; {limit} is not decided, the time is {where}{unit}"
 
 
-def _next_command(entry: RunResult) -> str:
-    if not entry.has_number:
-        return ""
-    source = shlex.quote(entry.source)
-    is_run = entry.workload.is_of_run and entry.outcome is Outcome.VALID
-    if is_run and entry.quality in {Quality.GOOD, Quality.FAIR}:
-        return f"nlp-bench bundle {source}"
-    return f"nlp-bench report {source} --explain"
-
-
 def answer_lines(answer: Answer) -> list[str]:
     """Return the block for a terminal: at most MAX_LINES lines of at most WIDTH columns."""
     lines = wrapped(f"{answer.source}  {answer.outcome}   {answer.what}", WIDTH)[:2]
@@ -267,7 +286,8 @@ def answer_lines(answer: Answer) -> list[str]:
     is_short = bool(answer.numbers)
     for name, text in answer.lines:
         lines += _wrapped(name, text, NOTE_LINES if is_short else MAX_LINES)
-    last = _wrapped("next", answer.next_command, 3) if answer.next_command else []
+    last = _wrapped("next", answer.next_step, 2) if answer.next_step else []
+    last += _wrapped("details", answer.details, 3) if answer.details else []
     room = MAX_LINES - len(lines) - len(last)
     notes: list[str] = []
     for index, note in enumerate(answer.notes):
@@ -296,7 +316,8 @@ def _html_rows(answer: Answer) -> Iterator[str]:
         yield _html_row("td", *row)
     if answer.quality:
         yield _html_row("td", "quality", f"{answer.quality.value}: {answer.quality_words}")
-    for name, text in (*answer.lines, *(("note", note) for note in answer.notes[:MAX_NOTES])):
+    notes = [("note", note) for note in answer.notes[:MAX_NOTES]]
+    for name, text in (*answer.lines, *notes, *([("next", answer.next_step)] if answer.next_step else [])):
         yield _html_row("td", name, text)
 
 
@@ -317,7 +338,7 @@ def _number_cells(answer: Answer) -> list[tuple[str, str, str, str]]:
             found.name,
             f"{found.rate} tokens/s{f' ({found.rate_interval})' if found.rate_interval else ''}",
             f"{answer.tokens} tokens in {found.time} s{f' ({found.time_interval})' if found.time_interval else ''}",
-            found.where if not found.is_deciding else _HAND_IN[0 if found.name == "reference" else -1],
+            f"{_HAND_IN}: {found.where}" if found.is_deciding else found.where,
         )
         for found in answer.numbers
     ]
@@ -330,16 +351,14 @@ def _number_lines(answer: Answer) -> Iterator[str]:
     rates, times = (max(len(row[index]) for row in rows) for index in (1, 2))
     for name, rate, time, where in rows:
         line = f"{name:<{_NAME}}{rate:<{rates}}   {time:<{times}}   "
-        short = _HAND_IN if where in _HAND_IN else (where,)
-        fitting = [text for text in short if len(line) + len(text) <= WIDTH]
-        yield line.rstrip() if not fitting else line + fitting[0]
+        fitting = [text for text in (where, where.partition(":")[0]) if len(line) + len(text) <= WIDTH]
+        yield line + fitting[0] if fitting else line.rstrip()
         if not fitting:
             yield f"{'':<{_NAME}}{where}"
 
 
 _NAME = 11
-_HAND_IN = ("published formula: hand this in", "published: hand this in", "hand this in")
-"""What marks the number to hand in, the longest that fits; of another than the reference only the last."""
+_HAND_IN = "hand this in"
 
 
 def _wrapped(name: str, text: str, most: int) -> list[str]:

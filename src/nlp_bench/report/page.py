@@ -105,7 +105,8 @@ def _answer_lines(entry: RunResult, report: Report) -> list[dict[str, Any]]:
     lines += [_line(text, "note") for text in answer.notes[:MAX_NOTES]]
     if len(answer.notes) > MAX_NOTES:
         lines.append(_line(f"{len(answer.notes) - MAX_NOTES} more below", "note"))
-    return [*lines, _line(answer.next_command, "next")]
+    lines += [_line(answer.next_step, "next")] if answer.next_step else []
+    return [*lines, *([_line(answer.details, "details")] if answer.details else [])]
 
 
 def _line(text: str = "", strong: str = "", pills: Sequence[tuple[str, int | None]] = ()) -> dict[str, Any]:
@@ -148,7 +149,7 @@ def _broken(numbered: list[RunResult]) -> list[str]:
 def _tiles(entry: RunResult, report: Report) -> Iterator[dict[str, Any]]:
     """Yield the cards of a run: its numbers, the one to hand in first, their quality, and what else is known."""
     answer = answer_of(entry, report.tokens, cost_words(entry, report))
-    for found in sorted(answer.numbers, key=lambda one: not one.is_deciding):
+    for found in answer.numbers:
         notes = [f"{found.time_interval} s (95 %)"] if found.time_interval else []
         between = f" ({found.rate_interval})" if found.rate_interval else ""
         notes = [_unbroken(note) for note in (*notes, f"{found.rate} tokens/s{between}")]
@@ -156,7 +157,7 @@ def _tiles(entry: RunResult, report: Report) -> Iterator[dict[str, Any]]:
         badge = "hand this in" if found.is_deciding else ""
         yield _tile(name, _unbroken(f"{found.time} s"), [*notes, found.where], badge)
     if answer.quality:
-        yield _tile("quality of the steady number", answer.quality.value, [answer.quality_words, answer.quality.rule])
+        yield _tile("quality of the run", answer.quality.value, [answer.quality_words, answer.quality.rule])
 
 
 def _unbroken(text: str) -> str:
