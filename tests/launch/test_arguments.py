@@ -90,14 +90,14 @@ def test_eight_bit_products_are_a_precision_of_their_own(tmp_path: Path) -> None
     text = (root() / "benchmark/models/gpt_5b.toml").read_text(encoding="utf-8")
     model = tmp_path / "mine.toml"
     model.write_text(text.replace('precision = "bf16"', 'precision = "fp8"'))
-    run = offline(str(model), "juwels-booster", data_path="mock")
+    run = offline(str(model), "dgx-h100", data_path="mock")
     words = training_arguments(run)
     assert "--bf16 --fp8-format hybrid" in " ".join(words)
     check_arguments(run)
     dumped = argument_lines(settings := parse(words), Layout.of(settings, run.parallel.num_gpus))
     assert any(re.fullmatch(r"  fp8 \.+ hybrid", line) for line in dumped)  # the name that the rules look for
     with pytest.raises(UsageError, match=r"--fp8-format would make run\.json untrue"):
-        check_arguments(offline("gpt_5b", "juwels-booster", data_path="mock", train_args=("--fp8-format", "hybrid")))
+        check_arguments(offline("gpt_5b", "dgx-h100", data_path="mock", train_args=("--fp8-format", "hybrid")))
 
 
 def test_a_family_brings_its_own_arguments() -> None:
