@@ -54,7 +54,7 @@ def done(folder: Path) -> None:
     found = Request(model="tiny", system="local", gpus_per_node=1, data_path="mock", iterations=4)
     settings = parse(training_arguments(resolve(found, ask_scheduler=False)))
     path = clear(folder, 4)
-    write_record(path, describe(settings, Layout.of(settings, 1), 4, 16))
+    write_record(path, describe(settings, Layout.of(settings, 1), 4, 32))
     (path / LAST_FILE).write_text("{}")
     publish(folder, 4, None)
 
