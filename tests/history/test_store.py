@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 from support.nights import row
 
+from nlp_bench.analysis.repeats import digest_of, identity_of
 from nlp_bench.analysis.row import COLUMNS
 from nlp_bench.analysis.store import Filter, open_to_read, open_to_write
 from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.measure.workload import Setting
 
 WRITER = """
 import sys
@@ -63,9 +65,10 @@ def test_all_or_none(tmp_path: Path) -> None:
 
 def test_every_column_comes_back(tmp_path: Path) -> None:
     file = tmp_path / "h"
+    identity = digest_of(identity_of({"model": Setting("tiny", "x")}))
     wanted = row(
-        5, 2.5, job_id="007", nlp_bench_commit="abc", system="s'; DROP TABLE runs", num_gpus=384, num_intervals=7,
-        time_to_report_s=1.5, tokens_per_second_reference=2.0, accelerator="cuda", name="n", settings='{"a": [1, "x"]}',
+        5, 2.5, identity, job_id="007", nlp_bench_commit="abc", system="s'; DROP TABLE runs", num_gpus=384, num_intervals=7,
+        time_to_report_s=1.5, tokens_per_second_reference=2.0, accelerator="cuda", name="n", settings='{"model": ["tiny", "x"]}',
     )  # fmt: skip
     with open_to_write(file) as store:
         store.add([wanted])
@@ -106,9 +109,9 @@ def test_a_newer_file_is_refused_and_stays(tmp_path: Path) -> None:
     with open_to_write(file) as store:
         store.add([row(1, 1.0)])
     with sqlite3.connect(file) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
     connection.close()
-    refused(file, r"has version 2 .* reads up to 1; install a newer one")
+    refused(file, r"has version 3 .* reads up to 2; install a newer one")
 
 
 def test_what_is_no_history_is_refused_and_stays(tmp_path: Path) -> None:

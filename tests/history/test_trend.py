@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from support.nights import row
 
-from nlp_bench.analysis.trend import Kind, Trend, trend_text, trends
+from nlp_bench.analysis.levels import Kind
+from nlp_bench.analysis.trend import Trend, trend_text, trends
 
 
 def trend(*rates: float | None) -> Trend:
-    (found,) = trends(row(day, rate) for day, rate in enumerate(rates))
+    (found,) = trends(row(day, rate, id=day + 1) for day, rate in enumerate(rates))
     return found
 
 

@@ -1,5 +1,6 @@
 """A against B: every configuration that both have, or the refusal to compare what did different work; for people and for programs."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -40,6 +41,7 @@ from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.sizes import Overrides
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import FREE, FROZEN, LOW_PRECISIONS, PARTS, Setting, sets_apart
+from nlp_bench.outcome import Outcome
 from nlp_bench.reason import texts
 from nlp_bench.show.table import Column, as_markdown, as_text, columns_of, json_text, percentage
 
@@ -190,6 +192,9 @@ class Side:
     pools: tuple[Pool, ...]  # its configurations, also those whose runs have no number
     unreadable: tuple[Observation, ...] = ()  # what is no run of any known configuration
     repeats: tuple[Pool, ...] = ()  # further runs of the machine; for one of the history those before it
+    near: str | None = (
+        None  # of `history:last` without a run: what is nearest there, in brackets; None for every other side
+    )
 
     @classmethod
     def of(
@@ -262,7 +267,9 @@ def _read(word: str, reading: Reading, *, with_keys: bool = False) -> list[Obser
 def _before(word: str, others: list[Observation], reading: Reading) -> Side:
     from nlp_bench.analysis.store import before  # noqa: PLC0415  # paths need no database
 
-    runs, earlier = before(reading.history, word.removeprefix(HISTORY), others)
+    runs, earlier, near = before(reading.history, word.removeprefix(HISTORY), others)
+    if not runs:
+        return Side(label=f"{word} (no accepted run)", pools=(), near=near)
     which = runs[0].source if len(runs) == 1 else f"{len(runs)} runs, the latest {runs[-1].source}"
     return Side.of(f"{word} ({which})", runs, reading, repeats=earlier)
 
@@ -283,6 +290,41 @@ class Compared:
         return len(of_these(self.b.runs, (*self.a.runs, *self.a.copies)))
 
 
+def _why_none(run: Observation) -> str:
+    """Return how a run ended and why, in words."""
+    why = "; ".join(run.reasons)
+    return f"{run.source} is {run.outcome.value}{f': {why}' if why else ''}"
+
+
+@immutable
+class First:
+    """Runs that the history has no baseline for."""
+
+    runs: tuple[Observation, ...]
+
+    @classmethod
+    def of(cls, side: Side) -> "First":
+        """Return all runs of a side, those without a number, too."""
+        pooled = (run for pool in side.pools for run in (*pool.runs, *pool.without_number))
+        return cls(runs=(*pooled, *side.unreadable))
+
+    @property
+    def is_baseline(self) -> bool:
+        """Say whether one of them is a baseline by itself: it is VALID, and has a number."""
+        return any(run.seconds_per_token and run.outcome is Outcome.VALID for run in self.runs)
+
+    @property
+    def sentence(self) -> str:
+        """Say what they are, or why they are no baseline."""
+        if self.is_baseline:
+            return "nothing to compare yet, this run is the baseline"
+        run = self.runs[-1]
+        if run.seconds_per_token is None:
+            return f"B has no number: {_why_none(run)}"
+        how = f"nlp-bench history accept {shlex.quote(run.source)}"
+        return f"nothing to compare yet, and B is no baseline by itself: {_why_none(run)}; if it is whole: {how}"
+
+
 @immutable
 class Comparison:
     """The comparison of all configurations of two sides."""
@@ -290,12 +332,13 @@ class Comparison:
     a: Side  # the first side: the baseline
     b: Side
     common: str  # what all configurations of both sides have in common
-    compared: tuple[Compared, ...]  # the configurations of both, at least one
+    compared: tuple[Compared, ...]  # the configurations of both, none where the history has no baseline yet
     only_a: tuple[Pool, ...]
     only_b: tuple[Pool, ...]
     vouched: bool  # whether the user vouches for the same workload where the logs do not show it
     tokens: int
     gates: tuple[Gate, ...] = ()
+    first: First | None = None  # where the history has no baseline yet: the runs that may be its first
 
     @property
     def has_vouched(self) -> bool:
@@ -305,21 +348,39 @@ class Comparison:
     def word(self, gate: Gate) -> Word:
         """Return the verdict of `gate` on all configurations; one in which A has no number decides nothing."""
         words = [gate.word(found.statistic) for found in self.compared if found.a.runs]
+        if self.first is not None:
+            words = [Word.NOT_PROVEN if self.first.is_baseline else gate.word(None)]
         # A number that is now missing, a run that was not read, and one compared with itself must not look like a success.
         are_shared = any(found.num_shared for found in self.compared)
         is_open = self.only_a or self.a.unreadable or self.b.unreadable or are_shared
         return worst([*words, *([Word.NOT_PROVEN] if is_open else [])])
 
     @property
+    def verdicts(self) -> dict[str, str]:
+        """The word of the first gate on each run of B, by its key; empty where A is no part of the history before B, or there is no gate."""
+        if not self.gates or not self.a.label.startswith(f"{HISTORY}last"):
+            return {}
+        pools = ((found.b, self.gates[0].word(found.statistic)) for found in self.compared if found.a.runs)
+        every = ((run, word) for pool, word in pools for run in (*pool.runs, *pool.copies))
+        return {run.key: word.value for run, word in every if run.key}
+
+    @property
     def exit_code(self) -> int:
         """Return 1 when a gate stops or, without one, a configuration has no number on a side, else 0."""
         if self.gates:
             return int(any(gate.stops(self.word(gate)) for gate in self.gates))
-        return int(any(found.statistic is None for found in self.compared))
+        is_lost = self.first is not None and not self.first.is_baseline
+        return int(is_lost or any(found.statistic is None for found in self.compared))
 
 
 def compare(a: Side, b: Side, *, tokens: int, vouched: bool = False, gates: Sequence[Gate] = ()) -> Comparison:
     """Compare two sides. Raises UsageError, with the table of differences, for work that differs, or is not shown nor vouched for; and for an A without a number."""
+    for side, other in ((a, b), (b, a)):
+        if side.near is not None:
+            return Comparison(
+                a=a, b=b, common="", compared=(), only_a=(), only_b=(), vouched=vouched, tokens=tokens, gates=tuple(gates),
+                first=First.of(other),
+            )  # fmt: skip
     for name, side in (("A", a), ("B", b)):
         if not side.pools:
             why = "; ".join(f"{run.source}: {'; '.join(run.reasons)}" for run in side.unreadable[:3])
@@ -450,6 +511,9 @@ def _verdict(shown: Statistic) -> str:
 def _notes(found: Comparison) -> list[str]:
     """Return the remarks, one line each; of several configurations each is named above its own lines, which begin with two spaces."""
     lines: list[str] = []
+    if found.first is not None:
+        near = (found.a.near or found.b.near or "") if found.first.is_baseline else ""
+        lines.append(f"{found.first.sentence}{near}")
     for pair in found.compared:
         about = list(_about(pair, found))
         lines += about if len(found.compared) == 1 else [f"{pair.name}:", *(f"  {line}" for line in about)]
@@ -468,7 +532,7 @@ def _about(pair: Compared, found: Comparison) -> Iterator[str]:
         yield f"time for {found.tokens:,} tokens: A {a:.2f} s, B {b:.2f} s"
         yield from _per_gpu(pair, pair.statistic)
     for name, pool in (("A", pair.a), ("B", pair.b)):
-        failed = [] if pool.runs else [f"{run.source}: {run.outcome.value}" for run in pool.without_number]
+        failed = [] if pool.runs else [_why_none(run) for run in pool.without_number]
         stopped = [f"{run.source} is {run.outcome.value}: {run.stopped}" for run in pool.runs if run.stopped]
         some = (*_some(pool.start_lines, "have several starts"), *_some(stopped, "stopped early"))
         doubted = doubt_lines(pool.runs, pool.shared)
@@ -524,6 +588,8 @@ def _sentence(pair: Compared, shown: Statistic) -> str:
 
 def _gate_line(found: Comparison, gate: Gate) -> str:
     word, by = found.word(gate), f"by more than {gate.percent:g} %"
+    if found.first is not None:
+        return f"{'EQUIVALENCE' if gate.equivalence else 'GATE'} {word.value}: {found.first.sentence}"
     lost = [pair.name for pair in found.compared if pair.a.runs and not pair.b.runs]
     of = f" for {'; '.join(lost[:3])}{f' and {len(lost) - 3} more' if len(lost) > 3 else ''}" if any(lost) else ""
     meaning = {
@@ -580,6 +646,8 @@ def _legend(found: Comparison) -> list[str]:
         "tokens/s: the steady rate; of several runs the mean with its 95 % interval over runs, of one run within that run.",
         "B/A: rate of B / rate of A; B is faster or slower only where the whole interval is, and it is known what runs differ by.",
     ]
+    if found.first is not None:
+        return []
     bonferroni = f"The intervals of B/A hold together at 95 %: each is one at {percentage(1 - 0.05 / max(number, 1))} (Bonferroni)."
     return [*lines, bonferroni] if number > 1 else lines
 
@@ -587,7 +655,7 @@ def _legend(found: Comparison) -> list[str]:
 def table(found: Comparison) -> str:
     """Return the comparison for a terminal."""
     sides = [f"A  {found.a.label}", f"B  {found.b.label}", *([f"   {found.common}"] if found.common else [])]
-    parts = [[inert(line) for line in sides], as_text(_columns(found))]
+    parts = [[inert(line) for line in sides], as_text(_columns(found)) if found.compared else []]
     parts += [[f"What differs{which}, and may:", difference_table(changed)] for which, changed in _changes(found)]
     return "\n\n".join("\n".join(part) for part in (*parts, _notes(found), _legend(found)) if part) + "\n"
 
@@ -601,7 +669,8 @@ def _changes(found: Comparison) -> Iterator[tuple[str, Sequence[Difference]]]:
 
 def _markdown(found: Comparison) -> str:
     head = f"**A** {escaped_markdown(found.a.label)}, **B** {escaped_markdown(found.b.label)}"
-    lines = [head, *(["", escaped_markdown(found.common)] if found.common else []), "", *as_markdown(_columns(found))]
+    lines = [head, *(["", escaped_markdown(found.common)] if found.common else [])]
+    lines += ["", *as_markdown(_columns(found))] if found.compared else []
     for which, changed in _changes(found):
         lines += ["", f"What differs{escaped_markdown(which)}, and may:", "", *as_markdown(difference_columns(changed))]
     notes = [(note, note.lstrip(" ")) for note in _notes(found)]

@@ -4,27 +4,38 @@ import datetime as dt
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nlp_bench.analysis.repeats import Observation, Pool, Starts, different_runs, digest, grouped, too_alike_line
-from nlp_bench.escape import end_of, one_line
-from nlp_bench.files import read_object
+from nlp_bench.analysis.repeats import (
+    Observation,
+    Pool,
+    Starts,
+    different_runs,
+    digest,
+    digest_of,
+    grouped,
+    identity_of,
+    too_alike_line,
+)
+from nlp_bench.config.table import build, check_types
+from nlp_bench.errors import UsageError
+from nlp_bench.escape import one_line
+from nlp_bench.files import parse_json, read_object
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import HEAD_BYTES, has_zone, stamp_s
 from nlp_bench.logs.source import open_log
 from nlp_bench.measure import REPORT_TOKENS
 from nlp_bench.measure.estimate import Estimate, Uncertainty
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.trace import Kin, Trace
 from nlp_bench.measure.workload import Setting, lookup
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.seal import LOG, OUTCOME, RUN
-from nlp_bench.show.table import as_csv, as_text, columns_of, interval, number
+from nlp_bench.show.table import as_text, columns_of
 from nlp_bench.walk import is_run
 
 _BLOCK_BYTES = 1 << 20
@@ -126,12 +137,40 @@ class Row:
         """95 % interval of the steady rate within the run."""
         return (self.ci95_low, self.ci95_high) if self.ci95_low and self.ci95_high else None
 
+    def check(self, columns: Sequence[str], where: str) -> None:
+        """Raise UsageError for the first of `columns`, read from a file, that has another type, or another value than its own record states."""
+        values = {name: getattr(self, name) for name in columns}
+        check_types(Row, values, where)
+        missing = [name for name in _REQUIRED if name in values and values[name] is None]
+        stated = dict.fromkeys(missing, "there is a value in each row")
+        if "entry" in values and not missing:
+            record, settings = (_object(values[name], f"{where}.{name}") for name in ("entry", "settings"))
+            check_types(_Kept, record, f"{where}.entry")
+            check_types(_Settings, {"settings": [*settings.values()]}, where)
+            if parts := record.get(_ESTIMATE):
+                build(Estimate, parts, f"{where}.entry.estimate")
+            of_record = _stated_by(record)
+            if settings:
+                of_record["identity"] = digest_of(identity_of(_settings_of(settings)))
+            stated |= {
+                name: f"its own record says {value!r}" for name, value in of_record.items() if values[name] != value
+            }
+        if self.outcome not in _OUTCOMES:
+            stated["outcome"] = f"an outcome is one of {', '.join(sorted(_OUTCOMES))}"
+        for name, why in stated.items():
+            raise UsageError(f"{where}.{name}: it is {str(values[name])[:80]!r}, but {why}")
+        if "entry" in values:
+            try:
+                self.observation()
+            except (KeyError, TypeError, ValueError) as error:
+                raise UsageError(f"{where}.entry: a part of it is missing or has another form: {error}") from None
+
     def observation(self) -> Observation:
         """Return the run as one observation, as `Observation.of` does with a fresh entry, without the sizes that a person overruled; a row of before its slower end was kept lacks that too."""
         rate, estimate, where = self.tokens_per_second_steady, None, f"history run {self.id}"
         entry: dict[str, Any] = json.loads(self.entry)
         if parts := entry.get(_ESTIMATE):
-            made_of = parts["uncertainty"]
+            made_of = parts.get("uncertainty")
             estimate = Estimate(**{**parts, "uncertainty": Uncertainty(**made_of) if made_of else None})
         known: dict[str, Any] = json.loads(self.settings)
         return Observation(
@@ -140,10 +179,10 @@ class Row:
             seconds_per_token=1 / rate if rate else None,
             estimate=estimate,
             num_intervals=self.num_intervals,
-            settings={name: Setting(value, f"{where}, {source}") for name, (value, source) in known.items()},
+            settings=_settings_of(known, f"{where}, "),
             program=entry.get("dialect"),
             reasons=tuple(entry.get("reasons", ())),
-            doubts=tuple(map(_doubt, entry.get("doubts", ()))) if rate else (),
+            doubts=tuple(Reason(**found) for found in entry.get("doubts", ())) if rate else (),
             sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
             ending_seconds_per_token=entry.get(_AT_END),
             stopped=entry.get(_STOPPED),
@@ -154,11 +193,95 @@ class Row:
         )
 
 
-def _doubt(found: dict[str, str] | str) -> Reason:
-    """Return a doubt of a row; older ones have its sentence alone."""
-    return Reason("contradicted", found) if isinstance(found, str) else Reason(**found)
+@immutable
+class _Rates:
+    reference: float | None
+    steady: float | None
+    ci95: tuple[float, ...] | None
 
 
+@immutable
+class _Window:
+    num_records: int
+
+
+@immutable
+class _Sustained:
+    tokens_per_second: float | None
+
+
+@immutable
+class _TraceKept:
+    quantity: str
+    lines: tuple[tuple[float, ...], ...]
+    first: tuple[float | None, ...]
+    last: tuple[float | None, ...]
+    step: int
+    period_s: float | None
+
+
+@immutable
+class _Settings:
+    settings: tuple[tuple[str | float | bool | None, ...], ...]
+
+
+@immutable
+class _Kept:
+    """What is read of `Row.entry`, with its types."""
+
+    outcome: str
+    dialect: str | None
+    reasons: tuple[str, ...]
+    doubts: tuple[Reason, ...]
+    num_gpus: int | None
+    tokens_per_second: _Rates
+    time_to_report_s: _Rates
+    window: _Window | None
+    sustained: _Sustained | None
+    opening: str | None
+    trace: _TraceKept | None
+    stopped: str | None
+    starts: tuple[str | float, ...] | None
+    ending_seconds_per_token: float | None
+    dated_by_file: bool
+
+
+def _stated_by(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the columns that the record of a run, `Row.entry`, states."""
+    rates, times, estimate, window = (
+        record.get(name) or {} for name in ("tokens_per_second", "time_to_report_s", _ESTIMATE, "window")
+    )
+    low, high = rates.get("ci95") or (None, None)
+    return {
+        "outcome": record.get("outcome"),
+        "num_gpus": record.get("num_gpus"),
+        "tokens_per_second_reference": rates.get("reference"),
+        "tokens_per_second_steady": rates.get("steady"),
+        "ci95_low": low,
+        "ci95_high": high,
+        "time_to_report_s": times.get("steady"),
+        "standard_error": estimate.get("standard_error"),
+        "degrees": estimate.get("degrees"),
+        "num_intervals": window.get("num_records"),
+    }
+
+
+def _settings_of(known: dict[str, Any], where: str = "") -> dict[str, Setting]:
+    return {name: Setting(value, f"{where}{source}") for name, (value, source) in known.items()}
+
+
+def _object(text: str, where: str) -> dict[str, Any]:
+    try:
+        found = parse_json(text)
+    except ValueError as error:
+        raise UsageError(f"{where}: it is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{where}: {text[:40]!r} is no JSON object")
+    return found
+
+
+_OUTCOMES = {outcome.value for outcome in Outcome}
+_REQUIRED = ("id", "key", "name", "added", "ended", "ended_s", "source", "identity", "outcome", "settings", "entry")
 COLUMNS = tuple(field.name for field in fields(Row))
 SHORT = tuple(name for name in COLUMNS if name not in {"settings", "entry"})  # without the two long texts
 
@@ -167,7 +290,6 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     """Return the row of a run that a report has read."""
     run = Observation.of(entry)
     estimate, system = run.estimate, run.settings.get("system")
-    low, high = entry.ci95 or (None, None)
     kept: dict[str, Any] = {
         _ESTIMATE: asdict(estimate) if estimate else None,
         _OPENING: run.opening,
@@ -188,6 +310,7 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     if moment is None and files and (written_s := files[-1].stat().st_mtime) >= _WITH_YEAR_S:
         moment = dt.datetime.fromtimestamp(min(written_s, latest_s), dt.timezone.utc).astimezone()
     moment = moment or present
+    record = {**entry.to_json(REPORT_TOKENS), **kept}
     row = Row(
         key=key_of(entry),
         name=name,
@@ -201,19 +324,11 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         system=_text(system.value if system else None),
         model=entry.model,
         accelerator=entry.accelerator,
-        num_gpus=entry.num_gpus,
         identity=digest(entry),
-        outcome=entry.outcome.value,
-        tokens_per_second_reference=entry.reference,
-        tokens_per_second_steady=entry.steady,
-        ci95_low=low,
-        ci95_high=high,
-        time_to_report_s=time_to_report_s(REPORT_TOKENS, entry.steady),
-        standard_error=estimate.standard_error if estimate else None,
-        degrees=estimate.degrees if estimate else None,
-        num_intervals=run.num_intervals,
+        **_stated_by(record),
         settings=json.dumps({key: [found.value, found.source] for key, found in run.settings.items()}),
         entry=json.dumps({**entry.to_json(REPORT_TOKENS), **kept}),
+        entry=json.dumps(record),
     )
     # SQLite takes UTF-8 alone: a path of other bytes has them as escapes.
     texts = {name: getattr(row, name) for name in COLUMNS if isinstance(getattr(row, name), str)}
@@ -279,7 +394,6 @@ def without_copies(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     return [row for row in rows if row.key not in kin], said
 
 
-_MAX_SOURCE = 40
 _RIGHT = {
     "id", "tokens/s", "95 % interval", "time s", "runs", "failed", "levels", "level tokens/s", "latest", "against level",
 }  # fmt: skip
@@ -289,45 +403,3 @@ def table(lines: Sequence[dict[str, str]]) -> str:
     """Return lines, whose keys are the headings, as a table; nothing for no line."""
     columns = columns_of([list(line.items()) for line in lines], lines[0].keys() - _RIGHT if lines else ())
     return "\n".join(as_text(columns)) + "\n" if lines else ""
-
-
-def listed(rows: Iterable[Row]) -> str:
-    """Return one line per run."""
-    lines = [
-        {
-            "id": str(row.id),
-            "ended": row.ended,
-            "configuration": row.identity,
-            "what": row.what,
-            "outcome": row.outcome,
-            "tokens/s": number(row.tokens_per_second_steady),
-            "95 % interval": interval(row.ci95, digits=0),
-            "time s": number(row.time_to_report_s),
-            "name": one_line(row.name),
-            "source": end_of(one_line(row.source), _MAX_SOURCE),
-        }
-        for row in rows
-    ]
-    return table(lines)
-
-
-def rows_csv(rows: Iterable[Row]) -> str:
-    """Return all columns but the two JSON texts, with full precision; missing is an empty cell."""
-    return as_csv(SHORT, [{name: getattr(row, name) for name in SHORT} for row in rows])
-
-
-def rows_json(rows: Iterable[Row]) -> str:
-    """Return the record of nlp-bench/history/1: every column, `settings` and `entry` as objects."""
-    runs = [{**asdict(row), **{name: json.loads(getattr(row, name)) for name in ("settings", "entry")}} for row in rows]
-    return json.dumps({"schema": "nlp-bench/history/1", "runs": runs}, indent=1, ensure_ascii=False) + "\n"
-
-
-def shown(row: Row) -> str:
-    """Return everything about one run, a line per fact."""
-    facts = [(name, getattr(row, name)) for name in SHORT if getattr(row, name) not in {None, ""}]
-    settings = [(name, f"{value}  ({source})") for name, (value, source) in json.loads(row.settings).items()]
-    reasons = [f"reason: {one_line(reason)}" for reason in json.loads(row.entry).get("reasons", ())]
-    width = max(len(name) for name, _ in facts + settings)
-    lines = [f"{name.ljust(width)}  {one_line(value)}" for name, value in facts + settings]
-    lines[len(facts) : len(facts)] = ["", "workload, configuration, machine:"] if settings else []
-    return "\n".join([*lines, *([""] if reasons else []), *reasons]) + "\n"

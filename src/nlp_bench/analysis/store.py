@@ -9,30 +9,32 @@ import errno
 import fcntl
 import functools
 import mmap
+import os
 import re
 import shlex
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from nlp_bench.analysis.baseline import ACCEPTED, Decision, Judged, State, accepted, before_it, states
+from nlp_bench.analysis.contrast import Word
 from nlp_bench.analysis.repeats import (
     Identity,
     Observation,
     apart_words,
-    different_runs,
     digest_of,
     identity_of,
     nearest,
     of_these,
 )
-from nlp_bench.analysis.row import COLUMNS, SHORT, Row, row_of
+from nlp_bench.analysis.row import COLUMNS, SHORT, Row, key_of, row_of
 from nlp_bench.clock import now
 from nlp_bench.errors import REMEDIES, NlpBenchError, UsageError, explained
 from nlp_bench.escape import one_line, some
-from nlp_bench.files import locked, reported_late
+from nlp_bench.files import locked, reported_late, user_name
 from nlp_bench.immutable import immutable
 from nlp_bench.inputs.sources import read_sources
 from nlp_bench.measure.result import refuse_against_log
@@ -47,7 +49,8 @@ REMEDIES_OF_SQLITE = {
 }
 """Messages by which SQLite replaces errors of the operating system, and the remedy of each."""
 
-VERSION = 1
+VERSION = 2
+"""1 had no table of decisions."""
 APPLICATION = 0x6E6C7062  # the letters nlpb
 WAIT_S = 60.0
 _TYPES = {
@@ -55,6 +58,8 @@ _TYPES = {
     "tokens_per_second_reference": "REAL", "tokens_per_second_steady": "REAL", "ci95_low": "REAL", "ci95_high": "REAL",
     "time_to_report_s": "REAL", "standard_error": "REAL", "degrees": "REAL", "num_intervals": "INTEGER",
 }  # fmt: skip
+_DECISION = tuple(field.name for field in fields(Decision))
+_TYPES_OF_DECISION = {"id": "INTEGER PRIMARY KEY", "run": "INTEGER NOT NULL", "percent": "REAL"}
 """SQL types of the columns that are not TEXT."""
 
 
@@ -85,8 +90,8 @@ class Filter:
 class Store:
     """An open history."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self.connection, self.path = connection, path
 
     def add(self, rows: Iterable[Row]) -> list[tuple[int, bool]]:
         """Write all rows or, when the program is killed, none; return for each its number and whether it is new. A run that is there already is updated."""
@@ -111,7 +116,7 @@ class Store:
     def _dated(self, row: Row) -> Row:
         """Return the row with the earlier time, where nothing but a file says when the run ended: a copy is no later run."""
         told = self.connection.execute("SELECT ended, ended_s FROM runs WHERE key = ?", [row.key]).fetchone()
-        is_later = told[1] is not None and row.ended_s > told[1] and row.is_dated_by_file
+        is_later = isinstance(told[1], float) and row.ended_s > told[1] and row.is_dated_by_file
         return replace(row, ended=told[0], ended_s=told[1]) if is_later else row
 
     def _id(self, key: str) -> int | None:
@@ -119,12 +124,51 @@ class Store:
         return int(row[0]) if row else None
 
     def rows(self, wanted: Filter, columns: Sequence[str] = SHORT) -> list[Row]:
-        """Return runs from the oldest to the latest; fields that are no `columns` are empty."""
+        """Return runs from the oldest to the latest; fields that are no `columns` are empty. Raises NlpBenchError for a value that cannot be the run's."""
         where, values = wanted.where()
         limit = "" if wanted.last is None else f" LIMIT {int(wanted.last)}"
         sql = f"SELECT {', '.join(columns)} FROM runs WHERE {where} ORDER BY ended_s DESC, id DESC{limit}"  # noqa: S608  # our own words
         latest_first = self.connection.execute(sql, values).fetchall()
-        return [Row(**dict(zip(columns, row, strict=True))) for row in reversed(latest_first)]
+        return [self._checked(Row(**dict(zip(columns, row, strict=True))), columns) for row in reversed(latest_first)]
+
+    def _checked(self, row: Row, columns: Sequence[str]) -> Row:
+        try:
+            row.check(columns, f"{self.path}: runs[{row.id}]")
+        except UsageError as error:
+            again = command(f"history add {shlex.quote(str(row.source))}", self.path)
+            raise NlpBenchError(
+                f"{error}; the file was changed or is damaged, and nothing of it is used; measure the run anew with: {again}; "
+                "or put back a copy of the file"
+            ) from None
+        return row
+
+    def decisions(self) -> list[Decision]:
+        """Return what persons and gates said about runs, the latest last."""
+        if "decisions" not in {name for _, name, _ in _schema(self.connection)}:
+            return []  # version 1
+        sql = f"SELECT {', '.join(_DECISION)} FROM decisions ORDER BY id"  # noqa: S608  # our own words
+        return [Decision(**dict(zip(_DECISION, row, strict=True))) for row in self.connection.execute(sql)]
+
+    def judged(self, wanted: Filter) -> list[Judged]:
+        """Return runs from the oldest to the latest, with all columns and their state."""
+        rows, decisions = self.rows(wanted, COLUMNS), self.decisions()
+        found: dict[int, State] = {}
+        for identity in dict.fromkeys(row.identity for row in rows):
+            found |= states(self.rows(Filter(identity=identity), COLUMNS), decisions)
+        return [
+            Judged(row=row, state=found[row.id], decisions=tuple(one for one in decisions if one.run == row.id))
+            for row in rows
+        ]
+
+    def decide(self, decision: Decision) -> None:
+        """Write a decision down."""
+        names = _DECISION[1:]
+        sql = f"INSERT INTO decisions ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"  # noqa: S608  # our own words
+        self.connection.execute(sql, [getattr(decision, name) for name in names])
+
+    def keys(self) -> dict[str, int]:
+        """Return the number of each run by its key."""
+        return dict(self.connection.execute("SELECT key, id FROM runs"))
 
     def count(self) -> int:
         """Return how many runs there are."""
@@ -150,7 +194,7 @@ def open_to_write(path: Path) -> Iterator[Store]:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             _create(connection)
-            yield Store(connection)
+            yield Store(connection, path)
 
 
 def _can_share_memory(folder: Path) -> bool:
@@ -199,7 +243,7 @@ def open_to_read(path: Path) -> Iterator[Store]:
         path.open("rb").close()  # SQLite does not say why it cannot
         with _patience(path), contextlib.closing(_reader(path)) as connection:
             _check(connection, path)
-            yield Store(connection)
+            yield Store(connection, path)
 
 
 def _reader(path: Path) -> sqlite3.Connection:
@@ -234,7 +278,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         raise NlpBenchError(
             f"{path} has version {version} of the history's tables, this nlp-bench reads up to {VERSION}; install a newer one"
         )
-    if not is_empty and (foreign := _schema(connection) ^ _own_schema()):
+    if not is_empty and (foreign := _schema(connection) ^ _own_schema(version)):
         kind, name, _ = min(foreign)
         raise NlpBenchError(
             f"{path}: its {one_line(kind)} {one_line(name)[:80]!r} is not as nlp-bench makes it: a trigger, a view or a rule of somebody else "
@@ -249,23 +293,28 @@ def _schema(connection: sqlite3.Connection) -> set[tuple[str, str, str]]:
 
 
 @functools.cache
-def _own_schema() -> set[tuple[str, str, str]]:
+def _own_schema(version: int) -> set[tuple[str, str, str]]:
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        _create(connection)
+        _create(connection, version)
         return _schema(connection)
 
 
-def _create(connection: sqlite3.Connection) -> None:
-    columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT')}" for name in COLUMNS)
-    if connection.execute("PRAGMA user_version").fetchone()[0]:
+def _create(connection: sqlite3.Connection, version: int = VERSION) -> None:
+    """Make the tables of this version, those that are not there yet."""
+    there = connection.execute("PRAGMA user_version").fetchone()[0]
+    if there >= version:
         return
+    tables = {"runs": (COLUMNS, _TYPES), "decisions": (_DECISION, _TYPES_OF_DECISION)}
     with connection:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute(f"CREATE TABLE IF NOT EXISTS runs ({columns})")
-        connection.execute("CREATE INDEX IF NOT EXISTS runs_by_time ON runs (ended_s, id)")
-        connection.execute("CREATE INDEX IF NOT EXISTS runs_by_identity ON runs (identity, ended_s)")
+        for name, (columns, kinds) in [*tables.items()][there:version]:
+            made = ", ".join(f"{column} {kinds.get(column, 'TEXT')}" for column in columns)
+            connection.execute(f"CREATE TABLE {name} ({made})")
+        if not there:
+            connection.execute("CREATE INDEX runs_by_time ON runs (ended_s, id)")
+            connection.execute("CREATE INDEX runs_by_identity ON runs (identity, ended_s)")
         connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute(f"PRAGMA user_version = {version}")
 
 
 @contextlib.contextmanager
@@ -280,6 +329,7 @@ def _explained_errors(path: Path) -> Iterator[None]:
 
 
 MAX_LAST = 500
+_MAX_IDS = 10  # runs that a sentence names
 EARLIER = 20  # runs before a single one that show the scatter between runs
 _DIGEST = re.compile(r"[0-9a-f]{6,12}")
 _FORMS = "last (the run before the other side's), last-N (the N before), a number, a name, or a configuration (12 hex digits)"
@@ -299,38 +349,42 @@ def named(file: Path | None, word: str) -> list[Observation]:
     return [row.observation() for row in rows]
 
 
-def before(file: Path | None, word: str, others: list[Observation]) -> tuple[list[Observation], list[Observation]]:
-    """Return, for each configuration of `others`, the last valid run (or the last N) that is none of them, and those before it.
+def before(file: Path | None, word: str, others: list[Observation]) -> tuple[list[Observation], list[Observation], str]:
+    """Return, for each configuration of `others`, the last accepted run (or the last N) that is none of them, those before it, and where there is none why.
 
-    Of the latter there are up to EARLIER where one run is requested, and none where several are: those show their scatter themselves.
-    `others` have keys. Where a run of `others` is in the history itself, only runs before it count. Raises UsageError when there
-    are none.
+    Of those before it there are up to EARLIER where the baseline is one run, and none where it is several: those show their scatter
+    themselves. `others` have keys. Where a run of `others` is in the history itself, only runs before it count. Raises UsageError where
+    there is no history, unless no run of `others` has a number that could be compared with one.
     """
     path, number = file or default_file(), _number(word)
+    if not path.exists() and not any(run.seconds_per_token for run in others):
+        return [], [], ""
     found: list[Observation] = []
     earlier: list[Observation] = []
     with open_to_read(path) as store:
+        decisions = store.decisions()
         for identity in dict.fromkeys(digest_of(identity_of(run.settings)) for run in others):
-            runs = _last(store, identity, others, number + (EARLIER if number == 1 else 0))
-            found += runs[-number:]
-            earlier += runs[:-number]
-        if not found:
-            near = _nearest(store, path, identity_of(others[-1].settings))
-            raise UsageError(f"history:{word}: {path} has no earlier valid run of this configuration{near}")
-    return found, earlier
+            rows = _before_these(store.rows(Filter(identity=identity), COLUMNS), others)
+            runs = accepted(rows, decisions)
+            found += [row.observation() for row in runs[-number:]]
+            rest = runs[:-number] or before_it(rows, decisions)
+            if len(runs[-number:]) == 1:
+                earlier += [row.observation() for row in rest[-EARLIER:]]
+        near = "" if found else _nearest(store, path, identity_of(others[-1].settings))
+    return found, earlier, near
 
 
 def _nearest(store: Store, file: Path, own: Identity) -> str:
-    """Return which configuration with a valid run is nearest to `own`, in brackets, and how a run of `own` gets there.
+    """Return which configuration with a valid run is nearest to `own`, in brackets, and how a run of `own` gets there; empty where there is none.
 
     One that only states less may be `own`, added by a version that read less: its runs that are still there can be measured anew.
     """
     rows = [row for row in reversed(store.rows(Filter(), COLUMNS)) if row.outcome == Outcome.VALID.value]
     known = [identity_of(row.observation().settings) for row in rows]
-    near, add = nearest(own, known), f"; add one with: {command('history add PATH', file)}"
+    near = nearest(own, known)
     if not near:
-        return add
-    text = f" (the nearest one there is {digest_of(near)}, {apart_words(near, own)}){add}"
+        return ""
+    text = f" (the nearest one there is {digest_of(near)}, {apart_words(near, own)})"
     paths = dict.fromkeys(row.source for row, identity in zip(rows, known, strict=True) if identity == near)
     again = some((shlex.quote(path) for path in paths if Path(path).exists()), 20, " ")
     if not again or not set(near) < set(own):
@@ -339,13 +393,11 @@ def _nearest(store: Store, file: Path, own: Identity) -> str:
     return f"{text}; an older nlp-bench that read less may have added the nearest: this measures it anew: {anew}"
 
 
-def _last(store: Store, identity: str, others: list[Observation], number: int) -> list[Observation]:
+def _before_these(rows: list[Row], others: list[Observation]) -> list[Row]:
+    """Return the rows before the first that is a run of `others`, all where none is."""
     keys, measured = {run.key for run in others}, [run for run in others if run.seconds_per_token]
-    runs = [row.observation() for row in store.rows(Filter(identity=identity), COLUMNS)]
-    own = [index for index, run in enumerate(runs) if run.key in keys or of_these([run], measured)]
-    earlier = runs[: own[0]] if own else runs
-    valid, _ = different_runs(run for run in earlier if run.outcome is Outcome.VALID and run.seconds_per_token)
-    return valid[-number:]
+    own = (at for at, row in enumerate(rows) if row.key in keys or of_these([row.observation()], measured))
+    return rows[: next(own, len(rows))]
 
 
 def _number(word: str) -> int:
@@ -354,6 +406,64 @@ def _number(word: str) -> int:
     if not 1 <= number <= MAX_LAST:
         raise UsageError(f"history:{word[:40]} is unknown; give {_FORMS}; N is from 1 to {MAX_LAST}")
     return number
+
+
+def record_verdicts(file: Path | None, verdicts: Mapping[str, str], percent: float) -> list[int]:
+    """Write down what a gate said about runs of the history, by their keys, and return the numbers of those that failed.
+
+    Only what changes whether a run counts is written: a FAIL, and the verdict that takes its place. Raises NlpBenchError where it cannot be written.
+    """
+    path = file or default_file()
+    with open_to_read(path) as store:
+        numbers = store.keys()
+        last = {decision.run: decision for decision in store.decisions() if decision.word != ACCEPTED}
+    known = {numbers[key]: word for key, word in verdicts.items() if key in numbers}
+    fail = Word.FAIL.value
+    failed = [run for run, word in known.items() if word == fail]
+    new = [run for run, word in known.items() if fail in {word, last[run].word if run in last else None}]
+    if new:
+        with open_to_write(path) as store:
+            for run in new:
+                store.decide(_decision(run, known[run], percent=percent))
+    return failed
+
+
+def _decision(run: int, word: str, *, percent: float | None = None, why: str = "") -> Decision:
+    return Decision(run=run, word=word, percent=percent, who=user_name(os.geteuid()), added=now(), why=why)
+
+
+def accept(file: Path | None, word: str, why: str) -> str:
+    """Write down that a person accepts the run `word`, its number or its path, and return what it means. Raises UsageError for a run that cannot be a baseline."""
+    path = file or default_file()
+    see = command("history list", path)
+    with open_to_read(path) as store:
+        numbers = store.keys()
+        decisions = store.decisions()
+        found = [int(word)] if word.isdecimal() and len(word) < 18 else _numbers_at(word, numbers)
+        rows = store.rows(Filter(ids=found), COLUMNS)
+        if len(rows) != 1:
+            raise UsageError(
+                f"history accept: {word[:80]} is {len(rows)} runs of {path}, and has to be one; see: {see}"
+            )
+        row = rows[0]
+        every = store.rows(Filter(identity=row.identity), COLUMNS)
+    if not row.tokens_per_second_steady:
+        raise UsageError(f"history accept: run {row.id} is {row.outcome} and has no number to compare with; see: {see}")
+    counts = [one.id for one in accepted(every, decisions)]
+    if row.id in counts:
+        return f"run {row.id} counts already: the baseline of {row.identity} is run {some(counts, _MAX_IDS)}"
+    with open_to_write(path) as store:
+        store.decide(_decision(row.id, ACCEPTED, why=why))
+        decisions = store.decisions()
+    counts = [one.id for one in accepted(every, decisions)]
+    what = f"the baseline of {row.identity} begins with it: run {some(counts, _MAX_IDS)}"
+    return f"run {row.id} accepted: {what}; runs before it are no baseline any more"
+
+
+def _numbers_at(word: str, numbers: Mapping[str, int]) -> list[int]:
+    """Return the numbers of the runs at a path."""
+    keys = dict.fromkeys(key_of(entry) for entry in read_sources([word], Overrides()).entries)
+    return [numbers[key] for key in keys if key in numbers]
 
 
 def why_no_name(word: str) -> str | None:

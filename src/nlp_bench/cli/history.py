@@ -16,11 +16,13 @@ from nlp_bench.cli.parser import Command
 from nlp_bench.config.options import argument, flag, given, value
 from nlp_bench.config.request import shared
 from nlp_bench.config.values import OneOf, count, duration, percent_below_100
-from nlp_bench.errors import UsageError
+from nlp_bench.errors import NlpBenchError, UsageError
+from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.terminal import say
 
 if TYPE_CHECKING:
+    from nlp_bench.analysis.baseline import Decision
     from nlp_bench.analysis.row import Row
     from nlp_bench.analysis.store import Filter
 
@@ -30,10 +32,12 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
     """Compare two measurements: whether B is faster than A, by how much, and whether both did the same work.
 
     A and B are each what `nlp-bench report` takes (log, run folder, JUBE run, folder with several repeats), or a part of the history:
-    history:NAME, history:NUMBER, history:last (the valid run before the other side's), history:last-N.
+    history:NAME, history:NUMBER, history:last (the accepted run before the other side's), history:last-N.
     Runs of different work are refused: the frozen parameters must be equal, and what both may tune is shown.
     One run each proves nothing (NOT PROVEN) unless it is known what runs of the machine differ by: from repeats, --scatter, or history:last.
-    Exit code 0; 1 when the gate stops or a side has no number; 2 for a refused comparison or a wrong word.
+    A run that fails its --gate against history:last-N is no baseline of later runs, until `nlp-bench history accept` says so.
+    Exit code 0, also where the history has nothing to compare with yet; 1 when the gate stops or a side has no number; 2 for a refused
+    comparison or a wrong word.
     """
 
     EXAMPLE = """nlp-bench compare runs/before runs/after
@@ -72,13 +76,28 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
         a, b = read_sides(self.a, self.b, wanted)
         found = compare(a, b, tokens=self.tokens, vouched=self.same_workload, gates=gates)
         print(FORMATS[self.format](found), end="")
+        if self.gate and found.verdicts:
+            self._record(found.verdicts, self.gate)
         return found.exit_code
+
+    def _record(self, verdicts: dict[str, str], percent: float) -> None:
+        """Keep runs that failed out of the next baselines."""
+        from nlp_bench.analysis.store import command, default_file, record_verdicts
+
+        path = self.file or default_file()
+        try:
+            for run in record_verdicts(path, verdicts, percent):
+                again = command(f"history accept {run}", path)
+                say(f"run {run} failed its gate and is no baseline; if this speed is right from now on: {again}")
+        except NlpBenchError as error:
+            say(f"the verdict is not in the history: {error}")
 
 
 FORMATS = {
     "add": ("table",),
     "list": ("table", "csv", "json"),
     "show": ("table", "json"),
+    "accept": ("table",),
     "trend": ("table", "json"),
     "variance": ("table", "json"),
     "export": ("csv", "json"),
@@ -94,6 +113,8 @@ _WITH = {
     "--configuration": ("identity", _CHOSEN),
     "--last": ("last", _CHOSEN),
     "--output": ("output", ("trend",)),
+    "--gate": ("gate", ("trend",)),
+    "--why": ("why", ("accept",)),
     "--within": ("within", ("variance",)),
     "--start-up": ("start_up", ("variance",)),
     "--format": ("format", ("list", "show", "trend", "variance", "export")),
@@ -103,24 +124,26 @@ _WITH = {
 
 @immutable
 class History(Command, HistoryOption, PatternOptions):
-    """The runs of a machine over time, in one SQLite file: add runs, list them, show one, draw the trend, export.
+    """The runs of a machine over time, in one SQLite file: add runs, list them, show one, accept one, draw the trend, export.
 
     add PATH...   what `nlp-bench report` reads; a run that is there already is one row still, measured anew
     list          the latest runs             show ID   everything about one
+    accept RUN    the baseline of history:last-N begins with this run (its number or path): a new level is right
     trend         per configuration the level of its speed, runs that leave it, and where it changed; with --output also a plot
     variance      per configuration what its runs differ by (iterations, runs, nodes, days), and how many runs of how many iterations to buy
     export        all rows as CSV or JSON
-    Exit code 0; 1 when something could not be added; 2 for a wrong word. `nlp-bench compare history:last-10 RUN` reads the same file.
+    Exit code 0; 1 when something could not be added, or --gate stops; 2 for a wrong word. `nlp-bench compare history:last-10 RUN` reads the same file.
     """
 
     EXAMPLE = """nlp-bench history add runs/tonight && nlp-bench compare history:last-10 runs/tonight --gate 3
   nlp-bench history add runs/acceptance --name acceptance
   nlp-bench history list --model 175 --last 10
-  nlp-bench history trend --output reports/trend
+  nlp-bench history accept 9 --why "new firmware"
+  nlp-bench history trend --gate --output reports/trend
   nlp-bench history variance --within 1%"""
 
     action: str = argument("ACTION", read=OneOf(*FORMATS), help=", ".join(FORMATS))
-    words: tuple[str, ...] = argument("PATH or ID", nargs="*", default=())  # add: paths; show: the number of a run.
+    words: tuple[str, ...] = argument("PATH or ID", nargs="*", default=())  # add: paths; show, accept: a run.
     name: str | None = value(metavar="NAME")  # add: a name for these runs, for history:NAME; else: runs of this name.
     model: str | None = shared("model", group="")  # Runs of this model only.
     system: str | None = shared("system", group="")  # Runs of this system only.
@@ -128,6 +151,8 @@ class History(Command, HistoryOption, PatternOptions):
     """Runs of this configuration only (or its beginning)."""
     last: int | None = value(read=count, help=f"the latest N runs only (list: {LISTED})")
     output: Path | None = value(metavar="DIR")  # trend: write trend.png, .svg, .json and .csv into this folder.
+    gate: bool = flag()  # trend: exit with 1 where the latest run of a configuration is slower and not accepted.
+    why: str | None = value(metavar="TEXT")  # accept: the reason, which is kept.
     within: str | None = value(metavar="SHARE")  # variance: the half width that is wanted (default 1%).
     start_up: float | None = value(read=duration("s"), metavar="SECONDS")
     """variance: time of a job before its first iteration (default 120)."""
@@ -144,7 +169,7 @@ class History(Command, HistoryOption, PatternOptions):
         for option, (kept, actions) in _WITH.items():
             if getattr(self, kept) not in {None, False} and action not in actions:
                 raise UsageError(f"{option} does not go with history {action}; it goes with {', '.join(actions)}")
-        if self.words and action not in {"add", "show"}:
+        if self.words and action not in {"add", "show", "accept"}:
             raise UsageError(f"history {action} takes no PATH or ID: {self.words[0][:60]!r}")
         shown = self.format or FORMATS[action][0]
         if shown not in FORMATS[action]:
@@ -152,6 +177,8 @@ class History(Command, HistoryOption, PatternOptions):
         path = self.file or default_file()
         if action == "add":
             return self._add(path)
+        if action == "accept":
+            return self._accept(path)
         what = {"show": self._show, "variance": self._variance, "trend": self._trend}.get(action, self._list)
         return what(path, shown)
 
@@ -168,82 +195,101 @@ class History(Command, HistoryOption, PatternOptions):
         say(*(f"not added: {line}" for line in refused))
         return 1 if refused else 0
 
+    def _accept(self, path: Path) -> int:
+        from nlp_bench.analysis.store import accept, command
+
+        if len(self.words) != 1:
+            see = command("history list", path)
+            raise UsageError(f"history accept takes one run, its path or the number in the first column of: {see}")
+        print(accept(path, self.words[0], self.why or ""))
+        return 0
+
     def _filter(self, last: int | None = None) -> "Filter":
         from nlp_bench.analysis.store import Filter
 
         return Filter(**{"last": last} | given(self, Filter))
 
     def _list(self, path: Path, form: str) -> int:
-        from nlp_bench.analysis.row import COLUMNS, SHORT, listed, rows_csv, rows_json
+        from nlp_bench.analysis.listing import listed, rows_json, runs_csv
         from nlp_bench.analysis.store import open_to_read
 
         most = self.last or (LISTED if self.action == "list" and form == "table" else None)
         with open_to_read(path) as store:
-            rows = store.rows(self._filter(most), COLUMNS if form == "json" else SHORT)
+            found = store.judged(self._filter(most))
             total = store.count()
-        print({"table": listed, "csv": rows_csv, "json": rows_json}[form](rows), end="")
-        if len(rows) < total and form == "table":
-            how = "more with --last N" if len(rows) == most else "the options leave the others out"
-            say(f"{len(rows)} of {total} runs; {how}")
+        print({"table": listed, "csv": runs_csv, "json": rows_json}[form](found), end="")
+        if len(found) < total and form == "table":
+            how = "more with --last N" if len(found) == most else "the options leave the others out"
+            say(f"{len(found)} of {total} runs; {how}")
         return 0
 
     def _show(self, path: Path, form: str) -> int:
-        from nlp_bench.analysis.row import COLUMNS, rows_json, shown
+        from nlp_bench.analysis.listing import rows_json, shown
         from nlp_bench.analysis.store import Filter, command, open_to_read
 
         see = command("history list", path)
         if len(self.words) != 1 or not self.words[0].isdecimal() or len(self.words[0]) > 17:
             raise UsageError(f"history show takes one ID, the number in the first column of: {see}")
         with open_to_read(path) as store:
-            rows = store.rows(Filter(ids=[int(self.words[0])]), COLUMNS)
-        if not rows:
+            found = store.judged(Filter(ids=[int(self.words[0])]))
+        if not found:
             raise UsageError(f"history show: {path} has no run {self.words[0]}; see: {see}")
-        print(rows_json(rows) if form == "json" else shown(rows[0]), end="")
+        print(rows_json(found) if form == "json" else shown(found[0]), end="")
         return 0
 
     def _trend(self, path: Path, form: str) -> int:
-        from nlp_bench.analysis.trend import trend_json, trend_text, trends, write_trend
+        from nlp_bench.analysis.trend import gate_lines, trend_json, trend_text, trends, write_trend
 
         if self.output:
             from nlp_bench.report.output import prepare
 
             prepare(self.output, "trend")
-        rows = self._counted(path)
-        found = trends(rows)
+        rows, decisions = self._counted(path)
+        found = trends(rows, decisions, measured=self.allow_measured)
         if not found:
             _report_empty(rows, path)
         print(trend_json(found) if form == "json" else trend_text(found, path), end="")
         _report_unplaced(rows, {row.identity for trend in found for row in trend.rows}, path)
         if self.output:
             say_written(write_trend(found, rows, self.output))
-        return 0
+        if not self.gate:
+            return 0
+        alarms = gate_lines(found, rows, path)
+        words = [f"GATE FAIL: {line}" for line in alarms] or [
+            "GATE PASS: no configuration is slower than it was accepted"
+        ]
+        if form == "json":
+            say(*words)
+        else:
+            print("\n" + "\n".join(map(one_line, words)))
+        return int(bool(alarms))
 
     def _variance(self, path: Path, form: str) -> int:
         from nlp_bench.analysis.variance import START_UP_S, analyse, as_json, as_text
         from nlp_bench.measure.anytime import percent
 
         within = percent("--within", self.within or "1%")
-        rows = self._counted(path)
+        rows, _ = self._counted(path)
         found = analyse(rows, within=within, start_up_s=self.start_up or START_UP_S)
         if not found:
             _report_empty(rows, path)
         print({"table": as_text, "json": as_json}[form](found), end="")
         return 0
 
-    def _counted(self, path: Path) -> "list[Row]":
-        """Return the runs that count, each once: logs that do not show how their run ended only with --allow-measured."""
+    def _counted(self, path: Path) -> "tuple[list[Row], list[Decision]]":
+        """Return the runs that count, each once, and what was decided on them: logs that do not show how their run ended only with --allow-measured."""
         from nlp_bench.analysis.row import COLUMNS, without_copies
         from nlp_bench.analysis.store import open_to_read
         from nlp_bench.outcome import Outcome
 
         with open_to_read(path) as store:
-            rows = store.rows(self._filter(), COLUMNS)
+            rows, decisions = store.rows(self._filter(), COLUMNS), store.decisions()
         kept = [row for row in rows if self.allow_measured or row.outcome != Outcome.MEASURED.value]
         if len(kept) < len(rows):
             say(f"{len(rows) - len(kept)} MEASURED left out; --allow-measured counts them")
         kept, said = without_copies(kept)
         say(*said)
-        return kept
+        return kept, decisions
 
 
 def _report_unplaced(rows: "list[Row]", identities: set[str], path: Path) -> None:
