@@ -1,14 +1,19 @@
 """The file of the history: nothing lost, nothing twice, nothing of others touched."""
 
 import contextlib
+import re
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.command import Cli
 from support.nights import row
+from support.repeated import write_log, write_runs
 
+from nlp_bench.analysis.baseline import ACCEPTED, Decision, State
 from nlp_bench.analysis.repeats import digest_of, identity_of
 from nlp_bench.analysis.row import COLUMNS
 from nlp_bench.analysis.store import Filter, open_to_read, open_to_write
@@ -17,6 +22,7 @@ from nlp_bench.measure.workload import Setting
 
 WRITER = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from nlp_bench.analysis.row import Row
 from nlp_bench.analysis.store import open_to_write
@@ -169,3 +175,72 @@ def test_a_writer_who_may_not_write_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NlpBenchError, match="give a --file in a folder"), open_to_write(tmp_path / "file" / "h"):
         pass
+
+
+SIX_PER_CENT = (
+    "tokens_per_second_steady=tokens_per_second_steady*0.94, ci95_low=ci95_low*0.94, ci95_high=ci95_high*0.94"
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "column"),
+    [
+        (SIX_PER_CENT, "tokens_per_second_steady"),
+        ("tokens_per_second_steady='abc'", "tokens_per_second_steady"),
+        ("tokens_per_second_steady=-1", "tokens_per_second_steady"),
+        ("tokens_per_second_steady=NULL", "tokens_per_second_steady"),
+        ("standard_error=standard_error*100", "standard_error"),
+        ("degrees='x'", "degrees"),
+        ("num_intervals=7", "num_intervals"),
+        ("num_gpus=8.5", "num_gpus"),
+        ("ci95_low='x'", "ci95_low"),
+        ("ended_s='x'", "ended_s"),
+        ("ended_s=9e999", "ended_s"),
+        ("ended=NULL", "ended"),
+        ("identity='0123456789ab'", "identity"),
+        ("outcome='SUPER'", "outcome"),
+        ("outcome='SUPER', entry=json_set(entry, '$.outcome', 'SUPER')", "outcome"),
+        ("entry='{'", "entry"),
+        ("entry='[]'", "entry"),
+        ("entry='{}'", "outcome"),
+        ("entry=json_set(entry, '$.estimate.degrees', 'x')", "entry.estimate.degrees"),
+        ("entry=json_remove(entry, '$.estimate.seconds_per_token')", "entry.estimate.seconds_per_token"),
+        ("entry=json_remove(entry, '$.trace.lines')", "entry"),
+        ("entry=json_set(entry, '$.trace.step', 'x')", "entry.trace.step"),
+        ("entry=json_set(entry, '$.reasons', 5)", "entry.reasons"),
+        ("settings='[]'", "settings"),
+        ("settings='{\"model\": 5}'", "settings"),
+        ('settings=\'{"model": ["x"]}\'', "entry"),
+    ],
+)
+def test_a_value_that_is_not_the_runs_is_named_and_nothing_is_judged(
+    tmp_path: Path, file: str, history: Cli, cli: Cli, change: str, column: str
+) -> None:
+    """Most of these were a traceback; the first let a slower run pass."""
+    history("add", write_runs(tmp_path / "before", 65000, 65100, 64900))
+    with contextlib.closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(f"UPDATE runs SET {change}")  # noqa: S608  # our own words
+    tonight = write_log(tmp_path / "tonight.log", 62000, 9)
+    words = (["compare", "history:last-10", tonight, "--gate", "3"], ["history", "list"], ["history", "trend"])
+    for action in words:
+        found = cli(*action, "--file", file, code=1)
+        assert found.out == ""
+        assert re.search(rf"{file}: runs\[\d\]\.{column}(: | or )", found.err), found.err
+        assert f"measure the run anew with: nlp-bench history add {tmp_path}/before/run" in found.err
+    history("add", tmp_path / "before")
+    assert "GATE FAIL" in cli(*words[0], "--file", file, code=1).out
+
+
+def test_a_history_of_before_the_decisions_is_read_and_gets_their_table(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    with open_to_write(file) as store:
+        store.add([row(1, 100.0)])
+        store.connection.executescript("DROP TABLE decisions; PRAGMA user_version = 1")
+    with open_to_read(file) as store:
+        assert store.decisions() == []
+        assert [found.state for found in store.judged(Filter())] == [State.ACCEPTED]
+    decision = Decision(run=1, word=ACCEPTED, who="me", added="now")
+    with open_to_write(file) as store:
+        store.decide(decision)
+    with open_to_read(file) as store:
+        assert store.decisions() == [replace(decision, id=1)]

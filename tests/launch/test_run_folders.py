@@ -174,3 +174,40 @@ def test_a_run_that_has_ended_is_not_trained_again_and_says_so(tmp_path: Path, c
     done = cli("submit", "--run", folder / "run.json", "--run-dir", folder)
     assert done.out.startswith("VALID")
     assert done.err.startswith("nlp-bench: this run ended at 2026-01-01T00:00:00+00:00; nothing was started\n")
+
+
+@pytest.mark.slow
+def test_the_same_day_is_run_again_and_both_runs_stay(tmp_path: Path) -> None:
+    """The recipe of docs/nightly.md names the folder by the day; a link to it stays one."""
+    record = stand_in.stub_run("ok", launcher="local").write(tmp_path)
+    day = tmp_path / "2026-03-10"
+    (tmp_path / "scratch").mkdir()
+    day.symlink_to(tmp_path / "scratch")
+    for number, words in enumerate(([], ["--again"], ["--again"])):
+        done = subprocess.run(
+            [*NLP_BENCH, *stand_in.submit(record, day, *words)],
+            env=surroundings(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout.startswith("VALID"), done
+        kept = [tmp_path / f"scratch.{one}" for one in range(1, number + 1)]
+        assert all((folder / "outcome.json").is_file() for folder in (day, *kept))
+    assert len({(folder / "outcome.json").read_bytes() for folder in (day, *kept)}) == 3
+
+
+def test_only_a_finished_run_is_moved_aside(tmp_path: Path) -> None:
+    run, folder = stub_run("well"), tmp_path / "run"
+    run_folder(tmp_path, run, folder, recorded=None)
+    (folder / "mine").touch()
+    assert run_folder(tmp_path, run, folder, recorded=None, again=True) == folder
+    assert (folder / "mine").exists()
+    (folder / "outcome.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"a finished run .* give --again to `submit`, which keeps this one as run\.1"):
+        run_folder(tmp_path, run, folder, recorded=None)
+    assert run_folder(tmp_path, run, folder, recorded=None, again=True) == folder
+    assert not list(folder.iterdir())
+    assert (tmp_path / "run.1/mine").exists()
+    with pytest.raises(UsageError, match="--again: it goes with --run-dir"):
+        run_folder(tmp_path, run, None, recorded=None, again=True)

@@ -141,29 +141,28 @@ class Row:
         """Raise UsageError for the first of `columns`, read from a file, that has another type, or another value than its own record states."""
         values = {name: getattr(self, name) for name in columns}
         check_types(Row, values, where)
-        missing = [name for name in _REQUIRED if name in values and values[name] is None]
-        stated = dict.fromkeys(missing, "there is a value in each row")
-        if "entry" in values and not missing:
-            record, settings = (_object(values[name], f"{where}.{name}") for name in ("entry", "settings"))
-            check_types(_Kept, record, f"{where}.entry")
-            check_types(_Settings, {"settings": [*settings.values()]}, where)
-            if parts := record.get(_ESTIMATE):
-                build(Estimate, parts, f"{where}.entry.estimate")
-            of_record = _stated_by(record)
-            if settings:
-                of_record["identity"] = digest_of(identity_of(_settings_of(settings)))
-            stated |= {
-                name: f"its own record says {value!r}" for name, value in of_record.items() if values[name] != value
-            }
+        wrong = [(name, "it is missing") for name in _REQUIRED if name in values and values[name] is None]
         if self.outcome not in _OUTCOMES:
-            stated["outcome"] = f"an outcome is one of {', '.join(sorted(_OUTCOMES))}"
-        for name, why in stated.items():
+            wrong.append(("outcome", f"an outcome is one of {', '.join(sorted(_OUTCOMES))}"))
+        if "entry" in values and not wrong:
+            stated = self._stated(where)
+            wrong = [(name, f"its own record says {one!r}") for name, one in stated.items() if values[name] != one]
+        for name, why in wrong:
             raise UsageError(f"{where}.{name}: it is {str(values[name])[:80]!r}, but {why}")
-        if "entry" in values:
-            try:
-                self.observation()
-            except (KeyError, TypeError, ValueError) as error:
-                raise UsageError(f"{where}.entry: a part of it is missing or has another form: {error}") from None
+
+    def _stated(self, where: str) -> dict[str, Any]:
+        """Return the columns that `entry` and `settings` state. Raises UsageError for a part of them that has another form than ours."""
+        record, settings = (_object(getattr(self, name), f"{where}.{name}") for name in ("entry", "settings"))
+        check_types(_Kept, record, f"{where}.entry")
+        check_types(_Settings, {"settings": [*settings.values()]}, where)
+        if parts := record.get(_ESTIMATE):
+            build(Estimate, parts, f"{where}.entry.estimate")
+        try:
+            known = self.observation().settings
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"{where}.entry or .settings: a part of it has another form: {error}") from None
+        identity = {"identity": digest_of(identity_of(known))} if known else {}
+        return _stated_by(record) | identity
 
     def observation(self) -> Observation:
         """Return the run as one observation, as `Observation.of` does with a fresh entry, without the sizes that a person overruled; a row of before its slower end was kept lacks that too."""
@@ -179,7 +178,7 @@ class Row:
             seconds_per_token=1 / rate if rate else None,
             estimate=estimate,
             num_intervals=self.num_intervals,
-            settings=_settings_of(known, f"{where}, "),
+            settings={name: Setting(value, f"{where}, {source}") for name, (value, source) in known.items()},
             program=entry.get("dialect"),
             reasons=tuple(entry.get("reasons", ())),
             doubts=tuple(Reason(**found) for found in entry.get("doubts", ())) if rate else (),
@@ -264,10 +263,6 @@ def _stated_by(record: dict[str, Any]) -> dict[str, Any]:
         "degrees": estimate.get("degrees"),
         "num_intervals": window.get("num_records"),
     }
-
-
-def _settings_of(known: dict[str, Any], where: str = "") -> dict[str, Setting]:
-    return {name: Setting(value, f"{where}{source}") for name, (value, source) in known.items()}
 
 
 def _object(text: str, where: str) -> dict[str, Any]:

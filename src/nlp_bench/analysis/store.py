@@ -21,6 +21,7 @@ from typing import Any
 
 from nlp_bench.analysis.baseline import ACCEPTED, Decision, Judged, State, accepted, before_it, states
 from nlp_bench.analysis.contrast import Word
+from nlp_bench.analysis.levels import MIN_LEVEL
 from nlp_bench.analysis.repeats import (
     Identity,
     Observation,
@@ -116,7 +117,8 @@ class Store:
     def _dated(self, row: Row) -> Row:
         """Return the row with the earlier time, where nothing but a file says when the run ended: a copy is no later run."""
         told = self.connection.execute("SELECT ended, ended_s FROM runs WHERE key = ?", [row.key]).fetchone()
-        is_later = isinstance(told[1], float) and row.ended_s > told[1] and row.is_dated_by_file
+        is_sound = isinstance(told[0], str) and isinstance(told[1], float)
+        is_later = is_sound and row.ended_s > told[1] and row.is_dated_by_file
         return replace(row, ended=told[0], ended_s=told[1]) if is_later else row
 
     def _id(self, key: str) -> int | None:
@@ -352,8 +354,8 @@ def named(file: Path | None, word: str) -> list[Observation]:
 def before(file: Path | None, word: str, others: list[Observation]) -> tuple[list[Observation], list[Observation], str]:
     """Return, for each configuration of `others`, the last accepted run (or the last N) that is none of them, those before it, and where there is none why.
 
-    Of those before it there are up to EARLIER where the baseline is one run, and none where it is several: those show their scatter
-    themselves. `others` have keys. Where a run of `others` is in the history itself, only runs before it count. Raises UsageError where
+    Of those before it there are up to EARLIER where one run is requested, or the baseline is a new one of a few runs; several show their
+    scatter themselves. `others` have keys. Where a run of `others` is in the history itself, only runs before it count. Raises UsageError where
     there is no history, unless no run of `others` has a number that could be compared with one.
     """
     path, number = file or default_file(), _number(word)
@@ -367,9 +369,10 @@ def before(file: Path | None, word: str, others: list[Observation]) -> tuple[lis
             rows = _before_these(store.rows(Filter(identity=identity), COLUMNS), others)
             runs = accepted(rows, decisions)
             found += [row.observation() for row in runs[-number:]]
-            rest = runs[:-number] or before_it(rows, decisions)
-            if len(runs[-number:]) == 1:
-                earlier += [row.observation() for row in rest[-EARLIER:]]
+            rest = runs[:-1] if number == 1 else []
+            if len(runs) < MIN_LEVEL:  # a person has just accepted it
+                rest = before_it(rows, decisions) or rest
+            earlier += [row.observation() for row in rest[-EARLIER:]]
         near = "" if found else _nearest(store, path, identity_of(others[-1].settings))
     return found, earlier, near
 

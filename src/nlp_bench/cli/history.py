@@ -261,7 +261,7 @@ class History(Command, HistoryOption, PatternOptions):
         if form == "json":
             say(*words)
         else:
-            print("\n" + "\n".join(map(one_line, words)))
+            print("\n".join([*([""] if found else []), *map(one_line, words)]))
         return int(bool(alarms))
 
     def _variance(self, path: Path, form: str) -> int:

@@ -150,6 +150,8 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
     """A run.json of `check` or of an earlier run instead of the options above; those of the job alone (--timelimit, --queue, --account,
     --mem, --sbatch-arg, ...) may be given with it."""
     run_dir: Path | None = value(metavar="DIR")  # The run's folder (default: a new one in reports/runs).
+    again: bool = flag()
+    """With --run-dir: a finished run there is moved to DIR.1 (DIR.2, ...), and this one takes its place."""
     show: bool = flag("--print")  # Print the job script; write and submit nothing.
     rehearse: bool = flag()
     """With --run and --run-dir: submit nothing, rehearse here and leave a row of JUBE's table (its tag rehearse)."""
@@ -201,7 +203,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         from nlp_bench.marker import forget_measured
 
         is_step, is_snapshot = self.jube_step, bool(self.snapshot_code)
-        if self.recorded and self.run_dir and read_ending(self.run_dir):
+        if self.recorded and self.run_dir and not self.again and read_ending(self.run_dir):
             # JUBE was interrupted behind the submission and asks again; a person may mean another run.
             return _say_ended_before(self.run_dir, is_step=is_step)
         resolved, checkpoints = self._resolved()
@@ -214,7 +216,7 @@ class Submit(Command, LimitOptions, CheckpointOptions, Request):
         if not (self.run_dir and read_submission(self.run_dir)):  # else it may be its own job that has saved
             check_save(wished)
         folder.refuse_name(resolved, root(), self.run_dir or root() / "reports/runs", is_snapshot=is_snapshot)
-        run_dir = folder.run_folder(root(), resolved, self.run_dir, recorded=self.recorded)
+        run_dir = folder.run_folder(root(), resolved, self.run_dir, recorded=self.recorded, again=self.again)
         wait = waiting(run_dir)
         with lock.held(run_dir, on_wait=wait) as handle:
             if has_ended(run_dir, on_wait=wait):  # another `submit` had the folder until now

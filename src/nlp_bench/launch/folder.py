@@ -6,6 +6,7 @@ the data files of benchmark/ and jube/. A job that waits then runs what was subm
 
 import compileall
 import contextlib
+import itertools
 import json
 import os
 import py_compile
@@ -63,14 +64,18 @@ def new_folder(root: Path, run: Run) -> Path:
     raise NlpBenchError(f"{base}: 999 runs of this second exist already")
 
 
-def run_folder(root: Path, run: Run, named: Path | None, *, recorded: Path | None) -> Path:
-    """Return the folder that was named, or a new one.
+def run_folder(root: Path, run: Run, named: Path | None, *, recorded: Path | None, again: bool = False) -> Path:
+    """Return the folder that was named, or a new one; with `again` a finished run in it is moved aside.
 
     `recorded` is the run.json that is submitted, if any: such a run may end at any moment. Raises UsageError for a folder that cannot be
     written, that holds another run, or files of somebody else that this run would replace.
     """
     if named is None:
+        if again:
+            raise UsageError("--again: it goes with --run-dir; without one each run has a new folder")
         return new_folder(root, run)
+    if again:
+        _set_aside(named)
     run_dir = writable_folder(named, may_have_ended=recorded is not None)
     is_checkout = (run_dir / ".git").exists()
     if is_checkout or run_dir == run_dir.parent:
@@ -145,8 +150,31 @@ def writable_folder(path: Path, *, may_have_ended: bool = False, option: str = "
     except OSError as error:
         raise UsageError(f"{option}: {path} is not writable: {explained(error)}; or name another folder") from error
     if not may_have_ended and (path / OUTCOME).exists():
-        raise UsageError(f"{option}: {path} holds a finished run (outcome.json); name a new folder")
+        raise UsageError(
+            f"{option}: {path} holds a finished run (outcome.json); name a new folder, or give --again to `submit`, which keeps this one as {path.name}.1"
+        )
     return real(path)
+
+
+def _set_aside(run_dir: Path) -> None:
+    """Move the folder of a finished run to the next free name (DIR.1, DIR.2), whole, and leave an empty one in its place; one that has not ended stays."""
+    folder = real(run_dir)
+    if not (folder / OUTCOME).exists():
+        return
+    with lock.held(folder):
+        if not (folder / OUTCOME).exists():
+            return  # another `submit` was here until now
+        aside = next(
+            one
+            for number in itertools.count(1)
+            if not os.path.lexists(one := folder.with_name(f"{folder.name}.{number}"))
+        )
+        try:
+            folder.rename(aside)
+            folder.mkdir()
+        except OSError as error:
+            raise UsageError(f"--again: cannot move {folder} to {aside}: {explained(error)}") from error
+    say(f"the finished run in {folder} is kept as {aside}")
 
 
 def record_folder(path: Path, name: str, schema: str) -> Path:
