@@ -3,11 +3,15 @@
 import os
 import random
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.command import Cli, Done
+from support.pages import ROOT
 from support.repeated import write_log
 
 DAY_S, FIRST_S = 86_400, 1.77e9
@@ -183,3 +187,49 @@ def test_a_colleague_who_may_not_write_the_history_gets_the_verdict(
     said = cli("compare", "history:last-10", log, "--gate", "3", "--file", file, code=1)
     assert "GATE FAIL" in said.out
     assert "the verdict is not in the history: " in said.err
+
+
+NIGHTLY = (ROOT / "docs/nightly.md").read_text(encoding="utf-8")
+INSTEAD = """#!/bin/bash
+case $1 in
+submit) mkdir -p "$8" && cp -p "$HOME/$NIGHT.log" "$8/job.out" ;;
+watch) ;;
+*) exec PYTHON -m nlp_bench "$@" ;;
+esac
+"""
+"""In place of nlp-bench: tonight's run is a log that is there."""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("flock"), reason="no flock")
+def test_the_script_and_the_crontab_of_the_page_mail_on_failure_alone(tmp_path: Path) -> None:
+    script = NIGHTLY.partition("```bash\n")[2].partition("```")[0]
+    (tmp_path / "nightly.sh").write_text(script)
+    (tmp_path / "nightly.sh").chmod(0o755)
+    line = next(line for line in NIGHTLY.splitlines() if line.startswith("30 1 * * *"))
+    command = line.removeprefix("30 1 * * *").replace(r"\%", "%")  # as crontab(5) does
+    (tmp_path / "nlp-bench/benchmark/models").mkdir(parents=True)
+    (tmp_path / "nlp-bench/benchmark/env").mkdir()
+    (tmp_path / "nlp-bench/benchmark/env/activate.bash").touch()
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name, text in {
+        "nlp-bench": INSTEAD.replace("PYTHON", sys.executable),
+        "date": '#!/bin/sh\necho "$NIGHT"\n',
+    }.items():
+        (tools / name).write_text(text)
+        (tools / name).chmod(0o755)
+    mails = []
+    for number, rate in enumerate((65000, 65300, 64800, 60000), start=1):
+        day = f"2026-03-{number:02}"
+        os.utime(write_log(tmp_path / f"{day}.log", rate, number), (FIRST_S + DAY_S * number,) * 2)
+        surroundings = {"HOME": str(tmp_path), "PATH": f"{tools}:{os.environ['PATH']}", "NIGHT": day}
+        surroundings |= {"NLP_BENCH_ROOT": str(tmp_path / "nlp-bench")}
+        done = subprocess.run(["bash", "-c", command], env=surroundings, capture_output=True, text=True, check=False)
+        mails.append(done.stdout + done.stderr)
+    assert mails[:3] == ["", "", ""]
+    assert mails[3].startswith("exit code 1\n")
+    assert "GATE FAIL: it is proven that B is slower than A by more than 3 %" in mails[3]
+    assert sorted(path.name for path in (tmp_path / "nlp-bench/reports/runs").iterdir()) == [
+        f"2026-03-0{n}" for n in range(1, 5)
+    ]

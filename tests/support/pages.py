@@ -2,7 +2,7 @@
 
 A ```console block holds commands (`$ ...`, run by bash in one folder for the whole page) and what they print, both streams as a terminal
 shows them. `...` at the end of a line stands for what is left out there. A block after a comment `<!-- not run: REASON -->` is left alone. A file
-that the commands read stands in the page as "`NAME`:" and a ```text or ```toml block. Dates, hashes, commits and sizes of files, which
+that the commands read stands in the page as "`NAME`:" and a ```text or ```toml block. Dates, hashes, commits, users and sizes of files, which
 differ from run to run, are not compared; a hash in a command is the one that was printed last. Other text that was printed stands between two comments `<!-- MARK -->`.
 NLP_BENCH_WRITE_DOCS=1 writes the page anew instead.
 """
@@ -22,6 +22,7 @@ DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 CHANGES = (
     (re.compile(r"\b[0-9a-f]{64}\b|\b[0-9a-f]{40}\b(?:\+changes)?|\b[0-9a-f]{12}\b(?:\+changes)?"), "HASH"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\+00:00|Z)"), "TIME"),
+    (re.compile(r"\(\w+, TIME\)"), "(WHO, TIME)"),
     (re.compile(r"SHA256:[\w+/]+"), "KEY"),
     (re.compile(r"\d+ files, \d+ bytes|\d+ hashes"), "FILES"),
     (re.compile(r"^nlp-bench: nlp-bench's checkout has uncommitted changes.*\n", re.MULTILINE), ""),
