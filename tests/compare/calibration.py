@@ -29,6 +29,8 @@ Draw = Callable[[np.random.Generator, int], Values]
 CV = 0.01
 WITHIN = 0.001
 NIGHTS, STEP_AT, STEP = 60, 30, 0.5 / 0.3
+CREEP, CREEPS, BEGIN = 0.8 / 0.3, 14, (0, 7, 14)
+"""A creep per night, its nights, and the nights before it."""
 PHASE_1 = 20
 """Nights from which the charts take median and scatter (1.4826 x median absolute deviation)."""
 
@@ -213,6 +215,20 @@ def nights(kinds: dict[str, Draw], runs: int, seed: int) -> None:
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
+def creeps(kinds: dict[str, Draw], runs: int, seed: int) -> None:
+    """Print how often the trend finds, within CREEPS nights of it, a creep of 0.8 % a night at 0.3 % scatter, and when."""
+    print(f"\n| nights scatter | {' | '.join(f'creep after {begin} nights' for begin in BEGIN)} |")
+    print("|---|" + "---:|" * len(BEGIN))
+    for name, draw in kinds.items():
+        dice, cells = np.random.default_rng([seed, crc32(name.encode())]), []
+        for begin in BEGIN:
+            slower = CREEP * np.maximum(0, np.arange(begin + CREEPS) - begin + 1)
+            found = [first_level(draw(dice, len(slower)) + slower) for _ in range(runs)]
+            late = [night - begin for night in found if night is not None and night > begin]
+            cells.append(f"{100 * len(late) / runs:.0f} %{f' ({np.median(late):.0f})' if late else ''}")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -227,6 +243,7 @@ def main() -> None:
         comparisons({**KINDS, **extra}, options.runs, options.seed)
     if options.part != "compare":
         nights({**NIGHT_KINDS, **extra}, options.runs, options.seed)
+        creeps({**NIGHT_KINDS, **extra}, options.runs, options.seed)
 
 
 if __name__ == "__main__":

@@ -189,6 +189,46 @@ def test_a_colleague_who_may_not_write_the_history_gets_the_verdict(
     assert "the verdict is not in the history: " in said.err
 
 
+def test_a_first_night_in_each_form(tmp_path: Path, file: str, history: Cli, cli: Cli) -> None:
+    log = write_log(tmp_path / "a.log", 65000)
+    history("add", log)
+    words = ("compare", "history:last-10", log, "--gate", "3", "--file", file)
+    record = cli(*words, "--format", "json").json
+    assert (record["comparisons"], record["gate"]["verdict"]) == ([], "NOT PROVEN")
+    assert "- nothing to compare yet, this run is the baseline" in cli(*words, "--format", "markdown").out
+    cli(*words, "--strict", code=1)
+    cli(*words[:3], "--file", file, code=0)
+
+
+def test_a_crash_is_named_before_there_is_a_history(tmp_path: Path, file: str, cli: Cli) -> None:
+    (tmp_path / "a.log").write_text(CRASH)
+    words = ("compare", "history:last-10", tmp_path / "a.log", "--file", file)
+    for more in ([], ["--gate", "3"]):
+        assert "B has no number: " in cli(*words, *more, code=1).out
+    assert (
+        "does not exist; fill it with" in cli(*words[:2], write_log(tmp_path / "b.log", 65000), *words[3:], code=2).err
+    )
+
+
+def test_a_verdict_on_a_run_that_is_not_in_the_history_is_said_to_be_lost(
+    tmp_path: Path, file: str, history: Cli, cli: Cli, night: Night
+) -> None:
+    for day in range(5):
+        night(day)
+    slow = write_log(tmp_path / "slow.log", 55000, 9)
+    said = cli("compare", "history:last-10", slow, "--gate", "3", "--file", file, code=1).err
+    assert (
+        f"B is not in the history, so that its verdict is not kept; first: nlp-bench history add PATH --file {file}"
+        in said
+    )
+    history("add", slow)
+    history("accept", slow, "--why", "a\x1b[31m\udcff\nb")
+    for action in (["list"], ["show", "6"], ["trend"]):
+        said = history(*action).out
+        assert "\x1b" not in said
+        assert re.search(r"accepted \(.+\): a.*31m", said)
+
+
 NIGHTLY = (ROOT / "docs/nightly.md").read_text(encoding="utf-8")
 INSTEAD = """#!/bin/bash
 case $1 in

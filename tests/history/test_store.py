@@ -208,6 +208,14 @@ SIX_PER_CENT = (
         ("entry=json_remove(entry, '$.trace.lines')", "entry"),
         ("entry=json_set(entry, '$.trace.step', 'x')", "entry.trace.step"),
         ("entry=json_set(entry, '$.reasons', 5)", "entry.reasons"),
+        ("entry=json_set(entry, '$.estimate', 5)", "entry.estimate"),
+        ("entry=json_set(entry, '$.tokens_per_second.ci95', json('[1]'))", "entry"),
+        ("entry=json_set(entry, '$.starts', json('[\"a\", \"b\"]'))", "entry"),
+        (
+            "entry=json_set(entry, '$.tokens_per_second.steady', -5.0), tokens_per_second_steady=-5",
+            "tokens_per_second_steady",
+        ),
+        ("source=NULL", "source"),
         ("settings='[]'", "settings"),
         ("settings='{\"model\": 5}'", "settings"),
         ('settings=\'{"model": ["x"]}\'', "entry"),
@@ -226,7 +234,8 @@ def test_a_value_that_is_not_the_runs_is_named_and_nothing_is_judged(
         found = cli(*action, "--file", file, code=1)
         assert found.out == ""
         assert re.search(rf"{file}: runs\[\d\]\.{column}(: | or )", found.err), found.err
-        assert f"measure the run anew with: nlp-bench history add {tmp_path}/before/run" in found.err
+        path = "PATH" if column == "source" else f"{tmp_path}/before/run"
+        assert f"measure the run anew with: nlp-bench history add {path}" in found.err
     history("add", tmp_path / "before")
     assert "GATE FAIL" in cli(*words[0], "--file", file, code=1).out
 

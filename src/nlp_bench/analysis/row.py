@@ -141,7 +141,8 @@ class Row:
         """Raise UsageError for the first of `columns`, read from a file, that has another type, or another value than its own record states."""
         values = {name: getattr(self, name) for name in columns}
         check_types(Row, values, where)
-        wrong = [(name, "it is missing") for name in _REQUIRED if name in values and values[name] is None]
+        wrong = [(name, "there is a value in each row") for name in _REQUIRED if values.get(name, "") is None]
+        wrong += [(name, "it is above 0") for name in _ABOVE_0 if values.get(name) is not None and values[name] <= 0]
         if self.outcome not in _OUTCOMES:
             wrong.append(("outcome", f"an outcome is one of {', '.join(sorted(_OUTCOMES))}"))
         if "entry" in values and not wrong:
@@ -155,14 +156,14 @@ class Row:
         record, settings = (_object(getattr(self, name), f"{where}.{name}") for name in ("entry", "settings"))
         check_types(_Kept, record, f"{where}.entry")
         check_types(_Settings, {"settings": [*settings.values()]}, where)
-        if parts := record.get(_ESTIMATE):
-            build(Estimate, parts, f"{where}.entry.estimate")
         try:
-            known = self.observation().settings
-        except (KeyError, TypeError, ValueError) as error:
+            if parts := record.get(_ESTIMATE):
+                build(Estimate, parts, f"{where}.entry.estimate")
+            known, stated = self.observation().settings, _stated_by(record)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{where}.entry or .settings: a part of it has another form: {error}") from None
         identity = {"identity": digest_of(identity_of(known))} if known else {}
-        return _stated_by(record) | identity
+        return stated | identity
 
     def observation(self) -> Observation:
         """Return the run as one observation, as `Observation.of` does with a fresh entry, without the sizes that a person overruled; a row of before its slower end was kept lacks that too."""
@@ -185,7 +186,7 @@ class Row:
             sustained_tokens_per_second=(entry.get("sustained") or {}).get("tokens_per_second"),
             ending_seconds_per_token=entry.get(_AT_END),
             stopped=entry.get(_STOPPED),
-            starts=Starts(*said) if (said := entry.get(_STARTS)) else None,
+            starts=_starts(*said) if (said := entry.get(_STARTS)) else None,
             opening=entry.get(_OPENING),
             trace=Trace.from_json(found) if (found := entry.get(_TRACE)) else None,
             key=self.key,
@@ -238,6 +239,7 @@ class _Kept:
     window: _Window | None
     sustained: _Sustained | None
     opening: str | None
+    estimate: Estimate | None
     trace: _TraceKept | None
     stopped: str | None
     starts: tuple[str | float, ...] | None
@@ -265,6 +267,10 @@ def _stated_by(record: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _starts(text: str, slower: float) -> Starts:
+    return Starts(text, float(slower))
+
+
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
         found = parse_json(text)
@@ -277,6 +283,10 @@ def _object(text: str, where: str) -> dict[str, Any]:
 
 _OUTCOMES = {outcome.value for outcome in Outcome}
 _REQUIRED = ("id", "key", "name", "added", "ended", "ended_s", "source", "identity", "outcome", "settings", "entry")
+_ABOVE_0 = (
+    "num_gpus", "tokens_per_second_reference", "tokens_per_second_steady", "ci95_low", "ci95_high", "time_to_report_s", "degrees",
+    "num_intervals",
+)  # fmt: skip
 COLUMNS = tuple(field.name for field in fields(Row))
 SHORT = tuple(name for name in COLUMNS if name not in {"settings", "entry"})  # without the two long texts
 

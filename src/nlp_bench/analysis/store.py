@@ -137,7 +137,7 @@ class Store:
         try:
             row.check(columns, f"{self.path}: runs[{row.id}]")
         except UsageError as error:
-            again = command(f"history add {shlex.quote(str(row.source))}", self.path)
+            again = command(f"history add {shlex.quote(str(row.source or 'PATH'))}", self.path)
             raise NlpBenchError(
                 f"{error}; the file was changed or is damaged, and nothing of it is used; measure the run anew with: {again}; "
                 "or put back a copy of the file"
@@ -411,8 +411,8 @@ def _number(word: str) -> int:
     return number
 
 
-def record_verdicts(file: Path | None, verdicts: Mapping[str, str], percent: float) -> list[int]:
-    """Write down what a gate said about runs of the history, by their keys, and return the numbers of those that failed.
+def record_verdicts(file: Path | None, verdicts: Mapping[str, str], percent: float) -> list[int | None]:
+    """Write down what a gate said about runs, by their keys, and return the numbers of those that failed, None for one that is not in the history.
 
     Only what changes whether a run counts is written: a FAIL, and the verdict that takes its place. Raises NlpBenchError where it cannot be written.
     """
@@ -422,7 +422,7 @@ def record_verdicts(file: Path | None, verdicts: Mapping[str, str], percent: flo
         last = {decision.run: decision for decision in store.decisions() if decision.word != ACCEPTED}
     known = {numbers[key]: word for key, word in verdicts.items() if key in numbers}
     fail = Word.FAIL.value
-    failed = [run for run, word in known.items() if word == fail]
+    failed = [numbers.get(key) for key, word in verdicts.items() if word == fail]
     new = [run for run, word in known.items() if fail in {word, last[run].word if run in last else None}]
     if new:
         with open_to_write(path) as store:
@@ -432,7 +432,8 @@ def record_verdicts(file: Path | None, verdicts: Mapping[str, str], percent: flo
 
 
 def _decision(run: int, word: str, *, percent: float | None = None, why: str = "") -> Decision:
-    return Decision(run=run, word=word, percent=percent, who=user_name(os.geteuid()), added=now(), why=why)
+    text = why.encode("utf-8", "backslashreplace").decode()  # SQLite takes UTF-8 alone
+    return Decision(run=run, word=word, percent=percent, who=user_name(os.geteuid()), added=now(), why=text)
 
 
 def accept(file: Path | None, word: str, why: str) -> str:

@@ -19,7 +19,7 @@ from nlp_bench.analysis.listing import rows_csv
 from nlp_bench.analysis.repeats import Identity, Pool, apart_words, digest_of, grouped, identity_of, is_known, nearest
 from nlp_bench.analysis.row import Row, table
 from nlp_bench.analysis.store import command
-from nlp_bench.escape import some
+from nlp_bench.escape import one_line, some
 from nlp_bench.immutable import immutable
 from nlp_bench.show.chart import LIMIT, Chart, Rule, Series, empty, plot_files
 from nlp_bench.show.table import json_text, number, percentage
@@ -92,7 +92,11 @@ def _trend(group: list[Row], decisions: Sequence[Decision], *, measured: bool) -
 def trend_text(trends: Sequence[Trend], file: Path) -> str:
     """Return a line per configuration of the history at `file`, then a line per flag."""
     flags = [f"{trend.rows[0].identity}: {flag.sentence()}" for trend in trends for flag in trend.flags]
-    flags += [f"{trend.rows[0].identity}: run {one.run} {one.sentence}" for trend in trends for one in trend.accepted]
+    flags += [
+        f"{trend.rows[0].identity}: run {one.run} {one_line(one.sentence)}"
+        for trend in trends
+        for one in trend.accepted
+    ]
     ends = [f"{trend.rows[0].identity}: {text}" for trend in trends for text in _end_lines(trend.rows)]
     below = "\n" + "\n".join([*(flags or ["no run leaves its level"]), *ends, *_nearest_lines(trends, file)]) + "\n"
     return table([_line(trend) for trend in trends]) + (below if trends else "")

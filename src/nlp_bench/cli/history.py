@@ -87,6 +87,11 @@ class Compare(Command, HistoryOption, TokensOption, PatternOptions):
         path = self.file or default_file()
         try:
             for run in record_verdicts(path, verdicts, percent):
+                if run is None:
+                    say(
+                        f"B is not in the history, so that its verdict is not kept; first: {command('history add PATH', path)}"
+                    )
+                    continue
                 again = command(f"history accept {run}", path)
                 say(f"run {run} failed its gate and is no baseline; if this speed is right from now on: {again}")
         except NlpBenchError as error:
