@@ -226,5 +226,7 @@ def ablations(measured: Measured, constants: Constants) -> Iterator[tuple[str, S
     variants |= {name: Variant(frozen=frozen) for name, frozen in _SET.items()}
     for name, variant in variants.items():
         yield name, mean_score(measured, held_out(measured, constants, FITTED_SHARE, variant=variant))
-    alike = replace(constants, time={name: one for name, one in constants.time.items() if name != "fabric_share_ethernet"})
+    alike = replace(
+        constants, time={name: one for name, one in constants.time.items() if name != "fabric_share_ethernet"}
+    )
     yield "Ethernet as the other fabrics", mean_score(measured, held_out(measured, alike, FITTED_SHARE))

@@ -332,7 +332,6 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
         identity=digest(entry),
         **_stated_by(record),
         settings=json.dumps({key: [found.value, found.source] for key, found in run.settings.items()}),
-        entry=json.dumps({**entry.to_json(REPORT_TOKENS), **kept}),
         entry=json.dumps(record),
     )
     # SQLite takes UTF-8 alone: a path of other bytes has them as escapes.
