@@ -150,7 +150,7 @@ def test_a_python_without_numpy_is_no_obstacle(words: str, printed: str) -> None
 
 def test_check_and_print_tell(cli: Cli) -> None:
     words = ["--model", "13", "--system", "juwels-booster", "--tp", "1", "--pp", "1"]
-    assert "plan    predicted report time" in cli("check", *words, "--offline").out
+    assert "plan    predicted steady time" in cli("check", *words, "--offline").out
     said = cli("submit", *words, "--print")
     assert said.out.startswith("#!/usr/bin/env bash")
     assert "warning: predicted memory" in said.err

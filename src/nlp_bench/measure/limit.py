@@ -1,4 +1,4 @@
-"""The verdict on a limit of the report time: PASS, FAIL or NOT PROVEN, with the margin and the reasons."""
+"""The verdict on a limit of the steady time: PASS, FAIL or NOT PROVEN, with the margin and the reasons."""
 
 import math
 from typing import Any

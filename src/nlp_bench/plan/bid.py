@@ -26,7 +26,7 @@ SCHEMA = "nlp-bench/bid/1"
 class Bid:
     """One page. Every time and memory in it is predicted, except those of `near`, which are published measurements."""
 
-    commitment_s: float  # report time that is committed to
+    commitment_s: float  # steady time that is committed to
     basis: str  # how it follows from the prediction
     row: Row  # the configuration and what is predicted of it
     problem: Problem
@@ -164,7 +164,7 @@ def _rules(problem: Problem, deviations: tuple[str, ...]) -> list[str]:
     ]
     return [
         f"{problem.batch} samples, sequence {shape.sequence_length} tokens, {problem.precision}",
-        f"report time: time of {problem.tokens:,} tokens at the predicted tokens per second",
+        f"steady time: time of {problem.tokens:,} tokens at the predicted tokens per second",
         *(titles or [f"no file of benchmark/rules is about model {name}"]),
     ]
 

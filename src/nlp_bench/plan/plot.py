@@ -1,4 +1,4 @@
-"""The configurations of a plan in one picture: predicted report time against predicted memory, with the GPU's limit."""
+"""The configurations of a plan in one picture: predicted steady time against predicted memory, with the GPU's limit."""
 
 import numpy as np
 
@@ -35,9 +35,9 @@ def plan_chart(answer: Answer) -> Chart:
         key="plan",
         title=f"Plan: {subject}",
         description=f"{number:,} legal configurations of model {subject}, {found.num_fitting:,} of which are predicted to fit "
-        f"{capacity:g} GiB per GPU; the shortest predicted report time of those is {shortest:.0f} s.",
+        f"{capacity:g} GiB per GPU; the shortest predicted steady time of those is {shortest:.0f} s.",
         x_label="predicted memory of the fullest GPU, GiB",
-        y_label="predicted report time, s",
+        y_label="predicted steady time, s",
         series=[*_dots(problem, found, chosen, memory, times), *marked],
         bands=[Band(name="tight: may or may not fit", low=tight[0], high=tight[1])],
         rules=[Rule(name=f"memory of the GPU, {capacity:g} GiB", value=capacity, axis="x", colour=LIMIT)],

@@ -1,4 +1,4 @@
-"""What the planner expects of one resolved run: report time and memory, in a line for `check`, a record for `submit`."""
+"""What the planner expects of one resolved run: steady time and memory, in a line for `check`, a record for `submit`."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class Prediction(Predicted):
     def line(self) -> str:
         """Return the prediction as one line of text."""
         return (
-            f"predicted report time {self.report_s:.0f} s (90 % interval {self.low_s:.0f} to {self.high_s:.0f} s), "
+            f"predicted steady time {self.report_s:.0f} s (90 % interval {self.low_s:.0f} to {self.high_s:.0f} s), "
             f"{self.memory_line()}, fits: {self.fits}; all iterations {self.iterations_s / 60:.0f} min"
         )
 

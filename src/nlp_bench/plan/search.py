@@ -1,6 +1,6 @@
 """All configurations of a model on a number of GPUs (products of divisors, no loop), the forecast of the legal ones and their order.
 
-By predicted report time among those that fit; and what is near where none is legal.
+By predicted steady time among those that fit; and what is near where none is legal.
 """
 
 import itertools

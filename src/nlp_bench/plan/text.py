@@ -45,7 +45,7 @@ def columns(rows: Sequence[Row]) -> list[Column]:
     return shown([
         column("rank", [f"{row.rank or '-'}{MARK if row.published else ''}" for row in rows]),
         column("nodes", nodes if len(set(nodes)) > 1 else ["" for _ in rows]),
-        column("report\ntime s", [digits(row.report_s) for row in rows]),
+        column("steady\ntime s", [digits(row.report_s) for row in rows]),
         column("90 %\ninterval", [f"{digits(row.low_s)}-{digits(row.high_s)}" for row in rows]),
         column("\ntokens/s", [f"{row.tokens_per_second:.0f}" for row in rows]),
         column("iteration\ns", [f"{row.iteration_s:.4g}" for row in rows]),
@@ -91,7 +91,7 @@ def common(rows: Sequence[Row]) -> list[str]:
 
 
 def seconds(row: Row) -> str:
-    """Return the report time with its interval."""
+    """Return the steady time with its interval."""
     return f"{digits(row.report_s)} s ({digits(row.low_s)}-{digits(row.high_s)} s)"
 
 
@@ -208,7 +208,7 @@ def _system_columns(sides: Sequence[Side], usual: Sequence[str]) -> list[Column]
         column("GPU", gpus, is_text=True),
         column("nodes", [problem.nodes if problem else "" for problem in problems]),
         column("GPUs", [problem.num_gpus if problem else "" for problem in problems]),
-        column("report\ntime s", [digits(row.report_s) if row else "none" for row in rows]),
+        column("steady\ntime s", [digits(row.report_s) if row else "none" for row in rows]),
         column("90 %\ninterval", [f"{digits(row.low_s)}-{digits(row.high_s)}" if row else "" for row in rows]),
         column("tokens/s\nper GPU", rates),
         column("memory\nGiB", [f"{row.memory_gib:.1f}" if row else "" for row in rows]),

@@ -36,7 +36,7 @@ class Why:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Seconds of report time that each part costs more than in the best one, greatest first; what costs less is negative."""
+        """Seconds of steady time that each part costs more than in the best one, greatest first; what costs less is negative."""
         if self.row is None or self.best is None:
             return {}
         mine, best = self.row, self.best

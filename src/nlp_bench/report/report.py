@@ -193,7 +193,7 @@ class Report:
 
     entries: Sequence[RunResult]  # the runs in the order in which they were named
     tokens: int
-    limit_s: float | None = None  # limit of the report time in seconds, None without `--limit`
+    limit_s: float | None = None  # limit of the steady time in seconds, None without `--limit`
     baseline_gpus: int | None = None  # GPUs of the baseline of scaling curves, None for the smallest size
     allow_measured: bool = False  # whether logs that are MEASURED are pooled as repeats, too
     price_per_kwh: float | None = None  # price of a kWh, None without `--price-per-kwh`

@@ -42,7 +42,7 @@ HELD, OTHERS, ANSWER = "held fixed instead of searched", "other questions", "whe
 
 @immutable
 class Plan(Command, ConstantsOption):
-    """Rank every legal configuration of a model on a machine by its predicted report time, with memory and an interval.
+    """Rank every legal configuration of a model on a machine by its predicted steady time, with memory and an interval.
 
     Nothing is measured and no job is started. The global batch stays as the benchmark has it. `nlp-bench plan predict`, `calibrate`
     and `learn` have options of their own. Exit code 0: found; 1: nothing fits; 2: a wrong word, or no legal configuration.
@@ -90,7 +90,7 @@ class Plan(Command, ConstantsOption):
     recompute_modules: tuple[str, ...] = shared("recompute_modules", group=HELD)
     why: bool = flag(group=OTHERS)  # Explain one configuration: the published one, changed by what is held fixed.
     time: float | None = value("--time", "--limit", read=duration("s"), metavar="SECONDS", group=OTHERS)
-    """The fewest nodes on which the report time is at most this; 560, 560s or 10min."""
+    """The fewest nodes on which the steady time is at most this; 560, 560s or 10min."""
     model_size: str | None = value(metavar="auto", group=OTHERS)  # The largest GPT that trains --tokens in --days.
     days: float | None = value(read=duration("d"), metavar="D", group=OTHERS)  # Of --model-size auto.
     bid: bool = flag(group=OTHERS)  # A bid sheet of the best configuration.

@@ -36,7 +36,7 @@ main, footer { max-width: 60rem; }
 
 def title(bid: Bid) -> str:
     """Return the title of the sheet."""
-    return f"Bid sheet: predicted report time of model {bid.problem.model.name} on {bid.problem.system.name}"
+    return f"Bid sheet: predicted steady time of model {bid.problem.model.name} on {bid.problem.system.name}"
 
 
 def commitment(bid: Bid) -> str:
@@ -74,7 +74,7 @@ def _prediction(bid: Bid) -> list[tuple[str, str]]:
     held = [f"{name} {part:.1f}" for name, part in row.memory_parts_gib.items() if part >= 0.05]
     rate = f"{row.tokens_per_second:,.0f} ({row.tokens_per_second / row.sizes.num_gpus:.1f} per GPU)"
     return [
-        ("predicted report time", f"{row.report_s:.1f} s (90 % interval {row.low_s:.1f} to {row.high_s:.1f} s)"),
+        ("predicted steady time", f"{row.report_s:.1f} s (90 % interval {row.low_s:.1f} to {row.high_s:.1f} s)"),
         ("predicted seconds per iteration", f"{row.iteration_s:.3f} s"),
         ("predicted tokens per second", rate),
         ("predicted shares of the time", ", ".join(shares[:MOST_SHARES])),
