@@ -50,7 +50,7 @@ def test_a_forger_who_makes_all_hashes_fit_is_caught_by_the_log(bundle: Bundle) 
     [
         ("report/report.json", r'("steady": 36361)\.\d+', r"\1.99", r"runs\[0\]\.tokens_per_second\.steady: bundle says 36361.99, the log"),
         ("runs/001/result.json", r'("reference": 34063)\.\d+', r"\g<1>.5", r"run\.tokens_per_second\.reference: bundle says 34063.5"),
-        ("report/report.txt", "550 s", "540 s", r"line 2: bundle says '[^']*540 s[^']*', the log gives '[^']*550 s"),
+        ("report/report.txt", "550 s", "540 s", r"line 3: bundle says '[^']*540 s[^']*', the log gives '[^']*550 s"),
         ("manifest.json", r'("outcome": "VAL)ID"', r'\1UE"', r"runs/001\[0\]\.outcome: bundle says \"VALUE\", the log gives \"VALID\""),
         ("manifest.json", r'("tokens": )20000000', r"\g<1>10000000", r"tokens: bundle says 20000000, the log gives 10000000"),
         ("runs/001/run.json", r'("sequence_length": )2048', r"\g<1>4096", r"sequence_length: bundle says 2048, the log gives 4096"),

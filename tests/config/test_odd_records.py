@@ -205,7 +205,10 @@ def test_a_record_that_is_a_pipe_hangs_nobody(tmp_path: Path, nlp_bench: Nlp, na
     os.mkfifo(run / name)
     done = nlp_bench(command, str(run))
     if name == "run.json" and command != "sync":
-        assert (done.returncode, "run.json: it is no regular file" in done.stdout + done.stderr) == (1, True)
+        assert (
+            done.returncode,
+            "run.json: it is no regular file" in " ".join(f"{done.stdout}{done.stderr}".split()),
+        ) == (1, True)
 
 
 def test_a_record_without_end_is_refused_by_name(tmp_path: Path, cli: Cli) -> None:

@@ -82,7 +82,7 @@ def check(words: list[str], folder: Path) -> None:
         return
     options = parser_of(words[1]).read(words[2:])
     assert getattr(options, "model", None) in {None, "tiny"}
-    assert getattr(options, "system", None) in {None, "slurm-sandbox"}
+    assert getattr(options, "system", None) in {None, "slurm-sandbox", ("slurm-sandbox",)}
     if words[1] == "submit":
         run = for_another_job(read_run(options.recorded), from_options(options))
         run, checkpoints = resumed(run, CheckpointRequest(load=options.load))

@@ -40,7 +40,7 @@ def why(folder: Path) -> str:
     assert entry.steady
     assert entry.energy.why_none
     assert (entry.energy.joules, entry.energy.joules_per_token, entry.energy.kwh(10**6)) == (None, None, None)
-    assert f"no energy: {entry.energy.why_none}" in entry.remarks
+    assert (f"no energy: {entry.energy.why_none}" in entry.remarks) == (entry.accelerator != "cpu")
     return entry.energy.why_none
 
 

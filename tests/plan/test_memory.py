@@ -175,7 +175,6 @@ def test_groups_of_layers_where_each_alone_does_not_fit() -> None:
         ("--recompute-method block", "--recompute-method needs --recompute full"),
         ("--recompute any --recompute-num-layers 2", "--recompute-num-layers needs --recompute full"),
         ("--recompute full --recompute-modules mlp", "--recompute-modules needs --recompute selective"),
-        ("--recompute selective --recompute-modules mlp --vpp 5", "recompute modules mlp"),
         ("--recompute selective --recompute-modules moe", "--recompute-modules: moe is none of core_attn, mlp, layernorm"),
         ("--recompute full --recompute-method block --recompute-num-layers 12", "12 is more than the 11 layers of a"),
     ],

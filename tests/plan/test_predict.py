@@ -35,7 +35,7 @@ def row(**changes: Any) -> dict[str, str]:
 
 def spread(**changes: Any) -> dict[str, float]:
     c = points_of([row(**changes)], constants()).configurations
-    return {name: float(value[0]) for name, value in vars(c.spread).items()}
+    return {name: float(np.ravel(value)[0]) for name, value in vars(c.spread).items()}
 
 
 def reason(**changes: Any) -> str:

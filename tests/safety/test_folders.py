@@ -188,7 +188,7 @@ def test_a_log_that_may_not_be_looked_at_is_a_row(tmp_path: Path, monkeypatch: p
         return stat(path, **options)
 
     monkeypatch.setattr(Path, "stat", closed)
-    said = report(tmp_path, "--sequence-length", "2048", code=1).out
+    said = report(tmp_path, "--sequence-length", "2048", code=1).flat
     assert f"cannot read {tmp_path}/b/slow.log: Permission denied" in said
 
 

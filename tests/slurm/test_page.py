@@ -38,5 +38,5 @@ def test_the_sandbox_of_the_first_run(short: Path) -> None:
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert "4   idle node[1-4]" in done.stdout
     assert "-m nlp_bench.train --num-layers 4" in done.stdout
-    assert re.search(r"run .*tiny .*VALID", done.stdout)
+    assert re.search(r"run +VALID +tiny ", done.stdout)
     assert "#SBATCH --nodes=96" in done.stdout

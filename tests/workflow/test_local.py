@@ -35,7 +35,10 @@ def test_one_command_whose_run_ends_when_it_is_enough(jube: Jube) -> None:
     done = run(["bash", str(jube.checkout / "benchmark/run.sh"), "local"], jube)
     nlp_bench.chmod(0o755)
     assert done.returncode == 0, done.stdout + done.stderr
-    header, row = (line for line in done.stdout.splitlines() if "|" in line and "---" not in line)
+    table = jube.runs / "000000/result/result.dat"
+    assert done.stdout.splitlines()[-1] == f"open       {table}"
+    assert "hand this in" in done.stdout
+    header, row = (line for line in table.read_text().splitlines() if "|" in line and "---" not in line)
     cells = dict(zip((c.strip() for c in header.split("|")), (c.strip() for c in row.split("|")), strict=True))
     assert cells["Outcome"] == "VALID"
     assert float(cells["time_to_report_in_seconds"]) == pytest.approx(20_000_000 / float(cells["Tokens/sec"]), rel=1e-3)

@@ -151,6 +151,7 @@ def placed(golden: str, jube: Jube, run_dir: Path) -> str:
         "/nlp-bench/src": jube.checkout / "src",
         "/nlp-bench": jube.checkout,
         "/runs/1": run_dir,
+        "/runs/1/ranks": run_dir / "ranks",
         "/venv/bin/python": python,
     }
     pattern = "|".join(rf"(?<![\w/]){place}(?![\w/])" for place in places)

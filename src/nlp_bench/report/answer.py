@@ -160,8 +160,8 @@ def _rates(entry: RunResult) -> Iterator[tuple[str, float, tuple[float, float] |
 
 
 def deciding_number(entry: RunResult) -> str:
-    """Return the number to hand in: the one that a rule's time limit names, else the published formula's, else the steady one."""
-    for finding in entry.rules.findings if entry.rules else ():
+    """Return the number to hand in: what a time limit of the rules asked for names, else the reference, else the steady one."""
+    for finding in entry.rules.findings if entry.rules and entry.rules.is_asked else ():
         for found in finding.evidence:
             if found.status and finding.check == "time-limit":
                 return found.name.removeprefix("time_to_report_").removesuffix("_s")
@@ -297,7 +297,7 @@ def answer_lines(answer: Answer) -> list[str]:
             notes += _wrapped("note", f"{num_left} more: --explain", 1) if room > len(notes) else []
             break
         notes += lines_of_note
-    return [*lines[: MAX_LINES - len(last)], *notes, *last]
+    return [inert(line) for line in (*lines[: MAX_LINES - len(last)], *notes, *last)]
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
@@ -323,7 +323,7 @@ def _html_rows(answer: Answer) -> Iterator[str]:
 
 def _html_row(tag: str, *cells: str) -> str:
     """Return a row of _HTML_COLUMNS columns, the last cell over those that are left."""
-    parts = [f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells]
+    parts = [f"<{tag}>{html.escape(inert(cell))}</{tag}>" for cell in cells]
     parts[-1] = parts[-1].replace(f"<{tag}>", f'<{tag} colspan="{_HTML_COLUMNS + 1 - len(cells)}">', 1)
     return f"<tr>{''.join(parts)}</tr>"
 

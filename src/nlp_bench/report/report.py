@@ -328,8 +328,13 @@ def starred(entry: RunResult) -> set[str]:
 
 
 def pooled(report: Report) -> list[str]:
-    """Return a line for each configuration that was run more than once, as one measurement."""
-    return repeat_lines(report.repeats, report.tokens, report.limit_s)
+    """Return what several runs say together: a line for each configuration that was run more than once, and winners."""
+    lines = repeat_lines(report.repeats, report.tokens, report.limit_s)
+    if len(report.entries) > 1:
+        from nlp_bench.analysis.sweep import winner_notes  # noqa: PLC0415  # one run has no rival
+
+        lines += winner_notes(report.entries, allow_measured=report.allow_measured)
+    return lines
 
 
 def notes(report: Report) -> list[str]:
@@ -337,10 +342,6 @@ def notes(report: Report) -> list[str]:
     lines = list(_tally(report) if is_many(report) else _notes_of_each(report))
     if not report.allow_measured and (apart := apart_line(report.entries)):
         lines.append(apart)
-    if len(report.entries) > 1:
-        from nlp_bench.analysis.sweep import winner_notes  # noqa: PLC0415  # one run has no rival
-
-        lines += winner_notes(report.entries, allow_measured=report.allow_measured)
     lines += without_cost(report)
     return lines + [passed.sentence() for passed in report.passed_over]
 
