@@ -89,7 +89,8 @@ def _notes(entry: RunResult) -> list[str]:
     supplied = "; ".join(each.words for each in entry.supplied)
     others = texts(reason for reason in entry.reasons if reason.code not in SAID_BY_QUALITY)
     found = [*texts(entry.doubts), *([f"supplied by hand: {supplied}"] if supplied else []), *others, *entry.remarks]
-    return list(dict.fromkeys(map(inert, found)))
+    is_said = {entry.rules.note()} if entry.rules else set()
+    return [inert(text) for text in dict.fromkeys(found) if text not in is_said]
 
 
 def _what(entry: RunResult) -> Iterator[str]:
@@ -247,7 +248,7 @@ def _lines(entry: RunResult, tokens: int, cost: str) -> Iterator[tuple[str, str]
         yield "energy", ", ".join([*parts, *([cost] if cost else [])])
     if entry.verdict:
         yield "limit", f"{entry.verdict.word}: {verdict_words(entry.verdict)}"
-    if entry.rules:
+    if entry.rules and entry.has_number:
         yield "rules", inert(entry.rules.note().removeprefix("rules "))
 
 
