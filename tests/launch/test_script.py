@@ -28,7 +28,11 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def text(run: Run, run_dir: str = "/runs/1", template: str = TEMPLATE) -> str:
-    return job_script(run, template=template, root=Path("/nlp-bench"), run_dir=Path(run_dir), python="/venv/bin/python")
+    root = Path("/nlp-bench")
+    found = job_script(run, template=template, root=root, run_dir=Path(run_dir), python="/venv/bin/python")
+    for data in ("build/data/corpus_text_document", "build/data/cache"):  # the default's, of this checkout
+        found = found.replace(shlex.quote(str(ROOT / data)), f"/nlp-bench/{data}")
+    return found
 
 
 def booster(**choices: Any) -> str:

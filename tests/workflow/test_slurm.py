@@ -150,6 +150,10 @@ def placed(golden: str, jube: Jube, run_dir: Path) -> str:
     places = {
         "/nlp-bench/src": jube.checkout / "src",
         "/nlp-bench": jube.checkout,
+        **{
+            f"/nlp-bench/{data}": jube.checkout / data
+            for data in ("build/data/corpus_text_document", "build/data/cache")
+        },
         "/runs/1": run_dir,
         "/runs/1/ranks": run_dir / "ranks",
         "/venv/bin/python": python,
