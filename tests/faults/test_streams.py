@@ -142,7 +142,7 @@ def test_streams_that_are_closed(tmp_path: Path, words: str, status: int, told: 
     assert done.returncode in {status, 0 if "head" in words else status}  # head may be slower than what it reads
     if told == "":  # nothing is wrong, and nothing more is said than of streams that are open
         assert "error" not in done.stderr
-    assert not words.startswith("measure") or b"34 063" in (folder / "metrics.txt").read_bytes()
+    assert not words.startswith("measure") or b"34063" in (folder / "metrics.txt").read_bytes()
 
 
 def test_the_command_itself_settles_its_surroundings(tmp_path: Path) -> None:

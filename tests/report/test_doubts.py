@@ -248,8 +248,8 @@ def test_no_limit_of_a_rule_is_kept_by_a_contradicted_number(tmp_path: Path, cli
     rules = tmp_path / "mine.toml"
     rules.write_text(LIMIT.format(model="13", decides=decides))
     sound, odd = write_log(tmp_path / "a.log", 49300.0, **OF_13), doubted(tmp_path / "b.log", 49300.0, **OF_13)
-    assert "rules mine: VALID; 1 of 1 rules pass" in cli("report", sound, "--rules", rules).out
-    said = cli("report", odd, "--rules", rules, "--explain", code=1).out
+    assert "rules mine: VALID; 1 of 1 rules pass" in cli("report", sound, "--rules", rules).flat
+    said = cli("report", odd, "--rules", rules, "--explain", code=1).flat
     assert "rules mine: NOT SHOWN, for want of evidence on time; 0 of 1 rules pass" in said
     if not decides.endswith("interval"):
         assert "expected at most 1000 s, by a number that its log does not contradict" in said

@@ -159,7 +159,7 @@ def test_a_winner_from_shared_nodes_is_no_winner(
     assert len(sweep["winners"]) == standings.count("winner")
     marked = [(row["sources"], row["doubts"]) for row in sweep["configurations"] if row["doubts"]]
     assert marked == ([([str(shared)], ["shared-nodes"])] if shared else [])
-    assert f"4 GPUs: {sentence}" in report(*"124").out
+    assert f"4 GPUs: {sentence}" in report(*"124").flat
 
 
 def test_a_sweep_on_shared_nodes_says_so_once(report: Cli, here: Path) -> None:
