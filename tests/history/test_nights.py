@@ -234,7 +234,7 @@ INSTEAD = """#!/bin/bash
 case $1 in
 submit) mkdir -p "$8" && cp -p "$HOME/$NIGHT.log" "$8/job.out" ;;
 watch) ;;
-*) exec PYTHON -m nlp_bench "$@" ;;
+*) exec "PYTHON" -m nlp_bench "$@" ;;
 esac
 """
 """In place of nlp-bench: tonight's run is a log that is there."""
