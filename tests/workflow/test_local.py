@@ -35,7 +35,7 @@ def test_one_command_whose_run_ends_when_it_is_enough(jube: Jube) -> None:
     done = run(["bash", str(jube.checkout / "benchmark/run.sh"), "local"], jube)
     nlp_bench.chmod(0o755)
     assert done.returncode == 0, done.stdout + done.stderr
-    table = jube.runs / "000000/result/result.dat"
+    table = jube.checkout / "benchmark/jube/nlp_benchmark_run/000000/result/result.dat"
     assert done.stdout.splitlines()[-1] == f"open       {table}"
     assert "hand this in" in done.stdout
     header, row = (line for line in table.read_text().splitlines() if "|" in line and "---" not in line)
