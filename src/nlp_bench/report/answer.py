@@ -66,13 +66,13 @@ def answer_of(entry: RunResult, tokens: int, cost: str = "") -> Answer:
 
     `tokens` is the length of the hypothetical training, `cost` that of its energy with the unit.
     """
-    numbers = list(_numbers(entry, tokens))
+    numbers = tuple(numbers_of(entry, tokens))
     return Answer(
         source=inert(end_of(entry.source, MAX_SOURCE)),
         outcome=entry.outcome.value,
         what=", ".join(_what(entry)),
         tokens=tokens_in_words(tokens),
-        numbers=tuple(numbers),
+        numbers=numbers,
         quality=entry.quality,
         quality_words=_quality_words(entry),
         lines=tuple(_lines(entry, tokens, cost)),
@@ -101,7 +101,8 @@ def _what(entry: RunResult) -> Iterator[str]:
 
 
 def _model(entry: RunResult) -> str:
-    shape = shaped(entry.workload, entry.sequence_length).shape
+    known = entry.efficiency.shaped if entry.efficiency else shaped(entry.workload, entry.sequence_length)
+    shape = known.shape
     family = str(entry.workload.value("model_family") or "gpt").upper()
     size = f"{family} {_short(shape.parameters)}" if shape else ""
     name = entry.model or ""
@@ -128,7 +129,8 @@ def devices(entry: RunResult) -> str:
     return f"{with_spaces(number)} {kind}" if number else kind if name else ""
 
 
-def _numbers(entry: RunResult, tokens: int) -> Iterator[Number]:
+def numbers_of(entry: RunResult, tokens: int) -> Iterator[Number]:
+    """Yield the numbers of a run as people read them."""
     deciding = deciding_number(entry)
     for name, rate, ci95, where in _rates(entry):
         if name == "reference":

@@ -12,8 +12,8 @@ from nlp_bench.immutable import immutable
 from nlp_bench.measure.result import refuse_against_log
 from nlp_bench.measure.rows import MEANING, Record, rows_of
 from nlp_bench.packages import lacking
-from nlp_bench.report.answer import WIDTH, answer_lines, answer_of, wrapped
-from nlp_bench.report.report import Report, cost_words, is_many, legend, notes, pooled, readable, without_cost
+from nlp_bench.report.answer import WIDTH, answer_lines, wrapped
+from nlp_bench.report.report import Report, is_many, legend, notes, pooled, readable, without_cost
 from nlp_bench.show.table import TEXT, Column, Style, as_csv, as_document, as_text, documents
 
 if TYPE_CHECKING:
@@ -28,9 +28,8 @@ def table(report: Report) -> str:
     """Return what a terminal shows: the answer of one run, or a table of several with what to know about them."""
     if len(report.entries) == 1:
         (entry,) = report.entries
-        answer = answer_of(entry, report.tokens, cost_words(entry, report))
         below = [*without_cost(report), *(passed.sentence() for passed in report.passed_over)]
-        return as_document(answer_lines(answer), [line for note in below for line in _cut(inert(note))])
+        return as_document(answer_lines(report.answer(entry)), [line for note in below for line in _cut(inert(note))])
     source, *others = readable(report)
     short = [end_of(name, MAX_SOURCE) for name in source.shown]
     if len(set(short)) == len(set(source.shown)):  # else the ends of two paths are alike

@@ -16,9 +16,9 @@ from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.throughput import time_to_report_s
 from nlp_bench.measure.workload import SHAPE
 from nlp_bench.outcome import Outcome
-from nlp_bench.report.answer import MAX_NOTES, answer_of
+from nlp_bench.report.answer import MAX_NOTES, Answer, numbers_of
 from nlp_bench.report.plots import CHARTS, MAX_TOGETHER, drawable, many
-from nlp_bench.report.report import ALL_FIELDS, Report, cost_words, is_many, legend, starred, title_of
+from nlp_bench.report.report import ALL_FIELDS, Report, is_many, legend, starred, title_of
 from nlp_bench.report.sections import BRIEF_SECTIONS, REPORT_SECTIONS, RUN_SECTIONS
 from nlp_bench.show.chart import Chart, why_no_plots
 from nlp_bench.show.page import Section
@@ -74,12 +74,8 @@ def subject(report: Report) -> str:
     """Return what the report is about, in a few words."""
     if len(report.entries) != 1:
         return f"Training speed of {len(report.entries):,} runs" if report.entries else "Training speed: no run"
-    answer = answer_of(report.entries[0], report.tokens)
+    answer = report.answer(report.entries[0])
     return ", ".join(part for part in (answer.source, answer.what) if part)
-
-
-def _rank(entry: RunResult) -> str:
-    return "CPU rank" if entry.accelerator == "cpu" else "GPU"
 
 
 def _head(report: Report) -> dict[str, Any]:
@@ -95,12 +91,12 @@ def _head(report: Report) -> dict[str, Any]:
     (entry,) = numbered
     word = entry.verdict.word if entry.verdict else ""
     kind = VERDICTS[word].kind if word else "plain"
-    return {"kind": kind, "lines": _answer_lines(entry, report), "tiles": list(_tiles(entry, report))}
+    answer = report.answer(entry)
+    return {"kind": kind, "lines": _answer_lines(answer), "tiles": list(_tiles(answer))}
 
 
-def _answer_lines(entry: RunResult, report: Report) -> list[dict[str, Any]]:
+def _answer_lines(answer: Answer) -> list[dict[str, Any]]:
     """Return what the terminal says of the run below its numbers, at most MAX_NOTES notes."""
-    answer = answer_of(entry, report.tokens, cost_words(entry, report))
     lines = [_line(text, name) for name, text in answer.lines]
     lines += [_line(text, "note") for text in answer.notes[:MAX_NOTES]]
     if len(answer.notes) > MAX_NOTES:
@@ -146,9 +142,8 @@ def _broken(numbered: list[RunResult]) -> list[str]:
     return [f"{who} rules of the benchmark: see which in the part of the run."]
 
 
-def _tiles(entry: RunResult, report: Report) -> Iterator[dict[str, Any]]:
+def _tiles(answer: Answer) -> Iterator[dict[str, Any]]:
     """Yield the cards of a run: its numbers, the one to hand in first, their quality, and what else is known."""
-    answer = answer_of(entry, report.tokens, cost_words(entry, report))
     for found in answer.numbers:
         notes = [f"{found.time_interval} s (95 %)"] if found.time_interval else []
         between = f" ({found.rate_interval})" if found.rate_interval else ""
@@ -266,9 +261,7 @@ def _run(entry: RunResult, report: Report, index: int, num_detailed: int) -> dic
         "index": index,
         "source": entry.source,
         "outcome": entry.outcome.value,
-        "time": ", ".join(
-            f"{one.name} {one.time} s" for one in answer_of(entry, report.tokens, cost_words(entry, report)).numbers
-        ),
+        "time": ", ".join(f"{one.name} {one.time} s" for one in numbers_of(entry, report.tokens)),
         "sections": [section for section in sections if section],
     }
 

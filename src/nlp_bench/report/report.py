@@ -13,7 +13,7 @@ from nlp_bench.inputs.sources import PassedOver
 from nlp_bench.measure.limit import verdict_of
 from nlp_bench.measure.result import RunResult, supplied_lines
 from nlp_bench.measure.throughput import Clock, time_to_report_s
-from nlp_bench.report.answer import WIDTH, digits_of
+from nlp_bench.report.answer import WIDTH, Answer, answer_of, digits_of
 from nlp_bench.show.table import TEXT, Column, Style, plain, small, tflops, widest
 
 MAX_WORD = 12
@@ -90,7 +90,7 @@ def _cost(entry: RunResult, report: "Report") -> float | None:
     return entry.energy.cost(report.tokens, report.price_per_kwh) if entry.energy else None
 
 
-def cost_words(entry: RunResult, report: "Report") -> str:
+def _cost_words(entry: RunResult, report: "Report") -> str:
     """Return the cost of the training's energy with its unit, empty where it is not known."""
     cost = _cost(entry, report)
     return "" if cost is None else f"cost {small(cost)} {report.currency or ''}".rstrip()
@@ -220,6 +220,10 @@ class Report:
     def fields(self) -> dict[str, Field]:
         """The columns; the verdict on the limit is there only when a limit was given."""
         return FIELDS if self.limit_s is None else FIELDS | LIMIT_FIELDS
+
+    def answer(self, entry: RunResult) -> Answer:
+        """Return the answer for one of its runs."""
+        return answer_of(entry, self.tokens, _cost_words(entry, self))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each run, a value per column; missing is None."""
