@@ -282,14 +282,11 @@ _NEGATION_BYTES = 16  # before the match in which a negation counts: `will not b
 class _Events(Parser):
     """Evaluations, checkpoints that were written or loaded, and profiled iterations."""
 
-    num_events = 0
-
     def take(self, line: Line, findings: Findings) -> None:
         """Report an event if the line mentions a checkpoint that was written or loaded, an evaluation or the profiler."""
         text = line.text[:1024]
         kind = next((kind for kind, form in _FORMS.items() if _states(form, text)), None)
-        if kind and self.num_events < _MAX_EVENTS:
-            self.num_events += 1
+        if kind and len(findings.events) < _MAX_EVENTS:
             findings.events.append(Event(kind, line.offset, line.number))
 
 

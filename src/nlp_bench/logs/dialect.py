@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nlp_bench.logs.scan import Grammar, Line
 
 _MANY = 4096
+MAX_CHANGES = 256  # of one setting in one log
 FAILED = "the parser of this dialect failed"
 REINFORCED = (
     "reinforcement learning: a step generates and trains with sequences of any length (no --sequence-length "
@@ -196,8 +197,8 @@ class Findings:
         self._starts[-1][1][name] = Fact(value, line.number)
 
     def setting(self, name: str, value: float | str | None, line: Line) -> None:
-        """Set a setting of the program; the last value counts, None is ignored."""
-        if value is None:
+        """Set a setting of the program; the last value counts, None is ignored, and what changes ever again is none."""
+        if value is None or len(self.changes.get(name, ())) >= MAX_CHANGES:
             return
         known, fact = self.settings.get(name), Fact(value, line.number)
         if known is None or known.value != value:
@@ -239,6 +240,13 @@ class Findings:
     def doubt(self, text: str) -> None:
         """Add a sentence on the number by which it proves nothing, once."""
         self.doubts.setdefault(text)
+
+    def state(self) -> tuple[object, ...]:
+        """Return numbers, at least one of which rises with whatever is reported."""
+        starts, facts = self._starts, self._starts[-1][1]
+        sizes = (self.remarks, self.doubts, self.settings, self.events, self.ends, self.flagged, starts, self._stated)
+        counts = (self.num_records, self.num_torn, self.num_impossible, sum(map(len, self.changes.values())))
+        return counts, tuple(map(len, sizes)), self.name, self._refusal, sum(f.other is not None for f in facts.values())
 
     def rename(self, name: str) -> None:
         """Report the log under the name of another program that prints the same lines; precedence stays by the dialect."""

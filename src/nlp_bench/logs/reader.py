@@ -1,8 +1,12 @@
 """Reads one log in one pass with every dialect whose needles occur in it, and chooses the dialect by what they found."""
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import islice
+
+import numpy as np
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.logs.attempts import Lookalikes
@@ -12,8 +16,8 @@ from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.end_marks import ENDINGS
 from nlp_bench.logs.pattern import pattern_dialect
-from nlp_bench.logs.record import LOAD, Log
-from nlp_bench.logs.scan import Line, Scanner
+from nlp_bench.logs.record import LOAD, NO_RECORDS, Log
+from nlp_bench.logs.scan import Line, Scanner, Shapes, Until
 from nlp_bench.logs.separators import Separators, may_be_odd, misread_points
 from nlp_bench.logs.source import Block, Source, open_log
 
@@ -24,6 +28,10 @@ SURE = 64
 MANY_LINES, SHORT_BYTES = 4096, 400
 """Lines that are cached, up to this length, with digits masked: the lines of one program mostly differ in digits alone."""
 _DIGITS = b"0123456789"
+_VALUES = b"0123456789abcdef. "  # bytes that differ between the lines of one shape
+MANY_IDLE, MANY_REPEATED = 4, 12
+"""Lines of one shape that changed nothing for any parser, after which no more of them are read; and how many more where one did."""
+MAX_SHAPES, MAX_SHAPE_BYTES, MAX_PARTS = 1 << 16, 1 << 12, 64
 _SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
 _COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for a log of any program
 _NUM_SURE = 4
@@ -84,6 +92,10 @@ class _Candidate:
         elif findings.num_torn == num_torn and self._lookalikes.has(line.text):
             findings.overlook(line, is_record=findings.num_records > num_records)
 
+    def state(self) -> tuple[object, ...]:
+        """Return what changes when a line means something to the parser; two that are equal are mostly the same."""
+        return self.findings.state(), _state(vars(self.parser))
+
     def finish(self) -> None:
         if "parser" not in vars(self) and not self.findings.num_records:
             return
@@ -91,6 +103,42 @@ class _Candidate:
             self.parser.finish(self.findings)
         except Exception as error:  # noqa: BLE001  # likewise
             self.findings.fail("the end of the log", error)
+
+
+@dataclass
+class _Kind:
+    """The lines of one shape: how many of the last ones changed nothing, and how long the next ones will not either."""
+
+    num_idle: int = 0
+    until: Until = Until.END
+    now: int = 0  # `Shapes.now` of `until`, when they were enough
+
+    def is_over(self, shapes: Shapes) -> bool:
+        """Say whether the next line changes nothing, too; if that may have ended, one line more decides."""
+        if self.num_idle >= MANY_IDLE and self.now != shapes.now[self.until]:
+            self.num_idle = MANY_IDLE - 1
+        return self.num_idle >= MANY_IDLE
+
+    def learn(self, shapes: Shapes, changed: Until | None) -> None:
+        """Count a line; `changed` says how long a change by it lasts, None where it changed nothing."""
+        if changed is None:
+            self.num_idle += 1
+            self.now = shapes.now[self.until]
+        else:
+            self.num_idle = -MANY_REPEATED
+            self.until = changed if self.until in {Until.END, changed} else Until.RECORD
+
+
+def _state(value: object, depth: int = 3) -> object:
+    """Return a value to compare, of objects that are changed in place by their parts."""
+    if isinstance(value, (dict, list, set, deque)):
+        parts = value.values() if isinstance(value, dict) else value
+        return len(value), [_state(part, depth - 1) for part in islice(parts, 0, MAX_PARTS)] if depth else id(value)
+    if isinstance(value, Line):  # of which a later one is no other state
+        return Line
+    if isinstance(value, (int, float, bytes, str, tuple, frozenset, type(None))):
+        return value
+    return id(value), _state(vars(value), depth - 1) if depth and hasattr(value, "__dict__") else None
 
 
 class _Search:
@@ -157,6 +205,10 @@ class _Reading:
     def __init__(self, search: _Search) -> None:
         self._is_known = False
         self._separators = Separators()
+        self._shapes = Shapes()
+        self._kinds: dict[bytes, _Kind] = {}
+        self._rows = NO_RECORDS  # of the part of the log that is being read
+        self._last_change = -1  # byte offset of the last record or other change before these
         self._waiting: list[tuple[_Candidate, Line]] = []
         self._search = search
         self._common = tuple(map(_Candidate, _COMMON))
@@ -170,11 +222,14 @@ class _Reading:
         Once a dialect that yields to no other has SURE records, the others are dropped.
         """
         plain_blanks(block)
-        rows, lines = self._search.scanner.scan(block)
-        if self._search.fast is not None and len(rows):
-            self._candidate(self._search.fast).findings.rows(rows)
-        for line in lines:
-            self._take(line)
+        for rows, lines in self._search.scanner.scan(block, self._shapes):
+            if self._search.fast is not None and len(rows):
+                self._candidate(self._search.fast).findings.rows(rows)
+                self._shapes.reopen(Until.RECORD)
+            self._last_change = max([self._last_change, *self._rows.offsets[-1:].tolist()])
+            self._rows = rows
+            for line in lines:
+                self._take(line)
         self._is_known = self._is_known or any(
             (c.findings.num_records or c.findings.has_refused) and not c.is_last_resort for c in self.candidates
         )
@@ -197,17 +252,55 @@ class _Reading:
             candidate = self._made[index] = _Candidate(self._search.dialects[index])
         return candidate
 
+    def _take_parts(self, line: Line) -> None:
+        """Take a line that a progress bar overwrites again and again as so many lines."""
+        for text in line.text.split(b"\r"):
+            kind = self._kinds.get(text.translate(None, _VALUES))
+            if text and not (kind and kind.is_over(self._shapes)):
+                self._take(line._replace(text=text, shape=0))
+
     def _take(self, line: Line) -> None:
-        """Hand a line to every candidate with a needle in it; last resorts wait until the others have read the block."""
+        """Hand a line to every candidate with a needle in it, unless the last lines of its shape changed nothing."""
+        if b"\r" in line.text[:-1]:
+            self._take_parts(line)
+            return
+        shape = line.text.translate(None, _VALUES) if len(line.text) <= MAX_SHAPE_BYTES else b""
+        kind = self._kinds.get(shape)
+        if kind and kind.is_over(self._shapes):
+            self._shapes.skip(line.shape, kind.until)
+            return
         wanting, is_odd = self._search.wanting(line.text)
         if is_odd or self._separators.first:
             line = self._separators.plain(line, reads_commas=self._search.reads_commas.issuperset(wanting))
-        for index in wanting:
-            candidate = self._made[index] or self._candidate(index)
-            if not candidate.is_last_resort:
-                candidate.take(line)
-            elif not self._is_known:
-                self._waiting.append((candidate, line))
+        candidates = [self._made[index] or self._candidate(index) for index in wanting]
+        if not self._is_known and any(candidate.is_last_resort for candidate in candidates):
+            self._waiting += [(candidate, line) for candidate in candidates if candidate.is_last_resort]
+            shape = b""
+        candidates = [candidate for candidate in candidates if not candidate.is_last_resort]
+        before = [candidate.state() for candidate in candidates] if shape else []
+        for candidate in candidates:
+            candidate.take(line)
+            if candidate is self._events:
+                self._drop_repeated_event()
+        after = [candidate.state() for candidate in candidates] if shape else []
+        changed = {c for c, *states in zip(candidates, before, after, strict=False) if states[0] != states[1]}
+        lasting = changed <= {self._settings, self._machine}
+        if not shape or changed - {self._events}:
+            self._shapes.reopen(Until.CHANGE)
+        if not (shape and lasting) and changed != {self._events}:
+            self._last_change = line.offset
+        if shape and (kind or len(self._kinds) < MAX_SHAPES):
+            kind = kind or self._kinds.setdefault(shape, _Kind())
+            kind.learn(self._shapes, (Until.CHANGE if lasting else Until.RECORD) if changed else None)
+
+    def _drop_repeated_event(self) -> None:
+        """Leave out an event that follows one of its kind without a record between: it marks the same interval."""
+        events = self._events.findings.events
+        if len(events) > 1 and events[-1].kind == events[-2].kind:
+            row = int(np.searchsorted(self._rows.offsets, events[-2].offset))
+            is_row_between = row < len(self._rows) and self._rows.offsets[row] < events[-1].offset
+            if not is_row_between and self._last_change < events[-2].offset:
+                events.pop()
 
     def result(self, num_bytes: int, damage: str | None) -> Log:
         candidates = [candidate for candidate in self.candidates if candidate not in self._common]

@@ -25,7 +25,7 @@
 #error "-ffast-math takes a value that is missing (NaN) for a number: add -fno-fast-math behind it"
 #endif
 
-#define INTERFACE 3 /* raised with every change that scan.py has to know */
+#define INTERFACE 4 /* raised with every change that scan.py has to know */
 #define MAX_PIECES 64
 #define MAX_COLUMNS 64
 #define MAX_NUMBER_BYTES 64
@@ -79,8 +79,14 @@ struct output {
   int64_t *line_begin;
   int64_t *line_end;
   int64_t *line_number;
+  uint64_t *line_shape;
   int64_t max_lines;
   int64_t num_lines;
+  const uint64_t *shapes; /* of lines that are left out: a hash table with linear probing, 0 is an empty slot */
+  const int64_t *until;   /* of each: 0 for ever; as long as it is one of the next two */
+  int64_t change;
+  int64_t record;
+  int64_t num_slots; /* of the table, a power of two */
 };
 
 typedef const byte *(*finder)(struct plan *, const byte *, const byte *, int64_t *);
@@ -542,6 +548,52 @@ static void put_row(struct output *out, const double *values, int64_t num_column
   }
 }
 
+/* ---- Shapes ---- */
+
+/* The bytes of a word that are '0' to '9' or 'a' to 'f' become 0: what differs from one line of a kind to the next. */
+static uint64_t masked(uint64_t word)
+{
+  const uint64_t ones = UINT64_C(0x0101010101010101), high = ones << 7;
+  uint64_t low = word & ~high;
+  uint64_t is_number = (low + ones * (128 - '0')) & ~(low + ones * (127 - '9'));
+  uint64_t is_letter = (low + ones * (128 - 'a')) & ~(low + ones * (127 - 'f'));
+  uint64_t is_either = (is_number | is_letter) & ~word & high;
+  return word & ~((is_either >> 7) * 255);
+}
+
+/* A hash of the line without the values of its hexadecimal digits, never 0. */
+static uint64_t shape_of(const byte *at, const byte *end)
+{
+  const uint64_t factor = UINT64_C(0x9e3779b97f4a7c15); /* 2^64 / golden ratio (Knuth 1973, 6.4) */
+  uint64_t shape = (uint64_t)(end - at) * factor, word;
+  for (; end - at >= 8; at += 8) {
+    memcpy(&word, at, 8);
+    shape = (shape ^ masked(word)) * factor;
+    shape ^= shape >> 32;
+  }
+  word = 0;
+  memcpy(&word, at, (size_t)(end - at));
+  shape = (shape ^ masked(word)) * factor;
+  shape ^= shape >> 32;
+  return shape ? shape : 1;
+}
+
+enum fate { TAKEN, LEFT_OUT, TAKEN_AS_LAST, TO_BE_ASKED_AGAIN };
+
+/* What becomes of a line: one whose shape was left out for a time is decided on when all before it has been read. */
+static enum fate fate_of(const struct output *out, uint64_t shape)
+{
+  uint64_t last = (uint64_t)out->num_slots - 1, slot = shape & last;
+  while (out->shapes[slot] && out->shapes[slot] != shape)
+    slot = (slot + 1) & last;
+  if (!out->shapes[slot])
+    return TAKEN;
+  int64_t until = out->until[slot];
+  if (until && (out->num_lines || (out->num_rows && until != out->change)))
+    return TO_BE_ASKED_AGAIN;
+  return !until || until == out->change || until == out->record ? LEFT_OUT : TAKEN_AS_LAST;
+}
+
 /* ---- What scan.py calls ---- */
 
 int64_t nlp_bench_scan_interface(void) { return INTERFACE; }
@@ -569,6 +621,7 @@ int64_t nlp_bench_scan(struct plan *plan, const byte *data, int64_t end_place, i
   finder find = is_simple ? find_plain : best_finder();
   const byte *end = data + end_place, *at = data + out->at, *found;
   while (out->num_rows < out->max_rows && out->num_lines < out->max_lines) {
+    int64_t num_line_ends = out->num_line_ends;
     found = find(plan, at, end, &out->num_line_ends);
     if (!found) {
       out->at = end_place;
@@ -578,6 +631,7 @@ int64_t nlp_bench_scan(struct plan *plan, const byte *data, int64_t end_place, i
     while (begin > at && begin[-1] != '\n')
       begin--;
     int64_t row = out->num_rows;
+    int is_last = 0;
     double values[MAX_COLUMNS];
     if (line_end && read_row(plan, begin, line_end, values, &out->row_label[row])) {
       put_row(out, values, plan->num_columns);
@@ -585,13 +639,27 @@ int64_t nlp_bench_scan(struct plan *plan, const byte *data, int64_t end_place, i
       out->row_number[row] = out->num_line_ends;
       out->num_rows++;
     } else {
-      out->line_begin[out->num_lines] = begin - data;
-      out->line_end[out->num_lines] = (line_end ? line_end : end) - data;
-      out->line_number[out->num_lines++] = out->num_line_ends;
+      uint64_t shape = shape_of(begin, line_end ? line_end : end);
+      enum fate fate = fate_of(out, shape);
+      if (fate == TO_BE_ASKED_AGAIN) {
+        out->num_line_ends = num_line_ends;
+        return 1;
+      }
+      is_last = fate == TAKEN_AS_LAST;
+      if (fate != LEFT_OUT) {
+        out->line_begin[out->num_lines] = begin - data;
+        out->line_end[out->num_lines] = (line_end ? line_end : end) - data;
+        out->line_shape[out->num_lines] = shape;
+        out->line_number[out->num_lines++] = out->num_line_ends;
+      } else {
+        plan->num_checked--; /* a place where a word stood */
+      }
     }
     at = line_end ? line_end + 1 : end;
     out->num_line_ends += line_end != NULL;
     out->at = at - data;
+    if (is_last)
+      break;
   }
   return 1;
 }

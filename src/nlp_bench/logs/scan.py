@@ -8,7 +8,8 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
 from functools import cache, cached_property, lru_cache, partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import product
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import HEAD_BYTES, PLAIN_STAMP, row_stamp_s
-from nlp_bench.logs.record import COLUMN, ROW, Records
+from nlp_bench.logs.record import COLUMN, NO_RECORDS, ROW, Records
 from nlp_bench.logs.source import Block
 
 MAX_NUMBER_BYTES = 64  # more than any program prints
@@ -30,6 +31,8 @@ _COUNT = re.compile(rb"\d{1,18}")
 _UNSAFE = re.compile(rb"[\x1b\r\x80-\xff]")
 _TIME_STAMP = re.compile(rb"\[20\d\d[-/.][^\]]*\]|[ \t]+|" + PLAIN_STAMP)
 _BLANKS = b" \t"
+_SHAPE = bytes.maketrans(b"0123456789abcdef", bytes(16))
+_MAX_SHAPES = 1 << 15
 STAMP = COLUMN["stamp_s"]
 
 
@@ -43,6 +46,7 @@ class Line(NamedTuple):
     following: Callable[[int], list[bytes]]
     """following(k): up to k of the next lines, without line feeds; only until the next block is read. Only complete lines: a
     last one without its line feed may be cut, and a cut number looks like a smaller one."""
+    shape: int = 0  # a hash of the text without its hexadecimal digits
 
 
 def slim(line: Line) -> Line:
@@ -68,6 +72,49 @@ class Grammar:
         return {key: (COLUMN[name], divisor, is_count) for key, (name, divisor, is_count) in self.keys.items()}
 
 
+class Until(IntEnum):
+    """How long lines of a shape are left out: as long as the log, or until another line changes something, or until the next record."""
+
+    END = 0
+    CHANGE = 1
+    RECORD = 2
+
+
+OPEN = (Until.CHANGE, Until.RECORD)
+
+
+class Shapes:
+    """The shapes of lines of one log that no parser needs; the scanner leaves such lines out."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros(2 * _MAX_SHAPES, np.int64)  # a hash table with linear probing, as in scan.c
+        self.until = np.zeros(len(self.table), np.int64)  # `now` of its Until, when the shape was added
+        self.now = [0, 1, -1]  # for each Until, a number that changes when it is over
+        self._slots: dict[int, int] = {}
+
+    def skip(self, shape: int, until: Until) -> None:
+        """Leave out lines of this shape; of a log with ever new ones not all are remembered."""
+        if not shape:
+            return
+        slot = self._slots.get(shape, shape) % len(self.table)
+        while self.table[slot] not in {0, shape}:
+            slot = (slot + 1) % len(self.table)
+        if self.table[slot] or len(self._slots) < _MAX_SHAPES:
+            self._slots[shape] = slot
+            self.table[slot], self.until[slot] = shape, self.now[until]
+
+    def reopen(self, until: Until) -> None:
+        """Read lines again that were left out until now; a change ends both."""
+        self.now[Until.RECORD] -= 1
+        self.now[Until.CHANGE] += until is Until.CHANGE
+
+    def state(self, shape: int) -> Until | None:
+        """Return how long lines of this shape are left out, None where they are read."""
+        slot = self._slots.get(shape)
+        known = 0 if slot is None else int(self.until[slot])
+        return Until(self.now.index(known)) if slot is not None and known in self.now else None
+
+
 class Scanner:
     """Finds the lines that contain a needle, and reads those that fit the grammar.
 
@@ -79,12 +126,16 @@ class Scanner:
         self._words = tuple(dict.fromkeys([*needles, *([grammar.start] if grammar else [])]))
         self._grammar, self._num_small = grammar, 0
 
-    def scan(self, block: Block) -> tuple[Records, list[Line]]:
-        """Return the records of the block's rows and its other lines with a needle, each in the order of the file."""
+    def scan(self, block: Block, shapes: Shapes | None = None) -> Iterator[tuple[Records, list[Line]]]:
+        """Yield parts of the block: the records of its rows, and its other lines with a needle, in the order of the file.
+
+        Lines of `shapes` are left out, from the next part on also those that are added between two parts.
+        """
         is_small = block.is_last and block.end - block.begin <= SMALL_BYTES
         self._num_small += is_small
         is_in_python = is_small and self._num_small <= MANY_SMALL
-        return (self._engine_in_python if is_in_python else self._engine).scan(block)
+        engine = self._engine_in_python if is_in_python else self._engine
+        return engine.scan(block, shapes or Shapes())
 
     @cached_property
     def _engine(self) -> "_CEngine | _PythonEngine":
@@ -113,10 +164,10 @@ def _hash(text: bytes) -> int:
     return label - (1 << 64) if label >> 63 else label
 
 
-def _line(block: Block, begin: int, end: int, number: int) -> Line:
+def _line(block: Block, begin: int, end: int, number: int, shape: int) -> Line:
     is_ended = end < block.end
     following = partial(_following, block, end + is_ended)
-    return Line(number, block.offset + begin - block.begin, bytes(block.data[begin:end]), is_ended, following)
+    return Line(number, block.offset + begin - block.begin, bytes(block.data[begin:end]), is_ended, following, shape)
 
 
 def _following(block: Block, at: int, count: int) -> list[bytes]:
@@ -137,6 +188,15 @@ def _pattern(needles: tuple[bytes, ...]) -> re.Pattern[bytes]:
     return re.compile(b"|".join(forms) or b"(?!)")
 
 
+def _columns(rows: list[tuple[list[float], int, int, int]]) -> Records:
+    if not rows:
+        return NO_RECORDS
+    values = np.array([row[0] for row in rows], np.float64)
+    columns = {ROW[i]: values[:, i].copy() for i in np.flatnonzero(~np.isnan(values).all(axis=0)).tolist()}
+    offsets, numbers, labels = (np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))
+    return Records(columns, offsets, numbers, labels=labels)
+
+
 class _PythonEngine:
     """The engine for a machine without a compiler; the reference of the C engine in tests."""
 
@@ -148,7 +208,7 @@ class _PythonEngine:
         self.keys = grammar.places() if grammar else {}
         self.required = [COLUMN[name] for name in grammar.required] if grammar else []
 
-    def scan(self, block: Block) -> tuple[Records, list[Line]]:
+    def scan(self, block: Block, shapes: Shapes) -> Iterator[tuple[Records, list[Line]]]:
         data, at, needles = block.data, block.begin, self.needles
         if block.end - at <= SMALL_BYTES:  # a pattern of all takes longer to make than so few bytes to read
             needles = tuple(needle for needle in needles if data.find(needle, at, block.end) >= 0)
@@ -163,16 +223,21 @@ class _PythonEngine:
             end = end if is_ended else block.end
             number += data.count(b"\n", counted_to, begin)
             counted_to, at = begin, end + is_ended
-            row = self.row(bytes(data[begin:end])) if is_ended else None
-            if row is None:
-                lines.append(_line(block, begin, end, number))
-            else:
+            text = bytes(data[begin:end])
+            row = self.row(text) if is_ended else None
+            if row is not None:
                 rows.append((row[0], block.offset + begin - block.begin, number, row[1]))
+                continue
+            shape = hash(text.translate(_SHAPE)) or 1
+            until = shapes.state(shape)
+            if len(lines) == _MAX_LINES or (until in OPEN and lines) or (until is Until.RECORD and rows):
+                yield _columns(rows), lines
+                rows, lines = [], []
+                until = shapes.state(shape)
+            if until is None:
+                lines.append(_line(block, begin, end, number, shape))
         block.num_line_ends = number - block.number + data.count(b"\n", counted_to, block.end)
-        values = np.array([row[0] for row in rows], np.float64).reshape(len(rows), len(ROW))
-        columns = {ROW[i]: values[:, i].copy() for i in np.flatnonzero(~np.isnan(values).all(axis=0)).tolist()}
-        offsets, numbers, labels = (np.array([row[place] for row in rows], np.int64) for place in (1, 2, 3))
-        return Records(columns, offsets, numbers, labels=labels), lines
+        yield _columns(rows), lines
 
     def row(self, text: bytes) -> tuple[list[float], int] | None:
         if self.grammar is None or (at := text.find(self.grammar.start)) < 0:
@@ -213,9 +278,10 @@ class _PythonEngine:
 MANY_SMALL = 4
 """Small logs that are read in Python, before the tables of the compiled engine, which take milliseconds to make, pay off."""
 SMALL_BYTES = 1 << 16  # making the tables of the compiled engine takes longer than reading so few bytes in Python
-_INTERFACE = 3  # as in scan.c: an object of another version is not used
+_INTERFACE = 4  # as in scan.c: an object of another version is not used
 _MAX_ROWS = 1 << 15
-_MAX_LINES = 1 << 10
+_FIRST_LINES, _MAX_LINES = 1 << 6, 1 << 10
+"""Lines of the first part of a block, and at most: what the parsers need not see, the next part leaves out."""
 _NUM_BUCKETS = 8
 _PLACES = 3  # bytes of a word that are looked up, as in scan.c
 _PIECE_BYTES = 1 << 10  # of a log, of which a sample has 16
@@ -232,7 +298,8 @@ def _guess() -> list[float]:
 
 
 _INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
-_OF_ROW, _OF_LINE = ("row_begin", "row_number", "row_label"), ("line_begin", "line_end", "line_number")
+_OF_ROW = ("row_begin", "row_number", "row_label")
+_OF_LINE = ("line_begin", "line_end", "line_number", "line_shape")
 
 
 class _Word(ctypes.Structure):
@@ -265,10 +332,11 @@ class _Output(ctypes.Structure):
 
     _fields_ = (
         *(("at", _INT), ("num_line_ends", _INT), ("values", _POINTER), ("given", ctypes.c_uint64)),
-        *(("row_begin", _POINTER), ("row_number", _POINTER), ("row_label", _POINTER)),
+        *((name, _POINTER) for name in _OF_ROW),
         *(("max_rows", _INT), ("num_rows", _INT)),
-        *(("line_begin", _POINTER), ("line_end", _POINTER), ("line_number", _POINTER)),
+        *((name, _POINTER) for name in _OF_LINE),
         *(("max_lines", _INT), ("num_lines", _INT)),
+        *(("shapes", _POINTER), ("until", _POINTER), ("change", _INT), ("record", _INT), ("num_slots", _INT)),
     )
 
 
@@ -394,7 +462,7 @@ class _CEngine:
         self.num_false = 0  # candidates in which no word was found, since these tables were made
         self.values = np.empty((len(ROW) if grammar else 0, _MAX_ROWS), np.float64)
         self.rows = np.empty((3, _MAX_ROWS), np.int64)
-        self.lines = np.empty((3, _MAX_LINES), np.int64)
+        self.lines = np.empty((4, _MAX_LINES), np.int64)
         row, line = self.rows.ctypes.data, self.lines.ctypes.data
         self.output = _Output(
             values=self.values.ctypes.data,
@@ -404,26 +472,31 @@ class _CEngine:
             max_lines=_MAX_LINES,
         )
 
-    def scan(self, block: Block) -> tuple[Records, list[Line]]:
+    def scan(self, block: Block, shapes: Shapes) -> Iterator[tuple[Records, list[Line]]]:
         with self.lock:
             address = np.frombuffer(block.data, np.uint8).ctypes.data
-            parts: list[Records] = []
-            lines: list[Line] = []
-            output, is_full, num_found = self.output, 1, 0
+            output, is_full, num_found, num_parts = self.output, 1, 0, 0
             plan = self.plan if self.plan and self.num_false < _MAX_FALSE else self.prepare(block)
             plan.num_checked = 0
             output.at, output.num_line_ends = block.begin, 0
+            output.shapes, output.until = shapes.table.ctypes.data, shapes.until.ctypes.data
+            output.num_slots = len(shapes.table)
             while is_full:
+                output.change, output.record = shapes.now[Until.CHANGE], shapes.now[Until.RECORD]
                 output.num_rows = output.num_lines = output.given = 0
+                output.max_lines = min(_FIRST_LINES << num_parts, _MAX_LINES)
                 is_full = self.library.nlp_bench_scan(plan, address, block.end, self.is_simple, output)
-                if output.num_rows or not is_full:
-                    parts.append(self.taken(block, output.num_rows))
                 num_found += output.num_rows + output.num_lines
-                for begin, end, number in self.lines[:, : output.num_lines].T.tolist():
-                    lines.append(_line(block, begin, end, block.number + number))
-            block.num_line_ends = output.num_line_ends
+                num_parts += 1
+                block.num_line_ends = output.num_line_ends
+                yield (
+                    self.taken(block, output.num_rows) if output.num_rows else NO_RECORDS,
+                    [
+                        _line(block, begin, end, block.number + number, shape)
+                        for begin, end, number, shape in self.lines[:, : output.num_lines].T.tolist()
+                    ],
+                )
             self.num_false += plan.num_checked - num_found
-            return parts[0] if len(parts) == 1 else Records.in_file_order(parts), lines
 
     def prepare(self, block: Block) -> _Plan:
         """Make the tables for a log like the block, or for any if the log is short; only the speed depends on them."""
