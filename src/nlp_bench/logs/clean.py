@@ -38,7 +38,7 @@ _STAMP = re.compile(
 
 # In UTF-8, and in ISO 8859-1, where it is not the end of another character.
 _NO_BREAK = rb"(?:\xc2\xa0|(?<![\x80-\xff])\xa0+)"
-# None between thousands: `separators` reads them.
+# None between thousands: no dialect prints such a number.
 _BLANK = re.compile(_NO_BREAK + rb"(?!\d{3}(?!\d))|(?<!\d)" + _NO_BREAK)
 
 

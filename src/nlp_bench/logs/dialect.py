@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -84,11 +84,6 @@ class Dialect:
     counts_from: int = 1  # number of the first iteration of a training
     grammar: Callable[[], Grammar] | None = None
     """The strict form of a clean record, for the scanner; the parser must give the same record for such lines."""
-
-    @cached_property
-    def prints_commas(self) -> bool:
-        """Whether its programs print thousands commas, as its example shows: then its parser reads them."""
-        return re.search(r"[ =]\d{1,3}(?:,\d{3})+(?![\d,])", self.example) is not None
 
 
 def _is_possible(name: str, value: float) -> bool:

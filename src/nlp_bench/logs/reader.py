@@ -18,7 +18,6 @@ from nlp_bench.logs.end_marks import ENDINGS
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.record import LOAD, NO_RECORDS, Log
 from nlp_bench.logs.scan import Line, Scanner, Shapes, Until
-from nlp_bench.logs.separators import Separators, may_be_odd, misread_points
 from nlp_bench.logs.source import Block, Source, open_log
 
 OURS = "megatron-lm"  # dialect of the logs of this project's own trainer
@@ -159,14 +158,12 @@ class _Search:
             for short in [short for short in tree if short in needle] or [needle]:
                 tree.setdefault(short, []).append((needle, wanting[needle]))
         self._tree = list(tree.items())
-        self._known: dict[bytes, tuple[tuple[int, ...], list[tuple[bytes, list[int]]], bool]] = {}
-        self.reads_commas = {index for index, d in enumerate(dialects) if d.prints_commas or d in _COMMON}
-        """Indices of the dialects whose parsers read thousands commas, or are not concerned with them."""
+        self._known: dict[bytes, tuple[tuple[int, ...], list[tuple[bytes, list[int]]]]] = {}
         grammar = None if self.fast is None else dialects[self.fast].grammar
         self.scanner = Scanner((*tree, *self._numbered), grammar() if grammar else None)
 
-    def wanting(self, text: bytes) -> tuple[tuple[int, ...], bool]:
-        """Return the indices, in order, of the dialects with a needle in `text`, and whether a number in it may not be plain."""
+    def wanting(self, text: bytes) -> tuple[int, ...]:
+        """Return the indices, in order, of the dialects with a needle in `text`."""
         shape = text.translate(_SHAPE)
         known = self._known.get(shape)
         if known is None:
@@ -174,13 +171,13 @@ class _Search:
                 i for short, group in self._tree if short in text for n, found in group if n in text for i in found
             }
             numbered = [(n, found) for n, found in self._numbered.items() if n.translate(_SHAPE) in shape]
-            known = tuple(sorted(found)), numbered, may_be_odd(shape)
+            known = tuple(sorted(found)), numbered
             if len(self._known) < MANY_LINES and len(text) < SHORT_BYTES:
                 self._known[shape] = known
-        wanting, numbered, is_odd = known
+        wanting, numbered = known
         if numbered and (more := [found for needle, found in numbered if needle in text]):
-            return tuple(sorted({*wanting}.union(*more))), is_odd
-        return wanting, is_odd
+            return tuple(sorted({*wanting}.union(*more)))
+        return wanting
 
 
 _search = cache(_Search)
@@ -204,7 +201,6 @@ class _Reading:
 
     def __init__(self, search: _Search) -> None:
         self._is_known = False
-        self._separators = Separators()
         self._shapes = Shapes()
         self._kinds: dict[bytes, _Kind] = {}
         self._rows = NO_RECORDS  # of the part of the log that is being read
@@ -269,9 +265,7 @@ class _Reading:
         if kind and kind.is_over(self._shapes):
             self._shapes.skip(line.shape, kind.until)
             return
-        wanting, is_odd = self._search.wanting(line.text)
-        if is_odd or self._separators.first:
-            line = self._separators.plain(line, reads_commas=self._search.reads_commas.issuperset(wanting))
+        wanting = self._search.wanting(line.text)
         candidates = [self._made[index] or self._candidate(index) for index in wanting]
         if not self._is_known and any(candidate.is_last_resort for candidate in candidates):
             self._waiting += [(candidate, line) for candidate in candidates if candidate.is_last_resort]
@@ -314,13 +308,9 @@ class _Reading:
             return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, remarks=said, ends=ends)
         best = max(preferred, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
         log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
-        # The scanner reads every point as a decimal point.
-        if best.dialect.grammar and not log.refusal:
-            log = replace(log, refusal=misread_points(log))
-        odd = self._separators.remarks(log, best.dialect)
         return replace(
             log,
-            remarks=(*log.remarks, *odd, *said, *_other_programs(best, preferred)),
+            remarks=(*log.remarks, *said, *_other_programs(best, preferred)),
             settings=self._settings.findings.settings,
             changes=self._settings.findings.changes,
             events=tuple(event for event in self._events.findings.events if event.kind != LOAD),
