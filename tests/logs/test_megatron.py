@@ -99,7 +99,7 @@ def test_the_validation_line_is_no_record() -> None:
 def test_lines_of_others_that_look_alike() -> None:
     assert parse("iteration: 10 / 100 | elapsed_time_per_iteration_ms: 2200.0 | lm_loss: 2 |") == []
     log = careful("iteration 10/ 100 | images: 12 | accuracy: 0.5 |")
-    assert (log.dialect, log.num_torn) == (None, 0)
+    assert (log.dialect, log.num_unreadable) == (None, 0)
 
 
 @pytest.mark.parametrize("width", range(40, 300))

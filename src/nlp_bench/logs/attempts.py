@@ -208,8 +208,8 @@ def _compare(
     return copies_of_all, processes[slowest] if slowest is not None and ratios[slowest] > 1 else {}
 
 
-class Flagged(NamedTuple):
-    """A line that looks like a record whose time could not be read."""
+class Unreadable(NamedTuple):
+    """A line that looks like a record of which a part or all cannot be read."""
 
     offset: int  # byte offset in the log, after decompression
     number: int  # line number, from 1
@@ -230,8 +230,11 @@ class Lookalikes:
             self._forms.add(_form(text))
 
     def has(self, text: bytes) -> bool:
-        """Say whether a line without a record has the words of those with one: then its numbers could not be read."""
-        return bool(self._forms) and _form(text) in self._forms
+        """Say whether a line without a record has the words of those with one, or the first half of them and more: it cannot be read."""
+        form = _form(text) if self._forms else b""
+        return form in self._forms or any(
+            2 * len(form) > len(known) and known.startswith(form) for known in self._forms
+        )
 
 
 def _form(text: bytes) -> bytes:
@@ -239,28 +242,33 @@ def _form(text: bytes) -> bytes:
     return b" ".join(words) if len(words) >= _MIN_WORDS else text
 
 
-def with_losses(attempts: Sequence[Attempt], flagged: Sequence[Flagged], *, is_counted: bool) -> tuple[Attempt, ...]:
-    """Return the attempts, each with the number and the lines of its lost records.
+def with_losses(
+    attempts: Sequence[Attempt], unreadable: Sequence[Unreadable], *, is_counted: bool
+) -> tuple[Attempt, ...]:
+    """Return the attempts, each with its unreadable lines and the number of its lost records.
 
-    An iteration is lost where no line gives its time. Flagged lines without an iteration count as lost only up to the number of
-    missing iterations: the others are copies. `is_counted` is false where the program does not number its iterations, so that
+    An iteration is lost where no line gives its time. Lines without an iteration count as lost only up to the number of
+    missing iterations: the others may be copies. `is_counted` is false where the program does not number its iterations, so that
     missing ones cannot be seen.
     """
-    if not flagged or not attempts:
+    if not unreadable or not attempts:
         return tuple(attempts)
     first_offsets = np.array([attempt.records.offsets.min() for attempt in attempts])
-    owners = np.searchsorted(first_offsets, [line.offset for line in flagged], side="right") - 1
+    owners = np.searchsorted(first_offsets, [line.offset for line in unreadable], side="right") - 1
     found = []
     for index, attempt in enumerate(attempts):
-        own = [line for line, owner in zip(flagged, owners, strict=True) if max(owner, 0) == index]
+        own = [line for line, owner in zip(unreadable, owners, strict=True) if max(owner, 0) == index]
         kept = _timed(attempt.records)
         lost = [line for line in own if line.iteration not in kept and not np.isnan(line.iteration)]
         iterations = {line.iteration for line in lost}
         unknown = [line for line in own if np.isnan(line.iteration)]
         if is_counted:
             unknown = unknown[: _num_missing(np.array(sorted(kept | iterations)))]
-        lines = sorted(line.number for line in (*lost, *unknown))[:MANY_LINES]
-        found.append(replace(attempt, num_lost=len(iterations) + len(unknown), lost_lines=tuple(lines)))
+        lines = sorted({line.number for line in own})
+        num_lost = len(iterations) + len(unknown)
+        found.append(
+            replace(attempt, num_lost=num_lost, num_unreadable=len(lines), unreadable=tuple(lines[:MANY_LINES]))
+        )
     return tuple(found)
 
 
@@ -364,15 +372,21 @@ def refusal_of(attempts: Sequence[Attempt]) -> Refusal | None:
         return swapped_lines
     longest = max((len(attempt.records) for attempt in attempts), default=0)
     for attempt in attempts:
+        if len(attempt.records) >= MIN_LINES and not attempt.records.whole.any():
+            return Refusal(
+                f"none of the {len(attempt.records)} training lines can be read whole (lines "
+                f"{', '.join(map(str, attempt.unreadable[:5]))}): what cannot be read may be what the number needs; give the log as "
+                "the program wrote it"
+            )
         if attempt.num_lost < MIN_LINES or 2 * len(attempt.records) < longest:
             continue
         total = attempt.num_lost + len(_timed(attempt.records))
         if attempt.num_lost <= MAX_SHARE * total:
             continue
-        lines = ", ".join(map(str, attempt.lost_lines[:5]))
+        lines = ", ".join(map(str, attempt.unreadable[:5]))
         return Refusal(
             f"{attempt.num_lost} of {total} training lines ({100 * attempt.num_lost / total:.1f} %) have no time that can be read: cut, "
-            f"spliced, written in an unknown way, 0 or below (lines {lines}{', ...' if len(attempt.lost_lines) > 5 else ''}); those may "
+            f"spliced, written in an unknown way, 0 or below (lines {lines}{', ...' if len(attempt.unreadable) > 5 else ''}); those may "
             f"be the slow ones, so more than {100 * MAX_SHARE:.0f} % give no number; give the log as the program wrote it, of one process"
         )
     return None

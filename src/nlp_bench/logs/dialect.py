@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.attempts import Flagged, refusal_of, split_attempts, with_losses
+from nlp_bench.logs.attempts import Unreadable, refusal_of, split_attempts, with_losses
 from nlp_bench.logs.clean import pieces, stamp_s
 from nlp_bench.logs.quantity import LARGEST, OPTIONS, RATES, SMALLEST
 from nlp_bench.logs.record import NO_RECORDS, EndMark, Event, Fact, Log, Records, Refusal, stored
@@ -110,7 +110,7 @@ class Findings:
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect, self.name = dialect, dialect.name
-        self.num_records = self.num_torn = self.num_impossible = 0
+        self.num_records = 0
         self.remarks: dict[str, None] = {}
         self.doubts: dict[str, None] = {}
         self.settings: dict[str, Fact] = {}
@@ -128,8 +128,8 @@ class Findings:
         self.is_counted = False  # whether the log numbers its iterations
         self._last_offset = -1
         self.last_rates: frozenset[str] = frozenset()  # which times and rates the last record has
-        self.flagged: list[Flagged] = []
-        """Lines of records whose time cannot be read, whether another line gives it or not."""
+        self.unreadable: list[Unreadable] = []
+        """Lines of records that cannot be read whole, whether another line gives their time or not."""
 
     def record(self, line: Line, values: Mapping[str, float], *, label: bytes = b"", is_whole: bool = True) -> None:
         """Add one record: quantities of `record.ROW` in their units.
@@ -138,11 +138,8 @@ class Findings:
         counted.
         """
         row = _possible(values, line.text)
-        impossible = [name for name in values.keys() - row.keys() if name in RATES]
-        self.num_impossible += len(impossible)
-        if impossible or not is_whole:
-            self.flagged.append(Flagged(line.offset, line.number, row.get("iteration", math.nan)))
-        self.num_torn += not is_whole
+        if not is_whole or not _RATES.isdisjoint(values.keys() - row.keys()):
+            self.unreadable.append(Unreadable(line.offset, line.number, row.get("iteration", math.nan)))
         if not is_whole and row.keys().isdisjoint(RATES):
             return  # a cut line without a time is of no use
         if "iteration" in row:
@@ -170,9 +167,8 @@ class Findings:
         for column in (rows.columns[name] for name in RATES if name in rows.columns):
             impossible = (column < SMALLEST) | (column > LARGEST)
             for index in np.flatnonzero(impossible).tolist():
-                self.num_impossible += 1
                 place = int(rows.offsets[index]), int(rows.numbers[index])
-                self.flagged.append(Flagged(*place, float(rows.columns["iteration"][index])))
+                self.unreadable.append(Unreadable(*place, float(rows.columns["iteration"][index])))
             column[impossible] = np.nan
         self.num_records += len(rows)
         self.is_counted = True
@@ -218,15 +214,14 @@ class Findings:
 
     def fail(self, where: str, error: Exception) -> None:
         """Record that the parser raised `error` at `where`: what it read there is lost, and a remark says so."""
-        self.num_torn += 1
         if not self._has_failed:
             self.remark(f"{FAILED} at {where} ({type(error).__name__}: {error}); please report this log")
         self._has_failed = True
 
     def overlook(self, line: Line, *, is_record: bool = False) -> None:
-        """Flag a line with the words of a record that gave none, or one without the times and rates of the others."""
+        """Keep a line with the names of a record that gave none, or one without the times and rates of the others."""
         iteration = self._rows[-1]["iteration"] if is_record and self._rows else math.nan
-        self.flagged.append(Flagged(line.offset, line.number, iteration))
+        self.unreadable.append(Unreadable(line.offset, line.number, iteration))
 
     def remark(self, text: str) -> None:
         """Add a sentence on the number for its reader, once."""
@@ -239,8 +234,8 @@ class Findings:
     def state(self) -> tuple[object, ...]:
         """Return numbers, at least one of which rises with whatever is reported."""
         starts, facts = self._starts, self._starts[-1][1]
-        sizes = (self.remarks, self.doubts, self.settings, self.events, self.ends, self.flagged, starts, self._stated)
-        counts = (self.num_records, self.num_torn, self.num_impossible, sum(map(len, self.changes.values())))
+        sizes = (self.remarks, self.doubts, self.settings, self.events, self.ends, self.unreadable, starts, self._stated)
+        counts = (self.num_records, sum(map(len, self.changes.values())))
         return counts, tuple(map(len, sizes)), self.name, self._refusal, sum(f.other is not None for f in facts.values())
 
     def rename(self, name: str) -> None:
@@ -267,7 +262,7 @@ class Findings:
     @property
     def is_empty(self) -> bool:
         """Say whether the dialect has found nothing: no record, not even a torn one, and no reason to refuse the log."""
-        return not self.num_records and self._refusal is None and not self.num_torn
+        return not self.num_records and self._refusal is None and not self.unreadable
 
     @property
     def has_refused(self) -> bool:
@@ -297,7 +292,7 @@ class Findings:
         if not self.dialect.believes_settings:
             common = {name: fact for name, fact in common.items() if name not in OPTIONS}
         attempts, num_echoes = split_attempts(Records.in_file_order(self._parts or [NO_RECORDS]), self._starts)
-        attempts = with_losses(attempts, self.flagged, is_counted=self.is_counted)
+        attempts = with_losses(attempts, self.unreadable, is_counted=self.is_counted)
         # A size that is first stated behind the training is that of an evaluation, say.
         last = max((int(attempt.records.numbers.max()) for attempt in attempts), default=0)
         common = {name: fact for name, fact in common.items() if name not in _SIZES or fact.line_number <= last}
@@ -313,8 +308,7 @@ class Findings:
             starts=tuple(self._start_lines),
             remarks=tuple(self.remarks),
             doubts=tuple(self.doubts),
-            num_torn=self.num_torn,
+            num_unreadable=len(self.unreadable),
             num_echoes=num_echoes,
-            num_impossible=self.num_impossible,
             damage=damage,
         )

@@ -76,7 +76,7 @@ class _Candidate:
     def take(self, line: Line) -> None:
         """Let the parser read a line. A line on which it raises is left out, with a remark, so that the others are read."""
         findings = self.findings
-        num_records, num_torn = findings.num_records, findings.num_torn
+        num_records, num_unreadable = findings.num_records, len(findings.unreadable)
         try:
             self.parser.take(line, findings)
         except Exception as error:  # noqa: BLE001  # a damaged line may cause any
@@ -87,13 +87,17 @@ class _Candidate:
             return
         if findings.num_records > num_records and findings.last_rates >= self._rates:
             self._rates = findings.last_rates
-            self._lookalikes.learn(line.text)
-        elif findings.num_torn == num_torn and self._lookalikes.has(line.text):
+            self.learn(line.text)
+        elif len(findings.unreadable) == num_unreadable and self._lookalikes.has(line.text):
             findings.overlook(line, is_record=findings.num_records > num_records)
 
     def state(self) -> tuple[object, ...]:
         """Return what changes when a line means something to the parser; two that are equal are mostly the same."""
         return self.findings.state(), _state(vars(self.parser))
+
+    def learn(self, text: bytes) -> None:
+        """Remember what a line with a record looks like."""
+        self._lookalikes.learn(text)
 
     def finish(self) -> None:
         if "parser" not in vars(self) and not self.findings.num_records:
@@ -220,7 +224,9 @@ class _Reading:
         plain_blanks(block)
         for rows, lines in self._search.scanner.scan(block, self._shapes):
             if self._search.fast is not None and len(rows):
-                self._candidate(self._search.fast).findings.rows(rows)
+                candidate = self._candidate(self._search.fast)
+                candidate.findings.rows(rows)
+                candidate.learn(_first_line(block, int(rows.offsets[0])))
                 self._shapes.reopen(Until.RECORD)
             self._last_change = max([self._last_change, *self._rows.offsets[-1:].tolist()])
             self._rows = rows
@@ -317,6 +323,12 @@ class _Reading:
             loads=tuple(event for event in self._events.findings.events if event.kind == LOAD),
             ends=ends,
         )
+
+
+def _first_line(block: Block, offset: int) -> bytes:
+    """Return the line of a block at an offset in the log."""
+    begin = block.begin + offset - block.offset
+    return bytes(block.data[begin : block.data.find(b"\n", begin, block.end)])
 
 
 def _other_programs(best: Findings, found: list[Findings]) -> list[str]:

@@ -238,7 +238,8 @@ class Attempt:
     copies: Mapping[str, Copies] = field(default_factory=dict)
     """By the times and rates of `record.ROW` that several processes print; empty where one process prints all."""
     num_lost: int = 0  # training lines without a time that can be read, whose iterations no other line gives
-    lost_lines: tuple[int, ...] = ()  # numbers of the first of these lines, ascending
+    num_unreadable: int = 0  # lines with the names of a training line of which a part or all cannot be read
+    unreadable: tuple[int, ...] = ()  # numbers of the first of these lines, ascending
 
     def fact(self, name: str) -> float | None:
         """Return the number that the log states for `name`, None where it states none or two different ones."""
@@ -293,9 +294,10 @@ class Log:
     refusal: Refusal | None = None  # why the log as a whole gives no number, even where it has records
     remarks: tuple[str, ...] = ()  # sentences of the dialect on its numbers
     doubts: tuple[str, ...] = ()  # those by which the numbers prove nothing
-    num_torn: int = 0  # records that were cut or spliced, whether or not a part of them was used
+    num_unreadable: int = 0
+    """Lines with the names of a training line of which a part or all cannot be read: cut, spliced, in unknown digits, a time or rate of 0,
+    below 0 or not finite."""
     num_echoes: int = 0  # records that another process had already printed
-    num_impossible: int = 0  # times and rates of 0, below 0 or not finite: left out
     damage: str | None = None  # why not all was read (a cut compressed file), None if it was
     settings: Mapping[str, Fact] = field(default_factory=dict)
     """The program's settings and versions, by the names of `logs.common`; the last value counts."""

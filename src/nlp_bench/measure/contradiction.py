@@ -47,7 +47,7 @@ class Code(str, Enum):
     ARGUMENTS_VS_RUN = "the dump of the arguments against the run.json of the run"
     MISSING_LINES = "iterations in the middle that no line gives a time for"
     SILENT_LINES = "lines that lack what nearly all others say of their rate"
-    IMPOSSIBLE_TIMES = "times and rates of 0, below 0, or not finite"
+    UNREADABLE_LINES = "training lines that cannot be read whole: many, or at equal distances"
     IMPLAUSIBLY_FAST = "single iterations far faster than those around them"
     OTHER_SCALE = "times that change for good by a factor of 100 or more within a log"
     EARLIER_ERROR = "an error before the last lines of a log that stops early, with no start of the program behind it"

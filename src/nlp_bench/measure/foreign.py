@@ -172,14 +172,11 @@ def _why_nothing(log: Log, overrides: Overrides) -> Reason:
         return Reason("damaged", f"no training line; {one_line(log.damage)}")
     if not log.num_bytes:
         return Reason("empty-file", "the file is empty")
-    if overrides.pattern and not log.num_torn:
-        text = (
-            "no line matches --pattern; it is searched for in lines without their colours, and where numbers have decimal commas "
-            "(`1,0024`), they have points by then (`1.0024`): let a group take [\\d.,]+"
-        )
+    if overrides.pattern and not log.num_unreadable:
+        text = "no line matches --pattern; it is searched for in lines without their colours"
         return Reason("no-training-line", text)
-    begin = f" ({log.num_torn} begin like one, but are cut, spliced, or lack a word, such as a unit)"
-    torn = begin if log.num_torn else ""
+    begin = f" ({log.num_unreadable} begin like one, but are cut, spliced, or lack a word, such as a unit)"
+    torn = begin if log.num_unreadable else ""
     text = (
         f"no whole training line of a known dialect{torn}, and none with a step, a loss and tokens per second of its own; --dialects lists the dialects, "
         "--pattern describes other lines; a progress bar is on standard error, perhaps in a file of its own"
@@ -189,13 +186,11 @@ def _why_nothing(log: Log, overrides: Overrides) -> Reason:
 
 def log_reasons(log: Log) -> list[Reason]:
     """Return what was left out of a log."""
-    said = []
-    if log.num_torn:
-        text = f"{log.num_torn} cut or spliced record(s): of these at most finished fields are used"
-        said.append(Reason("cut-lines", text))
-    if log.num_impossible:
-        text = f"{log.num_impossible} time(s) or rate(s) of 0, below 0 or not finite are left out"
-        said.append(Reason("impossible-values", text))
+    text = (
+        f"{log.num_unreadable} training line(s) cannot be read whole (cut, spliced, unknown digits, a time or rate of 0, below 0 or not "
+        "finite): of these at most finished fields are used"
+    )
+    said = [Reason("unreadable-lines", text)] if log.num_unreadable else []
     return [*said, Reason("damaged", one_line(log.damage))] if log.damage else said
 
 

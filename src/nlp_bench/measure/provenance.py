@@ -187,9 +187,8 @@ def _of_fact(attempt: Attempt, name: str, value: float | None) -> Origin:
 
 def _left_out(log: Log, attempt: Attempt | None, measured: Throughput | None) -> Iterator[LeftOut]:
     counted = (
-        ("cut or spliced record(s)", log.num_torn, "of these at most finished fields are used"),
+        ("unreadable training line(s)", log.num_unreadable, "of these at most finished fields are used"),
         ("echo(es) of records", log.num_echoes, "another process had printed them already"),
-        ("time(s) or rate(s)", log.num_impossible, "0, below 0 or not finite"),
     )
     yield from (LeftOut(what=what, count=count, why=why) for what, count, why in counted if count)
     if attempt is None or not len(attempt.records):

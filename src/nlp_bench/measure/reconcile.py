@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from nlp_bench.escape import one_line
+from nlp_bench.logs.attempts import MAX_SHARE, MIN_LINES
 from nlp_bench.logs.record import NO_LOSS, Attempt, Column, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, SlowerStatement, Weight, named, weigh
 from nlp_bench.measure.restated import (
@@ -86,9 +87,7 @@ def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
     yield from silent(claims)
     if len(claims.log.attempts) == 1:
         yield from _stated_twice(claims)
-    if (number := claims.log.num_impossible) > 1:
-        weight = Weight.DOUBT if number >= MISSING * (claims.log.num_records + number) else Weight.REMARK
-        yield Contradiction(Code.IMPOSSIBLE_TIMES, weight, f"{number} times or rates are 0, below 0 or not finite")
+    yield from _unreadable(claims.attempt)
     yield from _fast(claims)
     yield from _other_scale(claims)
     yield from _error(claims)
@@ -268,6 +267,19 @@ def _repeated(records: Records) -> Iterator[Contradiction]:
         many = f"{len(copies)} of {len(records)} lines"
         text = f"{many} have the loss and the time of another one to the last digit: {named(lines)}"
         yield Contradiction(Code.REPEATED_LINES, Weight.DOUBT, text, lines)
+
+
+def _unreadable(attempt: Attempt) -> Iterator[Contradiction]:
+    """Yield the lines that cannot be read whole, where they are many or come at equal distances: they may be the slow ones."""
+    lines, number = attempt.unreadable, attempt.num_unreadable
+    distances = np.diff(np.searchsorted(attempt.records.numbers, lines))
+    is_regular = len(lines) >= MIN_LINES and distances[0] > 0 and np.ptp(distances) == 0
+    if is_regular or number >= max(MIN_LINES, MAX_SHARE * (len(attempt.records) + number)):
+        text = (
+            f"{number} training lines cannot be read whole ({named(lines)}){', at equal distances' if is_regular else ''}: they may be "
+            "the slow ones"
+        )
+        yield Contradiction(Code.UNREADABLE_LINES, Weight.DOUBT, text, lines)
 
 
 def _missing(claims: Claims) -> Iterator[Contradiction]:

@@ -83,7 +83,7 @@ class _Parser(Parser):
         """Report the means of the epochs if there is no interval."""
         if findings.num_records:
             return
-        if findings.num_torn and not self.epochs:
+        if findings.unreadable and not self.epochs:
             findings.refuse("every line of fairseq is cut or spliced where it says what its rates mean")
         for line, values in self.epochs:
             findings.record(line, values)
