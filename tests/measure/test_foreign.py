@@ -46,7 +46,7 @@ JOURNAL = "".join(f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}\n'.replac
         ("iteration 1/ 2 | consumed", {}, "REFUSED", None, ["no whole training line"]),
         (FIVE.replace("8.110270E+00", "nan"), LENGTH, "INVALID", None, ["iteration 50"]),
         (FIVE[: FIVE.rindex("lm loss: 8.11") + 11], LENGTH, "MEASURED", 34063.4,
-         ["1 cut or spliced record(s): of these at most finished fields are used"]),
+         ["1 training line(s) cannot be read whole"]),
         (FIVE + f"{ONE}\n{TWO}\n".replace("5.3551", "5.4000"), LENGTH, "MEASURED", 34063.4, ["2 attempts"]),
         (DUMP + FIVE + TITAN, {}, "MEASURED", 34063.4,
          ["the log also has 4 training lines of torchtitan (lines 9 to 12): they are not in this number"]),

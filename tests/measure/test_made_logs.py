@@ -282,7 +282,7 @@ EXCERPTS = {
     "megatron_deepspeed__bigscience__tr8b_104B_6502.log": {Code.MISSING_LINES},
     "megatron_classic__bigscience__gpt2_perf_n16_3iters_all_skipped.log": {
         Code.SKIPPED_UPDATES,
-        Code.LEARNING_RATE_ZERO,
+        Code.IMPOSSIBLE_VALUES,
     },
     "deepspeed__DeepSpeedExamples__sft_opt13b_5epochs_1node.log": {Code.WHAT_IS_COUNTED},
 }

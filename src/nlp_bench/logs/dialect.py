@@ -14,7 +14,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.attempts import Unreadable, refusal_of, split_attempts, with_losses
 from nlp_bench.logs.clean import pieces, stamp_s
 from nlp_bench.logs.quantity import LARGEST, OPTIONS, RATES, SMALLEST
-from nlp_bench.logs.record import NO_RECORDS, EndMark, Event, Fact, Log, Records, Refusal, stored
+from nlp_bench.logs.record import MAY_BE_NAN, NO_RECORDS, EndMark, Event, Fact, Log, Records, Refusal, stored
 from nlp_bench.logs.scan import label_of
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ REINFORCED = (
 )
 PAIRS = "a preference training (DPO): a pair of answers is counted as one sequence"
 _RATES = frozenset(RATES)
-_ANY_VALUE = {"lm_loss", "grad_norm"}
 _NANS = (b"nan", b"inf", b"NaN", b"NAN", b"Inf")
 _NOT_FINITE = re.compile(
     rb"(?<![\w/.-])(?:(?:train|training|lm|step|total|avg|mean)[_/ ])?[Ll]oss(?: value)?['\"]?\s{0,4}[:=]?\s{0,9}['\"(]?[-+]?(?:nan|NaN|NAN|inf|Inf)(?![A-Za-z])"
@@ -89,7 +88,7 @@ class Dialect:
 def _is_possible(name: str, value: float) -> bool:
     if name in RATES:
         return SMALLEST <= value <= LARGEST
-    return name in _ANY_VALUE or abs(value) <= LARGEST
+    return name in MAY_BE_NAN or abs(value) <= LARGEST
 
 
 def _possible(values: Mapping[str, float], text: bytes) -> dict[str, float]:

@@ -36,7 +36,10 @@ class LogRecord:
     stamp_s: float | None = None  # when the line was written, in seconds since an arbitrary fixed moment
     lm_loss: float | None = None  # mean training loss of the interval; may be NaN or infinite, as the log says
     learning_rate: float | None = None  # learning rate after the last iteration
-    grad_norm: float | None = None  # norm of the gradient at the last iteration
+    grad_norm: float | None = (
+        None  # norm of the gradient at the last iteration; may be NaN or infinite, as the log says
+    )
+    loss_scale: float | None = None  # factor of the loss in 16-bit training; likewise
     num_skipped: int | None = None  # iterations of the interval whose update was skipped (loss scaling)
     num_nan: int | None = None  # iterations of the interval with a NaN gradient
     tflops: float | None = None  # TFLOP/s per device by the legacy x4/3 count, field `TFLOPs:`
@@ -60,8 +63,11 @@ ROW = tuple(f.name for f in fields(LogRecord) if f.name not in {"is_whole", "lin
 """Columns of a record."""
 COLUMN = {name: index for index, name in enumerate(ROW)}  # quantity to its place in ROW
 _COUNTS = {f.name for f in fields(LogRecord) if "int" in str(f.type) and f.name in COLUMN}
+MAY_BE_NAN = frozenset(
+    {"lm_loss", "grad_norm", "loss_scale", "learning_rate"}
+)  # what says by a NaN that training failed
 LOSS_NAN = -1.7976931348623157e308
-"""In the loss column, a loss that the log prints as nan: NaN itself means "missing" in every column."""
+"""In the columns of MAY_BE_NAN, a value that the log prints as nan: NaN itself means "missing" in every column."""
 NO_LOSS = -1.0  # what torchtitan prints for the loss on ranks that have none: all stages of a pipeline but the last
 
 Column = NDArray[np.float64]
@@ -111,9 +117,9 @@ class Records(Sequence[LogRecord]):
         return joined if is_ordered else joined.chosen(np.argsort(joined.offsets, kind="stable"))
 
     def column(self, name: str) -> Column:
-        """Return the values of one quantity of ROW, NaN where missing (and for `lm_loss` also where the log says nan); to read alone."""
+        """Return the values of one quantity of ROW, NaN where missing (and for MAY_BE_NAN also where the log says nan); to read alone."""
         column = self._stored(name)
-        return np.where(column == LOSS_NAN, np.nan, column) if name == "lm_loss" else column
+        return np.where(column == LOSS_NAN, np.nan, column) if name in MAY_BE_NAN else column
 
     def _stored(self, name: str) -> Column:
         column = self.columns.get(name)
@@ -189,7 +195,7 @@ def stored(name: str, value: float | None) -> float:
     """Return `value` as it is stored in a column."""
     if value is None:
         return math.nan
-    return LOSS_NAN if name == "lm_loss" and math.isnan(value) else value
+    return LOSS_NAN if name in MAY_BE_NAN and math.isnan(value) else value
 
 
 def _unpickled(names: tuple[str, ...], values: NDArray[np.float64], *others: Any) -> Records:

@@ -55,7 +55,7 @@ class Code(str, Enum):
     RANKS_DIFFER = "two processes that print different times for one iteration"
     SEAL_VS_LINES = "the hash with which the trainer closed its log against the lines that it covers"
     SKIPPED_UPDATES = "iterations that did not update the weights"
-    LEARNING_RATE_ZERO = "a learning rate of 0 in every line"
+    IMPOSSIBLE_VALUES = "a loss, gradient, loss scale or learning rate that no training has"
     REPEATED_LINES = "lines with the time and the loss of another line, to the last digit"
     LOSS_DOES_NOT_MOVE = "one and the same loss in every line"
 

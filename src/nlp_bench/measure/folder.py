@@ -298,7 +298,7 @@ def _against_log(folder: Path, asked: Requested, log: Log | None, records: Recor
     if log is not None and log.damage:
         text = f"job.out could not be read whole; {one_line(log.damage)}"
         yield Outcome.INCOMPLETE, Reason("damaged", text)
-    if nothing_trained := voiding(against_training(records, is_ours=True)):
+    if nothing_trained := voiding(against_training(records, None, is_ours=True)):
         yield Outcome.INVALID, nothing_trained.reason
     last = records[-1].iteration if records else 0
     if not records or last < asked.owed_iterations(records):

@@ -5,15 +5,18 @@ within them may still break a limit (`_slower_statements`): they are for honest 
 another clock, and a limit that only the logged times keep is not proven.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nlp_bench.escape import one_line
 from nlp_bench.logs.attempts import MAX_SHARE, MIN_LINES
 from nlp_bench.logs.record import NO_LOSS, Attempt, Column, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, SlowerStatement, Weight, named, weigh
 from nlp_bench.measure.restated import (
+    PRINTED_LATE_S,
     WORDS,
     Restated,
     against_counts,
@@ -49,8 +52,7 @@ that is doubted."""
 MAKES_UP = 0.25  # a neighbour that is slower by such a share of that median makes up for it
 ATTEMPTS, MIN_ATTEMPT = 0.05, 8  # share by which typical times of two starts may differ; lines that have a typical time
 RANKS = 0.01  # share by which the times of two processes may differ over all: they wait for each other
-MOST, FEW_LOSSES, MANY_LOSSES = 0.9, 0.1, 10_000
-"""Share of lines with a learning rate of 0 from which nothing was trained; share that different losses must be of so many lines."""
+FEW_LOSSES, MANY_LOSSES = 0.1, 10_000  # share that different losses must be of so many lines
 MIN_COPIES, COPIES = 2, 0.01  # lines, and share of them, that may have the loss and the time of another one
 MIN_LOSSES, MIN_ROUND_LOSSES = 10, 100
 """Lines with one and the same loss from which that is no chance, and the same of a loss of three digits or fewer."""
@@ -93,7 +95,7 @@ def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
     yield from _error(claims)
     yield from _attempts(claims)
     yield from _ranks(claims.attempt)
-    yield from against_training(claims.records, is_ours=claims.is_ours)
+    yield from against_training(claims.records, claims.log.dialect, is_ours=claims.is_ours)
 
 
 # What the program prints of its arguments, against run.json, against its lines, and against itself.
@@ -123,6 +125,7 @@ def _arguments_against_lines(claims: Claims) -> Iterator[Contradiction]:
             most, line = float(np.max(lines)), attempt.facts[name].line_number
             text = f"the {name.replace('_', ' ')} is {most:.0f} in the lines and {dumped:.0f} in the arguments (line {line})"
             yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(most / dumped), text, (line,))
+    yield from _batch_otherwise(claims)
     for name in ("variable_seq_lengths", "sft"):  # sft_dataset.py fills its samples up
         varying = claims.workload.logged.get(name)
         if varying and varying.value is True and length and not claims.records.has("tokens").any():
@@ -133,6 +136,32 @@ def _arguments_against_lines(claims: Claims) -> Iterator[Contradiction]:
         line = attempt.facts["curriculum_length"].line_number
         text = f"samples of {length} tokens are counted, but a curriculum is on, and in line {line} they have {shortest:.0f}"
         yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text, (line,))
+
+
+def _batch_otherwise(claims: Claims) -> Iterator[Contradiction]:
+    """Yield where the batch is more than the micro-batches of an iteration, or the samples of the training, leave it."""
+    attempt, logged, batch = claims.attempt, Workload(logged=claims.workload.logged), claims.sizes.global_batch_size
+    passes, micro, replicas = attempt.count("micro_batches"), logged.count("micro_batch_size"), _replicas(logged)
+    samples, total = attempt.count("train_samples"), attempt.records[-1].total_iterations
+    iterations, consumed = claims.records.column("iteration"), claims.records.column("consumed_samples")
+    is_ramp = bool(batch) and bool(np.any(np.abs(consumed - iterations * (batch or 0)) > _SAME * consumed))
+    ways = {
+        "micro_batches": passes * micro * replicas if passes and micro and replicas else 0,
+        "train_samples": samples / total if samples and total and not is_ramp else 0,
+    }
+    for name, size in ways.items():
+        if size and batch and batch / size > 1 + _SAME:
+            line = attempt.facts[name].line_number
+            text = f"the global batch size is {batch}, and {size:.6g} by the {name.replace('_', ' ')} of line {line}"
+            yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(batch / size), text, (line,))
+
+
+def _replicas(logged: Workload) -> int | None:
+    """Return the number of model replicas by the arguments, None where they do not say it."""
+    sizes = [logged.count(f"{name}_model_parallel_size") for name in ("tensor", "pipeline")]
+    world, model = logged.count("world_size"), (sizes[0] or 0) * (sizes[1] or 0)
+    model *= logged.count("context_parallel_size") or 1
+    return logged.count("data_parallel_size") or (world // model if world and model else None)
 
 
 def _arguments_together(claims: Claims) -> Iterator[Contradiction]:
@@ -200,17 +229,47 @@ def against_seals(sealed: SealedLog, attempt: Attempt, *, is_alone: bool) -> Ite
 # Whether what was timed is a training.
 
 
-def against_training(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
-    """Yield why what was timed is no training: updates skipped, a learning rate of 0, a loss that does not move."""
+class Impossible(NamedTuple):
+    """A value that no training has, and in how many lines it proves that there was none."""
+
+    quantity: str  # of `logs.record.ROW`
+    words: str
+    holds: Callable[[Column], NDArray[np.bool_]]
+    least: int = 1  # in more lines than this
+    share: float = 0.0  # and in more than this share of those that print the quantity
+    is_of_engine: bool = False  # whether Megatron-DeepSpeed prints it where its engine keeps the true one
+
+
+IMPOSSIBLE = (
+    Impossible("lm_loss", "below 0", lambda column: (column < 0) & (column != NO_LOSS)),
+    # One overflow skips one update: SKIPPED of them are too many.
+    Impossible("grad_norm", "no finite number", lambda column: ~np.isfinite(column), share=0.4),
+    Impossible("grad_norm", "below 0", lambda column: column < 0),
+    # AWS's excerpt of a GPT-3 training has three lines with a norm of 0.
+    Impossible("grad_norm", "0", lambda column: column == 0, least=9, share=0.4, is_of_engine=True),
+    Impossible("loss_scale", "not above 0", lambda column: ~(column > 0), is_of_engine=True),
+    Impossible("learning_rate", "below 0 or no finite number", lambda column: ~(np.isfinite(column) & (column >= 0))),
+    Impossible("learning_rate", "0", lambda column: column == 0, share=0.9),
+)
+
+
+def _impossible(records: Records, dialect: str | None, *, is_ours: bool) -> Iterator[Contradiction]:
+    for row in IMPOSSIBLE:
+        stated = records.has(row.quantity)
+        wrong = stated & row.holds(records.column(row.quantity))
+        number, many = int(np.count_nonzero(wrong)), int(np.count_nonzero(stated))
+        is_of_engine = row.is_of_engine and dialect == "megatron-deepspeed"
+        if number > max(row.least, row.share * many) and not is_of_engine:
+            of = f"all {number}" if number == many else f"{number} of {many}"
+            text = f"the {WORDS[row.quantity]} is {row.words} in {of} lines that print it: no training does that"
+            weight = Weight.VOID if is_ours and number == many else Weight.DOUBT
+            yield Contradiction(Code.IMPOSSIBLE_VALUES, weight, text, () if number == many else records.numbers[wrong])
+
+
+def against_training(records: Records, dialect: str | None, *, is_ours: bool) -> Iterator[Contradiction]:
+    """Yield why what was timed is no training: updates skipped, impossible values, a loss that does not move."""
     yield from _skipped(records, is_ours=is_ours)
-    rate = records.column("learning_rate")
-    known = rate[np.isfinite(rate)]
-    num_zero = int(np.count_nonzero(known == 0))
-    if num_zero > max(1.0, MOST * len(known)):
-        of = f"all {num_zero}" if num_zero == len(known) else f"{num_zero} of {len(known)}"
-        weight = Weight.VOID if is_ours and num_zero == len(known) else Weight.DOUBT
-        text = f"the learning rate is 0 in {of} lines that print it: nothing was trained"
-        yield Contradiction(Code.LEARNING_RATE_ZERO, weight, text)
+    yield from _impossible(records, dialect, is_ours=is_ours)
     loss = records.column("lm_loss")
     loss = loss[np.isfinite(loss)]
     looked_at = loss[:MANY_LOSSES]
@@ -399,6 +458,11 @@ def _slower_statements(claims: Claims, found: list[Restated]) -> Iterator[Slower
     window, has_times = claims.measured.window.spans, claims.sizes.has_times
     if clock := slower_by_clock(claims):
         yield SlowerStatement("the times of day of its lines", clock)
+    begun_s, ended_s = (claims.attempt.fact(name) for name in ("begun_s", "ended_s"))
+    if begun_s and ended_s and has_times:
+        whole_s = ended_s - begun_s - 1 - PRINTED_LATE_S  # both are whole seconds
+        slower = whole_s / float(claims.spans.seconds.sum())
+        yield SlowerStatement("the program's own dates before the first and behind the last step", slower)
     if claims.silent_s:
         stamps = claims.records.column("stamp_s")[claims.records.has("stamp_s")]
         whole = 1 + claims.silent_s / max(float(stamps[-1] - stamps[0]), 1.0)

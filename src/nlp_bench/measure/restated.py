@@ -50,6 +50,9 @@ WORDS = {
     "joules_per_device": "energy per GPU",
     "consumed_samples": "consumed samples",
     "lm_loss": "loss",
+    "grad_norm": "norm of the gradient",
+    "loss_scale": "loss scale",
+    "learning_rate": "learning rate",
 }
 
 

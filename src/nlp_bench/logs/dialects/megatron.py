@@ -36,6 +36,7 @@ CLEAN = _by_key(
         "lm_loss": "lm loss | lm-loss | loss",
         "learning_rate": "learning rate",
         "grad_norm": "grad norm",
+        "loss_scale": "loss scale",
         "sequence_length": "actual seqlen | actual seq length",
         "num_skipped": "number of skipped iterations",
         "num_nan": "number of nan iterations",

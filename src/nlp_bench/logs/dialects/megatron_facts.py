@@ -7,6 +7,7 @@ AMD-AGI/Primus primus/modules/module_utils.py (`log_dict_aligned`), nlp_bench/tr
 
 from functools import lru_cache
 
+from nlp_bench.logs.clean import stamp_s
 from nlp_bench.logs.dialect import REINFORCED, Findings
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import Bracket, bounds
@@ -14,7 +15,7 @@ from nlp_bench.logs.scan import Line, slim
 
 NEEDLES = (
     b" ....", b"-- arguments --", b"seq_length", b"seq-length", b"batch_size", b"batch-size", b"world_size",
-    b"world size: ", b"GPUs determined", b"nnodes", b"iter time (s)", b"micro-batches to constant", b"Skipping step",
+    b"world size: ", b"GPUs determined", b"nnodes", b"iter time (s)", b"batches to constant", b"Skipping step",
     b"] datetime: ", b" > device: ",
 )  # fmt: skip
 _RULE = late(rb"-{5} (end of )?arguments -{5}")
@@ -42,7 +43,8 @@ _SENTENCES = (
     (late(rb"initialized with seq_len: (\d{1,18}) "), "sequence_length"),
     (late(rb"initialized with seq_len: \d{1,18} world_size: (\d{1,18}) "), "num_devices"),
 )
-_CONSTANT = late(rb"setting number of micro-batches to constant (\d{1,18})\s*$")
+_CONSTANT = late(rb"setting number of micro-?batches to constant (\d{1,18})\s*$")
+_DATED = late(rb"\[(before the start of|after) training[^\]]{0,20}\] datetime: (.*)")
 _DEVICE = late(rb"(?:^|\S ?) > device: (.{1,200}?)\s*$")
 """Our trainer's line, behind whatever a launcher or log collector puts before it."""
 _MICROSECONDS = late(rb"\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
@@ -54,6 +56,7 @@ _FACT = {
     "global_batch_size": "global_batch_size",
     "train_batch_size": "global_batch_size",
     "log_interval": "log_interval",
+    "train_samples": "train_samples",
 }
 _CURRICULA = ("curriculum_learning", "curriculum_learning_legacy", "data_efficiency_curriculum_learning")
 
@@ -183,6 +186,7 @@ class Settings:
                 self._state(name, int(found[1]), line, findings)
         if found := _CONSTANT.search(text):
             self._dump.setdefault("gas", int(found[1]))
+            findings.fact("micro_batches", int(found[1]), line)
         if found := _STEP.search(text):
             # A line of DeepSpeed's pipeline engine: rate x time is the batch size.
             self.is_deepspeed = True
@@ -192,8 +196,13 @@ class Settings:
                 self._batch_line = slim(line)
         if found := _DEVICE.search(text):
             findings.fact("device", found[1].decode(errors="replace"), line)
-        self.has_microseconds |= _MICROSECONDS.search(text) is not None
+        self._date(text, line, findings)
+
+    def _date(self, text: bytes, line: Line, findings: Findings) -> None:
         self.num_overflows += _SKIPPED.search(text) is not None
+        self.has_microseconds |= _MICROSECONDS.search(text) is not None
+        if (found := _DATED.search(text)) and (at := stamp_s(found[2])):
+            findings.fact("ended_s" if found[1] == b"after" else "begun_s", at, line)
 
     def _state(self, name: str, count: int, line: Line, findings: Findings) -> None:
         if not self._is_dumped:
