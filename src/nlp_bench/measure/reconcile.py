@@ -57,8 +57,8 @@ MIN_COPIES, COPIES = 2, 0.01  # lines, and share of them, that may have the loss
 MIN_LOSSES, MIN_ROUND_LOSSES = 10, 100
 """Lines with one and the same loss from which that is no chance, and the same of a loss of three digits or fewer."""
 OTHER_UNIT = 0.5  # a rate that is less than such a share of what it should be is in another unit, or a contradiction
-OTHER_SCALE, ALIKE, NUM_EDGES = 100.0, 0.8, 32
-"""Factor between two parts of a log from which they are not of one measurement, share of each part that is on its side of it, and places tried."""
+OTHER_SCALE = 100.0  # factor between two groups of lines from which they are not of one measurement
+ALIKE = 0.8  # share of the gaps between lines that are alike where the program logged at another interval
 MIN_PART, PART = 5, 0.1  # lines of such a part at least, and share of all lines
 START = 4  # one in so many lines of another start is its warm-up
 
@@ -118,14 +118,12 @@ def _against_run(claims: Claims) -> Iterator[Contradiction]:
 def _arguments_against_lines(claims: Claims) -> Iterator[Contradiction]:
     """Yield where the lines count more than the dump of the arguments says: a ramp-up or a curriculum only ever counts less."""
     attempt, length = claims.attempt, claims.sizes.sequence_length
-    for name, used in (("global_batch_size", claims.sizes.global_batch_size), ("sequence_length", length)):
-        dumped, column = attempt.fact(name), claims.records.column(name)
-        lines = column[np.isfinite(column)]
-        if dumped and len(lines) and used == lines[-1] and np.max(lines) / dumped > 1 + _SAME:
-            most, line = float(np.max(lines)), attempt.facts[name].line_number
-            text = f"the {name.replace('_', ' ')} is {most:.0f} in the lines and {dumped:.0f} in the arguments (line {line})"
-            yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(most / dumped), text, (line,))
-    yield from _batch_otherwise(claims)
+    for name, counted, size in _sizes_otherwise(claims):
+        if counted and size and counted / size > 1 + _SAME:
+            what = "sequence length" if name == "sequence_length" else "global batch size"
+            line = attempt.facts[name].line_number
+            text = f"the {what} is {counted:.0f} in the lines and {size:.6g} by the {name.replace('_', ' ')} of line {line}"
+            yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(counted / size), text, (line,))
     for name in ("variable_seq_lengths", "sft"):  # sft_dataset.py fills its samples up
         varying = claims.workload.logged.get(name)
         if varying and varying.value is True and length and not claims.records.has("tokens").any():
@@ -138,22 +136,19 @@ def _arguments_against_lines(claims: Claims) -> Iterator[Contradiction]:
         yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text, (line,))
 
 
-def _batch_otherwise(claims: Claims) -> Iterator[Contradiction]:
-    """Yield where the batch is more than the micro-batches of an iteration, or the samples of the training, leave it."""
-    attempt, logged, batch = claims.attempt, Workload(logged=claims.workload.logged), claims.sizes.global_batch_size
+def _sizes_otherwise(claims: Claims) -> Iterator[tuple[str, float | None, float | None]]:
+    """Yield a fact of the log, the size that its lines count, and the size by the fact; None where it is not known."""
+    attempt, records, batch = claims.attempt, claims.records, claims.sizes.global_batch_size
+    logged = Workload(logged=claims.workload.logged)
+    for name, used in (("global_batch_size", batch), ("sequence_length", claims.sizes.sequence_length)):
+        lines = records.column(name)[records.has(name)]
+        yield name, float(lines.max()) if len(lines) and used == lines[-1] else None, attempt.fact(name)
     passes, micro, replicas = attempt.count("micro_batches"), logged.count("micro_batch_size"), _replicas(logged)
-    samples, total = attempt.count("train_samples"), attempt.records[-1].total_iterations
-    iterations, consumed = claims.records.column("iteration"), claims.records.column("consumed_samples")
-    is_ramp = bool(batch) and bool(np.any(np.abs(consumed - iterations * (batch or 0)) > _SAME * consumed))
-    ways = {
-        "micro_batches": passes * micro * replicas if passes and micro and replicas else 0,
-        "train_samples": samples / total if samples and total and not is_ramp else 0,
-    }
-    for name, size in ways.items():
-        if size and batch and batch / size > 1 + _SAME:
-            line = attempt.facts[name].line_number
-            text = f"the global batch size is {batch}, and {size:.6g} by the {name.replace('_', ' ')} of line {line}"
-            yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(batch / size), text, (line,))
+    yield "micro_batches", batch, passes * micro * replicas if passes and micro and replicas else None
+    samples, total = attempt.count("train_samples"), records[-1].total_iterations
+    consumed = records.column("consumed_samples")
+    is_ramp = bool(np.any(np.abs(consumed - records.column("iteration") * (batch or 0)) > _SAME * consumed))
+    yield "train_samples", batch, samples / total if samples and total and not is_ramp else None
 
 
 def _replicas(logged: Workload) -> int | None:
@@ -385,26 +380,20 @@ def _fast(claims: Claims) -> Iterator[Contradiction]:
 
 
 def _other_scale(claims: Claims) -> Iterator[Contradiction]:
-    """Yield whether the times change for good by a factor that no machine does: the program prints seconds for milliseconds, say."""
+    """Yield whether the times fall into two groups that no machine sets apart: seconds for milliseconds, `1.012` for 1 012."""
     costs, number = claims.spans.seconds_per_token, len(claims.spans)
-    least = max(MIN_PART, int(PART * number))
-    if not number or np.ptp(np.log([costs.min(), costs.max()])) <= np.log(OTHER_SCALE):  # of nearly every log
-        return
-    costs = np.log(costs)
-    edges = np.unique(np.linspace(least, number - least, NUM_EDGES).astype(int)) if number >= 2 * least else ()
-    for edge in edges:
-        parts = costs[:edge], costs[edge:]
-        before, after = (float(np.median(part)) for part in parts)
-        apart = abs(after - before)
-        is_split = all(np.mean(np.abs(part - np.median(part)) < apart / 2) > ALIKE for part in parts)
-        if apart > np.log(OTHER_SCALE) and is_split:
-            lines = claims.spans.records.numbers[[edge - 1, edge]]
-            text = (
-                f"its times change for good by a factor of {np.exp(apart):.0f} (about line {lines[1]}): no machine does that, so that one "
-                "part is in another unit or of another training; give the parts apart"
-            )
-            yield Contradiction(Code.OTHER_SCALE, Weight.VOID, text, lines)
-            return
+    least, order = max(MIN_PART, int(PART * number)), np.argsort(costs)
+    between = np.diff(np.log(costs[order]))[least - 1 : number - least]
+    at = least + int(np.argmax(between)) if len(between) else 0
+    groups = order[:at], order[at:]
+    apart = float(np.median(costs[groups[1]]) / np.median(costs[groups[0]])) if at else 1.0
+    if apart > OTHER_SCALE:
+        lines = claims.spans.records.numbers[[int(group.min()) for group in groups]]
+        text = (
+            f"its times are of two groups, a factor of {apart:.0f} apart (as in {named(lines)}): no machine does that, so that one part "
+            "is in another unit, of another training, or in numbers with points between thousands; give the parts apart"
+        )
+        yield Contradiction(Code.OTHER_SCALE, Weight.VOID, text, lines)
 
 
 def _error(claims: Claims) -> Iterator[Contradiction]:
