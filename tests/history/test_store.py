@@ -196,6 +196,7 @@ SIX_PER_CENT = (
         ("ci95_low='x'", "ci95_low"),
         ("ended_s='x'", "ended_s"),
         ("ended_s=9e999", "ended_s"),
+        ("ended_s=ended_s+86400, entry=json_set(entry, '$.dated_by_file', json('false'))", "ended_s"),
         ("ended=NULL", "ended"),
         ("identity='0123456789ab'", "identity"),
         ("outcome='SUPER'", "outcome"),

@@ -80,7 +80,7 @@ def run_folder(entry: RunResult) -> Path | None:
 
 
 _ESTIMATE, _OPENING, _TRACE, _STOPPED, _STARTS = "estimate", "opening", "trace", "stopped", "starts"
-_DATED, _AT_END = "dated_by_file", "ending_seconds_per_token"
+_DATED, _ENDED, _AT_END = "dated_by_file", "ended_s", "ending_seconds_per_token"
 _WITH_YEAR_S = 978_307_200.0  # 2001 in seconds since 1970: a stamp without a year counts as in 2000
 _CLOCKS_S = 86_400.0
 """By how much the clock, or the time zone, of where a run ended may be ahead of this one's: no run ends after it was added."""
@@ -118,7 +118,7 @@ class Row:
     settings: str = "{}"  # JSON of what is known of workload, configuration and machine: name to [value, source]
     entry: str = "{}"
     """JSON of the run's object in nlp-bench/report/1, its `Estimate` as `estimate`, what its first records are known by as `opening`,
-    lines by which its parts are known as `trace`, how its log says that it was ended early as `stopped`, what it says of several starts as `starts`, and as `dated_by_file` whether
+    lines by which its parts are known as `trace`, how its log says that it was ended early as `stopped`, what it says of several starts as `starts`, when it ended as `ended_s`, and as `dated_by_file` whether
     nothing but its file says when it ended."""
 
     @property
@@ -163,7 +163,9 @@ class Row:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"{where}.entry or .settings: a part of it has another form: {error}") from None
         identity = {"identity": digest_of(identity_of(known))} if known else {}
-        return stated | identity
+        # The time of a file may be that of a copy: of several the earlier one stays.
+        ended = {_ENDED: record[_ENDED]} if record.get(_ENDED) and not record.get(_DATED) else {}
+        return stated | identity | ended
 
     def observation(self) -> Observation:
         """Return the run as one observation, as `Observation.of` does with a fresh entry, without the sizes that a person overruled; a row of before its slower end was kept lacks that too."""
@@ -245,6 +247,7 @@ class _Kept:
     starts: tuple[str | float, ...] | None
     ending_seconds_per_token: float | None
     dated_by_file: bool
+    ended_s: float | None
 
 
 def _stated_by(record: dict[str, Any]) -> dict[str, Any]:
@@ -315,13 +318,14 @@ def row_of(entry: RunResult, *, name: str, added: str) -> Row:
     if moment is None and files and (written_s := files[-1].stat().st_mtime) >= _WITH_YEAR_S:
         moment = dt.datetime.fromtimestamp(min(written_s, latest_s), dt.timezone.utc).astimezone()
     moment = moment or present
+    kept[_ENDED] = moment.timestamp()
     record = {**entry.to_json(REPORT_TOKENS), **kept}
     row = Row(
         key=key_of(entry),
         name=name,
         added=added,
         ended=moment.isoformat(timespec="seconds"),
-        ended_s=moment.timestamp(),
+        ended_s=kept[_ENDED],
         # Absolute: the history is read from other folders.
         source=str(Path(entry.source).absolute()) if Path(entry.source).exists() else entry.source,
         nlp_bench_commit=_text(lookup(requested, "nlp_bench.commit")),
