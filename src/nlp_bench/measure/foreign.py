@@ -186,10 +186,7 @@ def _why_nothing(log: Log, overrides: Overrides) -> Reason:
 
 def log_reasons(log: Log) -> list[Reason]:
     """Return what was left out of a log."""
-    text = (
-        f"{log.num_unreadable} training line(s) cannot be read whole (cut, spliced, unknown digits, a time or rate of 0, below 0 or not "
-        "finite): of these at most finished fields are used"
-    )
+    text = f"{log.num_unreadable} training line(s) cannot be read whole: of these at most finished fields are used"
     said = [Reason("unreadable-lines", text)] if log.num_unreadable else []
     return [*said, Reason("damaged", one_line(log.damage))] if log.damage else said
 
