@@ -264,7 +264,8 @@ def with_losses(
         unknown = [line for line in own if np.isnan(line.iteration)]
         if is_counted:
             unknown = unknown[: _num_missing(np.array(sorted(kept | iterations)))]
-        lines = sorted({line.number for line in own})
+        torn = attempt.records.numbers[~attempt.records.whole].tolist()
+        lines = sorted({*torn, *(line.number for line in own if line.iteration not in kept)})
         num_lost = len(iterations) + len(unknown)
         found.append(
             replace(attempt, num_lost=num_lost, num_unreadable=len(lines), unreadable=tuple(lines[:MANY_LINES]))
