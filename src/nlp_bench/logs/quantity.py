@@ -33,6 +33,10 @@ FACTS = (
 """What a log states once: `tokens` per iteration of the whole machine, `micro_batches` per iteration, `parameters` of the model,
 `device` the name of the accelerator ("cpu", "NVIDIA H100 80GB HBM3")."""
 
+COUNTS_ELSE = "counted_by_rate"
+"""Fact of a dialect, a text: what the tokens per second of its lines count, where these are not all tokens of an iteration. Such a rate is
+never taken, whatever the command line adds."""
+
 OPTIONS = {
     "sequence_length": "--sequence-length",
     "global_batch_size": "--global-batch-size",

@@ -16,7 +16,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
 from nlp_bench.logs.common import PARAMETERS_PER_LAYER
 from nlp_bench.logs.end_marks import decisive
-from nlp_bench.logs.quantity import OPTIONS
+from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
@@ -314,6 +314,9 @@ def _what_is_missing(attempt: Attempt, sizes: Sizes) -> str:
     def has(*names: str) -> bool:
         return any(np.isfinite(attempt.records.column(name)).any() for name in names)
 
+    if sizes.rate_counts and not has("elapsed_s", "clock_s", "samples_per_second"):
+        line = attempt.facts[COUNTS_ELSE].line_number
+        return f"the tokens per second of the log (line {line}) count {sizes.rate_counts}: no option makes them those of the training"
     if has("tokens_per_second_per_device", "tokens_per_device"):
         rates = attempt.records.column("tokens_per_second_per_device")
         rate = float(np.nanmean(rates)) if np.isfinite(rates).any() else None
@@ -408,6 +411,8 @@ def _qualifications(attempt: Attempt, measured: Throughput, counts_from: int) ->
 
 def _remarks(attempt: Attempt, sizes: Sizes) -> list[str]:
     remarks = []
+    if sizes.rate_counts and sizes.is_measurable:
+        remarks.append(f"the tokens per second of the lines count {sizes.rate_counts}, and are not used")
     known = {"sequence_length": sizes.sequence_length, "global_batch_size": sizes.global_batch_size}
     options = " and ".join(f"{OPTIONS[name]} N" for name, value in known.items() if not value)
     if options and sizes.is_measurable and not sizes.has_times and attempt.records.has("stamp_s").any():

@@ -128,6 +128,8 @@ def _work(name: str, records: Records, sizes: Sizes) -> tuple[Column, bool]:
         batch = np.full(len(records), float(sizes.global_batch_size or np.nan))
     tokens = batch * sizes.sequence if sizes.is_of_rates else sizes.tokens
     known = {"samples_per_second": batch, "tokens_per_second": tokens}.get(name.removesuffix("_per_device"))
+    if sizes.rate_counts and name.startswith("tokens"):
+        known = None
     if known is not None and name.endswith("_per_device"):
         known = known / devices
     if known is not None and np.isfinite(known).any():

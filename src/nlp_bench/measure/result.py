@@ -20,7 +20,7 @@ from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, effic
 from nlp_bench.measure.log_end import LogEnd
 from nlp_bench.measure.provenance import Provenance
 from nlp_bench.measure.quality import Quality, quality_of
-from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of, stated
+from nlp_bench.measure.sizes import SAME_COUNT, Overrides, Sizes, sizes_of, stated, times_of
 from nlp_bench.measure.throughput import Summary, Throughput, time_to_report_s, times_to_report_s
 from nlp_bench.measure.trace import Trace
 from nlp_bench.measure.workload import Workload
@@ -97,12 +97,11 @@ def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tupl
         if logged[name]:
             option = f"--{name.replace('_', '-')} {value}"
             said.append(f"the option {option} is used although the log says {logged[name]}")
-    if not said and sizes.has_times:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = sizes.tokens / tokens
-        ratio = np.nanmedian(ratios) if np.isfinite(ratios).any() else 1.0
-        if abs(ratio - 1) > _TOLERANCE:
-            said.append(f"the options give {ratio:.4g} times the tokens that the log itself counts")
+    product = sizes.sequence * float(sizes.global_batch_size or np.nan)
+    ratio = times_of(product, tokens)
+    if not said and abs(ratio - 1) > _TOLERANCE:
+        unused = "; what it counts is used" if abs(ratio - 1) > SAME_COUNT else ""
+        said.append(f"the options give {ratio:.4g} times the tokens that the log itself counts{unused}")
     return tuple(supplied), [Reason(AGAINST_LOG, text) for text in said]
 
 

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.pattern import pattern_dialect
-from nlp_bench.logs.quantity import OPTIONS
+from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS
 from nlp_bench.logs.record import NO_RECORDS, Attempt, Column, Records, constant
 from nlp_bench.measure.series import steps_of
 from nlp_bench.measure.workload import RUN_JSON
 
+SAME_COUNT = 0.05  # share by which sizes given by hand may differ from the tokens that the lines count: padding
 _WHOLE_TOLERANCE = 2e-3  # samples/s is printed with three decimals at best
 
 
@@ -58,6 +59,7 @@ class Sizes:
     elapsed_s: Column  # seconds per iteration; where `has_times` is False, 1
     has_times: bool  # False where the log has rates alone
     is_even: bool  # whether each iteration of rates alone is taken to have as many tokens; else to take as much time
+    rate_counts: str  # what the stated tokens per second count, where these are not all tokens; else empty
     is_of_rates: bool  # whether the tokens are of a stated rate, so that they cannot be held against it
     how_tokens: str
     how_time: str
@@ -173,7 +175,17 @@ def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
     found = _Derivation(attempt, Overrides())
     sequence, batch, tokens = _last(found.sequence), _last(found.batch), attempt.records.column("tokens")
     sizes = {"sequence_length": sequence, "global_batch_size": batch, "num_gpus": found.num_devices}
-    return sizes, tokens if np.isfinite(tokens).any() else growth(attempt.records, "consumed_tokens")
+    once = constant(attempt.fact("tokens") or np.nan, len(tokens))
+    ways = ((column, "") for column in (tokens, once, growth(attempt.records, "consumed_tokens")))
+    return sizes, (_first_known(ways) or (tokens, ""))[0]
+
+
+def times_of(tokens: Column, counted: Column) -> float:
+    """Return how many times `counted` `tokens` are in the usual line, 1 where no line has both."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = tokens / counted
+    ratios = ratios[np.isfinite(ratios)]
+    return float(np.median(ratios)) if len(ratios) else 1.0
 
 
 def mean_batch(records: Records, batch: Column) -> Column:
@@ -207,6 +219,7 @@ class _Derivation:
 
     def __init__(self, attempt: Attempt, overrides: Overrides) -> None:
         self.attempt, self.records, self.overrides = attempt, attempt.records, overrides
+        self.rate_counts = str(fact.value) if (fact := attempt.facts.get(COUNTS_ELSE)) else ""
         self.elapsed, self.how_time = self.records.column("elapsed_s"), "logged time per iteration"
         self.is_of_clock = False
         if np.isnan(self.elapsed).all():
@@ -283,7 +296,7 @@ class _Derivation:
             ("samples_per_second", (self.sequence,), f"samples per second x {tokens}"),
             ("samples_per_second_per_device", (devices, self.sequence), f"samples {of_devices} x {tokens}"),
         )
-        for name, factors, words in ways:
+        for name, factors, words in ways[2 * bool(self.rate_counts) :]:
             if (rate := self.records.columns.get(name)) is not None:
                 for factor in factors:
                     rate = rate * factor
@@ -293,18 +306,24 @@ class _Derivation:
         """Yield tokens per iteration and where they come from, the best way first."""
         column, words = self.records.column, f"({self.how_batch}, {self.how_sequence})"
         product = mean_batch(self.records, self.batch) * self.sequence, f"global batch size x sequence length {words}"
-        if self.overrides.sequence_length or self.overrides.global_batch_size:
-            yield product
-        yield column("tokens"), "tokens of the line"
-        of_device = column("tokens_per_device") * (self.num_devices or np.nan)
-        yield of_device, f"tokens per device of the line x {self.num_devices} devices"
-        yield product
-        yield constant(self.attempt.fact("tokens") or np.nan, len(self.records)), "tokens per iteration, stated once"
+        once = constant(self.attempt.fact("tokens") or np.nan, len(self.records)), "tokens per iteration, stated once"
         consumed = growth(self.records, "consumed_tokens")
         if len(consumed) > 1 and np.isnan(consumed[0]):
             # Nothing stands before the first record: it has the tokens of the second.
             consumed = np.concatenate([consumed[1:2], consumed[1:]])
-        yield consumed, "differences of consumed tokens"
+        grown = consumed, "differences of consumed tokens"
+        line = column("tokens"), "tokens of the line"
+        if self.overrides.sequence_length or self.overrides.global_batch_size:
+            counted = _first_known((line, once, grown))
+            # What the log counts is no matter of opinion: options that contradict it are not used.
+            if not counted or abs(times_of(product[0], counted[0]) - 1) <= SAME_COUNT:
+                yield product
+        yield line
+        of_device = column("tokens_per_device") * (self.num_devices or np.nan)
+        yield of_device, f"tokens per device of the line x {self.num_devices} devices"
+        yield product
+        yield once
+        yield grown
 
     def result(self) -> Sizes:
         rate, words = _first_known(self._rates()) or (constant(np.nan, len(self.records)), "tokens per second")
@@ -323,6 +342,7 @@ class _Derivation:
             elapsed_s=elapsed,
             has_times=has_times,
             is_even=not self.attempt.fact("tokens_vary"),
+            rate_counts=self.rate_counts,
             is_of_rates=known is None or not has_times,
             how_tokens=how_tokens,
             how_time=how_time,

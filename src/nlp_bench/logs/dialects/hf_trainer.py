@@ -15,7 +15,7 @@ from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import PAIRS, REINFORCED, Dialect, Findings, Parser
 from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, Series, report_series
-from nlp_bench.logs.quantity import LARGEST, Rounded, bounds, duration_s, number, rounded
+from nlp_bench.logs.quantity import COUNTS_ELSE, LARGEST, Rounded, bounds, duration_s, number, rounded
 from nlp_bench.logs.scan import Line, slim
 
 LLAMA_FACTORY, SWIFT = "llama-factory", "ms-swift"
@@ -29,7 +29,7 @@ _OWN_WORDS = {
 _NEEDLES = (
     *_OWN_WORDS, b"'loss'", b'"loss"', b"train_runtime", b"train_samples_per_second", b"train_steps_per_second",
     b"train_tokens_per_second", b"unning training", b"atch size (", b"ptimization steps =", b"otal steps =",
-    b"ontinuing training from", b"um examples =", b"epoch    ", b"ogging_steps", b"ogging-steps",
+    b"ontinuing training from", b"um examples =", b"epoch    ", b"num_input_tokens_seen", b"ogging_steps", b"ogging-steps",
     b"max_memory_allocated (GB)", b"%|", b"context_parallel_size", b"sequence_parallel_", b"gradient_accumulation_steps",
     b"micro_batch_size", b"per_device_train_batch_size", b"world_size",
 )  # fmt: skip
@@ -42,7 +42,7 @@ _EXAMPLES = late(rb"Num examples = ([\d,]{1,20})(?!\d)")
 _EPOCH = late(rb"\bepoch\s{4,24}=\s{1,20}([\d.]{1,12})(?![\w.])")  # of the summary
 _RESUMED = late(rb"(?i)continuing training from (?:global step|checkpoint)[^\d]{0,80}(\d{1,12})?")
 _SUMMARY = late(
-    rb"\b(train_runtime|train_samples_per_second|train_steps_per_second)(?:\s{1,20}=|['\"]:)\s{1,20}([\d:.]{1,20})(?![\w:.-])"
+    rb"\b(train_runtime|train_samples_per_second|train_steps_per_second|num_input_tokens_seen)(?:\s{1,20}=|['\"]:)\s{1,20}([\d:.]{1,20})(?![\w:.-])"
 )
 _SHARING = ("context_parallel_size", "sequence_parallel_size", "sequence_parallel_degree")
 _FACTORS = (
@@ -65,7 +65,7 @@ _STEP_KEYS = (
     b"global_step/max_steps", b"steps[global_step/max_steps]", b"iteration", b"current_steps", b"global_step",
     b"step",
 )  # fmt: skip
-_TOKEN_KEYS = (b"num_input_tokens_seen", b"total_tokens", b"num_tokens")
+_TOKEN_KEYS = (b"num_input_tokens_seen", b"total_tokens", b"num_tokens", b"tokens/total")
 _DEVICE_KEYS = (b"tokens_per_second_per_gpu", b"tokens/train_per_sec_per_gpu")
 _REINFORCED = (b"completion_length", b"completions/mean_length", b"num_completions")
 _LARGEST_JUMP = 1.4
@@ -208,7 +208,7 @@ class _Trainer(Parser):
             if b"{" in text:
                 for pairs in _dicts(text):
                     self._dict(pairs, text, line, findings)
-            elif b"train_" in text or b"max_memory_allocated" in text or b"epoch    " in text:
+            elif b"train_" in text or b"max_memory_allocated" in text or b"epoch    " in text or b"num_input_tokens" in text:
                 self._summary_block(text, line)
 
     def _bars(self, line: Line) -> None:
@@ -312,7 +312,9 @@ class _Trainer(Parser):
             # A clock is written as 0:01:40.00; a shorter one is cut.
             is_clock = value.count(b":") > 1
             seconds = duration_s(value) if is_clock else None if b":" in value else number(value)
-            if seconds:
+            if seconds and key == b"num_input_tokens_seen":
+                attempt.tokens = attempt.tokens or seconds
+            elif seconds:
                 attempt.summary.setdefault(key, seconds)
                 attempt.summary_line = attempt.summary_line or slim(line)
         attempt.is_gaudi = attempt.is_gaudi or b"max_memory_allocated (GB)" in text
@@ -375,8 +377,8 @@ def _report(attempt: _Attempt, findings: Findings) -> None:
         for entry in attempt.entries:
             if entry.bar and entry.tokens:
                 entry.clock_s, entry.is_coarse = entry.bar[1], True
-    exact = (_report_tokens, _report_devices, _report_steps)
-    any(source(attempt, findings) for source in (*exact, _report_mean, _report_whole_bar, _report_summary, _report_bar))
+    exact, means = (_report_tokens, _report_steps, _report_mean), (_report_whole_bar, _report_summary, _report_bar)
+    any(source(attempt, findings) for source in (*exact, *means, _report_devices))
 
 
 def _without_halves(attempt: _Attempt) -> list[_Entry]:
@@ -414,7 +416,7 @@ def _report_devices(attempt: _Attempt, findings: Findings) -> bool:
         values = {"iteration": float(entry.step or index), "tokens_per_second_per_device": entry.device_rate or 0.0}
         _record(entry, values, findings)
     if entries:
-        findings.remark("tokens per second per GPU of the Trainer's callbacks count the trained tokens of one step")
+        findings.fact(COUNTS_ELSE, "the trained tokens of one micro-batch", entries[0].line)
     return bool(entries)
 
 

@@ -80,6 +80,7 @@ _FACTS = {
     "num_devices": late(rb"\bNum_devices: (\d+), shape"),
 }
 _QUANTIZATION = late(rb"Config param quantization: \S{0,40}?(int8|fp8|fp4)")
+_OTHER_FIELD = (b"Frames/s", b"Images/s", b"Videos/s", b"Pixels/s", b"Patches/s")  # AI-Hypercomputer/maxdiffusion
 _PADDED = "Tokens/s/device and the batch count padding; total_weights, the real tokens, are fewer"
 _LITTLE = 0.005  # share of padding for which the number is not doubted
 
@@ -126,6 +127,11 @@ class _MaxText(Parser):
         is_cut = not line.is_ended
         if fields and (is_cut or next(reversed(fields)) in _NEVER_LAST):
             fields.popitem()  # its number may be cut
+        if strange := next((key for key in fields if key.startswith(_OTHER_FIELD)), None):
+            name = strange.decode()
+            findings.refuse(
+                f"no language model is trained: line {line.number} counts {name}, so that its tokens are patches of images or video"
+            )
         values = {"iteration": float(step[1])}
         if not (is_cut and step.end() == len(text)):
             values["elapsed_s"] = float(step[2])

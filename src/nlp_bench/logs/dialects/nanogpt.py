@@ -6,10 +6,11 @@ from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.dialects.hf_trainer import is_joined
 from nlp_bench.logs.pattern import At, Match, Pattern, PatternParser, Values, late, take_facts
-from nlp_bench.logs.quantity import number, numbers
+from nlp_bench.logs.quantity import COUNTS_ELSE, number, numbers
 from nlp_bench.logs.scan import Line, slim
 
 _COMMAS = rb"[\d,]{1,30}"
+_SAME = 0.02  # between a rate x its time and what it counts: both are rounded
 _RATE = rb"(?P<tokens_per_second>[\d,]{1,30}(?:\.\d{1,20})?)(?=\s|$)"
 _DESIRED = rb"total desired batch size: (?P<tokens>" + _COMMAS + rb")(?=\s|$)"
 _SIZES = (
@@ -47,6 +48,28 @@ class _NanoGpt(PatternParser):
             self.is_next = False
             values.pop("elapsed_s", None)
             at.findings.remark("the times of iterations with an evaluation inside are left out")
+        return values
+
+
+_MICRO_BATCH = late(rb"^Tokens / micro-batch: (" + _COMMAS + rb")\s*$")
+
+
+class _NanoChat(PatternParser):
+    """Knows by its time what a rate counts: versions that accumulate gradients divide one micro-batch by the time of all."""
+
+    micro_batch = 0.0
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        if found := _MICRO_BATCH.search(text):
+            self.micro_batch = number(found[1]) or 0.0
+        super().text(text, line, findings)
+
+    def values(self, values: Values, at: At) -> Values:
+        tokens = values.get("tokens_per_second", 0.0) * values.get("elapsed_s", 0.0)
+        whole = at.findings.known("tokens") or tokens
+        if self.micro_batch < whole and abs(tokens - self.micro_batch) < _SAME * self.micro_batch:
+            what = f"one micro-batch of {whole / self.micro_batch:.4g}"
+            at.findings.fact(COUNTS_ELSE, what, at.line)
         return values
 
 
@@ -324,7 +347,7 @@ DIALECTS = (
         example="step 00120/21400 (0.56%) | loss: 6.300000 | lrm: 1.00 | dt: 500.00ms | tok/sec: 1,048,576 | "
         "bf16_mfu: 47.65 | epoch: 1 | total time: 0.87m | eta: 177.3m",
         trap="the total batch size is in tokens; autoresearch writes all steps into one line with carriage returns",
-        needles=(b" | tok/sec: ", b"Tokens / micro-batch / rank: ", b"Total batch size "),
+        needles=(b" | tok/sec: ", b"Tokens / micro-batch", b"Total batch size "),
         parser=Pattern(
             record=rb"\bstep <iteration>(?:/<total_iterations>)? \([\d.]{1,20}%\) \| loss: <lm_loss> \|"
             rb"[^\r\n]{0,120}? dt: <elapsed_ms> ?ms \| tok/sec: " + _RATE,
@@ -334,6 +357,7 @@ DIALECTS = (
             ),
             # Each stage of a training (base, mid, sft) prints its sizes again.
             start=rb"Tokens / micro-batch / rank: ",
+            reading=_NanoChat,
         ),
         counts_from=0,
     ),

@@ -4,6 +4,8 @@ import json
 import math
 from typing import Any, ClassVar
 
+import numpy as np
+
 from nlp_bench.files import once
 from nlp_bench.logs.clean import label_of, stamp_s
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
@@ -171,6 +173,29 @@ class _Picotron(PatternParser):
         super().finish(findings)
 
 
+_TENSOR_PARALLEL = late(rb"\btensor_parallel_dim['\"]?[:=] {0,4}(\d{1,4})(?![\d.])")
+
+
+class _Torchtune(PatternParser):
+    """Says what the rate counts: tokens with a label, and in older versions those of each tensor-parallel rank."""
+
+    tensor_parallel = 1
+
+    def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        if found := _TENSOR_PARALLEL.search(text):
+            self.tensor_parallel = int(found[1])
+        super().text(text, line, findings)
+
+    def finish(self, findings: Findings) -> None:
+        super().finish(findings)
+        if np.isfinite(findings.column("tokens_per_second_per_device")).any():
+            size = self.tensor_parallel
+            copies = f"; versions that count them on each of the {size} tensor-parallel ranks train {size} times fewer"
+            findings.doubt(
+                f"tokens_per_second_per_gpu counts tokens with a label alone, unmasked ones{copies if size > 1 else ''}"
+            )
+
+
 _SUMS = late(
     rb"\bnum_samples: (\d{1,18}), dp_world_size: (\d{1,9}), flop_megatron: [^,\r\n]{1,60}, flop: [^,\r\n]{1,60}, avg_duration: ([\d.eE+-]{1,40}),? ?"
 )
@@ -333,8 +358,11 @@ DIALECTS = (
         title="torchtune",
         source="pytorch/torchtune torchtune/training/metric_logging.py",
         example="Step 12 | loss:1.2345678 lr:2e-05 tokens_per_second_per_gpu:2048.0 peak_memory_active:21.3 grad_norm:1.23 ",
-        trap="the rate is of one device, and its number is not in the log",
-        needles=(b"tokens_per_second", b"time_per_step_s:", b"|Loss: "),
+        trap="the rate is of one device, and counts the tokens with a label alone",
+        needles=(
+            *(b"tokens_per_second", b"time_per_step_s:", b"|Loss: "),
+            *(b"tensor_parallel_dim", b"Distributed training is enabled"),
+        ),
         parser=Pattern(
             record=rb"(?<!\w)Step <iteration> \| (?=[\w/]+:)(?=[^\r\n]*(?:time_per_step_s|tokens_per_second)[\w/]*:)",
             # The bar has only steps per second, a recent mean.
@@ -350,7 +378,9 @@ DIALECTS = (
                     b"tokens_per_second": "tokens_per_second_per_device",
                 },
             ),
+            facts=(rb"Distributed training is enabled\. world size <num_devices>(?!\d)",),
             reads_each_line=False,
+            reading=_Torchtune,
         ),
     ),
     Dialect(
