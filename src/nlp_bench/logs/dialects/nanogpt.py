@@ -1,12 +1,13 @@
 """Karpathy's trainers and their derivatives: nanoGPT, llama2.c, nanochat, build-nanogpt, llm.c, modded-nanogpt."""
 
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.dialects.hf_trainer import is_joined
 from nlp_bench.logs.pattern import At, Match, Pattern, PatternParser, Values, late, take_facts
-from nlp_bench.logs.quantity import COUNTS_ELSE, number, numbers
+from nlp_bench.logs.quantity import COUNTS_ELSE, bounds, number, numbers
 from nlp_bench.logs.scan import Line, slim
 
 _COMMAS = rb"[\d,]{1,30}"
@@ -96,11 +97,24 @@ class _LlmC(PatternParser):
             findings.remark("tok/s of the CUDA trainer is a running mean")
 
 
-_STEP = late(
-    rb"\bstep:(\d{1,18})/(\d{1,18})((?: [a-z][a-z_]{0,29}:\S{1,40}){0,6}) train_time:(\d[\d.]{0,30})(ms|s)(?=\s|$)"
+_STEP = late(rb"(?:\bstep[:= ] ?|^)[\[( ]{0,9}(\d{1,12}) ?/ ?(\d{1,12})[\])]?(?=[\s,:|-])")
+_PAIR = late(
+    rb"(?<![\w/.-])([A-Za-z][A-Za-z_/-]{0,29})(?: ?[:=] {0,9}| {1,9}-? ?)"
+    rb"([-+]?\d[\d.,]{0,30}(?:[eE][-+]?\d{1,3})?|nan|inf) ?(ms|s|min|m|h)?(?=[\s,;|)\]]|$)"
 )
-_NAME, _NAMES = late(rb" ([a-z_]+):"), (b"train_loss", b"val_loss", b"train_time", b"step_avg")
-_LOSS = late(rb" train_loss:([-+\d.eE]{1,40}|nan|inf)")
+_CALLED = {
+    b"train_loss": "lm_loss",
+    b"loss": "lm_loss",
+    b"train_time": "clock_s",
+    b"t": "clock_s",
+    b"step_avg": "mean",
+    b"avg": "mean",
+    b"tok/s": "rate",
+    b"tokens/s": "rate",
+}
+"""Names of the fields in the versions of the program, with underscores."""
+_NAMES = (b"train_loss", b"val_loss", b"train_time", b"step_avg")
+_SECONDS = {b"ms": 1e-3, b"s": 1.0, b"m": 60.0, b"min": 60.0, b"h": 3600.0}
 _PRODUCT = rb"(\d[\d_]{0,15}(?: ?\* ?\d[\d_]{0,15}){0,6})"
 _FIELD = late(
     rb"^\s{1,16}(batch_size|sequence_length|seq_len|train_seq_len|train_batch_size)(?: ?: ?int)? ?= ?"
@@ -113,12 +127,14 @@ _SCHEDULE = late(rb"\b(?:train_)?bs_schedule\b.{0,40}=|^def get_bs\(|\bTrainingS
 _ASSERTED = late(rb"^assert world_size == (\d{1,4})(?![\w-])")
 _ACCUMULATED = late(rb"^grad_accum_steps = (\d{1,4}) // world_size\b")
 _PER_DEVICE = late(rb"\bworld_size \* args\.(?:train_)?seq_len\b")
-_MEAN = late(rb" step_avg:(\d[\d.]{0,30})(?:ms)?(?=\s|$)")
-_OTHER_MEAN = late(rb"[a-z_]{1,30}:\S")
 _UNTIMED_STEPS = (0, 9, 10, 11)  # early versions leave the first ones out
-_FACTS = (
-    rb"\btrain_batch_tokens:(?P<tokens>\d{1,18})(?=\s|$)(?: (?:train_)?seq_len:(?P<sequence_length>\d{1,9}))?",
-    rb"^world_size:(?P<num_devices>\d{1,9}) grad_accum_steps:",
+_FACTS = tuple(
+    rb"(?<![\w.-])(?:%b)['\"]?(?:=|: ?)(?P<%b>\d{1,18})(?=[\s,;)}]|$)" % pair
+    for pair in (
+        (rb"(?:train_|global_)?batch_tokens|tokens_per_(?:step|batch|iteration)", b"tokens"),
+        (rb"(?:train_)?seq_len", b"sequence_length"),
+        (b"world_size", b"num_devices"),
+    )
 )
 _GPU = late(rb"^\|\s{1,4}(\d{1,3})\s{1,4}(\w[\w ./+-]{2,40}?)\s{1,40}(?:On|Off|N/A) ")
 _MEMORY = late(rb"\|\s{1,12}(\d{1,9})MiB / {0,9}\d{1,9}MiB \|")
@@ -145,32 +161,58 @@ class _ModdedNanoGpt(Parser):
         self.is_scheduled = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        found = _STEP.search(text)
-        if found and _is_torn(text, found):
-            findings.record(line, {}, is_whole=False)
-        elif found:
-            self._step(line, text, found, findings)
-        elif b"class Hyperparameters" in text:
+        if (found := _STEP.search(text)) and self._step(line, text, found, findings):
+            return
+        if b"class Hyperparameters" in text:
             self._fields(line, findings)
         else:
             self._words(line, text, findings)
 
-    def _step(self, line: Line, text: bytes, found: Match, findings: Findings) -> None:
+    def _step(self, line: Line, text: bytes, found: Match, findings: Findings) -> bool:
+        """Report the fields behind the number of a step, and say whether its clock is among them."""
+        pairs = [(key.replace(b"-", b"_"), *rest) for key, *rest in _PAIR.findall(text, found.end())]
+        named = {_CALLED[key]: (value, unit) for key, value, unit in pairs if key in _CALLED}
+        clock_text, unit = named.get("clock_s", (b"", b""))
+        clock = number(clock_text)
+        is_validation = any(key.startswith(b"val") for key, _, _ in pairs)
+        if clock is None or unit not in _SECONDS or not (is_validation or "lm_loss" in named or b"train_time:" in text):
+            return False
         self._facts(findings)
-        clock = number(found[4])
+        clock *= _SECONDS[unit]
         values = {"iteration": float(found[1]), "total_iterations": float(found[2])}
-        if clock is not None:
-            values["clock_s"] = clock / (1000 if found[5] == b"ms" else 1)
-        if b" val_" in found[3]:
+        if _is_torn(text, pairs, named, values["iteration"], clock):
+            findings.record(line, {}, is_whole=False)
+            return True
+        values["clock_s"] = self._finer(clock, bounds(clock_text), _SECONDS[unit], named, values, findings)
+        if is_validation:
             if len(self.validations) < _MAX_KEPT:
                 self.validations.append((slim(line), values))
-            return
-        loss = _LOSS.search(found[3])
-        values |= numbers([("lm_loss", loss and loss[1])])
+            return True
+        values |= numbers([("lm_loss", named.get("lm_loss", (b"",))[0])])
         if "per_device" in self.source:
             values["tokens_per_device"] = float(self.source["per_device"])
         self.num_steps += 1
         findings.record(line, values, label=label_of(text[: found.start()]))
+        return True
+
+    @staticmethod
+    def _finer(
+        clock: float,
+        printed: tuple[float, float] | None,
+        unit: float,
+        named: Mapping[str, tuple[bytes, bytes]],
+        values: Values,
+        findings: Findings,
+    ) -> float:
+        """Return the clock by the mean rate since the start, where that agrees to the digit; without a batch it gives the tokens."""
+        rate, tokens = number(named["rate"][0]) if "rate" in named else None, findings.known("tokens")
+        if not rate or not printed:
+            return clock
+        if not tokens:
+            values["consumed_tokens"] = rate * clock
+            return clock
+        fine = values["iteration"] * tokens / rate
+        return fine if printed[0] * unit <= fine <= printed[1] * unit else clock
 
     def _fields(self, line: Line, findings: Findings) -> None:
         findings.start(line)
@@ -250,22 +292,25 @@ class _ModdedNanoGpt(Parser):
             findings.refuse(SCHEDULED)
 
 
-def _is_torn(text: bytes, found: Match) -> bool:
+def _is_torn(
+    text: bytes,
+    pairs: Sequence[tuple[bytes, ...]],
+    named: Mapping[str, tuple[bytes, bytes]],
+    step: float,
+    clock_s: float,
+) -> bool:
     """Say whether step and time are of two lines: a duplicate field, or a mean that does not fit the number of steps."""
-    if text.count(b" train_time:") > 1 or text.count(b"step:") > 1 or text.count(b"_loss:", found.start()) > 1:
+    keys = [key for key, *_ in pairs]
+    front = keys[: next((at for at, key in enumerate(keys) if _CALLED.get(key) == "clock_s"), 0)]
+    if len({*keys}) < len(keys) or text.count(b"step:") > 1 or text.count(b"train_time:") > 1:
         return True
-    if any(key not in _NAMES and is_joined(key, _NAMES) for key in _NAME.findall(found[3])):
+    if text.count(b"_loss:") > 1 or any(key not in _NAMES and is_joined(key, _NAMES) for key in front):
         return True
-    rest = text[found.end() :].strip()
-    if not rest:
+    mean_text, unit = named.get("mean", (b"", b""))
+    mean_s = (number(mean_text) or 0.0) * _SECONDS.get(unit, 1e-3)
+    if not mean_s or not clock_s or named["clock_s"][1] != b"ms":
         return False
-    mean = _MEAN.match(text, found.end())
-    if not mean:
-        return not _OTHER_MEAN.match(rest)
-    clock, average = number(found[4]), number(mean[1])
-    if not clock or not average or found[5] != b"ms":
-        return False
-    untimed, tolerance = int(found[1]) - clock / average, 0.5 + 0.01 * int(found[1])
+    untimed, tolerance = step - clock_s / mean_s, 0.5 + 0.01 * step
     return all(abs(untimed - number) > tolerance for number in _UNTIMED_STEPS)
 
 
@@ -274,8 +319,8 @@ def _product(text: bytes) -> int:
 
 
 _NEEDLES = (
-    b" train_time:", b"class Hyperparameters", b"bs_schedule", b"def get_bs(", b"TrainingStage(",
-    b"assert world_size == ", b"grad_accum_steps = ", b"world_size * args.", b"train_batch_tokens:", b"world_size:",
+    b"train_time", b" avg:", b"step_avg", b"class Hyperparameters", b"bs_schedule", b"def get_bs(", b"TrainingStage(",
+    b"assert world_size == ", b"grad_accum_steps = ", b"world_size * args.", b"batch_tokens", b"tokens_per_", b"seq_len", b"world_size",
     b"val_tokens = ", b"NVIDIA-SMI",
 )  # fmt: skip
 
