@@ -97,7 +97,7 @@ class _LlmC(PatternParser):
             findings.remark("tok/s of the CUDA trainer is a running mean")
 
 
-_STEP = late(rb"(?:\bstep[:= ] ?|^)[\[( ]{0,9}(\d{1,12}) ?/ ?(\d{1,12})[\])]?(?=[\s,:|-])")
+_STEP = late(rb"(?:\bstep[:= -] ?|^|[|\]] )[\[( ]{0,9}(\d{1,12}) ?/ ?(\d{1,12})[\])]?(?=[\s,:|-])")
 _PAIR = late(
     rb"(?<![\w/.-])([A-Za-z][A-Za-z_/-]{0,29})(?: ?[:=] {0,9}| {1,9}-? ?)"
     rb"([-+]?\d[\d.,]{0,30}(?:[eE][-+]?\d{1,3})?|nan|inf) ?(ms|s|min|m|h)?(?=[\s,;|)\]]|$)"
@@ -319,7 +319,7 @@ def _product(text: bytes) -> int:
 
 
 _NEEDLES = (
-    b"train_time", b" avg:", b"step_avg", b"class Hyperparameters", b"bs_schedule", b"def get_bs(", b"TrainingStage(",
+    b"train_time", b"train-time", b" avg:", b" avg=", b"step_avg", b"class Hyperparameters", b"bs_schedule", b"def get_bs(", b"TrainingStage(",
     b"assert world_size == ", b"grad_accum_steps = ", b"world_size * args.", b"batch_tokens", b"tokens_per_", b"seq_len", b"world_size",
     b"val_tokens = ", b"NVIDIA-SMI",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from nlp_bench.logs.scan import Line
 
 _MAX_BYTES = 2048
 _STEP = late(
-    rb"(?<![a-z])(?:global|train(?:ing|er)?)?[_ /.]?(?:step|iter(?:ation)?|update)s?\b[\"']?\s?[:=#]?\s{0,8}[\[\"'(]?\s{0,8}"
+    rb"(?:^[\W_]{0,4}(?=\d{1,15} ?/ ?\d{1,15}\W)|(?<![a-z])(?:global|train(?:ing|er)?)?[_ /.]?(?:step|iter(?:ation)?|update)s?\b[\"']?\s?[:=#]?\s{0,8}[\[\"'(]?\s{0,8})"
     rb"(?P<iteration>\d{1,15})(?![\d.,]\d)(?:\s{0,3}(?:/|of)\s{0,3}(?P<total_iterations>\d{1,15})(?![\d.]))?",
     re.IGNORECASE,
 )
