@@ -47,6 +47,9 @@ OPTIONS = {
 UNITS = {
     "elapsed_ms": ("elapsed_s", 1000.0),
     "elapsed_us": ("elapsed_s", 1e6),
+    "elapsed_min": ("elapsed_s", 1 / 60),
+    "elapsed_h": ("elapsed_s", 1 / 3600),
+    "clock_us": ("clock_s", 1e6),
     "clock_ms": ("clock_s", 1000.0),
     "clock_min": ("clock_s", 1 / 60),
     "clock_h": ("clock_s", 1 / 3600),

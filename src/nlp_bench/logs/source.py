@@ -56,6 +56,10 @@ class Block:
     num_line_ends: int | None = None
     """Line feeds in data[begin:end], set by a consumer that has counted them; None: not counted."""
 
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Yield each line with its number, without its line feed."""
+        yield from enumerate(bytes(self.data[self.begin : self.end]).split(b"\n"), self.number)
+
 
 @contextmanager
 def open_log(path: str) -> Iterator["Source"]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
+from shlex import quote
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
 from nlp_bench.logs.common import PARAMETERS_PER_LAYER
 from nlp_bench.logs.end_marks import decisive
+from nlp_bench.logs.nearest import nearest
 from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
@@ -41,7 +43,8 @@ _WORDS = {
     "num_devices": "number of GPUs",
     "tokens": "tokens per iteration",
 }
-NOTHING = frozenset({"empty-file", "no-training-line"})  # codes of the reason of a file that has nothing of training
+NO_LINE = "no-training-line"  # code of the reason of a log of which nothing is read
+NOTHING = frozenset({"empty-file", NO_LINE})  # codes of the reason of a file that has nothing of training
 MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3  # so many starts of so few records each are no restarts
 NEWEST_FIRST = 0.9  # share of the starts that begin below the one before, where it is the log that was turned round
 ANY_PEAK_TFLOPS = 50_000.0  # above this no device that is sold computes in any format (2026)
@@ -63,7 +66,7 @@ def measure_log(
     log = read_log(path, pattern=overrides.pattern, progress=progress)
     source = "standard input" if path == "-" else one_line(path)
     if log.refusal or not log.attempts:
-        return [judge(_refused(source, log, overrides))]
+        return [judge(_with_nearest(_refused(source, log, overrides), path, overrides))]
     sealed = _sealed_log(path, log)
     log = with_own_events(log, sealed)
     results = [_result(source, log, attempts, overrides, sealed) for attempts in _configurations(log)]
@@ -162,6 +165,27 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
     )
 
 
+def _with_nearest(result: RunResult, path: str, overrides: Overrides) -> RunResult:
+    """Return a refusal of a log without a training line with the line that comes nearest, and the `--pattern` that was seen to read it."""
+    first = result.reasons[0]
+    if first.code != NO_LINE or overrides.pattern or path == "-":
+        return result
+    with open_log(path) as source:
+        near = nearest(line for block in source.blocks() for line in block.lines())
+    if near is None:
+        return result
+    quoted = f"{near.words}; {first.text}"
+    if near.pattern is not None:
+        tried = measure_log(path, replace(overrides, pattern=(near.pattern,)))
+        option = f"--pattern {quote(near.pattern)}"
+        if rates := [each.steady for each in tried if each.steady]:
+            of_all = ", if its rate is that of all devices" if "(?P<tokens_per_second>" in near.pattern else ""
+            quoted = f"{near.words}; {option} reads it and gives {rates[0]:.6g} tokens/s{of_all}"
+        elif tried[0].reasons[0].code == "no-size" and "(give" in tried[0].reasons[0].text:
+            quoted = f"{near.words}; {option} reads its times; {tried[0].reasons[0].text}"
+    return replace(result, reasons=(Reason(NO_LINE, quoted), *result.reasons[1:]))
+
+
 def _of_dialect(log: Log, *, is_doubted: bool = False) -> list[Reason]:
     """Return what the dialect says of its numbers, with its doubts unless they are among the contradictions."""
     return [Reason("dialect", text) for text in (*log.remarks, *(() if is_doubted else log.doubts))]
@@ -174,14 +198,14 @@ def _why_nothing(log: Log, overrides: Overrides) -> Reason:
         return Reason("empty-file", "the file is empty")
     if overrides.pattern and not log.num_unreadable:
         text = "no line matches --pattern; it is searched for in lines without their colours"
-        return Reason("no-training-line", text)
+        return Reason(NO_LINE, text)
     begin = f" ({log.num_unreadable} begin like one, but are cut, spliced, or lack a word, such as a unit)"
     torn = begin if log.num_unreadable else ""
     text = (
-        f"no whole training line of a known dialect{torn}, and none with a step, a loss and tokens per second of its own; --dialects lists the dialects, "
+        f"no whole training line of a known dialect{torn}; --dialects lists the dialects, "
         "--pattern describes other lines; a progress bar is on standard error, perhaps in a file of its own"
     )
-    return Reason("no-training-line", text)
+    return Reason(NO_LINE, text)
 
 
 def log_reasons(log: Log) -> list[Reason]:

@@ -1,0 +1,61 @@
+"""Formats that nobody knows: a refusal quotes the line that comes nearest and a `--pattern` that reads it.
+
+Every invented program trains with 64 samples of 2048 tokens in 0.512 s: 256 000 tokens per second, 125 samples, 1.953125 steps.
+"""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.texts import entries_of
+
+SIZES = {"global_batch_size": 64, "sequence_length": 2048}
+FORMATS: dict[str, Callable[[int], str]] = {
+    "time_first": lambda n: f"512.0 ms/step :: step {n} :: loss 2.31",
+    "ordinal": lambda n: f"finished the {n}th step with loss=2.31 (took 0.512 s)",
+    "no_loss": lambda n: f"step {n} throughput: 256000 tok/s",
+    "brackets": lambda n: f"[{n}/900] [loss 2.31] [step_time 512ms] [lr 1e-4]",
+    "rate_first": lambda n: f"speed=1.953125 it/s step={n} ce=2.31",
+    "samples": lambda n: f"update #{n} >> loss 2.31 >> 125.0 samples/s",
+    "sequences": lambda n: f"iter:{n};loss:2.31;seqs_per_sec:125.0",
+    "clock": lambda n: f"batch {n} | nll 2.31 | elapsed {n * 0.512:.3f}s",
+    "clock_text": lambda n: f"iteration {n * 125}  loss 2.31  wall time 0:{n * 64 // 60:02d}:{n * 64 % 60:02d}",
+    "minutes": lambda n: f"step {n * 1000}, loss 2.31, elapsed: {n * 512 / 60:.4f} min",
+    "json_like": lambda n: f'METRIC {{"it": {n}, "loss": 2.31, "step_time_ms": 512.0}}',
+    "quoted": lambda n: f"{{'batch': '{n}', 'nll': '2.31', 'duration_s': '0.512'}}",
+    "arrows": lambda n: f"-> it {n} -> loss -> 2.31 -> dt -> 512 ms",
+    "unit_in_name": lambda n: f"Iter={n} Perplexity=10.1 StepTime[s]=0.512",
+    "microseconds": lambda n: f"step {n}: loss 2.31, step time 512000 us",
+    "eta_behind": lambda n: f"it {n}/900 loss 2.31 time 0.512 s eta 0:{n % 60:02d}:10",
+    "tokens_and_time": lambda n: f"step {n} tokens 131072 time 0.512s loss 2.31",
+    "table": lambda n: ("step loss step_time_ms\n" if n == 1 else "") + f"{n} 2.31 512.0",
+    "tokens_seen": lambda n: f"upd {n} tokens seen {n * 131072} elapsed {n * 0.512:.3f} s iter {n}",
+    "seconds_per_step": lambda n: f"<train> global_step {n} <loss> 2.31 <speed> 0.512 s/step",
+    "words": lambda n: f"Step {n} done in 0.512 seconds, loss is 2.31",
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_proposed_pattern_gives_the_true_number(tmp_path: Path, name: str) -> None:
+    text = "starting\n" + "".join(FORMATS[name](n) + "\n" for n in range(1, 31))
+    (refused,) = entries_of(tmp_path, text)
+    said = " ".join(refused.reason_texts)
+    assert (refused.outcome.value, refused.steady) == ("REFUSED", None), said
+    assert (quoted := re.search(r"line (\d+)", said)), said
+    assert FORMATS[name](int(quoted[1]) - 1).split()[-1] in said or name == "table"
+    assert (option := re.search(r"--pattern ('.*')(?: reads)", said)), said
+    pattern = (shlex.split(option[1])[0],)
+    entry = entries_of(tmp_path, text, pattern=pattern)[0]
+    if not entry.steady:
+        assert "(give --" in said
+        entry = entries_of(tmp_path, text, pattern=pattern, **SIZES)[0]
+    assert entry.steady == pytest.approx(256_000, rel=2e-3), said
+
+
+def test_of_several_times_none_is_guessed(tmp_path: Path) -> None:
+    text = "".join(f"step {n} loss 2.31 kernel time 0.3 s network time 0.2 s\n" for n in range(1, 9))
+    said = " ".join(entries_of(tmp_path, text)[0].reason_texts)
+    assert "line 5" in said
+    assert "--pattern '" not in said
