@@ -43,9 +43,10 @@ def test_the_proposed_pattern_gives_the_true_number(tmp_path: Path, name: str) -
     (refused,) = entries_of(tmp_path, text)
     said = " ".join(refused.reason_texts)
     assert (refused.outcome.value, refused.steady) == ("REFUSED", None), said
-    assert (quoted := re.search(r"line (\d+)", said)), said
+    quoted, option = re.search(r"line (\d+)", said), re.search(r"--pattern ('.*') reads", said)
+    assert quoted, said
+    assert option, said
     assert FORMATS[name](int(quoted[1]) - 1).split()[-1] in said or name == "table"
-    assert (option := re.search(r"--pattern ('.*')(?: reads)", said)), said
     pattern = (shlex.split(option[1])[0],)
     entry = entries_of(tmp_path, text, pattern=pattern)[0]
     if not entry.steady:

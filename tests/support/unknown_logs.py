@@ -39,6 +39,7 @@ def clock(step: int, seconds: float = 0.512) -> str:
 # What is read: the log, and what a person has to add.
 READ: dict[str, tuple[str, Overrides]] = {
     "bars_between_fields": case("step {n} | loss 2.31 | lr 1.0e-04 | tok/s 256000"),
+    "value_before_unit": case(lambda n: f"[{n:4d}/1000] loss: 2.3100 (512.0 ms/step, 256.0k tok/s)"),
     "equal_signs": case("step={n} loss=2.31 tokens_per_second=256000.0 step_time=0.512s"),
     "json_lines": case('{"step": {n}, "train/loss": 2.31, "perf/tokens_per_sec": 256000.0, "perf/step_time_ms": 512.0}'),
     "mlx": case("Iter {n}: Train loss 2.310, It/sec 1.953, Tokens/sec 256000.0, Trained Tokens 9, Peak mem 12.345 GB"),
@@ -92,7 +93,6 @@ READ: dict[str, tuple[str, Overrides]] = {
 
 # What is not read without --pattern: it states no tokens per second of a step outright, or does not say of whom.
 UNREAD: dict[str, tuple[str, Overrides]] = {
-    "value_before_unit": case(lambda n: f"[{n:4d}/1000] loss: 2.3100 (512.0 ms/step, 256.0k tok/s)"),
     "bare_number_in_front": case("{n} | loss 2.31 | lr 1.0e-04 | 512.00ms | 256000 tok/s"),
     "million_tokens_by_name": case("step: {n}, loss: 2.31, tokens_per_second(M): 0.256"),
     "samples_and_length": case("step {n}: loss 2.31; 0.512 s/it; 125.0 samples/s", head="args: seq_len=2048, lr=0.0001\n"),

@@ -12,7 +12,7 @@ from nlp_bench.logs.quantity import duration_s, number, quantity_of
 
 _MAX_BYTES, _MAX_LINES, _MAX_SHOWN = 1000, 20_000, 160
 _NUMBER = late(
-    rb"(?<![\w.])(?:\d{1,4}:\d\d(?::\d\d)?(?:\.\d+)?|[-+]?\d[\d,]*(?<!,)(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\d:])"
+    rb"(?<![\w.])(?:\d{1,4}:\d\d(?::\d\d)?(?:\.\d+)?|[-+]?\d[\d,]*(?<!,)(?:\.\d+)?(?:[eE][-+]?\d+)?)(?!\d|:\d)"
 )
 _DEVICE = rb"(?:gpu|device|dev|npu|tpu|chip|rank|card|worker)"
 _WANTED = tuple(
@@ -34,21 +34,21 @@ _WANTED = tuple(
     )
 )
 """Rates by the words on either side of their number."""
-_OWN_UNIT = late(rb" ?[kKMG]?[ (\[]{0,2}[A-Za-z]\w*[ ]?(?:/|per)[ ]?[A-Za-z]\w*(?:[ ]?(?:/|per)[ ]?\w+)?")
+_OWN_UNIT = late(rb" ?[kKMG]?[ (\[]{0,2}[A-Za-z]\w*[ ]?(?:/|per)[ ]?[A-Za-z]\w*(?:[ ]?(?:/|per)[ ]?\w+)?\b(?!=|:[ \d])")
 _TIME_NAME = late(
     rb"time|elapsed|\bdt\b|\bt\b|duration|latency|took|wall|clock|runtime|\bsec(?:ond)?s\b|\bms\b|\bin\W{0,3}$",
     re.IGNORECASE,
 )
 _OF_STEP = late(rb"step|iter|batch|update|\bdt\b|total|train|took", re.IGNORECASE)
-_UNIT = late(rb" ?[(\[]?(ms(?:ec)?|us(?:ec)?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)(?![\w/])", re.IGNORECASE)
+_UNIT = late(rb" ?[(\[]?(ms(?:ec)?|us(?:ec)?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)(?![\w/=])", re.IGNORECASE)
 _UNIT_IN_NAME = late(
     rb"[_ (\[/](ms(?:ec)?|us(?:ec)?|s|secs?|seconds?|mins?|minutes?|h|hours?)[^\w\n]{0,9}$", re.IGNORECASE
 )
 _UNITS = {b"ms": "ms", b"us": "us", b"s": "s", b"m": "min", b"h": "h"}
 _STEP = late(
-    rb"(?<![a-z])(?:step|iter(?:ation)?|update|batch|it|global_step|n_iter)s?\b[\"']?[^\w\n]{0,9}$", re.IGNORECASE
+    rb"(?<![a-z])(?:step|iter(?:ation)?|update|batch|it|progress)(?:s|_num|_idx)?\b[\"']?[^\w\n]{0,9}$", re.IGNORECASE
 )
-_STEP_UNIT = late(rb"(?:st|nd|rd|th)? (?:step|iter(?:ation)?|update|batch)s?\b", re.IGNORECASE)
+_STEP_UNIT = late(rb"(?:st|nd|rd|th) (?:step|iter(?:ation)?|update|batch)s?\b", re.IGNORECASE)
 _TOTAL_BEHIND = late(rb"[\])]? ?(?:/|of) ?[\[(]?\d")
 _LOSS = late(rb"(?:loss|nll|ppl|perplexity|cross.?entropy|\bce\b)(?: is| of)?[^\w\n]{0,9}$", re.IGNORECASE)
 _TOKENS = late(rb"(?:tok(?:en)?s)(?:[ _](?:seen|so far|total|consumed|processed))?[\"']?[^\w\n]{0,9}$", re.IGNORECASE)
@@ -57,10 +57,10 @@ _NO_TIME = late(
     rb"eta\b|remain|left|avg|average|mean|ema\b|smooth|data|load|forward|backward|comm|optim|lr|mem", re.IGNORECASE
 )
 _NAME_BEHIND = late(rb"[A-Za-z_][\w./ ()\[\]\"'-]{0,39}?[^\w\n]{0,9}$")
-_WORDS = {"iteration": "a step", "lm_loss": "a loss", "time": "a time or a rate"}
+_WORDS = {"iteration": "a step", "lm_loss": "a loss", "time": "a time with its unit or a rate"}
 
 
-@immutable
+@immutable(kw_only=False)
 class Nearest:
     """A line, and the expression that may read it."""
 
@@ -76,7 +76,7 @@ class Nearest:
         return f"nearest comes line {self.line_number}, which {lacks}: `{self.text}`"
 
 
-@immutable
+@immutable(kw_only=False)
 class _Number:
     """One number of a line with what stands on either side of it."""
 
@@ -102,7 +102,7 @@ def nearest(lines: Iterable[tuple[int, bytes]]) -> Nearest | None:
                 continue
             numbers = _numbers(text, header)
             key = tuple(dict.fromkeys(one.name for one in numbers if one.name))
-            if len(_kinds(key)) > 1 or "iteration" in key:
+            if len(_kinds(key)) > 1:
                 groups.setdefault(key, []).append((line_number, text, numbers))
     if not groups:
         return None
@@ -110,11 +110,9 @@ def nearest(lines: Iterable[tuple[int, bytes]]) -> Nearest | None:
     rows = groups[key]
     line_number, text, numbers = rows[len(rows) // 2]
     missing = tuple(words for kind, words in _WORDS.items() if kind not in _kinds(key))
-    if len(_kinds(key)) < 2 and len(rows) < 3:
-        return None
     chosen = _chosen([row[2] for row in rows], numbers) if "time" in _kinds(key) else []
     shown = " ".join(text.decode(errors="replace").split())[:_MAX_SHOWN]
-    return Nearest(line_number, shown, missing, _pattern(text, numbers, chosen) if chosen else None)
+    return Nearest(line_number, shown, missing, _pattern(text, chosen) if chosen else None)
 
 
 def _kinds(names: Iterable[str]) -> set[str]:
@@ -147,7 +145,7 @@ def _name_of(left: bytes, right: bytes, text: bytes, *, is_first: bool) -> tuple
         if (own_unit and form.search(own_unit[0])) or (not own_unit and form.search(near)):
             return ("" if re.search(rb"(?i)avg|average|mean|ema\b|smooth", near) else name), True
     is_whole = text.isdigit()
-    is_bare = is_first and (_TOTAL_BEHIND.match(right) or left[:1] in b"[#")
+    is_bare = is_first and (_TOTAL_BEHIND.match(right) or b"#" in left or right[:1] == b"]" or right[:2] == b" |")
     if is_whole and (_STEP.search(near) or _STEP_UNIT.match(right) or is_bare):
         return "iteration", False
     if _LOSS.search(near):
@@ -200,8 +198,8 @@ def _chosen(rows: Sequence[list[_Number]], numbers: Sequence[_Number]) -> list[t
 _FORMS = {"iteration": r"\d+", "lm_loss": r"[-+\w.]+", "tokens": r"\d+", "consumed_tokens": r"\d+"}
 
 
-def _pattern(text: bytes, numbers: Sequence[_Number], chosen: Sequence[tuple[_Number, str]]) -> str:
-    """Return the expression: before each group the name that stands there, or else all between, its numbers as `\\S+`."""
+def _pattern(text: bytes, chosen: Sequence[tuple[_Number, str]]) -> str:
+    """Return the expression: before each group the name that stands there, or else all between."""
     parts, end = [], 0
     for one, name in chosen:
         between = text[end : one.start]

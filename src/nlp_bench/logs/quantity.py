@@ -37,6 +37,8 @@ COUNTS_ELSE = "counted_by_rate"
 """Fact of a dialect, a text: what the tokens per second of its lines count, where these are not all tokens of an iteration. Such a rate is
 never taken, whatever the command line adds."""
 
+UNNUMBERED = "unnumbered"  # fact: the log does not number its iterations; those of the records are intervals of logging
+
 OPTIONS = {
     "sequence_length": "--sequence-length",
     "global_batch_size": "--global-batch-size",

@@ -18,7 +18,7 @@ from nlp_bench.escape import one_line
 from nlp_bench.logs.common import PARAMETERS_PER_LAYER
 from nlp_bench.logs.end_marks import decisive
 from nlp_bench.logs.nearest import nearest
-from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS
+from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS, UNNUMBERED
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
@@ -233,7 +233,8 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     if throughput:
         refusal = why_implausible(_of_its_shape(attempt, log), sizes, throughput.steady)
         # A number of the first iteration alone would be one of the start-up.
-        if throughput.num_records == 1 and throughput.window.last_iteration <= log.counts_from:
+        is_first = throughput.window.last_iteration <= log.counts_from and UNNUMBERED not in attempt.facts
+        if throughput.num_records == 1 and is_first:
             text = f"the only time is that of the first iteration ({log.counts_from}), which is warm-up; a longer log is needed"
             refusal = Reason("only-warm-up", text)
         reasons += _qualifications(attempt, throughput, log.counts_from)
@@ -427,7 +428,11 @@ def _qualifications(attempt: Attempt, measured: Throughput, counts_from: int) ->
     if measured.num_records == 1 and measured.window.first_iteration <= counts_from < measured.window.last_iteration:
         text = "the only interval holds the first iteration, so that warm-up is inside"
         said.append(Reason("warm-up-inside", text))
-    elif len(attempt.records) == 1 and attempt.records[0].iteration > counts_from and not attempt.count("log_interval"):
+    elif (
+        len(attempt.records) == 1
+        and (attempt.records[0].iteration > counts_from or UNNUMBERED in attempt.facts)
+        and not attempt.count("log_interval")
+    ):
         text = f"the only record may stand for all iterations up to {attempt.records[0].iteration}, warm-up included"
         said.append(Reason("warm-up-inside", text))
     return said

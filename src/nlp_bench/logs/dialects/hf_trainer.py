@@ -15,7 +15,7 @@ from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import PAIRS, REINFORCED, Dialect, Findings, Parser
 from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, Series, report_series
-from nlp_bench.logs.quantity import COUNTS_ELSE, LARGEST, Rounded, bounds, duration_s, number, rounded
+from nlp_bench.logs.quantity import COUNTS_ELSE, LARGEST, UNNUMBERED, Rounded, bounds, duration_s, number, rounded
 from nlp_bench.logs.scan import Line, slim
 
 LLAMA_FACTORY, SWIFT = "llama-factory", "ms-swift"
@@ -208,7 +208,12 @@ class _Trainer(Parser):
             if b"{" in text:
                 for pairs in _dicts(text):
                     self._dict(pairs, text, line, findings)
-            elif b"train_" in text or b"max_memory_allocated" in text or b"epoch    " in text or b"num_input_tokens" in text:
+            elif (
+                b"train_" in text
+                or b"max_memory_allocated" in text
+                or b"epoch    " in text
+                or b"num_input_tokens" in text
+            ):
                 self._summary_block(text, line)
 
     def _bars(self, line: Line) -> None:
@@ -378,7 +383,7 @@ def _report(attempt: _Attempt, findings: Findings) -> None:
             if entry.bar and entry.tokens:
                 entry.clock_s, entry.is_coarse = entry.bar[1], True
     exact, means = (_report_tokens, _report_steps, _report_mean), (_report_whole_bar, _report_summary, _report_bar)
-    any(source(attempt, findings) for source in (*exact, *means, _report_devices))
+    any(source(attempt, findings) for source in (*exact, *means, _report_devices, _report_clocks))
 
 
 def _without_halves(attempt: _Attempt) -> list[_Entry]:
@@ -490,6 +495,7 @@ def _numbered(entries: list[_Entry], attempt: _Attempt, findings: Findings) -> l
         # With more dicts than steps in each, no steps behind the last dict can make it a whole number.
         stride = int(each) if not rest and each < len(entries) else None
     if not stride:
+        findings.fact(UNNUMBERED, 1.0, entries[0].line)
         findings.remark("the log does not number its steps: an iteration here is one interval of logging")
     return [n * float(stride or 1) for n in _counted(entries)]
 
@@ -583,6 +589,18 @@ def _report_steps(attempt: _Attempt, findings: Findings) -> bool:
         _record(entry, {"iteration": float(entry.step or 0), "clock_s": clock, **attempt.total}, findings)
         last = clock
     return True
+
+
+def _report_clocks(attempt: _Attempt, findings: Findings) -> bool:
+    """Report the clock of dicts without the number of their step, one interval of logging each."""
+    entries = [entry for entry in attempt.entries if entry.clock_s is not None]
+    if len(entries) > 1:
+        steps = _numbered(entries, attempt, findings)
+        if findings.known(UNNUMBERED):
+            findings.refuse("train_runtime is stated without steps or tokens: nothing shows how much was trained in it")
+        for entry, step in zip(entries, steps, strict=True):
+            _record(entry, {"iteration": step, "clock_s": entry.clock_s or 0.0, **attempt.total}, findings)
+    return len(entries) > 1
 
 
 def _counts_on(attempt: _Attempt) -> bool | None:
