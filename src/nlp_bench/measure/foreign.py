@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 from shlex import quote
 
 import numpy as np
@@ -168,7 +169,7 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
 def _with_nearest(result: RunResult, path: str, overrides: Overrides) -> RunResult:
     """Return a refusal of a log without a training line with the line that comes nearest, and the `--pattern` that was seen to read it."""
     first = result.reasons[0]
-    if first.code != NO_LINE or overrides.pattern or path == "-":
+    if first.code != NO_LINE or overrides.pattern or not Path(path).is_file():  # a pipe is read once
         return result
     with open_log(path) as source:
         near = nearest(line for block in source.blocks() for line in block.lines())

@@ -183,7 +183,14 @@ class _ModdedNanoGpt(Parser):
         if _is_torn(text, pairs, named, values["iteration"], clock):
             findings.record(line, {}, is_whole=False)
             return True
-        values["clock_s"] = self._finer(clock, bounds(clock_text), _SECONDS[unit], named, values, findings)
+        values["clock_s"] = clock
+        if rate := number(named["rate"][0]) if "rate" in named else None:
+            tokens, printed = findings.known("tokens"), bounds(clock_text)
+            if not tokens:
+                values["consumed_tokens"] = rate * clock
+            # The mean rate since the start tells the clock to more digits, where it agrees with the printed ones.
+            elif printed and printed[0] <= (fine := values["iteration"] * tokens / rate) / _SECONDS[unit] <= printed[1]:
+                values["clock_s"] = fine
         if is_validation:
             if len(self.validations) < _MAX_KEPT:
                 self.validations.append((slim(line), values))
@@ -194,25 +201,6 @@ class _ModdedNanoGpt(Parser):
         self.num_steps += 1
         findings.record(line, values, label=label_of(text[: found.start()]))
         return True
-
-    @staticmethod
-    def _finer(
-        clock: float,
-        printed: tuple[float, float] | None,
-        unit: float,
-        named: Mapping[str, tuple[bytes, bytes]],
-        values: Values,
-        findings: Findings,
-    ) -> float:
-        """Return the clock by the mean rate since the start, where that agrees to the digit; without a batch it gives the tokens."""
-        rate, tokens = number(named["rate"][0]) if "rate" in named else None, findings.known("tokens")
-        if not rate or not printed:
-            return clock
-        if not tokens:
-            values["consumed_tokens"] = rate * clock
-            return clock
-        fine = values["iteration"] * tokens / rate
-        return fine if printed[0] * unit <= fine <= printed[1] * unit else clock
 
     def _fields(self, line: Line, findings: Findings) -> None:
         findings.start(line)
