@@ -66,4 +66,5 @@ def test_a_rate_of_tokens_with_a_label_proves_nothing(tmp_path: Path) -> None:
 def test_a_dict_at_half_an_epoch_is_no_first_iteration(tmp_path: Path) -> None:
     text = "{'loss': 2.5, 'epoch': 0.5, 'num_input_tokens_seen': 8000, 'train_runtime': 10.0, 'train_tokens_per_second': 800.0}\n"
     (entry,) = entries_of(tmp_path, text)
-    assert entry.steady == pytest.approx(800.0)
+    assert (entry.steady, entry.reasons[0].code) == (None, "only-warm-up")
+    assert "first iteration" not in entry.reasons[0].text

@@ -234,9 +234,11 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     if throughput:
         refusal = why_implausible(_of_its_shape(attempt, log), sizes, throughput.steady)
         # A number of the first iteration alone would be one of the start-up.
-        is_first = throughput.window.last_iteration <= log.counts_from and UNNUMBERED not in attempt.facts
+        is_first = throughput.window.last_iteration <= log.counts_from
         if throughput.num_records == 1 and is_first:
             text = f"the only time is that of the first iteration ({log.counts_from}), which is warm-up; a longer log is needed"
+            if UNNUMBERED in attempt.facts:
+                text = "the only time is the mean since the start, warm-up included, of one dict that nothing confirms; a longer log is needed"
             refusal = Reason("only-warm-up", text)
         reasons += _qualifications(attempt, throughput, log.counts_from)
     workload = workload_of(None, log.settings_of(attempt), attempt)
@@ -429,11 +431,7 @@ def _qualifications(attempt: Attempt, measured: Throughput, counts_from: int) ->
     if measured.num_records == 1 and measured.window.first_iteration <= counts_from < measured.window.last_iteration:
         text = "the only interval holds the first iteration, so that warm-up is inside"
         said.append(Reason("warm-up-inside", text))
-    elif (
-        len(attempt.records) == 1
-        and (attempt.records[0].iteration > counts_from or UNNUMBERED in attempt.facts)
-        and not attempt.count("log_interval")
-    ):
+    elif len(attempt.records) == 1 and attempt.records[0].iteration > counts_from and not attempt.count("log_interval"):
         text = f"the only record may stand for all iterations up to {attempt.records[0].iteration}, warm-up included"
         said.append(Reason("warm-up-inside", text))
     return said
