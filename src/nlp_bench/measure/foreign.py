@@ -236,9 +236,9 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         # A number of the first iteration alone would be one of the start-up.
         is_first = throughput.window.last_iteration <= log.counts_from
         if throughput.num_records == 1 and is_first:
-            text = f"the only time is that of the first iteration ({log.counts_from}), which is warm-up; a longer log is needed"
-            if UNNUMBERED in attempt.facts:
-                text = "the only time is the mean since the start, warm-up included, of one dict that nothing confirms; a longer log is needed"
+            at_first = f"that of the first iteration ({log.counts_from}), which is warm-up"
+            mean = "the mean since the start, warm-up included, of one dict that nothing confirms"
+            text = f"the only time is {mean if UNNUMBERED in attempt.facts else at_first}; a longer log is needed"
             refusal = Reason("only-warm-up", text)
         reasons += _qualifications(attempt, throughput, log.counts_from)
     workload = workload_of(None, log.settings_of(attempt), attempt)
