@@ -18,6 +18,7 @@ EXTRAS = {
     **dict.fromkeys(("torch", "megatron", "tokenizers", "sentencepiece", "tensorboardX"), "train"),
     **dict.fromkeys(("pandas", "matplotlib"), "report"),
     "wandb": "watch",
+    "tensorboard": "tables",
     "scipy": "fit",
 }
 """Module to the extra of this package that installs it; none for what every installation has."""
@@ -77,7 +78,7 @@ def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | N
         )
     if module not in EXTRAS or not is_missing(module):
         return None
-    checkout = "" if EXTRAS[module] in {"fit", "watch"} else "; in a checkout: bash benchmark/env/setup_venv.sh"
+    checkout = "" if EXTRAS[module] in {"fit", "watch", "tables"} else "; in a checkout: bash benchmark/env/setup_venv.sh"
     return NlpBenchError(
         f"{what} needs the Python package {module}, which is not installed here\n  {remedy(module)}{checkout}"
     )

@@ -19,7 +19,10 @@ from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.record import LOAD, NO_RECORDS, Log
 from nlp_bench.logs.scan import Line, Scanner, Shapes, Until
 from nlp_bench.logs.source import Block, Source, open_log
+from nlp_bench.logs.table import Text, event_log, is_event_file
 
+UNKNOWN = "unknown"  # dialect of programs that no other one knows
+HEAD_OF_A_TABLE = 1 << 16
 OURS = "megatron-lm"  # dialect of the logs of this project's own trainer
 SURE = 64
 """Records after which a dialect that yields to no other is settled: the rest of the log is searched for its needles only."""
@@ -49,13 +52,22 @@ def read_log(
     `only` is the name of the one dialect to try; `pattern` are regular expressions that describe its lines instead (`pattern_dialect`);
     `progress` is called about once per 4 MiB. Raises UsageError when the log cannot be opened; never for its content.
     """
-    reading = _Reading(_first_search(only, pattern))
+    if path != "-" and is_event_file(path):
+        return event_log(path)
+    reading, table = _Reading(_first_search(only, pattern)), None
     with open_log(path) as source:
         for block in source.blocks():
+            data = memoryview(block.data)[block.begin : block.end]
+            if table is None:
+                table = Text(b"" if only or pattern else bytes(data[:HEAD_OF_A_TABLE]))
+            table.take(data)
             reading.take(block)
             if progress:
                 progress(source)
         log = reading.result(source.num_bytes, source.damage)
+        # No program writes a table, so that any dialect but the guess of the unknown one knows better.
+        if table and log.dialect in {None, UNKNOWN} and (read := table.log(source.damage)):
+            log = read if read.dialect or not log.dialect else log
         return log if log.attempts or log.damage else replace(log, damage=source.form)
 
 

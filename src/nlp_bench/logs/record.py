@@ -305,6 +305,7 @@ class Log:
     below 0 or not finite."""
     num_echoes: int = 0  # records that another process had already printed
     damage: str | None = None  # why not all was read (a cut compressed file), None if it was
+    table: str = ""  # why a table of metrics gives no record, with its columns; empty for any other log
     settings: Mapping[str, Fact] = field(default_factory=dict)
     """The program's settings and versions, by the names of `logs.common`; the last value counts."""
     changes: Mapping[str, Sequence[Fact]] = field(

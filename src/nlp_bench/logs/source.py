@@ -153,9 +153,9 @@ class Source:
                 head += self._snapshot.read(_UNPACKED_BYTES)
                 if found := _STRING.match(head):
                     raise _OtherFormatError(_JSON.format(found[1].decode()))
-            method, is_list = _method(head), _is_list(head)
-            self._is_plain = not (method or is_list)
-            rest = iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"") if is_list else ()
+            method, is_json = _method(head), _is_list(head) or bool(_INDENTED.match(head))
+            self._is_plain = not (method or is_json)
+            rest = iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"") if is_json else ()
             pieces = _unpacked(self._snapshot, head, method) if method else chain((head,), rest)
             self._pieces = pieces if self._is_plain else _objects(pieces)
         self._piece = self._piece or next(self._pieces, b"")
@@ -368,11 +368,27 @@ def _is_list(head: bytes) -> bool:
     return bool(_LIST.match(head)) and b"\n" not in head.rstrip()
 
 
+_INDENTED = re.compile(rb"[\[{]\s*\n[ \t]+[\"{]")
+"""How JSON begins that is printed with an indent, as the Trainer's trainer_state.json is."""
+_INNER = re.compile(rb"\n(?=[ \t]+\"|[ \t]*[}\]])")
+
+
+def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield such JSON with a line for each object in a list, which begins where it does in the log."""
+    rest = b""
+    for piece in pieces:
+        text, mark, rest = (rest + piece).rpartition(b"\n")
+        yield _INNER.sub(b" ", text)
+        rest = mark + rest
+    yield rest
+
+
 def _objects(pieces: Iterator[bytes]) -> Iterator[bytes]:
     """Yield such a list with a line for each object, which begins where it does in the log; any other text as it is."""
     text = next(pieces, b"")
     if not _is_list(text):
-        yield from chain((text,), pieces)
+        all_pieces = chain((text,), pieces)
+        yield from _joined(all_pieces) if _INDENTED.match(text) else all_pieces
         return
     end, text = b"", _LIST.sub(lambda found: b"\n".rjust(len(found[0])), text, count=1)
     for piece in chain((text,), pieces):
@@ -435,7 +451,7 @@ _NOT_READ = {
     rb"%PDF-": "PDF is not read; take the text out: pdftotext -layout FILE - | nlp-bench report -; better ask for the log itself",
     rb"PK\x03\x04": "zip is not read; unpack it: unzip -p FILE MEMBER | nlp-bench report -",
     re.escape(LFS_POINTER): "a pointer of git-lfs, not the log; fetch that: git lfs pull",
-    rb"(?s:.{12})\x09(?s:.{8})\x1a.brain\.E": "an event file of TensorBoard is not read; give the log that the training printed",
+    rb"(?s:.{12})\x09(?s:.{8})\x1a.brain\.E": "an event file of TensorBoard is read as a plain file alone; give its path",
     rb"\x89PNG|\xff\xd8\xff|GIF8": "an image is not read; give the log itself",
     rb"SQLite format 3\x00": "a database is not read; of a history of runs: nlp-bench history list --file FILE, nlp-bench compare history:last RUN",
     rb"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
@@ -460,7 +476,6 @@ _MAIL = (
 )
 _FORMS = {
     rb"\A(?:From |[A-Za-z][A-Za-z-]{1,28}: )(?s:.*)^(?i:Content-Transfer-Encoding):\s{0,9}(?i:quoted-printable|base64)": _MAIL,
-    rb"\A\{\s*\n\s+\"[^\"\n]{1,80}\": (?s:.){1,9999}?^\}\s*\n\{\s*\n": "records of JSON over several lines are not read; make a line of each: jq -c . FILE | nlp-bench report -",
     rb"^\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\] [A-Z]+ .*\n {21,}\S(?s:.)*\b(?i:iteration|step|loss)\b": "its lines are wrapped as on a terminal, by Python's rich: let the training "
     "write with COLUMNS=400 set, so that each stays one line",
 }

@@ -200,6 +200,8 @@ def _why_nothing(log: Log, overrides: Overrides) -> Reason:
     if overrides.pattern and not log.num_unreadable:
         text = "no line matches --pattern; it is searched for in lines without their colours"
         return Reason(NO_LINE, text)
+    if log.table:
+        return Reason("unknown-columns", one_line(log.table))
     begin = f" ({log.num_unreadable} begin like one, but are cut, spliced, or lack a word, such as a unit)"
     torn = begin if log.num_unreadable else ""
     text = (
