@@ -78,7 +78,9 @@ def lacking(error: ImportError, what: str = "this command") -> NlpBenchError | N
         )
     if module not in EXTRAS or not is_missing(module):
         return None
-    checkout = "" if EXTRAS[module] in {"fit", "watch", "tables"} else "; in a checkout: bash benchmark/env/setup_venv.sh"
+    checkout = (
+        "" if EXTRAS[module] in {"fit", "watch", "tables"} else "; in a checkout: bash benchmark/env/setup_venv.sh"
+    )
     return NlpBenchError(
         f"{what} needs the Python package {module}, which is not installed here\n  {remedy(module)}{checkout}"
     )
