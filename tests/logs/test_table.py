@@ -109,6 +109,7 @@ TABLES: Mapping[str, str] = {
     "metrics.jsonl": lines(MILLISECONDS),
     "array.json": json.dumps(MILLISECONDS),
     "array_indented.json": json.dumps(MILLISECONDS, indent=2),
+    "stream_indented.json": "".join(json.dumps(row, indent=2) + "\n" for row in MILLISECONDS),
     "nested.jsonl": lines([{"step": row["iteration"], "data": row} for row in MILLISECONDS]),
     "trainer_state.json": trainer_state(2),
     "trainer_state_one_line.json": trainer_state(None),
@@ -182,7 +183,6 @@ def test_a_table_of_unknown_columns_proposes_a_pattern_that_reads_it(tmp_path: P
 REINFORCED = {
     "verl.csv": separated(steps(step=lambda n: n, **{"actor/pg_loss": 0.1, "timing_s/gen": 3.0, "global_tokens": 9})),
     "verl.log": "step:1 - actor/pg_loss:0.1 - timing_s/gen:3.0 - train/global_tokens:40000 - train/time(s):1.0\n" * 3,
-    "nemo_rl.log": "  • Loss: 0.1\n  • Mean Generation Length: 512.0000\n    - E2E (Tokens/sec/gpu): 1992.83\n" * 3,
 }
 
 

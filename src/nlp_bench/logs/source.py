@@ -380,7 +380,7 @@ def _joined(pieces: Iterator[bytes]) -> Iterator[bytes]:
         text, mark, rest = (rest + piece).rpartition(b"\n")
         yield _INNER.sub(b" ", text)
         rest = mark + rest
-    yield rest
+    yield _INNER.sub(b" ", rest)
 
 
 def _objects(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -350,6 +350,9 @@ def event_log(path: str) -> Log:
             if event.tensor_proto.float_val:
                 row = rows.setdefault(event.step, {"step": event.step, "wall_time": event.wall_time})
                 row[tag] = event.tensor_proto.float_val[0]
+    if not rows:
+        text = "an event file of TensorBoard without a scalar that can be read; give the log itself"
+        return Log(dialect=None, attempts=(), num_bytes=Path(path).stat().st_size, table=text)
     numbered = [Row(n, 0, rows[step]) for n, step in enumerate(sorted(rows), 1)]
     return log_of(numbered, Path(path).stat().st_size, None)
 
