@@ -110,7 +110,8 @@ def test_a_shape_that_is_not_known_gives_no_number(tmp_path: Path, changes: dict
     assert set(found.cells().values()) == {None}
     assert len(found.why_not) == 1
     assert words in found.why_not[0]
-    assert found.stated == ()
+    assert all("counting is unknown" in text for text in found.stated)
+    assert found.stated
 
 
 @pytest.mark.parametrize(
@@ -152,9 +153,7 @@ def test_a_peak_that_is_not_known_gives_no_utilisation(
     assert words is None or words in found.why_not[-1]
 
 
-@pytest.mark.parametrize(
-    ("gpu", "precision"), [("H100", None), ("NVIDIA H900", None), ("A100", "fp8"), ("V100", "bf16")]
-)
+@pytest.mark.parametrize(("gpu", "precision"), [("NVIDIA H900", None), ("A100", "fp8"), ("V100", "bf16")])
 def test_a_given_gpu_that_has_no_peak_is_refused_before_anything_is_read(gpu: str, precision: str | None) -> None:
     with pytest.raises(UsageError, match=gpu if precision is None else precision):
         Given(gpu=gpu, precision=precision)

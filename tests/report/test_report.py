@@ -210,7 +210,7 @@ def test_a_name_that_is_no_text(report: Cli, log: Path, tmp_path: Path) -> None:
         (["{log}", "--scaling", "--sweep"], "two views of the same runs"),
         (["{log}", "--baseline-gpus", "8"], "add --scaling"),
         (["{log}", "--scaling", "--format", "records-csv"], "leave one out"),
-        (["{log}", "--gpu", "H100"], "ambiguous"),
+        (["{log}", "--gpu", "NVIDIA A100-SXM-64GB"], "benchmark/accelerators.toml"),
         (["{log}", "--gpu", "a fast one"], "benchmark/accelerators.toml"),
         (["{log}", "--gpu", "A100", "--precision", "fp8"], "benchmark/accelerators.toml"),
         ([], "PATH"),
@@ -385,3 +385,12 @@ def test_of_a_hundred_starts_only_the_sum_is_told(log: Path) -> None:
     assert len(others) == 99
     (left,) = (left for left in entry.provenance.left_out if "start" in left.what)
     assert (left.count, left.lines) == (99, None)
+
+
+@pytest.mark.parametrize(("words", "peak"), [("H100", "NVIDIA H100 SXM"), ("V100", "NVIDIA V100 SXM2"), ("MI300X", "")])
+def test_a_short_name_of_several_gpus_is_taken_as_one_of_them_with_a_line(
+    report: Cli, log: Path, words: str, peak: str
+) -> None:
+    code, _, err = report(str(log), "--sequence-length", "2048", "--gpu", words)
+    assert code == 0
+    assert [peak in line for line in err.splitlines() if "--gpu" in line] == [True] * bool(peak)

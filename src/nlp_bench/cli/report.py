@@ -146,12 +146,15 @@ class Report(Command, JudgedOptions, PatternOptions):
             with_records=self.format == "records-csv",
             rules=rules,
         )
+        given = Given(gpu=self.gpu, precision=self.precision)
+        if given.choice:
+            say(given.choice)
         return Result(
             allow_measured=self.allow_measured,
             baseline_gpus=self.baseline_gpus,
             price_per_kwh=self.price_per_kwh,
             currency=currency,
-            entries=with_given(sources.entries, Given(gpu=self.gpu, precision=self.precision)),
+            entries=with_given(sources.entries, given),
             tokens=self.tokens,
             limit_s=self.limit,
             passed_over=sources.passed_over,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nlp_bench.config.accelerators import Peak, peak_of, variants
+from nlp_bench.config.accelerators import Peak, entry_of, peak_of, variants
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.flops import hardware_flops_per_token, legacy_flops_per_iteration, model_flops_per_token
@@ -56,15 +56,18 @@ def flops_per_token(known: Shaped) -> dict[str, float | None]:
 def stated_countings(entry: "RunResult", shape: Shaped) -> Iterator[str]:
     """Say for each FLOP/s that the log prints which counting it is: by its last line that also has a time."""
     known = {name: flops for name, flops in flops_per_token(shape).items() if flops}
-    if not known or not entry.num_gpus or entry.throughput is None:
+    if entry.throughput is None:
         return
     last = [*reversed(entry.records[-3:])]
     for field, words in (("tflops", "TFLOPs"), ("model_tflops", "model TFLOP/s")):
         for record in last:
             tokens = record.tokens or (record.global_batch_size or 0) * (entry.sequence_length or 0)
             stated = getattr(record, field)
-            if stated and tokens and record.elapsed_s:
-                said = f"the log's {words} {stated:g} (line {record.line_number})"
+            said = f"the log's {words} {stated or 0:g} (line {record.line_number})"
+            if stated and not (known and entry.num_gpus):
+                yield f"{said} is shown as stated: its counting is unknown"
+                break
+            if stated and tokens and record.elapsed_s and entry.num_gpus:
                 scale = tokens / record.elapsed_s / entry.num_gpus / 1e12
                 yield _which(said, stated, known, scale, words_of(shape))
                 break
@@ -86,7 +89,7 @@ def _which(words: str, stated: float, known: dict[str, float], scale: float, cou
 
 @immutable
 class Given:
-    """What the command line says of the accelerators; it overrides the log. Raises UsageError for a GPU that the table of peaks does not know, or a name of several."""
+    """What the command line says of the accelerators; it overrides the log. Raises UsageError for a GPU that the table of peaks does not know."""
 
     gpu: str | None = None
     precision: str | None = None
@@ -94,9 +97,26 @@ class Given:
     def __post_init__(self) -> None:
         if self.gpu is None:
             return
-        common = set.intersection(*(set(found.peak_tflops) for found in variants(self.gpu)))
-        for name in [self.precision] if self.precision else sorted(common):
-            peak_of(self.gpu, name)
+        name = self.meant
+        common = set.intersection(*(set(each.peak_tflops) for each in variants(name)))
+        for number_format in [self.precision] if self.precision else sorted(common):
+            peak_of(name, number_format)
+
+    @property
+    def meant(self) -> str:
+        """The GPU whose peak is taken; of variants with different peaks the SXM one."""
+        words = self.gpu or ""
+        first, *others = variants(words)
+        is_alike = all(each.peak_tflops == first.peak_tflops for each in others)
+        return words if is_alike else entry_of(words).name
+
+    @property
+    def choice(self) -> str:
+        """Say in one line which of several variants a short name is taken as; empty without a choice."""
+        if self.gpu is None or self.meant == self.gpu:
+            return ""
+        others = ", ".join(each.name for each in variants(self.gpu) if each.name != self.meant)
+        return f"--gpu {self.gpu} is taken as {self.meant}; for the peak of another one name it: {others}"
 
 
 NOTHING_GIVEN = Given()
@@ -196,7 +216,7 @@ def efficiency_of(entry: "RunResult") -> Efficiency | None:
         mfu_full_attention=share("model_full_attention"),
         peak=peak,
         why_not=tuple(why_not),
-        assumed=(*known.assumed, *overridden),
+        assumed=(*known.assumed, *overridden, *filter(None, [entry.given.choice])),
         stated=tuple(stated_countings(entry, known)),
         **per_gpu,
     )
@@ -231,7 +251,7 @@ def _peak(entry: "RunResult") -> Peak:
     """Return the peak by the device and the number format; raises NlpBenchError that says why it cannot be told."""
     if entry.accelerator == "cpu" or entry.workload.value("accelerator") == "cpu":
         raise NlpBenchError("the ranks ran on CPUs, which have no peak here")
-    gpu = entry.given.gpu or entry.workload.value("gpu")
+    gpu = entry.given.meant if entry.given.gpu else entry.workload.value("gpu")
     precision = entry.given.precision or entry.workload.value("precision")
     missing = {
         "the name of the GPU is not known (give --gpu NAME)": gpu,
