@@ -227,7 +227,6 @@ def test_a_list_of_paths_is_as_good_as_each(tmp_path: Path) -> None:
         (lambda log: nlp_bench.read_log(log, pattern="no (?P<elapsed_ms>x)").reasons[0], "no line matches pattern"),
         (lambda log: nlp_bench.read_log(log, pattern="step"), r"an example: pattern=r'step (?P<iteration>\d+)"),
         (lambda log: nlp_bench.compare(*[nlp_bench.read_log(log, sequence_length=2048)] * 2), "say so with same_workload=True"),
-        (lambda log: nlp_bench.read_logs(log, gpu="H100"), "say which with gpu=NAME"),
         (lambda _: nlp_bench.plan("13", "juwels-booster", 10**9), "nodes: 1000000000 nodes"),
     ],
 )  # fmt: skip
