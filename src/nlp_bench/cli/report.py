@@ -49,6 +49,7 @@ class Report(Command, JudgedOptions, PatternOptions):
   nlp-bench report train.log.zst --num-gpus 64 --explain
   nlp-bench report logs/ 'runs/**/*.log' --format csv
   nlp-bench report runs/ --scaling --output scaling/
+  nlp-bench report --training chain/
   nlp-bench report --dialects"""
 
     paths: tuple[str, ...] = argument("PATH", nargs="*", default=())
@@ -65,6 +66,7 @@ class Report(Command, JudgedOptions, PatternOptions):
     scaling: bool = flag(group=ASKED)  # Speed-up and efficiency over the GPUs, strong or weak, with flags.
     baseline_gpus: int | None = value(read=size, group=ASKED)  # Baseline of --scaling (default: the smallest size).
     sweep: bool = flag(group=ASKED)  # Rank configurations on equal GPUs; a tie is reported as a tie.
+    training: bool = flag(group=ASKED)  # All PATHs are one training with restarts: goodput, and where its seconds went.
     explain: bool = flag(group=ANSWER)  # Print the lines, sources, window and formula behind each number.
     format: str = form(
         *FORMS, group=ANSWER,
@@ -79,6 +81,9 @@ class Report(Command, JudgedOptions, PatternOptions):
             return self._dialects()
         if not self.paths:
             raise UsageError("PATH is missing: give a log file, a folder, a pattern in quotes or - (or --dialects)")
+        return self._training() if self.training else self._runs()
+
+    def _runs(self) -> int:
         from nlp_bench.report import formats
         from nlp_bench.rules.apply import is_accepted, wanted
 
@@ -160,6 +165,36 @@ class Report(Command, JudgedOptions, PatternOptions):
             passed_over=sources.passed_over,
         )
 
+    def _training(self) -> int:
+        from nlp_bench.inputs.find import Kind, find
+        from nlp_bench.measure.training import training_of
+        from nlp_bench.report.training import FORMATS
+        from nlp_bench.show.table import json_text
+
+        taken = {"paths", "training", "format", "pattern", "sequence_length", "global_batch_size", "num_gpus"}
+        self._refuse_others("--training answers for all PATHs together", taken)
+        if self.format not in FORMATS:
+            raise UsageError(f"--training has no --format {self.format}; choose one of {', '.join(FORMATS)}")
+        items = [item for group in find(self.paths) for item in group.items]
+        if broken := next((item for item in items if item.kind not in {Kind.LOG, Kind.RUN}), None):
+            raise UsageError(
+                f"PATH {broken.path} is no log ({broken.problem or broken.kind.value}); --training takes logs and run folders"
+            )
+        training = training_of([str(item.file) for item in items], self.overrides())
+        if self.format == "json":
+            record = self._read(None).to_json()
+            print(json_text({**record, "training": training.to_json()}), end="")
+        else:
+            print(FORMATS[self.format](training), end="")
+        return 0 if training.goodput is not None else 1
+
+    def _refuse_others(self, why: str, taken: set[str]) -> None:
+        """Raise UsageError for an option that is given and not among `taken`."""
+        for one in fields(self):
+            if one.name not in taken and getattr(self, one.name) != one.default:
+                option = f"--{one.name.replace('_', '-')}"
+                raise UsageError(f"{why}, and takes no {option}; leave one of the two out")
+
     def _refuse_beside_view(self) -> None:
         """Raise UsageError for a question that only the table of runs answers: --output and the page hold it beside the view."""
         asked = {"--limit": self.limit, "--price-per-kwh": self.price_per_kwh, "--currency": self.currency}
@@ -174,10 +209,7 @@ class Report(Command, JudgedOptions, PatternOptions):
 
         if self.paths:
             raise UsageError("--dialects takes no PATH; leave one of the two out")
-        for one in fields(self):
-            if one.name not in {"dialects", "format"} and getattr(self, one.name) != one.default:
-                option = f"--{one.name.replace('_', '-')}"
-                raise UsageError(f"--dialects lists what can be read, and takes no {option}; leave one of the two out")
+        self._refuse_others("--dialects lists what can be read", {"dialects", "format"})
         if self.format not in DIALECT_FORMATS:
             raise UsageError(f"--dialects has no --format {self.format}; choose one of {', '.join(DIALECT_FORMATS)}")
         print(DIALECT_FORMATS[self.format](), end="")
