@@ -227,6 +227,8 @@ class _Walk:
         """Add the tokens of iterations that are new."""
         iterations = attempt.iterations
         firsts = np.maximum(iterations - attempt.num_iterations, self.reached)
+        if self.rows and 0 < firsts[0] - self.reached < attempt.num_iterations.max():
+            firsts[0] = self.reached  # the checkpoint holds iterations that no line has
         new = np.maximum(iterations - firsts, 0)
         self.tokens += float((new * attempt.tokens)[new > 0].sum())
         self.reached = max(self.reached, float(iterations[-1]))
