@@ -37,14 +37,14 @@ class Chain:
     def datetime(self, what: str) -> str:
         return f"[{what}] datetime: {self.stamp()} \n"
 
-    def attempt(self, until: int, *, stall_at: int = 0, crash: bool = True, load_s: float = 60.0) -> str:
-        """Return the log of one start, which crashes 3 s behind iteration `until`."""
+    def attempt(self, until: int, *, stall_at: int = 0, crash: bool = True, hang_s: float = 3.0) -> str:
+        """Return the log of one start, which crashes `hang_s` behind iteration `until`."""
         arguments = {"seq_length": SEQUENCE, "global_batch_size": BATCH, "world_size": 8, "log_interval": self.interval}
         text = [f"{self.stamp()} launcher: start\n", dump(end=True, **arguments)]
         self.spend("startup", 35.0)
         text.append(self.datetime("after megatron is initialized"))
         if self.saved:
-            self.spend("startup", load_s)
+            self.spend("startup", 60.0)
             text.append(f"  successfully loaded checkpoint from /c [ t 0, p 0 ] at iteration {self.saved}\n")
         self.spend("startup", 12.0)
         text.append(self.datetime("before the start of training step"))
@@ -78,7 +78,7 @@ class Chain:
                 self.saved = iteration
         self.reached = max(self.reached, until - until % self.interval)
         if crash:
-            self.spend("unknown", 3.0)
+            self.spend("unknown", hang_s)
             text.append(f"[rank0]:{self.stamp()} NCCL watchdog\n")
             text.append("torch.distributed.DistBackendError: NCCL error\n")
         else:
@@ -141,6 +141,15 @@ def test_a_last_attempt_that_crashed(tmp_path: Path, cli: Cli) -> None:
     training = account(cli, tmp_path)
     check(training, chain)
     assert training["outcome"] == "MEASURED"
+
+
+def test_a_hang_before_a_crash_is_not_down(tmp_path: Path, cli: Cli) -> None:
+    chain = Chain()
+    texts = [chain.attempt(97, hang_s=1800.0)]
+    chain.spend("down", 120.0)
+    texts.append(chain.attempt(TOTAL, crash=False))
+    (tmp_path / "a.log").write_text("".join(texts))
+    check(account(cli, tmp_path), chain)
 
 
 def test_a_clock_without_a_date(tmp_path: Path, cli: Cli) -> None:
