@@ -18,7 +18,7 @@ from nlp_bench.logs.record import MAY_BE_NAN, NO_RECORDS, EndMark, Event, Fact, 
 from nlp_bench.logs.scan import label_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sized
 
     from numpy.typing import NDArray
 
@@ -232,10 +232,12 @@ class Findings:
 
     def state(self) -> tuple[object, ...]:
         """Return numbers, at least one of which rises with whatever is reported."""
-        starts, facts = self._starts, self._starts[-1][1]
-        sizes = (self.remarks, self.doubts, self.settings, self.events, self.ends, self.unreadable, starts, self._stated)
-        counts = (self.num_records, sum(map(len, self.changes.values())))
-        return counts, tuple(map(len, sizes)), self.name, self._refusal, sum(f.other is not None for f in facts.values())
+        sizes: tuple[Sized, ...] = (
+            *(self.remarks, self.doubts, self.settings, self.events, self.ends, self.unreadable),
+            *(self._starts, self._stated, *self.changes.values()),
+        )
+        num_contradicted = sum(fact.other is not None for fact in self._starts[-1][1].values())
+        return self.num_records, tuple(map(len, sizes)), num_contradicted, self.name, self._refusal
 
     def rename(self, name: str) -> None:
         """Report the log under the name of another program that prints the same lines; precedence stays by the dialect."""

@@ -45,7 +45,9 @@ _WORDS = {
     "tokens": "tokens per iteration",
 }
 NO_LINE = "no-training-line"  # code of the reason of a log of which nothing is read
-NOTHING = frozenset({"empty-file", "unknown-columns", NO_LINE})  # codes of the reason of a file that has nothing of training
+NOTHING = frozenset(
+    {"empty-file", "unknown-columns", NO_LINE}
+)  # codes of the reason of a file that has nothing of training
 MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3  # so many starts of so few records each are no restarts
 NEWEST_FIRST = 0.9  # share of the starts that begin below the one before, where it is the log that was turned round
 ANY_PEAK_TFLOPS = 50_000.0  # above this no device that is sold computes in any format (2026)
