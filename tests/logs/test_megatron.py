@@ -156,7 +156,7 @@ def rows(text: str) -> list[dict[str, float]]:
     """What the scanner makes of one line."""
     data = bytearray(text.encode() + b"\n")
     scanner = Scanner(family().needles, grammar())
-    found, _ = scanner.scan(Block(data, 0, len(data), len(data), 0, 1, is_last=True))
+    [(found, _)] = scanner.scan(Block(data, 0, len(data), len(data), 0, 1, is_last=True))
     findings = Findings(family())
     findings.rows(found)
     log = findings.result(num_bytes=len(data), damage=None, common={})

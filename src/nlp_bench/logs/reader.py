@@ -144,7 +144,7 @@ class _Kind:
             self.until = changed if self.until in {Until.END, changed} else Until.RECORD
 
 
-def _state(value: object, depth: int = 3) -> object:
+def _state(value: object, depth: int = 6) -> object:
     """Return a value to compare, of objects that are changed in place by their parts."""
     if isinstance(value, (dict, list, set, deque)):
         parts = value.values() if isinstance(value, dict) else value
