@@ -46,7 +46,7 @@ STAMP_S = datetime(2026, 11, 20, 8, 0, 1, tzinfo=timezone.utc).timestamp()
 Engine = Callable[[tuple[bytes, ...], Grammar | None], Any]
 
 
-def scanned(engine: Any, block: Block) -> tuple[Records, list[Line]]:
+def parts_of(engine: Any, block: Block) -> tuple[Records, list[Line]]:
     """Return all parts of a block as one."""
     parts = list(engine.scan(block, Shapes()))
     return Records.in_file_order([rows for rows, _ in parts]), [line for _, lines in parts for line in lines]
@@ -80,7 +80,7 @@ def block_of(text: bytes, begin: int = 0, end: int | None = None, offset: int = 
 
 
 def scanned(engine: Engine, text: bytes, grammar: Grammar | None = GRAMMAR) -> tuple[Records, list[Line]]:
-    rows, lines = scanned(engine(NEEDLES, grammar), block_of(text))
+    rows, lines = parts_of(engine(NEEDLES, grammar), block_of(text))
     assert {column.dtype for column in rows.columns.values()} <= {np.dtype(np.float64)}
     assert {rows.offsets.dtype, rows.numbers.dtype, rows.labels.dtype} == {np.dtype(np.int64)}
     return rows, lines
@@ -203,7 +203,7 @@ def test_a_line_without_its_end_is_no_row(engine: Engine) -> None:
 def test_following_lines_reach_into_the_lookahead(engine: Engine) -> None:
     text = b"device: 1\nsecond\nthird\r\nfourth\ncut"
     block = block_of(text, end=10)
-    _, [line] = scanned(engine(NEEDLES, None), block)
+    _, [line] = parts_of(engine(NEEDLES, None), block)
     assert line.following(0) == []
     assert line.following(2) == [b"second", b"third\r"]
     assert line.following(9) == [b"second", b"third\r", b"fourth"]
@@ -211,7 +211,7 @@ def test_following_lines_reach_into_the_lookahead(engine: Engine) -> None:
 
 def test_places_count_from_the_file(engine: Engine) -> None:
     text = b"left over\n" + ROW + b"\ndevice: 1\n\n"
-    rows, [line] = scanned(engine(NEEDLES, GRAMMAR), block := block_of(text, begin=10, offset=5000, number=70))
+    rows, [line] = parts_of(engine(NEEDLES, GRAMMAR), block := block_of(text, begin=10, offset=5000, number=70))
     assert (rows.offsets.tolist(), rows.numbers.tolist()) == ([5000], [70])
     assert line[:2] == (71, 5000 + len(ROW) + 1)
     assert block.num_line_ends == 3
@@ -306,7 +306,7 @@ def test_the_engines_are_the_same(needles: tuple[bytes, ...], grammar: Grammar |
         end = dice.choice((len(text), text.rfind(b"\n") + 1))
         results = []
         for engine in engines:
-            rows, found = scanned(engine, block := block_of(text, end=end, offset=100, number=10))
+            rows, found = parts_of(engine, block := block_of(text, end=end, offset=100, number=10))
             results.append(plain(rows, found, block))
             num_rows += len(rows.offsets)
         assert results[0] == results[1] == results[2]
@@ -319,7 +319,7 @@ def test_needles_are_found_at_every_place_around_the_vectors(engine: Engine) -> 
         for length in (0, 1, 31, 32, 33, 34, 35, 64, 66, 100):
             for at in range(length + 1):
                 text = b"\n" * at + needle + b"\n" * (length - at)
-                _, lines = scanned(made, block := block_of(text))
+                _, lines = parts_of(made, block := block_of(text))
                 assert [line[:3] for line in lines] == [(at + 1, at, needle)]
                 assert block.num_line_ends == length
 
@@ -330,11 +330,11 @@ def test_tables_made_for_a_log_find_the_same(monkeypatch: pytest.MonkeyPatch) ->
     text = noise + ROW + b"\n" + noise + b"stera_x and device: 1\n"
     needles = (*NEEDLES, b"stera_x", b"tok/s")
     results, made = [], c_engine(is_simple=False)(needles, GRAMMAR)
-    scanned(made, block_of(b"a log of another kind\n" * 15_000))
+    parts_of(made, block_of(b"a log of another kind\n" * 15_000))
     first = made.plan
     for engine in [made] * 5 + [scan._PythonEngine(needles, GRAMMAR)]:
         block = block_of(text)
-        results.append(plain(*scanned(engine, block), block))
+        results.append(plain(*parts_of(engine, block), block))
     assert made.plan is not first
     assert all(result == results[0] for result in results)
 
