@@ -24,7 +24,7 @@ from nlp_bench.logs.table import Text, event_log, is_event_file
 UNKNOWN = "unknown"  # dialect of programs that no other one knows
 HEAD_OF_A_TABLE = 1 << 16
 OURS = "megatron-lm"  # dialect of the logs of this project's own trainer
-SURE = 64
+SURE = 16
 """Records after which a dialect that yields to no other is settled: the rest of the log is searched for its needles only."""
 
 MANY_LINES, SHORT_BYTES = 4096, 400
@@ -36,6 +36,7 @@ MANY_IDLE, MANY_REPEATED = 4, 12
 MAX_SHAPES, MAX_SHAPE_BYTES, MAX_PARTS = 1 << 16, 1 << 12, 64
 _SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
 _COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for a log of any program
+_LAST = (-1, -2)
 _NUM_SURE = 4
 """Candidates that are left then: the dialect, SETTINGS (a later start may have others), EVENTS and ENDINGS."""
 
@@ -145,15 +146,19 @@ class _Kind:
 
 
 def _state(value: object, depth: int = 6) -> object:
-    """Return a value to compare, of objects that are changed in place by their parts."""
-    if isinstance(value, (dict, list, set, deque)):
-        parts = value.values() if isinstance(value, dict) else value
-        return len(value), [_state(part, depth - 1) for part in islice(parts, 0, MAX_PARTS)] if depth else id(value)
+    """Return a value to compare, of objects that are changed in place by their parts; of lists these are the last ones."""
+    if isinstance(value, (int, float, bytes, str, type(None))):
+        return value
     if isinstance(value, Line):  # of which a later one is no other state
         return Line
-    if isinstance(value, (int, float, bytes, str, tuple, frozenset, type(None))):
+    if isinstance(value, (list, deque, set)):
+        return len(value), [_state(value[at], depth - 1) for at in _LAST[: len(value)]] if isinstance(value, (list, deque)) and depth else 0
+    if isinstance(value, dict):
+        return len(value), [_state(part, depth - 1) for part in islice(value.values(), MAX_PARTS)] if depth else 0
+    if isinstance(value, (tuple, frozenset)):
         return value
-    return id(value), _state(vars(value), depth - 1) if depth and hasattr(value, "__dict__") else None
+    can_change = hasattr(value, "__dict__") and type(value).__setattr__ is object.__setattr__
+    return id(value), _state(vars(value), depth - 1) if depth and can_change else 0
 
 
 class _Search:
@@ -229,10 +234,7 @@ class _Reading:
         self._made: list[_Candidate | None] = [*([None] * num_dialects), *self._common]
 
     def take(self, block: Block) -> None:
-        """Read a block, with the last resorts only after the others and only while those have no record.
-
-        Once a dialect that yields to no other has SURE records, the others are dropped.
-        """
+        """Read a block, with the last resorts only after the others and only while those have no record."""
         plain_blanks(block)
         for rows, lines in self._search.scanner.scan(block, self._shapes):
             if self._search.fast is not None and len(rows):
@@ -244,12 +246,16 @@ class _Reading:
             self._rows = rows
             for line in lines:
                 self._take(line)
+            self._settle()
         self._is_known = self._is_known or any(
             (c.findings.num_records or c.findings.has_refused) and not c.is_last_resort for c in self.candidates
         )
         for candidate, line in () if self._is_known else self._waiting:
             candidate.take(line)
         self._waiting.clear()
+
+    def _settle(self) -> None:
+        """Drop the other candidates once a dialect that yields to no other has SURE records."""
         for candidate in self.candidates if len(self._made) > _NUM_SURE else ():
             if candidate.findings.num_records >= SURE and not candidate.dialect.yields_to:
                 self._search = _search((candidate.dialect, SETTINGS, EVENTS, ENDINGS))
