@@ -24,15 +24,16 @@ from nlp_bench.logs.table import Text, event_log, is_event_file
 UNKNOWN = "unknown"  # dialect of programs that no other one knows
 HEAD_OF_A_TABLE = 1 << 16
 OURS = "megatron-lm"  # dialect of the logs of this project's own trainer
-SURE = 16
+SURE = 8
 """Records after which a dialect that yields to no other is settled: the rest of the log is searched for its needles only."""
 
 MANY_LINES, SHORT_BYTES = 4096, 400
 """Lines that are cached, up to this length, with digits masked: the lines of one program mostly differ in digits alone."""
 _DIGITS = b"0123456789"
 _VALUES = b"0123456789abcdef. "  # bytes that differ between the lines of one shape
-MANY_IDLE, MANY_REPEATED = 4, 12
-"""Lines of one shape that changed nothing for any parser, after which no more of them are read; and how many more where one did."""
+MANY_IDLE, MANY_REPEATED, MANY_BUSY = 4, 4, 8
+"""Lines of one shape that changed nothing for any parser, after which no more of them are read; how many more where one did; lines
+that all changed something, after which one of as many is compared."""
 MAX_SHAPES, MAX_SHAPE_BYTES, MAX_PARTS = 1 << 16, 1 << 12, 64
 _SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
 _COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for a log of any program
@@ -126,6 +127,7 @@ class _Kind:
     """The lines of one shape: how many of the last ones changed nothing, and how long the next ones will not either."""
 
     num_idle: int = 0
+    num_busy: int = 0  # lines since the last idle one
     until: Until = Until.END
     now: int = 0  # `Shapes.now` of `until`, when they were enough
 
@@ -138,10 +140,10 @@ class _Kind:
     def learn(self, shapes: Shapes, changed: Until | None) -> None:
         """Count a line; `changed` says how long a change by it lasts, None where it changed nothing."""
         if changed is None:
-            self.num_idle += 1
+            self.num_idle, self.num_busy = self.num_idle + 1, 0
             self.now = shapes.now[self.until]
         else:
-            self.num_idle = -MANY_REPEATED
+            self.num_idle, self.num_busy = -MANY_REPEATED, self.num_busy + 1
             self.until = changed if self.until in {Until.END, changed} else Until.RECORD
 
 
@@ -289,6 +291,8 @@ class _Reading:
         if kind and kind.is_over(self._shapes):
             self._shapes.skip(line.shape, kind.until)
             return
+        if kind and kind.num_busy >= MANY_BUSY and line.number % MANY_BUSY:
+            shape = b""
         wanting = self._search.wanting(line.text)
         candidates = [self._made[index] or self._candidate(index) for index in wanting]
         if not self._is_known and any(candidate.is_last_resort for candidate in candidates):
