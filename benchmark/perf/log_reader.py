@@ -2,15 +2,17 @@
 """How fast are logs read? ripgrep, JUBE's analyser and nlp-bench on the same generated logs in one run; prints a table.
 
     python benchmark/perf/log_reader.py --folder /tmp                        (1 GB and 200 MB, some minutes)
-    python benchmark/perf/log_reader.py --size 5MB --dense-size 1MB --repeat 1           (a smoke test)
+    python benchmark/perf/log_reader.py --size 5MB --dense-size 1MB --noise-size 1MB --repeat 1          (a smoke test)
 
 Each line of the table is a process of its own: wall-clock seconds with start-up (the best of --repeat), peak resident
 memory. CPU s adds up all cores and hardly minds what else runs on the machine. `scan` is timed inside its process,
-without start-up. Needs rg and jube on PATH; what is missing is left out.
+without start-up. Needs rg and jube on PATH; what is missing is left out. A second table has the kinds of noise that real
+programs print, net of start-up: less than the same command on a log of a few lines.
 """
 
 import argparse
 import json
+import math
 import os
 import platform
 import shutil
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from nlp_bench.machine.node import cpu_model  # behind the path
 
+REPORT = [str(Path(sys.executable).with_name("nlp-bench")), "report", "--sequence-length", "2048"]
 NEEDLES = (b"iteration", b"....", b"-----", b"device:")
 MANY_NEEDLES = (*NEEDLES, *(
     b"samples/sec|tokens/s|tok/s|TFLOP|tps:|step:|Step |it/s|s/it|:::MLLOG|global_step|train_step_timing|throughput|seconds:|mfu|"
@@ -54,6 +57,7 @@ def main() -> int:
     size = make_logs.num_bytes
     parser.add_argument("--size", type=size, default="1GB", help="of the sparse log (default: %(default)s)")
     parser.add_argument("--dense-size", type=size, default="230MB", help="of the dense log (default: %(default)s)")
+    parser.add_argument("--noise-size", type=size, default="20MB", help="of each kind of noise (default: %(default)s)")
     parser.add_argument("--folder", type=Path, help="where the logs are made (default: a temporary folder)")
     parser.add_argument("--repeat", type=int, default=5, help="the best of so many runs (default: %(default)s)")
     parser.add_argument("--scan", metavar="LOG", help=argparse.SUPPRESS)
@@ -75,7 +79,35 @@ def main() -> int:
             subprocess.run([sys.executable, str(make_logs.__file__), *words], check=True, stdout=subprocess.DEVNULL)
         logs["line"].write_bytes(b"iteration " * 1_000_000)
         show(list(measured(logs, folder, options.repeat)))
+        show_noise(folder, options.noise_size, options.repeat)
     return 0
+
+
+def show_noise(folder: Path, num_bytes: int, repeat: int) -> None:
+    """Print how fast logs of one kind of noise are read, against JUBE and rg, net of start-up."""
+    import make_logs  # noqa: PLC0415  # found through the path above
+
+    log, start_up = folder / "noise.log", [0.0, 0.0, 0.0]
+    jube = jube_command(log, folder / "noise")
+    commands = [[*REPORT, str(log)], jube, ["rg", "-c", "elapsed time per iteration", str(log)]]
+    print(
+        f"\n| {num_bytes / 1e6:.4g} MB of noise | nlp-bench s | MB/s | JUBE s | rg s | against JUBE |\n|:--|--:|--:|--:|--:|--:|"
+    )
+    for kind in (None, *make_logs.KINDS):
+        make_logs.write(log, num_bytes if kind else 2_000, 2, kind)
+        times = [
+            best_run(command, repeat)["seconds"] if command and shutil.which(command[0]) else math.nan
+            for command in commands
+        ]
+        if kind is None:
+            start_up = times
+            print(f"| start-up, taken off below | {times[0]:.3f} | | {times[1]:.3f} | {times[2]:.3f} | |")
+            continue
+        ours, jubes, rgs = (max(time - start, 1e-3) for time, start in zip(times, start_up, strict=True))
+        rate = log.stat().st_size / ours / 1e6
+        print(
+            f"| {kind} | {ours:.3f} | {rate:.0f} | {jubes:.3f} | {rgs:.3f} | {jubes / ours:.1f} x as fast |", flush=True
+        )
 
 
 def grammar() -> Any:
@@ -111,7 +143,6 @@ def measured(logs: dict[str, Path], folder: Path, repeat: int) -> Iterator[dict[
     """Yield one line of the table after the other; `reference` names the line that it is compared with."""
     rg = ["rg", "-c", "elapsed time per iteration"]
     ours = [sys.executable, str(Path(__file__).resolve()), "--scan"]
-    report = [str(Path(sys.executable).with_name("nlp-bench")), "report", "--sequence-length", "2048"]
     one = ["taskset", "-c", "0"]
     jube = jube_command(logs["dense"], folder)
     for log, name, command in (
@@ -119,15 +150,15 @@ def measured(logs: dict[str, Path], folder: Path, repeat: int) -> Iterator[dict[
         ("sparse", "scan", [*ours, str(logs["sparse"])]),
         ("sparse", "scan on one core", [*one, *ours, str(logs["sparse"])]),
         ("sparse", "scan for 30 words", [*ours, str(logs["sparse"]), "--needles", "30"]),
-        ("sparse", "nlp-bench report", [*report, str(logs["sparse"])]),
+        ("sparse", "nlp-bench report", [*REPORT, str(logs["sparse"])]),
         ("dense", "jube result -a", jube),
         ("dense", "rg -c", [*rg, str(logs["dense"])]),
         ("dense", "scan", [*ours, str(logs["dense"])]),
         ("dense", "scan on one core", [*one, *ours, str(logs["dense"])]),
-        ("dense", "nlp-bench report", [*report, str(logs["dense"])]),
-        ("small", "nlp-bench report", [*report, str(logs["small"])]),
+        ("dense", "nlp-bench report", [*REPORT, str(logs["dense"])]),
+        ("small", "nlp-bench report", [*REPORT, str(logs["small"])]),
         ("line", "scan", [*ours, str(logs["line"])]),
-        ("line", "nlp-bench report", [*report, str(logs["line"])]),
+        ("line", "nlp-bench report", [*REPORT, str(logs["line"])]),
     ):
         if command and shutil.which(command[0]):
             row = {"log": log, "name": name, "num_bytes": logs[log].stat().st_size, **best_run(command, repeat)}
@@ -139,6 +170,7 @@ def jube_command(log: Path, folder: Path) -> list[str]:
     """Run JUBE's trivial step once, so that `jube result -a` has something to analyse; return that command."""
     if not shutil.which("jube"):
         return []
+    folder.mkdir(exist_ok=True)
     (folder / "analyse.yaml").write_text(JUBE.replace("LOG", str(log)))
     subprocess.run(["jube", "run", "analyse.yaml"], cwd=folder, check=True, capture_output=True)
     return ["jube", "result", "-a", str(folder / "runs")]

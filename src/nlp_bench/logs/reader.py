@@ -17,7 +17,7 @@ from nlp_bench.logs.dialects import all_dialects
 from nlp_bench.logs.end_marks import ENDINGS
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.record import LOAD, NO_RECORDS, Log
-from nlp_bench.logs.scan import Line, Scanner, Shapes, Until
+from nlp_bench.logs.scan import MAX_SHAPES, Line, Scanner, Shapes, Until
 from nlp_bench.logs.source import Block, Source, open_log
 from nlp_bench.logs.table import Text, event_log, is_event_file
 
@@ -34,7 +34,7 @@ _VALUES = b"0123456789abcdef. "  # bytes that differ between the lines of one sh
 MANY_IDLE, MANY_REPEATED, MANY_BUSY = 4, 4, 8
 """Lines of one shape that changed nothing for any parser, after which no more of them are read; how many more where one did; lines
 that all changed something, after which one of as many is compared."""
-MAX_SHAPES, MAX_SHAPE_BYTES, MAX_PARTS = 1 << 16, 1 << 12, 64
+MAX_PARTS = 64
 _SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
 _COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for a log of any program
 _LAST = (-1, -2)
@@ -124,24 +124,19 @@ class _Candidate:
 
 @dataclass
 class _Kind:
-    """The lines of one shape: how many of the last ones changed nothing, and how long the next ones will not either."""
+    """The lines of some shapes that differ in numbers and blanks only: how many of the last ones changed nothing."""
 
+    index: int
     num_idle: int = 0
     num_busy: int = 0  # lines since the last idle one
     until: Until = Until.END
-    now: int = 0  # `Shapes.now` of `until`, when they were enough
-
-    def is_over(self, shapes: Shapes) -> bool:
-        """Say whether the next line changes nothing, too; if that may have ended, one line more decides."""
-        if self.num_idle >= MANY_IDLE and self.now != shapes.now[self.until]:
-            self.num_idle = MANY_IDLE - 1
-        return self.num_idle >= MANY_IDLE
 
     def learn(self, shapes: Shapes, changed: Until | None) -> None:
         """Count a line; `changed` says how long a change by it lasts, None where it changed nothing."""
         if changed is None:
             self.num_idle, self.num_busy = self.num_idle + 1, 0
-            self.now = shapes.now[self.until]
+            if self.num_idle >= MANY_IDLE:  # one is enough where they were closed before
+                shapes.close(self.index, self.until)
         else:
             self.num_idle, self.num_busy = -MANY_REPEATED, self.num_busy + 1
             self.until = changed if self.until in {Until.END, changed} else Until.RECORD
@@ -225,7 +220,7 @@ class _Reading:
     def __init__(self, search: _Search) -> None:
         self._is_known = False
         self._shapes = Shapes()
-        self._kinds: dict[bytes, _Kind] = {}
+        self._kinds: dict[int, _Kind] = {}  # by a hash of the text without numbers and blanks
         self._rows = NO_RECORDS  # of the part of the log that is being read
         self._last_change = -1  # byte offset of the last record or other change before these
         self._waiting: list[tuple[_Candidate, Line]] = []
@@ -277,8 +272,8 @@ class _Reading:
     def _take_parts(self, line: Line) -> None:
         """Take a line that a progress bar overwrites again and again as so many lines."""
         for text in line.text.split(b"\r"):
-            kind = self._kinds.get(text.translate(None, _VALUES))
-            if text and not (kind and kind.is_over(self._shapes)):
+            kind = self._kinds.get(hash(text.translate(None, _VALUES)))
+            if text and not (kind and self._shapes.is_closed(kind.index)):
                 self._take(line._replace(text=text, shape=0))
 
     def _take(self, line: Line) -> None:
@@ -286,18 +281,18 @@ class _Reading:
         if b"\r" in line.text[:-1]:
             self._take_parts(line)
             return
-        shape = line.text.translate(None, _VALUES) if len(line.text) <= MAX_SHAPE_BYTES else b""
+        shape = hash(line.text.translate(None, _VALUES))
         kind = self._kinds.get(shape)
-        if kind and kind.is_over(self._shapes):
-            self._shapes.skip(line.shape, kind.until)
+        if kind and self._shapes.is_closed(kind.index):
+            self._shapes.add(line.shape, kind.index)
             return
         if kind and kind.num_busy >= MANY_BUSY and line.number % MANY_BUSY:
-            shape = b""
+            shape = 0
         wanting = self._search.wanting(line.text)
         candidates = [self._made[index] or self._candidate(index) for index in wanting]
         if not self._is_known and any(candidate.is_last_resort for candidate in candidates):
             self._waiting += [(candidate, line) for candidate in candidates if candidate.is_last_resort]
-            shape = b""
+            shape = 0
         candidates = [candidate for candidate in candidates if not candidate.is_last_resort]
         before = [candidate.state() for candidate in candidates] if shape else []
         for candidate in candidates:
@@ -312,7 +307,7 @@ class _Reading:
         if not (shape and lasting) and changed != {self._events}:
             self._last_change = line.offset
         if shape and (kind or len(self._kinds) < MAX_SHAPES):
-            kind = kind or self._kinds.setdefault(shape, _Kind())
+            kind = kind or self._kinds.setdefault(shape, _Kind(len(self._kinds)))
             kind.learn(self._shapes, (Until.CHANGE if lasting else Until.RECORD) if changed else None)
 
     def _drop_repeated_event(self) -> None:

@@ -25,7 +25,7 @@
 #error "-ffast-math takes a value that is missing (NaN) for a number: add -fno-fast-math behind it"
 #endif
 
-#define INTERFACE 4 /* raised with every change that scan.py has to know */
+#define INTERFACE 5 /* raised with every change that scan.py has to know */
 #define MAX_PIECES 64
 #define MAX_COLUMNS 64
 #define MAX_NUMBER_BYTES 64
@@ -83,7 +83,8 @@ struct output {
   int64_t max_lines;
   int64_t num_lines;
   const uint64_t *shapes; /* of lines that are left out: a hash table with linear probing, 0 is an empty slot */
-  const int64_t *until;   /* of each: 0 for ever; as long as it is one of the next two */
+  const int64_t *kinds;   /* of each, an index into the next */
+  const int64_t *until;   /* of a kind: 0 for ever; as long as it is one of the next two */
   int64_t change;
   int64_t record;
   int64_t num_slots; /* of the table, a power of two */
@@ -588,7 +589,7 @@ static enum fate fate_of(const struct output *out, uint64_t shape)
     slot = (slot + 1) & last;
   if (!out->shapes[slot])
     return TAKEN;
-  int64_t until = out->until[slot];
+  int64_t until = out->until[out->kinds[slot]];
   if (until && (out->num_lines || (out->num_rows && until != out->change)))
     return TO_BE_ASKED_AGAIN;
   return !until || until == out->change || until == out->record ? LEFT_OUT : TAKEN_AS_LAST;

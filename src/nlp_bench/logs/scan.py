@@ -32,7 +32,7 @@ _UNSAFE = re.compile(rb"[\x1b\r\x80-\xff]")
 _TIME_STAMP = re.compile(rb"\[20\d\d[-/.][^\]]*\]|[ \t]+|" + PLAIN_STAMP)
 _BLANKS = b" \t"
 _SHAPE = bytes.maketrans(b"0123456789abcdef", bytes(16))
-_MAX_SHAPES = 1 << 15
+MAX_SHAPES = 1 << 15  # of lines of one log, and kinds of them
 STAMP = COLUMN["stamp_s"]
 
 
@@ -84,24 +84,32 @@ OPEN = (Until.CHANGE, Until.RECORD)
 
 
 class Shapes:
-    """The shapes of lines of one log that no parser needs; the scanner leaves such lines out."""
+    """The kinds of lines of one log that no parser needs, each of one or more shapes; the scanner leaves such lines out."""
 
     def __init__(self) -> None:
-        self.table = np.zeros(2 * _MAX_SHAPES, np.int64)  # a hash table with linear probing, as in scan.c
-        self.until = np.zeros(len(self.table), np.int64)  # `now` of its Until, when the shape was added
-        self.now = [0, 1, -1]  # for each Until, a number that changes when it is over
+        self.table = np.zeros(2 * MAX_SHAPES, np.int64)  # a hash table with linear probing, as in scan.c
+        self.kinds = np.zeros(len(self.table), np.int64)  # of the shapes in the table
+        self.until = np.full(MAX_SHAPES, -1, np.int64)  # of each kind: `now` of its Until when it was closed
+        self.now = [0, 1, -2]  # for each Until, a number that changes when it is over
         self._slots: dict[int, int] = {}
 
-    def skip(self, shape: int, until: Until) -> None:
-        """Leave out lines of this shape; of a log with ever new ones not all are remembered."""
-        if not shape:
+    def add(self, shape: int, kind: int) -> None:
+        """Leave out lines of this shape as long as their kind is closed; of a log with ever new ones not all are remembered."""
+        if not shape or shape in self._slots or len(self._slots) >= MAX_SHAPES:
             return
-        slot = self._slots.get(shape, shape) % len(self.table)
-        while self.table[slot] not in {0, shape}:
+        slot = shape % len(self.table)
+        while self.table[slot]:
             slot = (slot + 1) % len(self.table)
-        if self.table[slot] or len(self._slots) < _MAX_SHAPES:
-            self._slots[shape] = slot
-            self.table[slot], self.until[slot] = shape, self.now[until]
+        self._slots[shape] = slot
+        self.table[slot], self.kinds[slot] = shape, kind
+
+    def close(self, kind: int, until: Until) -> None:
+        """Leave out the lines of a kind until then."""
+        self.until[kind] = self.now[until]
+
+    def is_closed(self, kind: int) -> bool:
+        """Say whether lines of a kind are left out now."""
+        return int(self.until[kind]) in self.now
 
     def reopen(self, until: Until) -> None:
         """Read lines again that were left out until now; a change ends both."""
@@ -111,8 +119,8 @@ class Shapes:
     def state(self, shape: int) -> Until | None:
         """Return how long lines of this shape are left out, None where they are read."""
         slot = self._slots.get(shape)
-        known = 0 if slot is None else int(self.until[slot])
-        return Until(self.now.index(known)) if slot is not None and known in self.now else None
+        kind = None if slot is None else int(self.kinds[slot])
+        return None if kind is None or not self.is_closed(kind) else Until(self.now.index(int(self.until[kind])))
 
 
 class Scanner:
@@ -278,7 +286,7 @@ class _PythonEngine:
 MANY_SMALL = 4
 """Small logs that are read in Python, before the tables of the compiled engine, which take milliseconds to make, pay off."""
 SMALL_BYTES = 1 << 16  # making the tables of the compiled engine takes longer than reading so few bytes in Python
-_INTERFACE = 4  # as in scan.c: an object of another version is not used
+_INTERFACE = 5  # as in scan.c: an object of another version is not used
 _MAX_ROWS = 1 << 15
 _FIRST_LINES, _MAX_LINES = 1 << 6, 1 << 10
 """Lines of the first part of a block, and at most: what the parsers need not see, the next part leaves out."""
@@ -336,7 +344,7 @@ class _Output(ctypes.Structure):
         *(("max_rows", _INT), ("num_rows", _INT)),
         *((name, _POINTER) for name in _OF_LINE),
         *(("max_lines", _INT), ("num_lines", _INT)),
-        *(("shapes", _POINTER), ("until", _POINTER), ("change", _INT), ("record", _INT), ("num_slots", _INT)),
+        *(("shapes", _POINTER), ("kinds", _POINTER), ("until", _POINTER), ("change", _INT), ("record", _INT), ("num_slots", _INT)),
     )
 
 
@@ -479,7 +487,7 @@ class _CEngine:
             plan = self.plan if self.plan and self.num_false < _MAX_FALSE else self.prepare(block)
             plan.num_checked = 0
             output.at, output.num_line_ends = block.begin, 0
-            output.shapes, output.until = shapes.table.ctypes.data, shapes.until.ctypes.data
+            output.shapes, output.kinds, output.until = (each.ctypes.data for each in (shapes.table, shapes.kinds, shapes.until))
             output.num_slots = len(shapes.table)
             while is_full:
                 output.change, output.record = shapes.now[Until.CHANGE], shapes.now[Until.RECORD]
