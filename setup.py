@@ -43,13 +43,18 @@ class BuildPy(build_py):
                 shutil.copy2(path, target)
 
 
-# A plain shared object that ctypes loads. Without it the engine in Python does its work, more slowly, and the wheel fits every machine;
-# `nlp-bench build --scanner` makes it later.
+# A plain shared object that ctypes loads, of every Python from 3.10 on. Without a compiler the engine in Python does its work, more
+# slowly; `nlp-bench build --scanner` makes it later, and NLP_BENCH_SCANNER=0 leaves it out of a wheel for every machine.
 SCAN = Extension(
     "nlp_bench.logs._scan",
     sources=["src/nlp_bench/logs/scan.c"],
     extra_compile_args=["-O3", "-std=c11", "-Wall", "-Wextra", "-fno-fast-math"],  # whatever CFLAGS of a site say
     optional=True,
+    py_limited_api=True,
 )
 
-setup(cmdclass={"build_py": BuildPy}, ext_modules=[SCAN] if os.environ.get("NLP_BENCH_SCANNER") == "1" else [])
+setup(
+    cmdclass={"build_py": BuildPy},
+    ext_modules=[] if os.environ.get("NLP_BENCH_SCANNER") == "0" else [SCAN],
+    options={"bdist_wheel": {} if os.environ.get("NLP_BENCH_SCANNER") == "0" else {"py_limited_api": "cp310"}},
+)

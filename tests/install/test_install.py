@@ -61,7 +61,7 @@ def source(sdist: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(source: Path) -> Path:
-    return built("build_wheel", source, source.parent / "wheel")
+    return built("build_wheel", source, source.parent / "wheel", NLP_BENCH_SCANNER="0")
 
 
 def environment(folder: Path, wheel: Path, packages: Path) -> Path:
@@ -148,12 +148,15 @@ def test_the_wheel_is_pure_whole_and_says_what_it_is(wheel: Path) -> None:
     assert versions == ["3.10", "3.11", "3.12", "3.13"]
 
 
-def test_the_scanner_is_compiled_where_it_is_asked_for(source: Path, tmp_path: Path) -> None:
+def test_the_scanner_is_compiled_where_there_is_a_compiler(source: Path, tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "source")
-    wheel = built("build_wheel", tmp_path / "source", tmp_path, NLP_BENCH_SCANNER="1")
+    wheel = built("build_wheel", tmp_path / "source", tmp_path)
     with zipfile.ZipFile(wheel) as archive:
-        assert any(name.startswith("nlp_bench/logs/_scan.") for name in archive.namelist())
-    assert "none-any" not in wheel.name
+        assert "nlp_bench/logs/_scan.abi3.so" in archive.namelist()
+    assert "cp310-abi3-linux" in wheel.name
+    wheel = built("build_wheel", tmp_path / "source", tmp_path / "without", CC="/nowhere/cc")
+    with zipfile.ZipFile(wheel) as archive:
+        assert not [name for name in archive.namelist() if "_scan." in name]
 
 
 def call(command: Path, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":

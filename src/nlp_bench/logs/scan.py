@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache, cached_property, lru_cache, partial
-from importlib.machinery import EXTENSION_SUFFIXES
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -348,8 +347,8 @@ class _Output(ctypes.Structure):
     )
 
 
-OBJECT = Path(__file__).with_name("_scan" + EXTENSION_SUFFIXES[0])
-"""The shared object, built by pip where NLP_BENCH_SCANNER=1 is set, or by `nlp-bench build --scanner`."""
+OBJECT = Path(__file__).with_name("_scan.abi3.so")
+"""The shared object, built by pip where there is a C compiler, or by `nlp-bench build --scanner`."""
 LARGE_BYTES = 1 << 26  # size of a log from which `why_slow` is printed
 
 
