@@ -149,7 +149,9 @@ def _state(value: object, depth: int = 6) -> object:
     if isinstance(value, Line):  # of which a later one is no other state
         return Line
     if isinstance(value, (list, deque, set)):
-        return len(value), [_state(value[at], depth - 1) for at in _LAST[: len(value)]] if isinstance(value, (list, deque)) and depth else 0
+        return len(value), [_state(value[at], depth - 1) for at in _LAST[: len(value)]] if isinstance(
+            value, (list, deque)
+        ) and depth else 0
     if isinstance(value, dict):
         return len(value), [_state(part, depth - 1) for part in islice(value.values(), MAX_PARTS)] if depth else 0
     if isinstance(value, (tuple, frozenset)):

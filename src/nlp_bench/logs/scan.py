@@ -343,7 +343,14 @@ class _Output(ctypes.Structure):
         *(("max_rows", _INT), ("num_rows", _INT)),
         *((name, _POINTER) for name in _OF_LINE),
         *(("max_lines", _INT), ("num_lines", _INT)),
-        *(("shapes", _POINTER), ("kinds", _POINTER), ("until", _POINTER), ("change", _INT), ("record", _INT), ("num_slots", _INT)),
+        *(
+            ("shapes", _POINTER),
+            ("kinds", _POINTER),
+            ("until", _POINTER),
+            ("change", _INT),
+            ("record", _INT),
+            ("num_slots", _INT),
+        ),
     )
 
 
@@ -486,7 +493,9 @@ class _CEngine:
             plan = self.plan if self.plan and self.num_false < _MAX_FALSE else self.prepare(block)
             plan.num_checked = 0
             output.at, output.num_line_ends = block.begin, 0
-            output.shapes, output.kinds, output.until = (each.ctypes.data for each in (shapes.table, shapes.kinds, shapes.until))
+            output.shapes, output.kinds, output.until = (
+                each.ctypes.data for each in (shapes.table, shapes.kinds, shapes.until)
+            )
             output.num_slots = len(shapes.table)
             while is_full:
                 output.change, output.record = shapes.now[Until.CHANGE], shapes.now[Until.RECORD]
