@@ -323,11 +323,15 @@ def _attributes(point: dict[str, Any]) -> dict[str, Any]:
 _EVENTS = re.compile(rb"(?s:.{12})\x09(?s:.{8})\x1a.brain\.E")
 
 
+def _head(path: str) -> bytes:
+    with Path(path).open("rb") as stream:
+        return stream.read(64)
+
+
 def is_event_file(path: str) -> bool:
     """Say whether a file begins as TensorBoard's event files do."""
     try:
-        with Path(path).open("rb") as stream:
-            return Path(path).is_file() and bool(_EVENTS.match(stream.read(64)))
+        return Path(path).is_file() and bool(_EVENTS.match(_head(path)))
     except (OSError, ValueError):
         return False
 
