@@ -42,7 +42,7 @@ def test_options_that_make_other_tokens_than_the_log_counts_prove_no_limit(tmp_p
         run = nlp_bench.read_log(tmp_path / "x.log", pattern=[form], sequence_length=2048, global_batch_size=batch)
         found = nlp_bench.measure(run, limit=900).verdict
         assert found.word == word
-    assert found.reasons == ("the options give 2 times the tokens that the log itself counts",)
+    assert found.reasons[0].startswith("the options give 2 times the tokens that the log itself counts")
 
 
 DOUBT = "the samples per second of the log are 0.82 times what its time and sizes give"
