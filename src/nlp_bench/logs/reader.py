@@ -69,7 +69,7 @@ def read_log(
         log = reading.result(source.num_bytes, source.damage)
         # No program writes a table, so that any dialect but the guess of the unknown one knows better.
         if table and log.dialect in {None, UNKNOWN} and (read := table.log(source.damage)):
-            log = read if read.dialect or not log.dialect else log
+            log = read if read.dialect else replace(log, table=read.table)
         return log if log.attempts or log.damage else replace(log, damage=source.form)
 
 
