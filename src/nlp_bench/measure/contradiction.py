@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nlp_bench.escape import some
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.record import Attempt, EndMark, Log, Records
+from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure.sizes import Overrides, Sizes, Spans
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.workload import Workload
@@ -43,14 +43,13 @@ class Code(str, Enum):
     SAMPLES_VS_BATCH = "consumed samples against batch and iterations"
     TOKENS_VS_SAMPLES = "consumed tokens against consumed samples and sequence length"
     ARGUMENTS_VS_LINES = "the program's own dump of its arguments against its lines"
-    ARGUMENTS_VS_ARGUMENTS = "arguments that the program itself refuses together"
+    ARGUMENTS_VS_ARGUMENTS = "a size that the arguments state twice, or that the program itself refuses together"
     ARGUMENTS_VS_RUN = "the dump of the arguments against the run.json of the run"
     MISSING_LINES = "iterations in the middle that no line gives a time for"
     SILENT_LINES = "lines that lack what nearly all others say of their rate"
     UNREADABLE_LINES = "training lines that cannot be read whole: many, or at equal distances"
     IMPLAUSIBLY_FAST = "single iterations far faster than those around them"
     OTHER_SCALE = "times that change for good by a factor of 100 or more within a log"
-    EARLIER_ERROR = "an error before the last lines of a log that stops early, with no start of the program behind it"
     ATTEMPTS_DIFFER = "several starts of one training, of different speed"
     RANKS_DIFFER = "two processes that print different times for one iteration"
     SEAL_VS_LINES = "the hash with which the trainer closed its log against the lines that it covers"
@@ -102,7 +101,6 @@ class Claims:
     measured: Throughput
     overrides: Overrides
     workload: Workload
-    error: EndMark | None = None  # `LogEnd.error`
     silent_s: float = 0.0  # `LogEnd.silent_s`
     seals: tuple[Contradiction, ...] = ()  # what the trainer's closing hash says, of a log without its run folder
     recorders: Sequence[NDArray[np.float64]] = ()  # times of day at which the recorders of the nodes took their samples

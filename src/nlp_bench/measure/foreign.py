@@ -255,7 +255,6 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
             measured=throughput,
             overrides=overrides,
             workload=workload,
-            error=ending.error,
             silent_s=ending.silent_s,
             seals=tuple(against_seals(sealed, attempt, is_alone=True)),
         )

@@ -50,8 +50,6 @@ class LogEnd:
     mark: EndMark | None = None  # the line that shows it
     silent_s: float = 0.0
     """Seconds from the last line of the measured start to its end from outside; 0 where that is no long time."""
-    error: EndMark | None = None
-    """Where the log stops early, an error before its last record, behind which no program starts."""
     finished_at: int | None = None  # iteration at which the training ended well; None: it did not
 
     @property
@@ -92,8 +90,7 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     said = f"line {mark.line_number}, after the last iteration: {one_line(mark.text)}" if mark else None
     known: dict[str, Any] = {"remark": said if is_failure else None, "mark": mark, "finished_at": finished_at}
     for shown, text in _lacking(log, attempts, measured, is_done=bool(over)):
-        error = None if mark or over else _error_before(log, last)
-        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, error=error, **known)
+        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, **known)
     return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, **known)
 
 
@@ -101,19 +98,6 @@ def several_starts(number: int, finished_at: int | None, chosen: str) -> str:
     """Return that a training was started several times: how it ended as a whole, and from which attempt its number is."""
     whole = f", finished at iteration {finished_at}" if finished_at is not None else " of this training in the log"
     return f"{number} attempts{whole}; {chosen}"
-
-
-def _error_before(log: Log, last: Attempt) -> EndMark | None:
-    """Return the error that may have ended a log that stops early although lines stand behind it: its stream is in front (`cat job.err job.out`), or was written sooner."""
-    if last.records[-1].total_iterations is None or _is_over(last.records, log.counts_from):
-        return None
-    # Behind the first start, or the first record, what another start follows did not end this one.
-    first = min((last.records[0].line_number, *log.starts))
-    again = max((*log.starts, *(load.line_number for load in log.loads)), default=0)
-    begin, end = 0 if last is log.attempts[0] else last.records.offsets[0], last.records.offsets[-1]
-    marks = (mark for mark in log.ends if begin <= mark.offset < end and not first < mark.line_number < again)
-    found = decisive(tuple(marks))
-    return found if found and found.outcome not in {Outcome.VALID, *OUTSIDE} else None
 
 
 def _more_than_shown(records: Records, mark: EndMark) -> str | None:

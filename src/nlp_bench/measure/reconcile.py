@@ -41,6 +41,7 @@ CHECKED = (
 """Settings in which a log must not contradict its run.json."""
 _ARGUMENTS = {"sequence_length": "seq_length", "global_batch_size": "global_batch_size", "num_gpus": "world_size"}
 """Sizes that the number is computed with, and their names among the arguments."""
+_GROUPS = ("tensor_model", "pipeline_model", "data")
 _SAME = 0.005
 SKIPPED, NEARLY_ALL_SKIPPED, MIN_ITERATIONS = 0.4, 0.9, 20
 """Shares of skipped updates that are doubted, and that are no training; a log of fewer iterations may still be in search of its loss
@@ -57,9 +58,11 @@ MIN_COPIES, COPIES = 2, 0.01  # lines, and share of them, that may have the loss
 MIN_LOSSES, MIN_ROUND_LOSSES = 10, 100
 """Lines with one and the same loss from which that is no chance, and the same of a loss of three digits or fewer."""
 OTHER_UNIT = 0.5  # a rate that is less than such a share of what it should be is in another unit, or a contradiction
-OTHER_SCALE = 100.0  # factor between two groups of lines from which they are not of one measurement
+OTHER_SCALE = (
+    100.0  # factor between the fastest and the slowest PART of the lines from which they are not of one measurement
+)
 ALIKE = 0.8  # share of the gaps between lines that are alike where the program logged at another interval
-MIN_PART, PART = 5, 0.1  # lines of such a part at least, and share of all lines
+MIN_PART, PART = 5, 0.1  # lines of a part at least, and share of all lines
 START = 4  # one in so many lines of another start is its warm-up
 
 
@@ -82,17 +85,14 @@ def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
     yield from against_stamps(claims)
     if claims.sizes.has_times:
         yield from against_recorders(claims)
-    yield from _arguments_against_lines(claims)
-    yield from _arguments_together(claims)
+    yield from _stated_twice(claims)
+    yield from _counted_at_most(claims)
     yield from _missing(claims)
     yield from _repeated(claims.records)
     yield from silent(claims)
-    if len(claims.log.attempts) == 1:
-        yield from _stated_twice(claims)
     yield from _unreadable(claims.attempt)
     yield from _fast(claims)
     yield from _other_scale(claims)
-    yield from _error(claims)
     yield from _attempts(claims)
     yield from _ranks(claims.attempt)
     yield from against_training(claims.records, claims.log.dialect, is_ours=claims.is_ours)
@@ -115,92 +115,59 @@ def _against_run(claims: Claims) -> Iterator[Contradiction]:
             yield Contradiction(Code.ARGUMENTS_VS_RUN, Weight.VOID, text)
 
 
-def _arguments_against_lines(claims: Claims) -> Iterator[Contradiction]:
-    """Yield where the lines count more than the dump of the arguments says: a ramp-up or a curriculum only ever counts less."""
-    attempt, length = claims.attempt, claims.sizes.sequence_length
-    for name, counted, size in _sizes_otherwise(claims):
-        if counted and size and counted / size > 1 + _SAME:
-            what = "sequence length" if name == "sequence_length" else "global batch size"
-            line = attempt.facts[name].line_number
-            text = f"the {what} is {counted:.0f} in the lines and {size:.6g} by the {name.replace('_', ' ')} of line {line}"
-            yield Contradiction(Code.ARGUMENTS_VS_LINES, weigh(counted / size), text, (line,))
+def _counted_at_most(claims: Claims) -> Iterator[Contradiction]:
+    """Yield that samples of which the arguments say that they vary are counted as the longest."""
+    length = claims.sizes.sequence_length
     for name in ("variable_seq_lengths", "sft"):  # sft_dataset.py fills its samples up
         varying = claims.workload.logged.get(name)
         if varying and varying.value is True and length and not claims.records.has("tokens").any():
             text = f"samples of {length} tokens are counted, the most that one has: {name} is True ({varying.source})"
             yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text)
-    shortest = attempt.fact("curriculum_length")
-    if shortest and length and length > (1 + _SAME) * shortest and not claims.records.has("tokens").any():
-        line = attempt.facts["curriculum_length"].line_number
-        text = f"samples of {length} tokens are counted, but a curriculum is on, and in line {line} they have {shortest:.0f}"
-        yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text, (line,))
-
-
-def _sizes_otherwise(claims: Claims) -> Iterator[tuple[str, float | None, float | None]]:
-    """Yield a fact of the log, the size that its lines count, and the size by the fact; None where it is not known."""
-    attempt, records, batch = claims.attempt, claims.records, claims.sizes.global_batch_size
-    logged = Workload(logged=claims.workload.logged)
-    for name, used in (("global_batch_size", batch), ("sequence_length", claims.sizes.sequence_length)):
-        lines = records.column(name)[records.has(name)]
-        yield name, float(lines.max()) if len(lines) and used == lines[-1] else None, attempt.fact(name)
-    passes, micro, replicas = attempt.count("micro_batches"), logged.count("micro_batch_size"), _replicas(logged)
-    yield "micro_batches", batch, passes * micro * replicas if passes and micro and replicas else None
-    samples, total = attempt.count("train_samples"), records[-1].total_iterations
-    consumed = records.column("consumed_samples")
-    is_ramp = bool(np.any(np.abs(consumed - records.column("iteration") * (batch or 0)) > _SAME * consumed))
-    yield "train_samples", batch, samples / total if samples and total and not is_ramp else None
-
-
-def _replicas(logged: Workload) -> int | None:
-    """Return the number of model replicas by the arguments, None where they do not say it."""
-    sizes = [logged.count(f"{name}_model_parallel_size") for name in ("tensor", "pipeline")]
-    world, model = logged.count("world_size"), (sizes[0] or 0) * (sizes[1] or 0)
-    model *= logged.count("context_parallel_size") or 1
-    return logged.count("data_parallel_size") or (world // model if world and model else None)
-
-
-def _arguments_together(claims: Claims) -> Iterator[Contradiction]:
-    """Yield arguments that Megatron-LM itself refuses together (NVIDIA/Megatron-LM megatron/training/arguments.py `validate_args`)."""
-    logged = Workload(logged=claims.workload.logged)
-    length = logged.count("seq_length")
-
-    def refused(words: str, names: tuple[str, ...], slower: float = 1.0) -> Contradiction:
-        values = ", ".join(f"{name} {one_line(logged.logged[name].value)}" for name in names)
-        text = f"the log's arguments cannot stand together: {words} with {values} ({logged.logged[names[0]].source})"
-        return Contradiction(Code.ARGUMENTS_VS_ARGUMENTS, weigh(slower), text)
-
-    for name in ("max_position_embeddings", "encoder_seq_length"):
-        other = logged.count(name)
-        if other and length and length == claims.sizes.sequence_length and length > other:
-            yield refused(f"{length} tokens do not fit", ("seq_length", name), length / other)
-    names = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size")
-    # DeepSpeed's engine prints a world of its own: the first word counts.
-    counts, world = [logged.count(name) for name in names], claims.attempt.count("num_devices")
-    if all(counts) and world:
-        tensor, pipeline, data = (count or 1 for count in counts)
-        product = tensor * pipeline * data * (logged.count("context_parallel_size") or 1)
-        if product != world:
-            yield refused(f"TP x PP x CP x DP is {product}, the world {world}", names)
-        micro, batch = logged.count("micro_batch_size"), claims.sizes.global_batch_size
-        if micro and batch and batch % (micro * data):
-            yield refused(f"a batch of {batch} is no multiple", ("micro_batch_size", "data_parallel_size"))
 
 
 def _stated_twice(claims: Claims) -> Iterator[Contradiction]:
-    """Yield a size that the arguments state twice, once for this number and once otherwise: the first word was used."""
-    for fact in ("sequence_length", "global_batch_size"):
-        name = _ARGUMENTS[fact]
-        first, last = claims.attempt.count(fact), claims.workload.logged.get(name)
-        if first and last and isinstance(last.value, int) and last.value < first:
-            lines = np.unique(claims.records.column(fact)[claims.records.has(fact)])
-            if len(lines) > 1:
-                continue  # a ramp-up or a curriculum: each line counts its own
-            # The lines' own, the lesser, is what was counted: the first step of a ramp-up, perhaps.
-            weight = Weight.DOUBT if last.value in lines else weigh(first / last.value if last.value else np.inf)
-            text = (
-                f"{heading(name)} is {first} and, further on, {last.value} ({last.source}) in one start of the program"
-            )
-            yield Contradiction(Code.ARGUMENTS_VS_ARGUMENTS, weight, text)
+    """Yield a size of which more was counted than another statement gives; a ramp-up or a curriculum only ever counts less."""
+    facts, logged = claims.attempt.facts, claims.workload.logged
+    for code, name, counted, other, source, weight in _sizes_twice(claims):
+        if counted and other and counted / other > 1 + _SAME:
+            lines = (facts[source].line_number,) if source in facts else ()
+            where = f"line {lines[0]}" if lines else logged[source].source
+            text = f"the {name} is {counted:.0f}, and {other:.6g} by the {source.replace('_', ' ')} ({where})"
+            yield Contradiction(code, weight or weigh(counted / other), text, lines)
+
+
+def _sizes_twice(claims: Claims) -> Iterator[tuple[Code, str, float | None, float | None, str, Weight | None]]:
+    """Yield a size in words, as it was counted and by another statement, whose name, and its weight where the factor does not tell it."""
+    attempt, records, logged = claims.attempt, claims.records, Workload(logged=claims.workload.logged)
+    length, batch = claims.sizes.sequence_length, claims.sizes.global_batch_size
+    of_lines, of_arguments = Code.ARGUMENTS_VS_LINES, Code.ARGUMENTS_VS_ARGUMENTS
+    for name, used in (("global_batch_size", batch), ("sequence_length", length)):
+        lines, words = records.column(name)[records.has(name)], name.replace("_", " ")
+        if len(lines):
+            largest = float(lines.max()) if used == lines[-1] else None
+            yield of_lines, f"{words} of the lines", largest, attempt.fact(name), name, None
+        elif len(claims.log.attempts) == 1:  # the first statement was counted
+            argument = _ARGUMENTS[name]
+            yield of_arguments, words, attempt.count(name), logged.count(argument), argument, None
+    tensor, pipeline, data = (logged.count(f"{name}_parallel_size") or 0 for name in _GROUPS)
+    model = tensor * pipeline * (logged.count("context_parallel_size") or 1)
+    passes, micro, world = attempt.count("micro_batches"), logged.count("micro_batch_size"), logged.count("world_size")
+    replicas = data or (world // model if world and model else 0)
+    yield of_lines, "global batch size", batch, (passes or 0) * (micro or 0) * replicas, "micro_batches", None
+    samples, total = attempt.count("train_samples"), records[-1].total_iterations
+    consumed = records.column("consumed_samples")
+    is_ramp = bool(np.any(np.abs(consumed - records.column("iteration") * (batch or 0)) > _SAME * consumed))
+    mean = samples / total if samples and total and not is_ramp else None
+    yield of_lines, "global batch size", batch, mean, "train_samples", None
+    if not records.has("tokens").any():
+        yield of_lines, "sequence length", length, attempt.fact("curriculum_length"), "curriculum_length", Weight.DOUBT
+    # What Megatron-LM itself refuses together: megatron/training/arguments.py `validate_args`.
+    for name in ("max_position_embeddings", "encoder_seq_length"):
+        counted = length if length == logged.count("seq_length") else None
+        yield of_arguments, "sequence length", counted, logged.count(name), name, None
+    # DeepSpeed's engine prints a world of its own: the first statement counts.
+    sizes = sorted((attempt.count("num_devices") or 0, model * data))
+    yield of_arguments, "number of devices", sizes[1], sizes[0], "data_parallel_size", Weight.DOUBT
 
 
 # The seals of our trainer's log.
@@ -380,30 +347,18 @@ def _fast(claims: Claims) -> Iterator[Contradiction]:
 
 
 def _other_scale(claims: Claims) -> Iterator[Contradiction]:
-    """Yield whether the times fall into two groups that no machine sets apart: seconds for milliseconds, `1.012` for 1 012."""
-    costs, number = claims.spans.seconds_per_token, len(claims.spans)
-    least, order = max(MIN_PART, int(PART * number)), np.argsort(costs)
-    between = np.diff(np.log(costs[order]))[least - 1 : number - least]
-    at = least + int(np.argmax(between)) if len(between) else 0
-    groups = order[:at], order[at:]
-    apart = float(np.median(costs[groups[1]]) / np.median(costs[groups[0]])) if at else 1.0
+    """Yield whether the times are so far apart as no machine sets them: seconds for milliseconds, `1.012` for 1 012."""
+    costs = claims.spans.seconds_per_token
+    order, least = np.argsort(costs), max(MIN_PART, int(PART * len(costs)))
+    ends = order[[least - 1, -least]] if least <= len(costs) else order[[0, 0]]
+    apart = float(costs[ends[1]] / costs[ends[0]])
     if apart > OTHER_SCALE:
-        lines = claims.spans.records.numbers[[int(group.min()) for group in groups]]
+        lines = claims.spans.records.numbers[np.sort(ends)]
         text = (
-            f"its times are of two groups, a factor of {apart:.0f} apart (as in {named(lines)}): no machine does that, so that one part "
+            f"its times are a factor of {apart:.0f} apart (as in {named(lines)}): no machine does that, so that one part "
             "is in another unit, of another training, or in numbers with points between thousands; give the parts apart"
         )
         yield Contradiction(Code.OTHER_SCALE, Weight.VOID, text, lines)
-
-
-def _error(claims: Claims) -> Iterator[Contradiction]:
-    """Yield the error that may have ended the run, although lines of the training stand behind it."""
-    if error := claims.error:
-        text = (
-            f"line {error.line_number}, before the last iteration, says: {one_line(error.text)}; the log stops early, and no start of the "
-            "program follows, so that this may have ended it"
-        )
-        yield Contradiction(Code.EARLIER_ERROR, Weight.DOUBT, text, (error.line_number,))
 
 
 def _attempts(claims: Claims) -> Iterator[Contradiction]:

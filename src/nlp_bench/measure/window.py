@@ -20,7 +20,6 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Attempt, Column, Event, Log
 from nlp_bench.measure.estimate import Estimate, student_cdf
 from nlp_bench.measure.series import (
-    MIN_SEGMENT,
     MIN_STEP,
     MIN_VALUES,
     as_slice,
@@ -70,15 +69,14 @@ SPREAD_FACTOR = 3 * 1.4826
 IMPLAUSIBLE_FACTOR = 4.0
 SETTLING_FACTOR = 3.0
 LATE_FACTOR = 1.25
-MIN_FADING = 16  # intervals from which a slow fading can be told from noise
-FADING_T, LEAST_FADING = 4.0, 0.01  # standard errors, and share of the level, by which a front is slower that fades
+MIN_BETWEEN = 8  # intervals from which one between two levels can be told from noise
 WORDS = ("evaluation", "checkpoint")  # reasons that rest on the words of the log
 MARKS = (*WORDS, "profiler")  # the same and the one that our own trainer gives, whose lines are sealed
 MAX_MARKED = 0.1  # share of the run's time that words may excuse
 STAYS = 2 / 3  # share of the intervals of a slower level that are slower than three quarters of the steady one
 COMES_BACK = 0.5
 """Share of the step to another level at an end that a level inside the window has to have, for the machine to come back from such."""
-MAX_SLOW_START, MAX_SLOW_END, SHORT_END = 0.25, 1 / 3, 0.1  # shares of the intervals
+MAX_SLOW_START, MAX_SLOW_END = 0.25, 1 / 3  # shares of the intervals
 
 
 @immutable(kw_only=False)
@@ -154,8 +152,6 @@ def find_window(spans: Spans, conventions: LogConventions) -> Window:
     chosen.leave_out_implausible()
     chosen.leave_out_other_levels()
     limit = chosen.leave_out_slow_start()
-    chosen.leave_out_short_end()
-    chosen.leave_out_fading()
     chosen.leave_out_transitions()
     return chosen.result(limit)
 
@@ -287,24 +283,10 @@ class _Selection:
             self.leave_out(left[:slow], "warm-up")
         return limit
 
-    def leave_out_short_end(self) -> None:
-        """Leave out lines at the end that are too few for a level, a tenth of the log at least, and slow without exception."""
-        costs = self.costs
-        number = int(np.argmin(costs[::-1] > self.limit()))
-        is_few = max(2, SHORT_END * len(costs)) <= number < MIN_SEGMENT
-        if not self.ends_slow() and is_few and number <= MAX_SLOW_END * len(costs):
-            self.leave_out(self.left[-number:], "slow end")
-
-    def leave_out_fading(self) -> None:
-        left = self.left
-        if self.begins_slow and len(left) >= MIN_FADING:
-            fading = _fading(winsorised(self.costs, self.typical))
-            self.leave_out(left[: fading if fading <= MAX_SLOW_START * len(left) else 0], "warm-up")
-
     def leave_out_transitions(self) -> None:
         """Leave out what lies between warm-up and window, and between window and slow end, and is a little of both."""
         left, costs = self.left, self.costs
-        if len(left) < MIN_FADING // 2:
+        if len(left) < MIN_BETWEEN:
             return
         front = self.all_costs[: left[0]] - self.typical[0]
         if len(front) > 1 and front[0] > 0 and front[-1] < front[0] / 2:
@@ -360,24 +342,6 @@ def _steady_segments(segments: list[tuple[int, int]], means: list[float]) -> tup
         if size > best_size:
             best, best_size = (alike[0], alike[-1]), size
     return best
-
-
-def _fading(costs: Column) -> int:
-    """Return how many values at the front are slower than the rest and fade into it, at most half of them; 0 for none."""
-    number = len(costs)
-    cut = np.arange(number // 2 + 1)
-    count = number - cut
-    sums, squares = np.cumsum(costs[::-1])[::-1][cut], np.cumsum(costs[::-1] ** 2)[::-1][cut]
-    errors = (squares - sums**2 / count) / count**2
-    best = int(np.argmin(errors))
-    if not best:
-        return 0
-    rest = scatter_of(costs[best:])
-    inflation = (number - best) / rest.num_effective
-    error = math.sqrt(rest.variance * inflation / best)
-    # The typical value: a few stalls are no fading.
-    settled = float(costs[best:].mean())
-    return best if median(costs[:best]) - settled > max(FADING_T * error, LEAST_FADING * settled) else 0
 
 
 STALL_FACTOR = 1.5  # an interval that takes so many times the median is a stall
