@@ -13,10 +13,10 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
+from nlp_bench.measure import Json
 from nlp_bench.measure.estimate import LEVEL, least, student_t
 
 WARM_UP = 20  # iterations never counted, one line at least: what is left out is fixed before anything is seen
@@ -81,7 +81,7 @@ class Bound:
             return f"{known}; it scatters too much for any length"
         return f"{known}; a run of about {self.needed} iterations would do"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return it as JSON."""
         names = ("within", "half_width", "seconds_per_iteration", "first_iteration", "last_iteration", "is_enough")
         return {**{name: getattr(self, name) for name in names}, "needed_iterations": self.needed}

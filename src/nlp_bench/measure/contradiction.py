@@ -2,20 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.escape import some
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.record import Attempt, Log, Records
+from nlp_bench.logs.record import Attempt, Column, Log, Records
+from nlp_bench.measure import Json
+from nlp_bench.measure.series import Numbers
 from nlp_bench.measure.sizes import Overrides, Sizes, Spans
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.workload import Workload
 from nlp_bench.reason import SHARED_NODES, Reason
 
-Lines = Sequence[int] | NDArray[np.int64]
+Lines = Sequence[int] | Numbers
 GROSS = 1.25  # factor from which a slower time by another statement of the same log voids the number
 MAX_LINES = 20  # so many lines are named as evidence
 
@@ -77,7 +75,7 @@ class Contradiction:
         """The same as a reason of the run."""
         return Reason(self.code.name.lower().replace("_", "-"), self.text)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return one object of `contradictions` in nlp-bench/report/1."""
         return {"code": self.code.name, "weight": self.weight.name, "text": self.text, "lines": list(self.lines)}
 
@@ -103,7 +101,7 @@ class Claims:
     workload: Workload
     silent_s: float = 0.0  # `LogEnd.silent_s`
     seals: tuple[Contradiction, ...] = ()  # what the trainer's closing hash says, of a log without its run folder
-    recorders: Sequence[NDArray[np.float64]] = ()  # times of day at which the recorders of the nodes took their samples
+    recorders: Sequence[Column] = ()  # times of day at which the recorders of the nodes took their samples
     is_ours: bool = False  # whether our own trainer ran, with a run.json: its statements are of one measurement
 
     @property

@@ -9,10 +9,10 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Records
+from nlp_bench.measure.series import Indices
 from nlp_bench.measure.throughput import Throughput
 
 MAX_POINTS = 600  # points of one curve that are kept of a run
@@ -79,7 +79,7 @@ def curves_of(records: Records, measured: Throughput) -> Curves:
     return Curves(rates=found, loss=loss, step_times=step_times)
 
 
-def _kept(ys: Column, max_points: int) -> NDArray[np.intp]:
+def _kept(ys: Column, max_points: int) -> Indices:
     number = len(ys)
     if number <= max_points:
         return np.arange(number)

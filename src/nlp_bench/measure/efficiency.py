@@ -6,13 +6,14 @@ newer Megatron-LM counts the causal half. Both are given. HFU (hardware FLOPs ut
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nlp_bench.config.accelerators import Peak, entry_of, peak_of, variants
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.flops import hardware_flops_per_token, legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.layout.shape import ModelShape
+from nlp_bench.measure import Json
 from nlp_bench.measure.shape import Shaped, shaped
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -147,7 +148,7 @@ class Efficiency:
         """Return the columns of a report."""
         return {name: getattr(self, name) for name in COLUMNS}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the object `efficiency` of a run in nlp-bench/report/1."""
         return {
             **self.cells(),

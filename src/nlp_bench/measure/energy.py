@@ -6,17 +6,18 @@ which matters at the two ends of a window alone, and what no meter has counted i
 and 60 of them, is what MLPerf asks of power measurements (mlcommons/training_policies, power measurement); fewer are reported.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Log
 from nlp_bench.machine.form import CPU_COLUMN
+from nlp_bench.measure import Fields, Json
 from nlp_bench.measure.machine import NodeRecord, machine_of, number
 from nlp_bench.measure.result import RunResult
+from nlp_bench.measure.series import Pair
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.workload import lookup
 
@@ -108,7 +109,7 @@ class Energy:
         kwh = self.kwh(tokens)
         return None if kwh is None or price_per_kwh is None else kwh * price_per_kwh
 
-    def to_json(self, tokens: int) -> dict[str, Any]:
+    def to_json(self, tokens: int) -> Json:
         """Return the `energy` object of nlp-bench/report/1."""
         values = {name: value for name, value in vars(self).items() if name not in {"remarks", "why_none"}}
         return {**values, "energy_kwh": self.kwh(tokens), "remarks": list(self.remarks), "why_none": self.why_none}
@@ -131,8 +132,8 @@ def with_energy_and_machine(
     entry: RunResult,
     log: Log | None,
     *,
-    run: Mapping[str, Any] | None = None,
-    environment: Mapping[str, Any] | None = None,
+    run: Fields | None = None,
+    environment: Fields | None = None,
     nodes: tuple[NodeRecord, ...] = (),
 ) -> RunResult:
     """Return `entry` with energy and machine, and their warnings as remarks; all but entry and log are of a run of ours. No fault of the records raises."""
@@ -156,7 +157,7 @@ def with_energy_and_machine(
     return replace(entry, energy=energy, machine=truth, remarks=(*entry.remarks, *said))
 
 
-def _times_of_day(measured: Throughput | None) -> tuple[float, float] | None:
+def _times_of_day(measured: Throughput | None) -> Pair | None:
     """Return the times of day between which the window lies, None where the log has none."""
     if measured is None:
         return None
@@ -263,7 +264,7 @@ def _of_cpus_beside(nodes: Sequence[NodeRecord], due: Due, begins: Column, ends:
         return None
 
 
-def _sampling(counters: Sequence[EnergyCounter], due: Due, begins: Column, ends: Column) -> dict[str, Any]:
+def _sampling(counters: Sequence[EnergyCounter], due: Due, begins: Column, ends: Column) -> Json:
     """Return how densely the nodes were sampled within the window, and what that is too little for, by the fields of Energy."""
     begin, end = float(begins[0]), float(ends[-1])
     rates, counts, gaps = [], [], []

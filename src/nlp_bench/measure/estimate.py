@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from nlp_bench.immutable import immutable
+from nlp_bench.measure.series import Pair
 
 LEVEL = 0.95
 CHOICE_FACTOR = 1.06
@@ -40,7 +41,7 @@ class Uncertainty:
     below_slow: float = 0.0  # how far the mean is below the slower state
     rounding: float = 0.0  # how far the rounding of printed values may move all of them the same way
 
-    def sides(self, times: float = 1.0) -> tuple[float, float]:
+    def sides(self, times: float = 1.0) -> Pair:
         """Return both sides of the 95 % interval, below and above the mean time and as shares of it, for a log `times` as long as this one that scatters alike."""
         number, degrees = self.num_iterations * times, max(self.degrees * times, self.degrees)
         noise = self.noise / math.sqrt(times)
@@ -83,7 +84,7 @@ class Estimate:
     uncertainty: Uncertainty | None = None  # what its interval is made of, None where that is Student's t alone
     fastest: float = 0.0  # seconds per token of the fastest interval that counts; 0 where no bound is known
 
-    def sides(self) -> tuple[float, float]:
+    def sides(self) -> Pair:
         """Return how far the 95 % interval of the time reaches below and above the mean, as shares of it."""
         if self.uncertainty:
             return self.uncertainty.sides()
@@ -96,7 +97,7 @@ class Estimate:
         of_rate = (1 / (1 - below) - 1 / (1 + above)) / 2 if below < 1 else math.inf
         return max((below + above) / 2, of_rate)
 
-    def interval(self) -> tuple[float, float] | None:
+    def interval(self) -> Pair | None:
         """Return the 95 % interval of the rate in tokens per second, lowest first.
 
         It ends at the fastest interval that counts. None where the half width exceeds MAX_HALF_WIDTH.
@@ -108,7 +109,7 @@ class Estimate:
         fast = 1 / (self.seconds_per_token * (1 - below))
         return slow, min(fast, 1 / self.fastest) if self.fastest else fast
 
-    def _bounded_sides(self) -> tuple[float, float]:
+    def _bounded_sides(self) -> Pair:
         below, above = self.sides()
         return min(below, max(1 - self.fastest / self.seconds_per_token, 0.0)), above
 

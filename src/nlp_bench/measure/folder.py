@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.last_start import enough_at, says_finished
 from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
-from nlp_bench.measure import REPORT_TOKENS
+from nlp_bench.measure import REPORT_TOKENS, Fields, Json
 from nlp_bench.measure.anytime import Bound, percent, replay
 from nlp_bench.measure.contradiction import Claims, Contradiction, voiding
 from nlp_bench.measure.energy import with_energy_and_machine
@@ -38,6 +37,7 @@ from nlp_bench.measure.machine import read_nodes
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, against_training, reconcile
 from nlp_bench.measure.result import SEVERAL_STARTS, RunResult, why_broken
+from nlp_bench.measure.series import finite
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records, time_to_report_s
 from nlp_bench.measure.window import LogConventions
@@ -53,13 +53,13 @@ LARGEST = 10**15  # no count of a run is larger; an integer of 400 digits overfl
 class FolderMeasurement:
     """What one run folder gave: run.json, outcome.json and environment.json ({}: none) unchanged, and the result."""
 
-    run: dict[str, Any]
-    ended: dict[str, Any]
-    environment: dict[str, Any]
+    run: Json
+    ended: Json
+    environment: Json
     entry: RunResult
 
 
-Judge = Callable[[RunResult, Mapping[str, Any], Mapping[str, Any]], RunResult]
+Judge = Callable[[RunResult, Fields, Fields], RunResult]
 """Holds a result to rules, by run.json and outcome.json: `rules.apply`."""
 
 
@@ -95,13 +95,13 @@ class Requested:
         return min(self.enough_at or self.iterations, self.iterations) if bound and bound.is_proven else self.iterations
 
 
-def goes_on(run: Mapping[str, Any]) -> bool:
+def goes_on(run: Fields) -> bool:
     """Say whether run.json asks to go on from a checkpoint, so that the log begins after iteration 1."""
     given = lookup(run, "tuning.train_args")
     return isinstance(given, list) and value_of(map(str, given), "--load") is not None
 
 
-def requested(folder: Path, run: dict[str, Any]) -> Requested:
+def requested(folder: Path, run: Json) -> Requested:
     """Return what the run.json of `folder` asks for; raises NlpBenchError that names the file, the field and the value."""
     path = folder / RUN
 
@@ -134,7 +134,7 @@ def measure_folder(
     folder: Path,
     source: str,
     *,
-    ended: dict[str, Any] | None = None,
+    ended: Json | None = None,
     redacted: frozenset[str] = frozenset(),
     judge: Judge | None = None,
 ) -> FolderMeasurement:
@@ -151,7 +151,7 @@ def measure_folder(
 
 
 def _measured(
-    folder: Path, source: str, ended: dict[str, Any] | None, redacted: frozenset[str], judge: Judge | None
+    folder: Path, source: str, ended: Json | None, redacted: frozenset[str], judge: Judge | None
 ) -> FolderMeasurement:
     run = _run(folder)
     asked = requested(folder, run)
@@ -229,7 +229,7 @@ def _measured(
     return FolderMeasurement(run=run, ended=ended, environment=environment, entry=entry)
 
 
-def _run(folder: Path) -> dict[str, Any]:
+def _run(folder: Path) -> Json:
     path = folder / seal.RUN
     if not path.exists():
         _refuse_packed(path)
@@ -250,7 +250,7 @@ def _refuse_packed(path: Path) -> None:
         )
 
 
-def _outcome(folder: Path) -> dict[str, Any]:
+def _outcome(folder: Path) -> Json:
     path = folder / OUTCOME
     if not path.exists():
         _refuse_packed(path)
@@ -269,7 +269,7 @@ def _read(folder: Path) -> tuple[Log | None, seal.SealedLog]:
 
 
 def _objection(
-    folder: Path, ended: dict[str, Any], given: Outcome, seals: tuple[seal.Finding, ...], redacted: frozenset[str]
+    folder: Path, ended: Json, given: Outcome, seals: tuple[seal.Finding, ...], redacted: frozenset[str]
 ) -> tuple[Outcome, Reason] | None:
     """Return what the records say against the outcome that is given: a changed one, an exit status, a broken link."""
     changed = None if seal.OUTCOME in redacted else marker.contradiction(folder)
@@ -360,7 +360,7 @@ ENDED = ("outcome", "evidence", "exit_status", "job_id", "ended", "attempt", "at
 _IDENTITY = ("model", "system", "launch", "parallel", "batch", "training", "nlp_bench")
 
 
-def result_record(measured: FolderMeasurement) -> dict[str, Any]:
+def result_record(measured: FolderMeasurement) -> Json:
     """Return the record of nlp-bench/result/1: `run` as in nlp-bench/report/1, `identity` of run.json, `ended` of outcome.json, `samples`.
 
     These hold iteration, elapsed_s (seconds per iteration) and lm_loss of each believed line; a loss that JSON does not have is its word.
@@ -450,8 +450,7 @@ def _numbers(entry: RunResult, throughput: Throughput) -> dict[str, object]:
     losses = entry.records.column("lm_loss")[entry.records.has("lm_loss")]
     ends = {"first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {}
     low, high = entry.ci95 or (None, None)
-    flops = entry.records.column("tflops")
-    flops = flops[np.isfinite(flops)]
+    flops = finite(entry.records.column("tflops"))
     window, times = throughput.window, throughput.seconds_per_iteration
     return {
         **{name: f"{loss:.6E}" for name, loss in ends.items()},

@@ -29,7 +29,7 @@ from nlp_bench.measure.log_end import LogEnd, Shown, end_of_log, several_starts
 from nlp_bench.measure.provenance import provenance_of
 from nlp_bench.measure.reconcile import against_seals, reconcile
 from nlp_bench.measure.result import SEVERAL_STARTS, RunResult, has_placeholder_loss, supplied_sizes, why_broken
-from nlp_bench.measure.series import median
+from nlp_bench.measure.series import finite, median
 from nlp_bench.measure.sizes import Overrides, Sizes, sizes_of
 from nlp_bench.measure.throughput import Throughput, measure_records
 from nlp_bench.measure.window import conventions_of
@@ -343,7 +343,7 @@ def _what_is_missing(attempt: Attempt, sizes: Sizes) -> str:
     """Say which fact is missing, and the option that supplies it."""
 
     def has(*names: str) -> bool:
-        return any(np.isfinite(attempt.records.column(name)).any() for name in names)
+        return any(attempt.records.has(name).any() for name in names)
 
     if sizes.rate_counts and not has("elapsed_s", "clock_s", "samples_per_second"):
         line = attempt.facts[COUNTS_ELSE].line_number
@@ -402,7 +402,7 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
     if stated and stated > ANY_PEAK_TFLOPS:
         text = f"the log states {stated:.0f} TFLOP/s per device, more than any device has"
     elif parameters:
-        known = sizes.elapsed_s[~np.isnan(sizes.elapsed_s)]
+        known = finite(sizes.elapsed_s)
         elapsed = median(known) if sizes.has_times and len(known) else None
         # The family of the device and what none of it exceeds in any format, the fastest variant of a word that means several.
         device, bound = attempt.facts.get("device"), None
@@ -422,9 +422,8 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
 
 
 def _median(records: Records, name: str) -> float | None:
-    column = records.column(name)
-    column = column[np.isfinite(column)]
-    return median(column) if len(column) else None
+    known = finite(records.column(name))
+    return median(known) if len(known) else None
 
 
 def _qualifications(attempt: Attempt, measured: Throughput, counts_from: int) -> list[Reason]:

@@ -22,7 +22,6 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.logs.record import Column
 from nlp_bench.measure.estimate import CHOICE_FACTOR, UNSEEN, UNSEEN_WHERE_SEEN, Estimate, Uncertainty
@@ -30,6 +29,8 @@ from nlp_bench.measure.series import (
     MANY,
     MIN_SEGMENT,
     MIN_VALUES,
+    Mask,
+    Pair,
     half_unit,
     has_decimals,
     levels,
@@ -126,7 +127,7 @@ def uncertainty_of(values: Column, num_iterations: float) -> Uncertainty:
     return found if states is None else _with_states(found, values, states)
 
 
-def _stalled(values: Column, middle: float, deviation: float) -> tuple[NDArray[np.bool_], float]:
+def _stalled(values: Column, middle: float, deviation: float) -> tuple[Mask, float]:
     """Return which values are stalls, and the mean of the others; fewer than MIN_VALUES do not tell a stall from noise."""
     if len(values) < MIN_VALUES:
         return np.zeros(len(values), dtype=np.bool_), float(values.mean())
@@ -138,7 +139,7 @@ def _stalled(values: Column, middle: float, deviation: float) -> tuple[NDArray[n
     return is_stalled, float(values[~is_stalled].mean() if is_stalled.any() else values.mean())
 
 
-def _sizes(values: Column, typical: float, is_stalled: NDArray[np.bool_]) -> Column:
+def _sizes(values: Column, typical: float, is_stalled: Mask) -> Column:
     """Return the sum of what `values` are above `typical` over each stretch of neighbours that are stalled."""
     if not is_stalled.any():
         return np.empty(0)
@@ -147,7 +148,7 @@ def _sizes(values: Column, typical: float, is_stalled: NDArray[np.bool_]) -> Col
     return np.asarray(np.maximum(sums[edges[1::2]] - sums[edges[::2]], 0.0))
 
 
-def _noise(values: Column) -> tuple[float, float]:
+def _noise(values: Column) -> Pair:
     """Return standard error and degrees of freedom of the mean of `values`."""
     number = len(values)
     scatter = scatter_of(values)
@@ -169,7 +170,7 @@ def _batched_variance(values: Column, count: int) -> float:
     return float(np.var(means, ddof=1)) * size
 
 
-def _states(values: Column, usual: tuple[float, float]) -> NDArray[np.bool_] | None:
+def _states(values: Column, usual: Pair) -> Mask | None:
     """Return where the slower of two states holds, None where there is one; what is shorter than MIN_STATE changes no state."""
     segments = levels(values, usual)
     lasting = [(begin, end) for begin, end in segments if end - begin >= max(MIN_SEGMENT, MIN_STATE * len(values))]
@@ -187,7 +188,7 @@ def _states(values: Column, usual: tuple[float, float]) -> NDArray[np.bool_] | N
     return states
 
 
-def _with_states(found: Uncertainty, values: Column, states: NDArray[np.bool_]) -> Uncertainty:
+def _with_states(found: Uncertainty, values: Column, states: Mask) -> Uncertainty:
     fast, slow = median(values[~states]), median(values[states])
     step, share = (slow - fast) / float(values.mean()), float(states.mean())
     switches = np.diff(states.view(np.int8))

@@ -4,10 +4,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any
 
 from nlp_bench.escape import one_line, shortened, some
 from nlp_bench.immutable import immutable
+from nlp_bench.measure import Json
 from nlp_bench.measure.workload import Value
 
 VALID, INVALID, NOT_SHOWN = "VALID", "INVALID", "NOT SHOWN"
@@ -42,7 +42,7 @@ class RuleEvidence:
         where = f" ({one_line(self.source)})" if self.source else ""
         return f"{self.name} is {shown(self.value)}{where}{wanted}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return it as an object; a number that JSON does not have is its word."""
         status, value, expected = self.status, plain_number(self.value), plain_number(self.expected)
         return {**vars(self), "status": status.value if status else None, "value": value, "expected": expected}
@@ -73,7 +73,7 @@ class RuleFinding:
         beside = "".join(f"; {one.sentence()}" for one in self.evidence if one.status is None and one.value is not None)
         return f"{self.rule}: {said}{more}{beside}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return it as an object of `rules.findings`."""
         return {
             "rule": self.rule,
@@ -151,7 +151,7 @@ class Judgement:
         if self.free:
             yield "free", ", ".join(f"{name} {shown(value)}" for name, value in self.free.items())
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the object `rules` of nlp-bench/report/1."""
         return {
             "rules": self.rules,

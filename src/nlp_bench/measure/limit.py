@@ -1,12 +1,13 @@
 """The verdict on a limit of the steady time: PASS, FAIL or NOT PROVEN, with the margin and the reasons."""
 
 import math
-from typing import Any
 
 from nlp_bench.immutable import immutable
+from nlp_bench.measure import Json
 from nlp_bench.measure.contradiction import contradicting
 from nlp_bench.measure.judgement import Status
 from nlp_bench.measure.result import RunResult
+from nlp_bench.measure.series import Pair
 from nlp_bench.measure.throughput import Throughput, time_to_report_s, times_to_report_s
 from nlp_bench.measure.window import MAX_MARKED
 from nlp_bench.reason import texts
@@ -49,7 +50,7 @@ class Verdict:
         """Say whether other windows would say otherwise, None where there is only one."""
         return 0 < self.num_within < self.num_windows if self.num_windows > 1 else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the `verdict` object of nlp-bench/report/1."""
         names = ("limit_s", "margin", "worst_margin", "num_windows")
         return {
@@ -94,7 +95,7 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     )
 
 
-def _decided_by(entry: RunResult, tokens: int, limit_s: float) -> tuple[float, float] | None:
+def _decided_by(entry: RunResult, tokens: int, limit_s: float) -> Pair | None:
     """Return the interval of the time that decides, shortest first; None where nothing does.
 
     A run without an interval misses a limit that not even its fastest interval keeps.
@@ -106,13 +107,13 @@ def _decided_by(entry: RunResult, tokens: int, limit_s: float) -> tuple[float, f
     return (fastest_s, math.inf) if fastest_s > limit_s else None
 
 
-def sustained_time_ci95_s(entry: RunResult, tokens: int) -> tuple[float, float] | None:
+def sustained_time_ci95_s(entry: RunResult, tokens: int) -> Pair | None:
     """Return the 95 % interval of the sustained time in seconds, shortest first, None where there is none."""
     found = entry.throughput.sustained if entry.throughput else None
     return times_to_report_s(tokens, found.ci95 if found else None)
 
 
-def word_of(interval_s: tuple[float, float] | None, limit_s: float) -> str:
+def word_of(interval_s: Pair | None, limit_s: float) -> str:
     """Return the word for a 95 % interval of the time, shortest first."""
     if interval_s is None or interval_s[0] <= limit_s < interval_s[1]:
         return NOT_PROVEN
@@ -175,7 +176,7 @@ def _why_not_without(measured: Throughput, tokens: int, limit_s: float) -> str |
     return f"only without {what} is the limit kept: with it the time is {counted_s:.2f} s"
 
 
-def why_interval_proves_nothing(interval_s: tuple[float, float], limit_s: float, ending_s: float | None) -> str | None:
+def why_interval_proves_nothing(interval_s: Pair, limit_s: float, ending_s: float | None) -> str | None:
     """Return why a 95 % interval of the time (shortest first) alone proves nothing against `limit_s`, None where it does; `ending_s` is the time at a slower end, if any."""
     low, high = interval_s
     if low <= limit_s < high:

@@ -6,7 +6,6 @@ A run of ours has an outcome.json for that; of a log alone its lines have to sho
 import math
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,8 @@ from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.end_marks import OUTSIDE, decisive
 from nlp_bench.logs.record import Attempt, EndMark, Log, Records
-from nlp_bench.measure.series import median
+from nlp_bench.measure import Json
+from nlp_bench.measure.series import finite, median
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
 from nlp_bench.terminal import duration_text
@@ -62,7 +62,7 @@ class LogEnd:
         """Say whether the number, if there is one, may prove a limit: not after a crash, nor where the log contradicts itself."""
         return self.shown not in {Shown.CRASHED, Shown.CONTRADICTED}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the `ending` object of nlp-bench/report/1."""
         mark = self.mark
         return {
@@ -88,7 +88,7 @@ def end_of_log(log: Log, attempts: Sequence[Attempt], measured: Attempt) -> LogE
     if mark and not is_failure and (said_done := _more_than_shown(last.records, mark)):
         return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED, text=said_done, mark=mark)
     said = f"line {mark.line_number}, after the last iteration: {one_line(mark.text)}" if mark else None
-    known: dict[str, Any] = {"remark": said if is_failure else None, "mark": mark, "finished_at": finished_at}
+    known: Json = {"remark": said if is_failure else None, "mark": mark, "finished_at": finished_at}
     for shown, text in _lacking(log, attempts, measured, is_done=bool(over)):
         return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, **known)
     return LogEnd(outcome=Outcome.VALID, shown=Shown.ENDED, **known)
@@ -137,8 +137,7 @@ def _silent(records: Records, mark: EndMark) -> tuple[float, bool]:
 
     A scheduler's clock is that of its node; a program's may be that of its container, whole half hours away.
     """
-    stamps = records.column("stamp_s")
-    known = stamps[np.isfinite(stamps)]
+    known = finite(records.column("stamp_s"))
     if mark.stamp_s is None or len(known) < MIN_STAMPS:
         return 0.0, False
     passed_s, usual_s = mark.stamp_s - float(known[-1]), SILENT * median(np.diff(known)) + SILENT_S

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,8 @@ from nlp_bench.logs.record import Column, Fact
 from nlp_bench.machine import form
 from nlp_bench.machine.node import SLOW_VARIABLES
 from nlp_bench.machine.nvml import THROTTLE_REASONS
+from nlp_bench.measure import Fields, Json
+from nlp_bench.measure.series import Pair
 from nlp_bench.measure.workload import lookup
 from nlp_bench.walk import MACHINE
 
@@ -47,7 +48,7 @@ class NodeRecord:
     """One node. What it says comes from a file that anybody may have written: each value is looked at before it is used."""
 
     name: str
-    facts: Mapping[str, Any] = field(default_factory=dict)  # NODE.json, {} where it cannot be read
+    facts: Fields = field(default_factory=dict)  # NODE.json, {} where it cannot be read
     columns: Mapping[str, Column] = field(default_factory=dict)  # NODE.samples.csv; NaN: an empty cell
     problem: str | None = None  # why facts or samples are missing
 
@@ -56,12 +57,12 @@ class NodeRecord:
         """Seconds since 1970 of the samples."""
         return self.columns.get(form.TIME, np.empty(0))
 
-    def objects(self, name: str) -> list[Mapping[str, Any]]:
+    def objects(self, name: str) -> list[Fields]:
         """Return the objects of a list of NODE.json, [] where there is no such list."""
         found = self.facts.get(name)
         return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
-    def gpus(self) -> list[Mapping[str, Any]]:
+    def gpus(self) -> list[Fields]:
         """Return the GPUs that ranks used."""
         return [gpu for gpu in self.objects("gpus") if gpu.get("is_used") and isinstance(gpu.get("index"), int)]
 
@@ -91,7 +92,7 @@ def read_nodes(run_dir: Path) -> tuple[NodeRecord, ...]:
 
 
 def _read(folder: Path, name: str) -> NodeRecord:
-    problems, facts, columns = list[str](), dict[str, Any](), dict[str, Column]()
+    problems, facts, columns = list[str](), Json(), dict[str, Column]()
     try:
         facts = read_json(folder / (name + form.FACTS), form.SCHEMA)
     except NlpBenchError as error:
@@ -142,7 +143,7 @@ class GpuState:
     throttled: Mapping[str, float]  # reason (`nvml.THROTTLE_REASONS`) to its share of the samples, above 0
 
 
-def _states(node: NodeRecord, window: tuple[float, float] | None) -> Iterator[GpuState]:
+def _states(node: NodeRecord, window: Pair | None) -> Iterator[GpuState]:
     begin, end = window or (-np.inf, np.inf)
     inside = (node.times >= begin) & (node.times <= end)
 
@@ -168,11 +169,11 @@ def _states(node: NodeRecord, window: tuple[float, float] | None) -> Iterator[Gp
 class MachineTruth:
     """One run's machine."""
 
-    summary: Mapping[str, Any] = field(default_factory=dict)  # facts; counts per word where nodes or GPUs differ
+    summary: Fields = field(default_factory=dict)  # facts; counts per word where nodes or GPUs differ
     warnings: tuple[str, ...] = ()  # what to know before the number is believed; stands with it
     notes: tuple[str, ...] = ()  # what is not known
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the `machine` object of nlp-bench/report/1."""
         return {**self.summary, "warnings": list(self.warnings), "notes": list(self.notes)}
 
@@ -181,9 +182,9 @@ def machine_of(
     nodes: Sequence[NodeRecord],
     settings: Mapping[str, Fact],
     *,
-    run: Mapping[str, Any],
-    environment: Mapping[str, Any],
-    window: tuple[float, float] | None = None,
+    run: Fields,
+    environment: Fields,
+    window: Pair | None = None,
 ) -> MachineTruth | None:
     """Return what is known of the machine by its nodes, what the log prints, run.json and environment.json ({}: none), between two times of day; None: nothing."""
     said = {name: settings.get(f"nccl_{name}") for name in ("version", "transport", "channels")}
@@ -229,7 +230,7 @@ def machine_of(
     return MachineTruth(summary=summary, warnings=warnings, notes=tuple(notes))
 
 
-def _environment(run: Mapping[str, Any], environment: Mapping[str, Any]) -> Iterator[str]:
+def _environment(run: Fields, environment: Fields) -> Iterator[str]:
     """Yield that the job ran on another cluster than the one that its system file describes, and what was left set that slows it down."""
     described, ran = lookup(run, "system.detect.slurm_cluster"), lookup(environment, "variables.SLURM_CLUSTER_NAME")
     if described and ran and ran != described:
@@ -246,7 +247,7 @@ def _first(nodes: Sequence[NodeRecord], dotted: str) -> str | None:
     return next(filter(None, (node.text(dotted) for node in nodes)), None)
 
 
-def _of_nodes(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
+def _of_nodes(nodes: Sequence[NodeRecord]) -> Json:
     ports = [port for node in nodes for port in node.objects("infiniband")]
     kinds = (", ".join(one_line(port.get(name) or "?") for name in ("link_layer", "rate", "state")) for port in ports)
     modules = [node.facts.get("modules") for node in nodes]
@@ -261,7 +262,7 @@ def _of_nodes(nodes: Sequence[NodeRecord]) -> dict[str, Any]:
     }
 
 
-def _of_gpus(states: Sequence[GpuState], reasons: Sequence[str]) -> dict[str, Any]:
+def _of_gpus(states: Sequence[GpuState], reasons: Sequence[str]) -> Json:
     clocks = [state.sm_clock_mhz for state in states if state.sm_clock_mhz is not None]
     return {
         "gpus": _counted(state.name for state in states),
@@ -276,7 +277,7 @@ def _counted(words: Iterable[str | None]) -> dict[str, int]:
     return dict(sorted(Counter(word for word in words if word).items()))
 
 
-def _of_records(nodes: Sequence[NodeRecord], num_nodes: int | None, known: Mapping[str, Any]) -> Iterator[str]:
+def _of_records(nodes: Sequence[NodeRecord], num_nodes: int | None, known: Fields) -> Iterator[str]:
     """Say what records are missing, and where the nodes or GPUs, by their counts in `known`, are not alike."""
     if nodes and num_nodes is not None:  # else it is a run of before there were records, or that was to keep none
         if len(nodes) < num_nodes:
@@ -290,7 +291,7 @@ def _of_records(nodes: Sequence[NodeRecord], num_nodes: int | None, known: Mappi
 
 
 def _limits(states: Sequence[GpuState]) -> Iterator[str]:
-    groups: dict[tuple[float, float], list[str]] = {}
+    groups: dict[Pair, list[str]] = {}
     for state in states:
         if state.limit_w and state.default_w and state.limit_w < 0.995 * state.default_w:
             groups.setdefault((state.limit_w, state.default_w), []).append(state.where)

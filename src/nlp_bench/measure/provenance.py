@@ -3,15 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.escape import from_to
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.record import Attempt, Column, Log, Records
+from nlp_bench.measure import Json
+from nlp_bench.measure.series import Mask, Numbers, finite
 from nlp_bench.measure.sizes import Overrides, Sizes
 from nlp_bench.measure.throughput import Throughput
 
@@ -77,7 +77,7 @@ class Provenance:
     left_out: tuple[LeftOut, ...] = ()
     remarks: tuple[str, ...] = ()  # what the dialect has to say about its numbers
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return the `provenance` object of nlp-bench/report/1."""
         positions = ("first_record", "last_record", "window_first_record", "window_last_record")
         return {
@@ -155,7 +155,7 @@ def _quantities(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> dict[st
 
 def _of_series(attempt: Attempt, name: str, used: Column, how: str) -> Origin:
     """Return a quantity that each record has: its value only where it is the same for all."""
-    values, stated = used[np.isfinite(used)], attempt.records.column(name)
+    values, stated = finite(used), attempt.records.column(name)
     value = float(values[0]) if len(values) and np.all(values == values[0]) else None
     is_stated = len(values) and np.array_equal(stated, used, equal_nan=True)
     return _stated(attempt, name, value, np.isfinite(stated) if is_stated else None, how if len(values) else "")
@@ -169,7 +169,7 @@ def _of_count(attempt: Attempt, name: str, value: int | None, how: str) -> Origi
     return _stated(attempt, name, value, stated > 0 if is_stated else None, how if value is not None else "")
 
 
-def _stated(attempt: Attempt, name: str, value: float | None, where: NDArray[np.bool_] | None, how: str) -> Origin:
+def _stated(attempt: Attempt, name: str, value: float | None, where: Mask | None, how: str) -> Origin:
     """Return a value with the lines `where` all records state it, else the one line that does, else how it was derived."""
     if where is not None:
         numbers = attempt.records.numbers[where]
@@ -215,5 +215,5 @@ def _left_out(log: Log, attempt: Attempt | None, measured: Throughput | None) ->
         yield LeftOut(what=what, count=len(numbers), why=why, lines=_ends(numbers))
 
 
-def _ends(numbers: NDArray[np.int64]) -> tuple[int, int] | None:
+def _ends(numbers: Numbers) -> tuple[int, int] | None:
     return (int(numbers[0]), int(numbers[-1])) if len(numbers) else None

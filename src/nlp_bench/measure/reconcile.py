@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.escape import one_line
 from nlp_bench.logs.attempts import MAX_SHARE, MIN_LINES
@@ -28,7 +27,7 @@ from nlp_bench.measure.restated import (
     silent,
     slower_by_clock,
 )
-from nlp_bench.measure.series import steps_of
+from nlp_bench.measure.series import Mask, finite, positive, ratio, steps_of
 from nlp_bench.measure.sizes import Overrides, sizes_of
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, heading
 from nlp_bench.seal import SealedLog
@@ -196,7 +195,7 @@ class Impossible(NamedTuple):
 
     quantity: str  # of `logs.record.ROW`
     words: str
-    holds: Callable[[Column], NDArray[np.bool_]]
+    holds: Callable[[Column], Mask]
     least: int = 1  # in more lines than this
     share: float = 0.0  # and in more than this share of those that print the quantity
     is_of_engine: bool = False  # whether Megatron-DeepSpeed prints it where its engine keeps the true one
@@ -232,8 +231,7 @@ def against_training(records: Records, dialect: str | None, *, is_ours: bool) ->
     """Yield why what was timed is no training: updates skipped, impossible values, a loss that does not move."""
     yield from _skipped(records, is_ours=is_ours)
     yield from _impossible(records, dialect, is_ours=is_ours)
-    loss = records.column("lm_loss")
-    loss = loss[np.isfinite(loss)]
+    loss = finite(records.column("lm_loss"))
     looked_at = loss[:MANY_LOSSES]
     values = sorted(set(looked_at.tolist()))
     if values == [NO_LOSS]:
@@ -390,9 +388,7 @@ def _ranks(attempt: Attempt) -> Iterator[Contradiction]:
 def _costs(attempt: Attempt, overrides: Overrides, first: int = 0) -> Column:
     """Return seconds per token of the lines of a start from the line `first` on, where they are known."""
     sizes = sizes_of(attempt, overrides)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        costs = (sizes.elapsed_s / sizes.tokens)[first:]
-    return costs[np.isfinite(costs) & (costs > 0)]
+    return positive(ratio(sizes.elapsed_s, sizes.tokens)[first:])
 
 
 # Other statements of the log of how long the run takes.

@@ -15,13 +15,26 @@ nobody states, are those of most lines.
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Records
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named, so_do_others
 from nlp_bench.measure.efficiency import SAME, flops_per_token, words_of
-from nlp_bench.measure.series import SAME_DIGITS, half_unit, median, misread_midnights, steps_of, zone_change
+from nlp_bench.measure.series import (
+    SAME_DIGITS,
+    Indices,
+    Mask,
+    Numbers,
+    Pair,
+    finite,
+    half_unit,
+    median,
+    misread_midnights,
+    positive,
+    ratio,
+    steps_of,
+    zone_change,
+)
 from nlp_bench.measure.shape import shaped
 from nlp_bench.measure.sizes import Sizes, Spans, mean_batch
 from nlp_bench.measure.window import MAX_MARKED
@@ -67,7 +80,7 @@ class Restated:
     low: float
     """The least that stated rate / (work / time) may be by the printed digits: of the constant, or the median where there is none."""
     high: float
-    is_wrong: NDArray[np.bool_]  # lines that do not agree with the constant
+    is_wrong: Mask  # lines that do not agree with the constant
     is_absolute: bool  # whether the work is known by itself, so that the constant has to be 1
 
     @property
@@ -109,8 +122,7 @@ def restated(records: Records, sizes: Sizes) -> Iterator[Restated]:
         # The first rate stands for the time: the others are held against it.
         low, high = bounds(records.column(fields[0]))
         work, is_base_absolute = _work(fields.pop(0), records, sizes)
-        with np.errstate(divide="ignore"):
-            time = work / high, work / low
+        time = ratio(work, high), ratio(work, low)
     else:
         return
     for name in fields:
@@ -136,7 +148,7 @@ def _work(name: str, records: Records, sizes: Sizes) -> tuple[Column, bool]:
         return known, True
     # A constant that nobody states: it grows with the batch, and with the length where that changes.
     scale = batch if np.isfinite(batch).any() else np.ones(len(records))
-    lengths = sizes.sequence[np.isfinite(sizes.sequence)]
+    lengths = finite(sizes.sequence)
     return (scale * sizes.sequence if len(lengths) and np.ptp(lengths) else scale), False
 
 
@@ -144,8 +156,7 @@ def _held(
     name: str, rate: Column, time: tuple[Column, Column], work: Column, *, is_absolute: bool
 ) -> Iterator[Restated]:
     rate_low, rate_high = bounds(rate)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        low, high = time[0] * rate_low / work, time[1] * rate_high / work
+    low, high = ratio(time[0] * rate_low, work), ratio(time[1] * rate_high, work)
     known = np.isfinite(low) & np.isfinite(high) & (high > 0)
     if not known.any():
         return
@@ -166,7 +177,7 @@ def _held(
     )
 
 
-def _deepest(low: Column, high: Column) -> tuple[float, float] | None:
+def _deepest(low: Column, high: Column) -> Pair | None:
     """Return the interval in which most of the given ones meet; None where fewer than half of them do."""
     number = len(low)
     # Where half of them meet, half of them have begun and half of them have not ended.
@@ -186,7 +197,7 @@ def bounds(column: Column) -> tuple[Column, Column]:
 
     A number does not remember how it was printed, but of numbers with `d` decimals nine in ten need all of them.
     """
-    least, unit, most = half_unit(column), 10.0, float(np.max(column[np.isfinite(column)], initial=0.0))
+    least, unit, most = half_unit(column), 10.0, float(finite(column).max(initial=0.0))
     half, round_ones = np.full(len(column), least), np.flatnonzero(column == np.rint(column))
     while unit <= most:  # `4.71K`: as many zeros as it ends with may not have been printed
         round_ones = round_ones[column[round_ones] % unit == 0]
@@ -198,7 +209,7 @@ def bounds(column: Column) -> tuple[Column, Column]:
 def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
     """Yield where lines disagree with their own time, and where a rate does so throughout."""
     elapsed = claims.records.column("elapsed_s")
-    has_times = bool(np.isfinite(elapsed).any())
+    has_times = _has(claims.records, "elapsed_s")
     blamed: dict[int, list[str]] = {}
     codes: list[Code] = []
     implied = np.where(np.isfinite(elapsed), elapsed, 0.0)
@@ -206,11 +217,9 @@ def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradictio
         yield from _throughout(field, claims)
         if not field.is_wrong.any():
             continue
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            means = field.work * field.ratio / field.rate
-        is_wrong = field.is_wrong
+        means, is_wrong = ratio(field.work * field.ratio, field.rate), field.is_wrong
         if not claims.is_ours and has_times:
-            is_wrong = is_wrong & (np.abs(means / elapsed - 1) > ONE_CLOCK)
+            is_wrong = is_wrong & (np.abs(ratio(means, elapsed) - 1) > ONE_CLOCK)
         for index in np.flatnonzero(is_wrong):
             reasons = blamed.setdefault(int(index), [])
             if not (reasons and field.name in _FLOPS):  # they have the fewest digits
@@ -270,11 +279,9 @@ def against_shape(claims: Claims, found: list[Restated]) -> Iterator[Contradicti
     shape = shaped(claims.workload, sizes.sequence_length)
     known = {name: flops for name, flops in flops_per_token(shape).items() if flops}
     for field in fields if known else ():
-        with np.errstate(divide="ignore", invalid="ignore"):
-            per_token = field.rate * sizes.elapsed_s * sizes.num_devices * 1e12 / sizes.tokens
-        per_token = per_token[np.isfinite(per_token) & (field.rate > 0)]
+        per_token = positive(ratio(field.rate * sizes.elapsed_s * sizes.num_devices * 1e12, sizes.tokens))
         stated = median(per_token) if len(per_token) else 0.0
-        typical = median(field.rate[~np.isnan(field.rate)])  # 0 where a small model's rate has too few digits
+        typical = median(finite(field.rate))  # 0 where a small model's rate has too few digits
         digits = half_unit(field.rate) / typical if typical > 0 else np.inf
         if not stated or digits > SAME:
             continue
@@ -302,31 +309,28 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
         batch = np.full(len(records), float(given))
     offsets = consumed - iterations * batch
     is_even = (batch == batch[:1]).all() and (offsets == offsets[:1]).all()  # the lines all agree
-    if not is_even and np.isfinite(consumed).any() and np.isfinite(batch).any():
+    if not is_even and _has(records, "consumed_samples") and np.isfinite(batch).any():
         yield from _changed_count(claims)
         batch = mean_batch(records, batch)
         steps = steps_of(iterations, np.nan)
         usual = median(steps[1:]) if len(steps) > 1 else 1.0  # a ramp-up goes on after a gap
-        with np.errstate(divide="ignore", invalid="ignore"):
-            grown = steps_of(consumed, np.nan) / steps / batch
-            grown = grown[np.isfinite(grown) & (steps > 0) & (steps <= usual) & (batch > 0)]
-        ratio = median(grown) if len(grown) else 1.0
-        overclaimed = float(np.mean(grown < 1 - COUNTED)) if len(grown) else 0.0
-        ratio = float(np.mean(grown)) if ratio >= 1 - COUNTED and overclaimed > OVERCLAIMED else ratio
-        if abs(ratio - 1) > COUNTED:
-            text = f"its consumed samples grow by {ratio:.4g} times the global batch size per iteration"
+        is_step = (steps > 0) & (steps <= usual) & (batch > 0)
+        grown = finite(ratio(steps_of(consumed, np.nan), steps * batch)[is_step])
+        grown = grown if len(grown) else np.ones(1)
+        times, overclaimed = median(grown), float(np.mean(grown < 1 - COUNTED))
+        times = float(np.mean(grown)) if times >= 1 - COUNTED and overclaimed > OVERCLAIMED else times
+        if abs(times - 1) > COUNTED:
+            text = f"its consumed samples grow by {times:.4g} times the global batch size per iteration"
             by_hand = claims.overrides.global_batch_size and not claims.is_ours
-            weight = Weight.DOUBT if by_hand else claims.weigh(1 / max(ratio, 1e-9))
+            weight = Weight.DOUBT if by_hand else claims.weigh(1 / max(times, 1e-9))
             yield Contradiction(Code.SAMPLES_VS_BATCH, weight, text)
-    if np.isfinite(tokens).any() and np.isfinite(consumed).any() and length and len(records) > 1:
+    if _has(records, "consumed_tokens", "consumed_samples") and length and len(records) > 1:
         lengths = claims.sizes.sequence[1:]  # with a curriculum each line has its own
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = steps_of(tokens) / steps_of(consumed) / lengths
-        ratios = ratios[np.isfinite(ratios) & (ratios > 0)]
-        ratio = median(ratios) if len(ratios) else 1.0
-        if 1 - ratio > OTHER_CLOCK:  # counts printed for people (1.258B) have few digits
-            text = f"its consumed tokens grow by {ratio:.4g} times the sequence length per sample"
-            yield Contradiction(Code.TOKENS_VS_SAMPLES, claims.weigh(1 / ratio), text)
+        grown = positive(ratio(steps_of(tokens), steps_of(consumed) * lengths))
+        times = median(grown) if len(grown) else 1.0
+        if 1 - times > OTHER_CLOCK:  # counts printed for people (1.258B) have few digits
+            text = f"its consumed tokens grow by {times:.4g} times the sequence length per sample"
+            yield Contradiction(Code.TOKENS_VS_SAMPLES, claims.weigh(1 / times), text)
 
 
 def _changed_count(claims: Claims) -> Iterator[Contradiction]:
@@ -379,10 +383,10 @@ class Passed:
 
     seconds: Column  # seconds between the two lines
     logged: Column  # seconds that the second one logs
-    numbers: NDArray[np.int64]  # its line number
-    has_event: NDArray[np.bool_]  # whether the log speaks of an evaluation or a checkpoint between them
+    numbers: Numbers  # its line number
+    has_event: Mask  # whether the log speaks of an evaluation or a checkpoint between them
     resolution_s: float  # unit of the times of day
-    backward: NDArray[np.int64]  # line numbers before which the clock was set back
+    backward: Numbers  # line numbers before which the clock was set back
     is_worded: bool  # whether the log speaks of them so often that its words tell nothing
 
 
@@ -434,7 +438,7 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
     )
 
 
-def _holds_first_again(spans: Spans, where: NDArray[np.intp], passed_s: float) -> bool:
+def _holds_first_again(spans: Spans, where: Indices, passed_s: float) -> bool:
     """Return whether the second line's time is the mean with the first iteration, whose line came before: Megatron-LM's since January 2026.
 
     It does not reset its clock after the line of the first iteration. Then `passed_s` between the two lines is that mean for one iteration
@@ -458,7 +462,7 @@ def _typical_s(seconds: Column, own: Column, resolution_s: float) -> float:
     return median(ratios) if len(ratios) >= MIN_BLOCK else np.nan
 
 
-def _ends_of_bursts(where: NDArray[np.intp], stamps: Column, seconds: Column) -> tuple[NDArray[np.intp], float]:
+def _ends_of_bursts(where: Indices, stamps: Column, seconds: Column) -> tuple[Indices, float]:
     """Return those lines with a time of day whose interval ended then, and by how many seconds that may be late.
 
     A program whose output is a pipe writes lines by the block, and a collector stamps all of them when the block comes: the last line of
@@ -512,7 +516,7 @@ def against_stamps(claims: Claims) -> Iterator[Contradiction]:
         yield Contradiction(Code.WALL_CLOCK_OUTSIDE, Weight.DOUBT if is_much else Weight.REMARK, text, lines)
 
 
-def _typical(seconds: Column, logged: Column, resolution_s: float) -> tuple[float, float]:
+def _typical(seconds: Column, logged: Column, resolution_s: float) -> Pair:
     """Return the median over blocks of lines of passed / logged time, and how far from 1 honest times may be."""
     if not len(seconds):
         return 1.0, 0.0

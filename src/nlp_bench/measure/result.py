@@ -6,13 +6,14 @@ It is made once, by `foreign` from a log or by `folder` from a run of ours, and 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Attempt, Records
+from nlp_bench.measure import Json
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.measure.contradiction import Contradiction, SlowerStatement, doubts
 from nlp_bench.measure.curves import Curves
@@ -20,6 +21,7 @@ from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, effic
 from nlp_bench.measure.log_end import LogEnd
 from nlp_bench.measure.provenance import Provenance
 from nlp_bench.measure.quality import Quality, quality_of
+from nlp_bench.measure.series import Pair
 from nlp_bench.measure.sizes import SAME_COUNT, Overrides, Sizes, sizes_of, stated, times_of
 from nlp_bench.measure.throughput import Summary, Throughput, time_to_report_s, times_to_report_s
 from nlp_bench.measure.trace import Trace
@@ -154,9 +156,7 @@ class RunResult:
         provenance = self.provenance and replace(
             self.provenance, window_first_record=None, window_last_record=None, arithmetic=None
         )
-        nothing: dict[str, Any] = dict.fromkeys(
-            ("throughput", "published_tokens_per_second", "until", "curves", "energy")
-        )
+        nothing: Json = dict.fromkeys(("throughput", "published_tokens_per_second", "until", "curves", "energy"))
         return replace(self, outcome=outcome, reasons=(*reasons, *self.reasons), provenance=provenance, **nothing)
 
     @property
@@ -186,7 +186,7 @@ class RunResult:
         return self.throughput.steady if self.throughput else None
 
     @cached_property
-    def ci95(self) -> tuple[float, float] | None:
+    def ci95(self) -> Pair | None:
         """95 % interval of `steady`."""
         return self.throughput.ci95 if self.throughput else None
 
@@ -227,11 +227,11 @@ class RunResult:
         """FLOP/s per GPU and their share of the peak, None without a rate."""
         return efficiency_of(self)
 
-    def time_ci95_s(self, tokens: int) -> tuple[float, float] | None:
+    def time_ci95_s(self, tokens: int) -> Pair | None:
         """Return the 95 % interval of the time in seconds, shortest first."""
         return times_to_report_s(tokens, self.ci95)
 
-    def to_json(self, tokens: int) -> dict[str, Any]:
+    def to_json(self, tokens: int) -> Json:
         """Return one object of `runs` in nlp-bench/report/1."""
         measured = self.throughput
         ci95, time_ci95_s = self.ci95, self.time_ci95_s(tokens)

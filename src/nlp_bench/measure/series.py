@@ -18,6 +18,12 @@ from numpy.typing import NDArray
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column
 
+Mask = NDArray[np.bool_]
+Indices = NDArray[np.intp]
+Numbers = NDArray[np.int64]
+Where = NDArray[Any] | slice  # some of the records
+Pair = tuple[float, float]
+"""The two ends of an interval, the lower one first; or a median and its deviation."""
 MIN_VALUES = 8  # below this autocorrelation cannot be seen, and the values are taken for independent
 LARGEST = 0.9
 MAX_ORDER = 10  # of an autoregressive process
@@ -41,13 +47,30 @@ def median(values: Column) -> float:
     return float(parted[upper]) if number % 2 else float((parted[:upper].max() + parted[upper]) / 2)
 
 
-def typical_of(values: Column) -> tuple[float, float]:
+def ratio(above: Column, below: Column) -> Column:
+    """Return `above` / `below`, not finite where `below` is 0, without numpy's warnings."""
+    with np.errstate(all="ignore"):
+        return np.asarray(above / below)
+
+
+def finite(values: Column) -> Column:
+    """Return the values that are numbers."""
+    return values[np.isfinite(values)]
+
+
+def positive(values: Column) -> Column:
+    """Return the finite values above 0."""
+    known = finite(values)
+    return known[known > 0]
+
+
+def typical_of(values: Column) -> Pair:
     """Return the median of `values` and the median of how far they are from it."""
     middle = median(values)
     return middle, median(np.abs(values - middle))
 
 
-def as_slice(indices: NDArray[np.intp]) -> "NDArray[np.intp] | slice[int, int]":
+def as_slice(indices: Indices) -> "Indices | slice[int, int]":
     """Return rising indices as a slice, which copies nothing, where none is missing between the first and the last."""
     first, last = (int(indices[0]), int(indices[-1])) if len(indices) else (0, -1)
     return slice(first, last + 1) if last - first + 1 == len(indices) else indices
@@ -68,7 +91,7 @@ def quantile(ordered: Column, share: float) -> float:
     return high - (high - low) * (1 - part) if part >= 0.5 else low + (high - low) * part
 
 
-def has_decimals(values: Column, scale: Column | float) -> NDArray[np.bool_]:
+def has_decimals(values: Column, scale: Column | float) -> Mask:
     """Return which values are whole multiples of 1/`scale` (a power of ten); for a column of scales, a row each."""
     with np.errstate(over="ignore", invalid="ignore"):  # of damaged digits
         scaled = values * scale
@@ -77,19 +100,19 @@ def has_decimals(values: Column, scale: Column | float) -> NDArray[np.bool_]:
 
 def half_unit(column: Column, *, of_all: bool = False) -> float:
     """Return half a unit of the last decimal that at least half of the finite values need; with `of_all`, that any of them needs."""
-    known = column[np.isfinite(column)][:MANY]
+    known = finite(column)[:MANY]
     num_without = len(known) - has_decimals(known, _UNITS).sum(axis=1)
     is_enough = num_without < (1 if of_all else len(known) / 2)
     return float(0.5 * 10.0 ** (MAX_DECIMALS - int(np.argmax(is_enough)))) if is_enough.any() else 0.0
 
 
-def zone_change(passed: Column, logged: Column) -> NDArray[np.bool_]:
+def zone_change(passed: Column, logged: Column) -> Mask:
     """Return the one step between two times of day that is an hour longer than logged: summer time began. None where there are several."""
     found = np.asarray(np.abs(passed - logged - HOUR_S) <= ZONE_CHANGE_S)
     return found if np.count_nonzero(found) == 1 else np.zeros(len(found), dtype=np.bool_)
 
 
-def misread_midnights(passed: Column, logged: Column) -> NDArray[np.bool_]:
+def misread_midnights(passed: Column, logged: Column) -> Mask:
     """Return the steps that are a month or a year longer than logged: midnight between dates whose day is read as the month (05/01, 06/01) or the year (26/01/30, 26/01/31)."""
     days = (passed - logged) / DAY_S
     is_whole = np.abs(days - np.round(days)) <= HOUR_S / DAY_S
@@ -160,7 +183,7 @@ _SPREAD = 5 * 1.4826
 _LEAST_SPREAD = 0.10
 
 
-def levels(values: Column, typical: tuple[float, float] | None = None) -> list[tuple[int, int]]:
+def levels(values: Column, typical: Pair | None = None) -> list[tuple[int, int]]:
     """Return the segments [begin, end) of `values` (above 0), each with a level of its own; `typical` is what `typical_of` returns for them, where it is known."""
     pending, done = [(0, len(values))], list[tuple[int, int]]()
     while pending and len(pending) + len(done) < MAX_SEGMENTS:
@@ -174,7 +197,7 @@ def levels(values: Column, typical: tuple[float, float] | None = None) -> list[t
     return sorted(done + pending)
 
 
-def _split(values: Column, typical: tuple[float, float] | None) -> int | None:
+def _split(values: Column, typical: Pair | None) -> int | None:
     """Return where the level of `values` changes most, None where it does not."""
     number = len(values)
     if number < 2 * MIN_SEGMENT:
@@ -200,7 +223,7 @@ def _split(values: Column, typical: tuple[float, float] | None) -> int | None:
     return at if step > MIN_T * error else None
 
 
-def winsorised(values: Column, typical: tuple[float, float] | None = None) -> Column:
+def winsorised(values: Column, typical: Pair | None = None) -> Column:
     """Return `values` clipped to a few deviations around their median; `typical` as of `levels`."""
     middle, deviation = typical or typical_of(values)
     spread = max(_SPREAD * deviation, _LEAST_SPREAD * middle)

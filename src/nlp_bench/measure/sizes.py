@@ -7,16 +7,14 @@ A line every ten iterations is the mean of ten: `Spans` are the lines with the i
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS
 from nlp_bench.logs.record import NO_RECORDS, Attempt, Column, Records, constant
-from nlp_bench.measure.series import steps_of
+from nlp_bench.measure.series import Mask, Where, finite, ratio, steps_of
 from nlp_bench.measure.workload import RUN_JSON
 
 SAME_COUNT = 0.05  # share by which sizes given by hand may differ from the tokens that the lines count: padding
@@ -94,7 +92,7 @@ class Spans:
     def __len__(self) -> int:
         return len(self.seconds)
 
-    def __getitem__(self, where: "slice[Any, Any, Any] | NDArray[Any]") -> "Spans":
+    def __getitem__(self, where: Where) -> "Spans":
         return Spans(
             records=self.records.chosen(where),
             num_iterations=self.num_iterations[where],
@@ -149,9 +147,8 @@ def spans_of(records: Records, sizes: Sizes, *, log_interval: int | None = None,
         number = _iterations_between(records, number[:1])
     if not sizes.has_times and sizes.is_even:
         # The mean of rates is the harmonic one: at half the rate an iteration takes twice as long.
-        with np.errstate(divide="ignore"):
-            usual = np.nanmedian(tokens)
-            tokens, elapsed = np.full_like(tokens, usual), usual / tokens
+        usual = np.full_like(tokens, np.nanmedian(tokens))
+        tokens, elapsed = usual, ratio(usual, tokens)
     spans = Spans(records=records, num_iterations=number, num_tokens=tokens * number, seconds=elapsed * number)
     # NaN is in no range; what is outside was never meant as tokens or seconds, and would overflow further on.
     usable = (spans.num_tokens > 1e-6) & (spans.num_tokens < 1e24) & (spans.seconds > 1e-12) & (spans.seconds < 1e15)
@@ -182,10 +179,8 @@ def stated(attempt: Attempt) -> tuple[dict[str, int | None], Column]:
 
 def times_of(tokens: Column, counted: Column) -> float:
     """Return how many times `counted` `tokens` are in the usual line, 1 where no line has both."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = tokens / counted
-    ratios = ratios[np.isfinite(ratios)]
-    return float(np.median(ratios)) if len(ratios) else 1.0
+    times = finite(ratio(tokens, counted))
+    return float(np.median(times)) if len(times) else 1.0
 
 
 def mean_batch(records: Records, batch: Column) -> Column:
@@ -208,9 +203,7 @@ def growth(records: Records, name: str) -> Column:
     """Return how much a cumulative count grew per iteration since the record before, NaN where it did not grow."""
     if name not in records.columns:
         return records.column(name)
-    steps = steps_of(records.column("iteration"), np.nan)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        grown = steps_of(records.column(name), np.nan) / steps
+    grown = ratio(*(steps_of(records.column(of), np.nan) for of in (name, "iteration")))
     return np.where((grown > 0) & np.isfinite(grown), grown, np.nan)
 
 
@@ -236,17 +229,15 @@ class _Derivation:
         stated = _last(self.records.column("num_devices")) or self.attempt.count("num_devices")
         if stated:
             return stated
-        ratio = self._ratio("tokens_per_second", "tokens_per_second_per_device")
-        whole = round(float(np.median(ratio))) if len(ratio) else 0
-        return whole if whole and np.all(np.abs(ratio / whole - 1) < _WHOLE_TOLERANCE) else None
+        devices = self._ratio("tokens_per_second", "tokens_per_second_per_device")
+        whole = round(float(np.median(devices))) if len(devices) else 0
+        return whole if whole and np.all(np.abs(devices / whole - 1) < _WHOLE_TOLERANCE) else None
 
     def _ratio(self, above: str, below: str) -> Column:
         columns = self.records.columns
         if not {above, below} <= columns.keys():
             return np.empty(0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = columns[above] / columns[below]
-        return ratio[np.isfinite(ratio)]
+        return finite(ratio(columns[above], columns[below]))
 
     def _stated(self, name: str, given: int | None) -> tuple[Column, str] | None:
         """Return a count that a person, the lines or one line states, None where nobody does."""
@@ -268,9 +259,9 @@ class _Derivation:
     def _sequence(self) -> tuple[Column, str]:
         if stated := self._stated("sequence_length", self.overrides.sequence_length):
             return stated
-        ratio, size = self._ratio("consumed_tokens", "consumed_samples"), len(self.records)
-        if len(ratio) and np.all(ratio == ratio[0]) and ratio[0] == int(ratio[0]):
-            return constant(ratio[0], size), "consumed tokens / consumed samples"
+        lengths, size = self._ratio("consumed_tokens", "consumed_samples"), len(self.records)
+        if len(lengths) and np.all(lengths == lengths[0]) and lengths[0] == int(lengths[0]):
+            return constant(lengths[0], size), "consumed tokens / consumed samples"
         return constant(np.nan, size), ""
 
     def _batch(self) -> tuple[Column, str]:
@@ -280,7 +271,7 @@ class _Derivation:
         if size > 1 and (np.isfinite(samples) | ~self.records.whole)[1:].all():
             return _filled(samples), "differences of consumed samples"
         product = self.records.column("samples_per_second") * self.elapsed
-        known = product[np.isfinite(product)]
+        known = finite(product)
         is_near = len(known) and np.all(np.abs(known - np.round(known)) < _WHOLE_TOLERANCE * known)
         if is_near and np.all(known >= 0.5):
             return _filled(np.round(product)), "samples per second x time, rounded"
@@ -370,7 +361,7 @@ def _first_known(ways: Iterable[tuple[Column, str]]) -> tuple[Column, str] | Non
     return next((way for way in ways if np.isfinite(way[0]).any()), None)
 
 
-def _is_beside_jump(clock: Column) -> NDArray[np.bool_]:
+def _is_beside_jump(clock: Column) -> Mask:
     """Return the intervals next to one in which the clock went back, where a single wrong time may be the cause.
 
     One that is too small makes the interval after the jump too long, one that is too large the interval before it.

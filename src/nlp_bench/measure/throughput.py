@@ -2,16 +2,15 @@
 
 from dataclasses import replace
 from enum import Enum
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.record import Records
+from nlp_bench.logs.record import Column, Records
+from nlp_bench.measure import Json
 from nlp_bench.measure.estimate import MAX_HALF_WIDTH, Estimate
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
-from nlp_bench.measure.series import median, misread_midnights, quantile, steps_of, zone_change
+from nlp_bench.measure.series import Pair, median, misread_midnights, quantile, steps_of, zone_change
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
 from nlp_bench.measure.window import WORDS, LogConventions, Steadiness, Window, find_window, num_more, steadiness_of
 
@@ -27,7 +26,7 @@ class Summary:
     cv: float | None  # sample standard deviation / mean, without unit; None for a single record
 
     @classmethod
-    def of(cls, seconds: NDArray[np.float64]) -> "Summary":
+    def of(cls, seconds: Column) -> "Summary":
         """Summarise `seconds`, which is not empty."""
         centre = float(np.mean(seconds))
         ordered = np.sort(seconds)
@@ -45,7 +44,7 @@ class Choice:
     num_records: int
     tokens_per_second: float  # tokens / time of these intervals; of the whole machine
 
-    def to_json(self, tokens: int) -> dict[str, Any]:
+    def to_json(self, tokens: int) -> Json:
         """Return it with the time of the hypothetical training."""
         return {
             "window": self.name,
@@ -122,11 +121,11 @@ class Sustained:
     num_untimed: int = 0  # likewise of evaluations and checkpoints that the log speaks of
 
     @property
-    def ci95(self) -> tuple[float, float] | None:
+    def ci95(self) -> Pair | None:
         """95 % interval in tokens per second, lowest first; None where it cannot be given."""
         return self.estimate.interval() if self.estimate else None
 
-    def to_json(self, tokens: int) -> dict[str, Any]:
+    def to_json(self, tokens: int) -> Json:
         """Return the `sustained` object of nlp-bench/report/1, with the time of a training on `tokens` tokens."""
         interval, times_s = self.ci95, times_to_report_s(tokens, self.ci95)
         return {
@@ -141,7 +140,7 @@ class Sustained:
         }
 
 
-def _printed(spans: Spans, *, is_of_clock: bool) -> NDArray[np.float64] | None:
+def _printed(spans: Spans, *, is_of_clock: bool) -> Column | None:
     """Return the times, or the rates, of these records as the log prints them; None where they are differences of its clock."""
     times = spans.records.column("elapsed_s")
     if np.isfinite(times).all():
@@ -213,7 +212,7 @@ class Throughput:
     sustained: Sustained | None = None  # tokens over wall clock, nothing left out; None where the log has rates alone
 
     @property
-    def ci95(self) -> tuple[float, float] | None:
+    def ci95(self) -> Pair | None:
         """95 % interval of `steady`, None where it cannot be given."""
         return self.estimate.interval() if self.estimate else None
 
@@ -295,6 +294,6 @@ def time_to_report_s(tokens: int, tokens_per_second: float | None) -> float | No
     return tokens / tokens_per_second if tokens_per_second else None
 
 
-def times_to_report_s(tokens: int, interval: tuple[float, float] | None) -> tuple[float, float] | None:
+def times_to_report_s(tokens: int, interval: Pair | None) -> Pair | None:
     """Return the interval of that time from one of the rate, shortest first; None stays None."""
     return (tokens / interval[1], tokens / interval[0]) if interval else None

@@ -8,14 +8,15 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.quantity import RATES
 from nlp_bench.logs.record import LOSS_NAN, Column, Records
-from nlp_bench.measure.series import median, steps_of, winsorised
+from nlp_bench.measure import Fields, Json
+from nlp_bench.measure.series import finite, median, steps_of, winsorised
 
 TIMES = (*RATES, "clock_s", "stamp_s")  # fields of which a record has at least one, the best first
 _CLOCKS = ("stamp_s", "clock_s")
@@ -71,7 +72,7 @@ class Trace:
         moments = (self.first.clock_s, self.last.clock_s)
         return self.quantity == "clock_s" and all(moment is not None and moment.is_integer() for moment in moments)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return it as an object."""
         return {name: getattr(self, name) for name in _PLAIN} | {
             "first": list(self.first),
@@ -80,9 +81,9 @@ class Trace:
         }
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> "Trace":
+    def from_json(cls, given: Fields) -> "Trace":
         """Return what `to_json` has made an object of."""
-        made: dict[str, Any] = {name: given[name] for name in _PLAIN} | {"lines": dict(given["lines"])}
+        made: Json = {name: given[name] for name in _PLAIN} | {"lines": dict(given["lines"])}
         return cls(**made, first=End(*given["first"]), last=End(*given["last"]))
 
 
@@ -114,7 +115,7 @@ def trace_of(records: Records) -> Trace | None:
         first=end(0),
         last=end(-1),
         step=int(median(steps)),
-        period_s=None if times is None else median(times[np.isfinite(times)]),
+        period_s=None if times is None else median(finite(times)),
     )
 
 

@@ -22,6 +22,9 @@ from nlp_bench.measure.estimate import Estimate, student_cdf
 from nlp_bench.measure.series import (
     MIN_STEP,
     MIN_VALUES,
+    Indices,
+    Pair,
+    Where,
     as_slice,
     half_unit,
     levels,
@@ -166,7 +169,7 @@ class _Selection:
         self.refused_mark: str | None = None
 
     @cached_property
-    def left(self) -> NDArray[np.intp]:
+    def left(self) -> Indices:
         """The indices of what still counts."""
         return np.flatnonzero(self.why == 0)
 
@@ -176,7 +179,7 @@ class _Selection:
         return self.all_costs[as_slice(self.left)]
 
     @cached_property
-    def typical(self) -> tuple[float, float]:
+    def typical(self) -> Pair:
         """Its median and its median absolute deviation."""
         return typical_of(self.costs)
 
@@ -189,14 +192,14 @@ class _Selection:
         """Say whether the last interval is left out for its speed."""
         return bool(self.why[-1] == REASONS.index("slow end") + 1)
 
-    def leave_out(self, where: "NDArray[Any] | slice[Any, Any, Any]", why: str) -> None:
+    def leave_out(self, where: Where, why: str) -> None:
         """Let the intervals of a mask, of indices or of a slice count no longer."""
         if len(self.why[where]):
             self.why[where] = REASONS.index(why) + 1
             for name in ("left", "costs", "typical"):
                 vars(self).pop(name, None)
 
-    def left_out(self, why: str) -> NDArray[np.intp]:
+    def left_out(self, why: str) -> Indices:
         """Return the indices of what does not count for a reason."""
         return np.flatnonzero(self.why == REASONS.index(why) + 1)
 
@@ -234,7 +237,7 @@ class _Selection:
             else:
                 self.leave_out(marked, kind)
 
-    def _excused(self, marked: NDArray[np.intp]) -> float:
+    def _excused(self, marked: Indices) -> float:
         """Return the time that `marked` and all intervals excused before take above the typical one, as a share of the run's."""
         excused = np.concatenate([marked, *map(self.left_out, WORDS)])
         excess = (self.all_costs[excused] - self.typical[0]) @ self.spans.num_tokens[excused]
@@ -378,7 +381,7 @@ class Steadiness:
     stalls: tuple[Stall, ...]  # the first MAX_STALLS of them
     stall_share: float  # time of the stalls above the median, as a share of the window's time
     drift: float | None  # change of the time per token over the window, as a share; None: none to see
-    modes: tuple[float, float] | None  # times of two modes as shares of the mean, shortest first; None for one
+    modes: Pair | None  # times of two modes as shares of the mean, shortest first; None for one
     slowdown: float | None  # how much slower the run ends, as a share (0.08 = 8 %); None where it does not
     long_warm_up: float | None  # share left out as warm-up, without the first interval; None where it is small
     refused_mark: str | None
@@ -492,7 +495,7 @@ def _drift(costs: Column) -> float | None:
     return change if chance < TREND_P else None
 
 
-def _modes(costs: Column) -> tuple[float, float] | None:
+def _modes(costs: Column) -> Pair | None:
     """Return the two modes by the cut that leaves the least variance (Otsu 1979) and Ashman's D (Ashman, Bird, Zepf 1994)."""
     number = len(costs)
     # Means that far apart, each of at least that share, have a variance of their own that the whole is no less than.

@@ -14,6 +14,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.layout.shape import NETWORKS, OWN
 from nlp_bench.logs.common import ARGUMENTS, LOW_BIT, OTHER_NETWORKS, STATED, VARIANTS
 from nlp_bench.logs.record import Attempt, Fact
+from nlp_bench.measure import Fields, Json
 
 Value = int | float | str | bool
 RUN_JSON = "run.json"  # the source of what a run of ours was asked to do
@@ -163,7 +164,7 @@ class Workload:
         """Return those of `names` that are known."""
         return {name: found.value for name in names if (found := self.setting(name))}
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Json:
         """Return `asked` and `logged` as objects of name to value."""
         return {
             "asked": {name: found.value for name, found in self.asked.items()},
@@ -171,15 +172,13 @@ class Workload:
         }
 
 
-def workload_of(
-    run: Mapping[str, Any] | None, settings: Mapping[str, Fact], attempt: Attempt | None = None
-) -> Workload:
+def workload_of(run: Fields | None, settings: Mapping[str, Fact], attempt: Attempt | None = None) -> Workload:
     """Return the workload of a run: `run` is run.json or None, `settings` and `attempt` what its log says."""
     run = run or {}
     return Workload(asked=_asked(run) if run else {}, logged=_logged(settings, attempt), implied=_implied(run))
 
 
-def lookup(record: Mapping[str, Any], dotted: str) -> Any:
+def lookup(record: Fields, dotted: str) -> Any:
     """Return `record["a"]["b"]` for "a.b", None where a part is missing."""
     value: Any = record
     for part in dotted.split("."):
@@ -188,7 +187,7 @@ def lookup(record: Mapping[str, Any], dotted: str) -> Any:
     return value
 
 
-def _asked(run: Mapping[str, Any]) -> dict[str, Setting]:
+def _asked(run: Fields) -> dict[str, Setting]:
     found = {name: lookup(run, dotted) for name, dotted in _FROM_RUN.items()}
     if found["model_family"]:
         found |= {name: lookup(run, f"model.architecture.{theirs}") for name, theirs in _OF_FAMILIES.items()}
@@ -203,7 +202,7 @@ def _asked(run: Mapping[str, Any]) -> dict[str, Setting]:
     return {name: _setting(value, RUN_JSON) for name, value in found.items() if isinstance(value, int | float | str)}
 
 
-def _implied(run: Mapping[str, Any]) -> dict[str, Setting]:
+def _implied(run: Fields) -> dict[str, Setting]:
     """Return the arguments that a trainer concludes from a run.json that names its family; --train-args cannot change them."""
     if not lookup(run, "model.family"):
         return {}
