@@ -132,15 +132,6 @@ def test_the_settings_of_a_start_far_down_in_a_long_log_are_its_own(tmp_path: Pa
     assert found == {1: pytest.approx(2048 * 96 / 6.03, rel=1e-3), 2: pytest.approx(2048 * 96 / 5.03, rel=1e-3)}
 
 
-def test_a_small_model_is_not_implausible_since_a_large_one_ran_before_it(tmp_path: Path) -> None:
-    text = "NVIDIA H100 80GB HBM3\n"
-    for layers, hidden in ((96, 12288), (12, 768)):
-        text += dump(hidden_size=hidden, num_layers=layers, seq_length=2048, world_size=8) + FIVE
-    large, small = entries_of(tmp_path, text, num_gpus=8)
-    assert "implausible: 6 x 1.16e+11 parameters" in large.reason_texts[0]
-    assert small.has_number
-
-
 def test_a_log_with_its_newest_line_first_is_refused_with_the_way_to_turn_it_round(tmp_path: Path) -> None:
     lines = [line(10 * n, 300, f"2026-03-01 10:{n:02d}:00 ", s=6, batch=96, loss=8) for n in range(1, 31)]
     entry = entry_of(tmp_path, "".join([*reversed(lines), DUMP]))

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support.machines import Node
 from support.made_logs import (
     BATCH,
     BEGIN_S,
@@ -525,19 +524,3 @@ def test_a_checkpoint_behind_every_line_is_doubted_and_no_forgery(tmp_path: Path
     assert [(found.code, found.weight) for found in entry.contradictions] == [(Code.WALL_CLOCK_OUTSIDE, Weight.DOUBT)]
     (entry,) = measure_log(str(tmp_path / "run/job.out"), Overrides())
     assert [(found.code, found.weight) for found in entry.contradictions] == [(Code.STAMPS_VS_TIME_SLOW, Weight.DOUBT)]
-
-
-@pytest.mark.parametrize(("is_suspended", "outcome"), [(True, Outcome.INVALID), (False, Outcome.VALID)])
-def test_a_hole_in_which_the_recorders_stood_still_too(tmp_path: Path, is_suspended: bool, outcome: Outcome) -> None:
-    """A job that was suspended, and one that only waited: a stall of the training is the machine's own."""
-    made = run_of()
-    made.rows[99].restate(40, rates=True, flops=True, stamp=True)
-    made.clocked()
-    folder = run_folder(tmp_path / "run", made)
-    begin_s, end_s = made.rows[98].stamp_s + 5, made.rows[99].stamp_s - 3
-    times = [BEGIN_S - 5 + n for n in range(2200)]
-    for name in ("n1", "n2"):
-        Node(name, times=tuple(t for t in times if not (is_suspended and begin_s < t < end_s))).write(folder)
-    entry = measure_folder(folder, "run").entry
-    assert entry.outcome is outcome
-    assert (Code.WALL_CLOCK_HOLE in {found.code for found in entry.contradictions}) is is_suspended

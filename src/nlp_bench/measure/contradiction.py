@@ -5,7 +5,7 @@ from enum import Enum
 
 from nlp_bench.escape import some
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.record import Attempt, Column, Log, Records
+from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure import Json
 from nlp_bench.measure.series import Numbers
 from nlp_bench.measure.sizes import Overrides, Sizes, Spans
@@ -37,7 +37,6 @@ class Code(str, Enum):
     STAMPS_VS_TIME_FAST = "less time passed between the lines than they log"
     STAMPS_VS_TIME_SLOW = "from line to line more time passed than they log"
     WALL_CLOCK_OUTSIDE = "time between the lines that none of them logs, at single places"
-    WALL_CLOCK_HOLE = "the node's recorder stood still together with the training: the job was suspended or frozen"
     SAMPLES_VS_BATCH = "consumed samples against batch and iterations"
     TOKENS_VS_SAMPLES = "consumed tokens against consumed samples and sequence length"
     ARGUMENTS_VS_LINES = "the program's own dump of its arguments against its lines"
@@ -101,7 +100,6 @@ class Claims:
     workload: Workload
     silent_s: float = 0.0  # `LogEnd.silent_s`
     seals: tuple[Contradiction, ...] = ()  # what the trainer's closing hash says, of a log without its run folder
-    recorders: Sequence[Column] = ()  # times of day at which the recorders of the nodes took their samples
     is_ours: bool = False  # whether our own trainer ran, with a run.json: its statements are of one measurement
 
     @property

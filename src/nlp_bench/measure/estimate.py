@@ -198,23 +198,16 @@ def variance_ratio_tail(ratio: float, first: float, second: float) -> float:
 def student_t(probability: float, degrees: float) -> float:
     """Return the quantile of Student's t with `degrees` > 0 for a probability of at least one half.
 
-    Newton's method within a bracket, from Fisher's expansion about a rough normal quantile (Abramowitz and Stegun 1964, 26.7.5, 26.2.22).
+    Newton's method, which comes from below without passing it: the distribution is concave there.
     """
     scale = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2) - math.log(degrees * math.pi) / 2
-    root = math.sqrt(-2 * math.log(max(1 - probability, 1e-16)))
-    z = root - (2.30753 + 0.27061 * root) / (1 + 0.99229 * root + 0.04481 * root**2)
-    first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    low, high = 0.0, math.inf
-    t = z + first / degrees + second / degrees**2 if degrees > 1 else 1.0
+    t = 0.0
     for _ in range(100):
-        excess = student_cdf(t, degrees) - probability
-        low, high = (low, t) if excess > 0 else (t, high)
-        following = t - excess / math.exp(scale - (degrees + 1) / 2 * math.log1p(t * t / degrees))
-        is_near = abs(following - t) <= 1e-12 * t  # where the excess is 0 the step ends at an edge of the bracket
-        following = following if is_near or low < following < high else (low + min(high, 3 * low + 2)) / 2
-        if abs(following - t) <= 1e-12 * t:
-            return following
-        t = following
+        missing = 0.5 * _beta(degrees / 2, 0.5, degrees / (degrees + t * t)) - (1 - probability)
+        step = missing * math.exp((degrees + 1) / 2 * math.log1p(t * t / degrees) - scale)
+        t += step
+        if abs(step) <= 1e-11 * t:
+            break
     return t
 
 

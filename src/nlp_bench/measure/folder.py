@@ -185,7 +185,6 @@ def _measured(
             overrides=asked.overrides,
             workload=workload,
             seals=tuple(against_seals(sealed, attempt, is_alone=False)),
-            recorders=[node.times for node in nodes],
             is_ours=True,
         )
     found, slower = reconcile(claims)

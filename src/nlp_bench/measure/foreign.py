@@ -16,7 +16,6 @@ import numpy as np
 from nlp_bench.config.accelerators import bound_of
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.escape import one_line
-from nlp_bench.logs.common import PARAMETERS_PER_LAYER
 from nlp_bench.logs.end_marks import decisive
 from nlp_bench.logs.nearest import nearest
 from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS, UNNUMBERED
@@ -236,7 +235,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         if throughput is None:
             refusal = Reason("no-size", "no record has a time and a number of tokens that a training can have")
     if throughput:
-        refusal = why_implausible(_of_its_shape(attempt, log), sizes, throughput.steady)
+        refusal = why_implausible(attempt, sizes, throughput.steady)
         # A number of the first iteration alone would be one of the start-up.
         is_first = throughput.window.last_iteration <= log.counts_from
         if throughput.num_records == 1 and is_first:
@@ -375,18 +374,6 @@ def why_no_size(attempt: Attempt, sizes: Sizes) -> str:
     ]
     why = _what_is_missing(attempt, sizes)
     return f"{why}; it contradicts itself, so that neither counts: {', '.join(twice)}" if twice else why
-
-
-def _of_its_shape(attempt: Attempt, log: Log) -> Attempt:
-    """Return the attempt of a log of several models with what its own has at least, where the parameters stated are another start's."""
-    shape = [log.settings_of(attempt).get(name) for name in ("num_layers", "hidden_size")]
-    stated = [attempt.facts[name] for name in ("parameters", "least_parameters") if name in attempt.facts]
-    has_changed = any(len(log.changes.get(name, ())) > 1 for name in ("num_layers", "hidden_size"))
-    if not (has_changed and stated and all(fact and isinstance(fact.value, int) for fact in shape)):
-        return attempt
-    layers, hidden = (int(fact.value) for fact in shape if fact)
-    least = stated[0]._replace(value=min(float(stated[0].value), float(PARAMETERS_PER_LAYER * layers * hidden**2)))
-    return replace(attempt, facts={**attempt.facts, "parameters": least})
 
 
 def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) -> Reason | None:

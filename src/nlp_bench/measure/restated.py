@@ -373,8 +373,6 @@ ONE_STALL_S = 5.0
 """Seconds that a loaded machine may hold a program up between two of a few lines: too little to call all of them wrong."""
 EVALUATES_BETWEEN = frozenset({"mlperf-mllog"})
 """Forms of logs in which an evaluation lies between each two lines: MLPerf stops its blocks of training for it."""
-LONG, HOLE_S = 5.0, 10.0  # times the usual, and seconds beyond it, from which a job may have stood still in an interval
-STOOD_STILL = 0.8  # share of such an interval in which no recorder took a sample
 
 
 @immutable
@@ -544,29 +542,3 @@ def slower_by_clock(claims: Claims) -> float | None:
         steady[:] = True
     total, logged = float(found.seconds[steady].sum()), float(found.logged[steady].sum())
     return (total - found.resolution_s - PRINTED_LATE_S) / logged
-
-
-def against_recorders(claims: Claims) -> Iterator[Contradiction]:
-    """Yield intervals in which every node's recorder stood still with the training: the job was suspended or frozen. In a stall of the training itself they go on."""
-    records, seconds = claims.spans.records, claims.spans.seconds
-    stamps, usual_s = records.column("stamp_s"), median(seconds)
-    known = [times for times in claims.recorders if len(times) > 1]
-    holes = []
-    for index in np.flatnonzero((seconds > LONG * usual_s) & (seconds > usual_s + HOLE_S) & np.isfinite(stamps)):
-        begin, end = stamps[index] - seconds[index], stamps[index]
-        needed_s = STOOD_STILL * (seconds[index] - usual_s)
-        if known and all(_longest_gap(times, begin, end) >= needed_s for times in known):
-            holes.append(int(index))
-    if holes:
-        text = (
-            f"the job stood still for about {seconds[holes[0]] - usual_s:.0f} s before line {records.numbers[holes[0]]}: neither the training "
-            "nor the recorder of any node went on, as if it had been suspended"
-        )
-        yield Contradiction(Code.WALL_CLOCK_HOLE, Weight.VOID, text, records.numbers[holes])
-
-
-def _longest_gap(times: Column, begin: float, end: float) -> float:
-    """Return the longest time between two samples that reaches into an interval, 0 where none lie before and after it."""
-    if times[0] > begin or times[-1] < begin:
-        return 0.0
-    return float((np.minimum(times[1:], end) - np.maximum(times[:-1], begin)).max())
