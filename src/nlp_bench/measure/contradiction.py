@@ -89,13 +89,12 @@ class SlowerStatement:
 
 
 @immutable
-class Claims:
-    """What the checks compare: the log, the number measured from it, and what else is known of the run."""
+class Subject:
+    """One training as a log tells of it, and what else is known of it."""
 
     log: Log
-    attempt: Attempt  # the start of the program that was measured
+    attempt: Attempt  # the start of the program that counts
     others: Sequence[Attempt] = ()  # other starts of the same training in the same log
-    measured: Throughput
     overrides: Overrides
     workload: Workload
     silent_s: float = 0.0  # `LogEnd.silent_s`
@@ -104,8 +103,15 @@ class Claims:
 
     @property
     def records(self) -> Records:
-        """The lines that were measured."""
+        """The lines of the start that counts."""
         return self.attempt.records
+
+
+@immutable
+class Claims(Subject):
+    """What the checks compare: a training, and the number that was measured."""
+
+    measured: Throughput
 
     @property
     def sizes(self) -> Sizes:

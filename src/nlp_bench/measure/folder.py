@@ -8,7 +8,7 @@ a line `key: value` per column of the JUBE table, which JUBE reads by the patter
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,14 +28,13 @@ from nlp_bench.logs.reader import OURS, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.measure import REPORT_TOKENS, Fields, Json
 from nlp_bench.measure.anytime import Bound, percent, replay
-from nlp_bench.measure.contradiction import Claims, Contradiction, voiding
+from nlp_bench.measure.contradiction import Subject, voiding
 from nlp_bench.measure.energy import with_energy_and_machine
-from nlp_bench.measure.foreign import log_reasons, with_own_events
+from nlp_bench.measure.foreign import entry_of, log_reasons, with_own_events
 from nlp_bench.measure.judgement import plain_number
 from nlp_bench.measure.log_end import several_starts
 from nlp_bench.measure.machine import read_nodes
-from nlp_bench.measure.provenance import provenance_of
-from nlp_bench.measure.reconcile import against_seals, against_training, reconcile
+from nlp_bench.measure.reconcile import against_seals, against_training
 from nlp_bench.measure.result import SEVERAL_STARTS, RunResult, why_broken
 from nlp_bench.measure.series import finite
 from nlp_bench.measure.sizes import Overrides, sizes_of
@@ -46,6 +45,7 @@ from nlp_bench.outcome import Outcome, read_word
 from nlp_bench.reason import Reason, recorded
 from nlp_bench.seal import LOG, OUTCOME, RUN
 
+NOTHING_LOGGED = Log(dialect=None, attempts=(), num_bytes=0)  # of a run without a job.out
 LARGEST = 10**15  # no count of a run is larger; an integer of 400 digits overflows a float
 
 
@@ -161,8 +161,10 @@ def _measured(
     given = read_word(ended.get("outcome"), folder / OUTCOME)
     if given is Outcome.VALID:  # no other end has a number to lose
         seal.refuse_packed(folder)
-    log, sealed = _read(folder)
-    attempt = log.attempts[-1] if log and log.attempts else Attempt()
+    is_there = (folder / LOG).is_file()
+    sealed = seal.sealed_log_of(folder / LOG) if is_there else seal.NO_LOG
+    log = with_own_events(read_log(str(folder / LOG), only=OURS), sealed) if is_there else NOTHING_LOGGED
+    attempt = log.attempts[-1] if log.attempts else Attempt()
     attempt = replace(attempt, records=attempt.records.chosen(attempt.records.whole))
     records = attempt.records
     seals = seal.check(folder, is_valid=given is Outcome.VALID, redacted=redacted, log=sealed, run=run)
@@ -171,60 +173,31 @@ def _measured(
         outcome, why = next(_against_log(folder, asked, log, records), (outcome, why))
     # What was changed carries no number, but is held against itself, which tells where.
     is_changed = any(link.state is seal.State.BROKEN for link in seals)
-    seen = asked.throughput(log, attempt) if log and (outcome is Outcome.VALID or is_changed) else None
-    throughput = seen if outcome is Outcome.VALID else None
-    workload = workload_of(run, log.settings if log else {}, attempt)
-    nodes = read_nodes(folder)
-    claims = None
-    if log and seen:
-        claims = Claims(
-            log=log,
-            attempt=attempt,
-            others=log.attempts[:-1],
-            measured=seen,
-            overrides=asked.overrides,
-            workload=workload,
-            seals=tuple(against_seals(sealed, attempt, is_alone=False)),
-            is_ours=True,
-        )
-    found, slower = reconcile(claims)
-    void = voiding(found)
-    if void and throughput:
-        outcome, why, throughput = Outcome.INVALID, void.reason, None
-    provenance, deviations = None, run.get("deviations") or []
-    if log:
-        sizes = throughput.sizes if throughput else sizes_of(attempt, asked.overrides)
-        provenance = provenance_of(log, attempt, sizes, throughput, asked.overrides)
-    entry = RunResult(
-        source=source,
-        dialect=log.dialect if log else None,
-        outcome=outcome,
-        reasons=(
-            *([why] if why else []),
-            *(Reason(one.code, one_line(one.text)) for one in recorded(ended)),
-            *(Reason("deviation", f"not the benchmark as defined: {one_line(text)}") for text in deviations),
-            *(_notes(asked, log, records, throughput, found) if log else []),
-        ),
-        contradictions=found,
-        slower_statements=slower,
-        num_records=len(records) if log else None,
-        total_iterations=asked.iterations,
-        global_batch_size=asked.overrides.global_batch_size,
-        sequence_length=asked.overrides.sequence_length,
-        num_gpus=asked.overrides.num_gpus,
-        accelerator=lookup(run, "system.accelerator"),
-        model=lookup(run, "model.name"),
-        records=records,
-        attempts=log.numbered(log.attempts) if log else {},
-        seals=seals,
-        throughput=throughput,
-        until=asked.bound(records) if throughput else None,
-        workload=workload,
-        provenance=provenance,
+    seen = asked.throughput(log, attempt) if outcome is Outcome.VALID or is_changed else None
+    about = Subject(
+        log=log,
+        attempt=attempt,
+        others=log.attempts[:-1],
+        overrides=asked.overrides,
+        workload=workload_of(run, log.settings, attempt),
+        seals=tuple(against_seals(sealed, attempt, is_alone=False)),
+        is_ours=True,
     )
+    known: Json = {"total_iterations": asked.iterations, "model": lookup(run, "model.name"), "seals": seals}
+    known |= {} if is_there else {"num_records": None, "provenance": None}
+
+    def notes(first: Reason | None) -> Iterator[Reason]:
+        yield from (Reason(one.code, one_line(one.text)) for one in recorded(ended))
+        for text in run.get("deviations") or []:
+            yield Reason("deviation", f"not the benchmark as defined: {one_line(text)}")
+        yield from _notes(asked, log, records, None if first or outcome is not Outcome.VALID else seen)
+
+    entry = entry_of(source, about, seen, outcome, why, notes, attempts=log.numbered(log.attempts), **known)
+    if entry.throughput:
+        entry = replace(entry, until=asked.bound(records))
     entry = judge(entry, run, ended) if judge else entry
     environment = read_object(folder / "environment.json")
-    entry = with_energy_and_machine(entry, log, run=run, environment=environment, nodes=nodes)
+    entry = with_energy_and_machine(entry, log, run=run, environment=environment, nodes=read_nodes(folder))
     return FolderMeasurement(run=run, ended=ended, environment=environment, entry=entry)
 
 
@@ -258,15 +231,6 @@ def _outcome(folder: Path) -> Json:
     return marker.read_outcome(folder)
 
 
-def _read(folder: Path) -> tuple[Log | None, seal.SealedLog]:
-    """Return job.out as it is measured, and its seals."""
-    path = folder / LOG
-    if not path.is_file():
-        return None, seal.NO_LOG
-    sealed = seal.sealed_log_of(path)
-    return with_own_events(read_log(str(path), only=OURS), sealed), sealed
-
-
 def _objection(
     folder: Path, ended: Json, given: Outcome, seals: tuple[seal.Finding, ...], redacted: frozenset[str]
 ) -> tuple[Outcome, Reason] | None:
@@ -286,15 +250,15 @@ def _objection(
     return Outcome.INVALID, Reason("broken-seal", f"the chain of evidence is broken: {broken}")
 
 
-def _against_log(folder: Path, asked: Requested, log: Log | None, records: Records) -> Iterator[tuple[Outcome, Reason]]:
+def _against_log(folder: Path, asked: Requested, log: Log, records: Records) -> Iterator[tuple[Outcome, Reason]]:
     """Yield what the log says against VALID; `records` are the whole ones of the last attempt."""
-    if log is None:
-        is_there = os.path.lexists(folder / LOG)
+    if log is NOTHING_LOGGED:
         odd = "job.out is no regular file (a pipe, a folder, a link to nothing), and was not read; put the log itself there"
-        yield Outcome.INCOMPLETE, Reason("no-log", odd if is_there else "there is no job.out")
+        text = odd if os.path.lexists(folder / LOG) else "there is no job.out"
+        yield Outcome.INCOMPLETE, Reason("no-log", text)
     if broken := why_broken(records):
         yield Outcome.INVALID, broken
-    if log is not None and log.damage:
+    if log.damage:
         text = f"job.out could not be read whole; {one_line(log.damage)}"
         yield Outcome.INCOMPLETE, Reason("damaged", text)
     if nothing_trained := voiding(against_training(records, None, is_ours=True)):
@@ -312,7 +276,7 @@ def _against_log(folder: Path, asked: Requested, log: Log | None, records: Recor
     yield from _other_run(asked, records)
     if not records.has("elapsed_s").any():
         yield Outcome.INVALID, Reason("no-time", "no line of the log has an elapsed time that could be used")
-    if log is not None and log.refusal:
+    if log.refusal:
         yield Outcome.INVALID, Reason("refused-by-dialect", log.refusal.reason)
 
 
@@ -329,10 +293,8 @@ def _other_run(asked: Requested, records: Records) -> Iterator[tuple[Outcome, Re
         yield Outcome.INVALID, Reason("other-run", f"{ran}, run.json asks for {batch}")
 
 
-def _notes(
-    asked: Requested, log: Log, records: Records, measured: Throughput | None, contradictions: Sequence[Contradiction]
-) -> list[Reason]:
-    """Return what to know about a measurement: lines left out, several attempts, no interval, what speaks against it and is not its reason."""
+def _notes(asked: Requested, log: Log, records: Records, measured: Throughput | None) -> list[Reason]:
+    """Return what to know about a measurement: lines left out, several attempts, no interval."""
     found = log_reasons(log)
     if len(log.attempts) > 1:
         end, what = (records[-1].iteration, "measured") if measured else (None, "judged")
@@ -350,8 +312,7 @@ def _notes(
         found.append(Reason("no-interval", measured.why_no_interval))
     if measured:
         found += measured.steadiness.warnings()
-    void = voiding(contradictions)
-    return [*found, *(each.reason for each in contradictions if each is not void)]
+    return found
 
 
 SCHEMA = "nlp-bench/result/1"

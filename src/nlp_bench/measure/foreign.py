@@ -4,12 +4,13 @@ Of a log alone its lines have to show how its run ended (`log_end.end_of_log`), 
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS, UNNUMBERED
 from nlp_bench.logs.reader import Progress, read_log
 from nlp_bench.logs.record import Attempt, Log, Records
 from nlp_bench.logs.source import open_log
-from nlp_bench.measure.contradiction import Claims, doubts, voiding
+from nlp_bench.measure.contradiction import Claims, Subject, doubts, voiding
 from nlp_bench.measure.efficiency import LEAST_FLOPS
 from nlp_bench.measure.log_end import LogEnd, Shown, end_of_log, several_starts
 from nlp_bench.measure.provenance import provenance_of
@@ -221,78 +222,100 @@ def log_reasons(log: Log) -> list[Reason]:
 
 def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, sealed: SealedLog) -> RunResult:
     attempt = max(attempts, key=lambda a: len(a.records))
-    records, last = attempt.records, attempt.records[-1]
-    sizes = sizes_of(attempt, overrides)
+    records, sizes, ending = attempt.records, sizes_of(attempt, overrides), end_of_log(log, attempts, attempt)
     supplied, against = supplied_sizes(attempt, sizes, overrides)
-    ending = end_of_log(log, attempts, attempt)
-    broken = _why_broken(records, attempts[-1].records if ending.finished_at is not None else records)
-    ended = None if ending.outcome.has_number else ending.reason
-    refusal = _mixed(log) or (None if sizes.is_measurable else Reason("no-size", why_no_size(attempt, sizes)))
-    throughput = None
-    reasons: list[Reason] = []
-    if not (broken or ended or refusal):
-        throughput = measure_records(records, sizes, conventions_of(log, attempt))
-        if throughput is None:
-            refusal = Reason("no-size", "no record has a time and a number of tokens that a training can have")
-    if throughput:
-        refusal = why_implausible(attempt, sizes, throughput.steady)
-        # A number of the first iteration alone would be one of the start-up.
-        is_first = throughput.window.last_iteration <= log.counts_from
-        if throughput.num_records == 1 and is_first:
-            at_first = f"that of the first iteration ({log.counts_from}), which is warm-up"
-            mean = "the mean since the start, warm-up included, of one dict that nothing confirms"
-            text = f"the only time is {mean if UNNUMBERED in attempt.facts else at_first}; a longer log is needed"
-            refusal = Reason("only-warm-up", text)
-        reasons += _qualifications(attempt, throughput, log.counts_from)
-    workload = workload_of(None, log.settings_of(attempt), attempt)
-    claims = None
-    if throughput and not refusal:
-        claims = Claims(
-            log=log,
-            attempt=attempt,
-            others=[other for other in attempts if other is not attempt],
-            measured=throughput,
-            overrides=overrides,
-            workload=workload,
-            silent_s=ending.silent_s,
-            seals=tuple(against_seals(sealed, attempt, is_alone=True)),
-        )
-    found, slower = reconcile(claims)
-    void = voiding(found)
-    if doubts(found) and ending.outcome is Outcome.VALID:
-        ending = replace(ending, outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED)
-    first = broken or ended or refusal or (void.reason if void else None)
-    reasons += [each.reason for each in found if each is not void]
-    reasons += [ending.reason] if ending.reason and not first else []
-    if len(attempts) > 1 and (first is None or first.code not in {"several-writers", "newest-first"}):
-        reasons.insert(0, _several_starts(attempts, attempt, ending, "judged" if first else "measured"))
-    reasons = [*_of_dialect(log, is_doubted=bool(claims)), *against, *log_reasons(log), *reasons]
-    outcome = ending.outcome
-    if broken or void:
+    outcome, measured = ending.outcome, None
+    if why := _why_broken(records, attempts[-1].records if ending.finished_at is not None else records):
         outcome = Outcome.INVALID
-    elif (refusal or not throughput) and outcome.has_number:
-        outcome = Outcome.REFUSED
+    elif not outcome.has_number:
+        why = ending.reason
+    else:
+        why = _mixed(log) or (None if sizes.is_measurable else Reason("no-size", why_no_size(attempt, sizes)))
+        measured = None if why else measure_records(records, sizes, conventions_of(log, attempt))
+        why = why or _why_none(log, attempt, sizes, measured)
+        outcome = Outcome.REFUSED if why else outcome
+    qualified = _qualifications(attempt, measured, log.counts_from) if measured else []
+    seen = None if why else measured
+
+    def notes(first: Reason | None) -> list[Reason]:
+        is_told = len(attempts) > 1 and (first is None or first.code not in {"several-writers", "newest-first"})
+        several = [_several_starts(attempts, attempt, ending, "judged" if first else "measured")] if is_told else []
+        return [*_of_dialect(log, is_doubted=bool(seen)), *against, *log_reasons(log), *several, *qualified]
+
+    run = Subject(
+        log=log,
+        attempt=attempt,
+        others=[other for other in attempts if other is not attempt],
+        overrides=overrides,
+        workload=workload_of(None, log.settings_of(attempt), attempt),
+        silent_s=ending.silent_s,
+        seals=tuple(against_seals(sealed, attempt, is_alone=True)),
+    )
+    remarks = (*filter(None, [ending.remark]), *_remarks(attempt, sizes))
+    numbered = log.numbered(attempts)
+    return entry_of(
+        source, run, seen, outcome, why, notes, ending, remarks=remarks, attempts=numbered, sizes_supplied=supplied
+    )
+
+
+def _why_none(log: Log, attempt: Attempt, sizes: Sizes, measured: Throughput | None) -> Reason | None:
+    """Return why what was measured is no number of a training, None where it is one."""
+    if measured is None:
+        return Reason("no-size", "no record has a time and a number of tokens that a training can have")
+    if measured.num_records == 1 and measured.window.last_iteration <= log.counts_from:
+        at_first = f"that of the first iteration ({log.counts_from}), which is warm-up"
+        mean = "the mean since the start, warm-up included, of one dict that nothing confirms"
+        text = f"the only time is {mean if UNNUMBERED in attempt.facts else at_first}; a longer log is needed"
+        return Reason("only-warm-up", text)
+    return why_implausible(attempt, sizes, measured.steady)
+
+
+def entry_of(  # noqa: PLR0913, PLR0917  # each is a part of the result
+    source: str,
+    run: Subject,
+    seen: Throughput | None,
+    outcome: Outcome,
+    why: Reason | None,
+    notes: Callable[[Reason | None], Iterable[Reason]],
+    ending: LogEnd | None = None,
+    **known: Any,
+) -> RunResult:
+    """Return the result of a run by its log; what contradicts the number that was `seen` voids it, or is one of its reasons.
+
+    `notes` returns further reasons, by why there is no number; `known` goes before what the log says.
+    """
+    found, slower = reconcile(Claims(**vars(run), measured=seen)) if seen else ((), ())
+    void = voiding(found)
+    if void and not why:
+        outcome, why = Outcome.INVALID, void.reason
+    if ending and ending.outcome is Outcome.VALID and doubts(found):
+        ending = replace(ending, outcome=Outcome.MEASURED, shown=Shown.CONTRADICTED)
+        outcome = ending.outcome if outcome is Outcome.VALID else outcome
+    number = None if why or not outcome.has_number else seen
+    reasons = [why, *notes(why), *(each.reason for each in found if each is not void)]
+    reasons += [ending.reason] if ending and not why else []
+    records, sizes = run.records, seen.sizes if seen else sizes_of(run.attempt, run.overrides)
+    of_log: dict[str, Any] = {
+        "num_records": len(records),
+        "total_iterations": records[-1].total_iterations if records else None,
+        "accelerator": str(run.workload.value("accelerator") or "") or None,
+        "provenance": provenance_of(run.log, run.attempt, sizes, number, run.overrides),
+    }
     return RunResult(
         source=source,
-        dialect=log.dialect,
+        dialect=run.log.dialect,
         outcome=outcome,
-        reasons=(*([first] if first else []), *reasons),
+        reasons=tuple(filter(None, reasons)),
         contradictions=found,
         slower_statements=slower,
-        remarks=(*([ending.remark] if ending.remark else []), *_remarks(attempt, sizes)),
-        ending=ending,
-        num_records=len(records),
-        total_iterations=last.total_iterations,
         global_batch_size=sizes.global_batch_size,
         sequence_length=sizes.sequence_length,
         num_gpus=sizes.num_devices,
-        accelerator=str(workload.value("accelerator") or "") or None,
         records=records,
-        attempts=log.numbered(attempts),
-        throughput=None if first else throughput,
-        workload=workload,
-        sizes_supplied=supplied,
-        provenance=provenance_of(log, attempt, sizes, None if first else throughput, overrides),
+        throughput=number,
+        workload=run.workload,
+        ending=ending,
+        **(of_log | known),
     )
 
 

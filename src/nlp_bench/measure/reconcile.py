@@ -64,10 +64,8 @@ MIN_PART, PART = 5, 0.1  # lines of a part at least, and share of all lines
 START = 4  # one in so many lines of another start is its warm-up
 
 
-def reconcile(claims: Claims | None) -> tuple[tuple[Contradiction, ...], tuple[SlowerStatement, ...]]:
+def reconcile(claims: Claims) -> tuple[tuple[Contradiction, ...], tuple[SlowerStatement, ...]]:
     """Return everything in which the statements disagree with the number, the gravest first, and the statements within the tolerances by which it takes longer."""
-    if claims is None:  # nothing was measured
-        return (), ()
     order, found = list(Weight), list(restated(claims.records, claims.sizes))
     contradictions = sorted(_checks(claims, found), key=lambda each: -order.index(each.weight))
     return tuple(contradictions), tuple(each for each in _slower_statements(claims, found) if each.slower > 1)

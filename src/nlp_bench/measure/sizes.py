@@ -340,9 +340,9 @@ class _Derivation:
             is_of_clock=self.is_of_clock,
             mean_s=self._mean_s(elapsed) if has_times else None,
             sequence=self.sequence,
-            sequence_length=_last(self.sequence),
+            sequence_length=self.overrides.sequence_length or _last(self.sequence),
             how_sequence=self.how_sequence,
-            global_batch_size=_last(self.batch),
+            global_batch_size=self.overrides.global_batch_size or _last(self.batch),
             how_batch=self.how_batch,
             num_devices=self.num_devices,
         )
