@@ -20,13 +20,11 @@ from nlp_bench.logs.record import FIRST_RECORDS, Records
 from nlp_bench.measure.contradiction import contradicting
 from nlp_bench.measure.estimate import LEVEL, Estimate, Uncertainty, least, over_runs, student_t, variance_ratio_tail
 from nlp_bench.measure.limit import (
-    NOT_PROVEN,
     VERDICTS,
+    decided,
     verdict_of,
     why_broken_otherwise,
-    why_interval_proves_nothing,
     why_unsound,
-    word_of,
 )
 from nlp_bench.measure.log_end import Shown
 from nlp_bench.measure.result import AGAINST_LOG, SEVERAL_STARTS, RunResult
@@ -480,22 +478,18 @@ class Pool:
     def verdict(self, tokens: int, limit_s: float) -> tuple[str, str | None]:
         """Return PASS, FAIL or NOT PROVEN for the runs as one measurement, and why they prove nothing: what keeps a run's verdict open, its own interval apart, keeps theirs open."""
         entries = [run.entry for run in self.runs if run.entry]
-        against = [f"{run.source}: {each.text}" for run in self.runs for each in contradicting(run.doubts)]
-        if unsound := against or [f"{entry.source}: {why}" for entry in entries for why in why_unsound(entry)]:
-            return NOT_PROVEN, unsound[0]
+        unsound = [f"{run.source}: {each.text}" for run in self.runs for each in contradicting(run.doubts)]
+        unsound = unsound or [f"{entry.source}: {why}" for entry in entries for why in why_unsound(entry)]
         interval_s = self.time_interval_s(tokens)
-        if interval_s is None:
-            return NOT_PROVEN, "no 95 % interval over runs"
+        unsound += [] if interval_s or unsound else ["no 95 % interval over runs"]
         mean_s = tokens * math.fsum(self.seconds_per_token) / len(self.runs)
-        why = why_interval_proves_nothing(interval_s, limit_s, mean_s * self.slower_by_ends)
-        if why is None and interval_s[1] <= limit_s:
-            broken = ((entry.source, why_broken_otherwise(entry, tokens, limit_s)) for entry in entries)
-            alone = {run.source: _word(run, tokens, limit_s) for run in self.left_out}
-            slow = (source for source, word in alone.items() if word and VERDICTS[word].proves == "miss")
-            reasons = [f"{source}: {text}" for source, text in broken if text]
-            reasons += [f"{source}: a run of this configuration that is left out breaks the limit" for source in slow]
-            why = next(iter(reasons), None)
-        return NOT_PROVEN if why else word_of(interval_s, limit_s), why
+        broken = ((entry.source, why_broken_otherwise(entry, tokens, limit_s)) for entry in entries)
+        reasons = [f"{source}: {text}" for source, text in broken if text]
+        alone = {run.source: _word(run, tokens, limit_s) for run in self.left_out}
+        slow = (source for source, word in alone.items() if word and VERDICTS[word].proves == "miss")
+        reasons += [f"{source}: a run of this configuration that is left out breaks the limit" for source in slow]
+        word, why = decided(interval_s, limit_s, unsound, reasons, mean_s * self.slower_by_ends)
+        return word, next(iter(why), None)
 
 
 def _cv(values: Sequence[float]) -> float | None:

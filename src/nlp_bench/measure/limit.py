@@ -1,6 +1,7 @@
 """The verdict on a limit of the steady time: PASS, FAIL or NOT PROVEN, with the margin and the reasons."""
 
 import math
+from collections.abc import Iterable
 
 from nlp_bench.immutable import immutable
 from nlp_bench.measure import Json
@@ -71,27 +72,33 @@ def verdict_of(entry: RunResult, tokens: int, limit_s: float) -> Verdict:
     without intervals that the log calls an evaluation or a checkpoint, or without a long or costly warm-up, and one that is
     broken by another statement of the log, such as its clock.
     """
-    time_s = time_to_report_s(tokens, entry.rate)
-    interval = _decided_by(entry, tokens, limit_s)
-    rates = [choice.tokens_per_second for choice in entry.throughput.sensitivity] if entry.throughput else []
+    time_s, measured = time_to_report_s(tokens, entry.rate), entry.throughput
+    interval, unsound = _decided_by(entry, tokens, limit_s), why_unsound(entry)
+    rates = [choice.tokens_per_second for choice in measured.sensitivity] if measured else []
     rates += [entry.rate] if entry.rate else []
-    reasons = _why_not_proven(entry, tokens, limit_s)
-    word = None
-    if sustained := sustained_time_ci95_s(entry, tokens):
-        is_open = why_unsound(entry) or why_interval_proves_nothing(sustained, limit_s, None)
-        word = NOT_PROVEN if is_open else word_of(sustained, limit_s)
-        has_untimed = entry.throughput and entry.throughput.sustained and entry.throughput.sustained.num_untimed
-        if VERDICTS[word].proves == "keep" and (has_untimed or _broken_by_statement(entry, tokens, limit_s)):
-            word = NOT_PROVEN
+    ending = measured.ending_seconds_per_token if measured else None
+    word, reasons = decided(
+        interval,
+        limit_s,
+        [*unsound] if interval else [_why_no_interval(entry)],
+        [why_broken_otherwise(entry, tokens, limit_s)],
+        ending and tokens * ending,
+    )
+    over_wall_clock = None
+    if measured and measured.sustained and (sustained := sustained_time_ci95_s(entry, tokens)):
+        untimed = "time between the lines is in no statement" if measured.sustained.num_untimed else None
+        over_wall_clock, _ = decided(
+            sustained, limit_s, unsound, [untimed, _broken_by_statement(entry, tokens, limit_s)]
+        )
     return Verdict(
-        word=NOT_PROVEN if reasons else word_of(interval, limit_s),
+        word=word,
         limit_s=limit_s,
         margin=None if time_s is None else 1 - time_s / limit_s,
         worst_margin=1 - interval[1] / limit_s if interval and math.isfinite(interval[1]) else None,
         num_windows=len(rates),
         num_within=sum(tokens / rate <= limit_s for rate in rates),
         reasons=tuple(reasons),
-        sustained=word,
+        sustained=over_wall_clock,
     )
 
 
@@ -120,20 +127,31 @@ def word_of(interval_s: Pair | None, limit_s: float) -> str:
     return PASS if interval_s[1] <= limit_s else FAIL
 
 
-def _why_not_proven(entry: RunResult, tokens: int, limit_s: float) -> list[str]:
-    interval, measured = _decided_by(entry, tokens, limit_s), entry.throughput
-    if interval is None or measured is None:
-        if not entry.has_number:
-            return [f"the run has no number: its outcome is {entry.outcome.value}"]
-        why = measured.why_no_interval if measured else "a published value without a log has no interval"
-        return [why or "no 95 % interval"]
-    if unsound := why_unsound(entry):
-        return unsound
-    ending = measured.ending_seconds_per_token
-    reason = why_interval_proves_nothing(interval, limit_s, None if ending is None else tokens * ending)
-    if reason is None and interval[1] <= limit_s:
-        reason = why_broken_otherwise(entry, tokens, limit_s)
-    return [reason] if reason else []
+def decided(
+    interval_s: Pair | None,
+    limit_s: float,
+    unsound: Iterable[str],
+    broken: Iterable[str | None] = (),
+    ending_s: float | None = None,
+) -> tuple[str, list[str]]:
+    """Return the word for a 95 % interval of the time (shortest first), and why it proves nothing.
+
+    `unsound` is why the number proves nothing whatever it is; `broken` what would break a limit that the interval keeps.
+    """
+    reasons = list(unsound)
+    if interval_s and not reasons:
+        why = why_interval_proves_nothing(interval_s, limit_s, ending_s)
+        if why is None and interval_s[1] <= limit_s:
+            why = next(filter(None, broken), None)
+        reasons = [why] if why else []
+    return NOT_PROVEN if reasons else word_of(interval_s, limit_s), reasons
+
+
+def _why_no_interval(entry: RunResult) -> str:
+    if not entry.has_number:
+        return f"the run has no number: its outcome is {entry.outcome.value}"
+    why = entry.throughput.why_no_interval if entry.throughput else "a published value without a log has no interval"
+    return why or "no 95 % interval"
 
 
 def why_unsound(entry: RunResult) -> list[str]:
