@@ -9,6 +9,7 @@ from support.megatron_log import dump, line
 from support.published import published_log
 from support.texts import entries_of, entry_of
 
+from nlp_bench.measure.contradiction import Code
 from nlp_bench.measure.quality import Quality
 from nlp_bench.train.logline import Interval, format_line
 
@@ -83,6 +84,19 @@ def test_rates_alone_name_the_sizes_that_let_their_clock_be_held_against_them(tm
         entry = entry_of(tmp_path, text, num_gpus=16, sequence_length=2048, global_batch_size=64)
         assert (entry.outcome.value, not entry.remarks) == ("INVALID", True)
         assert "from line to line 1.499 times as much time passed" in entry.reason_texts[0]
+
+
+@pytest.mark.parametrize(("other", "codes"), [(0, set()), (2, {Code.UNREADABLE_LINES})])
+def test_lines_without_a_loss_are_of_other_stages_of_a_pipeline_where_another_rank_prints_them(
+    tmp_path: Path, other: int, codes: set[Code]
+) -> None:
+    text = "".join(
+        f"[rank{rank}]:[titan] step: {2 * n - (other == 2 and loss < 0):2}  loss: {loss:8.5f}  memory: 4.0GiB(5.0%)  tps: {4000 + n:,}  mfu: 20.0%\n"
+        for n in range(1, 20)
+        for rank, loss in ((other, -1.0), (2, 9 - n / 20))
+    )
+    entry = entry_of(tmp_path, text, num_gpus=4)
+    assert {found.code for found in entry.contradictions} == codes
 
 
 def test_several_configurations_give_several_entries(tmp_path: Path) -> None:

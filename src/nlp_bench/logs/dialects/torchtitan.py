@@ -76,6 +76,7 @@ class _Parser(Parser):
         self._without_loss, self._has_loss, self._has_none = [], False, False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
+        self.reads_each_line = True
         if b"[rank-" in text and (rank := _RANK.search(text)):
             findings.fact("num_devices", int(rank[1]), line)
         if b"step: " in text or any(word in text for word in _RATES):
@@ -131,6 +132,8 @@ class _Parser(Parser):
             findings.record(line, values, label=label)
         elif not self._has_loss:
             self._keep(slim(line), values, label, findings)
+        else:  # unless it is of a rank that has a loss, nothing of it is missing
+            self.reads_each_line = label in {of for (_, has), (of, _) in self._losses.items() if has}
 
     def _keep(self, line: Line, values: dict[str, float], label: bytes, findings: Findings) -> None:
         """Keep a line without a loss until another rank prints one, or until it is clear that none does."""
