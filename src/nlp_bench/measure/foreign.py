@@ -412,15 +412,15 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
     if stated and stated > ANY_PEAK_TFLOPS:
         text = f"the log states {stated:.0f} TFLOP/s per device, more than any device has"
     elif parameters:
-        known = finite(sizes.elapsed_s)
-        elapsed = median(known) if sizes.has_times and len(known) else None
         # The family of the device and what none of it exceeds in any format, the fastest variant of a word that means several.
         device, bound = attempt.facts.get("device"), None
         with suppress(NlpBenchError):  # without the data files of the checkout the bound of all devices holds
             bound = bound_of(str(device.value)) if device else None
         name, peak = bound or ("any device", ANY_PEAK_TFLOPS)
         needed = LEAST_FLOPS * parameters * tokens_per_second / devices / 1e12 if devices else 0.0
-        if elapsed and parameters >= LARGE_PARAMETERS and elapsed < LARGE_MODEL_S:
+        known = finite(sizes.elapsed_s)
+        elapsed = median(known) if sizes.has_times and len(known) else LARGE_MODEL_S
+        if parameters >= LARGE_PARAMETERS and elapsed < LARGE_MODEL_S:
             words = f"an iteration of {elapsed * 1000:.3g} ms for {parameters / 1e9:.3g} billion parameters"
             text = f"{words} is the dispatch, not the work"
         elif needed > peak:

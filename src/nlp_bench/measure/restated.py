@@ -69,7 +69,7 @@ WORDS = {
 }
 
 
-@immutable
+@immutable(kw_only=False)
 class Restated:
     """How one field of the lines stands to the time in the same line."""
 
@@ -160,21 +160,11 @@ def _held(
     known = np.isfinite(low) & np.isfinite(high) & (high > 0)
     if not known.any():
         return
-    lows, highs = (low, high) if known.all() else (low[known], high[known])
+    lows, highs = low[known], high[known]
     deepest = _deepest(lows, highs) if len(lows) >= MIN_LINES else None
     begin, end = deepest or (median(lows), median(highs))
-    is_wrong = known & ~((low <= end) & (high >= begin)) if deepest else np.zeros(len(known), dtype=np.bool_)
-    is_exact = deepest is not None
-    yield Restated(
-        name=name,
-        rate=rate,
-        work=work,
-        is_exact=is_exact,
-        low=begin,
-        high=end,
-        is_wrong=is_wrong,
-        is_absolute=is_absolute,
-    )
+    is_wrong = known & ((low > end) | (high < begin)) & (deepest is not None)
+    yield Restated(name, rate, work, deepest is not None, begin, end, is_wrong, is_absolute)
 
 
 def _deepest(low: Column, high: Column) -> Pair | None:
@@ -307,9 +297,7 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
         given = given or claims.attempt.count("global_batch_size")
     if given:  # one size for all lines, which may be that of the end of a ramp-up
         batch = np.full(len(records), float(given))
-    offsets = consumed - iterations * batch
-    is_even = (batch == batch[:1]).all() and (offsets == offsets[:1]).all()  # the lines all agree
-    if not is_even and _has(records, "consumed_samples") and np.isfinite(batch).any():
+    if _has(records, "consumed_samples") and np.isfinite(batch).any():
         yield from _changed_count(claims)
         batch = mean_batch(records, batch)
         steps = steps_of(iterations, np.nan)
@@ -375,7 +363,7 @@ EVALUATES_BETWEEN = frozenset({"mlperf-mllog"})
 """Forms of logs in which an evaluation lies between each two lines: MLPerf stops its blocks of training for it."""
 
 
-@immutable
+@immutable(kw_only=False)
 class Passed:
     """The intervals between two neighbouring lines of which both have a time of day."""
 
@@ -425,15 +413,8 @@ def passed(spans: Spans, claims: Claims, *, may_change_zone: bool = True) -> Pas
     is_worded = not claims.is_ours and 2 * np.count_nonzero(has_event) > len(has_event)
     if is_worded or claims.log.dialect in EVALUATES_BETWEEN:
         has_event[:] = claims.log.dialect in EVALUATES_BETWEEN
-    return Passed(
-        seconds=between[usable],
-        logged=logged[usable],
-        numbers=numbers[usable],
-        has_event=has_event[usable],
-        resolution_s=resolution_s,
-        backward=numbers[is_back],
-        is_worded=is_worded,
-    )
+    columns = between[usable], logged[usable], numbers[usable], has_event[usable]
+    return Passed(*columns, resolution_s, numbers[is_back], is_worded)
 
 
 def _holds_first_again(spans: Spans, where: Indices, passed_s: float) -> bool:

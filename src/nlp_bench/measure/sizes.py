@@ -14,7 +14,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS
 from nlp_bench.logs.record import NO_RECORDS, Attempt, Column, Records, constant
-from nlp_bench.measure.series import Mask, Where, finite, ratio, steps_of
+from nlp_bench.measure.series import Where, finite, ratio, steps_of
 from nlp_bench.measure.workload import RUN_JSON
 
 SAME_COUNT = 0.05  # share by which sizes given by hand may differ from the tokens that the lines count: padding
@@ -217,8 +217,7 @@ class _Derivation:
         self.is_of_clock = False
         if np.isnan(self.elapsed).all():
             # A clock that was set back (after warm-up) or stood still says nothing about the interval.
-            is_wrong = _is_beside_jump(self.records.column("clock_s"))
-            self.elapsed = np.where(is_wrong, np.nan, growth(self.records, "clock_s"))
+            self.elapsed = growth(self.records, "clock_s")
             if np.isfinite(self.elapsed).any():
                 self.how_time, self.is_of_clock = "differences of the training's clock", True
         self.num_devices = overrides.num_gpus or self._devices()
@@ -359,19 +358,6 @@ class _Derivation:
 
 def _first_known(ways: Iterable[tuple[Column, str]]) -> tuple[Column, str] | None:
     return next((way for way in ways if np.isfinite(way[0]).any()), None)
-
-
-def _is_beside_jump(clock: Column) -> Mask:
-    """Return the intervals next to one in which the clock went back, where a single wrong time may be the cause.
-
-    One that is too small makes the interval after the jump too long, one that is too large the interval before it.
-    """
-    back = np.flatnonzero(steps_of(clock) < 0) + 1
-    after = [at + 1 for at in back if at + 1 < len(clock) and clock[at + 1] > clock[at - 1]]
-    before = [at - 1 for at in back if at > 1 and clock[at] > clock[at - 2]]
-    found = np.zeros(len(clock), dtype=np.bool_)
-    found[after + before] = True
-    return found
 
 
 def _last(column: Column) -> int | None:
