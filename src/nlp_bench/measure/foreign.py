@@ -49,7 +49,6 @@ NOTHING = frozenset(
     {"empty-file", "unknown-columns", NO_LINE}
 )  # codes of the reason of a file that has nothing of training
 MANY_ATTEMPTS, SHORT_ATTEMPT = 5, 3  # so many starts of so few records each are no restarts
-NEWEST_FIRST = 0.9  # share of the starts that begin below the one before, where it is the log that was turned round
 ANY_PEAK_TFLOPS = 50_000.0  # above this no device that is sold computes in any format (2026)
 LARGE_PARAMETERS = 1e9
 LARGE_MODEL_S = 0.005  # launching the kernels of LARGE_PARAMETERS, forward and backward, takes longer than this
@@ -238,7 +237,7 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
     seen = None if why else measured
 
     def notes(first: Reason | None) -> list[Reason]:
-        is_told = len(attempts) > 1 and (first is None or first.code not in {"several-writers", "newest-first"})
+        is_told = len(attempts) > 1 and (first is None or first.code != "several-writers")
         several = [_several_starts(attempts, attempt, ending, "judged" if first else "measured")] if is_told else []
         return [*_of_dialect(log, is_doubted=bool(seen)), *against, *log_reasons(log), *several, *qualified]
 
@@ -333,7 +332,7 @@ def _several_starts(attempts: Sequence[Attempt], chosen: Attempt, ending: LogEnd
 
 
 def _mixed(log: Log) -> Reason | None:
-    """Say that several programs or processes wrote into the log at once, where iterations jump back all the time."""
+    """Say that several programs or processes wrote into the log at once, or that it is turned round, where iterations jump back all the time."""
     lines = [attempt.records.numbers for attempt in log.attempts]
     ends = [0, *(int(numbers.max()) for numbers in lines)]
     # A program that crashes again and again starts anew each time.
@@ -344,16 +343,11 @@ def _mixed(log: Log) -> Reason | None:
     ]
     if len(lengths) < MANY_ATTEMPTS or 2 * sum(n for n in lengths if n <= SHORT_ATTEMPT) <= log.num_records:
         return None
-    first, last = (log.attempts[end].records[0] for end in (0, -1))
-    if np.mean(np.diff([attempt.records[0].iteration for attempt in log.attempts]) < 0) > NEWEST_FIRST:
-        where = f"iteration {first.iteration} in line {first.line_number}, iteration {last.iteration} in line {last.line_number}"
-        text = (
-            f"the lines of this log stand newest first ({where}); turn it round, as in `tac LOG | nlp-bench report -`, "
-            "a list of JSON in one line by `jq -c 'reverse[]' LOG | nlp-bench report -`"
-        )
-        return Reason("newest-first", text)
-    words = f"the iterations jump back {len(lines) - 1} times in {log.num_records} records"
-    text = f"{words}: several programs or processes write into this log at once; separate them, then give one at a time"
+    text = (
+        f"the iterations jump back {len(lines) - 1} times in {log.num_records} records: several programs or processes write into this "
+        "log at once, or its newest line stands first; separate them, then give one at a time, or turn the log round, as in "
+        "`tac LOG | nlp-bench report -`"
+    )
     return Reason("several-writers", text)
 
 

@@ -114,36 +114,31 @@ def _broken_off(log: Log, attempts: Sequence[Attempt], measured: Attempt, mark: 
     where = f"{_stop(last.records)}, and line {mark.line_number} says: {one_line(mark.text)}"
     if mark.outcome in OUTSIDE:
         text = f"the run was ended from outside ({mark.outcome.value}): {where}"
-        silent_s, of_zone = _silent(last.records, mark)
+        silent_s = _silent(last.records, mark)
         if silent_s:
             text += f"; by the two times of day {duration_text(silent_s)} passed after its last line"
-            text += ", unless they are of different time zones" if of_zone else ""
-        counts = measured is last and not of_zone
-        return LogEnd(
-            outcome=Outcome.MEASURED,
-            shown=Shown.ENDED_FROM_OUTSIDE,
-            text=text,
-            mark=mark,
-            silent_s=silent_s if counts else 0.0,
-        )
+        silent_s = silent_s if measured is last else 0.0
+        shown = Shown.ENDED_FROM_OUTSIDE
+        return LogEnd(outcome=Outcome.MEASURED, shown=shown, text=text, mark=mark, silent_s=silent_s)
     if _is_excerpt(log, attempts[0]):  # a few lines cut out of a run
         text = f"an excerpt of a run that failed: {where}"
         return LogEnd(outcome=Outcome.MEASURED, shown=Shown.CRASHED, text=text, mark=mark)
     return LogEnd(outcome=mark.outcome, shown=Shown.CRASHED, text=where, mark=mark)
 
 
-def _silent(records: Records, mark: EndMark) -> tuple[float, bool]:
-    """Return the seconds from the last line to the end where that is many intervals, else 0, and whether time zones may be the cause.
+def _silent(records: Records, mark: EndMark) -> float:
+    """Return the seconds from the last line to the end where that is many intervals, else 0.
 
-    A scheduler's clock is that of its node; a program's may be that of its container, whole half hours away.
+    A scheduler's clock is that of its node; a program's may be that of its container, whole half hours away: these tell nothing.
     """
     known = finite(records.column("stamp_s"))
     if mark.stamp_s is None or len(known) < MIN_STAMPS:
-        return 0.0, False
+        return 0.0
     passed_s, usual_s = mark.stamp_s - float(known[-1]), SILENT * median(np.diff(known)) + SILENT_S
-    if passed_s < 0:  # of different zones: at least so much of it is no difference of zones
-        passed_s %= HALF_HOUR_S
-    return (passed_s, passed_s % HALF_HOUR_S <= usual_s) if passed_s > usual_s else (0.0, False)
+    passed_s = (
+        passed_s if passed_s >= 0 else passed_s % HALF_HOUR_S
+    )  # of different zones: at least so much is no difference of them
+    return passed_s if passed_s % HALF_HOUR_S > usual_s else 0.0
 
 
 def _lacking(log: Log, attempts: Sequence[Attempt], measured: Attempt, *, is_done: bool) -> Iterator[tuple[Shown, str]]:
