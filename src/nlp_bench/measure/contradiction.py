@@ -1,6 +1,6 @@
 """Two statements of one log (or of a log and its run.json) that cannot both be true, with what follows from it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 
 from nlp_bench.escape import some
@@ -77,6 +77,9 @@ class Contradiction:
     def to_json(self) -> Json:
         """Return one object of `contradictions` in nlp-bench/report/1."""
         return {"code": self.code.name, "weight": self.weight.name, "text": self.text, "lines": list(self.lines)}
+
+
+Contradictions = Iterator[Contradiction]
 
 
 @immutable(kw_only=False)

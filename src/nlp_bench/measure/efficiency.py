@@ -13,7 +13,7 @@ from nlp_bench.errors import NlpBenchError
 from nlp_bench.immutable import immutable
 from nlp_bench.layout.flops import hardware_flops_per_token, legacy_flops_per_iteration, model_flops_per_token
 from nlp_bench.layout.shape import ModelShape
-from nlp_bench.measure import Json
+from nlp_bench.measure import Json, Texts
 from nlp_bench.measure.shape import Shaped, shaped
 from nlp_bench.outcome import Outcome
 from nlp_bench.reason import Reason
@@ -140,9 +140,9 @@ class Efficiency:
     mfu_full_attention: float | None = None  # model FLOPs utilisation by PaLM's definition, full attention
     flops_per_token: Mapping[str, float | None]  # by the names of `COUNTS`
     peak: Peak | None = None  # what one device can do in the run's number format
-    why_not: tuple[str, ...] = ()  # one sentence per thing that is missing
-    assumed: tuple[str, ...] = ()  # a sentence per thing that was concluded, or said by a person against the log
-    stated: tuple[str, ...] = ()  # which counting the FLOP/s are that the log itself prints
+    why_not: Texts = ()  # one sentence per thing that is missing
+    assumed: Texts = ()  # a sentence per thing that was concluded, or said by a person against the log
+    stated: Texts = ()  # which counting the FLOP/s are that the log itself prints
 
     def cells(self) -> dict[str, float | None]:
         """Return the columns of a report."""

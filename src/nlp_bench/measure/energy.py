@@ -14,8 +14,8 @@ import numpy as np
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Log
 from nlp_bench.machine.form import CPU_COLUMN
-from nlp_bench.measure import Fields, Json
-from nlp_bench.measure.machine import NodeRecord, machine_of, number
+from nlp_bench.measure import Fields, Json, Texts
+from nlp_bench.measure.machine import NodeRecord, Nodes, machine_of, number
 from nlp_bench.measure.result import RunResult
 from nlp_bench.measure.series import Pair
 from nlp_bench.measure.throughput import Throughput
@@ -97,7 +97,7 @@ class Energy:
     samples_per_second: float | None = None  # of the node with the fewest
     num_samples: int | None = None  # within the window, of the node with the fewest
     longest_gap_s: float | None = None
-    remarks: tuple[str, ...] = ()
+    remarks: Texts = ()
     why_none: str | None = None
 
     def kwh(self, tokens: int) -> float | None:
@@ -134,7 +134,7 @@ def with_energy_and_machine(
     *,
     run: Fields | None = None,
     environment: Fields | None = None,
-    nodes: tuple[NodeRecord, ...] = (),
+    nodes: Nodes = (),
 ) -> RunResult:
     """Return `entry` with energy and machine, and their warnings as remarks; all but entry and log are of a run of ours. No fault of the records raises."""
     settings, run, measured = log.settings if log else {}, run or {}, entry.throughput
@@ -167,7 +167,7 @@ def _times_of_day(measured: Throughput | None) -> Pair | None:
     return (begin, end) if begin < end else None
 
 
-def _metered(nodes: Sequence[NodeRecord], measured: Throughput, due: Due) -> Energy:
+def _metered(nodes: Nodes, measured: Throughput, due: Due) -> Energy:
     try:
         begins, ends = _intervals(measured)
         counters, missing = _gpus(nodes) if due.is_on_gpus else _packages(nodes)
@@ -200,7 +200,7 @@ def _intervals(measured: Throughput) -> tuple[Column, Column]:
     return begins, ends
 
 
-def _gpus(nodes: Sequence[NodeRecord]) -> Metering:
+def _gpus(nodes: Nodes) -> Metering:
     counters, missing, seen = list[EnergyCounter](), list[str](), set[str]()
     for node in nodes:
         for gpu in node.gpus():
@@ -216,7 +216,7 @@ def _gpus(nodes: Sequence[NodeRecord]) -> Metering:
     return counters, missing
 
 
-def _packages(nodes: Sequence[NodeRecord]) -> Metering:
+def _packages(nodes: Nodes) -> Metering:
     """Return the CPU packages; nodes that are parts of one machine (a test's, by boot id) are metered once."""
     counters, missing = list[EnergyCounter](), list[str]()
     machines = dict[str, NodeRecord]()
@@ -237,9 +237,7 @@ def _packages(nodes: Sequence[NodeRecord]) -> Metering:
     return counters, missing
 
 
-def _check_complete(
-    nodes: Sequence[NodeRecord], counters: Sequence[EnergyCounter], missing: Sequence[str], due: Due
-) -> None:
+def _check_complete(nodes: Nodes, counters: Sequence[EnergyCounter], missing: Sequence[str], due: Due) -> None:
     """Raise MeterError unless every node and every GPU of the run was metered: a part of the energy is no energy of the run."""
     if len(nodes) < due.num_nodes:
         names = ", ".join(node.name for node in nodes[:5])
@@ -254,7 +252,7 @@ def _check_complete(
         raise MeterError(next(iter(missing), "no meter"))
 
 
-def _of_cpus_beside(nodes: Sequence[NodeRecord], due: Due, begins: Column, ends: Column, tokens: float) -> float | None:
+def _of_cpus_beside(nodes: Nodes, due: Due, begins: Column, ends: Column, tokens: float) -> float | None:
     counters, missing = _packages(nodes)
     if missing or not counters or len(nodes) < due.num_nodes:
         return None

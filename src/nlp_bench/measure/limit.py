@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from nlp_bench.immutable import immutable
-from nlp_bench.measure import Json
+from nlp_bench.measure import Json, Texts
 from nlp_bench.measure.contradiction import contradicting
 from nlp_bench.measure.judgement import Status
 from nlp_bench.measure.result import RunResult
@@ -43,7 +43,7 @@ class Verdict:
     worst_margin: float | None  # the same of the slow end of the 95 % interval
     num_windows: int  # windows under which the number was computed, the steady one among them
     num_within: int  # those of them whose time is within the limit
-    reasons: tuple[str, ...]  # why it is not proven; empty otherwise
+    reasons: Texts  # why it is not proven; empty otherwise
     sustained: str | None = None  # the same verdict on the sustained time; None where that has no interval
 
     @property

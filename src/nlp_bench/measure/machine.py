@@ -22,7 +22,7 @@ from nlp_bench.logs.record import Column, Fact
 from nlp_bench.machine import form
 from nlp_bench.machine.node import SLOW_VARIABLES
 from nlp_bench.machine.nvml import THROTTLE_REASONS
-from nlp_bench.measure import Fields, Json
+from nlp_bench.measure import Fields, Json, Texts
 from nlp_bench.measure.series import Pair
 from nlp_bench.measure.workload import lookup
 from nlp_bench.walk import MACHINE
@@ -72,6 +72,9 @@ class NodeRecord:
         return one_line(value)[:300] or None if isinstance(value, str) else None
 
 
+Nodes = Sequence[NodeRecord]
+
+
 def number(value: object) -> float | None:
     """Return `value` as a finite number of at least 0, None for everything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -79,7 +82,7 @@ def number(value: object) -> float | None:
     return float(value) if value >= 0 else None
 
 
-def read_nodes(run_dir: Path) -> tuple[NodeRecord, ...]:
+def read_nodes(run_dir: Path) -> Nodes:
     """Return the nodes that recorded anything, by name; a file that cannot be read is that node's `problem`."""
     folder = run_dir / MACHINE
     endings = (form.SAMPLES, form.ERROR, form.FACTS)
@@ -170,8 +173,8 @@ class MachineTruth:
     """One run's machine."""
 
     summary: Fields = field(default_factory=dict)  # facts; counts per word where nodes or GPUs differ
-    warnings: tuple[str, ...] = ()  # what to know before the number is believed; stands with it
-    notes: tuple[str, ...] = ()  # what is not known
+    warnings: Texts = ()  # what to know before the number is believed; stands with it
+    notes: Texts = ()  # what is not known
 
     def to_json(self) -> Json:
         """Return the `machine` object of nlp-bench/report/1."""
@@ -179,7 +182,7 @@ class MachineTruth:
 
 
 def machine_of(
-    nodes: Sequence[NodeRecord],
+    nodes: Nodes,
     settings: Mapping[str, Fact],
     *,
     run: Fields,
@@ -243,11 +246,11 @@ def _environment(run: Fields, environment: Fields) -> Iterator[str]:
         yield f"{some(slow, _MAX_NAMED)} was set, which is for debugging and slows the training down"
 
 
-def _first(nodes: Sequence[NodeRecord], dotted: str) -> str | None:
+def _first(nodes: Nodes, dotted: str) -> str | None:
     return next(filter(None, (node.text(dotted) for node in nodes)), None)
 
 
-def _of_nodes(nodes: Sequence[NodeRecord]) -> Json:
+def _of_nodes(nodes: Nodes) -> Json:
     ports = [port for node in nodes for port in node.objects("infiniband")]
     kinds = (", ".join(one_line(port.get(name) or "?") for name in ("link_layer", "rate", "state")) for port in ports)
     modules = [node.facts.get("modules") for node in nodes]
@@ -277,7 +280,7 @@ def _counted(words: Iterable[str | None]) -> dict[str, int]:
     return dict(sorted(Counter(word for word in words if word).items()))
 
 
-def _of_records(nodes: Sequence[NodeRecord], num_nodes: int | None, known: Fields) -> Iterator[str]:
+def _of_records(nodes: Nodes, num_nodes: int | None, known: Fields) -> Iterator[str]:
     """Say what records are missing, and where the nodes or GPUs, by their counts in `known`, are not alike."""
     if nodes and num_nodes is not None:  # else it is a run of before there were records, or that was to keep none
         if len(nodes) < num_nodes:
@@ -317,9 +320,7 @@ def _clocks(states: Sequence[GpuState]) -> Iterator[str]:
         yield f"clocks differ: {some(slow, _MAX_NAMED)} ran at {clocks[0][0]:.0f} MHz or more, the median GPU at {middle:.0f} MHz"
 
 
-def _nccl(
-    said: Mapping[str, str | None], package: str | None, nodes: Sequence[NodeRecord], *, has_network: bool
-) -> Iterator[str]:
+def _nccl(said: Mapping[str, str | None], package: str | None, nodes: Nodes, *, has_network: bool) -> Iterator[str]:
     version, transport = said["version"], said["transport"]
     releases = {found.group() if (found := _RELEASE.match(name)) else name for name in (package, version) if name}
     if package and len(releases) > 1:

@@ -10,7 +10,7 @@ from nlp_bench.escape import from_to
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.quantity import OPTIONS
 from nlp_bench.logs.record import Attempt, Column, Log, Records
-from nlp_bench.measure import Json
+from nlp_bench.measure import Json, Texts
 from nlp_bench.measure.series import Mask, Numbers, finite
 from nlp_bench.measure.sizes import Overrides, Sizes
 from nlp_bench.measure.throughput import Throughput
@@ -75,7 +75,7 @@ class Provenance:
     quantities: Mapping[str, Origin] = field(default_factory=dict)  # by name with its unit; none: not measured
     arithmetic: Arithmetic | None = None  # None where nothing was measured
     left_out: tuple[LeftOut, ...] = ()
-    remarks: tuple[str, ...] = ()  # what the dialect has to say about its numbers
+    remarks: Texts = ()  # what the dialect has to say about its numbers
 
     def to_json(self) -> Json:
         """Return the `provenance` object of nlp-bench/report/1."""

@@ -13,7 +13,16 @@ import numpy as np
 from nlp_bench.escape import one_line
 from nlp_bench.logs.attempts import MAX_SHARE, MIN_LINES
 from nlp_bench.logs.record import NO_LOSS, Attempt, Column, Records
-from nlp_bench.measure.contradiction import Claims, Code, Contradiction, SlowerStatement, Weight, named, weigh
+from nlp_bench.measure.contradiction import (
+    Claims,
+    Code,
+    Contradiction,
+    Contradictions,
+    SlowerStatement,
+    Weight,
+    named,
+    weigh,
+)
 from nlp_bench.measure.restated import (
     PRINTED_LATE_S,
     WORDS,
@@ -71,7 +80,7 @@ def reconcile(claims: Claims) -> tuple[tuple[Contradiction, ...], tuple[SlowerSt
     return tuple(contradictions), tuple(each for each in _slower_statements(claims, found) if each.slower > 1)
 
 
-def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
+def _checks(claims: Claims, found: list[Restated]) -> Contradictions:
     yield from (Contradiction(Code.WHAT_IS_COUNTED, Weight.DOUBT, text) for text in claims.log.doubts)
     yield from _against_run(claims)
     yield from claims.seals
@@ -95,7 +104,7 @@ def _checks(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
 # What the program prints of its arguments, against run.json, against its lines, and against itself.
 
 
-def _against_run(claims: Claims) -> Iterator[Contradiction]:
+def _against_run(claims: Claims) -> Contradictions:
     """Yield where the log says something else than run.json, or than what was computed with; somebody's log has no run.json."""
     asked, logged = dict(claims.workload.asked), claims.workload.logged
     if asked:
@@ -109,7 +118,7 @@ def _against_run(claims: Claims) -> Iterator[Contradiction]:
             yield Contradiction(Code.ARGUMENTS_VS_RUN, Weight.VOID, text)
 
 
-def _counted_at_most(claims: Claims) -> Iterator[Contradiction]:
+def _counted_at_most(claims: Claims) -> Contradictions:
     """Yield that samples of which the arguments say that they vary are counted as the longest."""
     length = claims.sizes.sequence_length
     for name in ("variable_seq_lengths", "sft"):  # sft_dataset.py fills its samples up
@@ -119,7 +128,7 @@ def _counted_at_most(claims: Claims) -> Iterator[Contradiction]:
             yield Contradiction(Code.ARGUMENTS_VS_LINES, Weight.DOUBT, text)
 
 
-def _stated_twice(claims: Claims) -> Iterator[Contradiction]:
+def _stated_twice(claims: Claims) -> Contradictions:
     """Yield a size of which more was counted than another statement gives; a ramp-up or a curriculum only ever counts less."""
     facts, logged = claims.attempt.facts, claims.workload.logged
     for code, name, counted, other, source, weight in _sizes_twice(claims):
@@ -167,7 +176,7 @@ def _sizes_twice(claims: Claims) -> Iterator[tuple[Code, str, float | None, floa
 # The seals of our trainer's log.
 
 
-def against_seals(sealed: SealedLog, attempt: Attempt, *, is_alone: bool) -> Iterator[Contradiction]:
+def against_seals(sealed: SealedLog, attempt: Attempt, *, is_alone: bool) -> Contradictions:
     """Yield where the lines are not those that the trainer printed (where `is_alone`: else the folder's chain of evidence says it), and where records could not be read."""
     changed, still_open = sealed.why_changed(), sealed.why_open()
     if is_alone and (changed or still_open):
@@ -209,7 +218,7 @@ IMPOSSIBLE = (
 )
 
 
-def _impossible(records: Records, dialect: str | None, *, is_ours: bool) -> Iterator[Contradiction]:
+def _impossible(records: Records, dialect: str | None, *, is_ours: bool) -> Contradictions:
     for row in IMPOSSIBLE:
         stated = records.has(row.quantity)
         wrong = stated & row.holds(records.column(row.quantity))
@@ -222,7 +231,7 @@ def _impossible(records: Records, dialect: str | None, *, is_ours: bool) -> Iter
             yield Contradiction(Code.IMPOSSIBLE_VALUES, weight, text, () if number == many else records.numbers[wrong])
 
 
-def against_training(records: Records, dialect: str | None, *, is_ours: bool) -> Iterator[Contradiction]:
+def against_training(records: Records, dialect: str | None, *, is_ours: bool) -> Contradictions:
     """Yield why what was timed is no training: updates skipped, impossible values, a loss that does not move."""
     yield from _skipped(records, is_ours=is_ours)
     yield from _impossible(records, dialect, is_ours=is_ours)
@@ -246,7 +255,7 @@ def against_training(records: Records, dialect: str | None, *, is_ours: bool) ->
         yield Contradiction(Code.LOSS_DOES_NOT_MOVE, Weight.VOID if is_ours and is_one else Weight.DOUBT, text)
 
 
-def _skipped(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
+def _skipped(records: Records, *, is_ours: bool) -> Contradictions:
     skipped, iterations = records.column("num_skipped"), records.column("iteration")
     if not np.any(skipped > 0):
         return
@@ -268,7 +277,7 @@ def _skipped(records: Records, *, is_ours: bool) -> Iterator[Contradiction]:
 # Single lines, and the starts and processes that print them.
 
 
-def _repeated(records: Records) -> Iterator[Contradiction]:
+def _repeated(records: Records) -> Contradictions:
     """Yield the lines that are copies of another one: of losses with five digits and more two are hardly ever alike."""
     loss, elapsed = records.column("lm_loss"), records.column("elapsed_s")
     known = np.flatnonzero(np.isfinite(loss) & np.isfinite(elapsed))[:MANY_LOSSES]
@@ -283,7 +292,7 @@ def _repeated(records: Records) -> Iterator[Contradiction]:
         yield Contradiction(Code.REPEATED_LINES, Weight.DOUBT, text, lines)
 
 
-def _unreadable(attempt: Attempt) -> Iterator[Contradiction]:
+def _unreadable(attempt: Attempt) -> Contradictions:
     """Yield the lines that cannot be read whole, where they are many or come at equal distances: they may be the slow ones."""
     lines, number = attempt.unreadable, attempt.num_unreadable
     distances = np.diff(np.searchsorted(attempt.records.numbers, lines))
@@ -296,7 +305,7 @@ def _unreadable(attempt: Attempt) -> Iterator[Contradiction]:
         yield Contradiction(Code.UNREADABLE_LINES, Weight.DOUBT, text, lines)
 
 
-def _missing(claims: Claims) -> Iterator[Contradiction]:
+def _missing(claims: Claims) -> Contradictions:
     """Yield how many lines between the first and the last have no time, or are not there."""
     spans = claims.spans
     steps, usual = steps_of(spans.records.column("iteration")), spans.num_iterations[1:]
@@ -315,7 +324,7 @@ def _missing(claims: Claims) -> Iterator[Contradiction]:
         yield Contradiction(Code.MISSING_LINES, weight, text, lines)
 
 
-def _fast(claims: Claims) -> Iterator[Contradiction]:
+def _fast(claims: Claims) -> Contradictions:
     """Yield the intervals that are far faster than their neighbours, and have none that is slower to make up for it."""
     costs, number = claims.spans.seconds_per_token, len(claims.spans)
     if number < 2 * NEIGHBOURS or costs.min() >= FAST * costs.max():  # of nearly every log
@@ -336,7 +345,7 @@ def _fast(claims: Claims) -> Iterator[Contradiction]:
         yield Contradiction(Code.IMPLAUSIBLY_FAST, weight, text, lines)
 
 
-def _other_scale(claims: Claims) -> Iterator[Contradiction]:
+def _other_scale(claims: Claims) -> Contradictions:
     """Yield whether the times are so far apart as no machine sets them: seconds for milliseconds, `1.012` for 1 012."""
     costs = claims.spans.seconds_per_token
     order, least = np.argsort(costs), max(MIN_PART, int(PART * len(costs)))
@@ -351,7 +360,7 @@ def _other_scale(claims: Claims) -> Iterator[Contradiction]:
         yield Contradiction(Code.OTHER_SCALE, Weight.VOID, text, lines)
 
 
-def _attempts(claims: Claims) -> Iterator[Contradiction]:
+def _attempts(claims: Claims) -> Contradictions:
     """Yield whether another start of the same training was clearly slower (doubted) or faster (a remark) than the one that counts."""
     own = _costs(claims.attempt, claims.overrides) if claims.others else ()
     for other in claims.others:
@@ -365,7 +374,7 @@ def _attempts(claims: Claims) -> Iterator[Contradiction]:
             yield Contradiction(Code.ATTEMPTS_DIFFER, Weight.DOUBT if slower > 1 else Weight.REMARK, text, (line,))
 
 
-def _ranks(attempt: Attempt) -> Iterator[Contradiction]:
+def _ranks(attempt: Attempt) -> Contradictions:
     """Yield whether processes that print the same iterations print different times for them; the slowest one's count."""
     copies = max(attempt.copies.values(), key=lambda each: each.between_processes, default=None)
     if copies and copies.between_processes > RANKS:

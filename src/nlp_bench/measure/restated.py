@@ -18,7 +18,8 @@ import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Records
-from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Weight, named, so_do_others
+from nlp_bench.measure import Texts
+from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Contradictions, Weight, named, so_do_others
 from nlp_bench.measure.efficiency import SAME, flops_per_token, words_of
 from nlp_bench.measure.series import (
     SAME_DIGITS,
@@ -105,7 +106,7 @@ def _has(records: Records, *names: str) -> bool:
     return all(records.has(name).any() for name in names)
 
 
-def stating(records: Records) -> tuple[str, ...]:
+def stating(records: Records) -> Texts:
     """Return the quantities that state the time of the lines again; empty for a log that states it once only."""
     names = [name for name in _RATES if _has(records, name)]
     names += ["watts_per_device"] if _has(records, *_ENERGY) else []
@@ -196,41 +197,38 @@ def bounds(column: Column) -> tuple[Column, Column]:
     return np.maximum(column - half, 0.0) * (1 - SAME_DIGITS), (column + half) * (1 + SAME_DIGITS)
 
 
-def against_time(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
+def against_time(claims: Claims, found: list[Restated]) -> Contradictions:
     """Yield where lines disagree with their own time, and where a rate does so throughout."""
     elapsed = claims.records.column("elapsed_s")
     has_times = _has(claims.records, "elapsed_s")
-    blamed: dict[int, list[str]] = {}
-    codes: list[Code] = []
+    wrong: list[tuple[Restated, Column, Mask]] = []
     implied = np.where(np.isfinite(elapsed), elapsed, 0.0)
     for field in found:
         yield from _throughout(field, claims)
-        if not field.is_wrong.any():
-            continue
         means, is_wrong = ratio(field.work * field.ratio, field.rate), field.is_wrong
         if not claims.is_ours and has_times:
             is_wrong = is_wrong & (np.abs(ratio(means, elapsed) - 1) > ONE_CLOCK)
-        for index in np.flatnonzero(is_wrong):
-            reasons = blamed.setdefault(int(index), [])
-            if not (reasons and field.name in _FLOPS):  # they have the fewest digits
-                stated = claims.records.column(field.name)[index]
-                reasons.append(f"{WORDS[field.name]} {stated:.12g} means {means[index]:.5g} s")
         if is_wrong.any():
-            codes.append(field.code)
+            wrong.append((field, means, is_wrong))
             implied = np.where(is_wrong & np.isfinite(means), np.maximum(implied, means), implied)
-    if not codes:
+    if not wrong:
         return
     # One contradiction for all changed lines, with what the first one says.
-    indices = sorted(blamed)
+    indices, reasons = np.flatnonzero(np.any([of for *_, of in wrong], axis=0)), list[str]()
     first, lines = indices[0], claims.records.numbers[indices]
+    for field, means, is_wrong in wrong:
+        if is_wrong[first] and not (reasons and field.name in _FLOPS):  # they have the fewest digits
+            stated = claims.records.column(field.name)[first]
+            reasons.append(f"{WORDS[field.name]} {stated:.12g} means {means[first]:.5g} s")
+    codes = [field.code for field, *_ in wrong]
     logged = f"the time per iteration is {elapsed[first]:.12g} s" if np.isfinite(elapsed[first]) else "one rate"
     slower = float(np.sum(implied) / np.nansum(elapsed)) if has_times else 1.0
-    text = f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(blamed[first])}{so_do_others(lines)}"
+    text = f"line {lines[0]} contradicts itself: {logged}, but {' and '.join(reasons)}{so_do_others(lines)}"
     code = Code.RATES_VS_TIME if Code.RATES_VS_TIME in codes else codes[0]
     yield Contradiction(code, claims.weigh(slower), text, lines)
 
 
-def _throughout(field: Restated, claims: Claims) -> Iterator[Contradiction]:
+def _throughout(field: Restated, claims: Claims) -> Contradictions:
     is_old_deepspeed = field.name == "samples_per_second" and not claims.is_ours and field.is_near(BY_1000, OTHER_CLOCK)
     tolerance = ONE_CLOCK if field.is_exact else OTHER_CLOCK
     if field.is_absolute and not field.is_near(1.0, tolerance) and not is_old_deepspeed:
@@ -244,7 +242,7 @@ def is_silent(lacking: int, lines: int) -> bool:
     return lacking >= max(MIN_LINES, SILENT * lines)
 
 
-def silent(claims: Claims) -> Iterator[Contradiction]:
+def silent(claims: Claims) -> Contradictions:
     """Yield where lines lack a rate that the others print: what was taken out of a changed line cannot contradict it."""
     records = claims.records
     elapsed = records.column("elapsed_s")
@@ -260,7 +258,7 @@ def silent(claims: Claims) -> Iterator[Contradiction]:
             return
 
 
-def against_shape(claims: Claims, found: list[Restated]) -> Iterator[Contradiction]:
+def against_shape(claims: Claims, found: list[Restated]) -> Contradictions:
     """Yield where the FLOP/s of the lines are by no counting those of the model that the arguments describe."""
     sizes = claims.sizes
     fields = [field for field in found if field.name in _FLOPS]
@@ -286,7 +284,7 @@ def against_shape(claims: Claims, found: list[Restated]) -> Iterator[Contradicti
             yield Contradiction(Code.FLOPS_VS_SHAPE, weight, text)
 
 
-def against_counts(claims: Claims) -> Iterator[Contradiction]:
+def against_counts(claims: Claims) -> Contradictions:
     """Yield where consumed samples or tokens do not grow as batch and sequence length say."""
     records, length = claims.records, claims.sizes.sequence_length
     iterations, consumed, tokens, batch = map(
@@ -321,7 +319,7 @@ def against_counts(claims: Claims) -> Iterator[Contradiction]:
             yield Contradiction(Code.TOKENS_VS_SAMPLES, claims.weigh(1 / times), text)
 
 
-def _changed_count(claims: Claims) -> Iterator[Contradiction]:
+def _changed_count(claims: Claims) -> Contradictions:
     """Yield the lines whose count is not that of all others: with one batch size each has `iteration * batch` and one constant.
 
     A batch that grew before this log began is in the constant; one that grows within it has no majority.
@@ -453,7 +451,7 @@ def _ends_of_bursts(where: Indices, stamps: Column, seconds: Column) -> tuple[In
     return where[:-1][~is_inside], median(seconds)
 
 
-def against_stamps(claims: Claims) -> Iterator[Contradiction]:
+def against_stamps(claims: Claims) -> Contradictions:
     """Yield what the times of day say against the logged times."""
     found = passed(claims.spans, claims)
     if found is None:

@@ -13,7 +13,7 @@ import numpy as np
 from nlp_bench.errors import UsageError
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import LOSS_NAN, NO_RECORDS, Attempt, Records
-from nlp_bench.measure import Json
+from nlp_bench.measure import Json, Texts
 from nlp_bench.measure.anytime import Bound
 from nlp_bench.measure.contradiction import Contradiction, SlowerStatement, doubts
 from nlp_bench.measure.curves import Curves
@@ -118,7 +118,7 @@ class RunResult:
     contradictions: tuple[Contradiction, ...] = ()  # what speaks against the number; `reasons` has the sentences
     slower_statements: tuple[SlowerStatement, ...] = ()
     """Statements of the log by which the run takes longer, within the tolerances; they count where the limit lies between."""
-    remarks: tuple[str, ...] = ()  # what a reader of the text should know and a program can see in the other fields
+    remarks: Texts = ()  # what a reader of the text should know and a program can see in the other fields
     num_records: int | None = None  # logged intervals that were believed
     total_iterations: int | None = None  # iterations that the training would run to
     global_batch_size: int | None = None  # samples per iteration, the last one where it changes
@@ -160,7 +160,7 @@ class RunResult:
         return replace(self, outcome=outcome, reasons=(*reasons, *self.reasons), provenance=provenance, **nothing)
 
     @property
-    def reason_texts(self) -> tuple[str, ...]:
+    def reason_texts(self) -> Texts:
         """The sentences of `reasons`."""
         return tuple(texts(self.reasons))
 

@@ -9,6 +9,7 @@ from nlp_bench.layout.flops import Recompute
 from nlp_bench.layout.rules import METHODS, RECOMPUTE
 from nlp_bench.layout.shape import FAMILIES, NETWORKS, OWN, ModelShape, padded_vocab_size, shape_of
 from nlp_bench.logs.common import OTHER_NETWORKS
+from nlp_bench.measure import Texts
 from nlp_bench.measure.workload import RUN_JSON, Setting, Workload, is_on
 
 _REMEDY = "the log's dump of the arguments or a run.json states it"
@@ -25,8 +26,8 @@ class Shaped:
     recompute: Recompute | None = None  # None where the log does not say what was recomputed, or by which kernel
     is_recomputed: bool | None = None
     """Whether recompute of any kind was asked for (the legacy count needs no more); None: not known."""
-    why_not: tuple[str, ...] = ()  # one sentence per thing that is missing
-    assumed: tuple[str, ...] = ()  # one sentence per thing that was concluded from something else
+    why_not: Texts = ()  # one sentence per thing that is missing
+    assumed: Texts = ()  # one sentence per thing that was concluded from something else
 
 
 @dataclass

@@ -14,6 +14,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.pattern import pattern_dialect
 from nlp_bench.logs.quantity import COUNTS_ELSE, OPTIONS
 from nlp_bench.logs.record import NO_RECORDS, Attempt, Column, Records, constant
+from nlp_bench.measure import Texts
 from nlp_bench.measure.series import Where, finite, ratio, steps_of
 from nlp_bench.measure.workload import RUN_JSON
 
@@ -28,7 +29,7 @@ class Overrides:
     sequence_length: int | None = None  # tokens per sample, `--sequence-length`
     global_batch_size: int | None = None  # samples per iteration, `--global-batch-size`
     num_gpus: int | None = None  # GPUs of the whole run, `--num-gpus`
-    pattern: tuple[str, ...] = ()
+    pattern: Texts = ()
     """Regular expressions of its lines, `--pattern`: nothing else of it is read then. Raises UsageError for one that is wrong."""
 
     is_of_run: bool = False  # whether the run.json of a run of ours says it, and no person

@@ -14,7 +14,7 @@ from nlp_bench.immutable import immutable
 from nlp_bench.layout.shape import NETWORKS, OWN
 from nlp_bench.logs.common import ARGUMENTS, LOW_BIT, OTHER_NETWORKS, STATED, VARIANTS
 from nlp_bench.logs.record import Attempt, Fact
-from nlp_bench.measure import Fields, Json
+from nlp_bench.measure import Fields, Json, Texts
 
 Value = int | float | str | bool
 RUN_JSON = "run.json"  # the source of what a run of ours was asked to do
@@ -160,7 +160,7 @@ class Workload:
         is_count = isinstance(value, int | float) and not isinstance(value, bool) and 1 <= value < math.inf
         return int(value) if is_count else None  # type: ignore[arg-type]
 
-    def values(self, names: tuple[str, ...]) -> dict[str, Value]:
+    def values(self, names: Texts) -> dict[str, Value]:
         """Return those of `names` that are known."""
         return {name: found.value for name in names if (found := self.setting(name))}
 
