@@ -39,7 +39,7 @@ class MeterError(Exception):
     """A counter cannot tell the energy of the window."""
 
 
-@immutable
+@immutable(kw_only=False)
 class EnergyCounter:
     """The samples of one counter."""
 
@@ -115,7 +115,7 @@ class Energy:
         return {**values, "energy_kwh": self.kwh(tokens), "remarks": list(self.remarks), "why_none": self.why_none}
 
 
-@immutable
+@immutable(kw_only=False)
 class Due:
     """What a run's nodes should have recorded."""
 
@@ -145,10 +145,9 @@ def with_energy_and_machine(
     energy = None
     if measured:
         if nodes and isinstance(num_nodes, int) and entry.num_gpus:
-            is_on_gpus = lookup(run, "system.accelerator") == "cuda"
             spread_s = float(spread.value) if spread and not isinstance(spread.value, str) else None
-            due = Due(num_nodes=num_nodes, num_gpus=entry.num_gpus, is_on_gpus=is_on_gpus, clock_spread_s=spread_s)
-            energy = _metered(nodes, measured, due)
+            is_on_gpus = lookup(run, "system.accelerator") == "cuda"
+            energy = _metered(nodes, measured, Due(num_nodes, entry.num_gpus, is_on_gpus, spread_s))
         if energy is None or energy.joules_per_token is None:
             energy = _stated(measured, entry.num_gpus) or energy
     said = [*(truth.warnings if truth else ()), *(energy.remarks if energy else ())]
@@ -208,11 +207,11 @@ def _gpus(nodes: Nodes) -> Metering:
             if uuid in seen:
                 raise MeterError(f"{name} is recorded twice (UUID {uuid[:60]}): two nodes of this run share it")
             seen |= {uuid} if gpu.get("uuid") else set()
-            joules = node.columns.get(f"gpu{gpu['index']}_energy_mj")
-            if gpu.get("no_energy_counter") or joules is None:
+            millijoules = node.columns.get(f"gpu{gpu['index']}_energy_mj")
+            if gpu.get("no_energy_counter") or millijoules is None:
                 missing.append(f"{name} has no energy counter")
             else:
-                counters.append(EnergyCounter(name=name, times=node.times, joules=joules / 1e3))
+                counters.append(EnergyCounter(name, node.times, millijoules / 1e3))
     return counters, missing
 
 
@@ -232,8 +231,7 @@ def _packages(nodes: Nodes) -> Metering:
             if microjoules is None or not range_uj:
                 missing.append(f"{name} was not sampled")
             else:
-                joules = microjoules / 1e6
-                counters.append(EnergyCounter(name=name, times=node.times, joules=joules, range_j=range_uj / 1e6))
+                counters.append(EnergyCounter(name, node.times, microjoules / 1e6, range_uj / 1e6))
     return counters, missing
 
 

@@ -145,7 +145,7 @@ def _sizes_twice(claims: Claims) -> Iterator[tuple[Code, str, float | None, floa
     length, batch = claims.sizes.sequence_length, claims.sizes.global_batch_size
     of_lines, of_arguments = Code.ARGUMENTS_VS_LINES, Code.ARGUMENTS_VS_ARGUMENTS
     for name, used in (("global_batch_size", batch), ("sequence_length", length)):
-        lines, words = records.column(name)[records.has(name)], name.replace("_", " ")
+        lines, words = finite(records.column(name)), name.replace("_", " ")
         if len(lines):
             largest = float(lines.max()) if used == lines[-1] else None
             yield of_lines, f"{words} of the lines", largest, attempt.fact(name), name, None
@@ -408,7 +408,7 @@ def _slower_statements(claims: Claims, found: list[Restated]) -> Iterator[Slower
         slower = whole_s / float(claims.spans.seconds.sum())
         yield SlowerStatement("the program's own dates before the first and behind the last step", slower)
     if claims.silent_s:
-        stamps = claims.records.column("stamp_s")[claims.records.has("stamp_s")]
+        stamps = finite(claims.records.column("stamp_s"))
         whole = 1 + claims.silent_s / max(float(stamps[-1] - stamps[0]), 1.0)
         yield SlowerStatement("the times of day of its lines and of its end", whole)
     for field in found:
