@@ -1,9 +1,9 @@
 """A training with its attempts as text, JSON and a page: `nlp-bench report --training`."""
 
+from textwrap import wrap
 from typing import Any
 
 from nlp_bench import __version__
-from nlp_bench.escape import shortened
 from nlp_bench.measure.training import PARTS, Started, Training
 from nlp_bench.show.page import page
 from nlp_bench.show.table import TEXT, Style, Table, as_document, documents, percentage, table_of, with_spaces
@@ -27,7 +27,7 @@ def table(training: Training, most: int | None = None) -> Table:
     number = len(training.attempts)
     first = max(number - most, 0) if most else 0
     rows = [_row(i, each) for i, each in enumerate(training.attempts[first:], first + 1)]
-    if training.wall_s:
+    if training.wall_s and training.account_s:
         account = [training.account_s[part] for part in PARTS]
         rows.append(["all", "", *(f"{value:.1f}" for value in account)])
         rows.append(["%", "", *(percentage(value / training.wall_s, 1) for value in account)])
@@ -40,16 +40,17 @@ def _row(number: int, each: Started) -> list[str]:
 
 
 def _document(training: Training, style: Style) -> str:
-    is_text = style is TEXT
-    lines = [style.text(shortened(line, WIDTH) if is_text else line) for line in head(training)]
-    return as_document(lines, style.table(table(training, MAX_ROWS if is_text else None)))
+    lines, most = [style.text(line) for line in head(training)], None
+    if style is TEXT:
+        lines, most = [part for line in lines for part in wrap(line, WIDTH)], MAX_ROWS
+    return as_document(lines, style.table(table(training, most)) if training.attempts else ())
 
 
 def html(training: Training) -> str:
     """Return the page: the account as one bar, and the table."""
     bars: list[dict[str, Any]] = []
     begin = 0.0
-    for part, value in training.account_s.items():
+    for part, value in (training.account_s or {}).items():
         width = 100 * value / training.wall_s if training.wall_s else 0.0
         bars.append({"part": part, "seconds": f"{value:.1f}", "begin": begin, "width": width})
         begin += width
