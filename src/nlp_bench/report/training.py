@@ -42,7 +42,10 @@ def _row(number: int, each: Started) -> list[str]:
 def _document(training: Training, style: Style) -> str:
     lines, most = [style.text(line) for line in head(training)], None
     if style is TEXT:
-        lines, most = [part for line in lines for part in wrap(line, WIDTH)], MAX_ROWS
+        lines, most = (
+            [part for line in lines for part in wrap(line, WIDTH, break_on_hyphens=False, break_long_words=False)],
+            MAX_ROWS,
+        )
     return as_document(lines, style.table(table(training, most)) if training.attempts else ())
 
 
