@@ -356,7 +356,7 @@ def test_a_finished_run_of_the_trainer_has_the_steady_time_of_its_bar(reported: 
         ),
         (
             b"\x18" + bytes(11) + b"\x09" + bytes(8) + b"\x1a\rbrain.Event:2" + bytes(99),
-            "an event file of TensorBoard without a scalar",
+            "an event file of TensorBoard ",
         ),
         (b"SQLite format 3\x00" + bytes(99), "nlp-bench compare history:last RUN"),
         (b"\x89PNG\r\n\x1a\n" + bytes(99), "an image is not read; give the log itself"),

@@ -11,8 +11,37 @@ from pathlib import Path
 import pytest
 from support.texts import entries_of
 
+from nlp_bench.cli.main import main
+
+
+def clock(n: int) -> str:
+    return f"10:00:{n * 0.512:06.3f}"
+
+
 SIZES = {"global_batch_size": 64, "sequence_length": 2048}
 FORMATS: dict[str, Callable[[int], str]] = {
+    "go_logfmt": lambda n: f'time=2026-05-01T{clock(n)}Z level=info msg="train step" step={n} loss=2.31 duration=512ms',
+    "glog": lambda n: f"I0501 {clock(n)} 7 train.cc:42] Step {n} took 512.000ms; loss=2.31",
+    "nested_json": lambda n: f'{{"ev": "train", "payload": {{"it": {n}, "xent": 2.31, "step_ms": 512.0, "lr": 1e-4}}}}',
+    "single_letters": lambda n: f"TRAIN#{n}: L=2.310 dt=0.512s tok=131072",
+    "unit_in_brackets": lambda n: f"iteration: {n} -- time per iteration: 512.0 (ms) -- loss: 2.31",
+    "angle_brackets": lambda n: f"<{n}> ppl=10.07 | 125.00 seq/s | 40.1GiB",
+    "updates": lambda n: f"update {n}: cost 2.3100, speed 1.953125 updates/sec",
+    "running_loss": lambda n: f"epoch=0 batch_idx={n} running_loss=2.31 examples_per_sec=125.00",
+    "time_since_start": lambda n: f"t+{n * 0.512:.3f}s step {n} loss 2.31",
+    "so_far": lambda n: f"[train] {n} steps done, {n * 0.512:.3f} s so far, {n * 131072} tokens, loss 2.31",
+    "in_brackets": lambda n: f"Iter {n} (0.512 sec) loss=2.31 lr=1e-4",
+    "hash": lambda n: f"#{n} loss:2.31 tps:256000 mem:40.1GB",
+    "rest_of_a_rate": lambda n: f"progress {n} of 4000; s_per_step 0.512; train_nll 2.31",
+    "table_with_bars": lambda n: (
+        ("| step | loss | lr | ms/step |\n" if n == 1 else "") + f"| {n} | 2.3100 | 1.0e-04 | 512.0 |"
+    ),
+    "objective": lambda n: f"({n}) objective 2.31 after 0.512s",
+    "german": lambda n: f"Schritt {n}: Verlust 2.31, Dauer 0.512 s",
+    "parts_and_total": lambda n: f"step {n} | loss 2.31 | fwd 0.150s bwd 0.300s opt 0.062s | total 0.512s",
+    "tokens_of_a_batch": lambda n: f"2026/05/01 {clock(n)} train: step {n} tokens/batch=131072 batches/s=1.953125",
+    "no_word_but_the_rate": lambda n: f"{n}/4000 2.31 256.0k tok/s",
+    "thousands_of_tokens": lambda n: f"epoch 1 - {n}/4000 - ce: 2.3100 - 256.0 ktok/s",
     "time_first": lambda n: f"512.0 ms/step :: step {n} :: loss 2.31",
     "ordinal": lambda n: f"finished the {n}th step with loss=2.31 (took 0.512 s)",
     "no_loss": lambda n: f"step {n} throughput: 256000 tok/s",
@@ -38,15 +67,19 @@ FORMATS: dict[str, Callable[[int], str]] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_the_proposed_pattern_gives_the_true_number(tmp_path: Path, name: str) -> None:
+def test_the_proposed_pattern_gives_the_true_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     text = "starting\n" + "".join(FORMATS[name](n) + "\n" for n in range(1, 31))
     (refused,) = entries_of(tmp_path, text)
     said = " ".join(refused.reason_texts)
     assert (refused.outcome.value, refused.steady) == ("REFUSED", None), said
-    quoted, option = re.search(r"line (\d+)", said), re.search(r"--pattern ('.*') reads", said)
+    quoted, option = re.search(r"line (\d+)", said), re.search(r"--pattern=('\S*') reads", said)
     assert quoted, said
     assert option, said
     assert FORMATS[name](int(quoted[1]) - 1).split()[-1] in said or name == "table"
+    assert main(["report", str(tmp_path / "some.log")]) == 1
+    assert option[0].removesuffix(" reads") in capsys.readouterr().out  # a line is not broken inside it
     pattern = (shlex.split(option[1])[0],)
     entry = entries_of(tmp_path, text, pattern=pattern)[0]
     if not entry.steady:

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -162,8 +163,11 @@ def test_an_event_file_without_tensorboard_names_the_command(
     for name in [n for n in sys.modules if n.partition(".")[0] == "tensorboard"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    assert main(["report", str(path)]) == 1
-    assert "pip install 'nlp-bench[tables]'" in capsys.readouterr().err
+    (tmp_path / "a.tsv").write_text(TABLES["metrics.tsv"])
+    assert main(["report", str(tmp_path / "a.tsv"), str(path), "--format", "json"]) == 1
+    table, events = json.loads(capsys.readouterr().out)["runs"]
+    assert (table["outcome"], events["outcome"]) == ("MEASURED", "REFUSED")
+    assert "pip install 'nlp-bench[tables]'" in events["reasons"][0]
 
 
 def test_a_table_of_unknown_columns_proposes_a_pattern_that_reads_it(tmp_path: Path, reported: Reported) -> None:
@@ -172,11 +176,10 @@ def test_a_table_of_unknown_columns_proposes_a_pattern_that_reads_it(tmp_path: P
         path = tmp_path / name
         path.write_text(text)
         run = reported(path)
-        told = run["reasons"][0]
-        assert "dauer_ms" in told
-        pattern = re.search("--pattern '(.*)'$", told)
+        pattern = re.search(r"--pattern=(\S+) reads", run["reasons"][0])
         assert pattern
-        run = reported(path, "--pattern", pattern[1], "--global-batch-size", "500", "--sequence-length", "2000")
+        (unquoted,) = shlex.split(pattern[1])
+        run = reported(path, "--pattern", unquoted, "--global-batch-size", "500", "--sequence-length", "2000")
         assert run["tokens_per_second"]["steady"] == pytest.approx(RATE, rel=2e-3)
 
 

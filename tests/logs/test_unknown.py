@@ -3,6 +3,7 @@
 Every invented program trains with 64 samples of 2048 tokens in 0.512 s on 8 devices: 256 000 tokens per second, 32 000 of each.
 """
 
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -168,12 +169,15 @@ def test_a_pattern_that_says_nothing_is_refused(patterns: tuple[str, ...], words
     assert words in str(refused.value)
 
 
-def test_a_pattern_that_matches_no_line_is_told_so(tmp_path: Path) -> None:
+def test_a_pattern_that_reads_no_number_gives_none(tmp_path: Path) -> None:
     text = "".join(f"Schritt {n} Zeit 1,00{n:02d} s Loss 2,{n:02d}\n" for n in range(10, 40))
-    digits = r"Schritt (?P<iteration>\d+) Zeit (?P<elapsed_s>[\d,]+) s"
-    sizes = Overrides(global_batch_size=64, sequence_length=2048, pattern=(digits,))
+    digits = r"Schritt (?P<iteration>\d+) Zeit (?P<elapsed_s>[\d.,]+) s"
+    sizes = Overrides(global_batch_size=64, sequence_length=2048, pattern=(digits.replace("Zeit", "Dauer"),))
     assert "no line matches --pattern" in said(entry(tmp_path, text, sizes))
-    found = entry(tmp_path, text, replace(sizes, pattern=(digits.replace("[", "[.", 1),)))
+    found = entry(tmp_path, text, replace(sizes, pattern=(digits,)))
+    assert (found.outcome, found.steady) == (Outcome.REFUSED, None)
+    points = re.sub(r"(?<=\d),(?=\d)", ".", text)
+    found = entry(tmp_path, points, replace(sizes, pattern=(digits,)))
     assert found.steady == pytest.approx(64 * 2048 / 1.0025, rel=1e-3)
 
 

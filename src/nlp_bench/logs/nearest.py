@@ -2,61 +2,88 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import pieces
+from nlp_bench.logs.dialects.unknown import AIM, DEVICE
 from nlp_bench.logs.pattern import late
-from nlp_bench.logs.quantity import duration_s, number, quantity_of
+from nlp_bench.logs.quantity import duration_s, number
 
 _MAX_BYTES, _MAX_LINES, _MAX_SHOWN = 1000, 20_000, 160
-_NUMBER = late(
-    rb"(?<![\w.])(?:\d{1,4}:\d\d(?::\d\d)?(?:\.\d+)?|[-+]?\d[\d,]*(?<!,)(?:\.\d+)?(?:[eE][-+]?\d+)?)(?!\d|:\d)"
-)
-_DEVICE = rb"(?:gpu|device|dev|npu|tpu|chip|rank|card|worker)"
-_WANTED = tuple(
-    (name, re.compile(form, re.IGNORECASE))
-    for name, form in (
-        ("tokens_per_second_per_device", rb"to?ke?ns?[ _]?(?:/|per|p)[ _]?" + _DEVICE + rb"[ _]?(?:/|per|p)[ _]?s"),
-        (
-            "tokens_per_second_per_device",
-            rb"(?:tok(?:en)?s?[ _]?(?:/|per|p)[ _]?s\w*|\btps)[ _]?(?:/|per)[ _]?" + _DEVICE,
-        ),
-        ("tokens_per_second", rb"tok(?:en)?s?[ _]?(?:/|per|p)[ _]?s(?:ec(?:ond)?s?)?(?![a-z])|\b(?:tps|wps)\b"),
-        (
-            "samples_per_second",
-            rb"(?:sample|seq(?:uence)?|example|sent(?:ence)?)s?[ _]?(?:/|per|p)[ _]?s(?:ec(?:ond)?)?(?![a-z])",
-        ),
-        ("iterations_per_second", rb"\b(?:it|iter(?:ation)?|step|batch|update)(?:e?s)?[ _]?(?:/|per)[ _]?s"),
-        ("elapsed_s", rb"\bs(?:ec(?:ond)?s?)?[ _]?(?:/|per)[ _]?(?:it|step|batch|update)"),
-        ("elapsed_ms", rb"\bms(?:ec)?[ _]?(?:/|per)[ _]?(?:it|step|batch|update)"),
+_NUMBER, _CELL = (
+    late(
+        rb"(?<![\w.])(?:\d{1,4}:\d\d(?::\d\d)?(?:\.\d+)?|[-+]?(?:%b\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?)(?!\d|:\d)"
+        % thousands
     )
+    for thousands in (rb"\d{1,3}(?:,\d{3})+(?!\d)|", b"")
 )
-"""Rates by the words on either side of their number."""
+_LETTERS = late(rb"[A-Za-z]{2}")  # a line without any is one of a table, whose commas part cells
 _OWN_UNIT = late(rb" ?[kKMG]?[ (\[]{0,2}[A-Za-z]\w*[ ]?(?:/|per)[ ]?[A-Za-z]\w*(?:[ ]?(?:/|per)[ ]?\w+)?\b(?!=|:[ \d])")
-_TIME_NAME = late(
-    rb"time|elapsed|\bdt\b|\bt\b|duration|latency|took|wall|clock|runtime|\bsec(?:ond)?s\b|\bms\b|\bin\W{0,3}$",
-    re.IGNORECASE,
-)
-_OF_STEP = late(rb"step|iter|batch|update|\bdt\b|total|train|took", re.IGNORECASE)
-_UNIT = late(rb" ?[(\[]?(ms(?:ec)?|us(?:ec)?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)(?![\w/=])", re.IGNORECASE)
-_UNIT_IN_NAME = late(
-    rb"[_ (\[/](ms(?:ec)?|us(?:ec)?|s|secs?|seconds?|mins?|minutes?|h|hours?)[^\w\n]{0,9}$", re.IGNORECASE
-)
-_UNITS = {b"ms": "ms", b"us": "us", b"s": "s", b"m": "min", b"h": "h"}
-_STEP = late(
-    rb"(?<![a-z])(?:step|iter(?:ation)?|update|batch|it|progress)(?:s|_num|_idx)?\b[\"']?[^\w\n]{0,9}$", re.IGNORECASE
-)
-_STEP_UNIT = late(rb"(?:st|nd|rd|th) (?:step|iter(?:ation)?|update|batch)s?\b", re.IGNORECASE)
-_TOTAL_BEHIND = late(rb"[\])]? ?(?:/|of) ?[\[(]?\d")
-_LOSS = late(rb"(?:loss|nll|ppl|perplexity|cross.?entropy|\bce\b)(?: is| of)?[^\w\n]{0,9}$", re.IGNORECASE)
-_TOKENS = late(rb"(?:tok(?:en)?s)(?:[ _](?:seen|so far|total|consumed|processed))?[\"']?[^\w\n]{0,9}$", re.IGNORECASE)
 _NO_TRAINING = late(rb"(?<![a-z])(?:e?val(?:id\w*|uat\w*)?|test|infer\w*|generat\w*)(?![a-z])", re.IGNORECASE)
-_NO_TIME = late(
-    rb"eta\b|remain|left|avg|average|mean|ema\b|smooth|data|load|forward|backward|comm|optim|lr|mem", re.IGNORECASE
-)
-_NAME_BEHIND = late(rb"[A-Za-z_][\w./ ()\[\]\"'-]{0,39}?[^\w\n]{0,9}$")
+_SMOOTH = r"avg|average|mean|ema\b|smooth|" + AIM.decode()
+_NO_TIME = _SMOOTH + r"|eta\b|remain|left|data|load|forward|backward|\b[fb]wd|comm|optim|lr|mem"
+_PARTS = {
+    "TOKENS": r"to?k(?:en)?s?",
+    "STEP": r"(?:it|iter(?:ation)?|step|batch|update)",
+    "DEVICE": DEVICE.decode(),
+    "PER": r"[ _]?(?:/|per|p)[ _]?",
+    "SECOND": r"s(?:ec(?:ond)?s?)?(?![a-z])",
+    "IS": r"[\"']?[^\w\n]{0,9}\#",  # between a name and its number
+    "MILLI": r"m(?:illi)?s(?:ec(?:ond)?s?)?",
+    "MICRO": r"us(?:ec)?",
+    "MINUTE": r"m(?:in(?:ute)?s?)?",
+    "HOUR": r"h(?:(?:ou)?rs?)?",
+}
+_PART = re.compile(r"\b[A-Z]{2,}\b")
+_WITHOUT = {"elapsed": _NO_TIME, "tokens": AIM.decode()}
+_Row = tuple[str, re.Pattern[bytes], re.Pattern[bytes]]
+_UNITS = {"ms": "MILLI", "us": "MICRO", "s": "SECOND", "min": "MINUTE", "h": "HOUR"}
+_VOCABULARY = r"""
+tokens_per_second_per_device  TOKENS PER DEVICE PER SECOND|(?:TOKENS PER SECOND|\btps) PER DEVICE
+tokens_per_second  TOKENS PER SECOND|\b(?:tps|wps)\b
+samples_per_second  (?:sample|seq(?:uence)?|example|sent(?:ence)?)s? PER SECOND
+iterations_per_second  \b STEP (?:e?s)? PER SECOND
+elapsed_  (?<![a-z]) UNIT PER STEP
+--
+iteration  (?<![a-z/])(?<!per[\ _])(?: STEP |progress)(?:e?s|_num|_idx)?\b IS \d+\$
+iteration  \#\d+\$(?:(?:st|nd|rd|th)\ |\ ) STEP (?:e?s)?\b(?!\ ?[/=:~-]|\ per)
+iteration  ^[\ (\[|\#<]*\#\d+\$(?:[\])>]|\ \||[\])]?\ ?(?:/|of)\ ?[\[(]?$)
+lm_loss  (?:loss|nll|ppl|perplexity|cross.?entropy|\bx?ce\b|x?ent\b|cost)(?:\ is|\ of)? IS
+elapsed_clock  (?:time|elapsed|clock|took|wall|so\ far)[^#]*\#\d+:
+elapsed_  \$\ ?[(\[]? UNIT (?![\w/=])|[\ _(\[/] UNIT IS
+tokens  TOKENS (?:[\ _](?:seen|so\ far|total|consumed|processed)|/\w+)? IS \d+\$
+tokens  \d\$\  TOKENS \b(?!\ ?[/=:~-]|\ per|\ seen)
+"""
+"""Quantity and form: of a rate's unit or name, then of `NAME #NUMBER$ UNIT`. The first that matches counts; blanks only part the words."""
+
+
+@cache
+def _vocabulary() -> tuple[list[_Row], list[_Row]]:
+    """Return both parts: quantity, its form, and what in front of the number makes it another thing."""
+    parts: tuple[list[_Row], list[_Row]] = [], []
+    for number_of_part, part in enumerate(_VOCABULARY.split("--")):
+        for name, _, form in (line.partition("  ") for line in part.strip().splitlines()):
+            kind = name.partition("_")[0]
+            without = _SMOOTH if not number_of_part else _WITHOUT.get(kind, "$^")
+            for unit, written in _UNITS.items() if "UNIT" in form else [("", "")]:
+                whole = _PART.sub(lambda found: _PARTS[found[0]], form.replace("UNIT", written))
+                parts[number_of_part].append(
+                    (
+                        name + unit,
+                        re.compile(whole.encode(), re.IGNORECASE | re.VERBOSE),
+                        re.compile(without.encode(), re.IGNORECASE),
+                    )
+                )
+    return parts
+
+
+_OF_STEP = late(rb"step|iter|batch|update|\bdt\b|total|train|took|[\])]|^\W*$", re.IGNORECASE)
+_NAME_BEFORE = late(rb"[A-Za-z_][\w./ ()\[\]\"'-]{0,39}?[^\w\n]{0,9}$")
 _WORDS = {"iteration": "a step", "lm_loss": "a loss", "time": "a time with its unit or a rate"}
 
 
@@ -76,148 +103,148 @@ class Nearest:
         return f"nearest comes line {self.line_number}, which {lacks}: `{self.text}`"
 
 
-@immutable(kw_only=False)
-class _Number:
-    """One number of a line with what stands on either side of it."""
-
-    start: int
-    end: int
-    name: str  # quantity, "" where none is known
-    value: float
-    is_of_step: bool  # whether a time has the name of a step's
-
-
 def nearest(lines: Iterable[tuple[int, bytes]]) -> Nearest | None:
     """Return the line with the most of a training line, of the numbered `lines`; None where none has two of its fields."""
-    groups: dict[tuple[str, ...], list[tuple[int, bytes, list[_Number]]]] = {}
+    shapes: dict[bytes, list[tuple[int, bytes]]] = {}  # lines that differ in numbers alone
+    headers: dict[bytes, list[bytes]] = {}
     header: list[bytes] = []
-    for count, (line_number, raw) in enumerate(lines):
-        if count >= _MAX_LINES:
-            break
+    for line_number, raw in islice(lines, _MAX_LINES):
         for text in pieces(raw[:_MAX_BYTES]):
             if not any(48 <= byte <= 57 for byte in text):
-                header = text.replace(b"|", b" ").replace(b",", b" ").split() or header
-                continue
-            if _NO_TRAINING.search(text):
-                continue
-            numbers = _numbers(text, header)
-            key = tuple(dict.fromkeys(one.name for one in numbers if one.name))
-            if len(_kinds(key)) > 1:
-                groups.setdefault(key, []).append((line_number, text, numbers))
-    if not groups:
+                header = re.sub(rb"[|,;\"]", b" ", text).split() or header
+            elif not _NO_TRAINING.search(text):
+                shape = b" ".join(_form_of(text).sub(b"#", text).split())
+                shapes.setdefault(shape, []).append((line_number, text))
+                headers.setdefault(shape, header)
+    found = [_Alike(rows, headers[shape]) for shape, rows in shapes.items() if b"#" in shape]
+    best = max(found, key=lambda alike: (len(alike.kinds), min(len(alike.rows), 9)), default=None)
+    if best is None or len(best.kinds) < 2:
         return None
-    key = max(groups, key=lambda names: (len(_kinds(names)), min(len(groups[names]), 9)))
-    rows = groups[key]
-    line_number, text, numbers = rows[len(rows) // 2]
-    missing = tuple(words for kind, words in _WORDS.items() if kind not in _kinds(key))
-    chosen = _chosen([row[2] for row in rows], numbers) if "time" in _kinds(key) else []
+    line_number, text = best.rows[best.middle]
+    missing = tuple(words for kind, words in _WORDS.items() if kind not in best.kinds)
     shown = " ".join(text.decode(errors="replace").split())[:_MAX_SHOWN]
-    return Nearest(line_number, shown, missing, _pattern(text, chosen) if chosen else None)
+    return Nearest(line_number, shown, missing, best.pattern() if "time" in best.kinds else None)
 
 
-def _kinds(names: Iterable[str]) -> set[str]:
-    return {name if name in {"iteration", "lm_loss"} else "time" for name in names if name != "tokens"}
+class _Alike:
+    """Lines that differ in numbers alone, with the quantity of each of their numbers."""
 
+    def __init__(self, rows: Sequence[tuple[int, bytes]], header: Sequence[bytes]) -> None:
+        self.rows, self.middle = rows, len(rows) // 2
+        self.text = rows[self.middle][1]
+        self.form = _form_of(self.text)
+        self.places = [found.span() for found in self.form.finditer(self.text)]
+        is_table = self.form is _CELL and len(header) == len(self.places)
+        self.names: list[str] = []
+        self.lefts: list[bytes] = []
+        end = 0
+        for (begin, stop), after in zip(self.places, [*self.places[1:], (len(self.text), 0)], strict=True):
+            left, gap = self.text[end:begin], self.text[stop : after[0]]
+            own = _OWN_UNIT.match(gap)
+            if own and after[1] and not gap[own.end() :].strip(b" \t:="):
+                own, gap = None, b""  # the name of the next number
+            left = header[len(self.names)] + b" " if is_table else re.split(rb"[,;|]\s", left[-48:])[-1]
+            self.lefts.append(left)
+            digits = self.text[begin:stop]
+            self.names.append(_name_of(left, own[0] if own else b"", b"%b#%b$%b" % (left, digits, gap[:24])))
+            end = stop + (own.end() if own else 0)
+        if "iteration" not in self.names:
+            counts = (i for i, name in enumerate(self.names) if not name and self._counts(i))
+            for i in islice(counts, 1):
+                self.names[i] = "iteration"
 
-def _numbers(text: bytes, header: Sequence[bytes]) -> list[_Number]:
-    found = list(_NUMBER.finditer(text))
-    is_table = len(header) == len(found) and not re.search(rb"[A-Za-z]{2}", text)
-    numbers = []
-    for at, each in enumerate(found):
-        before = found[at - 1].end() if at else 0
-        if own := _OWN_UNIT.match(text, before) if at else None:
-            before = own.end()
-        behind = found[at + 1].start() if at + 1 < len(found) else len(text)
-        left = header[at] + b" " if is_table else text[before : each.start()]
-        right = b"" if is_table else text[each.end() : behind]
-        name, is_of_step = _name_of(left[-48:], right[:24], each[0], is_first=not at and not left.strip(b" [(#|\t"))
-        value = duration_s(each[0]) if b":" in each[0] else number(each[0])
-        if name and value is not None:
-            numbers.append(_Number(each.start(), each.end(), name, value, is_of_step))
-    return numbers
+    @property
+    def kinds(self) -> set[str]:
+        names = set(self.names) - {"tokens", ""}
+        return {name if name in _WORDS else "time" for name in names}
 
+    def _values(self, place: int) -> Any:
+        texts = [found[place] for found in (self.form.findall(text) for _, text in self.rows)]
+        values = [duration_s(text) if b":" in text else number(text) for text in texts]
+        return np.array([np.nan if value is None else value for value in values])
 
-def _name_of(left: bytes, right: bytes, text: bytes, *, is_first: bool) -> tuple[str, bool]:
-    """Return the quantity of a number by what stands left and right of it, "" for none, and whether a time is a step's."""
-    near = re.split(rb"[,;|]\s", left)[-1]
-    own_unit = _OWN_UNIT.match(right)
-    for name, form in _WANTED:
-        if (own_unit and form.search(own_unit[0])) or (not own_unit and form.search(near)):
-            return ("" if re.search(rb"(?i)avg|average|mean|ema\b|smooth", near) else name), True
-    is_whole = text.isdigit()
-    is_bare = is_first and (_TOTAL_BEHIND.match(right) or b"#" in left or right[:1] == b"]" or right[:2] == b" |")
-    if is_whole and (_STEP.search(near) or _STEP_UNIT.match(right) or is_bare):
-        return "iteration", False
-    if _LOSS.search(near):
-        return "lm_loss", False
-    unit = _UNIT.match(right) or _UNIT_IN_NAME.search(near)
-    if (unit or b":" in text) and not _NO_TIME.search(near) and (_TIME_NAME.search(near) or (unit and right)):
-        short = unit[1].lower() if unit else b""
-        of = next((name for begin, name in _UNITS.items() if short.startswith(begin)), "s")
-        return ("elapsed_clock" if b":" in text else f"elapsed_{of}"), _OF_STEP.search(near) is not None
-    if is_whole and _TOKENS.search(near):
-        return "tokens", False
-    return "", False
+    def _counts(self, place: int) -> bool:
+        """Say whether a number counts the lines, by ones or by any other step."""
+        steps = np.diff(self._values(place))
+        return len(steps) > 2 and bool((steps > 0).all() and np.ptp(steps) == 0 and steps[0] % 1 == 0)
 
-
-def _chosen(rows: Sequence[list[_Number]], numbers: Sequence[_Number]) -> list[tuple[_Number, str]]:
-    """Return the numbers that the expression takes, with the names of their groups; none where several times may be meant."""
-    known = {name: next(one for one in numbers if one.name == name) for name in dict.fromkeys(n.name for n in numbers)}
-
-    def column(name: str) -> np.ndarray:
-        return np.array([next((one.value for one in row if one.name == name), np.nan) for row in rows])
-
-    def grows(name: str) -> bool:
-        values = column(name)
+    def _grows(self, name: str) -> bool:
+        values = self._values(self.names.index(name))
         return len(values) > 2 and bool((np.diff(values) > 0).all()) and bool(values[-1] > 1.5 * values[0])
 
-    taken = [(known[name], name) for name in ("iteration", "lm_loss") if name in known]
-    times = [one for one in numbers if one.name.startswith("elapsed_")]
-    clocks = [one for one in times if grows(one.name)]
-    rates = [name for name in known if quantity_of(name)[0].startswith(("tokens_per", "samples_per"))]
-    if rates and clocks and "iteration" in known:
-        clock, step = column(clocks[0].name), column("iteration")
-        rate = column(rates[0])
-        work = rate * clock / step
-        if len(rows) > 2 and np.ptp(rate) > 0.02 * rate.mean() and np.ptp(work) < 0.02 * work.mean():
-            rates = []  # a mean since the start
-    if rates:
-        return sorted([*taken, (known[rates[0]], rates[0])], key=lambda one: one[0].start)
-    if "iterations_per_second" in known:
-        timed = [(known["iterations_per_second"], "iterations_per_second")]
-    elif clocks and ("iteration" in known):
-        timed = [(clocks[0], clocks[0].name.replace("elapsed_", "clock_"))]
-    else:
-        single = [one for one in times if one.is_of_step] or times
-        timed = [(single[0], single[0].name)] if len({one.name for one in single}) == 1 and len(single) == 1 else []
-    if timed and "tokens" in known:
-        timed.append((known["tokens"], "consumed_tokens" if grows("tokens") else "tokens"))
-    return sorted([*taken, *timed], key=lambda one: one[0].start) if timed else []
+    def pattern(self) -> str | None:
+        """Return the expression that may read the lines, None where several times may be meant."""
+        times = [name for name in dict.fromkeys(self.names) if name.startswith("elapsed_")]
+        clocks = [name for name in times if self._grows(name) and "iteration" in self.names]
+        rates = [name for name in self.names if name.startswith(("tokens_per", "samples_per"))]
+        if rates and clocks:
+            rate, clock, step = (self._values(self.names.index(n)) for n in (rates[0], clocks[0], "iteration"))
+            work = rate * clock / step
+            if np.ptp(rate) > 0.02 * rate.mean() and np.ptp(work) < 0.02 * work.mean():
+                rates = []  # a mean since the start
+        groups: dict[str, str] = {name: name for name in ("iteration", "lm_loss") if name in self.names}
+        speed = [*rates, *(name for name in self.names if name == "iterations_per_second")]
+        places = [i for i, name in enumerate(self.names) if name in times]
+        of_step = [i for i in places if _OF_STEP.search(self.lefts[i])] or places
+        if speed:
+            groups[speed[0]] = speed[0]
+        elif clocks:
+            groups[clocks[0]] = clocks[0].replace("elapsed_", "clock_")
+        elif len(of_step) == 1:
+            groups[self.names[of_step[0]]] = self.names[of_step[0]]
+        else:
+            return None
+        if "tokens" in self.names and not rates:
+            groups["tokens"] = "consumed_tokens" if self._grows("tokens") else "tokens"
+        at = {
+            of_step[0] if group in times and name in times else self.names.index(name): group
+            for name, group in groups.items()
+        }
+        return self._expression(at)
+
+    def _expression(self, groups: dict[int, str]) -> str:
+        """Return an expression without a blank: before each group the name in front of it, or else all between."""
+        parts, end = [], 0
+        for place, name in sorted(groups.items()):
+            begin, stop = self.places[place]
+            between = self.text[end:begin]
+            named = _NAME_BEFORE.search(between) if re.search(rb"[A-Za-z]", between) else None
+            before = ".*?" * bool(end) + _literal(named[0]) if named else "^" * (not end) + _literal(between)
+            form = _DIGITS.get(
+                name,
+                r"[\d:.]+"
+                if name.endswith("_clock")
+                else r"[\d.]*\d(?:[eE][-+]?\d+)?"
+                if self.form is _CELL
+                else r"[\d.,]*\d(?:[eE][-+]?\d+)?",
+            )
+            suffix = r"(?:\s?[kKMG])?" if name.startswith(("tokens_per", "samples_per")) else ""
+            parts.append(f"{before}(?P<{name}>{form}{suffix})")
+            end = stop
+        behind = None if suffix else re.match(rb" ?[(\[]?[A-Za-z][\w/]*", self.text[end:])
+        return "".join(parts) + (_literal(behind[0]) if behind else "")
 
 
-_FORMS = {"iteration": r"\d+", "lm_loss": r"[-+\w.]+", "tokens": r"\d+", "consumed_tokens": r"\d+"}
+_DIGITS = {"iteration": r"\d+", "lm_loss": r"[-+\w.]+", "tokens": r"\d+", "consumed_tokens": r"\d+"}
 
 
-def _pattern(text: bytes, chosen: Sequence[tuple[_Number, str]]) -> str:
-    """Return the expression: before each group the name that stands there, or else all between."""
-    parts, end = [], 0
-    for one, name in chosen:
-        between = text[end : one.start]
-        named = _NAME_BEHIND.search(between) if re.search(rb"[A-Za-z]", between) else None
-        before = ".*?" * bool(end) + _literal(named[0]) if named else "^" * (not end) + _literal(between)
-        form = _FORMS.get(name, r"[\d:.]+" if name.endswith("_clock") else r"[\d.,]*\d(?:[eE][-+]?\d+)?")
-        if "per_second" in name and not name.startswith("iter"):
-            form += "(?: ?[kKMG])?"
-        parts.append(f"{before}(?P<{name}>{form})")
-        end = one.end
-    behind = re.match(rb" ?[(\[]?[A-Za-z][\w/]*", text[end:])
-    return "".join(parts) + (_literal(behind[0]) if behind and "per_second" not in chosen[-1][1] else "")
+def _name_of(left: bytes, own: bytes, context: bytes) -> str:
+    """Return the quantity of a number by what is left and right of it and by a rate's unit behind it, "" for none."""
+    for rows, text in zip(_vocabulary(), (own or left, context), strict=True):
+        for name, form, without in rows:
+            if form.search(text):
+                return "" if without.search(left) else name
+    return ""
+
+
+def _form_of(text: bytes) -> re.Pattern[bytes]:
+    return _NUMBER if _LETTERS.search(text) else _CELL
 
 
 def _literal(text: bytes) -> str:
-    """Return the expression of what stands between two numbers."""
-    pieces_of = re.split(r"(\s+|\d[\d.,:]*)", text.decode(errors="replace"))
+    """Return the expression of what is between two numbers."""
+    parts = re.split(r"(\s+|\d(?:[\d.,:]*\d)?)", text.decode(errors="replace"))
     return "".join(
-        r"\s*" if piece.isspace() else r"[\d.,:eE+-]+" if piece[:1].isdigit() else re.escape(piece)
-        for piece in pieces_of
+        r"\s*" if part.isspace() else r"[\d.,:eE+-]+?(?![\d.])" if part[:1].isdigit() else re.escape(part)
+        for part in parts
     )

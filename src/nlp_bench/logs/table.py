@@ -13,13 +13,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import stamp_s
 from nlp_bench.logs.dialect import PAIRS, REINFORCED, Dialect, Findings
 from nlp_bench.logs.progress_bar import COARSE_S
-from nlp_bench.logs.quantity import in_unit, quantity_of
+from nlp_bench.logs.quantity import RATES, in_unit, quantity_of
 from nlp_bench.logs.record import Fact, Log
 from nlp_bench.logs.scan import Line
 
@@ -77,6 +75,7 @@ COLUMNS = {name: quantity for quantity, names in _NAMES.items() for name in name
 _RANK = {name: rank for rank, name in enumerate(COLUMNS)}
 _TIMES = {"elapsed_s", "clock_s", "stamp_s"}
 _SIZES = {"tokens", "consumed_tokens"}
+_RATES = set(RATES)
 _UNSAID = {
     "elapsed_s": "in which unit it is: it is taken as seconds",
     "tokens_per_second": "whether it is of one device or of all: it is taken as of all",
@@ -87,12 +86,12 @@ _REINFORCED = re.compile(
     r"|accuracies|margins)|timing_s/gen$|(?:^|/)(?:reward|mean_gen_tokens_per_sample)$"
 )
 _CELL = re.compile(r"[A-Za-z_][^\n\"{}=]{0,200}")
+_JSON = re.compile(r"[\s,]*")
 _MOST_BYTES = 1 << 28  # of a table, which is read as a whole
-_NUMBER = r"[-+.\deE]+"
 _NO_TRAINING = (
     "a table of metrics, and no column is known by which its speed can be computed: a step, and a "
-    "time, a rate or a count of tokens; its columns are {columns}; rename them (step,"
-    " step_time_ms, tokens_per_sec, consumed_tokens, ...), or name them in its lines: --pattern '{pattern}'"
+    "time, a rate or a count of tokens; its columns are {columns}; rename them (step, step_time_ms,"
+    " tokens_per_sec, consumed_tokens, ...), or name them in its lines by --pattern"
 )
 TABLE = Dialect(
     name="table",
@@ -104,10 +103,9 @@ TABLE = Dialect(
 
 
 class Row(NamedTuple):
-    """One row: its line, counted from 1, the offset of its first byte, and its cells by column."""
+    """One row: its line or its place, counted from 1, and its cells by column."""
 
     number: int
-    offset: int
     cells: dict[str, Any]
 
 
@@ -124,26 +122,32 @@ class Vocabulary:
         best: dict[str, tuple[int, str, str]] = {}
         twice: list[str] = []
         for column in names:
-            if (known := _known(column)) is None:
-                continue
-            quantity = quantity_of(COLUMNS[known].rstrip("?"))[0]
-            rank, other = _RANK[known], best.get(quantity)
-            if other and rank == other[0] and " - " in column:
-                twice += [other[1], column]
-            if other is None or rank < other[0]:
-                best[quantity] = rank, column, known
+            if known := _known(column):
+                rank = _RANK[known], column, known
+                other = best.setdefault(_quantity(known), rank)
+                if other[0] == rank[0] and other is not rank and " - " in column:
+                    twice += [other[1], column]
+                best[_quantity(known)] = min(other, rank, key=lambda each: each[0])
         return cls(columns={column: known for _, column, known in best.values()}, twice=tuple(twice))
+
+    @property
+    def quantities(self) -> set[str]:
+        """Return what is known of a row."""
+        return {_quantity(name) for name in self.columns.values()}
 
     def values(self, cells: dict[str, Any]) -> dict[str, float]:
         """Return the quantities of a row in their units; what is no number is left out."""
         values: dict[str, float] = {}
         for column, known in self.columns.items():
-            value = _value(cells.get(column), is_stamp=COLUMNS[known] == "stamp_s")
-            if value is None or (math.isnan(value) and COLUMNS[known] != "lm_loss"):
-                continue
-            quantity, value = in_unit(COLUMNS[known].rstrip("?"), value)
-            values[quantity] = value
+            name = COLUMNS[known].rstrip("?")
+            value = _value(cells.get(column), is_stamp=name == "stamp_s")
+            if value is not None and (name == "lm_loss" or not math.isnan(value)):
+                values |= [in_unit(name, value)]
         return values
+
+
+def _quantity(known: str) -> str:
+    return quantity_of(COLUMNS[known].rstrip("?"))[0]
 
 
 def _known(column: str) -> str | None:
@@ -157,18 +161,10 @@ def _known(column: str) -> str | None:
 
 
 def _value(cell: Any, *, is_stamp: bool = False) -> float | None:
-    if isinstance(cell, bool) or cell is None:
-        return None
     try:
-        return float(cell)
+        return None if isinstance(cell, bool) else float(cell)
     except (TypeError, ValueError):
-        text = str(cell).replace("T", " ").encode()
-        return stamp_s(text) if is_stamp else None
-
-
-def reinforced(columns: Iterable[str]) -> bool:
-    """Say whether the columns are those of a reinforcement learning."""
-    return any(_REINFORCED.search(column) for column in columns)
+        return stamp_s(str(cell).replace("T", " ").encode()) if is_stamp else None
 
 
 class Text:
@@ -177,26 +173,25 @@ class Text:
     def __init__(self, head: bytes) -> None:
         self._parts: list[bytes] = []
         self.num_bytes = 0
-        self.is_json = head.lstrip()[:1] in {b"{", b"["}
-        self.separator = "" if self.is_json else _separator(head)
-        self.is_table = self.is_json or bool(self.separator)
+        is_json = head.lstrip()[:1] in {b"{", b"["}
+        self._separator = "" if is_json else _separator(head)
+        self._is_table = is_json or bool(self._separator)
 
     def take(self, data: memoryview) -> None:
         """Add the bytes of a block."""
         self.num_bytes += len(data)
-        if self.is_table and self.num_bytes <= _MOST_BYTES:
+        self._is_table &= self.num_bytes <= _MOST_BYTES
+        if self._is_table:
             self._parts.append(bytes(data))
 
     def log(self, damage: str | None) -> Log | None:
         """Return the log of the table; None for a text that is none."""
-        if not self.is_table or self.num_bytes > _MOST_BYTES:
-            return None
-        data = b"".join(self._parts)
+        text = b"".join(self._parts).decode(errors="replace").removeprefix("\ufeff")
         try:
-            rows = list(_json_rows(data) if self.is_json else _separated(data, self.separator))
+            rows = list(_separated(text, self._separator) if self._separator else _json_rows(text))
         except (csv.Error, ValueError, TypeError, AttributeError, RecursionError):
             return None  # it only begins like a table
-        return log_of(rows, self.num_bytes, damage, self.separator)
+        return log_of(rows, self.num_bytes, damage) if self._is_table else None
 
 
 def _separator(head: bytes) -> str:
@@ -208,68 +203,39 @@ def _separator(head: bytes) -> str:
         except csv.Error:  # a NUL
             return ""
         is_header = len(names) > 1 and all(_CELL.fullmatch(name.strip()) for name in names)
-        if is_header and any(len(names) == len(row) and _has_number(row) for row in below):
+        if is_header and any(len(names) == len(row) and any(map(_value, row)) for row in below):
             return mark
     return ""
 
 
-def _has_number(row: Sequence[str]) -> bool:
-    return any(_value(cell) is not None for cell in row)
+def _separated(text: str, mark: str) -> Iterator[Row]:
+    rows = csv.DictReader(text.splitlines(), delimiter=mark)
+    for row in rows:
+        if None not in row and None not in row.values():
+            yield Row(rows.line_num, {name.strip(): cell for name, cell in row.items()})
 
 
-def _separated(data: bytes, mark: str) -> Iterator[Row]:
-    places = [(0, 0)]
-
-    def lines() -> Iterator[str]:
-        offset = 0
-        for number, line in enumerate(data.split(b"\n"), 1):
-            places[0] = number, offset
-            offset += len(line) + 1
-            yield line.decode(errors="replace")
-
-    rows = csv.reader(lines(), delimiter=mark)
-    header = [name.strip().removeprefix("\ufeff").strip('"') for name in next(rows)]
-    for cells in rows:
-        if len(cells) == len(header):
-            yield Row(*places[0], dict(zip(header, cells, strict=True)))
-
-
-def _json_rows(data: bytes) -> Iterator[Row]:
-    """Yield the rows of one JSON value, or of one on each line."""
-    try:
-        yield from (Row(n, 0, cells) for n, cells in enumerate(_objects(json.loads(data)), 1))
-    except ValueError:
-        yield from _json_lines(data)
-
-
-def _json_lines(data: bytes) -> Iterator[Row]:
-    offset, exported = 0, []
-    for number, line in enumerate(data.split(b"\n"), 1):
+def _json_rows(text: str) -> Iterator[Row]:
+    """Yield the rows of values of JSON one behind the other: on a line each, indented, or one for all."""
+    at, number, exported, decoder = 0, 1, [], json.JSONDecoder()
+    while (begin := _JSON.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+        number += text.count("\n", at, begin)
         try:
-            value = json.loads(line.strip().rstrip(b","))
+            value, at = decoder.raw_decode(text, begin)
         except ValueError:
-            value = None
-        if isinstance(value, dict) and "resourceMetrics" in value:
-            exported.append(value)
-        elif value is not None:
-            yield from (Row(number, offset, cells) for cells in _objects(value))
-        offset += len(line) + 1
-    yield from (Row(n, 0, cells) for n, cells in enumerate(_exported(exported), 1))
+            at = text.find("\n", begin) % (len(text) + 1)
+            continue
+        objects = _objects(value)
+        exported += [each for each in objects if "resourceMetrics" in each]
+        yield from (Row(number, _flat(each)) for each in objects if "resourceMetrics" not in each)
+        number += text.count("\n", begin, at)
+    yield from (Row(n, cells) for n, cells in enumerate(_exported(exported), number))
 
 
-def _objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows in a value of JSON: an array, `log_history`, exported metrics, or one row."""
-    if isinstance(value, list):
-        if any(isinstance(each, dict) and "resourceMetrics" in each for each in value):
-            yield from _exported(value)
-        else:
-            yield from (_flat(each) for each in value if isinstance(each, dict))
-    elif isinstance(value, dict) and isinstance(value.get("log_history"), list):
-        yield from _objects(value["log_history"])
-    elif isinstance(value, dict) and "resourceMetrics" in value:
-        yield from _exported([value])
-    elif isinstance(value, dict):
-        yield _flat(value)
+def _objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects in a value of JSON: of an array, of `log_history`, or one."""
+    value = value.get("log_history", value) if isinstance(value, dict) else value
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, dict)]
 
 
 def _flat(value: dict[str, Any], path: str = "") -> dict[str, Any]:
@@ -279,7 +245,7 @@ def _flat(value: dict[str, Any], path: str = "") -> dict[str, Any]:
     return cells
 
 
-def _exported(values: Iterable[Any]) -> Iterator[dict[str, Any]]:
+def _exported(values: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield a row for each moment of OTLP's metrics.
 
     A histogram is the mean of what was recorded since the moment before; a sum that is not of one
@@ -287,37 +253,27 @@ def _exported(values: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """
     rows: dict[float, dict[str, Any]] = {}
     before: dict[str, tuple[float, float]] = {}
-    for metric in (m for value in values if isinstance(value, dict) for m in _metrics(value)):
-        name, kind = str(metric.get("name")), next((k for k in _KINDS if k in metric), "")
-        is_total = metric.get(kind, {}).get("aggregationTemporality") == 2  # cumulative
-        for point in metric.get(kind, {}).get("dataPoints", ()):
+    scopes = (s for v in values for r in v["resourceMetrics"] for s in r.get("scopeMetrics", ()))
+    for metric in (metric for scope in scopes for metric in scope.get("metrics", ())):
+        name = str(metric.get("name"))
+        data: dict[str, Any] = next((metric[k] for k in ("gauge", "sum", "histogram") if k in metric), {})
+        is_total = data.get("aggregationTemporality") == 2  # cumulative
+        for point in data.get("dataPoints", ()):
             time_s = float(point.get("timeUnixNano", 0)) / 1e9
-            row = rows.setdefault(time_s, {"timestamp": time_s, **_attributes(point)})
-            if kind == "histogram":
-                now = float(point.get("sum", 0)), float(point.get("count", 0))
-                last = before.get(name, (0.0, 0.0)) if is_total else (0.0, 0.0)
-                before[name] = now
-                if now[1] > last[1]:
-                    row[name] = (now[0] - last[0]) / (now[1] - last[1])
-                    if is_total:
-                        row.setdefault("num_steps", now[1])
-            else:
+            row = rows.setdefault(time_s, {"timestamp": time_s})
+            for attribute in point.get("attributes", ()):
+                row.setdefault(str(attribute.get("key")), *list(attribute.get("value", {}).values())[:1])
+            if "histogram" not in metric:
                 row[name] = point.get("asDouble", point.get("asInt"))
+                continue
+            total, count = float(point.get("sum", 0)), float(point.get("count", 0))
+            last = before.get(name, (0.0, 0.0)) if is_total else (0.0, 0.0)
+            before[name] = total, count
+            if count > last[1]:
+                row[name] = (total - last[0]) / (count - last[1])
+                if is_total:
+                    row.setdefault("num_steps", count)
     yield from (rows[time_s] for time_s in sorted(rows))
-
-
-_KINDS = ("gauge", "sum", "histogram")
-
-
-def _metrics(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for resource in value.get("resourceMetrics", ()):
-        for scope in resource.get("scopeMetrics", ()):
-            yield from scope.get("metrics", ())
-
-
-def _attributes(point: dict[str, Any]) -> dict[str, Any]:
-    found = point.get("attributes", ())
-    return {str(each.get("key")): next(iter(each.get("value", {}).values()), None) for each in found}
 
 
 _EVENTS = re.compile(rb"(?s:.{12})\x09(?s:.{8})\x1a.brain\.E")
@@ -337,132 +293,89 @@ def is_event_file(path: str) -> bool:
 
 
 def event_log(path: str) -> Log:
-    """Return the log of an event file. Raises ImportError where tensorboard is not installed."""
-    from tensorboard.backend.event_processing.event_accumulator import (  # noqa: PLC0415  # an extra
-        EventAccumulator,
-    )
-
-    events: Any = EventAccumulator(path, size_guidance={"scalars": 0, "tensors": 0})
-    events.Reload()
-    rows: dict[int, dict[str, Any]] = {}
-    for tag in events.Tags()["scalars"]:
-        for event in events.Scalars(tag):
-            row = rows.setdefault(event.step, {"step": event.step, "wall_time": event.wall_time})
-            row[tag] = event.value
-    for tag in events.Tags()["tensors"]:
-        for event in events.Tensors(tag):
-            if event.tensor_proto.float_val:
-                row = rows.setdefault(event.step, {"step": event.step, "wall_time": event.wall_time})
-                row[tag] = event.tensor_proto.float_val[0]
+    """Return the log of an event file, which says so where tensorboard is not installed."""
+    num_bytes, rows = Path(path).stat().st_size, dict[int, dict[str, Any]]()
+    why = "without a scalar that can be read; give the log itself"
+    try:
+        from tensorboard.backend.event_processing.event_accumulator import (  # noqa: PLC0415  # an extra
+            EventAccumulator,
+        )
+    except ImportError:
+        why = "needs the Python package tensorboard: pip install 'nlp-bench[tables]'"
+    else:
+        events: Any = EventAccumulator(path, size_guidance={"scalars": 0, "tensors": 0})
+        events.Reload()
+        for tag in (tags := events.Tags())["scalars"]:
+            for event in events.Scalars(tag):
+                rows.setdefault(event.step, {"wall_time": event.wall_time})[tag] = event.value
+        for tag in tags["tensors"]:
+            for event in events.Tensors(tag):
+                if value := event.tensor_proto.float_val:
+                    rows.setdefault(event.step, {"wall_time": event.wall_time})[tag] = value[0]
     if not rows:
-        text = "an event file of TensorBoard without a scalar that can be read; give the log itself"
-        return Log(dialect=None, attempts=(), num_bytes=Path(path).stat().st_size, table=text)
-    numbered = [Row(n, 0, rows[step]) for n, step in enumerate(sorted(rows), 1)]
-    return log_of(numbered, Path(path).stat().st_size, None)
+        text = f"an event file of TensorBoard {why}"
+        return Log(dialect=None, attempts=(), num_bytes=num_bytes, table=text)
+    return log_of([Row(n, {**rows[step], "step": step}) for n, step in enumerate(sorted(rows), 1)], num_bytes, None)
 
 
-def log_of(rows: Sequence[Row], num_bytes: int, damage: str | None, separator: str = "") -> Log:
+def log_of(rows: Sequence[Row], num_bytes: int, damage: str | None) -> Log:
     """Return the log of a table; without a known column it has no record, and `Log.table` lists them."""
     columns = list(dict.fromkeys(name for row in rows for name in row.cells))
     vocabulary, findings = Vocabulary.of(columns), Findings(TABLE)
-    known = {quantity_of(COLUMNS[name].rstrip("?"))[0] for name in vocabulary.columns.values()}
-    if reinforced(columns) and "iteration" in known:
+    known = vocabulary.quantities
+    is_timed = {"iteration"} < known and known & _TIMES and known & _SIZES
+    if "iteration" in known and any(map(_REINFORCED.search, columns)):
         findings.refuse(REINFORCED)
     elif vocabulary.twice:
-        findings.refuse(
-            f"the table has columns of several runs ({', '.join(vocabulary.twice[:4])}): export each run on its own"
-        )
-    elif not _is_measurable(known):
-        pattern = _proposed(rows, columns, separator)
-        text = _NO_TRAINING.format(columns=", ".join(columns[:40]), pattern=pattern) if pattern else ""
+        several = ", ".join(vocabulary.twice[:4])
+        findings.refuse(f"the table has columns of several runs ({several}): export each run on its own")
+    elif not (known & _RATES or is_timed):
+        text = _NO_TRAINING.format(columns=", ".join(columns[:40])) if len(rows) > 1 else ""
         return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, table=text)
     else:
         if any("rewards/chosen" in column for column in columns):
             findings.doubt(PAIRS)
-        _doubt(vocabulary, known, findings)
-        _take(_merged(rows, vocabulary), findings)
+        _doubt(vocabulary, findings)
+        _take(rows, vocabulary, findings)
     return findings.result(num_bytes=num_bytes, damage=damage, common=dict[str, Fact]())
 
 
-def _is_measurable(known: set[str]) -> bool:
-    rates = known & {
-        "elapsed_s", "tokens_per_second", "tokens_per_second_per_device", "samples_per_second",
-        "samples_per_second_per_device",
-    }  # fmt: skip
-    return bool(rates) or ("iteration" in known and bool(known & _TIMES) and bool(known & _SIZES))
-
-
-def _doubt(vocabulary: Vocabulary, known: set[str], findings: Findings) -> None:
+def _doubt(vocabulary: Vocabulary, findings: Findings) -> None:
     """Doubt a time without a unit and a rate without its scope, unless other columns check them."""
+    known = vocabulary.quantities
     for column, name in vocabulary.columns.items():
         quantity = COLUMNS[name].rstrip("?")
-        if not COLUMNS[name].endswith("?"):
-            continue
-        times, has_size = bool(known & _TIMES - {quantity}), bool(known & _SIZES)
+        times, has_size = known & _TIMES - {quantity}, known & _SIZES
         if quantity == "elapsed_s":
             is_checked = times or (has_size and "tokens_per_second" in known)
         else:
             is_checked = (times and has_size) or "tokens_per_second_per_device" in known
-        if not is_checked:
+        if COLUMNS[name].endswith("?") and not is_checked:
             findings.doubt(
                 f"the column {column} does not say {_UNSAID[quantity]}, and no other column checks "
                 "it, so that it proves nothing"
             )
 
 
-def _merged(rows: Iterable[Row], vocabulary: Vocabulary) -> list[tuple[Row, dict[str, float]]]:
-    """Return the quantities of each step: services write one row for each metric of it."""
-    merged: list[tuple[Row, dict[str, float]]] = []
+def _take(rows: Iterable[Row], vocabulary: Vocabulary, findings: Findings) -> None:
+    """Record the quantities of each step: services write one row for each metric of it."""
+    merged: list[tuple[int, dict[str, float]]] = []
     for row in rows:
         values = vocabulary.values(row.cells)
         step = values.get("iteration")
         if merged and step is not None and merged[-1][1].get("iteration") == step:
             merged[-1] = merged[-1][0], values | merged[-1][1]
         elif values.keys() - {"iteration", "stamp_s"}:
-            merged.append((row, values))
-    return merged
-
-
-def _take(merged: list[tuple[Row, dict[str, float]]], findings: Findings) -> None:
+            merged.append((row.number, values))
     has_times = any({"elapsed_s", "clock_s"} & values.keys() for _, values in merged)
-    for _, values in merged:
-        if not has_times and "stamp_s" in values:
-            values["clock_s"] = values["stamp_s"]
-    clocks = [values["clock_s"] for _, values in merged if "clock_s" in values]
+    name = "clock_s" if has_times else "stamp_s"
+    clocks = [values[name] for _, values in merged if name in values]
     is_coarse = bool(clocks) and all(clock == int(clock) for clock in clocks)
     last = -math.inf
-    for row, values in merged:
-        if "clock_s" in values and "elapsed_s" not in values:
-            if is_coarse and last <= values["clock_s"] < last + COARSE_S:
+    for number, values in merged:
+        if name in values and "elapsed_s" not in values:
+            if is_coarse and last <= values[name] < last + COARSE_S:
                 continue
-            last = values["clock_s"]
-            values["clock_s"] -= clocks[0] if not has_times else 0.0
-        findings.record(Line(row.number, row.offset, b"", True, lambda _: []), values)
-
-
-def _proposed(rows: Sequence[Row], columns: Sequence[str], separator: str) -> str:
-    """Return a --pattern with the columns that look like a step and a time, "" without two."""
-    numbers = {c: _numbers(rows, c) for c in columns}
-    full = [c for c in columns if len(rows) > 1 and len(numbers[c]) == len(rows)]
-    steps = [c for c in full if (np.diff(numbers[c]) > 0).all() and (numbers[c] % 1 == 0).all()]
-    others = [c for c in full if c not in steps[:1]]
-    timed = [c for c in others if re.search(r"tok|sec|time|ms|speed|dur|/s|rate", c.lower())]
-    if not steps or not others:
-        return ""
-    step, time = steps[0], (timed or others)[0]
-    group = "tokens_per_second" if "tok" in time.lower() else "elapsed_s"
-    group = "elapsed_ms" if time.lower().endswith("ms") else group
-    places = sorted((list(columns).index(c), c, n) for c, n in ((step, "iteration"), (time, group)))
-    if not separator:
-        return ".*?".join(rf'"{re.escape(c)}":\s*(?P<{n}>{_NUMBER})' for _, c, n in places)
-    mark, at, text = separator.replace("\t", r"\t"), 0, "^"
-    for place, _, name in places:
-        text += rf"(?:[^{mark}]*{mark}){{{place - at}}}" if place > at else ""
-        text += rf"(?P<{name}>{_NUMBER}){mark}" if place < len(columns) - 1 else rf"(?P<{name}>{_NUMBER})"
-        at = place + 1
-    return text
-
-
-def _numbers(rows: Sequence[Row], column: str) -> Any:
-    found = (_value(row.cells.get(column)) for row in rows)
-    return np.array([value for value in found if value is not None])
+            last = values[name]
+            values["clock_s"] = last - (0.0 if has_times else clocks[0])
+        findings.record(Line(number, number, b"", True, lambda _: []), values)

@@ -170,7 +170,9 @@ def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
 def _with_nearest(result: RunResult, path: str, overrides: Overrides) -> RunResult:
     """Return a refusal of a log without a training line with the line that comes nearest, and the `--pattern` that was seen to read it."""
     first = result.reasons[0]
-    if first.code != NO_LINE or overrides.pattern or not Path(path).is_file():  # a pipe is read once
+    if (
+        first.code not in {NO_LINE, "unknown-columns"} or overrides.pattern or not Path(path).is_file()
+    ):  # a pipe is read once
         return result
     with open_log(path) as source:
         near = nearest(line for block in source.blocks() for line in block.lines())
@@ -179,7 +181,7 @@ def _with_nearest(result: RunResult, path: str, overrides: Overrides) -> RunResu
     quoted = f"{near.words}; {first.text}"
     if near.pattern is not None:
         tried = measure_log(path, replace(overrides, pattern=(near.pattern,)))
-        option = f"--pattern {quote(near.pattern)}"
+        option = f"--pattern={quote(near.pattern)}"
         if rates := [each.steady for each in tried if each.steady]:
             of_all = ", if its rate is that of all devices" if "(?P<tokens_per_second>" in near.pattern else ""
             quoted = f"{near.words}; {option} reads it and gives {rates[0]:.6g} tokens/s{of_all}"

@@ -16,7 +16,7 @@ _STEP = late(
     rb"(?P<iteration>\d{1,15})(?![\d.,]\d)(?:\s{0,3}(?:/|of)\s{0,3}(?P<total_iterations>\d{1,15})(?![\d.]))?",
     re.IGNORECASE,
 )
-_DEVICE = rb"(?:gpu|device|dev|npu|tpu|hpu|xpu|chip|rank|accelerator|core|die|gcd|worker|card)s?\b"
+DEVICE = rb"(?:gpu|device|dev|npu|tpu|hpu|xpu|chip|rank|accelerator|core|die|gcd|worker|card)s?\b"
 """Names of one of several accelerators or processes."""
 _PER = rb"(?: ?/ ?|[_ -]?per[_ -]?)"
 _DIGITS = rb"\d(?:[\d,]{0,20}\d)?(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?"
@@ -25,19 +25,19 @@ _RATE = late(
     rb"(?:(?<![\w./])(?P<before>" + _DIGITS + rb")(?P<scale_before>[km]|(?-i:[ ][kKM](?= )))? ?)?"
     rb"(?<![a-z])(?P<prefix>[km])?(?P<unit>tok(?:en)?s?(?P<device_inside>"
     + _PER
-    + _DEVICE
+    + DEVICE
     + rb")?"
     + _PER
     + rb"s(?:ec(?:ond)?s?)?)(?![a-z]|_(?!per))"
-    rb"(?P<device>[ ,(\[]{0,2}" + _PER + _DEVICE + rb"|[ (\[]{1,2}per[ -]" + _DEVICE + rb")?(?! ?/|[ _-]?per[ _-])"
+    rb"(?P<device>[ ,(\[]{0,2}" + _PER + DEVICE + rb"|[ (\[]{1,2}per[ -]" + DEVICE + rb")?(?! ?/|[ _-]?per[ _-])"
     # tokens/s: 256,000
     rb"(?:[)\]\"']{0,2}(?P<sign>\s?[:=]\s{0,8}|\s{1,8}))?(?:[\[\"'(]?(?P<behind>"
     + _DIGITS
     + rb")(?P<scale_behind>[km]|(?-i:[ ][kKM](?=\s*(?:$|[|,;)\]}/]))))?"
-    rb"(?P<device_behind> ?/ ?" + _DEVICE + rb"| per " + _DEVICE + rb")?(?![\w.'_/]|[ ]\d{3}\b|(?-i:[ ][kKM]\b)))?",
+    rb"(?P<device_behind> ?/ ?" + DEVICE + rb"| per " + DEVICE + rb")?(?![\w.'_/]|[ ]\d{3}\b|(?-i:[ ][kKM]\b)))?",
     re.IGNORECASE,
 )
-_PER_DEVICE = late(rb"(?:per|/)[ _-]?" + _DEVICE.replace(rb"\b", rb"(?![a-z])"), re.IGNORECASE)
+_PER_DEVICE = late(rb"(?:per|/)[ _-]?" + DEVICE.replace(rb"\b", rb"(?![a-z])"), re.IGNORECASE)
 _LOSS = late(
     rb"loss[\"']?\]?\s?[:=]?\s{0,4}(?:tensor\()?\[?(?P<lm_loss>[-+]?[\d.]{1,20}(?:e[-+]?\d{1,3})?|nan|inf)(?![\w.])",
     re.IGNORECASE,
@@ -59,9 +59,9 @@ _OTHER = late(
     rb"|(?<![a-z])(?:cumulative|overall|running|smoothed|ema)[ _:=)-]{1,3}(?:(?:train\w{0,5}|throughput|rate|speed)[ _:=-]{1,3})?(?:[\d.,]{1,20} ?[km]? ?)?tok",
     re.IGNORECASE,
 )
+AIM = rb"(?<![a-z])(?:target|goal|roof ?line|theoretical|ideal|expected|required|planned|desired|nominal|budget|limit|ceiling|baseline|reference)"
 _AIMED = late(
-    rb"(?<![a-z])(?:target|goal|roof ?line|theoretical|ideal|expected|required|planned|desired|nominal|budget|limit|ceiling|baseline|reference)"
-    rb"(?:[ _/:=-]{1,3}(?:of|is|rate|speed|throughput|train(?:ing)?|global|total)){0,2}[ _/:=(-]{0,3}$",
+    AIM + rb"(?:[ _/:=-]{1,3}(?:of|is|rate|speed|throughput|train(?:ing)?|global|total)){0,2}[ _/:=(-]{0,3}$",
     re.IGNORECASE,
 )
 """Words right before a rate that was not measured: what somebody wants, or a machine could do."""
@@ -71,7 +71,7 @@ _RANK = late(
 )
 _MANY = late(
     rb"(?:world[_ ]size|num[_ ](?:gpus|devices|processes)|\bgpus|\bdevices|\bworld)\W{1,40}(?P<number>\d{1,6})|(?P<times> x )\d{1,6} ?"
-    + _DEVICE
+    + DEVICE
     + rb"|\beach\b",
     re.IGNORECASE,
 )
