@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
+from heapq import nlargest
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from nlp_bench.logs.dialects.unknown import AIM, DEVICE
 from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import duration_s, number
 
-_MAX_BYTES, _MAX_LINES, _MAX_SHOWN = 1000, 20_000, 160
+_MAX_BYTES, _MAX_LINES, _MAX_SHAPES, _MAX_ROWS, _MAX_SHOWN = 1000, 20_000, 200, 1000, 160
 _NUMBER, _CELL = (
     late(
         rb"(?<![\w.])(?:\d{1,4}:\d\d(?::\d\d)?(?:\.\d+)?|[-+]?(?:%b\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?)(?!\d|:\d)"
@@ -68,17 +69,12 @@ def _vocabulary() -> tuple[list[_Row], list[_Row]]:
     parts: tuple[list[_Row], list[_Row]] = [], []
     for number_of_part, part in enumerate(_VOCABULARY.split("--")):
         for name, _, form in (line.partition("  ") for line in part.strip().splitlines()):
-            kind = name.partition("_")[0]
-            without = _SMOOTH if not number_of_part else _WITHOUT.get(kind, "$^")
+            without = _WITHOUT.get(name.partition("_")[0], "$^") if number_of_part else _SMOOTH
             for unit, written in _UNITS.items() if "UNIT" in form else [("", "")]:
                 whole = _PART.sub(lambda found: _PARTS[found[0]], form.replace("UNIT", written))
-                parts[number_of_part].append(
-                    (
-                        name + unit,
-                        re.compile(whole.encode(), re.IGNORECASE | re.VERBOSE),
-                        re.compile(without.encode(), re.IGNORECASE),
-                    )
-                )
+                expression = re.compile(whole.encode(), re.IGNORECASE | re.VERBOSE)
+                row = name + unit, expression, re.compile(without.encode(), re.IGNORECASE)
+                parts[number_of_part].append(row)
     return parts
 
 
@@ -116,8 +112,9 @@ def nearest(lines: Iterable[tuple[int, bytes]]) -> Nearest | None:
                 shape = b" ".join(_form_of(text).sub(b"#", text).split())
                 shapes.setdefault(shape, []).append((line_number, text))
                 headers.setdefault(shape, header)
-    found = [_Alike(rows, headers[shape]) for shape, rows in shapes.items() if b"#" in shape]
-    best = max(found, key=lambda alike: (len(alike.kinds), min(len(alike.rows), 9)), default=None)
+    most = nlargest(_MAX_SHAPES, shapes, key=lambda shape: len(shapes[shape]))
+    alike = [_Alike(shapes[shape], headers[shape]) for shape in most if b"#" in shape]
+    best = max(alike, key=lambda each: (len(each.kinds), min(len(each.rows), 9)), default=None)
     if best is None or len(best.kinds) < 2:
         return None
     line_number, text = best.rows[best.middle]
@@ -148,10 +145,8 @@ class _Alike:
             digits = self.text[begin:stop]
             self.names.append(_name_of(left, own[0] if own else b"", b"%b#%b$%b" % (left, digits, gap[:24])))
             end = stop + (own.end() if own else 0)
-        if "iteration" not in self.names:
-            counts = (i for i, name in enumerate(self.names) if not name and self._counts(i))
-            for i in islice(counts, 1):
-                self.names[i] = "iteration"
+        if "iteration" not in self.names and (counts := list(filter(self._counts, self._places("")))):
+            self.names[counts[0]] = "iteration"
 
     @property
     def kinds(self) -> set[str]:
@@ -159,48 +154,42 @@ class _Alike:
         return {name if name in _WORDS else "time" for name in names}
 
     def _values(self, place: int) -> Any:
-        texts = [found[place] for found in (self.form.findall(text) for _, text in self.rows)]
+        texts = [self.form.findall(text)[place] for _, text in self.rows[:_MAX_ROWS]]
         values = [duration_s(text) if b":" in text else number(text) for text in texts]
-        return np.array([np.nan if value is None else value for value in values])
+        return np.array(values, dtype=float)
 
     def _counts(self, place: int) -> bool:
         """Say whether a number counts the lines, by ones or by any other step."""
         steps = np.diff(self._values(place))
-        return len(steps) > 2 and bool((steps > 0).all() and np.ptp(steps) == 0 and steps[0] % 1 == 0)
+        return len(steps) > 2 and bool(steps[0] > 0 and (steps == steps[0]).all() and steps[0] % 1 == 0)
 
-    def _grows(self, name: str) -> bool:
-        values = self._values(self.names.index(name))
-        return len(values) > 2 and bool((np.diff(values) > 0).all()) and bool(values[-1] > 1.5 * values[0])
+    def _grows(self, place: int) -> bool:
+        values = self._values(place)
+        return len(values) > 2 and bool((np.diff(values) > 0).all() and values[-1] > 1.5 * values[0])
+
+    def _places(self, form: str) -> list[int]:
+        return [place for place, name in enumerate(self.names) if re.fullmatch(form, name)]
 
     def pattern(self) -> str | None:
         """Return the expression that may read the lines, None where several times may be meant."""
-        times = [name for name in dict.fromkeys(self.names) if name.startswith("elapsed_")]
-        clocks = [name for name in times if self._grows(name) and "iteration" in self.names]
-        rates = [name for name in self.names if name.startswith(("tokens_per", "samples_per"))]
+        wanted = ("iteration", "lm_loss", "tokens", "elapsed_.*", "(tokens|samples)_per.*")
+        steps, losses, tokens, times, rates = map(self._places, wanted)
+        clocks = [place for place in times if steps and self._grows(place)]
         if rates and clocks:
-            rate, clock, step = (self._values(self.names.index(n)) for n in (rates[0], clocks[0], "iteration"))
+            rate, clock, step = map(self._values, (rates[0], clocks[0], steps[0]))
             work = rate * clock / step
             if np.ptp(rate) > 0.02 * rate.mean() and np.ptp(work) < 0.02 * work.mean():
                 rates = []  # a mean since the start
-        groups: dict[str, str] = {name: name for name in ("iteration", "lm_loss") if name in self.names}
-        speed = [*rates, *(name for name in self.names if name == "iterations_per_second")]
-        places = [i for i, name in enumerate(self.names) if name in times]
-        of_step = [i for i in places if _OF_STEP.search(self.lefts[i])] or places
-        if speed:
-            groups[speed[0]] = speed[0]
-        elif clocks:
-            groups[clocks[0]] = clocks[0].replace("elapsed_", "clock_")
-        elif len(of_step) == 1:
-            groups[self.names[of_step[0]]] = self.names[of_step[0]]
-        else:
+        of_step = [place for place in times if _OF_STEP.search(self.lefts[place])] or times
+        speed = rates or self._places("iterations_per_second") or clocks or of_step
+        if not speed or (speed is of_step and len(speed) > 1):
             return None
-        if "tokens" in self.names and not rates:
-            groups["tokens"] = "consumed_tokens" if self._grows("tokens") else "tokens"
-        at = {
-            of_step[0] if group in times and name in times else self.names.index(name): group
-            for name, group in groups.items()
-        }
-        return self._expression(at)
+        groups = {place: self.names[place] for place in (*steps[:1], *losses[:1], speed[0])}
+        if speed is clocks:
+            groups[speed[0]] = groups[speed[0]].replace("elapsed_", "clock_")
+        if not rates:
+            groups |= {place: "consumed_tokens" if self._grows(place) else "tokens" for place in tokens[:1]}
+        return self._expression(groups)
 
     def _expression(self, groups: dict[int, str]) -> str:
         """Return an expression without a blank: before each group the name in front of it, or else all between."""
@@ -210,14 +199,9 @@ class _Alike:
             between = self.text[end:begin]
             named = _NAME_BEFORE.search(between) if re.search(rb"[A-Za-z]", between) else None
             before = ".*?" * bool(end) + _literal(named[0]) if named else "^" * (not end) + _literal(between)
-            form = _DIGITS.get(
-                name,
-                r"[\d:.]+"
-                if name.endswith("_clock")
-                else r"[\d.]*\d(?:[eE][-+]?\d+)?"
-                if self.form is _CELL
-                else r"[\d.,]*\d(?:[eE][-+]?\d+)?",
-            )
+            comma = "," if self.form is _NUMBER else ""
+            other = r"[\d:.]+" if name.endswith("_clock") else rf"[\d.{comma}]*\d(?:[eE][-+]?\d+)?"
+            form = _DIGITS.get(name, other)
             suffix = r"(?:\s?[kKMG])?" if name.startswith(("tokens_per", "samples_per")) else ""
             parts.append(f"{before}(?P<{name}>{form}{suffix})")
             end = stop

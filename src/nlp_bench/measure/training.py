@@ -171,12 +171,12 @@ class _Attempt:
         ]
         self.kinds[0] = ()
         is_quiet = np.array([not kinds for kinds in self.kinds[:-1]])
-        is_usual = is_quiet & (np.arange(len(passed)) > 0)
-        is_usual |= not is_usual.any()
-        times, stated = passed / self.steps, (own / self.steps)[is_usual & np.isfinite(own)]
-        usual = median(stated if len(stated) else times[is_usual])
-        off = np.sort(np.abs(times[is_usual] - usual))
-        scatter = off[(len(off) - 1) // 2]  # of two the lower one
+        is_usual = is_quiet.copy()
+        is_usual[0] = not is_quiet[1:].any()
+        times, stated = (passed / self.steps)[is_usual], (own / self.steps)[is_usual]
+        usual = float(np.nanmedian(stated if np.isfinite(stated).any() else times))
+        # The lower one of two: one of them may be a stall.
+        scatter = np.quantile(np.abs(times - usual), 0.5, method="lower")
         resolution = self.attempt.records.stamp_resolution_s or 0.0
         slack = max(_SCATTER * scatter, 2 * resolution / max(median(self.steps), 1))
         expected = usual * self.steps
@@ -186,10 +186,9 @@ class _Attempt:
         alone = np.where(is_own, own, expected)
         self.trained = np.where(is_quiet & ~is_stall, passed, np.minimum(passed, alone))
         self.stall = float((passed - self.trained)[is_stall].sum())
-        tail = [e.offset for e in self.part.events if offsets[-2] < e.offset < offsets[-1]][-1:]
-        after: Any = self.part.times(tail[0], offsets[-1])[:1] if tail else ()
-        last_s = float(self.begin_s + passed.sum())
-        self.extra = [*(passed - self.trained), max([last_s, *after]) - last_s]
+        tail = [e.offset for e in self.part.events if offsets[-2] < e.offset < offsets[-1]]
+        after = self.part.times(tail[-1], offsets[-1])[:1] - passed.sum() - self.begin_s if tail else ()
+        self.extra = [*(passed - self.trained), max(0.0, *after, 0.0)]
 
     def account(self, reached: float, usual: Mapping[str, float]) -> dict[str, float]:
         """Return the seconds by PARTS in the intervals.
@@ -231,12 +230,9 @@ def training_of(paths: Sequence[str], overrides: Overrides) -> Training:
         return Training(Outcome.REFUSED, why, tuple(rows))
     parts.sort(key=lambda part: float(part.stamps[0]))
     attempts = [_Attempt(part, n, overrides) for part in parts for n in range(len(part.log.attempts))]
-    alone: dict[str, list[float]] = {}
-    for each in attempts:
-        for kinds, seconds in zip(each.kinds[:-1], each.extra, strict=False):
-            if len(kinds) == 1:
-                alone.setdefault(kinds[0], []).append(seconds)
-    usual = {kind: median(np.array(values)) for kind, values in alone.items()}
+    extra = [pair for each in attempts for pair in zip(each.kinds[:-1], each.extra, strict=False)]
+    alone = {(kind,): [s for kinds, s in extra if kinds == (kind,)] for kind in PARTS}
+    usual = {kind: median(np.array(seconds)) for (kind,), seconds in alone.items() if seconds}
     rows, tokens, reached, begin_s = [], 0.0, -1.0, attempts[0].start_s
     cursor = begin_s  # the moment up to which all is counted
     for each in attempts:
