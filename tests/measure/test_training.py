@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from support.command import Cli
 from support.megatron_log import dump, line
+from support.ours import SECONDS, line_of_ours
 
 EPOCH = datetime(2026, 2, 1, 22, 0, tzinfo=timezone.utc)
 BATCH, SEQUENCE, TOTAL, SAVE, EVALUATE = 64, 2048, 240, 40, 60
@@ -150,6 +151,20 @@ def test_a_hang_before_a_crash_is_not_down(tmp_path: Path, cli: Cli) -> None:
     texts.append(chain.attempt(TOTAL, crash=False))
     (tmp_path / "a.log").write_text("".join(texts))
     check(account(cli, tmp_path), chain)
+
+
+def test_a_chain_of_our_own_jobs_whose_lines_end_with_their_time(tmp_path: Path, cli: Cli) -> None:
+    lines = [line_of_ours(number, seconds) for number, seconds in enumerate(SECONDS, start=1)]
+    start = "[default0]: > start-up: 100.0 s from process start to the end of the first iteration\n"
+    load = "[default0]: > checkpoints: loaded /c in 1.00 s: 30 iterations, 2880 samples, made with tp 8; none\n"
+    (tmp_path / "1.log").write_text("".join([start, *lines[:3]]))
+    (tmp_path / "2.log").write_text("".join([load, *lines[3:], "[default0]: training finished: 50 iterations\n"]))
+    training = account(cli, tmp_path)
+    assert (training["outcome"], training["attempts"]) == ("VALID", 2)
+    assert training["new_tokens"] == pytest.approx(50 * 96 * 2048, rel=1e-4)
+    parts: dict[str, float] = training["account_s"]  # type: ignore[assignment]
+    assert parts["trained"] == pytest.approx(10 * sum(SECONDS), abs=0.1)
+    assert parts["startup"] == pytest.approx(100 - 10 * SECONDS[0], abs=0.1)
 
 
 def test_a_clock_without_a_date(tmp_path: Path, cli: Cli) -> None:

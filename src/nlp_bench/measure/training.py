@@ -31,9 +31,10 @@ PARTS = ("trained", "repeated", "startup", "checkpoint", "evaluation", "stall", 
 _SLOW = 1.2  # times the usual time of an interval from which its own time holds an event, too
 _SCATTER = 10.0  # median deviations from the usual time that are no stall
 _LOADED = re.compile(rb"(?i)\biteration\D{0,3}(\d{1,12})")
+_LOADED_BY_US = re.compile(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, ")
 _EVALUATION = re.compile(rb'"key": ?"eval_start"')  # MLPerf's logging
-_INITIALIZED = re.compile(rb"time to initialize megatron \(seconds\): (\d{1,6}(?:\.\d+)?)")
-"""Megatron-LM training.py: seconds before the date that it prints next."""
+_INITIALIZED = re.compile(rb"(?:time to initialize megatron \(seconds\)| > start-up): (\d{1,6}(?:\.\d+)?)")
+"""Megatron-LM training.py and our own trainer: seconds before the date that they print next."""
 
 
 @immutable(kw_only=False)
@@ -109,20 +110,29 @@ def _read(path: str, overrides: Overrides) -> _Dated:
     log = read_log(path, pattern=overrides.pattern)
     starts, loaded, events, lines = [], {}, [*log.events], []
     loads = {event.offset for event in log.loads}
+    # A training line may have its time at its end.
+    records = {
+        offset: stamp
+        for attempt in log.attempts
+        for offset, stamp in zip(attempt.records.offsets, attempt.records.column("stamp_s"), strict=True)
+        if stamp > 0
+    }
     init: tuple[int, float] | None = None  # a start, and the seconds from it to the next date
     with open_log(path) as source:
         for block in source.blocks() if log.attempts else ():
             offset, number = block.offset, block.number
             for raw in BytesIO(block.data[block.begin : block.end]):
-                if offset in loads:
-                    loaded[offset] = float(found[1]) if (found := _LOADED.search(raw)) else math.nan
+                found = _LOADED_BY_US.search(raw) or (offset in loads and _LOADED.search(raw))
+                if found or offset in loads:
+                    loaded[offset] = float(found[1]) if found else math.nan
                 if found := _INITIALIZED.search(raw):
                     init = offset, float(found[1])
                 if number in log.starts or found:
                     starts.append(offset)
                 if _EVALUATION.search(raw):
                     events.append(Event("evaluation", offset, number))
-                if (stamp := stamp_s(first_piece(raw[:1024]))) is not None:
+                stamp = records.get(offset) or stamp_s(first_piece(raw[:1024]))
+                if stamp is not None:
                     lines += [(init[0], stamp - init[1])] if init else []
                     lines.append((offset, stamp))
                     init = None
