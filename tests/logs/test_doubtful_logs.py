@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import lzma
 import os
 import re
 import subprocess
@@ -51,41 +50,6 @@ def test_redacted_losses_leave_the_rate_of_torchtitan(reported: Reported, word: 
     run = reported("".join(lines), "--num-gpus", "8")
     assert run["outcome"] == "MEASURED"
     assert run["tokens_per_second"]["steady"] == pytest.approx(8 * 7001, rel=1e-3)
-
-
-@pytest.mark.parametrize("order", ["le", "be"])
-def test_utf_16_without_its_mark_is_named(tmp_path: Path, capsys: Capture, order: str) -> None:
-    (tmp_path / "x.log").write_bytes(published_log().encode(f"utf-16-{order}"))
-    assert main(["report", str(tmp_path / "x.log")]) != 0
-    assert f"UTF-16 is not read; convert it: iconv -f UTF-16{order.upper()} -t UTF-8" in "".join(capsys.readouterr())
-
-
-@pytest.mark.parametrize("front", [{}, {"continuation_token": "a,b"}])
-def test_a_log_in_a_string_of_json_is_refused_with_the_way_to_take_it_out(
-    tmp_path: Path, reported: Reported, front: dict[str, str]
-) -> None:
-    log = write_log(tmp_path / "x.log", 65000)
-    text = json.dumps({**front, "content": '{"quoted": "\\n"}\n' + log.read_text(), "more": False})
-    for end in ("", "\n"):
-        assert "take it out: jq -r .content FILE | nlp-bench report -" in reported(text + end)["reasons"][0]
-    assert "take it out" not in reported(json.dumps({"chat_template": "think step by step\n" * 20}))["reasons"][0]
-    log.write_text(text + "\n" + log.read_text())  # a line that is a JSON document before the log
-    assert reported(log)["outcome"] == "VALID"
-
-
-@pytest.mark.parametrize("num_before", [0, 300])
-def test_a_part_in_utf_16_is_said_to_be_left_out(tmp_path: Path, reported: Reported, num_before: int) -> None:
-    """As PowerShell's >> appends it, in the first block or in one of the others."""
-    log = write_log(tmp_path / "x.log", 65000)
-    whole = log.read_text()
-    before = ("x" * 1000 + "\n") * num_before + whole
-    log.write_bytes(before.encode() + whole.replace("\n", "\r\n").encode("utf-16-le"))
-    number = before.count("\n") + 1
-    found = reported(log)
-    assert found["outcome"] == "MEASURED"
-    assert f"from line {number} on the log is in UTF-16, which is not read" in found["reasons"][0]
-    log.write_bytes(before.encode().replace(b"\n", b"\n" + bytes(100) + b"\n", 1))
-    assert reported(log)["outcome"] == "VALID"  # NULs of a node that crashed
 
 
 def measured(folder: Path, *lines: str, **options: Any) -> nlp_bench.Result:
@@ -339,14 +303,6 @@ def test_a_damaged_packed_log_has_its_remedy(tmp_path: Path, capsys: Capture, ki
     said = capsys.readouterr().out
     assert "tar is not read; unpack it" in said
     assert "cut or damaged" not in said
-    (tmp_path / "c.xz").write_bytes(lzma.compress((tmp_path / "a.gz").read_bytes()))  # whatever is inside
-    assert main(["report", str(tmp_path / "c.xz")]) == 1
-    said = capsys.readouterr().out
-    assert "a log that was packed twice is not read; unpack it once" in said
-    assert "cut or damaged" not in said
-    (tmp_path / "d.gz").write_bytes(gzip.compress((tmp_path / "a.log").read_text().encode("utf-16")))
-    assert main(["report", str(tmp_path / "d.gz")]) == 1
-    assert "unpack it first: UTF-16 is not read; convert it: iconv" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any, AnyStr, NamedTuple, cast
 
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.immutable import immutable
-from nlp_bench.logs.clean import WRAPPERS, label_of
+from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.quantity import FACTS, OTHER_NAMES, RATES, UNITS, Counted, duration_s, number, quantity_of
 from nlp_bench.logs.record import ROW
@@ -435,7 +435,7 @@ class _Given(PatternParser):
         """Read a line as it is unwrapped, or else as the person sees it: in quoted cells, in an object of JSON."""
         num_records = findings.num_records
         super().take(line, findings)
-        if findings.num_records == num_records and line.text.lstrip(b" ")[:1] in WRAPPERS:
+        if findings.num_records == num_records and line.text.startswith(b"{"):
             self.text(line.text, line, findings)
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from nlp_bench.errors import NlpBenchError
 from nlp_bench.logs.attempts import Lookalikes
-from nlp_bench.logs.clean import plain_blanks
 from nlp_bench.logs.common import EVENTS, MACHINE, SETTINGS
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.dialects import all_dialects
@@ -234,7 +233,6 @@ class _Reading:
 
     def take(self, block: Block) -> None:
         """Read a block, with the last resorts only after the others and only while those have no record."""
-        plain_blanks(block)
         for rows, lines in self._search.scanner.scan(block, self._shapes):
             if self._search.fast is not None and len(rows):
                 candidate = self._candidate(self._search.fast)

@@ -86,7 +86,7 @@ class Source:
 
     def __init__(self, stream: BinaryIO) -> None:
         self.damage: str | None = None
-        """Why not all was read (a compressed stream that is cut or corrupt, a disk error, a part in UTF-16), else None."""
+        """Why not all was read (a compressed stream that is cut or corrupt, a disk error, an archive), else None."""
         self.change: str | None = None
         """After reading: that the file was cut or written anew meanwhile, else None; part of `damage` too."""
         self.member = b""  # of an archive, which is not read: how the name of its first file begins
@@ -103,10 +103,9 @@ class Source:
 
     @property
     def form(self) -> str | None:
-        """Why no training line may be found in the text, where its beginning shows its form: an encoded mail, say; else None."""
-        return next(
-            (what for pattern, what in _FORMS.items() if re.search(pattern, self._beginning, re.MULTILINE)), None
-        )
+        """Why no training line may be found in the text, where its beginning shows its form; else None."""
+        forms = (what for pattern, what in _FORMS.items() if re.match(pattern, self._beginning, re.MULTILINE))
+        return next(forms, None)
 
     def blocks(self) -> Iterator[Block]:
         """Yield the log in blocks of whole lines, about 4 MiB each.
@@ -115,7 +114,6 @@ class Source:
         block `damage` says whether bytes that the file had when it was opened were lost meanwhile.
         """
         for block in _Blocks(self._read).blocks():
-            self.damage = self.damage or _part_in_utf_16(block)
             self._beginning = self._beginning or bytes(block.data[block.begin : block.begin + _UNPACKED_BYTES])
             yield block
         self.change = self._snapshot.change()
@@ -133,12 +131,9 @@ class Source:
                     count = self._put(target[filled:])
                 filled += count
             if not self.num_bytes and bytes(target[257 : min(262, filled)]) == b"ustar":
-                filled, self.member = 0, bytes(target[:100])
-                raise _OtherFormatError(_TAR)
-            if not (self.num_bytes or self._is_plain):
-                _refuse_forms(bytes(target[: min(HEAD_BYTES, filled)]), was_packed=True)
+                filled, self.member, self.damage, self._is_ended = 0, bytes(target[:100]), _TAR, True
         except _unpacking_errors() as error:
-            was_packed = self._pieces and not self._is_plain and not isinstance(error, _OtherFormatError)
+            was_packed = self._pieces and not self._is_plain
             self.damage = f"reading stopped early: {error}{_COPY_AGAIN if was_packed else ''}"
             self._is_ended = True
         self.num_bytes += filled
@@ -148,34 +143,18 @@ class Source:
         """Copy the rest of a piece, or the next one, to the front of `target`."""
         if self._pieces is None:
             head = self._snapshot.read(HEAD_BYTES)
-            _refuse_forms(head)
-            if head.startswith(b"{") or _LIST.match(head):
+            if head.startswith((b"[", b"{")):
                 head += self._snapshot.read(_UNPACKED_BYTES)
-                if found := _STRING.match(head):
-                    raise _OtherFormatError(_JSON.format(found[1].decode()))
-            method, is_json = _method(head), _is_list(head) or bool(_INDENTED.match(head))
-            self._is_plain = not (method or is_json)
-            rest = iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"") if is_json else ()
-            pieces = _unpacked(self._snapshot, head, method) if method else chain((head,), rest)
-            self._pieces = pieces if self._is_plain else _objects(pieces)
+            method = _method(head)
+            self._is_plain = not (method or _is_list(head) or _INDENTED.match(head))
+            rest = () if self._is_plain else iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"")
+            self._pieces = _objects(_unpacked(self._snapshot, head, method) if method else chain((head,), rest))
         self._piece = self._piece or next(self._pieces, b"")
         count = min(len(target), len(self._piece))
         target[:count] = self._piece[:count]
         self._piece = self._piece[count:]
         self._is_ended = not count and not self._is_plain
         return count
-
-
-class _OtherFormatError(OSError):
-    """The first bytes are of a format that is not read; the message says how to convert it."""
-
-
-def _refuse_forms(head: bytes, *, was_packed: bool = False) -> None:
-    """Raise _OtherFormatError for the first bytes of a file, or of what was packed in it, that are no log's."""
-    if was_packed and is_packed(head):
-        raise _OtherFormatError(_TWICE)
-    if what := next((what for magic, what in _NOT_READ.items() if re.match(magic, head)), None):
-        raise _OtherFormatError(f"unpack it first: {what}" if was_packed else what)
 
 
 class Snapshot:
@@ -428,55 +407,17 @@ def is_packed(head: bytes) -> bool:
     return _method(head) is not None
 
 
-_UTF_16_LINE = re.compile(rb"\n(?:\x00[\t\r\n -~]){16}")  # behind another one
-
-
-def _part_in_utf_16(block: Block) -> str | None:
-    """Return that a block has lines in UTF-16, as PowerShell's >> appends to any file; the few NULs of a crash are none."""
-    has_nul = block.data.find(0, block.begin, block.end) >= 0
-    found = _UTF_16_LINE.search(block.data, block.begin, block.lookahead_end) if has_nul else None
-    if not found:
-        return None
-    number = block.number + block.data.count(b"\n", block.begin, found.start())
-    return (
-        f"from line {number} on the log is in UTF-16, which is not read (PowerShell's >> appends it); "
-        "convert that part: tr -d '\\000' < FILE | nlp-bench report -"
-    )
-
-
-_OFFICE = "a document of an office program is not read; save it as plain text, or ask for the log itself"
-_NOT_READ = {
-    rb"\x04\x22\x4d\x18": "lz4 is not read; unpack it: lz4 -dc FILE | nlp-bench report -",
-    rb"PK\x03\x04[\x00-\xff]{26}\[C|\xd0\xcf\x11\xe0": _OFFICE,  # [Content_Types].xml
-    rb"%PDF-": "PDF is not read; take the text out: pdftotext -layout FILE - | nlp-bench report -; better ask for the log itself",
-    rb"PK\x03\x04": "zip is not read; unpack it: unzip -p FILE MEMBER | nlp-bench report -",
-    re.escape(LFS_POINTER): "a pointer of git-lfs, not the log; fetch that: git lfs pull",
-    rb"(?s:.{12})\x09(?s:.{8})\x1a.brain\.E": "an event file of TensorBoard is read as a plain file alone; give its path",
-    rb"\x89PNG|\xff\xd8\xff|GIF8": "an image is not read; give the log itself",
-    rb"SQLite format 3\x00": "a database is not read; of a history of runs: nlp-bench history list --file FILE, nlp-bench compare history:last RUN",
-    rb"7z\xbc\xaf": "7z is not read; unpack it: 7z x -so FILE | nlp-bench report -",
-    rb"\xff\xfe[^\x00]\x00|\xfe\xff\x00[^\x00]": "UTF-16 is not read; convert it: iconv -f UTF-16 -t UTF-8 FILE | nlp-bench report -",
-    rb"(?:[\t\r\n -~]\x00){16}": "UTF-16 is not read; convert it: iconv -f UTF-16LE -t UTF-8 FILE | nlp-bench report -",
-    rb"(?:\x00[\t\r\n -~]){16}": "UTF-16 is not read; convert it: iconv -f UTF-16BE -t UTF-8 FILE | nlp-bench report -",
-}
-"""Pattern of the first bytes to the message for the user."""
 _TAR = "tar is not read; unpack it: tar -xOf FILE MEMBER | nlp-bench report -; a bundle is for: nlp-bench verify FILE"
-"""For a log with "ustar" at byte 257, compressed or not."""
-_TWICE = "a log that was packed twice is not read; unpack it once (gzip, xz, zstd or bzip2, each with -dc FILE) | nlp-bench report -"
-_STRING = re.compile(
-    rb"\{(?=(?s:.*)(?i:step|iter|epoch)\w{0,16}\W{1,64}\d)"  # no template of a chat
-    rb'(?:[^\n[{]{0,999}?,)?\s*"(\w{1,32})":\s?"(?:(?:[^"\\\n]|\\[^n\n])*\\n){8}[^\n]*\s*\Z'
-)
-_JSON = "a log in a string of JSON is not read; take it out: jq -r .{} FILE | nlp-bench report -"
-"""For a first line that does not end, and has a string of eight lines or more: Airflow's and Databricks' interfaces answer so."""
-_MAIL = (
-    "an encoded mail is not read; save its attachment or its text, or decode it: python3 -c 'import email, sys; "
-    '[sys.stdout.buffer.write(p.get_payload(decode=True) or b"") for p in email.message_from_binary_file(sys.stdin.buffer).walk() '
-    'if p.get_content_subtype() != "html"]\' < FILE | nlp-bench report -'
-)
+"""For a log with "ustar" at byte 257, compressed or not: it may hold several logs."""
 _FORMS = {
-    rb"\A(?:From |[A-Za-z][A-Za-z-]{1,28}: )(?s:.*)^(?i:Content-Transfer-Encoding):\s{0,9}(?i:quoted-printable|base64)": _MAIL,
-    rb"^\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\] [A-Z]+ .*\n {21,}\S(?s:.)*\b(?i:iteration|step|loss)\b": "its lines are wrapped as on a terminal, by Python's rich: let the training "
-    "write with COLUMNS=400 set, so that each stays one line",
+    re.escape(LFS_POINTER): "a pointer of git-lfs, not the log; fetch that: git lfs pull",
+    rb"%PDF-|(?s:.{,64})(?:[\x01-\x06\x0e-\x1a\x1c-\x1f]|[^\x00]\x00[^\x00]\x00)": (
+        "the file is not text in UTF-8: unpack it, take its text out or convert it (iconv -f UTF-16 -t UTF-8 FILE), then "
+        "... | nlp-bench report -"
+    ),
+    rb"(?s:.*?)^\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\] [A-Z]+ .*\n {21,}\S(?s:.)*\b(?i:iteration|step|loss)\b": (
+        "its lines are wrapped as on a terminal, by Python's rich: let the training write with COLUMNS=400 set, so that each "
+        "stays one line"
+    ),
 }
-"""Pattern of a log's beginning to why no training line may be found in it; a configuration in JSON, or any program's messages, are none of them."""
+"""Pattern of a log's beginning to why no training line is found in it."""

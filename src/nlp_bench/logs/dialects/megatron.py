@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nlp_bench.logs.clean import first_piece, label_of, next_lines, pieces
+from nlp_bench.logs.clean import first_piece, label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.dialects.megatron_facts import NEEDLES, Settings, dumped
 from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
@@ -242,7 +242,7 @@ def _unwrapped(body: bytes, line: Line) -> bytes:
     """Return the record joined with the lines on which it continues: a terminal or an editor may have wrapped it anywhere."""
     if _END.search(body) and not body.rpartition(b"|")[2].strip():
         return body
-    for text in next_lines(line, _MAX_WRAPPED):
+    for text in line.following(_MAX_WRAPPED):
         follower = first_piece(text)
         if not follower or _START.search(follower) or not _continues(body, follower):
             break
