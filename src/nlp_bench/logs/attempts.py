@@ -4,13 +4,11 @@ Lost lines may be a biased sample, since the cause may be the value: times from 
 stall that another process writes into. The lines that are left would then be the fast ones.
 """
 
-import itertools
 import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -25,16 +23,10 @@ of an interval."""
 MIN_LINES = 3
 """Lost lines from which a log is refused: one may be cut where the writer was killed, another be mixed with the output of a crash."""
 MANY_LINES = 100  # line numbers that are kept
-MIN_PART = 3  # records of a part of a log that was rotated
-_MIN_FALLS = 2
-"""Times that the iterations fall where lines are sorted; a restart from a checkpoint may look like one of them."""
+_MIN_ORDERED = 6  # records whose order is looked at: an excerpt of fewer may be of two trainings
 _ECHO_S = 5.0  # seconds between the clocks of two processes that print the same record; a restart takes longer
-_WORD = re.compile(rb"[A-Za-z_]{3,}")
-_NOT_FINITE = {b"nan", b"inf", b"infinity", b"none", b"null"}
-_LOOKED_BYTES = 1024
-_MIN_WORDS, _MAX_FORMS, _EVERY = 3, 64, 64
-Group = tuple["NDArray[np.int64] | slice", dict[str, Copies]]
-"""Indices of the records of one attempt, and how the copies of other processes differ, by quantity."""
+_WORD = re.compile(rb"(?i)\b(?!(?:nan|inf|infinity|none|null)\b)[a-z_]{3,}")
+_LOOKED_BYTES, _MIN_WORDS = 1024, 3
 
 
 def split_attempts(raw: Records, starts: Sequence[tuple[int, Mapping[str, Fact]]]) -> tuple[tuple[Attempt, ...], int]:
@@ -46,122 +38,88 @@ def split_attempts(raw: Records, starts: Sequence[tuple[int, Mapping[str, Fact]]
     attempts: list[Attempt] = []
     num_echoes = 0
     facts: dict[str, Fact] = {}
-    splitting = _Splitting(raw)
     for (_, own), begin, end in zip(starts, bounds, bounds[1:], strict=False):
         # A program that starts anew prints its settings again: of starts without a record between them the last one counts.
         facts = {**facts, **own}
-        if begin == end:
-            continue
-        groups, echoes = splitting.split(begin, end)
-        num_echoes += echoes
-        attempts += [Attempt(facts=facts, records=raw.chosen(where), copies=copies) for where, copies in groups]
-        facts = {}  # those of a last start without a record apply to none of the attempts before it
+        if begin < end:
+            start = _Start(raw.chosen(slice(begin, end)))
+            num_echoes += start.num_echoes
+            attempts += [Attempt(facts=facts, records=records, copies=copies) for records, copies in start.attempts()]
+            facts = {}  # those of a last start without a record apply to none of the attempts before it
     return tuple(attempts), num_echoes
 
 
-class _Splitting:
-    """Splits the records of one start after the other: one by one, where their iterations do not simply rise; the last group is the open one."""
+class _Start:
+    """The records of one start, in groups of rising iterations, each with the records of other processes for the same ones."""
 
     def __init__(self, raw: Records) -> None:
-        self.raw = raw
-        self._iterations, self._totals = raw.column("iteration"), raw.column("total_iterations")
-        self.groups: list[dict[float, int]] = [{}]
-        self.copies: list[list[int]] = [[]]  # for each group, records of other processes for known iterations
-        self.num_echoes = 0
-
-    @cached_property
-    def iterations(self) -> list[float]:
-        found: list[float] = self._iterations.tolist()
-        return found
-
-    @cached_property
-    def totals(self) -> list[float]:
-        found: list[float] = self._totals.tolist()
-        return found
-
-    @cached_property
-    def labels(self) -> list[int]:
-        labels: list[int] = self.raw.labels.tolist()
+        self.raw, self.num_echoes = raw, 0
+        self.groups: list[tuple[dict[float, int], list[int]]] = []
+        iterations, totals = raw.column("iteration"), raw.column("total_iterations")
+        if (np.diff(iterations) > 0).all() and (np.isnan(totals).all() or np.ptp(totals) == 0):
+            return
+        self.iterations, self.totals = iterations.tolist(), totals.tolist()
         # Prefixes that differ in nearly every record (a time stamp in an unknown format) name no process: there are as
         # many processes as print one iteration.
-        num_labels, num_alike = len(set(labels)), max(Counter(self.iterations).values())
-        return [0] * len(labels) if 2 * num_labels > len(labels) and num_labels > num_alike else labels
+        num_labels, num_alike = len(np.unique(raw.labels)), max(Counter(self.iterations).values())
+        is_named = 2 * num_labels <= len(raw) or num_labels <= num_alike
+        self.labels = raw.labels.tolist() if is_named else [0] * len(raw)
+        for index in range(len(raw)):
+            self._take(index)
 
-    def split(self, begin: int, end: int) -> tuple[list[Group], int]:
-        """Return the attempts in the records of one start, and how many of them were echoes."""
-        iterations, totals = self._iterations[begin:end], self._totals[begin:end]
-        is_rising = bool(np.all(iterations[1:] > iterations[:-1]))
-        if is_rising and (np.all(totals == totals[0]) or np.isnan(totals).all()):
-            return [(slice(begin, end), {})], 0
-        self.groups, self.copies, self.num_echoes = [{}], [[]], 0
-        for index in range(begin, end):
-            self.take(index)
-        return [self.group(number) for number in range(len(self.groups))], self.num_echoes
-
-    def take(self, index: int) -> None:
-        iteration, group = self.iterations[index], self.groups[-1]
+    def _take(self, index: int) -> None:
+        iteration = self.iterations[index]
+        group, copies = self.groups[-1] if self.groups else ({}, [])
         known = group.get(iteration)
         if known is not None and self._is_echo(known, index):
             self.num_echoes += 1
+            is_better = self.raw.whole[index] and not self.raw.whole[known]
             if self.labels[known] != self.labels[index]:
-                self.copies[-1].append(index)
-            if self.raw.whole[index] and not self.raw.whole[known]:
-                if self.labels[known] != self.labels[index]:
-                    self.copies[-1][-1] = known
-                group[iteration] = index
+                copies.append(known if is_better else index)
+            group[iteration] = index if is_better else known
             return
         last = next(reversed(group.values()), None)
-        if last is None or (iteration > self.iterations[last] and _is_same(self.totals[last], self.totals[index])):
-            group[iteration] = index
-        else:
-            self.groups.append({iteration: index})
-            self.copies.append([])
+        if last is None or iteration <= self.iterations[last] or not _is_same(self.totals[last], self.totals[index]):
+            group = {}
+            self.groups.append((group, []))
+        group[iteration] = index
 
-    def group(self, number: int) -> Group:
-        """Return the records of one attempt, those of its slowest process, and how much the processes differ.
+    def _is_echo(self, known: int, index: int) -> bool:
+        """Say whether a record repeats a known one: another rank's line, or exactly the same numbers again."""
+        if self.labels[known] != self.labels[index]:
+            return _is_same(self.totals[known], self.totals[index])
+        pairs = {name: column[[known, index]].tolist() for name, column in self.raw.columns.items()}
+        before, after = pairs.pop("stamp_s", (0.0, 0.0))
+        # A start anew may take the same time to the last digit; a summary of the run states something else.
+        if abs(after - before) > _ECHO_S and any(not math.isnan(sum(pairs.get(name, [math.nan]))) for name in RATES):
+            return False
+        # A restart from a checkpoint repeats an iteration too, but hardly ever with the same numbers to the last digit.
+        return all(_is_same(*pair) for pair in pairs.values())
+
+    def attempts(self) -> list[tuple[Records, dict[str, Copies]]]:
+        """Return the records of each attempt, those of its slowest process, and how the processes differ, by quantity."""
+        return [self._compared(*group) for group in self.groups] or [(self.raw, {})]
+
+    def _compared(self, group: Mapping[float, int], copies: Sequence[int]) -> tuple[Records, dict[str, Copies]]:
+        """Compare the processes of one attempt, by the first quantity that several print.
 
         A step ends when its slowest process is done. All records come from one process: the slowest copy of each iteration
         would add up the jitter of all processes, and the first one to print is the fastest.
         """
-        group = self.groups[number]
-        processes: dict[int, dict[float, int]] = {}
-        for index in (*group.values(), *self.copies[number]):
-            if self.raw.whole[index]:
-                processes.setdefault(self.labels[index], {}).setdefault(self.iterations[index], index)
-        found, slowest = self._compared(group, list(processes.values())) if self.copies[number] else ({}, {})
-        return np.array([slowest.get(iteration, index) for iteration, index in group.items()]), found
-
-    def _compared(
-        self, group: Mapping[float, int], processes: Sequence[Mapping[float, int]]
-    ) -> tuple[dict[str, Copies], Mapping[float, int]]:
-        """Return the differences by quantity, and the process that is slowest by the first quantity that all print."""
+        first = np.array([*group.values()])
         found: dict[str, Copies] = {}
-        slowest: Mapping[float, int] = {}
-        for name in RATES:
+        whole = [index for index in (*group.values(), *copies) if self.raw.whole[index]] if copies else []
+        known = {(self.labels[index], self.iterations[index]): index for index in reversed(whole)}
+        indices, chosen = np.array([*known.values()], np.int64), first.copy()
+        for name in RATES if copies else ():
             column = self.raw.columns.get(name)
             times = None if column is None else column if name == "elapsed_s" else 1 / column
-            if times is not None and (compared := _compare(times, self.raw.numbers, group, processes)):
-                slowest = slowest if found else compared[1]
+            if times is not None and (compared := _compare(self.raw, times, first, indices)):
+                if not found:
+                    slowest = indices[np.array([label for label, _ in known]) == self.raw.labels[compared[1]]]
+                    chosen[np.searchsorted([*group], self.raw.column("iteration")[slowest])] = slowest
                 found[name] = compared[0]
-        return found, slowest
-
-    def _is_echo(self, known: int, index: int) -> bool:
-        """Say whether a record repeats a known one: another rank's line, or exactly the same numbers again."""
-        if not _is_same(self.totals[known], self.totals[index]):
-            return False
-        if self.labels[known] != self.labels[index]:
-            return True
-        columns = self.raw.columns
-        is_later = "stamp_s" in columns and abs(columns["stamp_s"][index] - columns["stamp_s"][known]) > _ECHO_S
-        if is_later and any(
-            np.isfinite(column[[known, index]]).all() for name, column in columns.items() if name in RATES
-        ):
-            return False  # a start anew may take the same time to the last digit; a summary of the run states something else
-        # A restart from a checkpoint repeats an iteration too, but hardly ever with the same numbers to the last digit.
-        return all(
-            name == "stamp_s" or _is_same(float(column[known]), float(column[index]))
-            for name, column in columns.items()
-        )
+        return self.raw.chosen(chosen), found
 
 
 def _is_same(one: float, two: float) -> bool:
@@ -169,43 +127,40 @@ def _is_same(one: float, two: float) -> bool:
 
 
 def _compare(
-    times: Column, numbers: NDArray[np.int64], group: Mapping[float, int], processes: Sequence[Mapping[float, int]]
-) -> tuple[Copies, Mapping[float, int]] | None:
-    """Compare the times of several processes, whose lines have these numbers.
+    raw: Records, times: Column, first: NDArray[np.int64], indices: NDArray[np.int64]
+) -> tuple[Copies, int] | None:
+    """Compare the times of several processes in the records `indices`, of which those of `first` were printed first.
 
-    Returns how they differ, and the slowest of the processes that print at least half of the iterations, empty where none is slower
-    than the first. None where no iteration has two times.
+    Returns how they differ, and a record of the process that is slowest of those that print at least half of the iterations.
+    None where no iteration has two times.
     """
-    copies: dict[float, list[int]] = {}
-    for process in processes:
-        for iteration, index in process.items():
-            if times[index] > 0:
-                copies.setdefault(iteration, []).append(index)
-    shared = [sorted(indices, key=times.__getitem__) for indices in copies.values() if len(indices) > 1]
-    if not shared:
+    iterations = raw.column("iteration")
+    indices = indices[times[indices] > 0]
+    places = np.searchsorted(iterations[first], iterations[indices])
+    order = np.lexsort((times[indices], places))  # by iteration, the fastest first
+    ends = np.flatnonzero(np.diff(places[order], append=-1))
+    begins = np.append(0, ends[:-1] + 1)[: len(ends)]
+    low, high = (indices[order[ends_of[ends > begins]]] for ends_of in (begins, ends))
+    if not len(low):
         return None
-    ratios: dict[int, float] = {}
-    parts: list[float] = []
-    whole_s = np.nansum(times[list(group.values())])
-    for number, process in enumerate(processes):
-        both = [i for i in process if i in group and times[process[i]] > 0 and times[group[i]] > 0]
-        own = times[[process[i] for i in both]].sum()
-        if 2 * len(both) >= len(group):
-            ratios[number] = float(own / times[[group[i] for i in both]].sum())
-        elif both and whole_s > 0:  # prints few iterations: what they would add to the whole time
-            parts.append(float((own - times[[group[i] for i in both]].sum()) / whole_s))
-    slowest = max(ratios, key=ratios.__getitem__, default=None)
-    between = max(ratios.values()) / min(ratios.values()) - 1 if ratios else 0.0
-    low, high = (np.array([indices[end] for indices in shared]) for end in (0, -1))
+    own = times[first][places]
+    both = own > 0
+    labels, firsts, processes = np.unique(raw.labels[indices], return_index=True, return_inverse=True)
+    counted = (times[indices][both], own[both], np.ones(np.count_nonzero(both)))
+    taken, usual, count = (np.bincount(processes[both], each, len(labels)) for each in counted)
+    many = 2 * count >= len(first)
+    ratios = np.divide(taken, usual, out=np.zeros(len(labels)), where=many & (usual > 0))
+    # Of a process that prints few iterations: what they would add to the whole time.
+    parts = np.where(many, 0.0, taken - usual).max() / max(np.nansum(times[first]), 1e-9)
     apart = times[high] / times[low] - 1
     worst = int(np.argmax(apart))
-    copies_of_all = Copies(
+    copies = Copies(
         num_iterations=len(apart),
         num_differing=int(np.sum(apart > 0)),
-        between_processes=max([between, *parts]),
-        line_numbers=(int(numbers[low[worst]]), int(numbers[high[worst]])) if apart[worst] else (0, 0),
+        between_processes=max(float(parts), float(ratios.max() / ratios[many].min()) - 1 if ratios.any() else 0.0),
+        line_numbers=(int(raw.numbers[low[worst]]), int(raw.numbers[high[worst]])) if apart[worst] else (0, 0),
     )
-    return copies_of_all, processes[slowest] if slowest is not None and ratios[slowest] > 1 else {}
+    return copies, int(indices[firsts[np.argmax(ratios)]] if ratios.max() > 1 else first[0])
 
 
 class Unreadable(NamedTuple):
@@ -224,21 +179,19 @@ class Lookalikes:
         self._num_learned = 0
 
     def learn(self, text: bytes) -> None:
-        """Remember the words of a line that gave a record: of all of the first _EVERY lines, then of every _EVERY-th."""
+        """Remember the words of a line that gave a record: of the 1st, 2nd, 4th, 8th and so on, since it takes time."""
         self._num_learned += 1
-        if (self._num_learned <= _EVERY or self._num_learned % _EVERY == 0) and len(self._forms) < _MAX_FORMS:
+        if not self._num_learned & (self._num_learned - 1):
             self._forms.add(_form(text))
 
     def has(self, text: bytes) -> bool:
         """Say whether a line without a record has the words of those with one, or the first half of them and more: it cannot be read."""
         form = _form(text) if self._forms else b""
-        return form in self._forms or any(
-            2 * len(form) > len(known) and known.startswith(form) for known in self._forms
-        )
+        return any(2 * len(form) > len(known) and known.startswith(form) for known in self._forms)
 
 
 def _form(text: bytes) -> bytes:
-    words = [word for word in _WORD.findall(text, 0, _LOOKED_BYTES) if word.lower() not in _NOT_FINITE]
+    words = _WORD.findall(text, 0, _LOOKED_BYTES)
     return b" ".join(words) if len(words) >= _MIN_WORDS else text
 
 
@@ -251,26 +204,22 @@ def with_losses(
     missing iterations: the others may be copies. `is_counted` is false where the program does not number its iterations, so that
     missing ones cannot be seen.
     """
-    if not unreadable or not attempts:
-        return tuple(attempts)
-    first_offsets = np.array([attempt.records.offsets.min() for attempt in attempts])
+    first_offsets = [attempt.records.offsets.min() for attempt in attempts]
     owners = np.searchsorted(first_offsets, [line.offset for line in unreadable], side="right") - 1
     found = []
-    for index, attempt in enumerate(attempts):
-        own = [line for line, owner in zip(unreadable, owners, strict=True) if max(owner, 0) == index]
+    for index, attempt in enumerate(attempts if unreadable else ()):
         kept = _timed(attempt.records)
-        lost = [line for line in own if line.iteration not in kept and not np.isnan(line.iteration)]
-        iterations = {line.iteration for line in lost}
-        unknown = [line for line in own if np.isnan(line.iteration)]
+        own = [line for line, owner in zip(unreadable, owners, strict=True) if max(owner, 0) == index]
+        own = [line for line in own if line.iteration not in kept]
+        lost = {line.iteration for line in own if not np.isnan(line.iteration)}
+        num_unknown = sum(np.isnan(line.iteration) for line in own)
         if is_counted:
-            unknown = unknown[: _num_missing(np.array(sorted(kept | iterations)))]
+            num_unknown = min(num_unknown, _num_missing(np.array(sorted(kept | lost))))
         torn = attempt.records.numbers[~attempt.records.whole].tolist()
-        lines = sorted({*torn, *(line.number for line in own if line.iteration not in kept)})
-        num_lost = len(iterations) + len(unknown)
-        found.append(
-            replace(attempt, num_lost=num_lost, num_unreadable=len(lines), unreadable=tuple(lines[:MANY_LINES]))
-        )
-    return tuple(found)
+        lines = sorted({*torn, *(line.number for line in own)})
+        sizes = {"num_lost": len(lost) + num_unknown, "num_unreadable": len(lines)}
+        found.append(replace(attempt, **sizes, unreadable=tuple(lines[:MANY_LINES])))
+    return tuple(found or attempts)
 
 
 def _timed(records: Records) -> set[float]:
@@ -289,105 +238,53 @@ def _num_missing(iterations: NDArray[np.float64]) -> int:
     return int(np.sum(np.maximum(np.round(steps / usual) - 1, 0)))
 
 
-def _total(attempt: Attempt) -> float:
-    return float(attempt.records.column("total_iterations")[-1])
+def _out_of_order(attempts: Sequence[Attempt]) -> Refusal | None:
+    """Return that the lines are not in the order in which they were written: rotated parts, sorted or mixed lines; else None.
 
-
-def _iterations(records: Records) -> str:
-    iterations = records.column("iteration")
-    return f"iterations {iterations.min():.0f} to {iterations.max():.0f}"
-
-
-def _goes_on(earlier: Records, later: Records) -> bool:
-    """Say whether `later`, which stands before `earlier` in the log, begins where that ends: a rotated log, its newest part first.
-
-    By the time of day where the lines have one: a program that begins anew may stop just there too.
+    Then each iteration is there once, what goes together lies apart, and the times of day rise with the iterations. A program
+    that begins anew prints its lower iterations later. Nor is it said where most lines fall: they are newest first.
     """
-    ends, begins = earlier.column("iteration").max(), later.column("iteration").min()
-    steps = np.diff(np.sort(np.concatenate([earlier.column("iteration"), later.column("iteration")])))
-    if len(earlier) < MIN_PART or len(later) < MIN_PART or not 0 < begins - ends <= np.median(steps):
-        return False
-    stamps = [part.column("stamp_s")[part.has("stamp_s")] for part in (earlier, later)]
-    return not all(map(len, stamps)) or bool(stamps[0][-1] < stamps[1][0])
-
-
-def _column(attempts: Sequence[Attempt], name: str) -> Column:
-    return np.concatenate([attempt.records.column(name) for attempt in attempts])
-
-
-def _first_fall(attempts: Sequence[Attempt]) -> str:
-    iterations, numbers = _column(attempts, "iteration"), np.concatenate([a.records.numbers for a in attempts])
-    at = int(np.argmax(iterations[1:] < iterations[:-1]))
-    return " and ".join(f"iteration {iterations[i]:.0f} in line {numbers[i]}" for i in (at, at + 1))
-
-
-def _sorted_lines(attempts: Sequence[Attempt]) -> Refusal | None:
-    """Return that the lines are in the order of the alphabet, `sort`'s, in which iteration 100 stands before 20; None where they are not."""
-    if len(attempts) <= _MIN_FALLS:
-        return None
-    iterations = _column(attempts, "iteration")
-    falls = np.flatnonzero(iterations[1:] < iterations[:-1])
-    # 10 before or behind 100, by the sign that follows them
-    orders = (itertools.pairwise(f"{number:.0f}{sign}" for number in iterations) for sign in ("", ":"))
-    if len(falls) < _MIN_FALLS or not any(all(one <= two for one, two in order) for order in orders):
-        return None
-    return Refusal(
-        f"the lines of this log are in the order of the alphabet ({_first_fall(attempts)}): give the log as the program wrote it, or in the "
-        "order of its numbers: `sort -V LOG | nlp-bench report -`"
+    iterations, stamps, totals = (
+        np.concatenate([attempt.records.column(name) for attempt in attempts])
+        for name in ("iteration", "stamp_s", "total_iterations")
     )
-
-
-def _swapped_lines(attempts: Sequence[Attempt]) -> Refusal | None:
-    """Return that the lines are not in the order of time, in which each iteration follows the one before; None where that is not so.
-
-    A program that begins anew prints its lower iterations later. Nor is it said where most lines fall: they stand newest first.
-    """
-    iterations, stamps = _column(attempts, "iteration"), _column(attempts, "stamp_s")
-    falls, order = np.diff(iterations) < 0, np.argsort(iterations)
-    if not 0 < 2 * np.count_nonzero(falls) <= len(falls) or np.ptp(stamps) == 0:
+    falls, order = np.flatnonzero(np.diff(iterations) < 0), np.argsort(iterations)
+    if not 0 < 2 * len(falls) <= len(iterations) or len(iterations) < _MIN_ORDERED or np.ptp(totals) > 0:
         return None
-    if not (np.diff(iterations[order]) > 0).all() or not (np.diff(stamps[order]) >= 0).all():
+    steps, moments = np.diff(iterations[order]), stamps[order][np.isfinite(stamps[order])]
+    joints = steps[np.diff(order) != 1]
+    is_timed = len(moments) > 1 and (np.ptp(moments) == 0 or np.any(np.diff(moments) < 0))
+    if is_timed or not np.all(steps > 0) or np.any(joints != np.median(steps)):
         return None
+    numbers = np.concatenate([attempt.records.numbers for attempt in attempts])
+    where = " and ".join(f"iteration {iterations[i]:.0f} in line {numbers[i]}" for i in (falls[0], falls[0] + 1))
     return Refusal(
-        f"the lines of this log are not in the order of time ({_first_fall(attempts)}): put parts together oldest first, as in "
-        "`cat $(ls -v job.out.*) > whole.log`, and lines that a collector mixed in the order of their times: "
-        "`sort -V LOG | nlp-bench report -`"
+        f"the lines of this log are not in the order in which they were written ({where}): put its parts together oldest first, as in "
+        "`cat $(ls -v job.out.*) > whole.log`, or sorted and mixed lines in the order of their numbers: `sort -V LOG | nlp-bench report -`"
     )
 
 
 def refusal_of(attempts: Sequence[Attempt]) -> Refusal | None:
-    """Return why a log gives no number: its parts are in the wrong order, or too many training lines are lost; None where it does.
+    """Return why a log gives no number: its lines are in the wrong order, or too many of them are lost; None where it does.
 
     Attempts with less than half of the records of the longest are not counted.
     """
-    if sorted_lines := _sorted_lines(attempts):
-        return sorted_lines
-    for (one, later), (two, earlier) in itertools.pairwise((attempt, attempt.records) for attempt in attempts):
-        if _goes_on(earlier, later) and _is_same(_total(one), _total(two)):
-            where = f"{_iterations(earlier)} (from line {earlier.numbers.min()}) stand after {_iterations(later)}"
-            return Refusal(
-                f"the parts of this log are in the wrong order: {where}; put them together oldest first, as in "
-                "`cat job.out.2 job.out.1 job.out > whole.log`, and give that"
-            )
-    if len(attempts) > 1 and (swapped_lines := _swapped_lines(attempts)):
-        return swapped_lines
+    if len(attempts) > 1 and (refusal := _out_of_order(attempts)):
+        return refusal
     longest = max((len(attempt.records) for attempt in attempts), default=0)
     for attempt in attempts:
+        lines = f"lines {', '.join(map(str, attempt.unreadable[:5]))}{', ...' if len(attempt.unreadable) > 5 else ''}"
         if len(attempt.records) >= MIN_LINES and not attempt.records.whole.any():
             return Refusal(
-                f"none of the {len(attempt.records)} training lines can be read whole (lines "
-                f"{', '.join(map(str, attempt.unreadable[:5]))}): what cannot be read may be what the number needs; give the log as "
-                "the program wrote it"
+                f"none of the {len(attempt.records)} training lines can be read whole ({lines}): what cannot be read may be what the "
+                "number needs; give the log as the program wrote it"
             )
-        if attempt.num_lost < MIN_LINES or 2 * len(attempt.records) < longest:
-            continue
         total = attempt.num_lost + len(_timed(attempt.records))
-        if attempt.num_lost <= MAX_SHARE * total:
-            continue
-        lines = ", ".join(map(str, attempt.unreadable[:5]))
-        return Refusal(
-            f"{attempt.num_lost} of {total} training lines ({100 * attempt.num_lost / total:.1f} %) have no time that can be read: cut, "
-            f"spliced, written in an unknown way, 0 or below (lines {lines}{', ...' if len(attempt.unreadable) > 5 else ''}); those may "
-            f"be the slow ones, so more than {100 * MAX_SHARE:.0f} % give no number; give the log as the program wrote it, of one process"
-        )
+        is_counted = attempt.num_lost >= MIN_LINES and 2 * len(attempt.records) >= longest
+        if is_counted and attempt.num_lost > MAX_SHARE * total:
+            return Refusal(
+                f"{attempt.num_lost} of {total} training lines ({100 * attempt.num_lost / total:.1f} %) have no time that can be read: cut, "
+                f"spliced, written in an unknown way, 0 or below ({lines}); those may be the slow ones, so more than "
+                f"{100 * MAX_SHARE:.0f} % give no number; give the log as the program wrote it, of one process"
+            )
     return None
