@@ -212,11 +212,31 @@ def test_a_pattern_of_a_size_that_fits_several_numbers_is_refused(tmp_path: Path
 def test_a_pattern_that_takes_a_time_in_another_unit_is_refused(tmp_path: Path) -> None:
     times = [f"{t:.1f} ms" if t < 1000 else f"{t / 1000:.3f} s" for t in (990 + n % 9 * 2.5 for n in range(1, 61))]
     lines, front = [f"step {n} took {time}, s: 5" for n, time in enumerate(times, 1)], r"step (?P<iteration>\d+) took "
-    for name, line in (("elapsed_ms", "1.000 s in line 4"), ("elapsed_s", "992.5 ms in line 1")):
+    for name, line in (("elapsed_ms", "1.000 of 1.000 s in line 4"), ("elapsed_s", "992.5 of 992.5 ms in line 1")):
         wrong = measured(tmp_path, *lines, pattern=rf"{front}(?P<{name}>[\d.]+)", **SIZED)
         assert has_no_number(wrong, f"pattern: {name} takes {line}")
     both = measured(tmp_path, *lines, pattern=front + r"(?:(?P<elapsed_ms>[\d.]+) ms|(?P<elapsed_s>[\d.]+) s)", **SIZED)
     assert both.tokens_per_second.steady == pytest.approx(64 * 2048, rel=0.01)
+
+
+@pytest.mark.parametrize("is_mean", [True, False])
+@pytest.mark.parametrize(("unit", "written"), [("min", "{0:.2f}m"), ("clock", "{1:d}:{2:02d}")])
+def test_a_pattern_that_takes_a_mean_since_the_start_is_refused(
+    tmp_path: Path, unit: str, written: str, *, is_mean: bool
+) -> None:
+    """The steps slow down, by 20 %: the mean since the start is too fast for them."""
+    times = np.repeat([1.0, 1.2], [40, 160]).tolist()
+    clock = np.cumsum(times).tolist()
+    lines = [
+        f"{n}/20000 loss: {9 - n / 100:.3f} time: {written.format(at / 60, int(at // 60), int(at % 60))} "
+        f"tok/s: {65536 * (n / at if is_mean else 1 / times[n - 1]):.0f}"
+        for n, at in enumerate(clock, 1)
+    ]
+    rates = measured(tmp_path, *lines, pattern=r"^(?P<iteration>\d+)/\d+ .*tok/s: (?P<tokens_per_second>[\d.]+)")
+    assert has_no_number(rates, "the rate is the mean since the start") if is_mean else rates.tokens_per_second.steady
+    by_clock = rf"^(?P<iteration>\d+)/\d+ .* time: (?P<clock_{unit}>[\d.:]+)"
+    result = measured(tmp_path, *lines, pattern=by_clock, sequence_length=1024, global_batch_size=64)
+    assert result.tokens_per_second.steady == pytest.approx(65536 * 199 / (clock[-1] - 1), rel=0.02)
 
 
 def test_times_that_change_a_thousandfold_are_of_another_unit(tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, AnyStr, NamedTuple, cast
 
+import numpy as np
+
 from nlp_bench.errors import UsageError, nearest
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
-from nlp_bench.logs.quantity import FACTS, OTHER_NAMES, RATES, UNITS, Counted, duration_s, number, quantity_of
-from nlp_bench.logs.record import ROW
+from nlp_bench.logs.quantity import FACTS, OTHER_NAMES, RATES, UNITS, Counted, duration_s, in_unit, number, quantity_of
+from nlp_bench.logs.record import ROW, Column
 from nlp_bench.logs.scan import Line, slim
 
 Match = re.Match[bytes]
@@ -53,10 +55,8 @@ class Form:
         return re.compile(_PLACE.sub(_usual, text) if isinstance(text, bytes) else text, self._flags)
 
     @cached_property
-    def quantity_groups(self) -> tuple[tuple[int, str, float, str], ...]:
-        """For each group that names a quantity: group number, and what `quantity_of` says."""
-        named = self._compiled.groupindex.items()
-        return tuple((group, *quantity_of(name)) for name, group in named if name in QUANTITIES)
+    def _quantities(self) -> tuple[str, ...]:
+        return tuple(name for name in self._compiled.groupindex if name in QUANTITIES)
 
     def quantities(self, found: Match, *, cut_at: int = -1) -> tuple[Values, bool]:
         """Return the groups of a match that name quantities, in their units, and whether each that matched is a number.
@@ -64,19 +64,12 @@ class Form:
         A group that ends at `cut_at` does not count as a number: it may be cut short.
         """
         values: Values = {}
-        is_whole = True
-        for group, quantity, divisor, how in self.quantity_groups:
-            text = found[group]
-            if text is None:
-                continue
-            value = duration_s(text) if how == "clock" else number(text)
-            if value is None or (cut_at >= 0 and found.end(group) == cut_at):
-                is_whole = False
-            elif how == "inverse":
-                values[quantity] = 1 / value if value else math.inf
-            else:
-                values[quantity] = value / divisor
-        return values, is_whole
+        texts = [(name, text) for name in self._quantities if (text := found[name]) is not None]
+        for name, text in texts:
+            value = duration_s(text) if name.endswith("_clock") else number(text)
+            if value is not None and found.end(name) != cut_at:
+                quantity, values[quantity] = in_unit(name, value)
+        return values, len(values) == len(texts)
 
 
 Expression = bytes | re.Pattern[bytes] | Form
@@ -195,19 +188,15 @@ class PatternParser(Parser):
         self._counts: dict[bytes, int] = {}
         self._last: dict[bytes, float | None] = {}
         self._has_records = False
-        self._has_own_values = type(self).values is not PatternParser.values
-        self._has_more = bool(form.fields or form.pairs or form.devices)
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read the facts and the records of a text."""
         if self._start and self._start.search(text):
             findings.start(line)
             self._counts.clear()
-        if self._facts:
-            take_facts(self._facts, text, line, findings)
+        take_facts(self._facts, text, line, findings)
         for unseen in (self._unmet, self._missing):
-            if unseen:
-                unseen -= {each for each in unseen if each.search(text)}
+            unseen -= {each for each in unseen if each.search(text)}
         if self._missing or (self._skip and self._skip.search(text)):
             return
         for form in self._records:
@@ -226,8 +215,7 @@ class PatternParser(Parser):
         values, is_whole = expression.quantities(found, cut_at=-1 if line.is_ended else len(text))
         if "epoch" in expression.groupindex:
             _join_epochs(values, found)
-        if self._has_more:
-            is_whole &= self._more(values, found, line)
+        is_whole &= self._more(values, found, line)
         if form.pairs and _TIMED.isdisjoint(values):
             return False
         if form.is_redrawn:
@@ -237,7 +225,7 @@ class PatternParser(Parser):
         if not form.is_numbered:
             self._counts[label] = self._counts.get(label, 0) + 1
             values["iteration"] = float(self._counts[label])
-        changed = self.values(values, At(found, line, findings)) if self._has_own_values else values
+        changed = self.values(values, At(found, line, findings))
         if changed is not None:
             findings.record(line, changed, label=label, is_whole=is_whole)
         return changed is not None
@@ -398,16 +386,15 @@ def pattern_dialect(expressions: Sequence[str]) -> Dialect:
     have a time or a rate.
     """
     given = [_checked(text) for text in expressions]
-    records = [each for each in given if _is_timed(each)]
+    records = [each for each in given if _TIMED & {quantity_of(name)[0] for name in each.groupindex}]
     if len(records) != 1:
         named = ", ".join(repr(each.pattern.decode()) for each in records) or "none has"
         raise UsageError(
             f"pattern: one expression has to name a time or a rate ({', '.join(sorted(_TIMED))}, or elapsed_ms), here: {named}"
         )
     facts = tuple(each for each in given if each is not records[0])
-    for each in facts:
-        if wrong := each.groupindex.keys() - set(FACTS):
-            raise UsageError(f"pattern: {min(wrong)} is no fact of a whole log; facts are {', '.join(FACTS)}")
+    if wrong := {name for each in facts for name in each.groupindex} - set(FACTS):
+        raise UsageError(f"pattern: {min(wrong)} is no fact of a whole log; facts are {', '.join(FACTS)}")
     return Dialect(
         name=NAME,
         title="lines that --pattern describes",
@@ -419,20 +406,28 @@ def pattern_dialect(expressions: Sequence[str]) -> Dialect:
     )
 
 
-# Its thousands belong to it: `70.9k`, `1.2 M tok/s`.
-_WHOLE_NUMBER = re.compile(rb"\d+(?:\.\d+)*(?:[eE][-+]?\d+)?(?:[KkMGBT](?![A-Za-z])| [KkMGBT](?=[ /][a-z]))?")
-_UNIT_BEHIND = re.compile(
-    rb" ?(?:(?P<us>us(?:ec)?|[\xc2\xce]?[\xb5\xbc]s)|(?P<ms>ms(?:ec)?)|(?P<s>s|secs?|seconds?)|(?P<min>mins?|minutes?)|(?P<h>h|hours?))(?![\w=:])"
+_WHOLE_NUMBER = re.compile(
+    rb"(?P<number>\d+(?:\.\d+)*(?:[eE][-+]?\d+)?(?:[KkMGBT](?![A-Za-z])| [KkMGBT](?=[ /][a-z]))?)"
+    rb"(?: ?(?:(?P<us>us(?:ec)?|[\xc2\xce]?[\xb5\xbc]s)|(?P<ms>ms(?:ec)?)|(?P<s>s|secs?|seconds?)|(?P<min>mins?|minutes?)"
+    rb"|(?P<h>h|hours?))(?![\w=:]))?"
 )
-"""The unit behind a time; `s=` and `s:` are the next name."""
+"""A number with its thousands (`70.9k`, `1.2 M tok/s`) and its unit of time; `s=` and `s:` are the next name."""
+_IN_A_UNIT = {"elapsed_s", "clock_s", *UNITS}
 _NEAR = 40  # letters before a group in which its number may begin
+_ANY_NUMBER = re.compile(rb"\d+(?::\d\d)+(?:\.\d+)?|\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?")
+_MAX_ROWS, _MIN_ROWS = 1000, 8  # lines in which a mean since the start shows
+_SAME = 0.02
 
 
 class _Given(PatternParser):
     """Lines that a person describes."""
 
+    def __init__(self, form: Pattern) -> None:
+        super().__init__(form)
+        self._rows: list[list[float]] = []  # of each record its rate, its step, and all numbers of its line
+
     def take(self, line: Line, findings: Findings) -> None:
-        """Read a line as it is unwrapped, or else as the person sees it: in quoted cells, in an object of JSON."""
+        """Read a line as it is unwrapped, or else as the person sees it: in an object of JSON."""
         num_records = findings.num_records
         super().take(line, findings)
         if findings.num_records == num_records and line.text.startswith(b"{"):
@@ -447,38 +442,54 @@ class _Given(PatternParser):
     def values(self, values: Values, at: At) -> Values | None:
         """Refuse an expression that reads a part of a number (a greedy `.*` before a group leaves it the last digit), or a time in another unit."""
         text = at.found.string
-        for name, group in at.found.re.groupindex.items():
-            begin, end = at.found.span(group)
-            near = _WHOLE_NUMBER.finditer(text, max(begin - _NEAR, 0)) if name in QUANTITIES and begin < end else ()
-            whole = next((one for one in near if one.end() > begin), None)
-            if whole and whole.start() < end and (whole.start() < begin or whole.end() > end):
-                read, stands = text[begin:end].decode(errors="replace"), whole[0].decode()
+        for name in filter(QUANTITIES.__contains__, at.found.re.groupindex):
+            begin, end = at.found.span(name)
+            near = _WHOLE_NUMBER.finditer(text, max(begin - _NEAR, 0)) if begin < end else ()
+            whole = next((one for one in near if one.end("number") > begin), None)
+            if not whole or whole.start() >= end:
+                continue
+            is_other = name in _IN_A_UNIT and whole.lastgroup not in {"number", name.rpartition("_")[2]}
+            if is_other or whole.start() < begin or whole.end("number") > end:
                 at.findings.refuse(
-                    f"pattern: {name} takes {read} of {stands} in line {at.line.number}; let what stands before the group end with what stands "
-                    "before the number (.*? in place of .*), and the group take all of it"
+                    f"pattern: {name} takes {text[begin:end].decode(errors='replace')} of {whole[0].decode(errors='replace')} in line "
+                    f"{at.line.number}; let the group take all of the number (.*? in place of .* before it), and the unit stand behind "
+                    "it, each unit with a group of its own: (?:(?P<elapsed_ms>[\\d.]+) ms|(?P<elapsed_s>[\\d.]+) s)"
                 )
                 return None
-            unit = _UNIT_BEHIND.match(text, end) if _is_in_a_unit(name) and begin < end else None
-            if unit and unit.lastgroup != name.rpartition("_")[2]:
-                at.findings.refuse(
-                    f"pattern: {name} takes {text[begin : unit.end()].decode(errors='replace')} in line {at.line.number}; let the expression go on with "
-                    "the unit, and give each unit a group of its own: (?:(?P<elapsed_ms>[\\d.]+) ms|(?P<elapsed_s>[\\d.]+) s)"
-                )
-                return None
+        if len(self._rows) < _MAX_ROWS:
+            texts = _ANY_NUMBER.findall(text)
+            numbers = [duration_s(each) if b":" in each else number(each) for each in texts]
+            rate = next(
+                (1 / value if name == "elapsed_s" else value for name in RATES if (value := values.get(name))), 0.0
+            )
+            self._rows.append(
+                [rate, values.get("iteration", 0.0), *(math.nan if each is None else each for each in numbers)]
+            )
         return values
 
+    def finish(self, findings: Findings) -> None:
+        """Refuse a mean since the start: with a number of its line, a clock, it is as constant per step as it varies by itself."""
+        super().finish(findings)
+        rows = [row for row in self._rows if len(row) == len(self._rows[0]) and row[0] > 0 < row[1]]
+        rate, step, *others = np.array(rows or [[0.0, 1.0]]).T
+        is_same = [_spread(rate * other / step) < _SAME for other in others]
+        if len(rows) >= _MIN_ROWS and _spread(rate) > _SAME and any(is_same):
+            findings.refuse(
+                f"pattern: the rate is the mean since the start, as the number {is_same.index(True) + 1} of its line, a clock, shows: take "
+                "that as clock_s, clock_min or clock_clock in place of the rate, with the sizes that give the tokens of a step"
+            )
 
-def _is_in_a_unit(name: str) -> bool:
-    quantity, _, how = quantity_of(name)
-    return quantity in {"elapsed_s", "clock_s"} and not how
+
+def _spread(values: Column) -> float:
+    """Return how far the quartiles of the values are apart, as a share of the median."""
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
+    return float((high - low) / middle) if middle > 0 else math.inf
 
 
 def _checked(text: str) -> re.Pattern[bytes]:
-    if not isinstance(text, str):
-        raise UsageError(f"pattern: {text!r:.60} is no text; give a regular expression, or a list of them")
     try:
         expression = re.compile(text.encode())
-    except (re.error, UnicodeEncodeError) as error:
+    except (re.error, UnicodeEncodeError, AttributeError) as error:
         raise UsageError(f"pattern: {text!r:.200} is no regular expression of Python: {error}") from error
     if not expression.groupindex:
         raise UsageError(
@@ -489,8 +500,3 @@ def _checked(text: str) -> re.Pattern[bytes]:
         meant = nearest(_ALSO_CALLED.get(name, name), list(names), listed=False)
         raise UsageError(f"pattern: group {name} is no quantity{meant} (known: {', '.join(names)})")
     return expression
-
-
-def _is_timed(expression: re.Pattern[bytes]) -> bool:
-    names = {quantity_of(name)[0] for name in expression.groupindex}
-    return not _TIMED.isdisjoint(names)
