@@ -20,7 +20,6 @@ from nlp_bench.logs.pattern import late
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.record import LOAD, Event
 from nlp_bench.logs.scan import Line
-from nlp_bench.seal import WHOLE, is_in_parts
 
 Value = int | float | str | bool | None
 _MAX_BYTES = 4096
@@ -140,10 +139,6 @@ def _may_count(name: str, text: bytes) -> bool:
     return b"/" not in text and text[:1] != b"<" and text != b"{" and not _OF_NO_SPEED.search(name)
 
 
-# systemd src/shared/logs-show.c: what is not printable is an array of bytes
-_OF_NUMBERS = (b'"MESSAGE":[', b'"MESSAGE" : [')
-
-
 class _Settings(Parser):
     """Settings and versions; remembers the kinds of channels that NCCL logged."""
 
@@ -152,13 +147,6 @@ class _Settings(Parser):
 
     def take(self, line: Line, findings: Findings) -> None:
         raw = line.text[:_MAX_BYTES]
-        if b'"MESSAGE"' in raw and any(begin in raw for begin in _OF_NUMBERS):
-            findings.remark(
-                "journalctl wrote lines with colours or progress bars as numbers, which are not read; write the log with `journalctl -o cat` or "
-                "`-o short-iso`"
-            )
-        if is_in_parts(raw):
-            findings.remark(f"the container's runtime wrote lines in parts (P), which are read as several: {WHOLE}")
         arguments = _dumped(raw)
         if arguments is None:
             for text in pieces(raw):
@@ -210,13 +198,6 @@ _FACTS = {
 }
 
 
-@lru_cache(maxsize=4096)  # as above
-def _is_idle(text: bytes) -> bool:
-    """Say whether a line of a dump states nothing that _Machine reads."""
-    forms = (_EXPERTS, _ARGUMENT, _DEVICE, *_FACTS.values(), *_PARAMETERS)
-    return not any(form.search(text) for form in forms)
-
-
 class _Machine(Parser):
     """The facts of model and accelerators; remembers whether the log mentions experts."""
 
@@ -224,17 +205,13 @@ class _Machine(Parser):
         self.parameters: tuple[float, Line] | None = None
         self.has_experts = False
         self.shape: dict[bytes, tuple[float, Line]] = {}
-        self.facts: dict[str, dict[int, Line]] = {name: {} for name in _FACTS}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         text = text[:_MAX_BYTES]
-        if b" ...." in text and _is_idle(text):
-            return
         self.has_experts = self.has_experts or bool(_EXPERTS.search(text))
         for name, form in _FACTS.items():
             for found in form.findall(text):
-                digits = found if isinstance(found, bytes) else max(found)
-                self.facts[name].setdefault(int(digits), line)
+                findings.fact(name, int(found if isinstance(found, bytes) else max(found)), line)
         if argument := _ARGUMENT.search(text):
             self.shape.setdefault(argument[1], (float(argument[2]), line))
         if device := _DEVICE.search(text):
@@ -247,10 +224,7 @@ class _Machine(Parser):
                 self.parameters = (value, line) if value >= 1e6 else None
 
     def finish(self, findings: Findings) -> None:
-        """Report the parameters, unless the model is a mixture of experts, and the facts; of several values none will count."""
-        for name, values in self.facts.items():
-            for stated in list(values.items())[:2]:
-                findings.fact(name, *stated)
+        """Report the parameters, unless the model is a mixture of experts."""
         if self.parameters and not self.has_experts:
             findings.fact("parameters", *self.parameters)
         elif len(self.shape) == 2 and not self.has_experts:
@@ -301,7 +275,6 @@ SETTINGS = Dialect(
         b" ....", b" > versions: ", b" > number of parameters: ", b" > padded vocab", b" > attention: ", b" > optimizer: ",
         b" > recompute: ", b" > backend: ", b"NCCL version", b"NCCL INFO version", b"Using network", b"INFO NET/",
         b"NCCL INFO Channel ", b" > clocks of the ranks: ", b" > checkpoints: loaded ", b" > seal: opened; ", b"trainable params: ",
-        *_OF_NUMBERS, b" stdout P ", b" stderr P ",
     ),
     parser=_Settings,
 )  # fmt: skip

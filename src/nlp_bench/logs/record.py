@@ -1,7 +1,6 @@
 """The content of a training log of any dialect: logged intervals, attempts, and what was left out."""
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, fields
 from functools import cached_property
@@ -97,11 +96,6 @@ class Records(Sequence[LogRecord]):
         self.whole = np.ones(len(offsets), dtype=np.bool_) if whole is None else whole
         self.labels = np.zeros(len(offsets), dtype=np.int64) if labels is None else labels
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return it for pickle, in few arrays: each takes as long as a hundred numbers."""
-        values = np.array(list(self.columns.values()))
-        return _unpickled, (tuple(self.columns), values, self.offsets, self.numbers, self.whole, self.labels)
-
     @classmethod
     def in_file_order(cls, parts: "Sequence[Records]") -> "Records":
         """Return all parts as one, in the order of their lines: within a block scanner and parser alternate."""
@@ -142,11 +136,9 @@ class Records(Sequence[LogRecord]):
         stamps = stamps[np.isfinite(stamps)]
         if not len(stamps):
             return None
-        for step in (1.0, 0.1, 0.01, 0.001):
-            # A double resolves the seconds since 1970 to 0.2 microseconds.
-            if np.all(np.abs(stamps - np.round(stamps / step) * step) < 1e-6):
-                return step
-        return 1e-6
+        steps = (1.0, 0.1, 0.01, 0.001)
+        # A double resolves the seconds since 1970 to 0.2 microseconds.
+        return next((step for step in steps if np.all(np.abs(stamps - np.round(stamps / step) * step) < 1e-6)), 1e-6)
 
     def first_broken(self) -> LogRecord | None:
         """Return the first record whose `why_broken` is not None."""
@@ -196,10 +188,6 @@ def stored(name: str, value: float | None) -> float:
     if value is None:
         return math.nan
     return LOSS_NAN if name in MAY_BE_NAN and math.isnan(value) else value
-
-
-def _unpickled(names: tuple[str, ...], values: NDArray[np.float64], *others: Any) -> Records:
-    return Records(dict(zip(names, values, strict=True)), *others)
 
 
 NO_RECORDS = Records({}, np.empty(0, np.int64), np.empty(0, np.int64))
@@ -324,14 +312,11 @@ class Log:
     def settings_of(self, attempt: Attempt) -> Mapping[str, Fact]:
         """Return the settings that hold for an attempt: the last ones before the program started again behind it."""
         last = int(attempt.records.numbers.max())
-        place = bisect_right(self.starts, last)
-        if place == len(self.starts):
+        end = next((start for start in self.starts if start > last), None)
+        if end is None:
             return self.settings
-        end = self.starts[place]
-        known = {
-            name: bisect_left(facts, end, key=lambda fact: fact.line_number) for name, facts in self.changes.items()
-        }
-        return {name: self.changes[name][number - 1] for name, number in known.items() if number}
+        known = {name: [fact for fact in facts if fact.line_number < end] for name, facts in self.changes.items()}
+        return {name: facts[-1] for name, facts in known.items() if facts}
 
     def numbered(self, attempts: Sequence[Attempt]) -> dict[int, Records]:
         """Return the records of some of the attempts, by the attempt's number in the file, from 1."""

@@ -132,7 +132,7 @@ class Source:
                 filled += count
             if not self.num_bytes and bytes(target[257 : min(262, filled)]) == b"ustar":
                 filled, self.member, self.damage, self._is_ended = 0, bytes(target[:100]), _TAR, True
-        except _unpacking_errors() as error:
+        except (OSError, EOFError) as error:
             was_packed = self._pieces and not self._is_plain
             self.damage = f"reading stopped early: {error}{_COPY_AGAIN if was_packed else ''}"
             self._is_ended = True
@@ -313,9 +313,9 @@ class _Blocks:
 def _unpacked(stream: Snapshot, data: bytes, method: "_Method") -> Iterator[bytes]:
     """Yield the text of a compressed stream whose first bytes are `data`; it may have several members.
 
-    Raises EOFError where it is cut, OSError for other bytes after it, and the libraries' errors.
+    Raises EOFError where it is cut, OSError for what is damaged and for other bytes after it.
     """
-    module, factory, options, _ = method
+    module, factory, options = method
     make = getattr(importlib.import_module(module), factory)
     while True:
         data = data.lstrip(b"\x00")  # xz and tape blocks are padded with zeros
@@ -328,7 +328,10 @@ def _unpacked(stream: Snapshot, data: bytes, method: "_Method") -> Iterator[byte
         member = make(**options)
         has_limit = hasattr(member, "needs_input")  # not zlib's: small steps bound its output
         while not member.eof:
-            text = member.decompress(data, _UNPACKED_BYTES) if has_limit else member.decompress(data)
+            try:
+                text = member.decompress(data, _UNPACKED_BYTES) if has_limit else member.decompress(data)
+            except Exception as error:  # of the library
+                raise OSError(str(error)) from error
             if text:
                 yield text
             data = b""
@@ -378,15 +381,15 @@ def _objects(pieces: Iterator[bytes]) -> Iterator[bytes]:
     yield end + b"\n" * end.endswith((b"]", b"}"))  # a whole one is not cut
 
 
-_Method = tuple[str, str, Mapping[str, int], str]
-_ZSTD: _Method = ("backports.zstd", "ZstdDecompressor", {}, "ZstdError")
+_Method = tuple[str, str, Mapping[str, int]]
+_ZSTD: _Method = ("backports.zstd", "ZstdDecompressor", {})
 _METHODS: Mapping[bytes, _Method] = {
-    b"\x1f\x8b": ("zlib", "decompressobj", {"wbits": 31}, "error"),
-    b"\xfd7zXZ\x00": ("lzma", "LZMADecompressor", {"format": 1, "memlimit": _XZ_MEMORY_BYTES}, "LZMAError"),
-    b"BZh": ("bz2", "BZ2Decompressor", {}, "OSError"),
+    b"\x1f\x8b": ("zlib", "decompressobj", {"wbits": 31}),
+    b"\xfd7zXZ\x00": ("lzma", "LZMADecompressor", {"format": 1, "memlimit": _XZ_MEMORY_BYTES}),
+    b"BZh": ("bz2", "BZ2Decompressor", {}),
     b"\x28\xb5\x2f\xfd": _ZSTD,
 }
-"""First bytes to how the rest is decompressed: module (imported for such logs only), factory, its arguments (format 1 is xz's), error."""
+"""First bytes to how the rest is decompressed: module (imported for such logs only), factory, its arguments (format 1 is xz's)."""
 
 
 def _method(head: bytes) -> _Method | None:
@@ -395,11 +398,6 @@ def _method(head: bytes) -> _Method | None:
     if head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
         return _ZSTD
     return next((method for magic, method in _METHODS.items() if head.startswith(magic)), None)
-
-
-def _unpacking_errors() -> tuple[type[Exception], ...]:
-    loaded = ((sys.modules.get(module), error) for module, _, _, error in _METHODS.values())
-    return (OSError, EOFError, *(getattr(module, error, OSError) for module, error in loaded))
 
 
 def is_packed(head: bytes) -> bool:
