@@ -90,13 +90,10 @@ def bounds(text: bytes, units: float = 0.5) -> tuple[float, float] | None:
     """
     found = _NUMBER.fullmatch(text.strip())
     value = number(text)
-    if not found or value is None:
+    if not found or value is None or not math.isfinite(value):
         return None
     _, digits, exponent, suffix = found.groups()
-    try:
-        unit = _SUFFIXES[suffix.decode()] * 10.0 ** (int(exponent[1:] or 0) - len(digits.partition(b".")[2]))
-    except OverflowError:  # no number of a training
-        return None
+    unit = _SUFFIXES[suffix.decode()] * float(b"1e" + (exponent[1:] or b"0")) / 10.0 ** len(digits.partition(b".")[2])
     return value - units * unit, value + units * unit
 
 
@@ -140,8 +137,8 @@ def in_unit(name: str, value: float) -> tuple[str, float]:
     """
     quantity, divisor, how = quantity_of(name)
     if how == "inverse":
-        return quantity, 1 / value if value else float("inf")
-    return quantity, value / divisor if divisor != 1.0 else value
+        return quantity, 1 / value if value else math.inf
+    return quantity, value / divisor
 
 
 def numbers(texts: Iterable[tuple[str, bytes | None]]) -> dict[str, float]:
@@ -170,26 +167,23 @@ class Bracket:
             self.narrow(above[0] / below[1], above[1] / below[0])
 
     @property
-    def _ends(self) -> tuple[int, int]:
-        """The least and the greatest integer left, (1, 0) for none; above LARGEST is no count, but a torn exponent."""
-        if not (math.isfinite(self.low) and self.high < LARGEST):
-            return 1, 0
-        return max(1, math.ceil(self.low)), math.floor(self.high)
-
-    @property
     def whole(self) -> int | None:
         """The only integer left, None where none or several are."""
-        low, high = self._ends
-        return low if low == high else None
+        number = self._multiple_of(1)
+        return number if number and number + 1 > self.high else None
 
     @property
     def roundest(self) -> int | None:
         """The integer left that the highest power of two divides: usual for batch sizes and sequence lengths."""
-        low, high = self._ends
-        power = 1
-        while -(-low // (2 * power)) * 2 * power <= high:
-            power *= 2
-        return -(-low // power) * power if low <= high else None
+        powers = (1 << exponent for exponent in range(60, -1, -1))
+        return next(filter(None, map(self._multiple_of, powers)), None)
+
+    def _multiple_of(self, step: int) -> int | None:
+        """Return the least multiple above 0, None where there is none; above LARGEST is no count, but a torn exponent."""
+        if not (math.isfinite(self.low) and self.high < LARGEST):
+            return None
+        least = step * max(1, math.ceil(self.low / step))
+        return least if least <= self.high else None
 
 
 class Counted(Bracket):

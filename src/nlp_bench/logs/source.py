@@ -3,7 +3,6 @@
 Of a file that is still being written, only the bytes that it had when it was opened are read.
 """
 
-import ctypes
 import importlib
 import os
 import re
@@ -26,7 +25,6 @@ HEAD_BYTES = 32  # that identify compression and encoding
 _CARRY_BYTES = MAX_LINE_BYTES + 1 + LOOKAHEAD_BYTES  # the longest line, its line feed, and the lookahead
 _FRESH_BYTES = 1 << 22
 _FIRST_BYTES = 1 << 18
-_PAGE_BYTES = 1 << 12
 _XZ_MEMORY_BYTES = 1 << 28  # four times what `xz -9` needs
 _UNPACKED_BYTES = 1 << 16
 # Small, because the output of a step is lost if it hits a corrupt byte, and gzip expands up to 1032 times.
@@ -225,24 +223,11 @@ def _size_bytes(stream: BinaryIO) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-class _Buffer:
-    """Memory to fill, after space for the bytes that are carried over from another buffer."""
-
-    def __init__(self, carry_bytes: int, fresh_bytes: int) -> None:
-        self.carry_bytes = carry_bytes
-        self.data = bytearray(carry_bytes + fresh_bytes + _PAGE_BYTES)
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self.data))
-        # The kernel copies up to four times faster to the start of a page.
-        self.fresh = carry_bytes + -(address + carry_bytes) % _PAGE_BYTES
-        self.target = memoryview(self.data)[self.fresh : self.fresh + fresh_bytes]
-
-
 class _Blocks:
     """Splits a stream into blocks after line feeds; the rest is carried over to the front of the next buffer."""
 
     def __init__(self, read: Callable[[memoryview], int]) -> None:
         self.read = read
-        self.buffer: _Buffer | None = None
         self.data = bytearray()
         self.begin = self.fill = 0
         self.is_ended = False
@@ -291,14 +276,14 @@ class _Blocks:
     def _read_more(self) -> None:
         left = bytes(memoryview(self.data)[self.begin : self.fill])  # this buffer may be filled again at once
         # A short log needs only a small buffer; after it large ones are used.
-        if self.buffer is None:
-            self.buffer = _Buffer(0, _FIRST_BYTES)
-        elif not self.buffer.carry_bytes:
-            self.buffer = _Buffer(_CARRY_BYTES, _FRESH_BYTES)
-        buffer, count = self.buffer, self.read(self.buffer.target)
-        self.data, self.begin, self.fill = buffer.data, buffer.fresh - len(left), buffer.fresh + count
-        self.data[self.begin : buffer.fresh] = left
-        self.is_ended = count < len(buffer.target)
+        fresh_bytes = _FRESH_BYTES if self.fill else _FIRST_BYTES
+        carry_bytes = _CARRY_BYTES if self.fill else 0
+        if len(self.data) != carry_bytes + fresh_bytes:
+            self.data = bytearray(carry_bytes + fresh_bytes)
+        count = self.read(memoryview(self.data)[carry_bytes:])
+        self.begin, self.fill = carry_bytes - len(left), carry_bytes + count
+        self.data[self.begin : carry_bytes] = left
+        self.is_ended = count < fresh_bytes
 
     def _skip_line(self) -> None:
         while not (end := self.data.find(b"\n", self.begin, self.fill) + 1):
