@@ -60,7 +60,6 @@ def test_words_in_brackets_stay(text: bytes) -> None:
 def test_a_carriage_return_starts_the_line_anew() -> None:
     assert pieces(b"\r 10%|#  |\r 20%|## |\rdone\r") == [b" 10%|#  |", b" 20%|## |", b"done"]
     assert pieces(b"text\r") == [b"text"]
-    assert pieces(b"text^M") == [b"text"]
     assert pieces(b"\r") == []
 
 

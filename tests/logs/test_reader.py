@@ -105,16 +105,6 @@ def test_a_restart_is_another_attempt(tmp_path: Path) -> None:
     assert iterations(log_of(tmp_path, text)) == [[10, 20, 30], [20, 30, 40]]
 
 
-@pytest.mark.parametrize(("second", "attempts"), [("40", [[1, 2], [1, 2, 3]]), ("03", [[1, 2, 3]])])
-def test_a_restart_with_the_same_times_to_the_last_digit_is_no_repeated_line(
-    tmp_path: Path, second: str, attempts: list[list[int]]
-) -> None:
-    """A run that was requeued lost its first lines to the ones that it had written before, and seemed to take far longer than it logs."""
-    text = "".join(line(i, prefix="[2026-11-27 10:00:02] ") for i in (1, 2))
-    text += "".join(line(i, prefix=f"[2026-11-27 10:00:{second}] ") for i in (1, 2, 3))
-    assert iterations(log_of(tmp_path, text)) == attempts
-
-
 def test_another_argument_dump_is_another_attempt(tmp_path: Path) -> None:
     dump = "------------------------ arguments ------------------------\n  seq_length ........ {}\n  world_size ........ 8\n"
     log = log_of(tmp_path, dump.format(128) + line(1) + line(2) + dump.format(256) + line(3))

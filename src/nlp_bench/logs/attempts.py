@@ -24,7 +24,6 @@ MIN_LINES = 3
 """Lost lines from which a log is refused: one may be cut where the writer was killed, another be mixed with the output of a crash."""
 MANY_LINES = 100  # line numbers that are kept
 _MIN_ORDERED = 6  # records whose order is looked at: an excerpt of fewer may be of two trainings
-_ECHO_S = 5.0  # seconds between the clocks of two processes that print the same record; a restart takes longer
 _WORD = re.compile(rb"(?i)\b(?!(?:nan|inf|infinity|none|null)\b)[a-z_]{3,}")
 _LOOKED_BYTES, _MIN_WORDS = 1024, 3
 
@@ -59,8 +58,8 @@ class _Start:
         if (np.diff(iterations) > 0).all() and (np.isnan(totals).all() or np.ptp(totals) == 0):
             return
         self.iterations, self.totals = iterations.tolist(), totals.tolist()
-        # Prefixes that differ in nearly every record (a time stamp in an unknown format) name no process: there are as
-        # many processes as print one iteration.
+        # Prefixes that differ in nearly every record (a time of day alone) name no process: there are as many processes
+        # as print one iteration.
         num_labels, num_alike = len(np.unique(raw.labels)), max(Counter(self.iterations).values())
         is_named = 2 * num_labels <= len(raw) or num_labels <= num_alike
         self.labels = raw.labels.tolist() if is_named else [0] * len(raw)
@@ -88,13 +87,9 @@ class _Start:
         """Say whether a record repeats a known one: another rank's line, or exactly the same numbers again."""
         if self.labels[known] != self.labels[index]:
             return _is_same(self.totals[known], self.totals[index])
-        pairs = {name: column[[known, index]].tolist() for name, column in self.raw.columns.items()}
-        before, after = pairs.pop("stamp_s", (0.0, 0.0))
-        # A start anew may take the same time to the last digit; a summary of the run states something else.
-        if abs(after - before) > _ECHO_S and any(not math.isnan(sum(pairs.get(name, [math.nan]))) for name in RATES):
-            return False
         # A restart from a checkpoint repeats an iteration too, but hardly ever with the same numbers to the last digit.
-        return all(_is_same(*pair) for pair in pairs.values())
+        pairs = (column[[known, index]] for name, column in self.raw.columns.items() if name != "stamp_s")
+        return all(_is_same(*pair.tolist()) for pair in pairs)
 
     def attempts(self) -> list[tuple[Records, dict[str, Copies]]]:
         """Return the records of each attempt, those of its slowest process, and how the processes differ, by quantity."""

@@ -39,7 +39,6 @@ _STAMP = re.compile(
 def pieces(raw: bytes) -> list[bytes]:
     """Return the texts of one line without colours, split at carriage returns, after which a terminal overwrites the line."""
     text = carried(raw) if raw.startswith(b"{") else raw
-    text = text.replace(b"^M", b"\r") if b"^M" in text else text
     # One byte each that every hint has: most lines have none of them.
     if (b"\x1b" in text or b"\\" in text or b"^" in text or b"\x90" in text) and any(h in text for h in _HINTS):
         text = _ANSI.sub(b"", text)
