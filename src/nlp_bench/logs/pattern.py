@@ -424,7 +424,8 @@ class _Given(PatternParser):
 
     def __init__(self, form: Pattern) -> None:
         super().__init__(form)
-        self._rows: list[list[float]] = []  # of each record its rate, its step, and all numbers of its line
+        self._seen: tuple[list[tuple[float, ...]]] = ([],)
+        """Of each record its rate, its step, and all numbers of its line; in a tuple, since they are no state to compare."""
 
     def take(self, line: Line, findings: Findings) -> None:
         """Read a line as it is unwrapped, or else as the person sees it: in an object of JSON."""
@@ -456,21 +457,20 @@ class _Given(PatternParser):
                     "it, each unit with a group of its own: (?:(?P<elapsed_ms>[\\d.]+) ms|(?P<elapsed_s>[\\d.]+) s)"
                 )
                 return None
-        if len(self._rows) < _MAX_ROWS:
+        if len(self._seen[0]) < _MAX_ROWS:
             texts = _ANY_NUMBER.findall(text)
             numbers = [duration_s(each) if b":" in each else number(each) for each in texts]
             rate = next(
                 (1 / value if name == "elapsed_s" else value for name in RATES if (value := values.get(name))), 0.0
             )
-            self._rows.append(
-                [rate, values.get("iteration", 0.0), *(math.nan if each is None else each for each in numbers)]
-            )
+            others = (math.nan if each is None else each for each in numbers)
+            self._seen[0].append((rate, values.get("iteration", 0.0), *others))
         return values
 
     def finish(self, findings: Findings) -> None:
         """Refuse a mean since the start: with a number of its line, a clock, it is as constant per step as it varies by itself."""
         super().finish(findings)
-        rows = [row for row in self._rows if len(row) == len(self._rows[0]) and row[0] > 0 < row[1]]
+        rows = [row for row in self._seen[0] if len(row) == len(self._seen[0][0]) and row[0] > 0 < row[1]]
         rate, step, *others = np.array(rows or [[0.0, 1.0]]).T
         is_same = [_spread(rate * other / step) < _SAME for other in others]
         if len(rows) >= _MIN_ROWS and _spread(rate) > _SAME and any(is_same):
