@@ -471,7 +471,7 @@ class _Given(PatternParser):
         """Refuse a mean since the start: with a number of its line, a clock, it is as constant per step as it varies by itself."""
         super().finish(findings)
         rows = [row for row in self._seen[0] if len(row) == len(self._seen[0][0]) and row[0] > 0 < row[1]]
-        rate, step, *others = np.array(rows or [[0.0, 1.0]]).T
+        rate, step, *others = np.array(rows or [(0.0, 1.0)]).T
         is_same = [_spread(rate * other / step) < _SAME for other in others]
         if len(rows) >= _MIN_ROWS and _spread(rate) > _SAME and any(is_same):
             findings.refuse(
