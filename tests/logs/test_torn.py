@@ -34,9 +34,6 @@ CASES = {
     "the step of the next line behind a time stamp": (
         "deepspeed_stamps", r"(10:01:50,000\] \[INFO\] \[lo)[^\n]*\n[^\n]*\[IN", r"\1", (9362.3,),
     ),
-    "a time that is not that of the tokens": (
-        "hf_trainer_quoted", r"(?s)(8192', 'train_runtim)e.*?num_input(_tokens_seen': '16384.*?'1536.0)'.*", r"\1\2", (),
-    ),
     "a bar of another program within a dict, and no summary": (
         "hf_trainer_trl_summary", r"(?s)('epoch': 0\.50\}\n[^\n]*'grad_norm': 1\.5, )(.*train_steps_per_).*", r"\1\r 10%|#         | 10/100 [00:10<01:30]\2", (),
     ),
