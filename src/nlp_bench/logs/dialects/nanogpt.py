@@ -1,11 +1,9 @@
 """Karpathy's trainers and their derivatives: nanoGPT, llama2.c, nanochat, build-nanogpt, llm.c, modded-nanogpt."""
 
-from collections.abc import Mapping, Sequence
 from math import prod
 
 from nlp_bench.logs.clean import label_of
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
-from nlp_bench.logs.dialects.hf_trainer import is_joined
 from nlp_bench.logs.pattern import At, Match, Pattern, PatternParser, Values, late, take_facts
 from nlp_bench.logs.quantity import COUNTS_ELSE, bounds, number, numbers
 from nlp_bench.logs.scan import Line, slim
@@ -24,29 +22,20 @@ _SIZES = (
     ),
 )
 
-_START = late(rb"tokens per iteration will be: |\| sequence length T {1,40}\|")
-"""Behind records: a log to which a program appends may have another size further on. Before the first record two sizes are in doubt."""
-
 
 class _NanoGpt(PatternParser):
     """Remembers the last evaluation, whose time is part of that of the iteration with the same number."""
 
     _evaluation = late(rb"(?:^|\s)step (\d{1,18}): train loss ")
-    _torn_evaluation = late(rb"loss [-+\d.nainf]{1,30}, val loss ")  # of an iteration whose number is lost
     evaluated = -1
-    is_next = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         if evaluation := self._evaluation.search(text):
             self.evaluated = int(evaluation[1])
-        self.is_next |= not evaluation and self._torn_evaluation.search(text) is not None
-        if findings.num_records and _START.search(text):
-            findings.start(line)
         super().text(text, line, findings)
 
     def values(self, values: Values, at: At) -> Values:
-        if values["iteration"] == self.evaluated or self.is_next:
-            self.is_next = False
+        if values["iteration"] == self.evaluated:
             values.pop("elapsed_s", None)
             at.findings.remark("the times of iterations with an evaluation inside are left out")
         return values
@@ -74,29 +63,6 @@ class _NanoChat(PatternParser):
         return values
 
 
-_LOSS_ONLY = late(rb"^s:\d{1,18} (?:tel|trl|eval):[-+\d.]")
-
-
-class _LlmC(PatternParser):
-    """Counts the lines of the trainer's own log file, which has no times."""
-
-    num_losses = 0
-    is_smoothed = False
-
-    def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        self.num_losses += _LOSS_ONLY.search(text) is not None
-        self.is_smoothed |= b" MFU" in text  # the trainer in CUDA
-        if findings.num_records and _START.search(text):
-            findings.start(line)
-        super().text(text, line, findings)
-
-    def finish(self, findings: Findings) -> None:
-        if not findings.num_records and self.num_losses > 2:
-            findings.refuse("the log has losses only, no times: no tokens per second can be computed")
-        elif self.is_smoothed and not findings.known("tokens"):
-            findings.remark("tok/s of the CUDA trainer is a running mean")
-
-
 _STEP = late(rb"(?:\bstep[:= -] ?|^|[|\]] )[\[( ]{0,9}(\d{1,12}) ?/ ?(\d{1,12})[\])]?(?=[\s,:|-])")
 _PAIR = late(
     rb"(?<![\w/.-])([A-Za-z][A-Za-z_/-]{0,29})(?: ?[:=] {0,9}| {1,9}-? ?)"
@@ -107,13 +73,10 @@ _CALLED = {
     b"loss": "lm_loss",
     b"train_time": "clock_s",
     b"t": "clock_s",
-    b"step_avg": "mean",
-    b"avg": "mean",
     b"tok/s": "rate",
     b"tokens/s": "rate",
 }
 """Names of the fields in the versions of the program, with underscores."""
-_NAMES = (b"train_loss", b"val_loss", b"train_time", b"step_avg")
 _SECONDS = {b"ms": 1e-3, b"s": 1.0, b"m": 60.0, b"min": 60.0, b"h": 3600.0}
 _PRODUCT = rb"(\d[\d_]{0,15}(?: ?\* ?\d[\d_]{0,15}){0,6})"
 _FIELD = late(
@@ -124,10 +87,12 @@ _FIELD = late(
 _COUNTED_IN = late(rb"\bin (tokens|sequences)\b")
 _TOKENS_AT_TOP = late(rb"^batch_size = " + _PRODUCT + rb"\s*$")
 _SCHEDULE = late(rb"\b(?:train_)?bs_schedule\b.{0,40}=|^def get_bs\(|\bTrainingStage\(.{0,200}\bbatch_size=")
-_ASSERTED = late(rb"^assert world_size == (\d{1,4})(?![\w-])")
-_ACCUMULATED = late(rb"^grad_accum_steps = (\d{1,4}) // world_size\b")
-_PER_DEVICE = late(rb"\bworld_size \* args\.(?:train_)?seq_len\b")
-_UNTIMED_STEPS = (0, 9, 10, 11)  # early versions leave the first ones out
+_SOURCE = {
+    "asserted": late(rb"^assert world_size == (\d{1,4})(?![\w-])"),
+    "accumulated": late(rb"^grad_accum_steps = (\d{1,4}) // world_size\b"),
+    "world_size": late(rb"\b(?=world_size \* args\.(?:train_)?seq_len\b)()"),
+}
+"""Lines of the source: GPUs, micro-batches, and that the length is that of each GPU."""
 _FACTS = tuple(
     rb"(?<![\w.-])(?:%b)['\"]?(?:=|: ?)(?P<%b>\d{1,18})(?=[\s,;)}]|$)" % pair
     for pair in (
@@ -139,7 +104,7 @@ _FACTS = tuple(
 _GPU = late(rb"^\|\s{1,4}(\d{1,3})\s{1,4}(\w[\w ./+-]{2,40}?)\s{1,40}(?:On|Off|N/A) ")
 _MEMORY = late(rb"\|\s{1,12}(\d{1,9})MiB / {0,9}\d{1,9}MiB \|")
 _IN_USE_MIB = 500  # a GPU that no program uses holds a few MiB
-_CLASS_LINES, _TABLE_LINES, _TOP_LINES, _MAX_KEPT = 60, 90, 4, 100_000
+_CLASS_LINES, _TABLE_LINES, _TOP_LINES = 60, 90, 4
 SCHEDULED = (
     "the batch size changes by a schedule inside the printed source, and the lines of the steps do not say which batch was "
     "theirs"
@@ -180,7 +145,7 @@ class _ModdedNanoGpt(Parser):
         self._facts(findings)
         clock *= _SECONDS[unit]
         values = {"iteration": float(found[1]), "total_iterations": float(found[2])}
-        if _is_torn(text, pairs, named, values["iteration"], clock):
+        if len({key for key, *_ in pairs}) < len(pairs):  # the halves of two lines
             findings.record(line, {}, is_whole=False)
             return True
         values["clock_s"] = clock
@@ -192,8 +157,7 @@ class _ModdedNanoGpt(Parser):
             elif printed and printed[0] <= (fine := values["iteration"] * tokens / rate) / _SECONDS[unit] <= printed[1]:
                 values["clock_s"] = fine
         if is_validation:
-            if len(self.validations) < _MAX_KEPT:
-                self.validations.append((slim(line), values))
+            self.validations.append((slim(line), values))
             return True
         values |= numbers([("lm_loss", named.get("lm_loss", (b"",))[0])])
         if "per_device" in self.source:
@@ -208,26 +172,21 @@ class _ModdedNanoGpt(Parser):
         for text in line.following(_CLASS_LINES):
             if text and not text[:1].isspace():
                 break
-            found = _FIELD.match(text)
-            if found:
-                name, comment = found[1].decode(), found[3] or b""
-                if comment.count(b"#") > 1:
-                    continue  # the halves of two lines
+            if found := _FIELD.match(text):
                 # The first unit in a comment counts, the rest may be of another line.
-                unit = _COUNTED_IN.search(comment) if name == "batch_size" else None
-                counts_tokens = unit and unit[1] == b"tokens" and b"batch" in comment[: unit.start()]
-                is_tokens = name == "train_batch_size" or counts_tokens
-                self.source.setdefault("tokens" if is_tokens else name, _product(found[2]))
+                name, unit = found[1].decode(), _COUNTED_IN.search(found[3] or b"")
+                counts_tokens = (
+                    name == "batch_size" and unit and unit[1] == b"tokens" and b"batch" in unit.string[: unit.start()]
+                )
+                name = "tokens" if name == "train_batch_size" or counts_tokens else name
+                self.source.setdefault(name, _product(found[2]))
 
     def _words(self, line: Line, text: bytes, findings: Findings) -> None:
         take_facts(_FACTS, text, line, findings)
-        if _SCHEDULE.search(text):
-            self.is_scheduled = True
-        for name, expression in (("asserted", _ASSERTED), ("accumulated", _ACCUMULATED)):
+        self.is_scheduled |= _SCHEDULE.search(text) is not None
+        for name, expression in _SOURCE.items():
             if found := expression.search(text):
-                self.source.setdefault(name, int(found[1]))
-        if _PER_DEVICE.search(text):
-            self.source.setdefault("is_per_device", 1)
+                self.source.setdefault(name, int(found[1] or b"1"))
         if text.startswith(b"val_tokens = "):
             for top in filter(None, map(_TOKENS_AT_TOP.match, line.following(_TOP_LINES))):
                 findings.start(line)
@@ -238,37 +197,31 @@ class _ModdedNanoGpt(Parser):
     def _table(self, line: Line, findings: Findings) -> None:
         """Count the GPUs that use memory: the program prints the table when all its processes run."""
         lines = line.following(_TABLE_LINES)
-        named = [(place, found) for place, found in enumerate(map(_GPU.match, lines)) if found]
-        held = [(place, found) for place, found in enumerate(map(_MEMORY.search, lines)) if found]
-        used = [found for _, found in held if int(found[1]) > _IN_USE_MIB]
+        named, held = (list(filter(None, map(search, lines))) for search in (_GPU.match, _MEMORY.search))
         if named:
-            findings.fact("device", named[0][1][2].decode().strip(), line)
-        # Each GPU has its number and, after its name, one line of memory, unless lines were lost or repeated.
-        is_whole = [int(found[1]) for _, found in named] == list(range(len(named)))
-        is_whole = is_whole and len({len(lines[place].rstrip()) for place, _ in named}) == 1
-        is_whole = is_whole and all(lines[place].startswith(b"|") for place, _ in held)
-        if used and is_whole and [place + 1 for place, _ in named] == [place for place, _ in held]:
-            self.source.setdefault("in_use", len(used))
+            findings.fact("device", named[0][2].decode().strip(), line)
+        # Each GPU has its number and one line of memory, unless lines were lost or repeated.
+        if [int(found[1]) for found in named] == list(range(len(held))):
+            self.source.setdefault("in_use", sum(int(found[1]) > _IN_USE_MIB for found in held))
 
     def _facts(self, findings: Findings) -> None:
         source, line = self.source, self.at
         if not source or not line:
             return
         self.at = None
-        length = source.get("train_seq_len", source.get("seq_len"))
-        devices = source.get("asserted", source.get("in_use"))
-        if devices:
+        if devices := source.get("asserted", source.get("in_use")):
             findings.fact("num_devices", float(devices), line)
             if "asserted" not in source:
                 findings.remark("number of GPUs: those that hold memory in the table of nvidia-smi")
+        length = source.get("train_seq_len", source.get("seq_len")) if "world_size" in source else None
+        if length and "accumulated" in source:
+            source.setdefault("tokens", length * source["accumulated"])
         if "tokens" in source:
             findings.fact("tokens", float(source["tokens"]), line)
         elif "batch_size" in source and "sequence_length" in source:
             findings.fact("global_batch_size", float(source["batch_size"]), line)
             findings.fact("sequence_length", float(source["sequence_length"]), line)
-        elif length and "is_per_device" in source and "accumulated" in source:
-            findings.fact("tokens", float(length * source["accumulated"]), line)
-        elif length and "is_per_device" in source:
+        elif length:
             source["per_device"] = length
 
     def finish(self, findings: Findings) -> None:
@@ -278,28 +231,6 @@ class _ModdedNanoGpt(Parser):
                 findings.record(line, values)
         if self.is_scheduled and findings.num_records:
             findings.refuse(SCHEDULED)
-
-
-def _is_torn(
-    text: bytes,
-    pairs: Sequence[tuple[bytes, ...]],
-    named: Mapping[str, tuple[bytes, bytes]],
-    step: float,
-    clock_s: float,
-) -> bool:
-    """Say whether step and time are of two lines: a duplicate field, or a mean that does not fit the number of steps."""
-    keys = [key for key, *_ in pairs]
-    front = keys[: next((at for at, key in enumerate(keys) if _CALLED.get(key) == "clock_s"), 0)]
-    if len({*keys}) < len(keys) or text.count(b"step:") > 1 or text.count(b"train_time:") > 1:
-        return True
-    if text.count(b"_loss:") > 1 or any(key not in _NAMES and is_joined(key, _NAMES) for key in front):
-        return True
-    mean_text, unit = named.get("mean", (b"", b""))
-    mean_s = (number(mean_text) or 0.0) * _SECONDS.get(unit, 1e-3)
-    if not mean_s or not clock_s or named["clock_s"][1] != b"ms":
-        return False
-    untimed, tolerance = step - clock_s / mean_s, 0.5 + 0.01 * step
-    return all(abs(untimed - number) > tolerance for number in _UNTIMED_STEPS)
 
 
 def _product(text: bytes) -> int:
@@ -339,6 +270,7 @@ DIALECTS = (
         parser=Pattern(
             record=rb"(?:^|\s)<iteration> \| loss <lm_loss> \| lr [-+\d.eE]{1,40} \| <elapsed_ms> ?ms \| mfu ",
             facts=_SIZES,
+            start=rb"tokens per iteration will be: ",
             reads_each_line=False,
             reading=_NanoGpt,
         ),
@@ -369,8 +301,12 @@ DIALECTS = (
             ),
             # Tests of single steps, and the line of build-nanogpt, which would match as well.
             skip=rb"\bOK = \d|\bdt: ",
+            start=rb"\| sequence length T {1,40}\|",
+            refused=(
+                (rb"^s:\d{1,18} (?:tel|trl|eval):[-+\d.]",),
+                "the log has losses only, no times: no tokens per second can be computed",
+            ),
             reads_each_line=False,
-            reading=_LlmC,
         ),
     ),
     Dialect(
@@ -404,6 +340,7 @@ DIALECTS = (
         parser=Pattern(
             record=rb"(?<![\w.])iter <iteration>: loss <lm_loss>, time <elapsed_ms> ?ms(?=[\s,]|$)",
             facts=_SIZES,
+            start=rb"tokens per iteration will be: ",
             reads_each_line=False,
             reading=_NanoGpt,
         ),
