@@ -4,6 +4,7 @@ In order of preference: step times, means of blocks, the clock of the blocks les
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -24,9 +25,7 @@ _SETTINGS = {
     "sequence_length": "sequence_length",
 }
 _STEP_TIMES = ("train_step_timing in s", "train_step_timing", "train_step_time")
-_OLD = late(rb":::MLPv0\.\d[.\d]{0,8} (\w{1,40}) ")  # until v0.6: no benchmark of these years counts tokens
 _LANGUAGE = re.compile(r"gpt|llama|mixtral|deepseek|qwen|moe_", re.IGNORECASE)
-_DUMPED_LENGTH = late(rb"encoder_seq_length['\"]?\s{0,8}[:=]\s{0,8}(\d{1,9})(?!\d)")
 _KEY = late(rb'"key": ?"(\w{1,60})"')
 _BORDERS = {"block_start", "block_stop", "eval_start", "eval_stop", "eval_accuracy"}
 _FOLLOWERS = {
@@ -38,10 +37,6 @@ _FOLLOWERS = {
 }
 """Event that starts or stops the clock to those that may follow it."""
 _ECHO_S = 1.0
-_UNKNOWN_UNIT = (
-    "whether the counts of this MLPerf log are tokens or samples cannot be told: its benchmark, batch or sequence length is "
-    "not in it"
-)
 _TOKENS, _SAMPLES = "consumed_tokens", "consumed_samples"
 
 
@@ -66,7 +61,6 @@ class _Mark(NamedTuple):
     name: str
     progress: float
     clock_s: float | None  # None where an event that starts or stops the clock was lost
-    is_late: bool = False  # whether it follows the evaluation; its progress may be that of an earlier moment
 
 
 class _Clock:
@@ -77,31 +71,24 @@ class _Clock:
         self.since: float | None = None
         self.last = ("run_start", 0.0)
         self.is_lost = False
-        self.evaluated: float | None = None
 
-    def pass_border(self, key: str, now: float, progress: float | None) -> None:
+    def pass_border(self, key: str, now: float) -> None:
         """Process the next event, and remember whether one between it and the last was lost."""
         last, then = self.last
-        # The events of one evaluation state the same progress.
-        is_known = self.evaluated is not None and progress is not None
-        self.is_lost = self.is_lost or (key == "eval_stop" and is_known and self.evaluated != progress)
-        self.evaluated = progress if key == "eval_start" else None if key == "eval_stop" else self.evaluated
         is_echo = key == last and now - then < _ECHO_S
-        self.is_lost = self.is_lost or not (is_echo or key in _FOLLOWERS.get(last, ()))
+        self.is_lost |= not is_echo and key not in _FOLLOWERS.get(last, ())
         self.last = key, now
         self.run(now, is_running=key in {"block_start", "eval_stop"})
 
     def run(self, now: float, *, is_running: bool) -> None:
-        if self.since is not None:
-            self.seconds += max(0.0, now - self.since)
+        self.seconds += 0.0 if self.since is None else max(0.0, now - self.since)
         self.since = now if is_running else None
 
     def read(self, now: float) -> float | None:
         """Return the seconds up to now; None, once, where an event was lost since the last reading."""
         is_lost, self.is_lost = self.is_lost, False
-        if is_lost:
-            return None
-        return self.seconds + (max(0.0, now - self.since) if self.since is not None else 0.0)
+        self.run(now, is_running=self.since is not None)
+        return None if is_lost else self.seconds
 
 
 class _Run:
@@ -111,7 +98,6 @@ class _Run:
         self.clock = _Clock()
         self.marks: list[_Mark] = []
         self.block: tuple[Line, bytes, Mapping[str, float]] | None = None
-        self.total_rate: tuple[Line, float] | None = None
         self.has_steps = self.has_blocks = self.has_evaluations = False
 
 
@@ -146,20 +132,13 @@ class _Parser(Parser):
     """Processes the events of one run after the other."""
 
     def __init__(self) -> None:
-        self.benchmark: str | None = None
+        self.benchmark = ""
         self.status: str | None = None
         self.settings: dict[str, tuple[float, Line]] = {}
-        self.dumped_length: tuple[float, Line] | None = None
-        self.is_open = True
-        self.has_begun = self.has_unknown_unit = False
+        self.is_open, self.has_begun = True, False
         self.run = _Run()
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        dumped = _DUMPED_LENGTH.search(text)
-        if dumped:
-            self.dumped_length = self.dumped_length or (float(dumped[1]), line)
-        if found := _OLD.search(text):
-            self.benchmark = found[1].decode()
         for prefix, event in _events(text):
             if isinstance(event, dict):
                 self._event(event, label_of(prefix), line, findings)
@@ -179,8 +158,7 @@ class _Parser(Parser):
         elif event.key == "run_start":
             self._begin(event, now, findings)
         elif event.key == "run_stop":
-            status = event.metadata.get("status")
-            self.status = None if status is None else str(status)
+            self.status = event.metadata.get("status")
             self._close(findings)
         elif event.key == "tracked_stats" and isinstance(event.value, dict):
             self._stats(event, event.value, findings)
@@ -196,16 +174,15 @@ class _Parser(Parser):
 
     def _set(self, name: str, event: _Event, findings: Findings) -> None:
         number = _count(event.value)
-        if not number or number < 1:
-            return
-        if self.is_open:
-            findings.fact(name, number, event.line)
-        self.settings[name] = (number, event.line)
+        if number:
+            self.settings[name] = number, event.line
+            if self.is_open:
+                findings.fact(name, number, event.line)
 
     def _begin(self, event: _Event, now: float, findings: Findings) -> None:
         self._emit(findings)
         findings.start(event.line)
-        self.run, self.is_open, self.has_begun = _Run(), True, True
+        self.is_open = self.has_begun = True
         for name, (value, where) in self.settings.items():
             findings.fact(name, value, where)
         self.run.clock.run(now, is_running=True)
@@ -220,14 +197,16 @@ class _Parser(Parser):
 
     def _border(self, event: _Event, now: float, findings: Findings) -> None:
         run = self.run
-        is_late = event.key == "eval_accuracy"
-        if not is_late and self.has_begun:
-            run.clock.pass_border(event.key, now, event.number("samples_count") or event.number("epoch_num"))
-        if is_late or event.key == "eval_start":
-            found = self._progress(event)
-            if found:
-                self._mark(_Mark(event.line, event.label, *found, run.clock.read(now), is_late), findings)
-            run.has_evaluations = run.has_evaluations or not is_late
+        if event.key != "eval_accuracy" and self.has_begun:
+            run.clock.pass_border(event.key, now)
+        run.has_evaluations |= event.key == "eval_start"
+        # What follows an evaluation states the same progress.
+        if event.key == "eval_start" or (event.key == "eval_accuracy" and not run.has_evaluations):
+            clock, stated = run.clock.read(now), self._progress(event)
+            if stated and not (run.marks and stated[1] <= run.marks[-1].progress):
+                self._report_block(self._iteration(*stated, len(run.marks) + 1), findings)
+                run.marks.append(_Mark(event.line, event.label, *stated, clock))
+                run.block = None
 
     def _progress(self, event: _Event) -> tuple[str, float] | None:
         """Return the progress of the training with its unit: GPT-3 counts epochs in tokens.
@@ -237,10 +216,7 @@ class _Parser(Parser):
         samples, epoch = event.number("samples_count"), event.number("epoch_num")
         if samples is not None:
             return _SAMPLES, samples
-        if epoch is None:
-            return None
-        if self.benchmark is None or ("gpt3" in self.benchmark and not self._tokens_per_step):
-            self.has_unknown_unit = True
+        if epoch is None or not self.benchmark or (self._is_gpt3 and not self._tokens_per_step):
             return None
         return (_TOKENS if self._counts_tokens(epoch) else _SAMPLES), epoch
 
@@ -248,24 +224,20 @@ class _Parser(Parser):
         return self.settings[name][0] if name in self.settings else 0.0
 
     @property
+    def _is_gpt3(self) -> bool:
+        return "gpt3" in self.benchmark
+
+    @property
     def _tokens_per_step(self) -> float:
         return self._known("global_batch_size") * self._known("sequence_length")
 
     def _counts_tokens(self, count: float) -> bool:
         per_step = self._tokens_per_step
-        return "gpt3" in (self.benchmark or "") and per_step > 0 and count % per_step == 0
+        return self._is_gpt3 and per_step > 0 and count % per_step == 0
 
     def _iteration(self, name: str, progress: float, otherwise: float) -> float:
-        per_step = self._known("global_batch_size") * (self._known("sequence_length") if name == _TOKENS else 1.0)
+        per_step = self._tokens_per_step if name == _TOKENS else self._known("global_batch_size")
         return round(progress / per_step) if per_step else otherwise
-
-    def _mark(self, mark: _Mark, findings: Findings) -> None:
-        run = self.run
-        if run.marks and mark.progress <= run.marks[-1].progress:
-            return
-        run.marks.append(mark)
-        self._report_block(self._iteration(mark.name, mark.progress, len(run.marks)), findings)
-        run.block = None
 
     def _report_block(self, iteration: float, findings: Findings) -> None:
         if self.run.block and not self.run.has_steps:
@@ -282,16 +254,14 @@ class _Parser(Parser):
             self.run.has_steps = True
             values = {"iteration": self._step(event), "elapsed_s": elapsed}
             findings.record(event.line, values | ({} if loss is None else {"lm_loss": loss}), label=event.label)
-        elif throughput is not None and "gpt3" in (self.benchmark or ""):
-            self.run.total_rate = event.line, throughput
-        elif throughput is not None and self.benchmark is None:
-            self.has_unknown_unit = True  # tokens of GPT-3, samples of others
-        elif elapsed is not None or throughput is not None:
-            # Llama's throughput is in samples per second.
-            values = {} if throughput is None else {"samples_per_second": throughput}
-            if elapsed is None and throughput and (batch := self._known("global_batch_size")):
-                elapsed = batch / throughput
-            self.run.block = event.line, event.label, values if elapsed is None else {**values, "elapsed_s": elapsed}
+        elif throughput is None or (self.benchmark and not self._is_gpt3):
+            # Llama's throughput is in samples per second; that of GPT-3 is a mean of all tokens over the run.
+            if elapsed is None and throughput:
+                elapsed = (self._known("global_batch_size") or math.nan) / throughput
+            stated = {"samples_per_second": throughput, "elapsed_s": elapsed}
+            values = {name: number for name, number in stated.items() if number is not None and math.isfinite(number)}
+            if values:
+                self.run.block = event.line, event.label, values
 
     def _step(self, event: _Event) -> float:
         """Return the iteration of a step time; `step` counts tokens (GPT-3), samples (Llama until v5.0) or steps."""
@@ -307,38 +277,31 @@ class _Parser(Parser):
         """Report the end of a run: with neither step nor block times, the clock of the blocks is used."""
         run = self.run
         self._report_block(len(run.marks) + 1.0, findings)
-        if not (run.has_steps or run.has_blocks):
-            if run.has_evaluations:
-                run.marks = [mark for mark in run.marks if not mark.is_late]
-            for index, mark in enumerate(run.marks if len(run.marks) > 1 else []):
+        if not (run.has_steps or run.has_blocks) and len(run.marks) > 1:
+            for index, mark in enumerate(run.marks):
                 values = {"iteration": self._iteration(mark.name, mark.progress, index), mark.name: mark.progress}
                 clock = {} if mark.clock_s is None else {"clock_s": mark.clock_s}
                 findings.record(mark.line, {**values, **clock}, label=mark.label)
-            if len(run.marks) > 1:
-                where = "subtracted" if run.has_evaluations else "inside the blocks: the rate is a lower bound"
-                findings.remark(f"block times of MLPerf; evaluation time is {where}")
-            elif run.total_rate:
-                findings.record(run.total_rate[0], {"iteration": 1.0, "tokens_per_second": run.total_rate[1]})
-                findings.remark("mean over the MLPerf run, evaluations included: a lower bound")
+            where = "subtracted" if run.has_evaluations else "inside the blocks: the rate is a lower bound"
+            findings.remark(f"block times of MLPerf; evaluation time is {where}")
         self.run = _Run()
 
     def finish(self, findings: Findings) -> None:
         self._emit(findings)
-        if self.dumped_length and findings.known("sequence_length") is None:
-            findings.fact("sequence_length", *self.dumped_length)
-        if self.has_unknown_unit and not findings.num_records:
-            findings.refuse(_UNKNOWN_UNIT)
         if not self.benchmark:
             return
-        ended = f"the run ended with status {self.status}" if self.status else "the run ended without a status"
-        ending = f"; {'the run did not end' if self.is_open else ended}"
+        ending = "the run did not end" if self.is_open else f"the run ended with status {self.status}"
         if "bert" in self.benchmark:
-            findings.refuse(f"MLPerf BERT trains on sequences of variable length: no token rate{ending}")
+            findings.refuse(f"MLPerf BERT trains on sequences of variable length: no token rate; {ending}")
         elif not _LANGUAGE.search(self.benchmark):
-            findings.refuse(f"MLPerf benchmark {self.benchmark!r} trains no language model on tokens{ending}")
+            findings.refuse(f"MLPerf benchmark {self.benchmark!r} trains no language model on tokens; {ending}")
         elif not findings.num_records:
-            began = "has no step, block or evaluation times" if self.has_begun else "crashed before run_start"
-            findings.refuse(f"the MLPerf {self.benchmark} run {began}{ending}")
+            began = (
+                "has no step, block or evaluation times of a known unit"
+                if self.has_begun
+                else "crashed before run_start"
+            )
+            findings.refuse(f"the MLPerf {self.benchmark} run {began}; {ending}")
 
 
 DIALECTS = (
@@ -351,7 +314,7 @@ DIALECTS = (
         '"value": {"train_step_time": 8.5, "reduced_train_loss": 7.5}, "metadata": {"file": "callbacks.py", "lineno": 1, "step": 8}}',
         trap="throughput is tokens/s over the whole run for GPT-3 and samples/s of a block for Llama; step counts tokens, "
         "samples or steps",
-        needles=(_MARK, b":::MLPv0.", b"encoder_seq_length"),
+        needles=(_MARK,),
         parser=_Parser,
         yields_to=("megatron-lm",),  # its lines give the time of each interval; our trainer with --mllog prints both
     ),
