@@ -191,7 +191,7 @@ class PatternParser(Parser):
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read the facts and the records of a text."""
-        if self._start and self._start.search(text):
+        if self._start and findings.num_records and self._start.search(text):
             findings.start(line)
             self._counts.clear()
         take_facts(self._facts, text, line, findings)

@@ -17,7 +17,7 @@ from nlp_bench.logs.clean import first_piece, label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.dialects.megatron_facts import NEEDLES, Settings, dumped
 from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
-from nlp_bench.logs.quantity import RATES, in_unit, quantity_of
+from nlp_bench.logs.quantity import in_unit, quantity_of
 from nlp_bench.logs.scan import NUMBER, Grammar, Line
 
 
@@ -141,8 +141,6 @@ def grammar() -> Grammar:
 _START = late(rb"iteration(?<![\w-]iteration)(?:=|(?=\s))\s*(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
 _END = late(rb"nan\s?iterations\s*:\s*\d+\s*\|")
 _MAX_WRAPPED = 12
-_SAME = 0.005
-"""Share by which two values of a time or a rate in one record may differ; beyond it the slower one is read."""
 _NO_RATE = {b"None", b"N/A"}  # printed by forks without a learning rate
 _KEY = late(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
 _VALUE = late(rb"\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*", re.IGNORECASE)
@@ -208,30 +206,24 @@ def _fields_of(finished: list[bytes]) -> _Fields:
     """
     values: Values = {}
     programs: set[str] = set()
-    is_torn, curriculum, num_twice = False, 0.0, 0
+    is_torn, curriculum = False, 0.0
     read: set[bytes] = set()
     for piece in finished:
         key, text = _key_and_text(piece)
-        field = field_of(key)
-        if field.program:
-            programs.add(field.program)
-        if field.hides_length:
-            curriculum = float(text) if text.strip().isdigit() else math.nan
+        field, text = field_of(key), text.strip()
         name = field.quantity
-        num_twice += bool(field.name) and normal(key) in read
-        if num_twice > 1:
+        if name and normal(key) in read:
             return _Fields({}, programs, is_torn=True, curriculum=curriculum)  # the halves of two records
         read.add(normal(key))
-        again = value_of(field, text) if name in RATES and name in values else None
-        if again is not None and abs(again - values[name]) > _SAME * values[name]:
-            is_torn = True
-            values[name] = (max if name == "elapsed_s" else min)(values[name], again)
-        if not name or name in values or (name == "consumed_tokens" and _ROUNDED.fullmatch(text.strip())):
+        programs |= {field.program} - {""}
+        if field.hides_length:
+            curriculum = float(text) if text.isdigit() else math.nan
+        if not name or name in values or (name == "consumed_tokens" and _ROUNDED.fullmatch(text)):
             continue
         value = value_of(field, text)
         if value is not None:
             values[name] = value
-        elif name != "learning_rate" or text.strip() not in _NO_RATE:
+        elif name != "learning_rate" or text not in _NO_RATE:
             is_torn = True
     if curriculum:
         values.pop("sequence_length", None)
@@ -272,8 +264,8 @@ class _Megatron(Parser):
         self.programs: set[str] = set()
         self.num_read = 0
         self.has_nan_field = False
-        self.last_end = b""
         self.last_consumed = (0.0, 0.0)
+        self.last_end = b""
 
     def take(self, line: Line, findings: Findings) -> None:
         """Read records, or settings; two processes may have written into one line."""
@@ -314,7 +306,7 @@ class _Megatron(Parser):
         if curriculum:  # neither the dump nor the line has the length of the interval
             last, self.last_consumed = self.last_consumed, (record.iteration, values.get("consumed_tokens", 0.0))
             steps, tokens = record.iteration - last[0], self.last_consumed[1] - last[1]
-            if last[1] and steps > 0 and tokens > 0:
+            if last[1] and steps > 0 < tokens:
                 values["tokens"] = tokens / steps
         findings.record(line, values, label=label_of(prefix), is_whole=is_whole)
         self.num_read += 1
@@ -335,33 +327,28 @@ class _Megatron(Parser):
             programs.add("megatron-deepspeed")
         if name := next((name for name in _NAMES if name in programs), None):
             findings.rename(name)
-        _report_devices(findings)
+        if not findings.known("num_devices"):
+            _report_devices(findings)
         if settings.num_overflows:
             findings.remark(
                 f"DeepSpeed skipped the update of {settings.num_overflows} step(s); the records do not count them"
-            )
-        if settings.has_microseconds:
-            findings.remark(
-                "this version of Megatron-LM (since January 2026) does not reset its clock after the first line:"
-                " its second line holds the first iteration again and counts as warm-up"
             )
 
 
 def _report_devices(findings: Findings) -> None:
     """Report the number of devices where the log states the rate of all and of one: their ratio, near an integer."""
-    per_device = findings.column("tokens_per_second_per_device")
-    if findings.known("num_devices") or np.isnan(per_device).all():
-        return
-    elapsed, batch, sequence = map(findings.column, ("elapsed_s", "global_batch_size", "sequence_length"))
+    per_device, elapsed, batch = map(
+        findings.column, ("tokens_per_second_per_device", "elapsed_s", "global_batch_size")
+    )
+    sequence = findings.column("sequence_length")
     with np.errstate(divide="ignore", invalid="ignore"):
-        tokens = findings.column("consumed_tokens") / findings.column("consumed_samples")
-        sequence = np.where(np.isnan(sequence), findings.known("sequence_length") or tokens, sequence)
         samples = np.where(np.isnan(batch), findings.column("samples_per_second"), batch / elapsed)
-        ratios = samples * sequence / per_device
+        ratios = (
+            samples * np.where(np.isnan(sequence), findings.known("sequence_length") or np.nan, sequence) / per_device
+        )
     ratios = ratios[np.isfinite(ratios)]
-    median = float(np.median(ratios)) if len(ratios) else 0.0
-    whole = round(median)
-    if whole and abs(median - whole) < 0.1 and np.all(np.abs(ratios / whole - 1) < 0.01):
+    whole = round(float(np.median(ratios))) if len(ratios) else 0
+    if whole and np.all(np.abs(ratios / whole - 1) < min(0.01, 0.1 / whole)):
         findings.fact("num_devices", whole, _NOWHERE)
 
 

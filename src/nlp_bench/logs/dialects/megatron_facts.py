@@ -10,7 +10,6 @@ from functools import lru_cache
 from nlp_bench.logs.clean import stamp_s
 from nlp_bench.logs.dialect import REINFORCED, Findings
 from nlp_bench.logs.pattern import late
-from nlp_bench.logs.quantity import Bracket, bounds
 from nlp_bench.logs.scan import Line, slim
 
 NEEDLES = (
@@ -21,9 +20,11 @@ NEEDLES = (
 _RULE = late(rb"-{5} (end of )?arguments -{5}")
 # GPT-NeoX appends dots and whether the value is the default: `  seq_length ...... 2048.......updated`.
 _ARGUMENT = late(rb"(?:^|[\s:])(\w{2,64}) \.{2,} (\d{1,18}|True|False)\.*(?:default|updated)?\s*$")
-_VISION_MODEL = late(rb"(?:^|[\s:])vision_model_type \.{2,} (?!None)\w")
 _PLAIN = late(rb"(?:\[default\d{1,4}\]:)?\s{0,9}\w{2,64} \.{6,} [\w./+-]{1,80}\s*")
-_CURRICULUM = late(rb"\scurriculum_learning \.{2,} \{.{0,200}'enabled': True")
+_NO_NUMBER = {
+    "vision_model_type": late(rb"(?:^|[\s:])vision_model_type \.{2,} (?!None)\w"),
+    "curriculum_learning": late(rb"\scurriculum_learning \.{2,} \{.{0,200}'enabled': True"),
+}
 _ALIGNED = late(
     rb"(?:^|[\s-])(seq_length|global_batch_size|log_interval)\s*:\s*(\d{1,18})(?: \(int\))?\s*$"
     rb"|(?:-(world_size):\s*(\d{1,18})|\s(world_size)\s*: (\d{1,18}) \(int\))\s*$"
@@ -35,8 +36,7 @@ _NO_COMMAND = late(
     rb"(?:^|\s)#|\b(?:echo|sbatch)\b|usage:|\[--|\btasks/|(?:eval|infer|convert|preprocess|preflight|check|nccl)\w*\.py\b"
 )
 """A comment, a message, a help, or the command of something other than this training."""
-_ENGINE = late(rb"\[config\.py:\d+:\w+\]\s+(train_batch_size|gradient_accumulation_steps) \.+ (\d{1,18})\s*$")
-_STEP = late(rb"iter time \(s\): (\d{1,9}\.\d{1,9}) samples/sec: (\d{1,9}\.\d{1,9})(?![\d.])")
+_ENGINE = late(rb"\[config\.py:\d+:\w+\]\s+train_batch_size \.+ (\d{1,18})\s*$")
 _SENTENCES = (
     (late(rb"using world size: (\d{1,18})(?:,| and )"), "num_devices"),
     (late(rb"number of GPUs determined to be: (\d{1,18})\s*$"), "num_devices"),
@@ -47,7 +47,6 @@ _CONSTANT = late(rb"setting number of micro-?batches to constant (\d{1,18})\s*$"
 _DATED = late(rb"\[(before the start of|after) training[^\]]{0,20}\] datetime: (.*)")
 _DEVICE = late(rb"(?:^|\S ?) > device: (.{1,200}?)\s*$")
 """Our trainer's line, behind whatever a launcher or log collector puts before it."""
-_MICROSECONDS = late(rb"\] datetime: \d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
 _SKIPPED = late(rb"OVERFLOW! Rank 0 Skipping step")
 _FACT = {
     "seq_length": "sequence_length",
@@ -57,6 +56,10 @@ _FACT = {
     "train_batch_size": "global_batch_size",
     "log_interval": "log_interval",
     "train_samples": "train_samples",
+}
+_PASSES = {
+    *("micro_batch_size", "pipeline_model_parallel_size", "num_microbatches_in_minibatch", "pipe_parallel_size", "gas"),
+    "gradient_accumulation_steps",
 }
 _CURRICULA = ("curriculum_learning", "curriculum_learning_legacy", "data_efficiency_curriculum_learning")
 
@@ -72,106 +75,74 @@ def dumped(text: bytes) -> tuple[str, bytes] | None:
 def _argument(text: bytes) -> tuple[str, bytes] | None:
     if found := _ARGUMENT.search(text):
         return found[1].decode(), found[2]
-    return ("vision_model_type", b"True") if _VISION_MODEL.search(text) else None
+    other = next((name for name, form in _NO_NUMBER.items() if form.search(text)), None)
+    return (other, b"True") if other else None
 
 
 class Settings:
     """The settings found so far. The dump of the arguments takes precedence over the output of launchers and engines."""
 
     def __init__(self) -> None:
-        self.is_deepspeed = self.has_microseconds = False
+        self.is_deepspeed = False
         self.num_overflows = 0
         self._dump: dict[str, int] = {}
         self._dump_line: Line | None = None
-        self._decoder: tuple[int, Line] | None = None  # decoder_seq_length
         self._is_dumped = False
         self._of_dump: set[str] = set()
         """Facts that the dump states; other statements of them do not count."""
         self._stated: dict[str, dict[int, Line]] = {}
         """Values of each fact outside the dump, before it."""
-        self._batch = Bracket()
-        self._batch_line: Line | None = None
 
     def take(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read a line that is no record."""
         rule = _RULE.search(text) if b"arguments --" in text else None
-        if rule:
-            if rule[1]:
-                self._is_dumped = True
-                self.finish(findings)
-            else:
-                findings.start(line)
-                self._dump, self._dump_line, self._is_dumped, self._of_dump = {}, None, False, set()
-                self._decoder = None
+        if rule and rule[1]:
+            self._is_dumped = True
+            self.finish(findings)
+        elif rule:
+            findings.start(line)
+            self._dump, self._dump_line, self._is_dumped, self._of_dump = {}, None, False, set()
         elif b":print]" in text:
             if found := _ENGINE.search(text):
                 self.is_deepspeed = True
-                if found[1] == b"train_batch_size":
-                    self._state("global_batch_size", int(found[2]), line, findings)
-                else:
-                    self._dump.setdefault("gas", int(found[2]))
+                self._state("global_batch_size", int(found[1]), line, findings)
         elif b" .." in text and (argument := _argument(text)):
             self.argument(*argument, line, findings)
-        elif _CURRICULUM.search(text):
-            self._dump["curriculum_learning"] = 1
         elif b" ......" not in text:  # not a line of the dump
             self._sentence(text, line, findings)
 
     def finish(self, findings: Findings) -> None:
         """Report facts that no dump has stated."""
-        self._report_batch(findings)
-        if self._decoder and "vision_model_type" in self._dump:
+        dump, line = self._dump, self._dump_line
+        has_passes = self.is_deepspeed or not dump.keys().isdisjoint(_PASSES)
+        if line and {"batch_size", "model_parallel_size", "world_size"} <= dump.keys() and not has_passes:
+            # The dumps of 2019 state the samples of one replica, which had one micro-batch.
+            batch = dump["batch_size"] * dump["world_size"] // dump["model_parallel_size"]
+            self._fact("global_batch_size", batch, line, findings)
+        if line and {"vision_model_type", "decoder_seq_length"} <= dump.keys():
             # Of a vision-language model seq_length is that of an image: two lengths are stated, and neither counts.
-            findings.fact("sequence_length", *self._decoder)
+            findings.fact("sequence_length", dump["decoder_seq_length"], line)
         for name, values in self._stated.items():
             for stated in values.items() if name not in self._of_dump else ():
                 findings.fact(name, *stated)
         self._stated = {}
-        if self._batch_line and self._batch.whole and findings.known("global_batch_size") is None:
-            findings.fact("global_batch_size", self._batch.whole, self._batch_line)
 
     def argument(self, name: str, value: bytes, line: Line, findings: Findings) -> None:
         """Take an argument of the dump, a whole number, True or False."""
-        if not value.isdigit():
-            if value != b"False":
-                self._dump[name] = 1
-                self.is_deepspeed |= name == "deepspeed"
-                if name == "perform_rl_step":
-                    findings.refuse(REINFORCED)
-            return
-        count = self._dump.setdefault(name, int(value))
-        self._dump_line = slim(line)
-        if name == "decoder_seq_length":
-            self._decoder = count, self._dump_line
-        is_curriculum = name == "seq_length" and any(key in self._dump for key in _CURRICULA)
-        if name in _FACT and not is_curriculum and _FACT[name] not in self._of_dump:
-            self._of_dump.add(_FACT[name])
-            findings.fact(_FACT[name], count, line)
+        if value == b"True":
+            self._dump[name] = 1
+            self.is_deepspeed |= name == "deepspeed"
+            if name == "perform_rl_step":
+                findings.refuse(REINFORCED)
+        elif value.isdigit():
+            count, self._dump_line = self._dump.setdefault(name, int(value)), slim(line)
+            if name in _FACT and not (name == "seq_length" and any(key in self._dump for key in _CURRICULA)):
+                self._fact(_FACT[name], count, line, findings)
 
-    def _report_batch(self, findings: Findings) -> None:
-        """Report the global batch size as micro-batch size x replicas x micro-batches, where the dump has only these."""
-        dump, replicas = self._dump, self._replicas()
-        micro = dump.get("micro_batch_size") or dump.get("batch_size")
-        passes = dump.get("gas") or dump.get("gradient_accumulation_steps")
-        # Without an engine and without pipeline stages, programs of that time had one micro-batch.
-        has_stages = bool(dump.keys() & {"pipeline_model_parallel_size", "num_microbatches_in_minibatch"})
-        passes = passes or (None if self.is_deepspeed or has_stages else 1)
-        if self._dump_line and micro and replicas and passes and "global_batch_size" not in self._of_dump:
-            self._of_dump.add("global_batch_size")
-            findings.fact("global_batch_size", micro * replicas * passes, self._dump_line)
-
-    def _replicas(self) -> int | None:
-        """Return the number of model replicas; None where a line of the dump may be lost."""
-        dump = self._dump
-        stages = dump.get("pipeline_model_parallel_size", dump.get("pipe_parallel_size"))
-        # Only the oldest dumps, those of `model_parallel_size` without an engine's `gas`, have no pipeline stages.
-        is_oldest = "model_parallel_size" in dump and "gas" not in dump
-        if "data_parallel_size" in dump or (stages is None and not is_oldest):
-            return dump.get("data_parallel_size")
-        world = dump.get("world_size") or dump.get("global_num_gpus")
-        model = dump.get("tensor_model_parallel_size") or dump.get("model_parallel_size")
-        parts = (model or 0) * max(stages or 1, 1) * dump.get("context_parallel_size", 1)
-        return world // parts if world and parts and world % parts == 0 else None
+    def _fact(self, name: str, count: int, line: Line, findings: Findings) -> None:
+        if name not in self._of_dump:
+            self._of_dump.add(name)
+            findings.fact(name, count, line)
 
     def _sentence(self, text: bytes, line: Line, findings: Findings) -> None:
         if aligned := _ALIGNED.search(text):
@@ -185,22 +156,11 @@ class Settings:
             if found := expression.search(text):
                 self._state(name, int(found[1]), line, findings)
         if found := _CONSTANT.search(text):
-            self._dump.setdefault("gas", int(found[1]))
             findings.fact("micro_batches", int(found[1]), line)
-        if found := _STEP.search(text):
-            # A line of DeepSpeed's pipeline engine: rate x time is the batch size.
-            self.is_deepspeed = True
-            seconds, rate = bounds(found[1]), bounds(found[2])
-            if line.is_ended and seconds and rate:
-                self._batch.narrow(seconds[0] * rate[0], seconds[1] * rate[1])
-                self._batch_line = slim(line)
         if found := _DEVICE.search(text):
             findings.fact("device", found[1].decode(errors="replace"), line)
-        self._date(text, line, findings)
-
-    def _date(self, text: bytes, line: Line, findings: Findings) -> None:
+        self.is_deepspeed |= b"iter time (s): " in text  # of DeepSpeed's pipeline engine
         self.num_overflows += _SKIPPED.search(text) is not None
-        self.has_microseconds |= _MICROSECONDS.search(text) is not None
         if (found := _DATED.search(text)) and (at := stamp_s(found[2])):
             findings.fact("ended_s" if found[1] == b"after" else "begun_s", at, line)
 
