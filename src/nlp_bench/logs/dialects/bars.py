@@ -4,9 +4,8 @@ NeMo's metrics have three significant digits (`consumed_samples=1.63e+6`); round
 """
 
 import math
-import operator
 from functools import partial
-from typing import NamedTuple
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,164 +29,107 @@ _SLOWER, _MIN_PARTS = 1.05, 3
 _NEMO = (b"global_step=", b"consumed_samples=", b"train_step_timing in s=")
 
 
-class _Step(NamedTuple):
-    """One drawing of NeMo's bar."""
-
-    line: Line
-    bar: Bar
-    metrics: dict[bytes, Rounded]
-    names: tuple[bytes, ...]  # of all its metrics; it is kept until the next one, as they must be those of a neighbour
-    is_known: bool
-
-    def exact(self, name: bytes) -> int | None:
-        metric = self.metrics.get(name)
-        return int(metric.value) if metric and not metric.error and math.isfinite(metric.value) else None
-
-    def counts_steps(self) -> bool:
-        """Say whether the bar may count training steps: its count is at most one above the step (below it in later epochs)."""
-        step = self.metrics.get(b"global_step")
-        return step is None or self.bar.done - step.value <= 1 + step.error
-
-    def follows(self, before: "_Step") -> bool:
-        """Say whether this is a later step than `before`, not the same bar drawn again."""
-        one, two = before.exact(b"global_step"), self.exact(b"global_step")
-        return self.bar.done != before.bar.done if one is None or two is None else two > one
-
-
-class _Batch:
-    """The samples of a step, where unrounded counts determine them."""
-
-    def __init__(self) -> None:
-        self.last: tuple[int, int] | None = None
-        self.ratios: set[float] = set()
-
-    def add(self, step: int | None, samples: int | None) -> None:
-        if step is None or not samples:
-            return
-        if self.last and step > self.last[0] and len(self.ratios) < 2:
-            self.ratios.add((samples - self.last[1]) / (step - self.last[0]))
-        self.last = step, samples
-
-    def size(self) -> float | None:
-        """Return the difference of the samples per step; of a single bar, the ratio of samples and steps if it is an integer."""
-        ratios = self.ratios
-        if not ratios and self.last:
-            step, samples = self.last
-            # NeMo counts steps from 0, and samples before or after the step, depending on the version.
-            ratios = {samples / n for n in (step, step + 1) if n and samples % n == 0}
-        (ratio, *others) = ratios or {0.0}
-        return ratio if not others and ratio > 0 and ratio == int(ratio) else None
-
-
 class _Lightning(Parser):
     """Collects the bars of all epochs; with NeMo's metrics it is NeMo's log, else Lightning's."""
 
     def __init__(self, *, is_nemo: bool) -> None:
         self.is_nemo = is_nemo
         self.book = BarBook()
-        self.by_step, self.timed = Series(None), Series(None)
+        self.by_step = Series(None)
         self.steps: list[tuple[Line, dict[str, float]]] = []
-        self.part: list[float] = []
-        self.slower: list[float] = []
-        self.batch = _Batch()
-        self.last: _Step | None = None
-        self.odd: _Step | None = None
-        self.pending: _Step | None = None
+        self.last = (-1, 0)  # bar and global step, 0 where that is rounded
+        self.samples: tuple[int, int] | None = None  # step and consumed samples
+        self.batches: set[float] = set()
+        self.odd: tuple[Line, int, float] | None = None
         self.has_metrics = False
 
-    def take(self, line: Line, findings: Findings) -> None:
-        """Collect the bars of the line; step times are reported at once."""
+    def take(self, line: Line, _findings: Findings) -> None:
+        """Collect the bars of the line."""
         for bar in self.book.take(line, "epoch"):
             written = _METRIC.findall(bar.postfix)
-            names = tuple(_NAME.findall(bar.postfix))
-            if len(dict(written)) < len(written) or len(names) != bar.postfix.count(b"="):
+            if len(dict(written)) < len(written) or len(_NAME.findall(bar.postfix)) != bar.postfix.count(b"="):
                 continue  # the halves of two bars
-            self.has_metrics = self.has_metrics or any(name in bar.postfix for name in _NEMO)
+            self.has_metrics |= any(name in bar.postfix for name in _NEMO)
             if self.is_nemo and written:
-                before = self.pending
-                # Names may differ in number: a program appends metrics and replaces none.
-                is_like = before is not None and all(map(operator.eq, names, before.names))
-                self._release(findings, is_known=is_like)
-                metrics = {name: value for name, text in written if (value := rounded(text))}
-                self.pending = _Step(line_of(line, bar), bar, metrics, names, is_known=is_like or before is None)
+                self._step(line_of(line, bar), bar, {name: value for name, text in written if (value := rounded(text))})
 
-    def _release(self, findings: Findings, *, is_known: bool) -> None:
-        """Read the pending bar, unless it is spliced from two lines."""
-        step, self.pending = self.pending, None
-        if step is None:
-            return
-        if not (step.is_known or is_known):
-            findings.record(step.line, {}, is_whole=False)
-            return
-        if step.metrics and (self.last is None or step.follows(self.last)):
-            self._step(step)
-            number = step.exact(b"global_step")
-            if number is not None:
-                self.by_step.add(step.line, step.bar._replace(done=number + 1, seconds_per_unit=None))
+    def _step(self, line: Line, bar: Bar, metrics: dict[bytes, Rounded]) -> None:
+        rounded_step = metrics.get(b"global_step")
+        number, samples = (_exact(metrics.get(name)) for name in (b"global_step", b"consumed_samples"))
+        drawn = bar.done, number or 0
+        if drawn[0] == self.last[0] or (number and self.last[1] and number <= self.last[1]):
+            return  # the same bar drawn again
+        self.last = drawn
+        # The count of a bar is at most one above the step (below it in later epochs).
+        if rounded_step and bar.done - rounded_step.value > 1 + rounded_step.error:
+            self.odd = line, bar.done, rounded_step.value
+        if number is not None and samples:
+            if self.samples and number > self.samples[0]:
+                self.batches.add((samples - self.samples[1]) / (number - self.samples[0]))
+            self.samples = number, samples
+        iteration = bar.done if number is None else number + 1
+        elapsed, loss = metrics.get(b"train_step_timing in s"), metrics.get(b"reduced_train_loss")
+        if elapsed and elapsed.value > 0:
+            values = {"iteration": float(iteration), "elapsed_s": elapsed.value}
+            self.steps.append((line, values if loss is None else {**values, "lm_loss": loss.value}))
+        if self.steps or number is not None:
+            self.by_step.add(line, bar._replace(done=iteration, seconds_per_unit=None))
 
-    def _step(self, step: _Step) -> None:
-        self.last = step
-        self.odd = self.odd if step.counts_steps() else step
-        number = step.exact(b"global_step")
-        self.batch.add(number, step.exact(b"consumed_samples"))
-        elapsed, loss = step.metrics.get(b"train_step_timing in s"), step.metrics.get(b"reduced_train_loss")
-        if elapsed is None or not elapsed.value > 0:
-            return
-        iteration = step.bar.done if number is None else number + 1
-        values = {"iteration": float(iteration), "elapsed_s": elapsed.value}
-        self.steps.append((step.line, values if loss is None else {**values, "lm_loss": loss.value}))
-        points = self.timed.points
-        before, num_points = points[-1:], len(points)
-        self.part.append(elapsed.value)
-        self.timed.add(step.line, step.bar._replace(done=iteration, seconds_per_unit=None))
-        if len(points) > num_points:
-            self.slower += [
-                (points[-1][2] - clock) / (points[-1][1] - done) / float(np.mean(self.part))
-                for _, done, clock in before
-            ]
-            self.part.clear()
+    def _batch(self) -> float | None:
+        """Return the difference of the samples per step; of a single bar, the ratio of samples and steps if it is an integer."""
+        batches = self.batches
+        if not batches and self.samples:
+            step, samples = self.samples
+            # NeMo counts steps from 0, and samples before or after the step, depending on the version.
+            batches = {samples / n for n in (step, step + 1) if n and samples % n == 0}
+        (batch, *others) = batches or {0.0}
+        return batch if not others and batch > 0 and batch == int(batch) else None
 
     def finish(self, findings: Findings) -> None:
         """Report the batch that NeMo states and, where it states no step times, those of the bar."""
-        self._release(findings, is_known=False)
         series = self.book.longest()
         if not series or self.is_nemo != self.has_metrics:
             return
-        batch = self.batch.size() if self.last else None
-        if batch and self.last:
-            findings.fact("global_batch_size", batch, self.last.line)
+        if batch := self._batch():
+            findings.fact("global_batch_size", batch, self.by_step.points[0][0])
         if self.steps:
             self._times(findings)
-            return
-        if self.odd is None:
+        elif self.odd is None:
             if report_series(series, findings) and not self.is_nemo:
                 findings.doubt(
                     "an iteration is a unit of Lightning's bar: a micro-batch where gradients are accumulated"
                 )
-            return
-        if report_series(self.by_step, findings, has_total=False):
-            return
-        findings.record(self.odd.line, {"iteration": self.odd.bar.done, "clock_s": series.points[-1][2]})
-        missing = ("sequence_length",) if batch else ("sequence_length", "global_batch_size")
-        step = self.odd.metrics[b"global_step"].value
-        findings.refuse(
-            f"the bar counts {self.odd.bar.done} units where global_step is {step:g}: they are not training steps (old bars count "
-            "validation too), and a rounded step cannot replace them",
-            *missing,
-        )
+        elif not report_series(self.by_step, findings, has_total=False):
+            line, done, step = self.odd
+            findings.record(line, {"iteration": done, "clock_s": series.points[-1][2]})
+            findings.refuse(
+                f"the bar counts {done} units where global_step is {step:g}: they are not training steps (old bars count validation "
+                "too), and a rounded step cannot replace them",
+                *("sequence_length", "global_batch_size")[: 1 if batch else 2],
+            )
 
     def _times(self, findings: Findings) -> None:
         """Report the times of the steps, or those of the bar where its clock shows that they leave something out in each part of the run."""
+        done, times = (np.array([values[name] for _, values in self.steps]) for name in ("iteration", "elapsed_s"))
+        slower = [
+            (clock - before) / (end - begin) / own.mean()
+            for (_, begin, before), (_, end, clock) in pairwise(self.by_step.points)
+            if (own := times[(done > begin) & (done <= end)]).size
+        ]
         losses = [(values["iteration"], values["lm_loss"]) for _, values in self.steps if "lm_loss" in values]
-        is_slower = len(self.slower) >= _MIN_PARTS and np.median(self.slower) > _SLOWER
-        if is_slower and report_series(self.timed, findings, losses=losses):
+        is_slower = len(slower) >= _MIN_PARTS and np.median(slower) > _SLOWER
+        if is_slower and report_series(self.by_step, findings, losses=losses):
             findings.remark(
-                f"the steps are timed by the bar: {np.median(self.slower):.3g} times as much time passed as train_step_timing says, which leaves "
+                f"the steps are timed by the bar: {np.median(slower):.3g} times as much time passed as train_step_timing says, which leaves "
                 "the loading of data out"
             )
             return
         for line, values in self.steps:
             findings.record(line, values)
+
+
+def _exact(metric: Rounded | None) -> int | None:
+    return int(metric.value) if metric and not metric.error and math.isfinite(metric.value) else None
 
 
 _OWN_TIMES = (b"SamplesPerSec=", b"train_runtime", b":::MLLOG")
