@@ -4,6 +4,7 @@ Several lines may be of the same step; in this order of preference: the pipeline
 `[Rank 0] step=`.
 """
 
+from itertools import pairwise
 from math import isfinite
 from typing import NamedTuple
 
@@ -135,34 +136,32 @@ class _DeepSpeed(PatternParser):
 
     def _batch(self) -> float | None:
         """Return the batch as the multiple of one device's share nearest to rate x time per step; None if it is ambiguous."""
-        if "size" not in self.micro:
+        if not self.micro.get("size"):
             return None
         share = self.micro["size"] * self.micro.get("accumulation", 1)
         found = [
-            (two.stamp_s - one.stamp_s) / (two.step - one.step) * two.rate
-            for one, two in zip(self.timed, self.timed[1:], strict=False)
+            (two.stamp_s - one.stamp_s) / (two.step - one.step) * two.rate / share
+            for one, two in pairwise(self.timed)
             if two.step > one.step and one.stamp_s is not None and two.stamp_s is not None
         ]
-        product = float(np.median(found)) if found else 0.0
-        batch = share * round(product / share) if share else 0
-        is_clear = 0.04 * product < share and abs(product - batch) < 0.02 * product
-        return float(batch) if batch and is_clear else None
+        multiple = float(np.median(found)) if found else 0.0
+        is_clear = 0.04 * multiple < 1 and abs(multiple - round(multiple)) < 0.02 * multiple
+        return float(share * round(multiple)) if is_clear else None
 
     def _report_means(self, findings: Findings) -> None:
         """Report the rates between lines from the cumulative means, which begin anew where the count of steps falls."""
-        before: tuple[float, float] | None = None
+        before = (0.0, 0.0)
         for timed in self.timed:
             count = float(timed.step - _FIRST_STEPS)
-            if count <= 0 or not 0 < timed.mean < float("inf"):
+            if count <= 0 or timed.mean <= 0 or count == before[0]:  # the last is another process
                 continue
-            if before and count == before[0]:
-                continue  # another process
-            if before and count < before[0]:
-                before = None
+            before = before if count > before[0] else (0.0, 0.0)
             time = count / timed.mean
-            rate = timed.mean if before is None else (count - before[0]) / max(time - before[1], 1e-30)
-            if before is None or time > before[1]:
-                values = {"iteration": float(timed.step), "samples_per_second": rate}
+            if time > before[1]:
+                values = {
+                    "iteration": float(timed.step),
+                    "samples_per_second": (count - before[0]) / (time - before[1]),
+                }
                 findings.record(timed.line, values, label=timed.label)
                 before = count, time
 
