@@ -29,9 +29,6 @@ class _InternEvo(Parser):
     Where the log does not state the devices, the time stamps of the lines (milliseconds) give the time of a step.
     """
 
-    def __init__(self) -> None:
-        self._before: dict[bytes, tuple[int, float]] = {}
-
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         if b"data parallel size: " in text and form_of(_WORLD).search(text):
             findings.start(line)
@@ -45,15 +42,12 @@ class _InternEvo(Parser):
         values |= numbers((name, match and match[1]) for name, match in matches.items())
         prefix = text[: min(step.start(), rate.start())]
         label = label_of(prefix.rpartition(b"tflops=")[0] or prefix)
-        if findings.known("num_devices") is None and "consumed_tokens" in values:
-            now, before = stamp_s(prefix, is_fine=True), self._before.get(label)
-            if now is not None:
-                self._before[label] = int(step[1]), now
-            if now is not None and before and int(step[1]) > before[0] and now > before[1]:
-                values["elapsed_s"] = (now - before[1]) / (int(step[1]) - before[0])
-                findings.remark(
-                    "the number of devices is not stated; the time of a step is the difference of the lines' time stamps"
-                )
+        now = stamp_s(prefix, is_fine=True) if findings.known("num_devices") is None else None
+        if now is not None and "consumed_tokens" in values:
+            values["clock_s"] = now
+            findings.remark(
+                "the number of devices is not stated; the time of a step is the difference of the lines' time stamps"
+            )
         findings.record(line, values, label=label)
 
 

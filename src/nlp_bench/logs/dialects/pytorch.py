@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nlp_bench.files import once
-from nlp_bench.logs.clean import label_of, stamp_s
-from nlp_bench.logs.dialect import Dialect, Findings, Parser
+from nlp_bench.logs.clean import stamp_s
+from nlp_bench.logs.dialect import Dialect, Findings
 from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values, late
-from nlp_bench.logs.quantity import LARGEST, Bracket, bounds, number, numbers
+from nlp_bench.logs.quantity import LARGEST, Bracket, bounds, number
 from nlp_bench.logs.scan import Line
 
 
@@ -90,17 +90,13 @@ class _FmsFsdp(LinesParser):
         return True
 
 
-class _Lingua(Parser):
+class _Lingua(PatternParser):
     """One line per logging interval, or metrics.jsonl with all digits.
 
     The line counts micro-steps (`acc`); `iter` is the time of the last of them, not of a step. metrics.jsonl has the tokens of all
     devices and the time of day, which give the rate of the machine.
     """
 
-    _rate_key = b"  wps: "
-    _front = late(rb"step: (?P<iteration>\d{1,12})  (?:acc: (?P<acc>\d{1,9})  )?")
-    _back = late(rb"([-+\d.e]{1,24})  iter: +[\d.e-]{1,24}  data:")
-    _loss = late(rb"\bloss(?:_avg)?: +([-+\w.]+)")
     _json = late(rb"\{\"(?=[^\r\n]*\"speed/wps\")[^\r\n]*\}\s*$")
     _names: ClassVar = {
         "global_step": "iteration",
@@ -109,26 +105,13 @@ class _Lingua(Parser):
         "loss/out": "lm_loss",
     }
 
-    def __init__(self) -> None:
-        self._before: tuple[float, float] | None = None
-
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        if self._rate_key in text:
-            self._line(text, line, findings)
-        elif b'"speed/wps"' in text:
+        super().text(text, line, findings)
+        if b'"speed/wps"' in text:
             self._metrics(text, line, findings)
 
-    def _line(self, text: bytes, line: Line, findings: Findings) -> None:
-        front, _, back = text.partition(self._rate_key)
-        begin = front.rfind(b"step: ", -400)
-        head, rate = self._front.match(front, begin) if begin >= 0 else None, self._back.match(back)
-        per_device = number(rate[1]) if rate else None
-        if not head or per_device is None or int(head["acc"] or 0):
-            return
-        values = {"iteration": float(head["iteration"]), "tokens_per_second_per_device": per_device}
-        loss = self._loss.search(front, begin)
-        values |= numbers([("lm_loss", loss and loss[1])])
-        findings.record(line, values, label=label_of(front[:begin].partition(b"INFO")[0]))
+    def values(self, values: Values, at: At) -> Values | None:
+        return None if int(at.found["acc"] or 0) else values
 
     def _metrics(self, text: bytes, line: Line, findings: Findings) -> None:
         found = self._json.search(text)
@@ -144,9 +127,7 @@ class _Lingua(Parser):
             return
         now = stamp_s(str(data.get("created_at", "")).encode(), is_fine=True)
         if now is not None and "consumed_tokens" in values:
-            before, self._before = self._before, (values["iteration"], now)
-            if before and values["iteration"] > before[0] and now > before[1]:
-                values["elapsed_s"] = (now - before[1]) / (values["iteration"] - before[0])
+            values["clock_s"] = now
         findings.record(line, values)
 
 
@@ -351,7 +332,13 @@ DIALECTS = (
         "wps: 5.43e+04  iter:  0.2512  data: 0.0012  lr: 3.00e-05  mem: 64%  pow: 612.3 W",
         trap="wps is of one device, with three digits; iter is the time of the last micro-step",
         needles=(b"  wps: ", b'"speed/wps"'),
-        parser=_Lingua,
+        parser=Pattern(
+            record=rb"step: <iteration>  (?:acc: (?P<acc>\d{1,9})  )?(?P<fields>(?:(?!step: )[^\r\n]){0,400})  "
+            rb"wps: (?P<tokens_per_second_per_device>[-+\d.e]{1,24})  iter: +[\d.e-]{1,24}  data:",
+            fields=(rb"\bloss(?:_avg)?: +(?P<lm_loss>[-+\w.]+)",),
+            reads_each_line=False,
+            reading=_Lingua,
+        ),
     ),
     Dialect(
         name="torchtune",
