@@ -5,15 +5,15 @@ from typing import ClassVar
 
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import PAIRS, Dialect, Findings, Parser
-from nlp_bench.logs.pattern import Lines, Match, Pattern, late
-from nlp_bench.logs.quantity import Bracket, Counted, bounds, number, numbers
+from nlp_bench.logs.pattern import Lines, Match, Pattern, is_cut, late
+from nlp_bench.logs.quantity import Bracket, bounds, number, numbers
 from nlp_bench.logs.scan import Line
 
 _SPEED = rb"(?:<iterations_per_second>it/s|<elapsed_s>s/it)"
 
 
 class _Clu(Parser):
-    """Reads `[step] name=value, name=value`, and derives the devices from the two rates."""
+    """Reads `[step] name=value, name=value`."""
 
     _head = late(rb"\[(\d{1,12})\] (collection=train )?(?!collection=)(?=[\w/ ]{1,200}=)")
     _other = late(rb"\bcollection=|\] \[\d{1,12}\] |\.py:\d")
@@ -27,41 +27,28 @@ class _Clu(Parser):
         b"steps_per_sec": "iterations_per_second",
         b"loss": "lm_loss",
     }
-
-    def __init__(self) -> None:
-        self._devices = Counted()
-        self._is_named = False
+    is_named = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         """Read records; collections other than train are evaluations."""
         head = self._head.search(text)
-        self._is_named = self._is_named or b"] collection=" in text
+        self.is_named |= b"] collection=" in text
         # After the head of an evaluation, or of any other line, the numbers are not those of the record.
         if not head or self._other.search(text, head.end()):
             return
         # A program that prints the collection prints it on every line: where it is missing, it was lost.
-        if head[2] or not (self._is_named or self._torn_name.match(text, head.end())):
-            self._record(text, head, line, findings)
-
-    def _record(self, text: bytes, head: Match, line: Line, findings: Findings) -> None:
-        written: dict[bytes, bytes] = {}
-        for pair in self._pair.finditer(text, head.end()):
-            is_whole = line.is_ended or pair.end() < len(text)
-            if is_whole and written.setdefault(pair[1], pair[2]) != pair[2]:
-                findings.record(line, {}, is_whole=False)  # the halves of two lines
-                return
-        values = {"iteration": float(head[1])}
-        values |= numbers((name, written.get(key)) for key, name in self._keys.items())
+        if not head[2] and (self.is_named or self._torn_name.match(text, head.end())):
+            return
+        pairs = [pair for pair in self._pair.finditer(text, head.end()) if not is_cut(line, text, pair.end())]
+        written = {pair[1]: pair[2] for pair in pairs}
+        values = numbers((name, written.get(key)) for key, name in self._keys.items())
         if not {"elapsed_s", "tokens_per_second", "samples_per_second"} & values.keys():
             return
         if "tokens_per_second" in values:
             findings.remark("target tokens alone are counted, padding included; the tokens of the encoder are not")
-        rates = (written.get(b"target_tokens_per_second" + of) for of in (b"", b"_per_core"))
-        self._devices.quotient(line, *rates)
-        findings.record(line, values, label=label_of(text[: head.start()]), is_whole=line.is_ended)
-
-    def finish(self, findings: Findings) -> None:
-        self._devices.report(findings)
+        is_whole = line.is_ended and len(written) == len(pairs)  # else the halves of two lines
+        values = {"iteration": float(head[1]), **values} if is_whole or not line.is_ended else {}
+        findings.record(line, values, label=label_of(text[: head.start()]), is_whole=is_whole)
 
 
 _STEP = late(rb"completed step: (\d{1,12}), seconds: (\d+(?:\.\d+)?)(?=,|\s|$)")
@@ -103,7 +90,6 @@ class _MaxText(Parser):
         self._devices = Bracket()
         self._weights: set[float] = set()
         self._sums = (0.0, 0.0, 0)  # real tokens, those that one device counts, steps
-        self._per_device = Bracket()
         self._is_preference = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
@@ -150,7 +136,6 @@ class _MaxText(Parser):
         self._sums = real + weights, counted + sum(per_second) / 2 * sum(time) / 2, steps + 1
         if len(self._weights) < 2:  # two show that they differ
             self._weights.add(weights)
-        self._per_device.narrow(per_second[0] * time[0], per_second[1] * time[1])
         self._devices.ratio((weights, weights), (per_second[0] * time[0], per_second[1] * time[1]))
 
     def finish(self, findings: Findings) -> None:
@@ -169,8 +154,7 @@ class _MaxText(Parser):
         if not (self._last and len(self._weights) == 1):
             return
         (weights,), devices = self._weights, self._devices.whole
-        # Rules out an integer by chance: each device must have an integer share, and the rates must agree with it.
-        if devices and weights % devices == 0 and self._per_device.low <= weights / devices <= self._per_device.high:
+        if devices and weights % devices == 0:  # each device has an integer share
             findings.fact("num_devices", devices, self._last)
             findings.fact("tokens", weights, self._last)
 

@@ -91,7 +91,6 @@ DIALECTS = (
             rb"tps <tokens_per_second>\(<tokens_per_second_per_device>/gpu\)",
             fields=(rb"\bloss (?P<lm_loss>[-+\w.]+)", rb"\bgrad_norm (?P<grad_norm>[-+\w.]+)"),
             torn=rb"/gpu\) \| \w{0,16}$",
-            devices=("tokens_per_second", "tokens_per_second_per_device"),
         ),
     ),
 )

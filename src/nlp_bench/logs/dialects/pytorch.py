@@ -52,16 +52,11 @@ class _Composer(LinesParser):
         return {"iteration": float(before + int(head["count"]))}, True
 
     def derive(self, record: Open) -> bool:
-        """Set the number of the batch from `time/batch`, which counts those before it, and narrow the devices."""
+        """Set the number of the batch from `time/batch`, which counts those before it."""
         batches = number(record.texts.get(b"time/batch", b""))
         if batches is not None and math.isfinite(batches):
             record.values["iteration"] = batches + 1
-        if "iteration" not in record.values:
-            return False
-        for what in (b"tokens", b"samples"):
-            rates = (record.texts.get(b"throughput/%b%b_per_sec" % (of, what)) for of in (b"", b"device/"))
-            self.devices.quotient(record.line, *rates)
-        return True
+        return "iteration" in record.values
 
 
 class _FmsFsdp(LinesParser):
@@ -132,24 +127,19 @@ class _Lingua(PatternParser):
 
 
 class _Picotron(PatternParser):
-    """Narrows the tokens of a step, which are rounded to three digits, by the tokens of all steps so far."""
+    """Narrows the tokens of a step, which are rounded to three digits."""
 
     def __init__(self, form: Pattern) -> None:
         super().__init__(form)
-        self.batch, self.total = Bracket(), Bracket()
+        self.batch = Bracket()
 
     def values(self, values: Values, at: At) -> Values:
-        iteration, batch, total = values["iteration"], bounds(at.found["batch"]), bounds(at.found["so_far"] or b"")
-        if batch:
+        if batch := bounds(at.found["batch"]):
             self.batch.narrow(*batch)
-        if total and iteration:
-            self.total.narrow(total[0] / iteration, total[1] / iteration)
         return values
 
     def finish(self, findings: Findings) -> None:
-        both = self.batch.with_(self.total)
-        # The sum counts only if the batch size has been constant since the first step.
-        if self.devices.line and (tokens := both.roundest or self.batch.roundest):
+        if self.devices.line and (tokens := self.batch.roundest):
             findings.fact("tokens", tokens, self.devices.line)
         super().finish(findings)
 
@@ -192,7 +182,7 @@ class _ColossalAi(PatternParser):
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         sums = _SUMS.search(text)
-        if sums and sums[0].count(b"dp_world_size") == 1:  # else the halves of two lines
+        if sums:
             samples, replicas, duration = (number(part) for part in sums.groups())
             if samples and replicas and duration:
                 self.sums = {"consumed_samples": samples * replicas, "clock_s": duration}
@@ -211,35 +201,24 @@ class _ColossalAi(PatternParser):
             findings.remark("the rate is the mean of the measured steps of the whole run")
 
 
-_TOLERANCE = 1e-3
-
-
 class _Olmo(LinesParser):
     """Counts the devices, which are not stated: tokens per step of all x steps per second / tokens per second of one.
 
     The tokens of a step are the differences of the cumulative ones, the rates those of one device over a moving window.
     """
 
-    def __init__(self, form: Lines) -> None:
-        super().__init__(form)
-        self._before: tuple[float, float] | None = None
-        self._per_step = 0.0
+    before = (math.inf, 0.0)
 
     def derive(self, record: Open) -> bool:
         self.devices.line = record.line
-        iteration, tokens = record.values["iteration"], record.values.get("consumed_tokens")
-        if tokens is None:
-            return True
-        if self._before and iteration > self._before[0]:
-            per_step = (tokens - self._before[1]) / (iteration - self._before[0])
-            # Where the head of a record is lost, its lines join another one: two derivations of the tokens per step must agree.
-            known = (self._per_step, tokens / iteration)
+        steps_so_far, tokens_so_far = self.before
+        if "consumed_tokens" in record.values:
+            self.before = record.values["iteration"], record.values["consumed_tokens"]
             # Numbers above 1000 are truncated to integers, so the error may be one unit on either side.
             rate, steps = (bounds(record.texts.get(key, b""), 1.0) for key in list(self.form.keys)[:2])
-            if rate and steps and any(abs(per_step - other) <= _TOLERANCE * per_step for other in known):
+            if rate and steps and self.before[0] > steps_so_far:
+                per_step = (self.before[1] - tokens_so_far) / (self.before[0] - steps_so_far)
                 self.devices.ratio((per_step * steps[0], per_step * steps[1]), rate)
-            self._per_step = per_step
-        self._before = iteration, tokens
         return True
 
 
@@ -289,7 +268,7 @@ DIALECTS = (
                 b"throughput/tokens_per_sec": "tokens_per_second",
                 b"throughput/device/tokens_per_sec": "tokens_per_second_per_device",
                 b"throughput/samples_per_sec": "samples_per_second",
-                b"throughput/device/samples_per_sec": "",
+                b"throughput/device/samples_per_sec": "samples_per_second_per_device",
                 b"time/batch": "",
                 b"time/token": "consumed_tokens",
                 b"loss/train/total": "lm_loss",
@@ -381,7 +360,7 @@ DIALECTS = (
         parser=Pattern(
             record=rb"(?<!\w)Step: <iteration>\s*\| Loss:\s*(?P<lm_loss>[-+\w.]+) \| Global batch size:\s*(?P<batch>%(n)b) \| "
             rb"Tokens/s:\s*(?P<tokens_per_second>%(n)b) \| Tokens/s/GPU:\s*(?P<tokens_per_second_per_device>%(n)b) \| "
-            rb"(?:Tokens:\s*(?P<so_far>%(n)b)[/ ])?" % {b"n": rb"[\d.]+[KMBT]?"},
+            % {b"n": rb"[\d.]+[KMBT]?"},
             devices=("tokens_per_second", "tokens_per_second_per_device"),
             reading=_Picotron,
         ),
