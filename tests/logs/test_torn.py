@@ -55,7 +55,6 @@ CASES = {
         "fairseq_running_means", r"(?s)num_updates=2001, lr=0.0002, gnorm=0.500, clip=0.000, oom(=0.000, wall=5100[^\n]*\n).*", r"num_upda\1", (16384.0,),
     ),
     "the end of a step is lost": ("litgpt_2023", r"(?s) \(optimizer.step\)( remaining time: 30.*3 step 2[^\n]*\n).*", r" \1", ()),
-    "a unit is lost": ("paddlenlp_batch_cost", r"(?s)(2\.00000) sec.*?16384 tokens/s(, ips: 2048[^\n]*\n).*", r"\1\2", ()),
     "a count of an evaluation": ("xtuner", r"\[  20/1000\](  lr: 2.0e-04  e)[^\n]*\n[^\n]*\(val\)", r"[  20/1000]\1", (32768.0,)),
 }  # fmt: skip
 

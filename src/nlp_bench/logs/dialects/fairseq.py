@@ -16,7 +16,6 @@ _OF_ONE = {"tokens_per_second": "tokens_per_second_per_device", "tokens": "token
 _TWICE = late(rb"\bwpb\b[^\r\n]{1,4000}\bwpb\b|\bwps\b[^\r\n]{1,4000}\bwps\b")
 _BEGIN = late(rb"\bepoch \d|\{|\bloss=")
 _FACTS = (rb"\btraining on (?P<num_devices>\d{1,9}) (?:devices|GPUs)\b",)
-_MOST_WORDS = 1e13  # per second or per update; overflowing meters have printed 8.9e+19
 _LEAST_WALL_S = 10.0  # the wall clock is printed in whole seconds
 _MAY_BE_NAN = (b"loss", b"gnorm")
 _Pairs = dict[bytes, float]
@@ -27,7 +26,7 @@ class _Parser(Parser):
 
     def __init__(self) -> None:
         self.last_wall: float | None = None
-        self.is_per_device = self.has_clock = self.has_updates = False
+        self.marks: set[bytes] = set()
         self.epochs: list[tuple[Line, dict[str, float]]] = []
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
@@ -47,21 +46,14 @@ class _Parser(Parser):
         """Say whether the line has the parts, before and after the numbers, that decide what its rates mean."""
         if _TWICE.search(text) or not _HEAD.search(text):
             return False  # the half of a line, or two halves
-        self.is_per_device = self.is_per_device or _OF_DEVICE in text
-        self.has_clock = self.has_clock or b"wall" in pairs
-        self.has_updates = self.has_updates or b"num_updates" in pairs
-        if self.is_per_device and _OF_DEVICE not in text:
-            return False
-        if self.has_updates and b"num_updates" not in pairs:
-            return False  # its clock would not be comparable
-        return b"wall" in pairs or (line.is_ended and not self.has_clock)
+        has = {b"wall": b"wall" in pairs, b"num_updates": b"num_updates" in pairs, _OF_DEVICE: _OF_DEVICE in text}
+        marks = {mark for mark, is_there in has.items() if is_there}
+        self.marks |= marks  # a line without one of those of another line has lost it
+        return marks == self.marks and (line.is_ended or b"wall" in pairs)
 
     def _record(self, line: Line, text: bytes, pairs: _Pairs, findings: Findings) -> None:
         begin = _BEGIN.search(text)
         label = label_of(text[: begin.start()]) if begin else b""
-        if max(pairs[b"wps"], pairs.get(b"wpb", 0.0)) > _MOST_WORDS:
-            findings.remark("words per second and per update beyond any machine are left out")
-            pairs = {key: value for key, value in pairs.items() if key not in {b"wps", b"wpb"}}
         values = _interval(pairs)
         place = _PLACE.search(text)
         if "iteration" not in values and place:

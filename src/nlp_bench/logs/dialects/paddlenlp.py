@@ -10,7 +10,6 @@ from nlp_bench.logs.scan import Line, slim
 
 _PAIR = late(rb"(?<![A-Za-z_])([A-Za-z_]{2,60}): ([-+\d.eE]{1,40}|nan|inf)(?=[\s,]|$)(?: ([a-z]{2,12}/s(?:ec)?)\b)?")
 _STEP = late(rb"global step:? (\d{1,18})(?: / (\d{1,18}))?|\bbatch: \[(\d{1,18})/(\d{1,18})\]")
-_UNIT_LOST = late(rb"\bavg_reader_cost: [\d.]{1,30} sec, avg_batch_cost: [\d.]{1,30}(?! sec)(?![\d.])")
 _NOT_TRAINING = late(rb"\[(?:eval|test)\]|\beval step\b|\bstep \d+, eval\b")
 _WORLD = late(rb"- world_size\s{0,60}: (\d{1,9})\s*$")
 _SUMMARY = late(rb"\b(train_(?:runtime|samples_per_second|steps_per_second))\s{0,60}= {0,20}([\d.:]{1,30})\s*$")
@@ -54,9 +53,6 @@ class _Parser(Parser):
     def _batch_cost(self, line: Line, text: bytes, findings: Findings) -> None:
         found = _STEP.search(text)
         if not found or _NOT_TRAINING.search(text) or b"ips" not in text:
-            return
-        if _UNIT_LOST.search(text):
-            findings.record(line, {}, is_whole=False)  # the rest may be of another field or line
             return
         pairs, rates = pairs_in(_PAIR, text, line, (b"loss",)), _rates(text)
         values = {"iteration": float(found[1] or found[3])}
@@ -130,8 +126,7 @@ def _seconds_per_step(pairs: dict[bytes, float]) -> float | None:
         return None
     steps = round(runtime * rate)
     # Where the product is a whole number the runtime has more digits than the rate.
-    is_whole = steps > 0 and abs(runtime * rate / steps - 1) < _TOLERANCE
-    return runtime / steps if is_whole else 1 / rate
+    return runtime / steps if abs(runtime * rate - steps) < _TOLERANCE * steps else 1 / rate
 
 
 _NEEDLES = (
