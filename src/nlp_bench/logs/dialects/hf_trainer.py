@@ -29,8 +29,7 @@ _NEEDLES = (
     *_OWN_WORDS, b"'loss'", b'"loss"', b"train_runtime", b"train_samples_per_second", b"train_steps_per_second",
     b"train_tokens_per_second", b"unning training", b"atch size (", b"ptimization steps =", b"otal steps =",
     b"ontinuing training from", b"um examples =", b"epoch    ", b"num_input_tokens_seen", b"ogging_steps", b"ogging-steps",
-    b"max_memory_allocated (GB)", b"%|", b"context_parallel_size", b"sequence_parallel_", b"gradient_accumulation_steps",
-    b"micro_batch_size", b"per_device_train_batch_size", b"world_size",
+    b"max_memory_allocated (GB)", b"%|", b"context_parallel_size", b"sequence_parallel_",
 )  # fmt: skip
 """Lines of dicts, of the summary, of the block at the start, and bars; `--logging-steps` is the steps per dict."""
 _BATCH = late(rb"(?i)total (?:train )?batch size \([^()]{1,80}\) = ([\d,]{1,20})(?!\d)")
@@ -47,20 +46,12 @@ _SUMMARY = late(
     rb"\b(train_runtime|train_samples_per_second|train_steps_per_second|num_input_tokens_seen|epoch|max_memory_allocated \(GB\))"
     rb"(?:\s{1,24}=|['\"]:)\s{1,20}([\d:.]{1,20})(?![\w:.-])"
 )
-_SHARING = ("context_parallel_size", "sequence_parallel_size", "sequence_parallel_degree")
-_FACTORS = (
-    ("global_world_size", "world_size"),
-    ("micro_batch_size", "per_device_train_batch_size"),
-    ("gradient_accumulation_steps",),
-)
-_SETTING = late(
-    rb"(?<![\w.])(%b)['\"]?\s{0,2}[:= ]\s{0,2}(\d{1,9})(?![\w.])"
-    % "|".join((*_SHARING, *(name for names in _FACTORS for name in names))).encode()
-)
-"""Of the configuration that Axolotl and ms-swift print before the banner: how many ranks share a sample, and the factors of the batch."""
+_SHARING = (b"context_parallel_size", b"sequence_parallel_size", b"sequence_parallel_degree")
+_SHARED = late(rb"(?<![\w.])(?:%b)['\"]?\s{0,2}[:= ]\s{0,2}(\d{1,9})(?![\w.])" % b"|".join(_SHARING))
+"""Of the configuration that Axolotl and ms-swift print before the banner: how many ranks work on one sample."""
 _SETTINGS = late(
     rb"TrainOutput\(|atch size \(|um examples =|teps =|ogging[_-]steps|ontinuing training from|"
-    rb"(?:parallel|world|batch)_size|parallel_degree|gradient_accumulation_steps"
+    rb"parallel_(?:size|degree)"
 )
 _STARTS = (b"***** Running training", b"***** running training")
 _STEP_KEYS = (
@@ -169,7 +160,7 @@ class _Trainer(Parser):
     def __init__(self) -> None:
         self.attempt = _Attempt()
         self.name = ""
-        self.configuration: dict[str, int] = {}
+        self.sharing = 1  # ranks that work on one sample
 
     def take(self, line: Line, findings: Findings) -> None:
         if not self.name:
@@ -209,7 +200,7 @@ class _Trainer(Parser):
 
     def _settings(self, text: bytes, line: Line, findings: Findings) -> None:
         attempt = self.attempt
-        self.configuration |= {found[1].decode(): int(found[2]) for found in _SETTING.finditer(text)}
+        self.sharing = max(self.sharing, *map(int, _SHARED.findall(text)), 1)
         if found := _BATCH.search(text):
             self._batch(number(found[1]) or 0.0, line, findings)
             attempt.is_trainer = True
@@ -219,17 +210,13 @@ class _Trainer(Parser):
 
     def _batch(self, batch: float, line: Line, findings: Findings) -> None:
         """Report the batch of the banner, which in some versions counts all ranks, those that share a sample included."""
-        known = self.configuration
-        setting = max(_SHARING, key=lambda name: known.get(name, 1))  # one of the names has it
-        sharing = known.get(setting, 1)
-        of_all_ranks = math.prod(next((known[name] for name in names if name in known), 0) for names in _FACTORS)
-        if sharing > 1 and of_all_ranks not in {batch, batch * sharing}:
+        if self.sharing > 1:
             findings.remark(
-                f"{setting} is {sharing}, and nothing shows whether the batch of {batch:.0f} in line {line.number} counts each sample "
-                f"{sharing} times: it is not used"
+                f"{self.sharing} ranks work on one sample, and nothing shows whether the batch of {batch:.0f} in line {line.number} counts "
+                f"each sample {self.sharing} times: it is not used"
             )
         else:
-            findings.fact("global_batch_size", batch / sharing if of_all_ranks == batch else batch, line)
+            findings.fact("global_batch_size", batch, line)
 
     def _dict(self, pairs: Mapping[bytes, bytes], text: bytes, line: Line, findings: Findings) -> None:
         attempt = self.attempt

@@ -2,7 +2,7 @@
 
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
-from nlp_bench.logs.pattern import Match, is_cut, late, take_facts
+from nlp_bench.logs.pattern import Match, late, take_facts
 from nlp_bench.logs.quantity import number, numbers
 from nlp_bench.logs.record import NO_LOSS
 from nlp_bench.logs.scan import Line, slim
@@ -53,7 +53,6 @@ _SETTINGS = (
 )  # fmt: skip
 _LONGEST = 4096  # bytes of a line that is searched for settings
 _MANY = 4096  # lines without a loss after which no other rank of the log prints one
-_REMEMBERED = 64  # steps after which no other rank prints a known step any more
 
 
 class _Parser(Parser):
@@ -101,32 +100,28 @@ class _Parser(Parser):
         prefix = text[: found.start()]
         if not loss or _OTHERS.search(fields) or _NOT_TRAINING.search(prefix):
             return
-        if rate is None:  # `2,0`: a wrapped 2,048
-            findings.record(line, {}, label=label_of(prefix), is_whole=False)
-            return
         after = text[found.end() :].partition(b"step:")[0]
         if _LOSS.search(after) or any(word in after for word in _RATES):
             return  # the halves of two lines
         iteration = int(found["iteration"])
-        values = {"iteration": float(iteration), "tokens_per_second_per_device": rate}
+        values = {"iteration": float(iteration)}
         norm = _NORM.search(fields)
-        tflops = _TFLOPS.match(text, found.end())
-        if tflops and is_cut(line, text, tflops.end()):
-            tflops = None
+        tflops = _TFLOPS.match(text, found.end()) if line.is_ended else None
         written = (("lm_loss", loss), ("grad_norm", norm), ("model_tflops", tflops))
         values |= numbers((name, match and match[1]) for name, match in written)
         label = label_of(prefix)
-        if not text[found.end() :].strip():  # every version prints more after its rate
+        if (
+            rate is None or not text[found.end() :].strip()
+        ):  # `2,0`: a wrapped 2,048; every version prints more after its rate
             findings.record(line, {}, label=label, is_whole=False)
             return
+        values["tokens_per_second_per_device"] = rate
         # Lines of ranks without a label differ only in the last digit of the rate.
         printed, has_loss = (label, loss[1]), values.get("lm_loss") != NO_LOSS
         if self._losses.get((iteration, has_loss)) == printed:
             label += b" another rank"
         else:
             self._losses[iteration, has_loss] = printed
-            if len(self._losses) > _REMEMBERED:
-                del self._losses[next(iter(self._losses))]
         self._has_loss |= has_loss
         if has_loss or self._has_none:
             findings.record(line, values, label=label)
