@@ -70,8 +70,7 @@ class _DeepSpeed(PatternParser):
         self.micro: dict[str, int] = {}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        if b" iter time (s):" in text or b"--" in text or b"train_batch_size ." in text:
-            super().text(text, line, findings)
+        super().text(text, line, findings)
         for name, expression in _MICRO.items() if b"--" in text else ():
             if found := expression.search(text):
                 self.micro.setdefault(name, int(found[1]))

@@ -14,7 +14,7 @@ from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import PAIRS, REINFORCED, Dialect, Findings, Parser
 from nlp_bench.logs.pattern import is_cut, late
 from nlp_bench.logs.progress_bar import COARSE_S, BarBook, Series, report_series
-from nlp_bench.logs.quantity import COUNTS_ELSE, LARGEST, UNNUMBERED, Rounded, bounds, duration_s, number, rounded
+from nlp_bench.logs.quantity import LARGEST, UNNUMBERED, Rounded, bounds, duration_s, number, rounded
 from nlp_bench.logs.scan import Line, slim
 
 LLAMA_FACTORY, SWIFT = "llama-factory", "ms-swift"
@@ -295,9 +295,8 @@ def _finer(elapsed: float, step: int, pairs: Mapping[bytes, bytes]) -> float:
 
 def _is_echo(before: _Entry, entry: _Entry) -> bool:
     """Say whether another process or node printed the same dict; with too little in it to compare it is another one."""
-    counts = [(one.step, one.tokens, one.mean_rate) for one in (before, entry)]
-    same = (before.loss, before.clock_s) == (entry.loss, entry.clock_s)
-    return counts[0] == counts[1] and any(counts[0]) and (same or entry.tokens is not None)
+    one, two = ((dict_.step, dict_.tokens, dict_.mean_rate) for dict_ in (before, entry))
+    return one == two and any(two)
 
 
 def _report(attempt: _Attempt, findings: Findings) -> None:
@@ -324,13 +323,11 @@ def _record(entry: _Entry, values: Mapping[str, float], findings: Findings) -> N
 
 
 def _report_rest(attempt: _Attempt, findings: Findings) -> bool:
-    """Report what is no measure of all tokens: rates of one micro-batch, and clocks without steps."""
-    entries = [entry for entry in attempt.entries if entry.device_rate]
-    for index, entry in enumerate(entries, 1):
-        values = {"iteration": float(entry.step or index), "tokens_per_second_per_device": entry.device_rate or 0.0}
-        _record(entry, values, findings)
-    if entries:
-        findings.fact(COUNTS_ELSE, "the trained tokens of one micro-batch", entries[0].line)
+    """Refuse what is no measure of all tokens: rates of one micro-batch, and clocks without steps."""
+    if any(entry.device_rate for entry in attempt.entries):
+        findings.refuse(
+            "the only rate counts the trained tokens of one micro-batch: nothing shows how many tokens a step has, or its time"
+        )
     elif sum(entry.clock_s is not None for entry in attempt.entries) > 1:
         findings.refuse("train_runtime is stated without steps or tokens: nothing shows how much was trained in it")
     return True
@@ -489,33 +486,28 @@ def _report_summary(attempt: _Attempt, findings: Findings) -> bool:
     summary, line, stated, series = attempt.summary, attempt.summary_line, attempt.stated, attempt.series
     if line is None or not any(key.startswith(b"train_") for key in summary):
         return False
-    counts_on, total, start = (
-        _counts_on(attempt, series),
-        stated.get("total") or stated.get("done", 0.0),
-        stated.get("start", 0.0),
-    )
-    steps, runtime, is_gaudi = total - start, summary.get(b"train_runtime", 0.0), _GAUDI in summary
+    counts_on, steps = _counts_on(attempt, series), stated.get("total") or stated.get("done", 0.0)
+    runtime, is_gaudi = summary.get(b"train_runtime", 0.0), _GAUDI in summary
     if series and not counts_on and _is_whole(series, runtime):
         findings.remark(
             f"the steps are timed by the progress bar; by the Trainer's summary they took {runtime / (series.total or 1):.4g} s in the mean "
             "of the whole run"
         )
         return _report_bar(attempt, findings, series.total or 0)
-    is_unknown = counts_on and (not start or steps <= 0 or is_gaudi)
     shares = _shares_done(attempt, series, findings.known("global_batch_size"))
-    if is_unknown or any(share < 1 - _SHORT for share in shares):
+    if counts_on or any(share < 1 - _SHORT for share in shares):
         if not _report_bar(attempt, findings):
-            findings.refuse(_RESUMED_SUMMARY if is_unknown else _STOPPED_SUMMARY)
+            findings.refuse(_RESUMED_SUMMARY if counts_on else _STOPPED_SUMMARY)
         return True
-    done = steps if steps > 0 else round(runtime * summary.get(b"train_steps_per_second", 0.0))
+    done = steps or round(runtime * summary.get(b"train_steps_per_second", 0.0))
     values = {"iteration": float(done)} if done else {}
-    each, rate = _tokens_per_step(attempt, total or done), summary.get(b"train_tokens_per_second")
+    each, rate = _tokens_per_step(attempt, done), summary.get(b"train_tokens_per_second")
     if not (rate and each and runtime and abs(each["tokens"] * done / rate / runtime - 1) > _SHORT):
         values |= each
-    if runtime and (steps > 0 or {"tokens", "iteration"} <= values.keys()) and not is_gaudi:
+    if runtime and (steps or {"tokens", "iteration"} <= values.keys()) and not is_gaudi:
         values["elapsed_s"] = runtime / done
     if samples := summary.get(b"train_samples_per_second"):
-        values["samples_per_second"] = samples * steps / total if start else samples
+        values["samples_per_second"] = samples
     if losses := [entry.loss for entry in attempt.entries if entry.loss is not None]:
         values["lm_loss"] = losses[-1]
     findings.record(line, values)

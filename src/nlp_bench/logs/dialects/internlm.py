@@ -58,9 +58,7 @@ _CONFIG = late(
     rb"^(batch_size|accumulative_counts|max_length|sequence_parallel_size) = (\d{1,9})(?![\w-])|^(pack_to_max_length) = (True)\b"
     rb"|^ {0,20}(GPU number): (\d{1,9})\s*$"
 )
-_IMAGE = late(
-    rb"\b(?:decode|aux)\.\w|\bloss_(?:cls|bbox|mask|rpn|dfl|kpt|heatmap)|\bacc_seg:|\btop[15]_acc:|\baccuracy_top-"
-)
+_IMAGE = rb"\b(?:decode|aux)\.\w|\bloss_(?:cls|bbox|mask|rpn|dfl|kpt|heatmap)|\bacc_seg:|\btop[15]_acc:|\baccuracy_top-"
 
 
 class _XTuner(PatternParser):
@@ -69,7 +67,7 @@ class _XTuner(PatternParser):
     def __init__(self, form: Pattern) -> None:
         super().__init__(form)
         self.config: dict[bytes, float] = {}
-        self.is_image = self.has_iterations = False
+        self.has_iterations = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         if config := _CONFIG.search(text):
@@ -81,7 +79,6 @@ class _XTuner(PatternParser):
         """Convert the time of a micro-batch to that of a step, where the configuration is in the log."""
         if _OTHER.search(at.found.string, at.found.end()):
             return None
-        self.is_image |= _IMAGE.search(at.found.string) is not None
         if "consumed_tokens" in values:
             values.pop("tokens_per_device", None)  # packs differ between GPUs
         if "epoch" not in at.found.groupdict():
@@ -101,10 +98,8 @@ class _XTuner(PatternParser):
         return values
 
     def finish(self, findings: Findings) -> None:
-        """Refuse other programs on mmengine; remark what an iteration is."""
-        if self.is_image:
-            findings.refuse("not an LLM training log: mmengine with an image model")
-        elif self.has_iterations and b"accumulative_counts" not in self.config:
+        """Say what an iteration is."""
+        if self.has_iterations and b"accumulative_counts" not in self.config:
             findings.doubt(
                 "an iteration of XTuner is one micro-batch on every GPU, and the log does not say how many make a "
                 "step (accumulative_counts): --global-batch-size has to be that of one iteration"
@@ -153,6 +148,7 @@ DIALECTS = (
                     b"reduced_consumed_tokens": "consumed_tokens",
                 },
             ),
+            skip=_IMAGE,  # of other programs on mmengine
             reads_each_line=False,
             reading=_XTuner,
         ),

@@ -314,10 +314,9 @@ class _Megatron(Parser):
     def _is_complete(self, values: Values, tail: bytes, findings: Findings) -> bool:
         """Say whether the line ends where lines of this log end: after the NaN iterations, if they have that field."""
         self.has_nan_field |= "num_nan" in values or findings.num_records > self.num_read  # the scanner requires it
-        if "elapsed_s" not in values or self.has_nan_field:
-            return "num_nan" in values and "elapsed_s" in values
         last_end, self.last_end = self.last_end, normal(_key_and_text(tail)[0])
-        return not tail.strip() or self.last_end == last_end
+        is_ended = "num_nan" in values if self.has_nan_field else not tail.strip() or self.last_end == last_end
+        return is_ended and "elapsed_s" in values
 
     def finish(self, findings: Findings) -> None:
         settings, programs = self.settings, self.programs

@@ -4,7 +4,6 @@ In order of preference: step times, means of blocks, the clock of the blocks les
 """
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -256,10 +255,8 @@ class _Parser(Parser):
             findings.record(event.line, values | ({} if loss is None else {"lm_loss": loss}), label=event.label)
         elif throughput is None or (self.benchmark and not self._is_gpt3):
             # Llama's throughput is in samples per second; that of GPT-3 is a mean of all tokens over the run.
-            if elapsed is None and throughput:
-                elapsed = (self._known("global_batch_size") or math.nan) / throughput
             stated = {"samples_per_second": throughput, "elapsed_s": elapsed}
-            values = {name: number for name, number in stated.items() if number is not None and math.isfinite(number)}
+            values = {name: number for name, number in stated.items() if number is not None}
             if values:
                 self.run.block = event.line, event.label, values
 

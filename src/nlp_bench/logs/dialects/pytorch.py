@@ -10,7 +10,7 @@ from nlp_bench.files import once
 from nlp_bench.logs.clean import stamp_s
 from nlp_bench.logs.dialect import Dialect, Findings
 from nlp_bench.logs.pattern import At, Lines, LinesParser, Match, Open, Pattern, PatternParser, Values, late
-from nlp_bench.logs.quantity import LARGEST, Bracket, bounds, number
+from nlp_bench.logs.quantity import Bracket, bounds, number
 from nlp_bench.logs.scan import Line
 
 
@@ -80,8 +80,8 @@ class _FmsFsdp(LinesParser):
         if day:
             second = (day[0] / 86400, day[1] / 86400)
             self.devices.ratio(second, bounds(texts.get(per_device, b""), 1.0))
-            if mean_s and second[1] * mean_s < LARGEST and "consumed_tokens" not in record.values:
-                record.values.setdefault("tokens", float(round(second[0] * mean_s)))
+            if mean_s and "consumed_tokens" not in record.values:
+                record.values.setdefault("tokens", second[0] * mean_s)
         return True
 
 
@@ -195,10 +195,6 @@ class _ColossalAi(PatternParser):
         values = {**values, **self.sums, "iteration": float(self.num_reports)}
         self.sums = {}
         return values
-
-    def finish(self, findings: Findings) -> None:
-        if self.num_reports == 1:
-            findings.remark("the rate is the mean of the measured steps of the whole run")
 
 
 class _Olmo(LinesParser):
