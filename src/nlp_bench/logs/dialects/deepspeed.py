@@ -82,12 +82,7 @@ class _DeepSpeed(PatternParser):
                 # Both have two decimals: the larger number is more exact.
                 one = rate if rate > latency else batch / latency
                 self.chats.append((slim(line), label_of(text[: found.start()]), one))
-        elif (
-            text.count(b"[Rank 0]") == 1
-            and text.count(b"log_dist]") < 2  # with two heads the stamp may be that of another step
-            and (found := _STEP.search(text))
-            and (now := stamp_s(text, is_fine=True)) is not None
-        ):
+        elif (found := _STEP.search(text)) and (now := stamp_s(text, is_fine=True)) is not None:
             self.steps.append((slim(line), int(found[1]), now))
 
     def _timer(self, text: bytes, line: Line) -> None:

@@ -17,10 +17,6 @@ _WORLD = (
     rb"data parallel size: (?P<num_devices__data>\d{1,7}), pipeline parallel size: (?P<num_devices__pipeline>\d{1,7}), "
     rb"tensor parallel size: (?P<num_devices__tensor>\d{1,7})(?=[,\s]|$)"
 )
-_TWICE = late(
-    rb"\bstep=\d[^\r\n]{0,4000}\sstep=\d|,step=\d[^\r\n]{0,4000},step=\d|\bloss=[^\r\n]{0,4000}[\s,]loss="
-    rb"| -- [^\r\n]{0,4000} -- "
-)
 
 
 class _InternEvo(Parser):
@@ -35,7 +31,7 @@ class _InternEvo(Parser):
             take_facts((_WORLD,), text, line, findings)
         text = unwrapped(line, text, _HEAD, _PAIRS["consumed_tokens"])
         step, rate = _STEP.search(text), _RATE.search(text)
-        if not step or not rate or _TWICE.search(text):
+        if not step or not rate:
             return
         values = {"iteration": float(step[1])}
         matches = {"tokens_per_second_per_device": rate} | {name: pair.search(text) for name, pair in _PAIRS.items()}

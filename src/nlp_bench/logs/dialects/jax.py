@@ -17,7 +17,6 @@ class _Clu(Parser):
 
     _head = late(rb"\[(\d{1,12})\] (collection=train )?(?!collection=)(?=[\w/ ]{1,200}=)")
     _other = late(rb"\bcollection=|\] \[\d{1,12}\] |\.py:\d")
-    _torn_name = late(rb"\w{1,40}=[a-zA-Z_]{1,40}(?:/\S{1,80})? ")
     _pair = late(rb"(?<![\w/])(?:timing/)?(\w+)=([-+\d.eE]+)(?=,|\s|$)")
     _keys: ClassVar = {
         b"target_tokens_per_second": "tokens_per_second",
@@ -37,7 +36,7 @@ class _Clu(Parser):
         if not head or self._other.search(text, head.end()):
             return
         # A program that prints the collection prints it on every line: where it is missing, it was lost.
-        if not head[2] and (self.is_named or self._torn_name.match(text, head.end())):
+        if not head[2] and self.is_named:
             return
         pairs = [pair for pair in self._pair.finditer(text, head.end()) if not is_cut(line, text, pair.end())]
         written = {pair[1]: pair[2] for pair in pairs}

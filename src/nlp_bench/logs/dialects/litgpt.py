@@ -36,8 +36,7 @@ class _LitGpt(PatternParser):
         super().text(text, line, findings)
         for found in _MICRO.finditer(text):
             self.has_micro = True
-            if found[0].count(b"loss") <= 1 and found[0].count(b"iter ") <= 2:  # else the halves of two lines
-                self._micro(line, text, found, findings)
+            self._micro(line, text, found, findings)
 
     def _micro(self, line: Line, text: bytes, found: Match, findings: Findings) -> None:
         micro, step = int(found["micro"]), int(found["step"])

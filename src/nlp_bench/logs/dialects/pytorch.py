@@ -144,26 +144,15 @@ class _Picotron(PatternParser):
         super().finish(findings)
 
 
-_TENSOR_PARALLEL = late(rb"\btensor_parallel_dim['\"]?[:=] {0,4}(\d{1,4})(?![\d.])")
-
-
 class _Torchtune(PatternParser):
     """Says what the rate counts: tokens with a label, and in older versions those of each tensor-parallel rank."""
-
-    tensor_parallel = 1
-
-    def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        if found := _TENSOR_PARALLEL.search(text):
-            self.tensor_parallel = int(found[1])
-        super().text(text, line, findings)
 
     def finish(self, findings: Findings) -> None:
         super().finish(findings)
         if np.isfinite(findings.column("tokens_per_second_per_device")).any():
-            size = self.tensor_parallel
-            copies = f"; versions that count them on each of the {size} tensor-parallel ranks train {size} times fewer"
             findings.doubt(
-                f"tokens_per_second_per_gpu counts tokens with a label alone, unmasked ones{copies if size > 1 else ''}"
+                "tokens_per_second_per_gpu counts tokens with a label alone, unmasked ones, and in older versions each of them once on "
+                "every tensor-parallel rank"
             )
 
 
@@ -323,7 +312,7 @@ DIALECTS = (
         trap="the rate is of one device, and counts the tokens with a label alone",
         needles=(
             *(b"tokens_per_second", b"time_per_step_s:", b"|Loss: "),
-            *(b"tensor_parallel_dim", b"Distributed training is enabled"),
+            b"Distributed training is enabled",
         ),
         parser=Pattern(
             record=rb"(?<!\w)Step <iteration> \| (?=[\w/]+:)(?=[^\r\n]*(?:time_per_step_s|tokens_per_second)[\w/]*:)",

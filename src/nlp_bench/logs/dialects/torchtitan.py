@@ -79,13 +79,9 @@ class _Parser(Parser):
         if b"[rank-" in text and (rank := _RANK.search(text)):
             findings.fact("num_devices", int(rank[1]), line)
         if b"step: " in text or any(word in text for word in _RATES):
-            has_fields = any(word in text.partition(b"step: ")[2] for word in (b"loss: ", b"memory: "))
-            whole = unwrapped(line, text, b"step: ", _BEHIND) if has_fields else text
-            records = list(_RECORD.finditer(whole))
-            for found in records:
+            whole = unwrapped(line, text, b"step: ", _BEHIND)
+            for found in _RECORD.finditer(whole):
                 self._record(whole, found, line, findings)
-            if not records and _RECORD.search(text):  # another process wrote between its parts
-                findings.record(line, {}, is_whole=False)
         elif any(word in text for word in _SETTINGS) and len(text) <= _LONGEST:
             if b"Starting job: " in text:
                 self.finish(findings)
@@ -100,9 +96,6 @@ class _Parser(Parser):
         prefix = text[: found.start()]
         if not loss or _OTHERS.search(fields) or _NOT_TRAINING.search(prefix):
             return
-        after = text[found.end() :].partition(b"step:")[0]
-        if _LOSS.search(after) or any(word in after for word in _RATES):
-            return  # the halves of two lines
         iteration = int(found["iteration"])
         values = {"iteration": float(iteration)}
         norm = _NORM.search(fields)
