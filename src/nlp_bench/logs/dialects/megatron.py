@@ -166,7 +166,7 @@ class _Record(NamedTuple):
 
 def _records_in(text: bytes, line: Line, *, is_last_text: bool) -> Iterator[_Record]:
     """Yield the records that start in a text of the line; the last one may continue on the next lines."""
-    starts = list(_START.finditer(text)) if b"iteration" in text else []
+    starts = list(_START.finditer(text))
     ends = [*(start.start() for start in starts[1:]), len(text)]
     begin = 0
     for start, end in zip(starts, ends, strict=False):
@@ -236,7 +236,7 @@ def _unwrapped(body: bytes, line: Line) -> bytes:
         return body
     for text in line.following(_MAX_WRAPPED):
         follower = first_piece(text)
-        if not follower or _START.search(follower) or not _continues(body, follower):
+        if _START.search(follower) or not _continues(body, follower):
             break
         body = body.rstrip() + follower
     return body
@@ -279,7 +279,7 @@ class _Megatron(Parser):
                 is_record = True
                 self._record(record, line, findings)
             if not is_record:
-                if b"Step Time" in text and _IS_BRIDGE.search(text):
+                if _IS_BRIDGE.search(text):
                     self.programs.add("megatron-bridge")
                 self.settings.take(text, line, findings)
 

@@ -248,8 +248,8 @@ class _Parser(Parser):
         name = next((name for name in _STEP_TIMES if name in value), "")
         elapsed, throughput = _real(value.get(name)), _count(value.get("throughput"))
         loss = _real(value.get("reduced_train_loss"))
-        is_named = loss is not None or name != "train_step_time" or "step" in event.metadata
-        if elapsed is not None and is_named and "throughput" not in value:
+        is_of_step = loss is not None or "step" in event.metadata
+        if elapsed is not None and is_of_step and "throughput" not in value:
             self.run.has_steps = True
             values = {"iteration": self._step(event), "elapsed_s": elapsed}
             findings.record(event.line, values | ({} if loss is None else {"lm_loss": loss}), label=event.label)
