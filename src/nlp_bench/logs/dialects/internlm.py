@@ -1,50 +1,30 @@
 """Shanghai AI Laboratory's programs: InternEvo (InternLM), and XTuner, on mmengine (an iteration is a micro-batch) or with its own trainer."""
 
-from nlp_bench.logs.clean import label_of, stamp_s, unwrapped
-from nlp_bench.logs.dialect import Dialect, Findings, Parser
-from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, form_of, late, take_facts
-from nlp_bench.logs.quantity import numbers
+from nlp_bench.logs.clean import stamp_s, unwrapped
+from nlp_bench.logs.dialect import Dialect, Findings
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
 from nlp_bench.logs.scan import Line
 
-_HEAD = b"tgs (tokens/gpu/second)="
-_RATE = late(rb"(?:^|[\s,])tgs \(tokens/gpu/second\)=([\d.]+)(?=[\s,])")
-_STEP = late(rb"(?:^|[\s,])step=(\d{1,12})(?=[\s,])")
-_PAIRS = {
-    "consumed_tokens": late(rb"[\s,]num_consumed_tokens=(\d{1,18})(?=[\s,])"),
-    "lm_loss": late(rb"(?:^|[\s,])loss=([-+\w.]+)(?=[\s,])"),
-}
-_WORLD = (
-    rb"data parallel size: (?P<num_devices__data>\d{1,7}), pipeline parallel size: (?P<num_devices__pipeline>\d{1,7}), "
-    rb"tensor parallel size: (?P<num_devices__tensor>\d{1,7})(?=[,\s]|$)"
-)
+_HEAD, _CONSUMED = b"tgs (tokens/gpu/second)=", late(rb"[\s,]num_consumed_tokens=\d{1,18}(?=[\s,])")
 
 
-class _InternEvo(Parser):
+class _InternEvo(PatternParser):
     """Pairs separated by commas (2023) or blanks; the rate is of one device, the consumed tokens are exact and of all devices.
 
     Where the log does not state the devices, the time stamps of the lines (milliseconds) give the time of a step.
     """
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        if b"data parallel size: " in text and form_of(_WORLD).search(text):
-            findings.start(line)
-            take_facts((_WORLD,), text, line, findings)
-        text = unwrapped(line, text, _HEAD, _PAIRS["consumed_tokens"])
-        step, rate = _STEP.search(text), _RATE.search(text)
-        if not step or not rate:
-            return
-        values = {"iteration": float(step[1])}
-        matches = {"tokens_per_second_per_device": rate} | {name: pair.search(text) for name, pair in _PAIRS.items()}
-        values |= numbers((name, match and match[1]) for name, match in matches.items())
-        prefix = text[: min(step.start(), rate.start())]
-        label = label_of(prefix.rpartition(b"tflops=")[0] or prefix)
-        now = stamp_s(prefix, is_fine=True) if findings.known("num_devices") is None else None
-        if now is not None and "consumed_tokens" in values:
+        super().text(unwrapped(line, text, _HEAD, _CONSUMED), line, findings)
+
+    def values(self, values: Values, at: At) -> Values:
+        now = stamp_s(at.found.string[: at.found.start()], is_fine=True)
+        if now is not None and "consumed_tokens" in values and at.findings.known("num_devices") is None:
             values["clock_s"] = now
-            findings.remark(
+            at.findings.remark(
                 "the number of devices is not stated; the time of a step is the difference of the lines' time stamps"
             )
-        findings.record(line, values, label=label)
+        return values
 
 
 _OTHER = late(
@@ -111,7 +91,23 @@ DIALECTS = (
         "loss=9.1 tgs (tokens/gpu/second)=4096.0 tgs/tgs_all=2000.0 lr=1e-05 num_consumed_tokens=131072 fwd_bwd_time=1.9 ",
         trap="tgs is of one device, and other tgs of the line are averages; the first versions separate by commas",
         needles=(b"tgs (tokens/gpu/second)=", b"data parallel size: "),
-        parser=_InternEvo,
+        parser=Pattern(
+            record=rb"(?:tflops=[\d.]{1,30}[\s,]{1,4})?(?<![\w.])step=<iteration>(?=[\s,][^\r\n]*[\s,]tgs \(tokens/gpu/second\)=[\d.]+[\s,])",
+            fields=(
+                rb"[\s,]tgs \(tokens/gpu/second\)=<tokens_per_second_per_device>(?=[\s,])",
+                rb"[\s,]num_consumed_tokens=<consumed_tokens>(?=[\s,])",
+                rb"[\s,]loss=(?P<lm_loss>[-+\w.]+)(?=[\s,])",
+            ),
+            facts=(
+                (
+                    rb"data parallel size: (?P<num_devices__data>\d{1,7}), pipeline parallel size: (?P<num_devices__pipeline>\d{1,7}), "
+                    rb"tensor parallel size: (?P<num_devices__tensor>\d{1,7})(?=[,\s]|$)"
+                ),
+            ),
+            start=rb"data parallel size: ",
+            reads_each_line=False,
+            reading=_InternEvo,
+        ),
         counts_from=0,
     ),
     Dialect(

@@ -1,53 +1,35 @@
 """Trainers on JAX: MaxText, T5X and others that log through CLU, PaxML, AXLearn, EasyLM, Levanter, kithara."""
 
 import math
-from typing import ClassVar
 
 from nlp_bench.logs.clean import label_of, unwrapped
 from nlp_bench.logs.dialect import PAIRS, Dialect, Findings, Parser
-from nlp_bench.logs.pattern import Lines, Match, Pattern, is_cut, late
+from nlp_bench.logs.pattern import At, Lines, Match, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import Bracket, bounds, number, numbers
 from nlp_bench.logs.scan import Line
 
 _SPEED = rb"(?:<iterations_per_second>it/s|<elapsed_s>s/it)"
 
 
-class _Clu(Parser):
-    """Reads `[step] name=value, name=value`."""
+class _Clu(PatternParser):
+    """Reads `[step] name=value, name=value`; collections other than train are evaluations."""
 
-    _head = late(rb"\[(\d{1,12})\] (collection=train )?(?!collection=)(?=[\w/ ]{1,200}=)")
     _other = late(rb"\bcollection=|\] \[\d{1,12}\] |\.py:\d")
-    _pair = late(rb"(?<![\w/])(?:timing/)?(\w+)=([-+\d.eE]+)(?=,|\s|$)")
-    _keys: ClassVar = {
-        b"target_tokens_per_second": "tokens_per_second",
-        b"target_tokens_per_second_per_core": "tokens_per_second_per_device",
-        b"seqs_per_second": "samples_per_second",
-        b"steps_per_second": "iterations_per_second",
-        b"steps_per_sec": "iterations_per_second",
-        b"loss": "lm_loss",
-    }
     is_named = False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Read records; collections other than train are evaluations."""
-        head = self._head.search(text)
         self.is_named |= b"] collection=" in text
-        # After the head of an evaluation, or of any other line, the numbers are not those of the record.
-        if not head or self._other.search(text, head.end()):
-            return
-        # A program that prints the collection prints it on every line: where it is missing, it was lost.
-        if not head[2] and self.is_named:
-            return
-        pairs = [pair for pair in self._pair.finditer(text, head.end()) if not is_cut(line, text, pair.end())]
-        written = {pair[1]: pair[2] for pair in pairs}
-        values = numbers((name, written.get(key)) for key, name in self._keys.items())
-        if not {"elapsed_s", "tokens_per_second", "samples_per_second"} & values.keys():
-            return
+        super().text(text, line, findings)
+
+    def values(self, values: Values, at: At) -> Values | None:
+        # After the head of an evaluation, or of any other line, the numbers are not those of the record. A program that prints
+        # the collection prints it on every line: where it is missing, it was lost.
+        is_other = self._other.search(at.found.string, at.found.end()) or (self.is_named and not at.found["named"])
+        if is_other or not at.line.is_ended:
+            return None
         if "tokens_per_second" in values:
-            findings.remark("target tokens alone are counted, padding included; the tokens of the encoder are not")
-        is_whole = line.is_ended and len(written) == len(pairs)  # else the halves of two lines
-        values = {"iteration": float(head[1]), **values} if is_whole or not line.is_ended else {}
-        findings.record(line, values, label=label_of(text[: head.start()]), is_whole=is_whole)
+            at.findings.remark("target tokens alone are counted, padding included; the tokens of the encoder are not")
+        return values
 
 
 _STEP = late(rb"completed step: (\d{1,12}), seconds: (\d+(?:\.\d+)?)(?=,|\s|$)")
@@ -245,7 +227,21 @@ DIALECTS = (
         "timing/target_tokens_per_second=16384.0, timing/target_tokens_per_second_per_core=2048.0",
         trap="rates are of all devices and per core on the same line; only target tokens are counted",
         needles=(b"steps_per_sec",),
-        parser=_Clu,
+        parser=Pattern(
+            record=rb"\[<iteration>\] (?P<named>collection=train )?(?!collection=)(?=[\w/ ]{1,200}=)(?=[^\r\n]*(?:seqs|steps)_per_sec)",
+            fields=tuple(
+                rb"(?<![\w/])(?:timing/)?%b=(?P<%b>[-+\d.eE]+)(?=,|\s|$)" % (key, name)
+                for key, name in (
+                    (b"target_tokens_per_second", b"tokens_per_second"),
+                    (b"target_tokens_per_second_per_core", b"tokens_per_second_per_device"),
+                    (b"seqs_per_second", b"samples_per_second"),
+                    (b"steps_per_sec(?:ond)?", b"iterations_per_second"),
+                    (b"loss", b"lm_loss"),
+                )
+            ),
+            reads_each_line=False,
+            reading=_Clu,
+        ),
     ),
     Dialect(
         name="maxtext",

@@ -1,70 +1,39 @@
 """PaddleNLP, PaddleFormers and PaddleFleetX: `key: value` pairs; what a rate counts depends on its name and unit."""
 
-from math import isfinite
-
-from nlp_bench.logs.clean import label_of
-from nlp_bench.logs.dialect import Dialect, Findings, Parser
-from nlp_bench.logs.pattern import late, pairs_in
+from nlp_bench.logs.dialect import Dialect, Findings
+from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
 from nlp_bench.logs.quantity import duration_s, number
 from nlp_bench.logs.scan import Line, slim
 
-_PAIR = late(rb"(?<![A-Za-z_])([A-Za-z_]{2,60}): ([-+\d.eE]{1,40}|nan|inf)(?=[\s,]|$)(?: ([a-z]{2,12}/s(?:ec)?)\b)?")
-_STEP = late(rb"global step:? (\d{1,18})(?: / (\d{1,18}))?|\bbatch: \[(\d{1,18})/(\d{1,18})\]")
-_NOT_TRAINING = late(rb"\[(?:eval|test)\]|\beval step\b|\bstep \d+, eval\b")
 _WORLD = late(rb"- world_size\s{0,60}: (\d{1,9})\s*$")
 _SUMMARY = late(rb"\b(train_(?:runtime|samples_per_second|steps_per_second))\s{0,60}= {0,20}([\d.:]{1,30})\s*$")
 _IPS = late(rb"^(?:.{0,120}\s)?ips: ([\d.]{1,30}) tokens/s\s*$")
-_SEQUENCES = {b"sequences/s", b"sequences/sec", b"sample/s", b"sample/sec", b"samples/s", b"samples/sec"}
 _TOLERANCE = 0.01
-_INTERVAL = {
-    b"global_step": "iteration",
-    b"loss": "lm_loss",
-    b"interval_samples_per_second": "samples_per_second",
-    b"interval_tokens_per_second_per_device": "tokens_per_second_per_device",
-}
+_N = rb"[-+\d.eE]{1,40}"
 
 
-class _Parser(Parser):
+class _Paddle(PatternParser):
     """Three formats: the Trainer's intervals, the older scripts' batch costs, and the summary at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Pattern) -> None:
+        super().__init__(form)
         self.summary: dict[bytes, float] = {}
         self.average: tuple[Line, float] | None = None
         self.num_before = 0  # records before this start of the program
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        if b"interval_runtime" in text:
-            self._interval(line, text, findings)
-        elif _STEP.search(text):
-            self._batch_cost(line, text, findings)
-        else:
-            self._once(line, text, findings)
+        super().text(text, line, findings)
+        self._once(line, text, findings)
 
-    def _interval(self, line: Line, text: bytes, findings: Findings) -> None:
-        pairs = pairs_in(_PAIR, text, line, (b"loss",))
-        if b"global_step" not in pairs:
-            return
-        values = {name: pairs[key] for key, name in _INTERVAL.items() if key in pairs}
-        elapsed = _seconds_per_step(pairs)
-        if elapsed is not None:
-            values["elapsed_s"] = elapsed
-        findings.record(line, values, label=label_of(text.partition(b"loss:")[0]), is_whole=elapsed is not None)
-
-    def _batch_cost(self, line: Line, text: bytes, findings: Findings) -> None:
-        found = _STEP.search(text)
-        if not found or _NOT_TRAINING.search(text) or b"ips" not in text:
-            return
-        pairs, rates = pairs_in(_PAIR, text, line, (b"loss",)), _rates(text)
-        values = {"iteration": float(found[1] or found[3])}
-        if found[2] or found[4]:
-            values["total_iterations"] = float(found[2] or found[4])
-        if b"loss" in pairs:
-            values["lm_loss"] = pairs[b"loss"]
-        if b"avg_batch_cost" in pairs:
-            values["elapsed_s"] = pairs[b"avg_batch_cost"]
-        elif pairs.get(b"speed"):
-            values["elapsed_s"] = 1 / pairs[b"speed"]
-        findings.record(line, {**values, **rates}, label=label_of(text[: found.start()]), is_whole=bool(rates))
+    def values(self, values: Values, at: At) -> Values:
+        """Divide the runtime of the interval by its steps, whose number follows from their rate."""
+        runtime, elapsed = number(at.found.groupdict().get("runtime") or b""), values.get("elapsed_s", 0.0)
+        if runtime and elapsed > 0:
+            steps = round(runtime / elapsed)
+            # Where the quotient is a whole number the runtime has more digits than the rate.
+            if abs(runtime / elapsed - steps) < _TOLERANCE * steps:
+                values["elapsed_s"] = runtime / steps
+        return values
 
     def _once(self, line: Line, text: bytes, findings: Findings) -> None:
         world, is_single = _WORLD.search(text), b"for single card environment" in text
@@ -101,34 +70,6 @@ class _Parser(Parser):
         findings.remark("the rate is the average of the whole run, start-up and checkpoints included")
 
 
-def _rates(text: bytes) -> dict[str, float]:
-    """Return the rates: `ips` is of one device next to `ips_total`, which is of the machine; alone in tokens it is of the machine."""
-    rates: dict[str, float] = {}
-    has_total = b"_total: " in text  # even where its name is torn
-    for found in _PAIR.finditer(text):
-        value = number(found[2])
-        if value is None or not found[1].startswith(b"ips"):
-            continue
-        if found[3] in {b"tokens/s", b"tokens/sec"}:
-            is_total = found[1] == b"ips_total" or (found[1] == b"ips" and not has_total)
-            rates["tokens_per_second" if is_total else "tokens_per_second_per_device"] = value
-        elif found[3] in _SEQUENCES:
-            rates["samples_per_second_per_device"] = value
-        elif found[3] == b"words/sec":
-            rates["tokens_per_second_per_device"] = value
-    return rates
-
-
-def _seconds_per_step(pairs: dict[bytes, float]) -> float | None:
-    """Divide the runtime of the interval by its steps, whose number follows from their rate."""
-    runtime, rate = pairs.get(b"interval_runtime"), pairs.get(b"interval_steps_per_second")
-    if not rate or not runtime or not isfinite(runtime * rate):
-        return None
-    steps = round(runtime * rate)
-    # Where the product is a whole number the runtime has more digits than the rate.
-    return runtime / steps if abs(runtime * rate - steps) < _TOLERANCE * steps else 1 / rate
-
-
 _NEEDLES = (
     b"interval_runtime", b"ips: ", b"for single card environment", b"- world_size", b"train_samples_per_second",
     b"train_steps_per_second", b"train_runtime", b"***** Running training",
@@ -146,6 +87,33 @@ DIALECTS = (
         "interval_steps_per_second: 2.0, progress_or_epoch: 0.01",
         trap="interval_runtime is of all steps of the interval; samples are of the machine, tokens of one device",
         needles=_NEEDLES,
-        parser=_Parser,
+        parser=Pattern(
+            record=(
+                rb"global step:? <iteration>(?: / <total_iterations>)?(?=[,\s][^\r\n]*\bips)",
+                rb"\bbatch: \[<iteration>/<total_iterations>\](?=[^\r\n]*\bips)",
+                rb"(?P<fields>(?<![a-z_])loss: [^\r\n]*?\bglobal_step: <iteration>,[^\r\n]*?\binterval_runtime: (?P<runtime>%b),[^\r\n]*)"
+                % _N,
+            ),
+            fields=tuple(
+                field % _N
+                for field in (
+                    rb"(?<![a-z_])loss: (?P<lm_loss>%b|nan|inf),",
+                    rb"\bavg_batch_cost: (?P<elapsed_s>%b) sec",
+                    rb"(?<![a-z])speed: (?P<iterations_per_second>%b) step",
+                    rb"\binterval_steps_per_second: (?P<iterations_per_second>%b),",
+                    rb"\binterval_samples_per_second: (?P<samples_per_second>%b),",
+                    rb"\binterval_tokens_per_second_per_device: (?P<tokens_per_second_per_device>%b),",
+                    # Next to ips_total, which is of the machine, ips is of one device; alone in tokens it is of the machine.
+                    rb"\bips_total: (?P<tokens_per_second>%b) tokens/s",
+                    rb"^(?![^\r\n]*_total: )[^\r\n]*?\bips: (?P<tokens_per_second>%b) tokens/s",
+                    rb"_total: [^\r\n]*\bips: (?P<tokens_per_second_per_device>%b) tokens/s",
+                    rb"\bips: (?P<samples_per_second_per_device>%b) (?:sequence|sample)s?/s",
+                    rb"\bips: (?P<tokens_per_second_per_device>%b) words/s",
+                )
+            ),
+            skip=rb"\[(?:eval|test)\]|\beval step\b|\bstep \d+, eval\b",
+            reads_each_line=False,
+            reading=_Paddle,
+        ),
     ),
 )
