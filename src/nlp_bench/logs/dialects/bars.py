@@ -37,7 +37,7 @@ class _Lightning(Parser):
         self.book = BarBook()
         self.by_step = Series(None)
         self.steps: list[tuple[Line, dict[str, float]]] = []
-        self.last = (-1, 0)  # bar and global step, 0 where that is rounded
+        self.last = -1
         self.samples: tuple[int, int] | None = None  # step and consumed samples
         self.batches: set[float] = set()
         self.odd: tuple[Line, int, float] | None = None
@@ -56,10 +56,10 @@ class _Lightning(Parser):
     def _step(self, line: Line, bar: Bar, metrics: dict[bytes, Rounded]) -> None:
         rounded_step = metrics.get(b"global_step")
         number, samples = (_exact(metrics.get(name)) for name in (b"global_step", b"consumed_samples"))
-        drawn = bar.done, number or 0
-        if drawn[0] == self.last[0] or (number and self.last[1] and number <= self.last[1]):
+        iteration = bar.done if number is None else number + 1
+        if iteration == self.last:
             return  # the same bar drawn again
-        self.last = drawn
+        self.last = iteration
         # The count of a bar is at most one above the step (below it in later epochs).
         if rounded_step and bar.done - rounded_step.value > 1 + rounded_step.error:
             self.odd = line, bar.done, rounded_step.value
@@ -67,7 +67,6 @@ class _Lightning(Parser):
             if self.samples and number > self.samples[0]:
                 self.batches.add((samples - self.samples[1]) / (number - self.samples[0]))
             self.samples = number, samples
-        iteration = bar.done if number is None else number + 1
         elapsed, loss = metrics.get(b"train_step_timing in s"), metrics.get(b"reduced_train_loss")
         if elapsed and elapsed.value > 0:
             values = {"iteration": float(iteration), "elapsed_s": elapsed.value}
@@ -132,25 +131,18 @@ def _exact(metric: Rounded | None) -> int | None:
     return int(metric.value) if metric and not metric.error and math.isfinite(metric.value) else None
 
 
-_OWN_TIMES = (b"SamplesPerSec=", b"train_runtime", b":::MLLOG")
-"""Needles of programs that state their own times: their bars are not used."""
-
-
 class _Tqdm(Parser):
     """Collects every bar that may be a training's; the longest-running one is used."""
 
     def __init__(self) -> None:
         self.book = BarBook()
-        self.has_own_times = False
 
     def take(self, line: Line, _findings: Findings) -> None:
-        self.has_own_times = self.has_own_times or any(words in line.text for words in _OWN_TIMES)
-        if any(needle in line.text for needle in NEEDLES):
-            self.book.take(line, "train")
+        self.book.take(line, "train")
 
     def finish(self, findings: Findings) -> None:
         series = self.book.longest()
-        if series and not self.has_own_times and report_series(series, findings):
+        if series and report_series(series, findings):
             findings.doubt("an iteration is one unit of the bar: a micro-batch where the program accumulates gradients")
 
 
@@ -186,7 +178,7 @@ DIALECTS = (
         example="Training:  41%|####      | 41/100 [01:22<01:58,  2.01s/it, loss=3.1]",
         trap="s/it below one iteration per second, it/s above; rates are smoothed, the clock has whole seconds, n is cut to "
         "micro-batches in many programs, and downloads and evaluations have bars too",
-        needles=(*NEEDLES, *_OWN_TIMES),
+        needles=NEEDLES,
         parser=_Tqdm,
         yields_to=("*", "unknown", "deepspeed", "nemo-1", "lightning"),
     ),

@@ -35,10 +35,9 @@ _FACTS = (
     rb"\btrain_batch_size \.{3,40} <global_batch_size>\s*$",
     rb"--(?:max_seq_len|seq[_-]length)[= ]<sequence_length>(?!\d)",
 )
-_MICRO = {
-    "size": late(rb"--(?:per_device_train_batch_size|micro[_-]batch[_-]size)[= ](\d{1,9})(?!\d)"),
-    "accumulation": late(rb"--gradient[_-]accumulation[_-]steps[= ](\d{1,9})(?!\d)"),
-}
+_MICRO = late(
+    rb"--(per_device_train_batch_size|micro[_-]batch[_-]size|gradient[_-]accumulation[_-]steps)[= ](\d{1,9})(?!\d)"
+)
 # Programs that run on DeepSpeed and log more; not "unknown", which would read the same lines.
 _BETTER = (
     "deepspeed-chat-rlhf", "hf-trainer", "megatron-lm", "megatron-bridge", "mlperf-mllog", "xtuner", "composer",
@@ -71,9 +70,8 @@ class _DeepSpeed(PatternParser):
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         super().text(text, line, findings)
-        for name, expression in _MICRO.items() if b"--" in text else ():
-            if found := expression.search(text):
-                self.micro.setdefault(name, int(found[1]))
+        for name, count in _MICRO.findall(text):
+            self.micro.setdefault("accumulation" if name.startswith(b"grad") else "size", int(count))
         self._timer(text, line)
         if b"Model Parameters:" in text and (found := _CHAT.search(text)):
             latency, rate, batch = number(found["latency"]), number(found["rate"]), float(found["batch"])

@@ -20,25 +20,21 @@ class _AwsFsdp(PatternParser):
     --max_context_width is ignored: train.py does not pass it to its data loader.
     """
 
-    _options: ClassVar = {
-        "nodes": late(rb"--nnodes[= ](\d{1,6})(?![\w-])"),
-        "processes": late(rb"--nproc[_-]per[_-]node[= ](\d{1,4})(?![\w-])"),
-        "batch": late(rb"--train_batch_size[= ](\d{1,9})(?![\w-])"),
-    }
+    _option = late(rb"--(nnodes|nproc[_-]per[_-]node|train_batch_size)[= ](\d{1,9})(?![\w-])")
 
     def __init__(self, form: Pattern) -> None:
         super().__init__(form)
-        self.launch: dict[str, int] = {}
+        self.launch: dict[bytes, float] = {}
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         super().text(text, line, findings)
-        for name, expression in self._options.items() if b"--" in text else ():
-            if found := expression.search(text):
-                self.launch.setdefault(name, int(found[1]))
-                if {"nodes", "processes"} <= self.launch.keys():
-                    devices = float(self.launch["nodes"] * self.launch["processes"])
-                    findings.fact("num_devices", devices, line)
-                    findings.fact("global_batch_size", self.launch.get("batch", 0) * devices, line)
+        for name, value in self._option.findall(text):
+            self.launch.setdefault(name.replace(b"-", b"_"), float(value))
+            nodes, processes, batch = (
+                self.launch.get(key, 0.0) for key in (b"nnodes", b"nproc_per_node", b"train_batch_size")
+            )
+            findings.fact("num_devices", nodes * processes, line)
+            findings.fact("global_batch_size", nodes * processes * batch, line)
 
 
 class _Composer(LinesParser):
