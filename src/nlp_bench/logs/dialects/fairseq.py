@@ -16,6 +16,7 @@ _OF_ONE = {"tokens_per_second": "tokens_per_second_per_device", "tokens": "token
 _TWICE = late(rb"\bwpb\b[^\r\n]{1,4000}\bwpb\b|\bwps\b[^\r\n]{1,4000}\bwps\b")
 _BEGIN = late(rb"\bepoch \d|\{|\bloss=")
 _FACTS = (rb"\btraining on (?P<num_devices>\d{1,9}) (?:devices|GPUs)\b",)
+_MOST_WORDS = 1e13  # per second; overflowing meters have printed 8.9e+19
 _LEAST_WALL_S = 10.0  # the wall clock is printed in whole seconds
 _MAY_BE_NAN = (b"loss", b"gnorm")
 _Pairs = dict[bytes, float]
@@ -89,7 +90,7 @@ def _interval(pairs: _Pairs) -> dict[str, float]:
     values = {name: pairs[key] for key, name in names.items() if key in pairs}
     if b"wpb" in pairs:
         values["tokens"] = pairs[b"wpb"]
-    if pairs.get(b"wps") and pairs.get(b"wpb"):
+    if 0 < pairs.get(b"wps", 0.0) < _MOST_WORDS and pairs.get(b"wpb"):
         values["elapsed_s"] = pairs[b"wpb"] / pairs[b"wps"]
     elif pairs.get(b"ups"):
         values["elapsed_s"] = 1 / pairs[b"ups"]

@@ -53,7 +53,6 @@ _SETTINGS = late(
     rb"TrainOutput\(|atch size \(|um examples =|teps =|ogging[_-]steps|ontinuing training from|"
     rb"parallel_(?:size|degree)"
 )
-_STARTS = (b"***** Running training", b"***** running training")
 _STEP_KEYS = (
     b"global_step/max_steps", b"steps[global_step/max_steps]", b"iteration", b"current_steps", b"global_step",
     b"step",
@@ -63,7 +62,7 @@ _DEVICE_KEYS = (b"tokens_per_second_per_gpu", b"tokens/train_per_sec_per_gpu")
 _REINFORCED = (b"completion_length", b"completions/mean_length", b"num_completions")
 _GAUDI = b"max_memory_allocated (GB)"
 """Of optimum-habana, which leaves warm-up and evaluation out of its rates, not out of the runtime."""
-_LARGEST_JUMP = 1.4
+_LARGEST_JUMP = 1.4  # of the tokens per step where each dict has a bar of its own
 _MIN_POINTS, _AGREES = 8, 0.02
 """Readings of a bar that tell more than the summary, and share by which its last one may differ from the summary's time."""
 _SHORT = 0.05  # share by which less than the planned steps may seem to be done
@@ -169,7 +168,7 @@ class _Trainer(Parser):
             self._bars(line)
         for text in pieces(line.text):
             if not text.startswith(b"{"):  # not just the dict of a step
-                if any(words in text for words in _STARTS):
+                if b"unning training *****" in text:
                     self._start(line, findings)
                 if _SETTINGS.search(text):
                     self._settings(text, line, findings)
@@ -189,13 +188,11 @@ class _Trainer(Parser):
                     attempt.waiting.bar, attempt.waiting = attempt.bar, None
 
     def _start(self, line: Line, findings: Findings) -> None:
-        has_begun = self.attempt.has_begun
-        if has_begun:
+        if self.attempt.has_begun:
             self.finish(findings)
             self.attempt = _Attempt()
-        if has_begun or not findings.num_records:
-            # Not only behind steps: after a start that came to none `auto_find_batch_size` tries another batch.
-            findings.start(line)
+        # Not only behind steps: after a start that came to none `auto_find_batch_size` tries another batch.
+        findings.start(line)
         self.attempt.is_trainer = True
 
     def _settings(self, text: bytes, line: Line, findings: Findings) -> None:

@@ -192,14 +192,12 @@ class _ModdedNanoGpt(Parser):
                 findings.start(line)
                 self.source["tokens"], self.at = _product(top[1]), slim(line)
         if b"NVIDIA-SMI" in text:
-            self._table(line, findings)
+            self._table(line)
 
-    def _table(self, line: Line, findings: Findings) -> None:
+    def _table(self, line: Line) -> None:
         """Count the GPUs that use memory: the program prints the table when all its processes run."""
         lines = line.following(_TABLE_LINES)
         named, held = (list(filter(None, map(search, lines))) for search in (_GPU.match, _MEMORY.search))
-        if named:
-            findings.fact("device", named[0][2].decode().strip(), line)
         # Each GPU has its number and one line of memory, unless lines were lost or repeated.
         if [int(found[1]) for found in named] == list(range(len(held))):
             self.source.setdefault("in_use", sum(int(found[1]) > _IN_USE_MIB for found in held))

@@ -77,7 +77,7 @@ class _FmsFsdp(LinesParser):
             second = (day[0] / 86400, day[1] / 86400)
             self.devices.ratio(second, bounds(texts.get(per_device, b""), 1.0))
             if mean_s and "consumed_tokens" not in record.values:
-                record.values.setdefault("tokens", second[0] * mean_s)
+                record.values.setdefault("tokens", float(f"{second[0] * mean_s:.0f}"))
         return True
 
 

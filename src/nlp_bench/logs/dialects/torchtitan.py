@@ -52,7 +52,6 @@ _SETTINGS = (
     *_FLOAT8,
 )  # fmt: skip
 _LONGEST = 4096  # bytes of a line that is searched for settings
-_MANY = 4096  # lines without a loss after which no other rank of the log prints one
 
 
 class _Parser(Parser):
@@ -66,13 +65,13 @@ class _Parser(Parser):
     def __init__(self) -> None:
         self._losses: dict[tuple[int, bool], tuple[bytes, bytes]] = {}
         self._without_loss: list[tuple[Line, dict[str, float], bytes]] = []
-        self._has_loss = self._has_none = False
+        self._has_loss = False
 
     def finish(self, findings: Findings) -> None:
         """Report the lines without a loss, of this start of the program, where none has one."""
         for line, values, label in () if self._has_loss else self._without_loss:
             findings.record(line, values, label=label)
-        self._without_loss, self._has_loss, self._has_none = [], False, False
+        self._without_loss, self._has_loss = [], False
 
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         self.reads_each_line = True
@@ -116,19 +115,12 @@ class _Parser(Parser):
         else:
             self._losses[iteration, has_loss] = printed
         self._has_loss |= has_loss
-        if has_loss or self._has_none:
+        if has_loss:
             findings.record(line, values, label=label)
         elif not self._has_loss:
-            self._keep(slim(line), values, label, findings)
+            self._without_loss.append((slim(line), values, label))
         else:  # unless it is of a rank that has a loss, nothing of it is missing
             self.reads_each_line = label in {of for (_, has), (of, _) in self._losses.items() if has}
-
-    def _keep(self, line: Line, values: dict[str, float], label: bytes, findings: Findings) -> None:
-        """Keep a line without a loss until another rank prints one, or until it is clear that none does."""
-        self._without_loss.append((line, values, label))
-        if len(self._without_loss) > _MANY:
-            self.finish(findings)
-            self._has_none = True
 
 
 DIALECTS = (
