@@ -142,7 +142,7 @@ class _Attempt:
 
     @property
     def has_begun(self) -> bool:
-        return bool(self.entries or self.summary or (self.bar and self.bar[0] > 0))
+        return bool(self.entries or self.summary or self.bar)
 
     @property
     def series(self) -> Series | None:

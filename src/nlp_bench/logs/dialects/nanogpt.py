@@ -224,9 +224,8 @@ class _ModdedNanoGpt(Parser):
 
     def finish(self, findings: Findings) -> None:
         """Use the clock between two validations if there is no step; refuse a schedule of batch sizes."""
-        if not self.num_steps and len(self.validations) > 1:
-            for line, values in self.validations:
-                findings.record(line, values)
+        for line, values in () if self.num_steps else self.validations:
+            findings.record(line, values)
         if self.is_scheduled and findings.num_records:
             findings.refuse(SCHEDULED)
 
