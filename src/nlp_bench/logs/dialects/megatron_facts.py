@@ -86,7 +86,7 @@ class Settings:
         self.is_deepspeed = False
         self.num_overflows = 0
         self._dump: dict[str, int] = {}
-        self._dump_line: Line | None = None
+        self._lines: dict[str, Line] = {}  # of the numbers in it
         self._is_dumped = False
         self._of_dump: set[str] = set()
         """Facts that the dump states; other statements of them do not count."""
@@ -101,7 +101,7 @@ class Settings:
             self.finish(findings)
         elif rule:
             findings.start(line)
-            self._dump, self._dump_line, self._is_dumped, self._of_dump = {}, None, False, set()
+            self._dump, self._lines, self._is_dumped, self._of_dump = {}, {}, False, set()
         elif b":print]" in text:
             if found := _ENGINE.search(text):
                 self.is_deepspeed = True
@@ -113,15 +113,15 @@ class Settings:
 
     def finish(self, findings: Findings) -> None:
         """Report facts that no dump has stated."""
-        dump, line = self._dump, self._dump_line
+        dump, lines = self._dump, self._lines
         has_passes = self.is_deepspeed or not dump.keys().isdisjoint(_PASSES)
-        if line and {"batch_size", "model_parallel_size", "world_size"} <= dump.keys() and not has_passes:
+        if {"batch_size", "model_parallel_size", "world_size"} <= lines.keys() and not has_passes:
             # The dumps of 2019 state the samples of one replica, which had one micro-batch.
             batch = dump["batch_size"] * dump["world_size"] // dump["model_parallel_size"]
-            self._fact("global_batch_size", batch, line, findings)
-        if line and {"vision_model_type", "decoder_seq_length"} <= dump.keys():
+            self._fact("global_batch_size", batch, lines["batch_size"], findings)
+        if "vision_model_type" in dump and "decoder_seq_length" in lines:
             # Of a vision-language model seq_length is that of an image: two lengths are stated, and neither counts.
-            findings.fact("sequence_length", dump["decoder_seq_length"], line)
+            findings.fact("sequence_length", dump["decoder_seq_length"], lines["decoder_seq_length"])
         for name, values in self._stated.items():
             for stated in values.items() if name not in self._of_dump else ():
                 findings.fact(name, *stated)
@@ -135,7 +135,8 @@ class Settings:
             if name == "perform_rl_step":
                 findings.refuse(REINFORCED)
         elif value.isdigit():
-            count, self._dump_line = self._dump.setdefault(name, int(value)), slim(line)
+            count = self._dump.setdefault(name, int(value))
+            self._lines.setdefault(name, slim(line))
             if name in _FACT and not (name == "seq_length" and any(key in self._dump for key in _CURRICULA)):
                 self._fact(_FACT[name], count, line, findings)
 
