@@ -17,7 +17,7 @@ from nlp_bench.logs.clean import first_piece, label_of, pieces
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
 from nlp_bench.logs.dialects.megatron_facts import NEEDLES, Settings, dumped
 from nlp_bench.logs.pattern import At, Pattern, PatternParser, Values, late
-from nlp_bench.logs.quantity import in_unit, quantity_of
+from nlp_bench.logs.quantity import RATES, in_unit, quantity_of
 from nlp_bench.logs.scan import NUMBER, Grammar, Line
 
 
@@ -141,6 +141,7 @@ def grammar() -> Grammar:
 _START = late(rb"iteration(?<![\w-]iteration)(?:=|(?=\s))\s*(\d{1,18})\s*/\s*(\d{1,18})\s*\|")
 _END = late(rb"nan\s?iterations\s*:\s*\d+\s*\|")
 _MAX_WRAPPED = 12
+_SAME = 0.005  # share by which two values of a time or a rate in one record may differ
 _NO_RATE = {b"None", b"N/A"}  # printed by forks without a learning rate
 _KEY = late(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
 _VALUE = late(rb"\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*", re.IGNORECASE)
@@ -212,8 +213,13 @@ def _fields_of(finished: list[bytes]) -> _Fields:
         key, text = _key_and_text(piece)
         field, text = field_of(key), text.strip()
         name = field.quantity
-        if name and normal(key) in read:
-            return _Fields({}, programs, is_torn=True, curriculum=curriculum)  # the halves of two records
+        is_other = (
+            name in RATES
+            and name in values
+            and not math.isclose(value_of(field, text) or 0.0, values[name], rel_tol=_SAME)
+        )
+        if is_other or (name and normal(key) in read):
+            return _Fields({}, programs, is_torn=True, curriculum=curriculum)  # two times, or the halves of two records
         read.add(normal(key))
         programs |= {field.program} - {""}
         if field.hides_length:
