@@ -30,9 +30,9 @@ MANY_LINES, SHORT_BYTES = 4096, 400
 """Lines that are cached, up to this length, with digits masked: the lines of one program mostly differ in digits alone."""
 _DIGITS = b"0123456789"
 _VALUES = b"0123456789abcdef. "  # bytes that differ between the lines of one shape
-MANY_IDLE, MANY_REPEATED, MANY_BUSY = 4, 4, 8
+MANY_IDLE, MANY_REPEATED, MANY_STEADY, MANY_BUSY = 4, 4, 32, 8
 """Lines of one shape that changed nothing for any parser, after which no more of them are read; how many more where one did; lines
-that all changed something, after which one of as many is compared."""
+after which a record is no reason to read more; lines that all changed something, after which one of as many is compared."""
 MAX_PARTS = 64
 _SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
 _COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for a log of any program
@@ -135,7 +135,8 @@ class _Kind:
         if changed is None:
             self.num_idle, self.num_busy = self.num_idle + 1, 0
             if self.num_idle >= MANY_IDLE:  # one is enough where they were closed before
-                shapes.close(self.index, self.until)
+                is_steady = self.until is Until.RECORD and self.num_idle >= MANY_STEADY
+                shapes.close(self.index, Until.CHANGE if is_steady else self.until)
         else:
             self.num_idle, self.num_busy = -MANY_REPEATED, self.num_busy + 1
             self.until = changed if self.until in {Until.END, changed} else Until.RECORD
