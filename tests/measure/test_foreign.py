@@ -25,7 +25,6 @@ AGAINST = {"sequence_length": 1024, "global_batch_size": 48, "num_gpus": 4}
 ONE, TWO = FIVE.splitlines()[:2]
 FIRST = ONE.replace("iteration       10/", "iteration        1/").replace("          960 |", "           96 |")
 TITAN = "".join(f"[rank0]:[titan] step: {n:2}  loss:  9.0  memory: 4.0GiB(5.0%)  tps: 4,000  mfu: 20.0%\n" for n in range(1, 5))  # fmt: skip
-JOURNAL = "".join(f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}\n'.replace(", ", ",") for line in FIVE.splitlines())  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -54,7 +53,6 @@ JOURNAL = "".join(f'{{"PRIORITY":"6","MESSAGE":{list(line.encode())}}}\n'.replac
         (FIRST + "\n", LENGTH, "REFUSED", None, ["the only time is that of the first iteration (1), which is warm-up; a longer log is needed"]),
         (ONE + "\n", LENGTH, "MEASURED", 27189.6, ["warm-up included"]),
         (TWO + "\n", LENGTH, "MEASURED", 36714.2, []),
-        (JOURNAL, {}, "REFUSED", None, ["journalctl -o cat"]),
         (re.sub(r"\(s\): [\d.]+", "(s): 1e16", FIVE), LENGTH, "REFUSED", None, ["no record has a time and a number of tokens that a training can have"]),
     ],
 )  # fmt: skip
