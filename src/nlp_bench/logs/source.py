@@ -394,6 +394,7 @@ _TAR = "tar is not read; unpack it: tar -xOf FILE MEMBER | nlp-bench report -; a
 """For a log with "ustar" at byte 257, compressed or not: it may hold several logs."""
 _FORMS = {
     re.escape(LFS_POINTER): "a pointer of git-lfs, not the log; fetch that: git lfs pull",
+    rb"SQLite format 3": "a database, as a history is: nlp-bench history list --file FILE",
     rb"%PDF-|(?s:.{,64})(?:[\x01-\x06\x0e-\x1a\x1c-\x1f]|[^\x00]\x00[^\x00]\x00)": (
         "the file is not text in UTF-8: unpack it, take its text out or convert it (iconv -f UTF-16 -t UTF-8 FILE), then "
         "... | nlp-bench report -"
