@@ -15,9 +15,9 @@ from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Log
 from nlp_bench.machine.form import CPU_COLUMN
 from nlp_bench.measure import Fields, Json, Texts
+from nlp_bench.measure.estimate import Pair
 from nlp_bench.measure.machine import NodeRecord, Nodes, machine_of, number
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.series import Pair
 from nlp_bench.measure.throughput import Throughput
 from nlp_bench.measure.workload import lookup
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from nlp_bench.immutable import immutable
-from nlp_bench.measure.series import Pair
 
+Pair = tuple[float, float]
 LEVEL = 0.95
 CHOICE_FACTOR = 1.06
 """Factor on standard errors: a window is selected by the times that are then averaged, which understates their scatter.

@@ -24,13 +24,12 @@ from dataclasses import replace
 import numpy as np
 
 from nlp_bench.logs.record import Column
-from nlp_bench.measure.estimate import CHOICE_FACTOR, UNSEEN, UNSEEN_WHERE_SEEN, Estimate, Uncertainty
+from nlp_bench.measure.estimate import CHOICE_FACTOR, UNSEEN, UNSEEN_WHERE_SEEN, Estimate, Pair, Uncertainty
 from nlp_bench.measure.series import (
     MANY,
     MIN_SEGMENT,
     MIN_VALUES,
     Mask,
-    Pair,
     half_unit,
     has_decimals,
     levels,

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from nlp_bench.immutable import immutable
 from nlp_bench.measure import Json, Texts
 from nlp_bench.measure.contradiction import contradicting
+from nlp_bench.measure.estimate import Pair
 from nlp_bench.measure.judgement import Status
 from nlp_bench.measure.result import RunResult
-from nlp_bench.measure.series import Pair
 from nlp_bench.measure.throughput import Throughput, time_to_report_s, times_to_report_s
 from nlp_bench.measure.window import MAX_MARKED
 from nlp_bench.reason import texts

@@ -23,7 +23,7 @@ from nlp_bench.machine import form
 from nlp_bench.machine.node import SLOW_VARIABLES
 from nlp_bench.machine.nvml import THROTTLE_REASONS
 from nlp_bench.measure import Fields, Json, Texts
-from nlp_bench.measure.series import Pair
+from nlp_bench.measure.estimate import Pair
 from nlp_bench.measure.workload import lookup
 from nlp_bench.walk import MACHINE
 

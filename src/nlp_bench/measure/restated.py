@@ -21,12 +21,12 @@ from nlp_bench.logs.record import Column, Records
 from nlp_bench.measure import Texts
 from nlp_bench.measure.contradiction import Claims, Code, Contradiction, Contradictions, Weight, named, so_do_others
 from nlp_bench.measure.efficiency import SAME, flops_per_token, words_of
+from nlp_bench.measure.estimate import Pair
 from nlp_bench.measure.series import (
     SAME_DIGITS,
     Indices,
     Mask,
     Numbers,
-    Pair,
     finite,
     half_unit,
     median,

@@ -18,10 +18,10 @@ from nlp_bench.measure.anytime import Bound
 from nlp_bench.measure.contradiction import Contradiction, SlowerStatement, doubts
 from nlp_bench.measure.curves import Curves
 from nlp_bench.measure.efficiency import NOTHING_GIVEN, Efficiency, Given, efficiency_of
+from nlp_bench.measure.estimate import Pair
 from nlp_bench.measure.log_end import LogEnd
 from nlp_bench.measure.provenance import Provenance
 from nlp_bench.measure.quality import Quality, quality_of
-from nlp_bench.measure.series import Pair
 from nlp_bench.measure.sizes import SAME_COUNT, Overrides, Sizes, sizes_of, stated, times_of
 from nlp_bench.measure.throughput import Summary, Throughput, time_to_report_s, times_to_report_s
 from nlp_bench.measure.trace import Trace

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column
+from nlp_bench.measure.estimate import Pair
 
 Mask = NDArray[np.bool_]
 Indices = NDArray[np.intp]
 Numbers = NDArray[np.int64]
 Where = NDArray[Any] | slice  # some of the records
-Pair = tuple[float, float]
 """The two ends of an interval, the lower one first; or a median and its deviation."""
 MIN_VALUES = 8  # below this autocorrelation cannot be seen, and the values are taken for independent
 LARGEST = 0.9

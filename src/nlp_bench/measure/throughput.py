@@ -8,9 +8,9 @@ import numpy as np
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Column, Records
 from nlp_bench.measure import Json
-from nlp_bench.measure.estimate import MAX_HALF_WIDTH, Estimate
+from nlp_bench.measure.estimate import MAX_HALF_WIDTH, Estimate, Pair
 from nlp_bench.measure.interval import MIN_RECORDS, estimate_of
-from nlp_bench.measure.series import Pair, median, misread_midnights, quantile, steps_of, zone_change
+from nlp_bench.measure.series import median, misread_midnights, quantile, steps_of, zone_change
 from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
 from nlp_bench.measure.window import WORDS, LogConventions, Steadiness, Window, find_window, num_more, steadiness_of
 

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.record import Attempt, Column, Event, Log
-from nlp_bench.measure.estimate import Estimate, student_cdf
+from nlp_bench.measure.estimate import Estimate, Pair, student_cdf
 from nlp_bench.measure.series import (
     MIN_STEP,
     MIN_VALUES,
     Indices,
-    Pair,
     Where,
     as_slice,
     half_unit,
