@@ -6,7 +6,18 @@ from typing import Any
 from nlp_bench import __version__
 from nlp_bench.measure.training import PARTS, Started, Training
 from nlp_bench.show.page import page
-from nlp_bench.show.table import TEXT, Style, Table, as_document, documents, percentage, table_of, with_spaces
+from nlp_bench.show.table import (
+    TEXT,
+    Style,
+    Table,
+    as_document,
+    documents,
+    percentage,
+    significant,
+    spaced,
+    table_of,
+    with_spaces,
+)
 
 WIDTH, MAX_ROWS = 110, 6
 SCHEMA = "nlp-bench/report/1"
@@ -15,10 +26,13 @@ SCHEMA = "nlp-bench/report/1"
 def head(training: Training) -> list[str]:
     """Return the goodput in one line, and why the training is not VALID."""
     rate = training.goodput
-    lines = [f"{training.outcome.value}: {len(training.attempts)} attempts"]
+    number = len(training.attempts)
+    lines = [f"{training.outcome.value}: {number} attempt{'s' * (number != 1)}"]
     if rate is not None and training.wall_s and training.new_tokens is not None:
         tokens = with_spaces(round(training.new_tokens))
-        lines[0] += f", goodput {rate:.2f} tokens/s ({tokens} new tokens in {training.wall_s:.0f} s)"
+        lines[0] += (
+            f", goodput {spaced(significant(rate, 5))} tokens/s ({tokens} new tokens in {training.wall_s:.0f} s)"
+        )
     return [*lines, training.reason] if training.reason else lines
 
 
