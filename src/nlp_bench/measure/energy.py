@@ -59,29 +59,23 @@ class EnergyCounter:
             late = max(times.min() - begin, end - times.max())
             raise MeterError(f"{self.name}: the samples miss {late:.1f} s of the window")
         first = int(np.flatnonzero(times <= begin)[-1])
-        reached = np.flatnonzero(times[first:] >= end)
-        last = first + int(reached[0]) if len(reached) else first
+        last = first + int(np.argmax(times[first:] >= end))
         times, values = times[first : last + 1], values[first : last + 1]
         if len(times) < 2 or np.any(np.diff(times) <= 0):
             raise MeterError(f"{self.name}: the node's clock was set back during the window")
-        total = np.concatenate([[0.0], np.cumsum(self._steps(times, values))])
+        steps = np.diff(values)
+        if self.range_j is None and (steps < 0).any():
+            raise MeterError(f"{self.name}: the energy counter began again during the window")
+        if self.range_j and np.diff(times).max() > self.range_j / SOCKET_W:
+            raise MeterError(f"{self.name}: the samples pause so long that the counter may have gone round unseen")
+        steps[steps < 0] += self.range_j or 0.0
+        total = np.concatenate([[0.0], np.cumsum(steps)])
         joules = float(np.sum(np.interp(ends, times, total) - np.interp(begins, times, total)))
         if not 0 < joules <= GREATEST_W * float(np.sum(ends - begins)):
             raise MeterError(
                 f"{self.name}: a counter that counts {joules:.6g} J in {end - begin:.1f} s is not believed"
             )
         return joules
-
-    def _steps(self, times: Column, values: Column) -> Column:
-        steps = np.diff(values)
-        back = steps < 0
-        if self.range_j is None:
-            if back.any():
-                raise MeterError(f"{self.name}: the energy counter began again during the window")
-            return steps
-        if np.diff(times).max() > self.range_j / SOCKET_W:
-            raise MeterError(f"{self.name}: the samples pause so long that the counter may have gone round unseen")
-        return np.where(back, steps + self.range_j, steps)
 
 
 @immutable
@@ -145,7 +139,7 @@ def with_energy_and_machine(
     energy = None
     if measured:
         if nodes and isinstance(num_nodes, int) and entry.num_gpus:
-            spread_s = float(spread.value) if spread and not isinstance(spread.value, str) else None
+            spread_s = number(spread.value) if spread else None
             is_on_gpus = lookup(run, "system.accelerator") == "cuda"
             energy = _metered(nodes, measured, Due(num_nodes, entry.num_gpus, is_on_gpus, spread_s))
         if energy is None or energy.joules_per_token is None:
@@ -180,7 +174,7 @@ def _metered(nodes: Nodes, measured: Throughput, due: Due) -> Energy:
         joules=joules,
         joules_per_token=joules / tokens,
         mean_power_w_per_gpu=joules / seconds / due.num_gpus if due.is_on_gpus else None,
-        cpu_joules_per_token=_of_cpus_beside(nodes, due, begins, ends, tokens) if due.is_on_gpus else None,
+        cpu_joules_per_token=_of_cpus_beside(nodes, begins, ends, tokens) if due.is_on_gpus else None,
         **_sampling(counters, due, begins, ends),
     )
 
@@ -203,10 +197,10 @@ def _gpus(nodes: Nodes) -> Metering:
     counters, missing, seen = list[EnergyCounter](), list[str](), set[str]()
     for node in nodes:
         for gpu in node.gpus():
-            name, uuid = f"GPU {gpu['index']} on node {node.name}", str(gpu.get("uuid"))
-            if uuid in seen:
+            name, uuid = f"GPU {gpu['index']} on node {node.name}", str(gpu.get("uuid") or "")
+            if uuid and uuid in seen:
                 raise MeterError(f"{name} is recorded twice (UUID {uuid[:60]}): two nodes of this run share it")
-            seen |= {uuid} if gpu.get("uuid") else set()
+            seen.add(uuid)
             millijoules = node.columns.get(f"gpu{gpu['index']}_energy_mj")
             if gpu.get("no_energy_counter") or millijoules is None:
                 missing.append(f"{name} has no energy counter")
@@ -246,16 +240,14 @@ def _check_complete(nodes: Nodes, counters: Sequence[EnergyCounter], missing: Se
     if due.is_on_gpus and len(counters) != due.num_gpus:
         reasons = [*filter(None, (node.text("no_meter") for node in nodes)), *missing, "the others have no record"]
         raise MeterError(f"{len(counters)} of {due.num_gpus} GPUs have a meter: {reasons[0]}")
-    if not due.is_on_gpus and (missing or not counters):
-        raise MeterError(next(iter(missing), "no meter"))
+    if missing and not due.is_on_gpus:
+        raise MeterError(missing[0])
 
 
-def _of_cpus_beside(nodes: Nodes, due: Due, begins: Column, ends: Column, tokens: float) -> float | None:
+def _of_cpus_beside(nodes: Nodes, begins: Column, ends: Column, tokens: float) -> float | None:
     counters, missing = _packages(nodes)
-    if missing or not counters or len(nodes) < due.num_nodes:
-        return None
     try:
-        return sum(counter.joules_in(begins, ends) for counter in counters) / tokens
+        return None if missing else sum(counter.joules_in(begins, ends) for counter in counters) / tokens
     except MeterError:
         return None
 

@@ -9,7 +9,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -48,9 +47,9 @@ class NodeRecord:
     """One node. What it says comes from a file that anybody may have written: each value is looked at before it is used."""
 
     name: str
-    facts: Fields = field(default_factory=dict)  # NODE.json, {} where it cannot be read
-    columns: Mapping[str, Column] = field(default_factory=dict)  # NODE.samples.csv; NaN: an empty cell
-    problem: str | None = None  # why facts or samples are missing
+    facts: Fields  # NODE.json, {} where it cannot be read
+    columns: Mapping[str, Column]  # NODE.samples.csv; NaN: an empty cell
+    problem: str | None  # why facts or samples are missing
 
     @property
     def times(self) -> Column:
@@ -90,8 +89,8 @@ def read_nodes(run_dir: Path) -> Nodes:
         files = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError:
         return ()
-    found = ((name, next((end for end in endings if name.endswith(end)), None)) for name in files)
-    return tuple(_read(folder, name) for name in sorted({name.removesuffix(end) for name, end in found if end}))
+    names = {name.removesuffix(end) for end in endings for name in files if name.endswith(end)}
+    return tuple(_read(folder, name) for name in sorted(names))
 
 
 def _read(folder: Path, name: str) -> NodeRecord:
@@ -172,9 +171,9 @@ def _states(node: NodeRecord, window: Pair | None) -> Iterator[GpuState]:
 class MachineTruth:
     """One run's machine."""
 
-    summary: Fields = field(default_factory=dict)  # facts; counts per word where nodes or GPUs differ
-    warnings: Texts = ()  # what to know before the number is believed; stands with it
-    notes: Texts = ()  # what is not known
+    summary: Fields  # facts; counts per word where nodes or GPUs differ
+    warnings: Texts  # what to know before the number is believed; stands with it
+    notes: Texts  # what is not known
 
     def to_json(self) -> Json:
         """Return the `machine` object of nlp-bench/report/1."""
@@ -190,8 +189,10 @@ def machine_of(
     window: Pair | None = None,
 ) -> MachineTruth | None:
     """Return what is known of the machine by its nodes, what the log prints, run.json and environment.json ({}: none), between two times of day; None: nothing."""
-    said = {name: settings.get(f"nccl_{name}") for name in ("version", "transport", "channels")}
-    nccl = {name: one_line(word.value)[:100] if word else None for name, word in said.items()}
+    nccl = {
+        name: one_line(word.value)[:100] if (word := settings.get(f"nccl_{name}")) else None
+        for name in ("version", "transport", "channels")
+    }
     if not (nodes or any(nccl.values()) or environment):
         return None
     states = [state for node in nodes for state in _states(node, window)]
@@ -239,10 +240,8 @@ def _environment(run: Fields, environment: Fields) -> Iterator[str]:
     if described and ran and ran != described:
         name = one_line(lookup(run, "system.name"))
         yield f"system {name} describes the cluster {one_line(described)}, and the job ran on {one_line(ran)}"
-    slow = [
-        f"{name}={value}" for name, value in SLOW_VARIABLES.items() if lookup(environment, f"variables.{name}") == value
-    ]
-    if slow:
+    variables = lookup(environment, "variables")
+    if slow := [f"{name}={value}" for name, value in SLOW_VARIABLES.items() if lookup(variables, name) == value]:
         yield f"{some(slow, _MAX_NAMED)} was set, which is for debugging and slows the training down"
 
 
@@ -312,11 +311,8 @@ def _throttled(states: Sequence[GpuState], reason: str) -> str:
 
 def _clocks(states: Sequence[GpuState]) -> Iterator[str]:
     clocks = sorted((state.sm_clock_mhz, state.where) for state in states if state.sm_clock_mhz)
-    if len(clocks) < 2:
-        return
-    middle = clocks[len(clocks) // 2][0]
-    slow = [where for clock, where in clocks if clock < (1 - CLOCK_SPREAD) * middle]
-    if slow:
+    middle = clocks[len(clocks) // 2][0] if clocks else 0.0
+    if slow := [where for clock, where in clocks if clock < (1 - CLOCK_SPREAD) * middle]:
         yield f"clocks differ: {some(slow, _MAX_NAMED)} ran at {clocks[0][0]:.0f} MHz or more, the median GPU at {middle:.0f} MHz"
 
 
@@ -341,15 +337,15 @@ def machine_lines(truth: MachineTruth | None) -> Iterator[str]:
     if truth is None:
         return
     known, nccl = truth.summary, truth.summary["nccl"]
-    if nodes := known.get("nodes") or []:
+    if nodes := known["nodes"]:
         what = [f"{len(nodes)} node(s) ({some(nodes, _MAX_NAMED)})"]
-        what += [_shared(known[name]) for name in ("gpus", "cpu") if known.get(name)]
-        what += [f"{name} {', '.join(known[name])}" for name in ("driver", "kernel") if known.get(name)]
+        what += [_shared(known[name]) for name in ("gpus", "cpu") if known[name]]
+        what += [f"{name} {', '.join(known[name])}" for name in ("driver", "kernel") if known[name]]
         yield "; ".join(what)
     said = [f"NCCL {nccl['loaded']} loaded"] if nccl["loaded"] else []
     said += [f"transport {nccl['transport']}"] if nccl["transport"] else []
     said += [f"channels via {', '.join(nccl['channels'])}"] if nccl["channels"] else []
-    software = [f"{name} {version}" for name, version in known.get("packages", {}).items()]
-    software += [f"nlp-bench commit {one_line(known['commit'])[:60]}"] if known.get("commit") else []
-    software += [f"modules {' '.join(known['modules'][:20])}"] if known.get("modules") else []
+    software = [f"{name} {version}" for name, version in known["packages"].items()]
+    software += [f"nlp-bench commit {one_line(known['commit'])[:60]}"] if known["commit"] else []
+    software += [f"modules {' '.join(known['modules'][:20])}"] if known["modules"] else []
     yield from filter(None, ("; ".join([*said, *truth.notes]), ", ".join(software)))

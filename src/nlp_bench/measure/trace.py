@@ -20,7 +20,6 @@ from nlp_bench.measure.series import finite, median, steps_of, winsorised
 
 TIMES = (*RATES, "clock_s", "stamp_s")  # fields of which a record has at least one, the best first
 _CLOCKS = ("stamp_s", "clock_s")
-_PLAIN = ("quantity", "step", "period_s")
 _ENDS, _BETWEEN = 16, 64  # lines kept at each end, and between
 _HASH = 0x9E3779B1  # 2^32 / golden ratio: neighbouring numbers are spread evenly (Knuth 6.4)
 _EQUAL_SHARE, _LEAST_BITS = 0.9, 15.0
@@ -74,17 +73,13 @@ class Trace:
 
     def to_json(self) -> Json:
         """Return it as an object."""
-        return {name: getattr(self, name) for name in _PLAIN} | {
-            "first": list(self.first),
-            "last": list(self.last),
-            "lines": [list(line) for line in self.lines.items()],
-        }
+        return {**vars(self), "lines": list(self.lines.items())}
 
     @classmethod
     def from_json(cls, given: Fields) -> "Trace":
         """Return what `to_json` has made an object of."""
-        made: Json = {name: given[name] for name in _PLAIN} | {"lines": dict(given["lines"])}
-        return cls(**made, first=End(*given["first"]), last=End(*given["last"]))
+        ends = {name: End(*given[name]) for name in ("first", "last")}
+        return cls(**{**given, **ends, "lines": dict(given["lines"])})
 
 
 def trace_of(records: Records) -> Trace | None:
@@ -149,7 +144,7 @@ def kin_of(one: Trace | None, two: Trace | None) -> Kin | None:
 def _are_equal(one: Sequence[float], two: Sequence[float]) -> bool:
     """Return whether the times are the same, and so various that this is no chance."""
     same = [a for a, b in zip(one, two, strict=True) if a == b]
-    if not same or len(same) < _EQUAL_SHARE * len(one):
+    if len(same) < _EQUAL_SHARE * len(one):
         return False
     counts = Counter(same)
     return sum(math.log2(len(same) / counts[value]) for value in same) >= _LEAST_BITS
