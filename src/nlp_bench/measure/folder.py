@@ -30,7 +30,7 @@ from nlp_bench.measure import REPORT_TOKENS, Fields, Json
 from nlp_bench.measure.anytime import Bound, percent, replay
 from nlp_bench.measure.contradiction import Subject, voiding
 from nlp_bench.measure.energy import with_energy_and_machine
-from nlp_bench.measure.foreign import entry_of, log_reasons, with_own_events
+from nlp_bench.measure.foreign import entry_of, log_reasons, qualifications, with_own_events
 from nlp_bench.measure.judgement import plain_number
 from nlp_bench.measure.log_end import several_starts
 from nlp_bench.measure.machine import read_nodes
@@ -202,32 +202,29 @@ def _measured(
 
 
 def _run(folder: Path) -> Json:
-    path = folder / seal.RUN
-    if not path.exists():
-        _refuse_packed(path)
-        remedy = "look again in a minute, or put it back"
-        alone = f"nlp-bench report - < {shlex.quote(str(folder / 'job.out'))}"
-        raise NlpBenchError(
-            f"{folder}: run.json is missing, or not seen from here yet, so nobody can say whether the run is whole; {remedy} "
-            f"(the log alone, as anybody's: {alone})"
-        )
-    return read_json(path, schemas.RUN)
+    alone = f"nlp-bench report - < {shlex.quote(str(folder / 'job.out'))}"
+    _refuse_missing(
+        folder / RUN,
+        "run.json is missing, or not seen from here yet, so nobody can say whether the run is whole; "
+        f"look again in a minute, or put it back (the log alone, as anybody's: {alone})",
+    )
+    return read_json(folder / RUN, schemas.RUN)
 
 
-def _refuse_packed(path: Path) -> None:
+def _refuse_missing(path: Path, why: str) -> None:
+    if path.exists():
+        return
     if found := seal.packed(path):
         every = f"{shlex.quote(str(path.parent))}/*{found.suffix}"
         raise NlpBenchError(
             f"{path} was packed; unpack the records of the run and repeat: {seal.UNPACK[found.suffix]} {every}"
         )
+    raise NlpBenchError(f"{path.parent}: {why}")
 
 
 def _outcome(folder: Path) -> Json:
-    path = folder / OUTCOME
-    if not path.exists():
-        _refuse_packed(path)
-        remedy = f"decide it with: nlp-bench sync {shlex.quote(str(folder))}"
-        raise NlpBenchError(f"{folder}: there is no outcome.json, the run may not have ended; {remedy}")
+    remedy = f"decide it with: nlp-bench sync {shlex.quote(str(folder))}"
+    _refuse_missing(folder / OUTCOME, f"there is no outcome.json, the run may not have ended; {remedy}")
     return marker.read_outcome(folder)
 
 
@@ -238,29 +235,26 @@ def _objection(
     changed = None if seal.OUTCOME in redacted else marker.contradiction(folder)
     if changed:
         return Outcome.INVALID, Reason("changed-outcome", changed)
-    status = ended.get("exit_status")
     if given is not Outcome.VALID:
         return None
+    status = ended.get("exit_status")
     if isinstance(status, int) and status and not says_finished(folder):
         text = f"outcome.json says VALID, and that the job ended with exit status {status}"
         return Outcome.FAILED, Reason("exit-status", text)
     broken = "; ".join(one_line(finding.text) for finding in seals if finding.state is seal.State.BROKEN)
-    if not broken:
-        return None
-    return Outcome.INVALID, Reason("broken-seal", f"the chain of evidence is broken: {broken}")
+    why = Reason("broken-seal", f"the chain of evidence is broken: {broken}")
+    return (Outcome.INVALID, why) if broken else None
 
 
 def _against_log(folder: Path, asked: Requested, log: Log, records: Records) -> Iterator[tuple[Outcome, Reason]]:
     """Yield what the log says against VALID; `records` are the whole ones of the last attempt."""
     if log is NOTHING_LOGGED:
         odd = "job.out is no regular file (a pipe, a folder, a link to nothing), and was not read; put the log itself there"
-        text = odd if os.path.lexists(folder / LOG) else "there is no job.out"
-        yield Outcome.INCOMPLETE, Reason("no-log", text)
+        yield Outcome.INCOMPLETE, Reason("no-log", odd if os.path.lexists(folder / LOG) else "there is no job.out")
     if broken := why_broken(records):
         yield Outcome.INVALID, broken
     if log.damage:
-        text = f"job.out could not be read whole; {one_line(log.damage)}"
-        yield Outcome.INCOMPLETE, Reason("damaged", text)
+        yield Outcome.INCOMPLETE, Reason("damaged", f"job.out could not be read whole; {one_line(log.damage)}")
     if nothing_trained := voiding(against_training(records, None, is_ours=True)):
         yield Outcome.INVALID, nothing_trained.reason
     last = records[-1].iteration if records else 0
@@ -302,17 +296,15 @@ def _notes(asked: Requested, log: Log, records: Records, measured: Throughput | 
     num_expected = -(-asked.owed_iterations(records) // asked.log_interval)  # the last iteration is always logged
     if asked.goes_on and records:
         num_expected -= (int(records[0].iteration) - 1) // asked.log_interval
-    if measured and len(records) < num_expected:
+    if not measured:
+        return found
+    if len(records) < num_expected:
         found.append(Reason("missing-lines", f"{len(records)} of {num_expected} expected lines are whole"))
-    if measured and asked.until is not None:
+    if asked.until is not None:
         bound, word = asked.bound(records), f"{100 * asked.until:g} % were asked for"
         text = f"{word}: {bound.text()}" if bound else f"{word}, and the log has too few lines to bound the mean"
         found.append(Reason("until", text))
-    if measured and measured.why_no_interval:
-        found.append(Reason("no-interval", measured.why_no_interval))
-    if measured:
-        found += measured.steadiness.warnings()
-    return found
+    return found + qualifications(measured)
 
 
 SCHEMA = "nlp-bench/result/1"
@@ -371,21 +363,16 @@ def metrics_text(measured: FolderMeasurement, *, job_elapsed_s: int | None = Non
         "reason": "; ".join(entry.reason_texts) or None,
         "job_id": measured.ended.get("job_id"),
         **{key: lookup(measured.run, dotted) for key, dotted in FROM_RUN.items()},
-        "queue": _queue(measured),
         "job_elapsed": clock(job_elapsed_s) if job_elapsed_s is not None else None,
         "iterations": entry.records[-1].iteration if entry.records else None,
         "virtual_pipeline": entry.workload.value("virtual_pipeline_model_parallel_size"),
         "tuning": switches(lookup(measured.run, "tuning")),
         **(_numbers(entry, entry.throughput) if entry.throughput else {}),
     }
+    # The partition that the job ran in may not be the one asked for: one of several, or after `scontrol update`.
+    if lookup(measured.run, "launch.launcher") != LOCAL:
+        values["queue"] = lookup(measured.environment, "variables.SLURM_JOB_PARTITION") or values["queue"]
     return metric_lines(values)
-
-
-def _queue(measured: FolderMeasurement) -> object:
-    """Return the partition that the job ran in, which may not be the one asked for: one of several, or after `scontrol update`."""
-    is_local = lookup(measured.run, "launch.launcher") == LOCAL
-    ran = None if is_local else lookup(measured.environment, "variables.SLURM_JOB_PARTITION")
-    return ran or lookup(measured.run, "launch.queue")
 
 
 def metric_lines(values: Mapping[str, object]) -> str:
@@ -409,27 +396,19 @@ def switches(tuning: object) -> str | None:
 def _numbers(entry: RunResult, throughput: Throughput) -> dict[str, object]:
     losses = entry.records.column("lm_loss")[entry.records.has("lm_loss")]
     ends = {"first_loss": losses[0], "last_loss": losses[-1]} if len(losses) else {}
-    low, high = entry.ci95 or (None, None)
     flops = finite(entry.records.column("tflops"))
+    # The old table's column is JUBE's mean over all lines, warm-up included.
+    rates: dict[str, float | None] = {"avg_tflops_per_gpu": float(flops.mean()) if len(flops) else None}
+    for kind, rate in {"": entry.reference, "_steady": entry.steady, "_sustained": entry.sustained}.items():
+        rates[f"tokens_per_second{kind}"] = rate
+        rates[f"time_to_report{kind}_in_seconds"] = time_to_report_s(REPORT_TOKENS, rate)
+    rates["ci95_low"], rates["ci95_high"] = entry.ci95 or (None, None)
+    rates["tokens_per_second_per_gpu"] = entry.tokens_per_second_per_gpu
     window, times = throughput.window, throughput.seconds_per_iteration
     return {
         **{name: f"{loss:.6E}" for name, loss in ends.items()},
-        # The old table's column is JUBE's mean over all lines, warm-up included.
-        "avg_tflops_per_gpu": _fixed(float(flops.mean()) if len(flops) else None),
-        "tokens_per_second": _fixed(entry.reference),
-        "time_to_report_in_seconds": _fixed(time_to_report_s(REPORT_TOKENS, entry.reference)),
-        "tokens_per_second_steady": _fixed(entry.steady),
-        "time_to_report_steady_in_seconds": _fixed(time_to_report_s(REPORT_TOKENS, entry.steady)),
-        "tokens_per_second_sustained": _fixed(entry.sustained),
-        "time_to_report_sustained_in_seconds": _fixed(time_to_report_s(REPORT_TOKENS, entry.sustained)),
-        "ci95_low": _fixed(low),
-        "ci95_high": _fixed(high),
-        "tokens_per_second_per_gpu": _fixed(entry.tokens_per_second_per_gpu),
-        "seconds_per_iteration_mean": _fixed(times.mean if times else None, 4),
+        **{name: f"{rate:.2f}" for name, rate in rates.items() if rate is not None},
+        "seconds_per_iteration_mean": f"{times.mean:.4f}" if times else None,
         "window": f"{window.first_iteration}-{window.last_iteration}",
         "quality": entry.quality.value if entry.quality else None,
     }
-
-
-def _fixed(value: float | None, digits: int = 2) -> str | None:
-    return None if value is None else f"{value:.{digits}f}"

@@ -4,7 +4,7 @@ Of a log alone its lines have to show how its run ended (`log_end.end_of_log`), 
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from io import BytesIO
@@ -149,12 +149,11 @@ def with_own_events(log: Log, sealed: SealedLog) -> Log:
 def _refused(source: str, log: Log, overrides: Overrides) -> RunResult:
     reason = _why_nothing(log, overrides)
     if log.refusal:
-        options = [_option(name) for name in log.refusal.missing]
-        missing = f"; not in the log: {' and '.join(options)}" if options else ""
-        reason = Reason("refused-by-dialect", log.refusal.reason + missing)
-    mark = decisive(log.ends)
-    is_failure = mark is not None and mark.outcome is not Outcome.VALID
-    ended = [Reason("end-mark", f"line {mark.line_number}: {one_line(mark.text)}")] if mark and is_failure else []
+        options = " and ".join(map(_option, log.refusal.missing))
+        reason = Reason("refused-by-dialect", log.refusal.reason + f"; not in the log: {options}" * bool(options))
+    mark, ended = decisive(log.ends), list[Reason]()
+    if mark and mark.outcome is not Outcome.VALID:
+        ended = [Reason("end-mark", f"line {mark.line_number}: {one_line(mark.text)}")]
     left_out = (each for each in log_reasons(log) if each.code != reason.code)
     return RunResult(
         source=source,
@@ -178,16 +177,16 @@ def _with_nearest(result: RunResult, path: str, overrides: Overrides) -> RunResu
         near = nearest(line for block in source.blocks() for line in block.lines())
     if near is None:
         return result
-    quoted = f"{near.words}; {first.text}"
+    said = first.text
     if near.pattern is not None:
         tried = measure_log(path, replace(overrides, pattern=(near.pattern,)))
         option = f"--pattern={quote(near.pattern)}"
         if rates := [each.steady for each in tried if each.steady]:
             of_all = ", if its rate is that of all devices" if "(?P<tokens_per_second>" in near.pattern else ""
-            quoted = f"{near.words}; {option} reads it and gives {rates[0]:.6g} tokens/s{of_all}"
+            said = f"{option} reads it and gives {rates[0]:.6g} tokens/s{of_all}"
         elif tried[0].reasons[0].code == "no-size" and "(give" in tried[0].reasons[0].text:
-            quoted = f"{near.words}; {option} reads its times; {tried[0].reasons[0].text}"
-    return replace(result, reasons=(Reason(NO_LINE, quoted), *result.reasons[1:]))
+            said = f"{option} reads its times; {tried[0].reasons[0].text}"
+    return replace(result, reasons=(Reason(NO_LINE, f"{near.words}; {said}"), *result.reasons[1:]))
 
 
 def _of_dialect(log: Log, *, is_doubted: bool = False) -> list[Reason]:
@@ -201,14 +200,12 @@ def _why_nothing(log: Log, overrides: Overrides) -> Reason:
     if not log.num_bytes:
         return Reason("empty-file", "the file is empty")
     if overrides.pattern and not log.num_unreadable:
-        text = "no line matches --pattern; it is searched for in lines without their colours"
-        return Reason(NO_LINE, text)
+        return Reason(NO_LINE, "no line matches --pattern; it is searched for in lines without their colours")
     if log.table:
         return Reason("unknown-columns", one_line(log.table))
-    begin = f" ({log.num_unreadable} begin like one, but are cut, spliced, or lack a word, such as a unit)"
-    torn = begin if log.num_unreadable else ""
+    torn = f" ({log.num_unreadable} begin like one, but are cut, spliced, or lack a word, such as a unit)"
     text = (
-        f"no whole training line of a known dialect{torn}; --dialects lists the dialects, "
+        f"no whole training line of a known dialect{torn if log.num_unreadable else ''}; --dialects lists the dialects, "
         "--pattern describes other lines; a progress bar is on standard error, perhaps in a file of its own"
     )
     return Reason(NO_LINE, text)
@@ -217,8 +214,8 @@ def _why_nothing(log: Log, overrides: Overrides) -> Reason:
 def log_reasons(log: Log) -> list[Reason]:
     """Return what was left out of a log."""
     text = f"{log.num_unreadable} training line(s) cannot be read whole: of these at most finished fields are used"
-    said = [Reason("unreadable-lines", text)] if log.num_unreadable else []
-    return [*said, Reason("damaged", one_line(log.damage))] if log.damage else said
+    said = {"unreadable-lines": text if log.num_unreadable else "", "damaged": one_line(log.damage or "")}
+    return [Reason(code, text) for code, text in said.items() if text]
 
 
 def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overrides, sealed: SealedLog) -> RunResult:
@@ -235,13 +232,16 @@ def _result(source: str, log: Log, attempts: Sequence[Attempt], overrides: Overr
         measured = None if why else measure_records(records, sizes, conventions_of(log, attempt))
         why = why or _why_none(log, attempt, sizes, measured)
         outcome = Outcome.REFUSED if why else outcome
-    qualified = _qualifications(attempt, measured, log.counts_from) if measured else []
+    qualified = [*qualifications(measured), *_of_warm_up(attempt, measured, log.counts_from)] if measured else []
     seen = None if why else measured
 
-    def notes(first: Reason | None) -> list[Reason]:
-        is_told = len(attempts) > 1 and (first is None or first.code != "several-writers")
-        several = [_several_starts(attempts, attempt, ending, "judged" if first else "measured")] if is_told else []
-        return [*_of_dialect(log, is_doubted=bool(seen)), *against, *log_reasons(log), *several, *qualified]
+    def notes(first: Reason | None) -> Iterator[Reason]:
+        yield from (*_of_dialect(log, is_doubted=bool(seen)), *against, *log_reasons(log))
+        if len(attempts) > 1 and (first is None or first.code != "several-writers"):
+            where = f"iterations {records[0].iteration} to {records[-1].iteration}, from line {records[0].line_number}"
+            chosen = f"the longest is {'judged' if first else 'measured'} ({where})"
+            yield Reason(SEVERAL_STARTS, several_starts(len(attempts), ending.finished_at, chosen))
+        yield from qualified
 
     run = Subject(
         log=log,
@@ -326,13 +326,6 @@ def _why_broken(measured: Records, end: Records) -> Reason | None:
     return next(filter(None, found), None)
 
 
-def _several_starts(attempts: Sequence[Attempt], chosen: Attempt, ending: LogEnd, what: str) -> Reason:
-    records = chosen.records
-    where = f"iterations {records[0].iteration} to {records[-1].iteration}, from line {records[0].line_number}"
-    text = several_starts(len(attempts), ending.finished_at, f"the longest is {what} ({where})")
-    return Reason(SEVERAL_STARTS, text)
-
-
 def _mixed(log: Log) -> Reason | None:
     """Say that several programs or processes wrote into the log at once, or that it is turned round, where iterations jump back all the time."""
     lines = [attempt.records.numbers for attempt in log.attempts]
@@ -403,9 +396,9 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
     """
     # A log that states no count may show the shape: what GPT layers of it have at least.
     parameters, devices = attempt.fact("parameters") or attempt.fact("least_parameters"), sizes.num_devices
-    stated = _median(attempt.records, "model_tflops") or _median(attempt.records, "tflops")
-    text = None
-    if stated and stated > ANY_PEAK_TFLOPS:
+    both = (median(finite(attempt.records.column(name))) for name in ("model_tflops", "tflops"))
+    stated, text = next((tflops for tflops in both if tflops > 0), 0.0), None
+    if stated > ANY_PEAK_TFLOPS:
         text = f"the log states {stated:.0f} TFLOP/s per device, more than any device has"
     elif parameters:
         # The family of the device and what none of it exceeds in any format, the fastest variant of a word that means several.
@@ -414,9 +407,8 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
             bound = bound_of(str(device.value)) if device else None
         name, peak = bound or ("any device", ANY_PEAK_TFLOPS)
         needed = LEAST_FLOPS * parameters * tokens_per_second / devices / 1e12 if devices else 0.0
-        known = finite(sizes.elapsed_s)
-        elapsed = median(known) if sizes.has_times and len(known) else LARGE_MODEL_S
-        if parameters >= LARGE_PARAMETERS and elapsed < LARGE_MODEL_S:
+        elapsed = median(finite(sizes.elapsed_s))
+        if sizes.has_times and parameters >= LARGE_PARAMETERS and elapsed < LARGE_MODEL_S:
             words = f"an iteration of {elapsed * 1000:.3g} ms for {parameters / 1e9:.3g} billion parameters"
             text = f"{words} is the dispatch, not the work"
         elif needed > peak:
@@ -427,22 +419,18 @@ def why_implausible(attempt: Attempt, sizes: Sizes, tokens_per_second: float) ->
     return Reason("implausible", f"implausible: {text}") if text else None
 
 
-def _median(records: Records, name: str) -> float | None:
-    known = finite(records.column(name))
-    return median(known) if len(known) else None
-
-
-def _qualifications(attempt: Attempt, measured: Throughput, counts_from: int) -> list[Reason]:
-    """Return what qualifies a number: no interval, warm-up inside."""
+def qualifications(measured: Throughput) -> list[Reason]:
+    """Return what qualifies a number: no interval, a speed that is not steady."""
     said = [Reason("no-interval", measured.why_no_interval)] if measured.why_no_interval else []
-    said += measured.steadiness.warnings()
+    return [*said, *measured.steadiness.warnings()]
+
+
+def _of_warm_up(attempt: Attempt, measured: Throughput, counts_from: int) -> Iterator[Reason]:
     if measured.num_records == 1 and measured.window.first_iteration <= counts_from < measured.window.last_iteration:
-        text = "the only interval holds the first iteration, so that warm-up is inside"
-        said.append(Reason("warm-up-inside", text))
+        yield Reason("warm-up-inside", "the only interval holds the first iteration, so that warm-up is inside")
     elif len(attempt.records) == 1 and attempt.records[0].iteration > counts_from and not attempt.count("log_interval"):
         text = f"the only record may stand for all iterations up to {attempt.records[0].iteration}, warm-up included"
-        said.append(Reason("warm-up-inside", text))
-    return said
+        yield Reason("warm-up-inside", text)
 
 
 def _remarks(attempt: Attempt, sizes: Sizes) -> list[str]:
