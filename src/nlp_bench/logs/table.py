@@ -75,7 +75,6 @@ COLUMNS = {name: quantity for quantity, names in _NAMES.items() for name in name
 _RANK = {name: rank for rank, name in enumerate(COLUMNS)}
 _TIMES = {"elapsed_s", "clock_s", "stamp_s"}
 _SIZES = {"tokens", "consumed_tokens"}
-_RATES = set(RATES)
 _UNSAID = {
     "elapsed_s": "in which unit it is: it is taken as seconds",
     "tokens_per_second": "whether it is of one device or of all: it is taken as of all",
@@ -329,7 +328,7 @@ def log_of(rows: Sequence[Row], num_bytes: int, damage: str | None) -> Log:
     elif vocabulary.twice:
         several = ", ".join(vocabulary.twice[:4])
         findings.refuse(f"the table has columns of several runs ({several}): export each run on its own")
-    elif not (known & _RATES or is_timed):
+    elif not (known & {*RATES} or is_timed):
         text = _NO_TRAINING.format(columns=", ".join(columns[:40])) if len(rows) > 1 else ""
         return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, table=text)
     else:

@@ -57,11 +57,8 @@ def flops_per_token(known: Shaped) -> dict[str, float | None]:
 def stated_countings(entry: "RunResult", shape: Shaped) -> Iterator[str]:
     """Say for each FLOP/s that the log prints which counting it is: by its last line that also has a time."""
     known = {name: flops for name, flops in flops_per_token(shape).items() if flops}
-    if entry.throughput is None:
-        return
-    last = [*reversed(entry.records[-3:])]
     for field, words in (("tflops", "TFLOPs"), ("model_tflops", "model TFLOP/s")):
-        for record in last:
+        for record in reversed(entry.records[-3:]):
             tokens = record.tokens or (record.global_batch_size or 0) * (entry.sequence_length or 0)
             stated = getattr(record, field)
             said = f"the log's {words} {stated or 0:g} (line {record.line_number})"
@@ -107,9 +104,8 @@ class Given:
     def meant(self) -> str:
         """The GPU whose peak is taken; of variants with different peaks the SXM one."""
         words = self.gpu or ""
-        first, *others = variants(words)
-        is_alike = all(each.peak_tflops == first.peak_tflops for each in others)
-        return words if is_alike else entry_of(words).name
+        first, *others = (each.peak_tflops for each in variants(words))
+        return words if all(each == first for each in others) else entry_of(words).name
 
     @property
     def choice(self) -> str:
@@ -237,7 +233,7 @@ def _possible(entry: "RunResult") -> "RunResult":
     if not executed and (parameters := entry.workload.count("num_parameters")):
         executed = LEAST_FLOPS * parameters * found.tokens_per_second / found.num_gpus / 1e12
     every = variants(entry.given.gpu)
-    peak = max(max(each.peak_tflops.values()) for each in every)
+    peak = max(tflops for each in every for tflops in each.peak_tflops.values())
     said = [each.words for each in entry.supplied if each.name not in {"pattern", "precision"}]
     if executed <= peak or not said:
         return entry
@@ -262,8 +258,8 @@ def _peak(entry: "RunResult") -> Peak:
         raise NlpBenchError(", and ".join(lacking))
     # Our trainer never lets torch round fp32 to TF32; another may, where that is faster.
     is_open = precision == "fp32" and not entry.given.precision and not entry.workload.is_of_run
-    peaks = [each.peak_tflops for each in variants(str(gpu))] if is_open else []
-    if any(each.get("tf32", 0) > each.get("fp32", 0) for each in peaks):
+    peaks = (each.peak_tflops for each in variants(str(gpu)))
+    if is_open and any(each.get("tf32", 0) > each.get("fp32", 0) for each in peaks):
         raise NlpBenchError(
             "the log says fp32 and not whether the matrix products ran in TF32 (give --precision fp32 or tf32)"
         )

@@ -18,7 +18,7 @@ from nlp_bench.measure.throughput import Throughput
 _MAX_STARTS = 50  # of more starts than these the sum alone is named: a log may have thousands
 
 
-@immutable
+@immutable(kw_only=False)
 class LogPosition:
     """Where one record stands in the log."""
 
@@ -32,7 +32,7 @@ class LogPosition:
         return {"iteration": self.iteration, "line": self.line, "offset": self.offset}
 
 
-@immutable
+@immutable(kw_only=False)
 class Origin:
     """One quantity that a number was computed from."""
 
@@ -42,7 +42,7 @@ class Origin:
     is_logged: bool = False  # whether lines of the log state it
 
 
-@immutable
+@immutable(kw_only=False)
 class LeftOut:
     """Something in the log that no number was computed from."""
 
@@ -111,7 +111,7 @@ def provenance_of(
 
 def _position(records: Records, index: int) -> LogPosition:
     iteration = int(records.column("iteration")[index])
-    return LogPosition(iteration=iteration, line=int(records.numbers[index]), offset=int(records.offsets[index]))
+    return LogPosition(iteration, int(records.numbers[index]), int(records.offsets[index]))
 
 
 def arithmetic_of(measured: Throughput) -> Arithmetic:
@@ -145,7 +145,7 @@ def _quantities(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> dict[st
     for name, (fact, how) in counts.items():
         value: int | None = getattr(sizes, fact)
         if value is not None and name in overrides.counts:
-            found[name] = Origin(value=value, source=overrides.source(f"command line {OPTIONS[fact]}"))
+            found[name] = Origin(value, overrides.source(f"command line {OPTIONS[fact]}"))
         else:
             found[name] = _of_count(attempt, fact, value, how)
     if attempt.facts.get("log_interval"):
@@ -164,8 +164,7 @@ def _of_series(attempt: Attempt, name: str, used: Column, how: str) -> Origin:
 def _of_count(attempt: Attempt, name: str, value: int | None, how: str) -> Origin:
     """Return one of the three counts that a person could have given."""
     stated = attempt.records.column(name)
-    known = stated[stated > 0]
-    is_stated = len(known) and known[-1] == value
+    is_stated = value in stated[stated > 0][-1:]
     return _stated(attempt, name, value, stated > 0 if is_stated else None, how if value is not None else "")
 
 
@@ -173,16 +172,15 @@ def _stated(attempt: Attempt, name: str, value: float | None, where: Mask | None
     """Return a value with the lines `where` all records state it, else the one line that does, else how it was derived."""
     if where is not None:
         numbers = attempt.records.numbers[where]
-        return Origin(value=value, source=from_to("log line", int(numbers[0]), int(numbers[-1])), is_logged=True)
+        return Origin(value, from_to("log line", int(numbers[0]), int(numbers[-1])), is_logged=True)
     if value is not None and attempt.fact(name) == value:
         return _of_fact(attempt, name, value)
-    return Origin(value=value, source=f"derived: {how}" if how else None)
+    return Origin(value, f"derived: {how}" if how else None)
 
 
 def _of_fact(attempt: Attempt, name: str, value: float | None) -> Origin:
     line = attempt.facts[name].line_number
-    source = f"log line {line}" if line else "log, not a line of its own"
-    return Origin(value=value, source=source, is_logged=bool(line))
+    return Origin(value, f"log line {line}" if line else "log, not a line of its own", is_logged=bool(line))
 
 
 def _left_out(log: Log, attempt: Attempt | None, measured: Throughput | None) -> Iterator[LeftOut]:
@@ -190,29 +188,29 @@ def _left_out(log: Log, attempt: Attempt | None, measured: Throughput | None) ->
         ("unreadable training line(s)", log.num_unreadable, "of these at most finished fields are used"),
         ("echo(es) of records", log.num_echoes, "another process had printed them already"),
     )
-    yield from (LeftOut(what=what, count=count, why=why) for what, count, why in counted if count)
+    yield from (LeftOut(what, count, why) for what, count, why in counted if count)
     if attempt is None or not len(attempt.records):
         return
     own = attempt.records.offsets
     if len(log.attempts) > _MAX_STARTS:
         own_start = bisect_right(log.first_offsets, int(own[0])) - 1
         count = log.num_records - len(log.attempts[own_start].records)
-        yield LeftOut(what="record(s) of other starts of the program", count=count, why="each start is a run")
+        yield LeftOut("record(s) of other starts of the program", count, "each start is a run")
     else:
         what, why = "record(s) of another start of the program", "each start is a run"
         for records in (each.records for each in log.attempts):
             if records.offsets[-1] < own[0] or records.offsets[0] > own[-1]:
-                yield LeftOut(what=what, count=len(records), why=why, lines=_ends(records.numbers))
+                yield LeftOut(what, len(records), why, _ends(records.numbers))
     if measured is None:
         return
     if unusable := len(attempt.records) - measured.num_records:
-        yield LeftOut(what="record(s)", count=unusable, why="without a time or a size in tokens")
+        yield LeftOut("record(s)", unusable, "without a time or a size in tokens")
     iterations = measured.spans.records.column("iteration")
     for excluded in measured.window.excluded:
         first, last = excluded.first_iteration, excluded.last_iteration
         numbers = measured.spans.records.numbers[(iterations >= first) & (iterations <= last)]
         what, why = f"record(s) of iterations {first} to {last}", f"{excluded.why}, not in the steady value"
-        yield LeftOut(what=what, count=len(numbers), why=why, lines=_ends(numbers))
+        yield LeftOut(what, len(numbers), why, _ends(numbers))
 
 
 def _ends(numbers: Numbers) -> tuple[int, int] | None:

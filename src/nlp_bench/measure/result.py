@@ -61,7 +61,7 @@ class Published:
     stated_train_days: str | None = None  # days as the text around the table has it
 
 
-@immutable
+@immutable(kw_only=False)
 class Supplied:
     """One value of the command line that the log does not show, or contradicts: every format of a report marks it."""
 
@@ -85,7 +85,7 @@ class Supplied:
 
 def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tuple[tuple[Supplied, ...], list[Reason]]:
     """Return what of `overrides` the log does not state in the same way, and a reason for each that contradicts the log; `sizes` are those that were used."""
-    supplied = [Supplied(name="pattern", value=text, logged=None, changes_rate=True) for text in overrides.pattern]
+    supplied = [Supplied("pattern", text, None, changes_rate=True) for text in overrides.pattern]
     given = overrides.counts
     if not given:
         return tuple(supplied), []
@@ -95,7 +95,7 @@ def supplied_sizes(attempt: Attempt, sizes: Sizes, overrides: Overrides) -> tupl
             continue
         without = sizes_of(attempt, Overrides(**{**vars(overrides), name: None}))
         changes = not np.array_equal(rates, without.tokens / without.elapsed_s, equal_nan=True)
-        supplied.append(Supplied(name=name, value=value, logged=logged[name], changes_rate=changes))
+        supplied.append(Supplied(name, value, logged[name], changes))
         if logged[name]:
             option = f"--{name.replace('_', '-')} {value}"
             said.append(f"the option {option} is used although the log says {logged[name]}")
@@ -216,7 +216,7 @@ class RunResult:
         """All values of the command line that the log does not show, or contradicts."""
         said = {name: (value, self.workload.value(name)) for name, value in vars(self.given).items() if value}
         accelerators = (  # not in the log, or contradicting it; no rate depends on it
-            Supplied(name=name, value=value, logged=str(logged)[:80] if logged else None, changes_rate=False)
+            Supplied(name, value, str(logged)[:80] if logged else None, changes_rate=False)
             for name, (value, logged) in said.items()
             if value != logged
         )
@@ -242,7 +242,7 @@ class RunResult:
             "source": self.source,
             "dialect": self.dialect,
             "outcome": self.outcome.value,
-            "quality": self.quality.value if self.quality else None,
+            "quality": self.quality and self.quality.value,
             "reasons": list(self.reason_texts),
             "contradictions": [found.to_json() for found in self.contradictions],
             **({"doubts": [asdict(doubt) for doubt in self.doubts]} if self.doubts else {}),
@@ -254,24 +254,24 @@ class RunResult:
             "tokens_per_second": {
                 "reference": self.reference,
                 "steady": self.steady,
-                "ci95": list(ci95) if ci95 else None,
+                "ci95": ci95 and list(ci95),
             },
             "time_to_report_s": {
                 "reference": time_to_report_s(tokens, self.reference),
                 "steady": time_to_report_s(tokens, self.steady),
-                "ci95": list(time_ci95_s) if time_ci95_s else None,
+                "ci95": time_ci95_s and list(time_ci95_s),
             },
             "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
             "seconds_per_iteration": asdict(seconds) if seconds else dict.fromkeys(one.name for one in fields(Summary)),
-            "window": measured.window.to_json() if measured else None,
+            "window": measured and measured.window.to_json(),
             "steady_state": asdict(measured.steadiness) | {"num_more": measured.num_more} if measured else None,
-            "sustained": sustained.to_json(tokens) if sustained else None,
+            "sustained": sustained and sustained.to_json(tokens),
             "uncertainty": asdict(estimate.uncertainty) if estimate and estimate.uncertainty else None,
             "sensitivity": [choice.to_json(tokens) for choice in measured.sensitivity] if measured else [],
-            "provenance": self.provenance.to_json() if self.provenance else None,
+            "provenance": self.provenance and self.provenance.to_json(),
             "workload": self.workload.to_json(),
-            "energy": self.energy.to_json(tokens) if self.energy else None,
-            **{name: part.to_json() if (part := getattr(self, name)) else None for name in _PARTS},
+            "energy": self.energy and self.energy.to_json(tokens),
+            **{name: (part := getattr(self, name)) and part.to_json() for name in _PARTS},
             "seals": [finding.to_json() for finding in self.seals],
             **verdict,
         }
@@ -300,10 +300,10 @@ def supplied_lines(found: Iterable[tuple[str, Iterable[Supplied]]], most: int = 
     for source, supplied in found:
         if what := "; ".join(each.words for each in supplied):
             sources.setdefault(what, []).append(source)
-    where = {
-        what: ", ".join(names) if len(names) <= most else f"{len(names):,} runs" for what, names in sources.items()
-    }
-    return [f"* supplied by hand: {what}: {names}" for what, names in where.items()]
+    return [
+        f"* supplied by hand: {what}: " + (", ".join(names) if len(names) <= most else f"{len(names):,} runs")
+        for what, names in sources.items()
+    ]
 
 
 def refuse_against_log(entries: Iterable["RunResult"]) -> None:

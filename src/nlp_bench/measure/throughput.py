@@ -15,7 +15,7 @@ from nlp_bench.measure.sizes import NO_SPANS, Sizes, Spans, spans_of
 from nlp_bench.measure.window import WORDS, LogConventions, Steadiness, Window, find_window, num_more, steadiness_of
 
 
-@immutable
+@immutable(kw_only=False)
 class Summary:
     """Seconds per iteration over the records of the window, each record counted once."""
 
@@ -32,10 +32,10 @@ class Summary:
         ordered = np.sort(seconds)
         median, p95, p99 = (quantile(ordered, share) for share in (0.5, 0.95, 0.99))
         cv = float(np.std(seconds, ddof=1)) / centre if len(seconds) > 1 else None
-        return cls(mean=centre, median=median, p95=p95, p99=p99, cv=cv)
+        return cls(centre, median, p95, p99, cv)
 
 
-@immutable
+@immutable(kw_only=False)
 class Choice:
     """The rate of one window."""
 
@@ -88,11 +88,11 @@ def sensitivity(spans: Spans, reference: float | None) -> tuple[Choice, ...]:
             found[begin, end] = replace(same, name=f"{same.name} = {name}", used_by=f"{same.used_by}; {used_by}")
         elif begin < end:
             rate = float(spans.num_tokens[begin:end].sum() / spans.seconds[begin:end].sum())
-            found[begin, end] = Choice(name=name, used_by=used_by, num_records=end - begin, tokens_per_second=rate)
+            found[begin, end] = Choice(name, used_by, end - begin, rate)
     if reference is None:
         return tuple(found.values())
-    name, used_by = "the mean of all lines", "jubench-megatron-lm, CARAML (the reference value)"
-    return (Choice(name=name, used_by=used_by, num_records=number, tokens_per_second=reference), *found.values())
+    used_by = "jubench-megatron-lm, CARAML (the reference value)"
+    return (Choice("the mean of all lines", used_by, number, reference), *found.values())
 
 
 class Clock(Enum):
@@ -130,9 +130,9 @@ class Sustained:
         interval, times_s = self.ci95, times_to_report_s(tokens, self.ci95)
         return {
             "tokens_per_second": self.tokens_per_second,
-            "ci95": list(interval) if interval else None,
+            "ci95": interval and list(interval),
             "time_to_report_s": tokens / self.tokens_per_second,
-            "time_to_report_ci95_s": list(times_s) if times_s else None,
+            "time_to_report_ci95_s": times_s and list(times_s),
             "first_iteration": self.first_iteration,
             "last_iteration": self.last_iteration,
             "wall_clock_s": self.seconds,
@@ -239,7 +239,7 @@ class Throughput:
         if self.ci95:
             return None
         if (number := self.window.num_records) < MIN_RECORDS:
-            intervals = "1 logged interval" if number == 1 else f"{number} logged intervals"
+            intervals = f"{number} logged interval{'s' * (number > 1)}"
             return f"no 95 % interval: the window has {intervals}, {MIN_RECORDS} are needed"
         if self.estimate is None:
             return "no 95 % interval: the times are rounded to one value, which hides how much they scatter"
@@ -259,9 +259,8 @@ def reference_tokens_per_second(sizes: Sizes) -> float | None:
     return float(tokens[0] / sizes.mean_s) if is_constant else None
 
 
-def measure_records(records: Records, sizes: Sizes, conventions: LogConventions | None = None) -> Throughput | None:
+def measure_records(records: Records, sizes: Sizes, conventions: LogConventions) -> Throughput | None:
     """Measure one attempt; None when no record has both a time and a size in tokens."""
-    conventions = conventions or LogConventions()
     spans = spans_of(records, sizes, log_interval=conventions.log_interval, counts_from=conventions.counts_from)
     if not len(spans):
         return None
