@@ -204,11 +204,11 @@ def _why_nothing(log: Log, overrides: Overrides) -> Reason:
     if log.table:
         return Reason("unknown-columns", one_line(log.table))
     torn = f" ({log.num_unreadable} begin like one, but are cut, spliced, or lack a word, such as a unit)"
-    text = (
+    return Reason(
+        NO_LINE,
         f"no whole training line of a known dialect{torn if log.num_unreadable else ''}; --dialects lists the dialects, "
-        "--pattern describes other lines; a progress bar is on standard error, perhaps in a file of its own"
+        "--pattern describes other lines; a progress bar is on standard error, perhaps in a file of its own",
     )
-    return Reason(NO_LINE, text)
 
 
 def log_reasons(log: Log) -> list[Reason]:
@@ -338,12 +338,12 @@ def _mixed(log: Log) -> Reason | None:
     ]
     if len(lengths) < MANY_ATTEMPTS or 2 * sum(n for n in lengths if n <= SHORT_ATTEMPT) <= log.num_records:
         return None
-    text = (
+    return Reason(
+        "several-writers",
         f"the iterations jump back {len(lines) - 1} times in {log.num_records} records: several programs or processes write into this "
         "log at once, or its newest line stands first; separate them, then give one at a time, or turn the log round, as in "
-        "`tac LOG | nlp-bench report -`"
+        "`tac LOG | nlp-bench report -`",
     )
-    return Reason("several-writers", text)
 
 
 def _option(name: str) -> str:

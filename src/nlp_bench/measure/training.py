@@ -262,15 +262,13 @@ def training_of(paths: Sequence[str], overrides: Overrides) -> Training:
     last = attempts[-1]
     end = end_of_log(last.part.log, last.part.log.attempts, last.attempt)
     broken = why_broken(last.attempt.records)
-    reason = broken or end.reason
+    reason, known = broken or end.reason, None if math.isnan(tokens) else tokens
     text = reason.text if reason else None
-    if math.isnan(tokens):
+    if known is None:
         text = "tokens per iteration are not in the log: --sequence-length, --global-batch-size"
     ended = Outcome.VALID if end.outcome is Outcome.VALID else Outcome.MEASURED
-    outcome = Outcome.INVALID if broken else ended
     account = {part: math.fsum(row.account_s[part] for row in rows) for part in PARTS}
-    known = None if math.isnan(tokens) else tokens
-    return Training(outcome, text, tuple(rows), known, cursor - begin_s, account)
+    return Training(Outcome.INVALID if broken else ended, text, tuple(rows), known, cursor - begin_s, account)
 
 
 def _why_refused(parts: Sequence[_Dated]) -> str | None:
@@ -290,8 +288,7 @@ def _why_refused(parts: Sequence[_Dated]) -> str | None:
                 )
             if (np.diff(stamps) < -1).any():
                 return f"{name}: the clock of its lines goes back behind line {line}"
-    attempts = [attempt for part in parts for attempt in part.log.attempts]
-    lengths = {sizes_of(attempt, Overrides()).sequence_length for attempt in attempts}
+    lengths = {sizes_of(attempt, Overrides()).sequence_length for part in parts for attempt in part.log.attempts}
     if len(lengths - {None}) > 1 or len({part.log.dialect for part in parts}) > 1:
         return "the logs are of several trainings (sequence length or program differ): give one"
     return None

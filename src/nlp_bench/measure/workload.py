@@ -175,7 +175,7 @@ class Workload:
 def workload_of(run: Fields | None, settings: Mapping[str, Fact], attempt: Attempt | None = None) -> Workload:
     """Return the workload of a run: `run` is run.json or None, `settings` and `attempt` what its log says."""
     run = run or {}
-    return Workload(asked=_asked(run) if run else {}, logged=_logged(settings, attempt), implied=_implied(run))
+    return Workload(asked=_asked(run), logged=_logged(settings, attempt), implied=_implied(run))
 
 
 def lookup(record: Fields, dotted: str) -> Any:
