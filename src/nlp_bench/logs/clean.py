@@ -19,7 +19,6 @@ _ESC = rb"(?:\x1b|\^\[|\\u001[bB]|\\x1[bB]|\\033|\\e(?=\[)|\xe2\x90\x9b)"
 _ANSI = re.compile(
     _ESC + rb"(?:\[[0-?]{0,32}[ -/]{0,4}[@-~]|\][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)|[()][0-9A-B]|[@-Z\\-_=>78])"
 )
-_HINTS = (b"\x1b", b"^[", b"\\u001", b"\\x1", b"\\033", b"\\e[", b"\xe2\x90\x9b")
 # Colours without their ESC: `[36mstep`, `[39m`, `[0;1m`. Only numbers that are colours, and no text of a log such as
 # `[10ms]`, `[5m]`, `[1m30s]`, `[30min]` or `[mpi]`.
 _CODE = rb"(?:0?[1-9]|2[1-9]|[34]\d|9[0-7]|10[0-7])"
@@ -39,8 +38,8 @@ _STAMP = re.compile(
 def pieces(raw: bytes) -> list[bytes]:
     """Return the texts of one line without colours, split at carriage returns, after which a terminal overwrites the line."""
     text = carried(raw) if raw.startswith(b"{") else raw
-    # One byte each that every hint has: most lines have none of them.
-    if (b"\x1b" in text or b"\\" in text or b"^" in text or b"\x90" in text) and any(h in text for h in _HINTS):
+    # One byte of each way to write an escape: most lines have none of them.
+    if b"\x1b" in text or b"\\" in text or b"^" in text or b"\x90" in text:
         text = _ANSI.sub(b"", text)
     if b"m" in text and b"[" in text:
         text = _LOST.sub(b"", text)
@@ -98,7 +97,7 @@ def unwrapped(line: "Line", text: bytes, head: bytes, end: re.Pattern[bytes]) ->
 
 HEAD_BYTES = 96  # bytes at the beginning of a line that may hold a logger's time; a later date is part of the message
 _HALF = rb" ?(?:[AP]M|[ap]m)(?![\w-])"  # of a day of 2 x 12 hours
-_CLOCK = rb"(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(" + _HALF + rb")?(?:(Z)|([+-])(\d\d):?(\d\d)(?!\d))?"
+_CLOCK = rb"([01]\d|2[0-3]):([0-5]\d):([0-5]\d)(?:[.,](\d{1,9}))?(" + _HALF + rb")?(?:(Z)|([+-])(\d\d):?(\d\d)(?!\d))?"
 _DATED = re.compile(
     rb"(?<!\d)(?:(\d{4}[-/.]\d\d[-/.]\d\d)(?:[T_-]|,?\s{1,2})|(\d{8})[ T_-]|(\d\d/\d\d/(?:\d{4}|\d\d)),? |[IWEF](\d{4}) |(\d\d/\d\d) )"
     + _CLOCK
@@ -110,7 +109,6 @@ _PLAIN = re.compile(PLAIN_STAMP)
 _MLLOG = re.compile(rb'"time_ms": ?(\d{13})(?!\d)')
 _DAY_S = 86400
 _DATE_BYTES = 11
-_FINE_BYTES = 23  # with milliseconds
 
 
 def stamp_s(text: bytes, *, is_fine: bool = False) -> float | None:
@@ -120,9 +118,6 @@ def stamp_s(text: bytes, *, is_fine: bool = False) -> float | None:
     """
     if b":" not in text:
         return None
-    plain = _PLAIN.search(text, 0, HEAD_BYTES)
-    if plain and (stamp := _plain_s(plain[0])) is not None and not (is_fine and len(plain[0]) < _FINE_BYTES):
-        return stamp
     for dated in _DATED.finditer(text, 0, HEAD_BYTES):
         days = _days(next(group for group in dated.groups()[:5] if group))
         hour, minute, second, fraction, half, _, sign, shift_h, shift_min = dated.groups(b"")[5:]
@@ -152,24 +147,7 @@ def row_stamp_s(prefix: bytes) -> float | None:
     if clock is None:
         return float("nan")
     found = _PLAIN.search(prefix)
-    return _plain_s(found[0]) if found and found.start() + _DATE_BYTES == clock.start() else None
-
-
-def _plain_s(text: bytes) -> float | None:
-    """Return the seconds since 1970 of a plain stamp, None for an impossible day or time."""
-    minute_s, second, fraction = _minute_s(text[:16]), text[17:19], text[20:]
-    if minute_s is None or second > b"59":
-        return None
-    seconds = minute_s + int(second)
-    return seconds + int(fraction) / 10.0 ** len(fraction) if fraction else float(seconds)
-
-
-@lru_cache(maxsize=256)
-def _minute_s(text: bytes) -> int | None:
-    days, hour, minute = _days(text[:10]), text[11:13], text[14:]
-    if days is None or hour > b"23" or minute > b"59":
-        return None
-    return days * _DAY_S + int(hour) * 3600 + int(minute) * 60
+    return stamp_s(found[0]) if found and found.start() + _DATE_BYTES == clock.start() else None
 
 
 @lru_cache(maxsize=256)

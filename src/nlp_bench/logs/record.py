@@ -1,7 +1,7 @@
 """The content of a training log of any dialect: logged intervals, attempts, and what was left out."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from functools import cached_property
 from typing import Any, NamedTuple, overload
@@ -121,8 +121,7 @@ class Records(Sequence[LogRecord]):
 
     def has(self, name: str) -> NDArray[np.bool_]:
         """Return where the quantity is given."""
-        column = self.columns.get(name)
-        return np.zeros(len(self), dtype=np.bool_) if column is None else ~np.isnan(column)
+        return ~np.isnan(self._stored(name))
 
     def chosen(self, where: "NDArray[Any] | slice[Any, Any, Any]") -> "Records":
         """Return the records of a mask, of indices or of a slice."""
@@ -142,11 +141,8 @@ class Records(Sequence[LogRecord]):
 
     def first_broken(self) -> LogRecord | None:
         """Return the first record whose `why_broken` is not None."""
-        loss = self.columns.get("lm_loss", np.zeros(len(self)))
-        broken = np.isinf(loss) | (loss == LOSS_NAN)
-        nans = self.columns.get("num_nan")
-        if nans is not None:
-            broken |= nans > 0
+        loss = self._stored("lm_loss")
+        broken = np.isinf(loss) | (loss == LOSS_NAN) | (self._stored("num_nan") > 0)
         return self[int(np.argmax(broken))] if broken.any() else None
 
     def lacks(self, name: str) -> "NDArray[np.bool_]":
@@ -159,9 +155,6 @@ class Records(Sequence[LogRecord]):
 
     def __len__(self) -> int:
         return len(self.offsets)
-
-    def __iter__(self) -> Iterator[LogRecord]:
-        return (self[index] for index in range(len(self)))
 
     @overload
     def __getitem__(self, index: int) -> LogRecord: ...

@@ -90,9 +90,9 @@ class Source:
         self.member = b""  # of an archive, which is not read: how the name of its first file begins
         self.num_bytes = 0  # bytes of the log so far, after decompression
         self._snapshot = Snapshot(stream)
-        self._pieces: Iterator[bytes] | None = None
+        self._pieces = self._texts()
         self._piece = self._beginning = b""
-        self._is_plain = self._is_ended = False
+        self._is_packed = self._is_ended = False
 
     @property
     def position_bytes(self) -> int:
@@ -122,37 +122,29 @@ class Source:
         filled = 0
         try:
             while filled < len(target) and not self._is_ended:
-                if self._is_plain and not self._piece:
-                    count = self._snapshot.readinto(target[filled:])
-                    self._is_ended = not count
-                else:
-                    count = self._put(target[filled:])
+                self._piece = self._piece or next(self._pieces, b"")
+                count = min(len(target) - filled, len(self._piece))
+                target[filled : filled + count] = self._piece[:count]
+                self._piece = self._piece[count:]
+                self._is_ended = not count
                 filled += count
             if not self.num_bytes and bytes(target[257 : min(262, filled)]) == b"ustar":
                 filled, self.member, self.damage, self._is_ended = 0, bytes(target[:100]), _TAR, True
         except (OSError, EOFError) as error:
-            was_packed = self._pieces and not self._is_plain
-            self.damage = f"reading stopped early: {error}{_COPY_AGAIN if was_packed else ''}"
+            self.damage = f"reading stopped early: {error}{_COPY_AGAIN if self._is_packed else ''}"
             self._is_ended = True
         self.num_bytes += filled
         return filled
 
-    def _put(self, target: memoryview) -> int:
-        """Copy the rest of a piece, or the next one, to the front of `target`."""
-        if self._pieces is None:
-            head = self._snapshot.read(HEAD_BYTES)
-            if head.startswith((b"[", b"{")):
-                head += self._snapshot.read(_UNPACKED_BYTES)
-            method = _method(head)
-            self._is_plain = not (method or _is_list(head) or _INDENTED.match(head))
-            rest = () if self._is_plain else iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"")
-            self._pieces = _objects(_unpacked(self._snapshot, head, method) if method else chain((head,), rest))
-        self._piece = self._piece or next(self._pieces, b"")
-        count = min(len(target), len(self._piece))
-        target[:count] = self._piece[:count]
-        self._piece = self._piece[count:]
-        self._is_ended = not count and not self._is_plain
-        return count
+    def _texts(self) -> Iterator[bytes]:
+        """Yield the text of the log in pieces."""
+        head = self._snapshot.read(HEAD_BYTES)
+        if head.startswith((b"[", b"{")):
+            head += self._snapshot.read(_UNPACKED_BYTES)
+        method = _method(head)
+        self._is_packed = method is not None
+        rest = iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"")
+        yield from _objects(_unpacked(self._snapshot, head, method) if method else chain((head,), rest))
 
 
 class Snapshot:
@@ -164,7 +156,11 @@ class Snapshot:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        size_bytes = _size_bytes(stream)
+        try:
+            status = os.fstat(stream.fileno())
+            size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        except OSError:  # a stream in memory has no descriptor
+            size_bytes = 0
         self._begin = stream.tell() if size_bytes else 0
         # A size of 0 means unknown: files of /proc and of some network file systems have it.
         self._left = size_bytes - self._begin if size_bytes else None
@@ -173,30 +169,22 @@ class Snapshot:
         self.num_bytes = 0
         self._is_cut = False
 
-    def readinto(self, target: memoryview) -> int:
-        """Copy the next bytes to the front of `target` and return how many, 0 at the end. Raises OSError."""
-        if self._left is not None:
-            target = target[: max(0, self._left - self.num_bytes)]
-        if not target:
-            return 0
-        count: int = self._stream.readinto(target) or 0  # type: ignore[attr-defined]  # raw and buffered streams have it
-        if count and self._left is not None:
-            self._remember(bytes(target[max(0, count - _SAMPLE_BYTES) : count]), self.num_bytes + count)
-        self.num_bytes += count
-        self._is_cut = not count and self._left is not None
-        return count
-
     def read(self, size: int) -> bytes:
         """Return the next `size` bytes, fewer at the end. Raises OSError."""
-        read = bytearray()
-        while len(read) < size and (count := self.readinto(memoryview(buffer := bytearray(size - len(read))))):
-            read += buffer[:count]
-        return bytes(read)
+        size = size if self._left is None else min(size, self._left - self.num_bytes)
+        read = b""
+        while len(read) < size and (more := self._stream.read(size - len(read))):
+            read += more
+        self.num_bytes += len(read)
+        if self._left is not None:
+            self._is_cut = len(read) < size
+            self._remember(read[-_SAMPLE_BYTES:])
+        return read
 
-    def _remember(self, sample: bytes, end: int) -> None:
+    def _remember(self, sample: bytes) -> None:
         """Keep samples of the bytes, evenly over the file, to compare at the end."""
         if self._num_read % self._stride == 0:
-            self._samples.append((self._begin + end - len(sample), sample))
+            self._samples.append((self._begin + self.num_bytes - len(sample), sample))
         self._num_read += 1
         if len(self._samples) >= _MAX_SAMPLES:
             self._samples, self._stride = self._samples[::2], 2 * self._stride
@@ -213,14 +201,6 @@ class Snapshot:
         except OSError:  # cannot be compared; what was read counts
             return None
         return None if is_same else ANEW
-
-
-def _size_bytes(stream: BinaryIO) -> int | None:
-    try:
-        status = os.fstat(stream.fileno())
-    except OSError:  # a stream in memory has no descriptor
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 class _Blocks:
@@ -367,22 +347,19 @@ def _objects(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 _Method = tuple[str, str, Mapping[str, int]]
-_ZSTD: _Method = ("backports.zstd", "ZstdDecompressor", {})
 _METHODS: Mapping[bytes, _Method] = {
-    b"\x1f\x8b": ("zlib", "decompressobj", {"wbits": 31}),
-    b"\xfd7zXZ\x00": ("lzma", "LZMADecompressor", {"format": 1, "memlimit": _XZ_MEMORY_BYTES}),
+    rb"\x1f\x8b": ("zlib", "decompressobj", {"wbits": 31}),
+    rb"\xfd7zXZ\x00": ("lzma", "LZMADecompressor", {"format": 1, "memlimit": _XZ_MEMORY_BYTES}),
     b"BZh": ("bz2", "BZ2Decompressor", {}),
-    b"\x28\xb5\x2f\xfd": _ZSTD,
+    # pzstd, which compresses in parallel, writes a skippable frame first.
+    rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18": ("backports.zstd", "ZstdDecompressor", {}),
 }
-"""First bytes to how the rest is decompressed: module (imported for such logs only), factory, its arguments (format 1 is xz's)."""
+"""Pattern of the first bytes to how the rest is decompressed: module (imported for such logs only), factory, its arguments (format 1 is xz's)."""
 
 
 def _method(head: bytes) -> _Method | None:
     """Return how a stream is decompressed whose first bytes are `head`, None for plain text."""
-    # pzstd, which compresses in parallel, writes a skippable frame first.
-    if head[1:4] == b"\x2a\x4d\x18" and head[0] >> 4 == 5:
-        return _ZSTD
-    return next((method for magic, method in _METHODS.items() if head.startswith(magic)), None)
+    return next((method for magic, method in _METHODS.items() if re.match(magic, head)), None)
 
 
 def is_packed(head: bytes) -> bool:
