@@ -174,7 +174,7 @@ class _Settings(Parser):
 
 _N = rb"(\d[\d,]{0,18}(?:\.\d{1,6})?) ?([KMBT]|billion|million)?\b"
 _PARAMETERS = tuple(
-    late(form, re.IGNORECASE)
+    late(rb"(?i)" + form)
     for form in (
         rb"total number of parameters in (billions): (\d{1,6}(?:\.\d{1,6})?)",
         rb"(?:number of |num(?:ber)? |total |model )(?:trainable |model )?param(?:eter)?s(?: \(total\))?\s?[:=] ?" + _N,
@@ -184,8 +184,8 @@ _PARAMETERS = tuple(
 _ARGUMENT = late(rb"(?:^|[\s:])(num_layers|hidden_size) \.{2,} (\d{1,9})\s*$")
 PARAMETERS_PER_LAYER = 8
 """In units of hidden size squared, a lower bound: GPT has 12 (4 for the attention, 8 for the feed-forward of width 4h)."""
-_PART = late(rb"rank|shard|stage|per[ _]|embedding|layer|active|lora|adapter", re.IGNORECASE)
-_EXPERTS = late(rb"(?:num|number of|moe)[_ ](?:moe[_ ])?experts\W{1,40}[1-9]|mixture of experts", re.IGNORECASE)
+_PART = late(rb"(?i)rank|shard|stage|per[ _]|embedding|layer|active|lora|adapter")
+_EXPERTS = late(rb"(?i)(?:num|number of|moe)[_ ](?:moe[_ ])?experts\W{1,40}[1-9]|mixture of experts")
 _DEVICE = late(
     rb"\b(NVIDIA (?:DGX )?[ABGHVL]{1,2}\d{2,3}\w{0,2}(?:[- ]\w{1,12}){0,3}|AMD Instinct MI\d{3}\w?|Tesla V100\S{0,16}|MI\d{3}X)\b"
 )
@@ -249,7 +249,7 @@ _FORMS = {
     ),
 }
 """Kind of event to its pattern; the first that matches counts."""
-_NEGATION = late(rb"\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b", re.IGNORECASE)
+_NEGATION = late(rb"(?i)\b(?:no|not|never|nothing|without|disabled|skip(?:s|ped|ping)?)\b")
 _NEGATION_BYTES = 16  # before the match in which a negation counts: `will not be`
 
 

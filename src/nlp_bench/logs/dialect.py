@@ -85,15 +85,13 @@ class Dialect:
     """The strict form of a clean record, for the scanner; the parser must give the same record for such lines."""
 
 
-def _is_possible(name: str, value: float) -> bool:
-    if name in RATES:
-        return SMALLEST <= value <= LARGEST
-    return name in MAY_BE_NAN or abs(value) <= LARGEST
-
-
 def _possible(values: Mapping[str, float], text: bytes) -> dict[str, float]:
     """Return the quantities that can be, and a loss that is no number also where none is read of the line."""
-    row = {name: value for name, value in values.items() if _is_possible(name, value)}
+    row = {
+        name: value
+        for name, value in values.items()
+        if name in MAY_BE_NAN or (SMALLEST if name in RATES else -LARGEST) <= value <= LARGEST
+    }
     if "lm_loss" not in row and _has_no_loss(text):
         row["lm_loss"] = math.nan
     return row
@@ -117,7 +115,7 @@ class Findings:
         self.events: list[Event] = []
         self.ends: list[EndMark] = []
         self._has_failed = False
-        self._refusal: Refusal | None = None
+        self.refusal: Refusal | None = None
         self._parts: list[Records] = []
         self._rows: list[dict[str, float]] = []
         self._places: list[tuple[int, int, int, bool]] = []
@@ -209,7 +207,7 @@ class Findings:
 
     def refuse(self, reason: str, *missing: str) -> None:
         """Refuse the log, with the facts that the command line could add; the first reason is kept."""
-        self._refusal = self._refusal or Refusal(reason, missing)
+        self.refusal = self.refusal or Refusal(reason, missing)
 
     def fail(self, where: str, error: Exception) -> None:
         """Record that the parser raised `error` at `where`: what it read there is lost, and a remark says so."""
@@ -237,7 +235,7 @@ class Findings:
             *(self._starts, self._stated, *self.changes.values()),
         )
         num_contradicted = sum(fact.other is not None for fact in self._starts[-1][1].values())
-        return self.num_records, tuple(map(len, sizes)), num_contradicted, self.name, self._refusal
+        return self.num_records, tuple(map(len, sizes)), num_contradicted, self.name, self.refusal
 
     def rename(self, name: str) -> None:
         """Report the log under the name of another program that prints the same lines; precedence stays by the dialect."""
@@ -250,8 +248,8 @@ class Findings:
 
     def has_begun(self, line: Line) -> bool:
         """Say whether a record stands above this line; the scanner gives the clean ones of a block before its other lines."""
-        firsts = [int(part.offsets[0]) for part in self._parts[:1]] + [place[0] for place in self._places[:1]]
-        return any(first < line.offset for first in firsts)
+        self._flush()
+        return any(part.offsets[0] < line.offset for part in self._parts)
 
     @property
     def lines(self) -> tuple[int, int]:
@@ -259,16 +257,6 @@ class Findings:
         self._flush()
         numbers = np.concatenate([part.numbers for part in self._parts or [NO_RECORDS]])
         return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
-
-    @property
-    def is_empty(self) -> bool:
-        """Say whether the dialect has found nothing: no record, not even a torn one, and no reason to refuse the log."""
-        return not self.num_records and self._refusal is None and not self.unreadable
-
-    @property
-    def has_refused(self) -> bool:
-        """Say whether the dialect recognizes the log as one that gives no number."""
-        return self._refusal is not None
 
     def _flush(self) -> None:
         if not self._rows:
@@ -299,7 +287,7 @@ class Findings:
         common = {name: fact for name, fact in common.items() if name not in _SIZES or fact.line_number <= last}
         if self.dialect.tokens_vary and attempts:
             common = {**common, "tokens_vary": Fact(1.0, int(attempts[0].records.numbers[0]))}
-        refusal = self._refusal or refusal_of(attempts)
+        refusal = self.refusal or refusal_of(attempts)
         return Log(
             dialect=self.name if attempts or refusal else None,
             attempts=tuple(replace(attempt, facts={**common, **attempt.facts}) for attempt in attempts),

@@ -25,7 +25,7 @@ _NUMBER, _CELL = (
 )
 _LETTERS = late(rb"[A-Za-z]{2}")  # a line without any is one of a table, whose commas part cells
 _OWN_UNIT = late(rb" ?[kKMG]?[ (\[]{0,2}[A-Za-z]\w*[ ]?(?:/|per)[ ]?[A-Za-z]\w*(?:[ ]?(?:/|per)[ ]?\w+)?\b(?!=|:[ \d])")
-_NO_TRAINING = late(rb"(?<![a-z])(?:e?val(?:id\w*|uat\w*)?|test|infer\w*|generat\w*)(?![a-z])", re.IGNORECASE)
+_NO_TRAINING = late(rb"(?i)(?<![a-z])(?:e?val(?:id\w*|uat\w*)?|test|infer\w*|generat\w*)(?![a-z])")
 _SMOOTH = r"avg|average|mean|ema\b|smooth|" + AIM.decode()
 _NO_TIME = _SMOOTH + r"|eta\b|remain|left|data|load|forward|backward|\b[fb]wd|comm|optim|lr|mem"
 _PARTS = {
@@ -78,7 +78,7 @@ def _vocabulary() -> tuple[list[_Row], list[_Row]]:
     return parts
 
 
-_OF_STEP = late(rb"step|iter|batch|update|\bdt\b|total|train|took|[\])]|^\W*$", re.IGNORECASE)
+_OF_STEP = late(rb"(?i)step|iter|batch|update|\bdt\b|total|train|took|[\])]|^\W*$")
 _NAME_BEFORE = late(rb"[A-Za-z_][\w./ ()\[\]\"'-]{0,39}?[^\w\n]{0,9}$")
 _WORDS = {"iteration": "a step", "lm_loss": "a loss", "time": "a time with its unit or a rate"}
 

@@ -41,8 +41,8 @@ def _usual(found: Match) -> bytes:
 class Form:
     """An expression that is compiled on first use: a log needs a few of a hundred, and compiling all would slow start-up."""
 
-    def __init__(self, expression: bytes | str | re.Pattern[bytes], flags: int = 0) -> None:
-        self._expression, self._flags = expression, flags
+    def __init__(self, expression: bytes | str | re.Pattern[bytes]) -> None:
+        self._expression = expression
 
     def __getattr__(self, name: str) -> Any:
         # Kept as an attribute, so that the next access does not come here.
@@ -52,7 +52,7 @@ class Form:
     @cached_property
     def _compiled(self) -> Any:
         text = self._expression
-        return re.compile(_PLACE.sub(_usual, text) if isinstance(text, bytes) else text, self._flags)
+        return re.compile(_PLACE.sub(_usual, text) if isinstance(text, bytes) else text)
 
     @cached_property
     def _quantities(self) -> tuple[str, ...]:
@@ -81,9 +81,9 @@ def form_of(expression: Expression) -> Form:
     return expression if isinstance(expression, Form) else Form(expression)
 
 
-def late(expression: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
+def late(expression: AnyStr) -> re.Pattern[AnyStr]:
     """Return an expression that is used like a compiled one and compiled on first use, see `Form`."""
-    return cast("re.Pattern[AnyStr]", Form(expression, flags))
+    return cast("re.Pattern[AnyStr]", Form(expression))
 
 
 def is_cut(line: Line, text: bytes, end: int) -> bool:
@@ -144,8 +144,6 @@ class Pattern:
     skip: Expression | None = None  # texts that look like a record and are none, such as those of an evaluation
     torn: Expression | None = None  # texts in which a record is cut or spliced so that none of its numbers is reliable
     seen: tuple[Expression, ...] = ()  # each must have matched before a record counts
-    devices: tuple[str, str] | None = None
-    """Two groups whose quotient is the number of devices, where their rounding leaves one integer."""
     is_numbered: bool = True  # false: the log does not number its records; those of each process are counted from 1
     is_redrawn: bool = False
     """Skip a record with the same iteration as the previous one of its process: a bar that is drawn again."""
@@ -237,7 +235,7 @@ class PatternParser(Parser):
             rest = found["fields"] if "fields" in found.re.groupindex else text[found.end() :]
             for each in self._fields:
                 if another := each.search(rest):
-                    values |= {n: value for n, value in each.quantities(another)[0].items() if n not in values}
+                    values |= each.quantities(another)[0] | values
         if self._pair and form.pairs:
             names = form.pairs[1]
             for pair in self._pair.finditer(text, found.end()):
@@ -249,8 +247,6 @@ class PatternParser(Parser):
                     is_whole = False
                 else:
                     values[name] = value
-        if form.devices:
-            self.devices.quotient(line, found[form.devices[0]], found[form.devices[1]])
         return is_whole
 
     def values(self, values: Values, _at: At) -> Values | None:
@@ -399,7 +395,6 @@ def pattern_dialect(expressions: Sequence[str]) -> Dialect:
         name=NAME,
         title="lines that --pattern describes",
         source="the command line",
-        example="",
         trap="what the person says of a line is believed",
         needles=tuple(b"%d" % digit for digit in range(10)),
         parser=Pattern(record=records[0], facts=facts, reading=_Given),

@@ -246,7 +246,7 @@ class _Reading:
                 self._take(line)
             self._settle()
         self._is_known = self._is_known or any(
-            (c.findings.num_records or c.findings.has_refused) and not c.is_last_resort for c in self.candidates
+            (c.findings.num_records or c.findings.refusal) and not c.is_last_resort for c in self.candidates
         )
         for candidate, line in () if self._is_known else self._waiting:
             candidate.take(line)
@@ -324,13 +324,13 @@ class _Reading:
         candidates = [candidate for candidate in self.candidates if candidate not in self._common]
         for candidate in sorted((*candidates, *self._common), key=lambda each: each.is_last_resort):
             candidate.finish()
-        found = [candidate.findings for candidate in candidates if not candidate.findings.is_empty]
-        telling = [findings.dialect for findings in found if findings.num_records or findings.has_refused]
+        found = [f for each in candidates if (f := each.findings).num_records or f.refusal or f.unreadable]
+        telling = [f.dialect for f in found if f.num_records or f.refusal]
         preferred = [f for f in found if not _yields(f.dialect, telling)] or found
         said, ends = tuple(self._settings.findings.remarks), tuple(self._ends.findings.ends)
         if not preferred:
             return Log(dialect=None, attempts=(), num_bytes=num_bytes, damage=damage, remarks=said, ends=ends)
-        best = max(preferred, key=lambda f: (f.num_records > 0, f.has_refused, f.num_records))
+        best = max(preferred, key=lambda f: (f.num_records > 0, bool(f.refusal), f.num_records))
         log = best.result(num_bytes=num_bytes, damage=damage, common=self._machine.findings.first_facts())
         return replace(
             log,

@@ -144,7 +144,7 @@ _MAX_WRAPPED = 12
 _SAME = 0.005  # share by which two values of a time or a rate in one record may differ
 _NO_RATE = {b"None", b"N/A"}  # printed by forks without a learning rate
 _KEY = late(rb"(?:\[[A-Z]{2}\])?[\w /().,@%-]{1,64}")
-_VALUE = late(rb"\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*", re.IGNORECASE)
+_VALUE = late(rb"(?i)\s*(?:[-+]?[\d.][-+\w.%/ :()]{0,80}|nan|inf|N/A)\s*")
 # GPT-NeoX prints its rate before the number of the iteration.
 _RATE = late(rb"samples/sec:\s*(" + NUMBER + rb")\s*\|\s*$")
 _SPEED = late(rb"speed (" + NUMBER + rb") samples/\(min\*GPU\)\s*$")

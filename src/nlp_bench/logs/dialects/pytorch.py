@@ -130,6 +130,7 @@ class _Picotron(PatternParser):
         self.batch = Bracket()
 
     def values(self, values: Values, at: At) -> Values:
+        self.devices.quotient(at.line, *at.found.group("tokens_per_second", "tokens_per_second_per_device"))
         if batch := bounds(at.found["batch"]):
             self.batch.narrow(*batch)
         return values
@@ -342,7 +343,6 @@ DIALECTS = (
             record=rb"(?<!\w)Step: <iteration>\s*\| Loss:\s*(?P<lm_loss>[-+\w.]+) \| Global batch size:\s*(?P<batch>%(n)b) \| "
             rb"Tokens/s:\s*(?P<tokens_per_second>%(n)b) \| Tokens/s/GPU:\s*(?P<tokens_per_second_per_device>%(n)b) \| "
             % {b"n": rb"[\d.]+[KMBT]?"},
-            devices=("tokens_per_second", "tokens_per_second_per_device"),
             reading=_Picotron,
         ),
     ),

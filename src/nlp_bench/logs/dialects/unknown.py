@@ -12,9 +12,8 @@ from nlp_bench.logs.scan import Line
 
 _MAX_BYTES = 2048
 _STEP = late(
-    rb"(?:^[\W_]{0,4}(?=\d{1,15} ?/ ?\d{1,15}\W)|(?<![a-z])(?:global|train(?:ing|er)?)?[_ /.]?(?:step|iter(?:ation)?|update)s?\b[\"']?\s?[:=#]?\s{0,8}[\[\"'(]?\s{0,8})"
-    rb"(?P<iteration>\d{1,15})(?![\d.,]\d)(?:\s{0,3}(?:/|of)\s{0,3}(?P<total_iterations>\d{1,15})(?![\d.]))?",
-    re.IGNORECASE,
+    rb"(?i)(?:^[\W_]{0,4}(?=\d{1,15} ?/ ?\d{1,15}\W)|(?<![a-z])(?:global|train(?:ing|er)?)?[_ /.]?(?:step|iter(?:ation)?|update)s?\b[\"']?\s?[:=#]?\s{0,8}[\[\"'(]?\s{0,8})"
+    rb"(?P<iteration>\d{1,15})(?![\d.,]\d)(?:\s{0,3}(?:/|of)\s{0,3}(?P<total_iterations>\d{1,15})(?![\d.]))?"
 )
 DEVICE = rb"(?:gpu|device|dev|npu|tpu|hpu|xpu|chip|rank|accelerator|core|die|gcd|worker|card)s?\b"
 """Names of one of several accelerators or processes."""
@@ -22,7 +21,7 @@ _PER = rb"(?: ?/ ?|[_ -]?per[_ -]?)"
 _DIGITS = rb"\d(?:[\d,]{0,20}\d)?(?:\.\d{0,12})?(?:e[-+]?\d{1,3})?"
 _RATE = late(
     # 256.0k tokens/s
-    rb"(?:(?<![\w./])(?P<before>" + _DIGITS + rb")(?P<scale_before>[km]|(?-i:[ ][kKM](?= )))? ?)?"
+    rb"(?i)(?:(?<![\w./])(?P<before>" + _DIGITS + rb")(?P<scale_before>[km]|(?-i:[ ][kKM](?= )))? ?)?"
     rb"(?<![a-z])(?P<prefix>[km])?(?P<unit>tok(?:en)?s?(?P<device_inside>"
     + _PER
     + DEVICE
@@ -34,46 +33,40 @@ _RATE = late(
     rb"(?:[)\]\"']{0,2}(?P<sign>\s?[:=]\s{0,8}|\s{1,8}))?(?:[\[\"'(]?(?P<behind>"
     + _DIGITS
     + rb")(?P<scale_behind>[km]|(?-i:[ ][kKM](?=\s*(?:$|[|,;)\]}/]))))?"
-    rb"(?P<device_behind> ?/ ?" + DEVICE + rb"| per " + DEVICE + rb")?(?![\w.'_/]|[ ]\d{3}\b|(?-i:[ ][kKM]\b)))?",
-    re.IGNORECASE,
+    rb"(?P<device_behind> ?/ ?" + DEVICE + rb"| per " + DEVICE + rb")?(?![\w.'_/]|[ ]\d{3}\b|(?-i:[ ][kKM]\b)))?"
 )
-_PER_DEVICE = late(rb"(?:per|/)[ _-]?" + DEVICE.replace(rb"\b", rb"(?![a-z])"), re.IGNORECASE)
+_PER_DEVICE = late(rb"(?i)(?:per|/)[ _-]?" + DEVICE.replace(rb"\b", rb"(?![a-z])"))
 _LOSS = late(
-    rb"loss[\"']?\]?\s?[:=]?\s{0,4}(?:tensor\()?\[?(?P<lm_loss>[-+]?[\d.]{1,20}(?:e[-+]?\d{1,3})?|nan|inf)(?![\w.])",
-    re.IGNORECASE,
+    rb"(?i)loss[\"']?\]?\s?[:=]?\s{0,4}(?:tensor\()?\[?(?P<lm_loss>[-+]?[\d.]{1,20}(?:e[-+]?\d{1,3})?|nan|inf)(?![\w.])"
 )
-_HEADING = late(rb"(?<![a-z])(?:e?val|evaluat\w{1,5}|validati\w{1,4})(?![a-z])|_eval\b", re.IGNORECASE)
+_HEADING = late(rb"(?i)(?<![a-z])(?:e?val|evaluat\w{1,5}|validati\w{1,4})(?![a-z])|_eval\b")
 _NAMED = late(rb"[A-Za-z_)\]\"'][:= \t]{1,9}$")
-_NAMED_RATE = late(rb"(?:throughput|tput|speed|(?<!learning[ _])rate)[^\d|,;]{0,20}$", re.IGNORECASE)
-_SHARE = late(rb"(?<![a-z])per[ _-]?(?:node|host|server|replica|group|stage)(?![a-z])", re.IGNORECASE)
+_NAMED_RATE = late(rb"(?i)(?:throughput|tput|speed|(?<!learning[ _])rate)[^\d|,;]{0,20}$")
+_SHARE = late(rb"(?i)(?<![a-z])per[ _-]?(?:node|host|server|replica|group|stage)(?![a-z])")
 """A part of the machine of which nobody says how many there are."""
-_TRAINS = late(rb"loss|nll|cost|ppl|perplexity", re.IGNORECASE)
+_TRAINS = late(rb"(?i)loss|nll|cost|ppl|perplexity")
 _MEMORY = rb"[ _:=-]{0,2}(?:(?:gpu|cuda)[ _])?(?:mem|vram|alloc|reserv|[\d.]{1,12} ?[GM]i?B)"
 _OTHER = late(
-    rb"\be?val(?:id(?:ation)?|uat\w{1,5})?(?![a-z-])|(?<![a-z])(?:dev|test)[_ /]|infer|generat|rollout|prompt|prefill|decod|sampling|tokeniz|preproc"
+    rb"(?i)\be?val(?:id(?:ation)?|uat\w{1,5})?(?![a-z-])|(?<![a-z])(?:dev|test)[_ /]|infer|generat|rollout|prompt|prefill|decod|sampling|tokeniz|preproc"
     rb"|sav(?:e|ed|ing)\b|checkpoint|teacher|student|data ?load|forward-only|corpus|actor|reward"
     # Of several times, unless it is of the memory; then means of all steps so far, whose last ones they hide.
     rb"|\b(?:max\b|min\b|average|avg|mean|median|peak)(?!"
     + _MEMORY
     + rb")|(?:put|rate|speed|sec|/s)_(?:average|avg|mean|median|peak)|\bsince (?:the )?(?:start|begin)"
-    rb"|(?<![a-z])(?:cumulative|overall|running|smoothed|ema)[ _:=)-]{1,3}(?:(?:train\w{0,5}|throughput|rate|speed)[ _:=-]{1,3})?(?:[\d.,]{1,20} ?[km]? ?)?tok",
-    re.IGNORECASE,
+    rb"|(?<![a-z])(?:cumulative|overall|running|smoothed|ema)[ _:=)-]{1,3}(?:(?:train\w{0,5}|throughput|rate|speed)[ _:=-]{1,3})?(?:[\d.,]{1,20} ?[km]? ?)?tok"
 )
 AIM = rb"(?<![a-z])(?:target|goal|roof ?line|theoretical|ideal|expected|required|planned|desired|nominal|budget|limit|ceiling|baseline|reference)"
 _AIMED = late(
-    AIM + rb"(?:[ _/:=-]{1,3}(?:of|is|rate|speed|throughput|train(?:ing)?|global|total)){0,2}[ _/:=(-]{0,3}$",
-    re.IGNORECASE,
+    rb"(?i)" + AIM + rb"(?:[ _/:=-]{1,3}(?:of|is|rate|speed|throughput|train(?:ing)?|global|total)){0,2}[ _/:=(-]{0,3}$"
 )
 """Words right before a rate that was not measured: what somebody wants, or a machine could do."""
 _RANK = late(
-    rb"^\W{0,4}(?:rank|local_rank)?\W{0,3}(?P<rank>\d{1,6})\W{0,2}:(?!\d\d:\d\d)|rank\W{0,2}(?P<other>\d{1,6})",
-    re.IGNORECASE,
+    rb"(?i)^\W{0,4}(?:rank|local_rank)?\W{0,3}(?P<rank>\d{1,6})\W{0,2}:(?!\d\d:\d\d)|rank\W{0,2}(?P<other>\d{1,6})"
 )
 _MANY = late(
-    rb"(?:world[_ ]size|num[_ ](?:gpus|devices|processes)|\bgpus|\bdevices|\bworld)\W{1,40}(?P<number>\d{1,6})|(?P<times> x )\d{1,6} ?"
+    rb"(?i)(?:world[_ ]size|num[_ ](?:gpus|devices|processes)|\bgpus|\bdevices|\bworld)\W{1,40}(?P<number>\d{1,6})|(?P<times> x )\d{1,6} ?"
     + DEVICE
-    + rb"|\beach\b",
-    re.IGNORECASE,
+    + rb"|\beach\b"
 )
 _SCALES = {b"": 1.0, b"k": 1e3, b"m": 1e6}
 _OF_A_DEVICE, _OF_ALL, _OF_A_PART = "tokens_per_second_per_device", "tokens_per_second", "of a part"
@@ -143,7 +136,7 @@ class _Stated(Parser):
             findings.refuse(_ALONE)
         if (self.has_many or self.has_ranks) and _is_given(findings, _OF_ALL) and not _is_given(findings, _OF_A_DEVICE):
             findings.refuse(_NOT_SAID)
-        if not findings.has_refused:
+        if not findings.refusal:
             findings.doubt(_GUESS)
 
 
