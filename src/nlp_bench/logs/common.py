@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from nlp_bench.logs.clean import pieces
 from nlp_bench.logs.dialect import Dialect, Findings, Parser
-from nlp_bench.logs.pattern import late
+from nlp_bench.logs.pattern import late, take_facts
 from nlp_bench.logs.quantity import number
 from nlp_bench.logs.record import LOAD, Event
 from nlp_bench.logs.scan import Line
@@ -56,7 +56,7 @@ ARGUMENTS = frozenset(
         "num_layers", "hidden_size", "ffn_hidden_size", "num_attention_heads", "num_query_groups", "group_query_attention",
         "kv_channels", "seq_length", "max_position_embeddings", "encoder_seq_length", "vocab_size", "padded_vocab_size", "make_vocab_size_divisible_by",
         "swiglu", "untie_embeddings_and_output_weights", "position_embedding_type", "normalization", "disable_bias_linear",
-        "add_bias_linear", "init_method_std", "num_experts", "bf16", "fp16", *LOW_BIT, "params_dtype", "recompute_granularity",
+        "add_bias_linear", "init_method_std", "num_experts", "bf16", "fp16", "params_dtype", "recompute_granularity",
         "recompute_method", "recompute_num_layers", "recompute_activations", "optimizer", "adam_beta1", "adam_beta2", "adam_eps",
         "lr", "min_lr", "lr_decay_style", "lr_decay_samples", "lr_warmup_samples", "weight_decay", "clip_grad",
         "attention_dropout", "hidden_dropout", "seed", "train_iters", "train_samples", "log_interval", "world_size",
@@ -65,9 +65,9 @@ ARGUMENTS = frozenset(
         "sequence_parallel", "use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather", "use_flash_attn",
         "transformer_impl", "micro_batch_size", "global_batch_size", "mock_data", "model_family", "variable_seq_lengths",
         "encoder_num_layers", "decoder_num_layers", "decoder_seq_length", "geglu", "vocab_extra_ids", "bert_no_binary_head",
-        "data_path", "tokenizer_type", *VARIANTS, *OTHER_NETWORKS, *(name for names in OTHER_NETWORKS.values() for name in names),
+        "data_path", "tokenizer_type",
     }
-)  # fmt: skip
+).union(LOW_BIT, VARIANTS, OTHER_NETWORKS, *OTHER_NETWORKS.values())  # fmt: skip
 """Arguments that define what is trained and how. What else a dump states only sets runs apart."""
 # What cannot change the speed of an iteration: paths and names, logging, checkpoints and evaluations, the values of an optimizer, other programs.
 _OF_NO_SPEED = re.compile(
@@ -186,16 +186,16 @@ PARAMETERS_PER_LAYER = 8
 """In units of hidden size squared, a lower bound: GPT has 12 (4 for the attention, 8 for the feed-forward of width 4h)."""
 _PART = late(rb"(?i)rank|shard|stage|per[ _]|embedding|layer|active|lora|adapter")
 _EXPERTS = late(rb"(?i)(?:num|number of|moe)[_ ](?:moe[_ ])?experts\W{1,40}[1-9]|mixture of experts")
-_DEVICE = late(
-    rb"\b(NVIDIA (?:DGX )?[ABGHVL]{1,2}\d{2,3}\w{0,2}(?:[- ]\w{1,12}){0,3}|AMD Instinct MI\d{3}\w?|Tesla V100\S{0,16}|MI\d{3}X)\b"
-)
 _FACTORS = {b"": 1.0, b"k": 1e3, b"m": 1e6, b"million": 1e6, b"b": 1e9, b"billion": 1e9, b"billions": 1e9, b"t": 1e12}
 
 
-_FACTS = {
-    "sequence_length": late(rb"(?<![\w.])(?:model\.)?(?:encoder_)?seq_length\s{0,2}[:=]\s{0,2}(\d{2,8})(?![\w.])"),
-    "num_devices": late(rb"MEMBER: \d{1,6}/(\d{1,6})\b|Starting with (\d{1,6}) processes"),
-}
+_FACTS = (
+    late(rb"(?<![\w.])(?:model\.)?(?:encoder_)?seq_length\s{0,2}[:=]\s{0,2}(?P<sequence_length>\d{2,8})(?![\w.])"),
+    late(rb"(?:MEMBER: \d{1,6}/|Starting with (?=\d+ processes))(?P<num_devices>\d{1,6})\b"),
+    late(
+        rb"\b(?P<device>NVIDIA (?:DGX )?[ABGHVL]{1,2}\d{2,3}\w{0,2}(?:[- ]\w{1,12}){0,3}|AMD Instinct MI\d{3}\w?|Tesla V100\S{0,16}|MI\d{3}X)\b"
+    ),
+)
 
 
 class _Machine(Parser):
@@ -209,13 +209,9 @@ class _Machine(Parser):
     def text(self, text: bytes, line: Line, findings: Findings) -> None:
         text = text[:_MAX_BYTES]
         self.has_experts = self.has_experts or bool(_EXPERTS.search(text))
-        for name, form in _FACTS.items():
-            for found in form.findall(text):
-                findings.fact(name, int(found if isinstance(found, bytes) else max(found)), line)
+        take_facts(_FACTS, text, line, findings)
         if argument := _ARGUMENT.search(text):
             self.shape.setdefault(argument[1], (float(argument[2]), line))
-        if device := _DEVICE.search(text):
-            findings.fact("device", device[1].decode(errors="replace").strip(), line)
         if self.parameters is None and b"aram" in text and not _PART.search(text):
             stated = next((found for form in _PARAMETERS if (found := form.search(text))), None)
             if stated:

@@ -107,25 +107,20 @@ def pairs_in(form: re.Pattern[bytes], text: bytes, line: Line, may_be_nan: Colle
 
 
 def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: Findings) -> None:
-    """Report to `findings` each fact that an expression finds in `text`; the group `device` is text, the others are numbers.
+    """Report to `findings` all that the expressions find in `text`; the group `device` is text, the others are numbers.
 
     Groups `<fact>__<any name>` are factors: the fact is their product.
     """
-    for expression in facts:
-        if found := form_of(expression).search(text):
-            _take_match(found, line, findings)
-
-
-def _take_match(found: Match, line: Line, findings: Findings) -> None:
-    products: dict[str, float] = {}
-    for group, value in found.groupdict().items():
-        name = group.partition("__")[0]
-        if name == "device" and value:
-            findings.fact(name, value.decode(errors="replace").strip(), line)
-        elif value and (count := number(value)) is not None:
-            products[name] = products.get(name, 1.0) * count
-    for name, count in products.items():
-        findings.fact(name, count if name in found.re.groupindex else int(count), line)
+    for found in (found for expression in facts for found in form_of(expression).finditer(text)):
+        products: dict[str, float] = {}
+        for group, value in found.groupdict().items():
+            name = group.partition("__")[0]
+            if name == "device" and value:
+                findings.fact(name, value.decode(errors="replace").strip(), line)
+            elif value and (count := number(value)) is not None:
+                products[name] = products.get(name, 1.0) * count
+        for name, count in products.items():
+            findings.fact(name, count if name in found.re.groupindex else int(count), line)
 
 
 @immutable
@@ -428,12 +423,6 @@ class _Given(PatternParser):
         super().take(line, findings)
         if findings.num_records == num_records and line.text.startswith(b"{"):
             self.text(line.text, line, findings)
-
-    def text(self, text: bytes, line: Line, findings: Findings) -> None:
-        """Hold all that the expressions of the facts find in a text against each other: `batch_size=` is in `micro_batch_size=` too."""
-        super().text(text, line, findings)
-        for found in (found for form in self._facts for found in form.finditer(text)):
-            _take_match(found, line, findings)
 
     def values(self, values: Values, at: At) -> Values | None:
         """Refuse an expression that reads a part of a number (a greedy `.*` before a group leaves it the last digit), or a time in another unit."""
