@@ -190,8 +190,8 @@ _FACTORS = {b"": 1.0, b"k": 1e3, b"m": 1e6, b"million": 1e6, b"b": 1e9, b"billio
 
 
 _FACTS = (
-    late(rb"(?<![\w.])(?:model\.)?(?:encoder_)?seq_length\s{0,2}[:=]\s{0,2}(?P<sequence_length>\d{2,8})(?![\w.])"),
-    late(rb"(?:MEMBER: \d{1,6}/|Starting with (?=\d+ processes))(?P<num_devices>\d{1,6})\b"),
+    late(rb"(?<![\w.])(?:model\.)?(?:encoder_)?seq_length\s{0,2}[:=]\s{0,2}(?P<sequence_length__whole>\d{2,8})(?![\w.])"),
+    late(rb"(?:MEMBER: \d{1,6}/|Starting with (?=\d+ processes))(?P<num_devices__whole>\d{1,6})\b"),
     late(
         rb"\b(?P<device>NVIDIA (?:DGX )?[ABGHVL]{1,2}\d{2,3}\w{0,2}(?:[- ]\w{1,12}){0,3}|AMD Instinct MI\d{3}\w?|Tesla V100\S{0,16}|MI\d{3}X)\b"
     ),
@@ -221,9 +221,11 @@ class _Machine(Parser):
 
     def finish(self, findings: Findings) -> None:
         """Report the parameters, unless the model is a mixture of experts."""
-        if self.parameters and not self.has_experts:
+        if self.has_experts:
+            return
+        if self.parameters:
             findings.fact("parameters", *self.parameters)
-        elif len(self.shape) == 2 and not self.has_experts:
+        elif len(self.shape) == 2:
             (layers, _), (hidden, line) = self.shape[b"num_layers"], self.shape[b"hidden_size"]
             findings.fact("least_parameters", PARAMETERS_PER_LAYER * layers * hidden**2, line)
 
@@ -255,14 +257,11 @@ class _Events(Parser):
     def take(self, line: Line, findings: Findings) -> None:
         """Report an event if the line mentions a checkpoint that was written or loaded, an evaluation or the profiler."""
         text = line.text[:1024]
-        kind = next((kind for kind, form in _FORMS.items() if _states(form, text)), None)
-        if kind and len(findings.events) < _MAX_EVENTS:
-            findings.events.append(Event(kind, line.offset, line.number))
-
-
-def _states(form: re.Pattern[bytes], text: bytes) -> bool:
-    found = form.search(text)
-    return found is not None and not _NEGATION.search(text, max(0, found.start() - _NEGATION_BYTES), found.end())
+        for kind, form in _FORMS.items() if len(findings.events) < _MAX_EVENTS else ():
+            found = form.search(text)
+            if found and not _NEGATION.search(text, max(0, found.start() - _NEGATION_BYTES), found.end()):
+                findings.events.append(Event(kind, line.offset, line.number))
+                return
 
 
 SETTINGS = Dialect(

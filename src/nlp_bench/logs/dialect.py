@@ -33,7 +33,6 @@ REINFORCED = (
 )
 PAIRS = "a preference training (DPO): a pair of answers is counted as one sequence"
 _RATES = frozenset(RATES)
-_NANS = (b"nan", b"inf", b"NaN", b"NAN", b"Inf")
 _NOT_FINITE = re.compile(
     rb"(?<![\w/.-])(?:(?:train|training|lm|step|total|avg|mean)[_/ ])?[Ll]oss(?: value)?['\"]?\s{0,4}[:=]?\s{0,9}['\"(]?[-+]?(?:nan|NaN|NAN|inf|Inf)(?![A-Za-z])"
 )
@@ -99,7 +98,7 @@ def _possible(values: Mapping[str, float], text: bytes) -> dict[str, float]:
 
 @lru_cache(maxsize=1)  # a line may hold thousands of records, behind carriage returns
 def _has_no_loss(text: bytes) -> bool:
-    return any(word in text for word in _NANS) and _NOT_FINITE.search(text) is not None
+    return _NOT_FINITE.search(text) is not None
 
 
 class Findings:
@@ -116,7 +115,7 @@ class Findings:
         self.ends: list[EndMark] = []
         self._has_failed = False
         self.refusal: Refusal | None = None
-        self._parts: list[Records] = []
+        self._parts = [NO_RECORDS]
         self._rows: list[dict[str, float]] = []
         self._places: list[tuple[int, int, int, bool]] = []
         self._starts: list[tuple[int, dict[str, Fact]]] = [(0, {})]
@@ -244,18 +243,18 @@ class Findings:
     def column(self, name: str) -> NDArray[np.float64]:
         """Return the values of one quantity in all records so far, NaN where a record does not have it."""
         self._flush()
-        return np.concatenate([part.column(name) for part in self._parts or [NO_RECORDS]])
+        return np.concatenate([part.column(name) for part in self._parts])
 
     def has_begun(self, line: Line) -> bool:
         """Say whether a record stands above this line; the scanner gives the clean ones of a block before its other lines."""
         self._flush()
-        return any(part.offsets[0] < line.offset for part in self._parts)
+        return any((part.offsets[:1] < line.offset).any() for part in self._parts)
 
     @property
     def lines(self) -> tuple[int, int]:
         """The first and the last line with a record, 0 where there is none."""
         self._flush()
-        numbers = np.concatenate([part.numbers for part in self._parts or [NO_RECORDS]])
+        numbers = np.concatenate([part.numbers for part in self._parts])
         return (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
 
     def _flush(self) -> None:
@@ -280,7 +279,7 @@ class Findings:
         self._flush()
         if not self.dialect.believes_settings:
             common = {name: fact for name, fact in common.items() if name not in OPTIONS}
-        attempts, num_echoes = split_attempts(Records.in_file_order(self._parts or [NO_RECORDS]), self._starts)
+        attempts, num_echoes = split_attempts(Records.in_file_order(self._parts), self._starts)
         attempts = with_losses(attempts, self.unreadable, is_counted=self.is_counted)
         # A size that is first stated behind the training is that of an evaluation, say.
         last = max((int(attempt.records.numbers.max()) for attempt in attempts), default=0)

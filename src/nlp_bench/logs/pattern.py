@@ -109,7 +109,7 @@ def pairs_in(form: re.Pattern[bytes], text: bytes, line: Line, may_be_nan: Colle
 def take_facts(facts: Sequence[Expression], text: bytes, line: Line, findings: Findings) -> None:
     """Report to `findings` all that the expressions find in `text`; the group `device` is text, the others are numbers.
 
-    Groups `<fact>__<any name>` are factors: the fact is their product.
+    Groups `<fact>__<any name>` are factors: the fact is their product, a whole number.
     """
     for found in (found for expression in facts for found in form_of(expression).finditer(text)):
         products: dict[str, float] = {}

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from nlp_bench.logs.clean import label_of, pieces
 from nlp_bench.logs.dialect import Findings
-from nlp_bench.logs.quantity import duration_s
+from nlp_bench.logs.quantity import duration_s, number
 from nlp_bench.logs.scan import Line, slim
 
 NEEDLES = (b"%|", b"it [", b"/? [")  # between percentage and bar; where the total is unknown, of tqdm and of Lightning
@@ -71,9 +71,11 @@ def bars(text: bytes) -> Iterator[Bar]:
             words = _DRAWING.sub(b"", before)
         elif not percent or not drawing.endswith(b"|") or not words[-1:].isdigit():
             continue
-        speed = float(rate) if rate and rate.count(b".") < 2 and rate != b"." else 0.0
+        else:
+            words = _PERCENT.sub(b"", words)
+        speed = number(rate or b"") or 0.0
         per_unit = None if speed <= 0 else 1 / speed if per_second else speed
-        description = _PERCENT.sub(b"", words).strip().rstrip(b":").rstrip() if total else words.strip().rstrip(b":")
+        description = words.strip().rstrip(b":").rstrip()
         yield Bar(description, int(done), int(total) if total else None, seconds, per_unit, postfix or b"")
 
 
