@@ -190,7 +190,9 @@ _FACTORS = {b"": 1.0, b"k": 1e3, b"m": 1e6, b"million": 1e6, b"b": 1e9, b"billio
 
 
 _FACTS = (
-    late(rb"(?<![\w.])(?:model\.)?(?:encoder_)?seq_length\s{0,2}[:=]\s{0,2}(?P<sequence_length__whole>\d{2,8})(?![\w.])"),
+    late(
+        rb"(?<![\w.])(?:model\.)?(?:encoder_)?seq_length\s{0,2}[:=]\s{0,2}(?P<sequence_length__whole>\d{2,8})(?![\w.])"
+    ),
     late(rb"(?:MEMBER: \d{1,6}/|Starting with (?=\d+ processes))(?P<num_devices__whole>\d{1,6})\b"),
     late(
         rb"\b(?P<device>NVIDIA (?:DGX )?[ABGHVL]{1,2}\d{2,3}\w{0,2}(?:[- ]\w{1,12}){0,3}|AMD Instinct MI\d{3}\w?|Tesla V100\S{0,16}|MI\d{3}X)\b"
