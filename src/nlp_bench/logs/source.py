@@ -27,6 +27,7 @@ _FRESH_BYTES = 1 << 22
 _FIRST_BYTES = 1 << 18
 _XZ_MEMORY_BYTES = 1 << 28  # four times what `xz -9` needs
 _UNPACKED_BYTES = 1 << 16
+_READ_BYTES = 1 << 18  # of a plain log at once
 # Small, because the output of a step is lost if it hits a corrupt byte, and gzip expands up to 1032 times.
 _PACKED_BYTES = 1 << 12
 _SAMPLE_BYTES, _MAX_SAMPLES = 512, 256  # a line of a training is mostly shorter: two runs differ within it
@@ -91,7 +92,7 @@ class Source:
         self.num_bytes = 0  # bytes of the log so far, after decompression
         self._snapshot = Snapshot(stream)
         self._pieces = self._texts()
-        self._piece = self._beginning = b""
+        self._piece, self._beginning = memoryview(b""), b""
         self._is_packed = self._is_ended = False
 
     @property
@@ -122,7 +123,7 @@ class Source:
         filled = 0
         try:
             while filled < len(target) and not self._is_ended:
-                self._piece = self._piece or next(self._pieces, b"")
+                self._piece = self._piece or memoryview(next(self._pieces, b""))
                 count = min(len(target) - filled, len(self._piece))
                 target[filled : filled + count] = self._piece[:count]
                 self._piece = self._piece[count:]
@@ -143,7 +144,7 @@ class Source:
             head += self._snapshot.read(_UNPACKED_BYTES)
         method = _method(head)
         self._is_packed = method is not None
-        rest = iter(partial(self._snapshot.read, _UNPACKED_BYTES), b"")
+        rest = iter(partial(self._snapshot.read, _READ_BYTES), b"")
         yield from _objects(_unpacked(self._snapshot, head, method) if method else chain((head,), rest))
 
 
