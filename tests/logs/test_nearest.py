@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.reported import Reported
 from support.texts import entries_of
 
 from nlp_bench.cli.main import main
@@ -93,3 +94,8 @@ def test_of_several_times_none_is_guessed(tmp_path: Path) -> None:
     said = " ".join(entries_of(tmp_path, text)[0].reason_texts)
     assert "line 5" in said
     assert "--pattern '" not in said
+
+
+def test_a_line_with_a_number_sign_and_no_number_is_no_training_line(reported: Reported) -> None:
+    """The colours of an image (`fill="#cde"`) took the place of a number."""
+    assert reported(['<path fill="#cdefab" stroke="#fff"/>', '<g id="loss1"/>'] * 9)["outcome"] == "REFUSED"

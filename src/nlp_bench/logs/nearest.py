@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from heapq import nlargest
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -135,7 +135,7 @@ class _Alike:
         self.names: list[str] = []
         self.lefts: list[bytes] = []
         end = 0
-        for (begin, stop), after in zip(self.places, [*self.places[1:], (len(self.text), 0)], strict=True):
+        for (begin, stop), after in pairwise([*self.places, (len(self.text), 0)]):
             left, gap = self.text[end:begin], self.text[stop : after[0]]
             own = _OWN_UNIT.match(gap)
             if own and after[1] and not gap[own.end() :].strip(b" \t:="):
