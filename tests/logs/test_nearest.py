@@ -97,5 +97,5 @@ def test_of_several_times_none_is_guessed(tmp_path: Path) -> None:
 
 
 def test_a_line_with_a_number_sign_and_no_number_is_no_training_line(reported: Reported) -> None:
-    """The colours of an image (`fill="#cde"`) took the place of a number."""
-    assert reported(['<path fill="#cdefab" stroke="#fff"/>', '<g id="loss1"/>'] * 9)["outcome"] == "REFUSED"
+    """The colours of an image (`fill="#a1b"`) took the place of a number."""
+    assert reported(['<path fill="#a1b" id="x1f77b4"/>'] * 9)["outcome"] == "REFUSED"
