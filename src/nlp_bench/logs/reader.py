@@ -61,8 +61,8 @@ def read_log(
             data = memoryview(block.data)[block.begin : block.end]
             if table is None:
                 table = Text(b"" if only or pattern else bytes(data[:HEAD_OF_A_TABLE]))
-            table.take(data)
             reading.take(block)
+            table.take(data, is_wanted=not reading.is_known)
             if progress:
                 progress(source)
         log = reading.result(source.num_bytes, source.damage)
@@ -220,7 +220,7 @@ class _Reading:
     """The candidates of one log, each made on the first line with its needles, and the search for these."""
 
     def __init__(self, search: _Search) -> None:
-        self._is_known = False
+        self.is_known = False
         self._shapes = Shapes()
         self._kinds: dict[int, _Kind] = {}  # by a hash of the text without numbers and blanks
         self._rows = NO_RECORDS  # of the part of the log that is being read
@@ -245,10 +245,10 @@ class _Reading:
             for line in lines:
                 self._take(line)
             self._settle()
-        self._is_known = self._is_known or any(
+        self.is_known = self.is_known or any(
             (c.findings.num_records or c.findings.refusal) and not c.is_last_resort for c in self.candidates
         )
-        for candidate, line in () if self._is_known else self._waiting:
+        for candidate, line in () if self.is_known else self._waiting:
             candidate.take(line)
         self._waiting.clear()
 
@@ -291,7 +291,7 @@ class _Reading:
             shape = 0
         wanting = self._search.wanting(line.text)
         candidates = [self._made[index] or self._candidate(index) for index in wanting]
-        if not self._is_known and any(candidate.is_last_resort for candidate in candidates):
+        if not self.is_known and any(candidate.is_last_resort for candidate in candidates):
             self._waiting += [(candidate, line) for candidate in candidates if candidate.is_last_resort]
             shape = 0
         candidates = [candidate for candidate in candidates if not candidate.is_last_resort]

@@ -176,12 +176,11 @@ class Text:
         self._separator = "" if is_json else _separator(head)
         self._is_table = is_json or bool(self._separator)
 
-    def take(self, data: memoryview) -> None:
-        """Add the bytes of a block."""
+    def take(self, data: memoryview, *, is_wanted: bool) -> None:
+        """Add the bytes of a block; keep none where a dialect reads the log."""
         self.num_bytes += len(data)
-        self._is_table &= self.num_bytes <= _MOST_BYTES
-        if self._is_table:
-            self._parts.append(bytes(data))
+        self._is_table &= is_wanted and self.num_bytes <= _MOST_BYTES
+        self._parts = [*self._parts, bytes(data)] if self._is_table else []
 
     def log(self, damage: str | None) -> Log | None:
         """Return the log of the table; None for a text that is none."""
