@@ -90,12 +90,13 @@ _OF_NEOX = late(rb"\.{3,}(?:default|updated)$")
 _VERSIONS = late(rb" > versions: (.{1,600}?)\s*$")
 _KERNEL = late(rb" > (attention|optimizer|recompute|backend): (.{1,200}?)\s*$")
 _CHANNEL = late(rb"NCCL INFO Channel .{1,80} via (P2P|SHM|NET/\w{2,40}|NVLS|C2C)(?![\w-])(?:/\d{1,4}(/GDRDMA))?")
+LOADED = late(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, ")  # our own trainer
 _SENTENCES = {
     "num_parameters": late(rb" > number of parameters: (\d{1,18})\s*$"),
     "padded_vocab_size": late(
         rb" > padded vocab \(size: \d{1,12}\) with \d{1,12} dummy tokens \(new size: (\d{1,12})\)"
     ),
-    "loaded_iterations": late(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, "),
+    "loaded_iterations": LOADED,
     "clock_spread_s": late(rb" > clocks of the ranks: within (\d{1,9}\.\d{1,9}) s"),
     "run_sha256": late(rb" > seal: opened; run\.json SHA-256 (\w{4,64});"),
     # huggingface/peft src/peft/peft_model.py print_trainable_parameters

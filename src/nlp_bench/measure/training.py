@@ -17,6 +17,7 @@ from nlp_bench.errors import UsageError
 from nlp_bench.escape import one_line
 from nlp_bench.immutable import immutable
 from nlp_bench.logs.clean import first_piece, stamp_s
+from nlp_bench.logs.common import LOADED
 from nlp_bench.logs.reader import read_log
 from nlp_bench.logs.record import Attempt, Event, Log
 from nlp_bench.logs.source import open_log
@@ -31,7 +32,6 @@ PARTS = ("trained", "repeated", "startup", "checkpoint", "evaluation", "stall", 
 _SLOW = 1.2  # times the usual time of an interval from which its own time holds an event, too
 _SCATTER = 10.0  # median deviations from the usual time that are no stall
 _LOADED = re.compile(rb"(?i)\biteration\D{0,3}(\d{1,12})")
-_LOADED_BY_US = re.compile(rb" > checkpoints: loaded .{1,4096} s: (\d{1,18}) iterations, ")
 _EVALUATION = re.compile(rb'"key": ?"eval_start"')  # MLPerf's logging
 _INITIALIZED = re.compile(rb"(?:time to initialize megatron \(seconds\)| > start-up): (\d{1,6}(?:\.\d+)?)")
 """Megatron-LM training.py and our own trainer: seconds before the date that they print next."""
@@ -122,7 +122,7 @@ def _read(path: str, overrides: Overrides) -> _Dated:
         for block in source.blocks() if log.attempts else ():
             offset, number = block.offset, block.number
             for raw in BytesIO(block.data[block.begin : block.end]):
-                found = _LOADED_BY_US.search(raw) or (offset in loads and _LOADED.search(raw))
+                found = LOADED.search(raw) or (offset in loads and _LOADED.search(raw))
                 if found or offset in loads:
                     loaded[offset] = float(found[1]) if found else math.nan
                 if found := _INITIALIZED.search(raw):
