@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
@@ -33,10 +34,9 @@ _VALUES = b"0123456789abcdef. "  # bytes that differ between the lines of one sh
 MANY_IDLE, MANY_REPEATED, MANY_STEADY, MANY_BUSY = 4, 4, 32, 8
 """Lines of one shape that changed nothing for any parser, after which no more of them are read; how many more where one did; lines
 after which a record is no reason to read more; lines that all changed something, after which one of as many is compared."""
-MAX_PARTS = 64
+MAX_PARTS, MAX_LAST = 64, 2  # of a dict and of a list, whose last ones change
 _SHAPE = bytes.maketrans(_DIGITS, b"0" * 10)
 _COMMON = (MACHINE, SETTINGS, EVENTS, ENDINGS)  # dialects without records, for a log of any program
-_LAST = (-1, -2)
 _NUM_SURE = 4
 """Candidates that are left then: the dialect, SETTINGS (a later start may have others), EVENTS and ENDINGS."""
 
@@ -53,13 +53,13 @@ def read_log(
     `only` is the name of the one dialect to try; `pattern` are regular expressions that describe its lines instead (`pattern_dialect`);
     `progress` is called about once per 4 MiB. Raises UsageError when the log cannot be opened; never for its content.
     """
-    if path != "-" and is_event_file(path):
-        return event_log(path)
     reading, table = _Reading(_first_search(only, pattern)), None
     with open_log(path) as source:
         for block in source.blocks():
             data = memoryview(block.data)[block.begin : block.end]
             if table is None:
+                if is_event_file(data) and Path(path).is_file():
+                    return event_log(path)
                 table = Text(b"" if only or pattern else bytes(data[:HEAD_OF_A_TABLE]))
             reading.take(block)
             table.take(data, is_wanted=not reading.is_known)
@@ -148,14 +148,13 @@ def _state(value: object, depth: int = 6) -> object:
         return value
     if isinstance(value, Line):  # of which a later one is no other state
         return Line
-    if isinstance(value, (list, deque, set)):
-        return len(value), [_state(value[at], depth - 1) for at in _LAST[: len(value)]] if isinstance(
-            value, (list, deque)
-        ) and depth else 0
-    if isinstance(value, dict):
-        return len(value), [_state(part, depth - 1) for part in islice(value.values(), MAX_PARTS)] if depth else 0
     if isinstance(value, (tuple, frozenset)):
         return value
+    if isinstance(value, (list, deque, set, dict)):
+        parts = islice(value.values(), MAX_PARTS) if isinstance(value, dict) else ()
+        if isinstance(value, (list, deque)):
+            parts = islice(reversed(value), MAX_LAST)
+        return len(value), [_state(part, depth - 1) for part in parts] if depth else 0
     can_change = hasattr(value, "__dict__") and type(value).__setattr__ is object.__setattr__
     return id(value), _state(vars(value), depth - 1) if depth and can_change else 0
 
@@ -287,27 +286,26 @@ class _Reading:
         if kind and self._shapes.is_closed(kind.index):
             self._shapes.add(line.shape, kind.index)
             return
-        if kind and kind.num_busy >= MANY_BUSY and line.number % MANY_BUSY:
-            shape = 0
+        is_compared = bool(shape) and not (kind and kind.num_busy >= MANY_BUSY and line.number % MANY_BUSY)
         wanting = self._search.wanting(line.text)
         candidates = [self._made[index] or self._candidate(index) for index in wanting]
         if not self.is_known and any(candidate.is_last_resort for candidate in candidates):
             self._waiting += [(candidate, line) for candidate in candidates if candidate.is_last_resort]
-            shape = 0
+            is_compared = False
         candidates = [candidate for candidate in candidates if not candidate.is_last_resort]
-        before = [candidate.state() for candidate in candidates] if shape else []
+        before = [candidate.state() for candidate in candidates] if is_compared else []
         for candidate in candidates:
             candidate.take(line)
             if candidate is self._events:
                 self._drop_repeated_event()
-        after = [candidate.state() for candidate in candidates] if shape else []
+        after = [candidate.state() for candidate in candidates] if is_compared else []
         changed = {c for c, *states in zip(candidates, before, after, strict=False) if states[0] != states[1]}
         lasting = changed <= {self._settings, self._machine}
-        if not shape or changed - {self._events}:
+        if not is_compared or changed - {self._events}:
             self._shapes.reopen(Until.CHANGE)
-        if not (shape and lasting) and changed != {self._events}:
+        if not (is_compared and lasting) and changed != {self._events}:
             self._last_change = line.offset
-        if shape and (kind or len(self._kinds) < MAX_SHAPES):
+        if is_compared and (kind or len(self._kinds) < MAX_SHAPES):
             kind = kind or self._kinds.setdefault(shape, _Kind(len(self._kinds)))
             kind.learn(self._shapes, (Until.CHANGE if lasting else Until.RECORD) if changed else None)
 

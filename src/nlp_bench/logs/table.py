@@ -180,7 +180,10 @@ class Text:
         """Add the bytes of a block; keep none where a dialect reads the log."""
         self.num_bytes += len(data)
         self._is_table &= is_wanted and self.num_bytes <= _MOST_BYTES
-        self._parts = [*self._parts, bytes(data)] if self._is_table else []
+        if self._is_table:
+            self._parts.append(bytes(data))
+        else:
+            self._parts.clear()
 
     def log(self, damage: str | None) -> Log | None:
         """Return the log of the table; None for a text that is none."""
@@ -277,17 +280,9 @@ def _exported(values: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 _EVENTS = re.compile(rb"(?s:.{12})\x09(?s:.{8})\x1a.brain\.E")
 
 
-def _head(path: str) -> bytes:
-    with Path(path).open("rb") as stream:
-        return stream.read(64)
-
-
-def is_event_file(path: str) -> bool:
+def is_event_file(head: memoryview) -> bool:
     """Say whether a file begins as TensorBoard's event files do."""
-    try:
-        return Path(path).is_file() and bool(_EVENTS.match(_head(path)))
-    except (OSError, ValueError):
-        return False
+    return _EVENTS.match(head) is not None
 
 
 def event_log(path: str) -> Log:
